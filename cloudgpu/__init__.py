@@ -1,0 +1,1 @@
+"""cloudgpu: GPU clusters that cannot leak, from one recipe file."""

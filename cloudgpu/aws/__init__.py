@@ -1,0 +1,1 @@
+"""The only door to AWS: sessions, questions, resource handlers, the search by tag. `ClientError` never leaves it."""

@@ -1,0 +1,204 @@
+"""Every error that cloudgpu raises on purpose, and the exit code each one ends the command with.
+
+    CloudGpuError                     1
+    |-- UsageError                    2   the command line, a settings file or an environment variable
+    |-- RecipeError                   2   the recipe: file, line, field
+    |-- BudgetError                   3   a cap would be exceeded
+    |-- LaunchError                   4   nothing could be launched
+    |   |-- CapacityError             4   none left here: try the next zone
+    |   |   `-- NoCapacityError       4   every candidate was tried
+    |   |-- QuotaError                4   the account's limit: skip this region and pool
+    |   `-- NotOfferedError           4   retired, or not in this zone
+    |-- RemoteCommandError            5   a command on a node failed (the training command too)
+    |-- TeardownError                 6   something is still there, or nobody knows
+    |-- PlanError                     7   the plan holds an error finding
+    |-- CloudError                    8   the cloud refused or cannot be reached
+    |   |-- AuthError                 8   credentials or permissions
+    |   |-- ThrottledError            8   back off and send the same token again
+    |   |-- BadRequestError           8   the request itself is wrong: stop
+    |   `-- UnsupportedError          8   the engine does not know this type, property or option
+    |-- ConnectError                  9   a node cannot be reached
+    |   `-- HostKeyError              9   it can, but it is not the node we made
+    |-- StateError                   10   the state home: unwritable, full, damaged, of another account
+    |-- BusyError                    11   somebody else is at it
+    |-- RehearsalError               12   the rehearsal cloud itself
+    |-- LedgerError                  13   the ledger cannot be read or written
+    `-- QuestionError                14   an answer is needed and there is no terminal
+
+Ctrl-C ends with 130. A bug keeps its traceback and ends with 1.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+
+class CloudGpuError(Exception):
+    """Root of the tree.
+
+    Attributes:
+        message: What happened and where, one sentence, no traceback.
+        hint: What to type or change next; empty when there is nothing sensible to say.
+        exit_code: The exit status of the command that ends with it.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(CloudGpuError):
+    """The command line, a settings file or an environment variable does not make sense."""
+
+    exit_code = 2
+
+
+class RecipeError(CloudGpuError):
+    """The recipe is wrong; `problems` holds every one found, each as `file:line: field: what`."""
+
+    exit_code = 2
+
+    def __init__(self, message: str, *, problems: Sequence[str] = (), hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.problems = tuple(problems)
+
+
+class BudgetError(CloudGpuError):
+    """Going on would exceed a cap."""
+
+    exit_code = 3
+
+
+class LaunchError(CloudGpuError):
+    """Instances could not be launched; `code` is the cloud's own error code."""
+
+    exit_code = 4
+
+    def __init__(self, message: str, *, code: str = "", hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
+
+
+class CapacityError(LaunchError):
+    """No capacity for this type in this zone and market: the next candidate may have some."""
+
+
+class NoCapacityError(CapacityError):
+    """Every candidate was tried; `tried` holds one line each."""
+
+    def __init__(self, message: str, *, tried: Sequence[str] = (), hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.tried = tuple(tried)
+
+
+class QuotaError(LaunchError):
+    """An account limit binds: no other zone of this region and pool can help."""
+
+
+class NotOfferedError(LaunchError):
+    """The type is retired or not offered in this zone."""
+
+
+class RemoteCommandError(CloudGpuError):
+    """A command on a node ended badly. `rank` names the failed rank, `tail` holds its last lines."""
+
+    exit_code = 5
+
+    def __init__(self, message: str, *, rank: int | None = None, tail: Sequence[str] = (), hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.rank = rank
+        self.tail = tuple(tail)
+
+
+class TeardownError(CloudGpuError):
+    """Something that costs money is still there, or could not be asked about; `left` names it."""
+
+    exit_code = 6
+
+    def __init__(self, message: str, *, left: Sequence[str] = (), hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.left = tuple(left)
+
+
+class PlanError(CloudGpuError):
+    """The plan holds at least one error finding, so it may not be applied."""
+
+    exit_code = 7
+
+    def __init__(self, message: str, *, findings: Sequence[str] = (), hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.findings = tuple(findings)
+
+
+class CloudError(CloudGpuError):
+    """The cloud refused a call; `code` and `request_id` are its own."""
+
+    exit_code = 8
+
+    def __init__(self, message: str, *, code: str = "", request_id: str = "", hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
+        self.request_id = request_id
+
+
+class AuthError(CloudError):
+    """No credentials, wrong ones, or a permission is missing."""
+
+
+class ThrottledError(CloudError):
+    """Too many calls, or a passing fault of the service: back off, same token."""
+
+
+class BadRequestError(CloudError):
+    """The request itself is wrong; sending it elsewhere cannot help."""
+
+
+class UnsupportedError(CloudError):
+    """A resource type, property or resource option that this engine does not implement."""
+
+
+class ConnectError(CloudGpuError):
+    """A node cannot be reached over SSH."""
+
+    exit_code = 9
+
+
+class HostKeyError(ConnectError):
+    """A host showed another key than the pinned one; `expected` and `got` are SHA256 fingerprints."""
+
+    def __init__(self, message: str, *, expected: Sequence[str] = (), got: str = "", hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.expected = tuple(expected)
+        self.got = got
+
+
+class StateError(CloudGpuError):
+    """The state home is unwritable, full, damaged, or belongs to another account or endpoint."""
+
+    exit_code = 10
+
+
+class BusyError(CloudGpuError):
+    """Another process or person holds the lease."""
+
+    exit_code = 11
+
+
+class RehearsalError(CloudGpuError):
+    """The rehearsal cloud did not start, answer or stop."""
+
+    exit_code = 12
+
+
+class LedgerError(CloudGpuError):
+    """The ledger cannot be read or written."""
+
+    exit_code = 13
+
+
+class QuestionError(CloudGpuError):
+    """An answer is needed and nobody can give one."""
+
+    exit_code = 14

@@ -1,0 +1,1 @@
+"""Launchers, pure: recipe + inventory -> the exact command and environment of every rank."""

@@ -1,0 +1,51 @@
+"""One row of the ledger: a node that costs money from one moment to another."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Literal
+
+EntryState = Literal["open", "closed"]
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What is about to be bought; written before the call that buys it.
+
+    Attributes:
+        entry_id: Deterministic: writing it twice is one row.
+        simulated: Rehearsal money; never summed with real money.
+        node_hourly_usd: Price of one node, USD an hour.
+        nodes: How many nodes the call asks for.
+        run_id: The run it is for; empty for a bare `up`.
+    """
+
+    entry_id: str
+    cluster: str
+    run_id: str
+    recipe: str
+    owner: str
+    team: str
+    target: str
+    simulated: bool
+    account: str
+    endpoint: str
+    region: str
+    zone: str
+    instance_type: str
+    market: str
+    nodes: int
+    node_hourly_usd: Decimal
+    opened_at: datetime
+    expires_at: datetime
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A spending with what became of it. `closed_at` is set only after the cloud confirmed the end."""
+
+    spending: Spending
+    state: EntryState
+    instance_ids: tuple[str, ...]
+    launched_at: datetime | None
+    closed_at: datetime | None

@@ -1,0 +1,148 @@
+"""Who owns which file name: the state home, and the data that travels with the package."""
+
+import errno
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloudgpu.errors import StateError
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def bundled(name: str) -> Path:
+    """Where `infra`, `recipes` or `images` lie: inside the installed package, or beside it in a checkout.
+
+    Raises:
+        StateError: The installation lacks that folder.
+    """
+    for candidate in (_PACKAGE / name, _PACKAGE.parent / name):
+        if candidate.is_dir():
+            return candidate
+    message = f"this installation of cloudgpu has no {name}/ folder"
+    raise StateError(message, hint="reinstall cloudgpu")
+
+
+@dataclass(frozen=True)
+class Home:
+    """The state home. Two homes never see each other's clusters, keys, ledger or rehearsal cloud."""
+
+    root: Path
+
+    @property
+    def ledger_db(self) -> Path:
+        """The SQLite ledger, unless settings name another store."""
+        return self.root / "ledger.sqlite3"
+
+    @property
+    def ssh_key(self) -> Path:
+        """The private ed25519 key that nodes are reached with; `.pub` lies beside it."""
+        return self.root / "ssh" / "id_ed25519"
+
+    @property
+    def clusters(self) -> Path:
+        """One folder a cluster."""
+        return self.root / "clusters"
+
+    def cluster(self, name: str) -> "ClusterPaths":
+        """The files of one cluster."""
+        return ClusterPaths(self.clusters / name)
+
+    @property
+    def runs(self) -> Path:
+        """One folder a run; stays after `down`."""
+        return self.root / "runs"
+
+    def run(self, run_id: str) -> "RunPaths":
+        """The files of one run."""
+        return RunPaths(self.runs / run_id)
+
+    @property
+    def rehearsal(self) -> Path:
+        """Everything of this home's rehearsal cloud."""
+        return self.root / "rehearsal"
+
+    @property
+    def envs(self) -> Path:
+        """Python environments that rehearsal nodes share, one a requirement set."""
+        return self.root / "envs"
+
+    @property
+    def debug_log(self) -> Path:
+        """What `--debug` writes."""
+        return self.root / "debug.log"
+
+    def ensure(self) -> "Home":
+        """Create the home, private to its owner, and prove that it can be written.
+
+        Raises:
+            StateError: It cannot be created or written, or the disk is full.
+        """
+        probe = self.root / f".writable.{os.getpid()}"
+        try:
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            probe.write_bytes(b"x" * 4096)
+            probe.unlink()
+        except OSError as err:
+            raise unwritable(self.root, err) from err
+        return self
+
+
+@dataclass(frozen=True)
+class ClusterPaths:
+    """The files of one cluster."""
+
+    root: Path
+
+    @property
+    def record(self) -> Path:
+        """Name, owner, token, expiry, account, endpoint, regions, plan: written before the first call."""
+        return self.root / "cluster.json"
+
+    def journal(self, region: str) -> Path:
+        """The engine's journal for one region."""
+        return self.root / f"{region}.journal"
+
+    @property
+    def inventory(self) -> Path:
+        """The nodes as last seen."""
+        return self.root / "inventory.json"
+
+
+@dataclass(frozen=True)
+class RunPaths:
+    """The files of one run, on the caller's machine."""
+
+    root: Path
+
+    @property
+    def record(self) -> Path:
+        """Recipe, cluster, state, stages, metrics."""
+        return self.root / "run.json"
+
+    @property
+    def logs(self) -> Path:
+        """`rank-N.log` for every rank."""
+        return self.root / "logs"
+
+    def log(self, rank: int) -> Path:
+        """The log of one rank."""
+        return self.logs / f"rank-{rank}.log"
+
+    @property
+    def outputs(self) -> Path:
+        """What the recipe asked to bring back."""
+        return self.root / "outputs"
+
+
+def unwritable(path: Path, err: OSError) -> StateError:
+    """The error that a full disk or a missing permission under `path` ends with."""
+    if err.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StateError(
+            f"no space left on the disk that holds {path}",
+            hint="free some space, or point CLOUDGPU_HOME at another disk",
+        )
+    return StateError(
+        f"cannot write to {path}: {err.strerror}",
+        hint="set CLOUDGPU_HOME to a directory you can write to",
+    )

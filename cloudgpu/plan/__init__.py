@@ -1,0 +1,1 @@
+"""Planning, pure: recipe + catalogue + quotes -> Plan. No clock, no network, no files."""

@@ -1,0 +1,133 @@
+"""The plan: a frozen value that says what would be done, on what, for how much. Only a plan can be applied."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from decimal import Decimal
+from typing import Any, Literal
+
+from cloudgpu.recipe.schema import Recipe
+
+Target = Literal["aws", "rehearsal"]
+Severity = Literal["error", "warning", "note"]
+Market = Literal["on-demand", "spot"]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One (instance type, region, zone, market) that can satisfy the recipe."""
+
+    instance_type: str
+    region: str
+    zone: str
+    market: Market
+    node_hourly_usd: Decimal
+    """Price of one node, USD an hour."""
+    priced_on: date
+    """The day the price was read."""
+    gpu: str
+    gpus_per_node: int
+    gpu_memory_gib: Decimal
+    efa_interfaces: int
+    """EFA interfaces to attach; 0 means plain TCP."""
+    image: str
+    """`ami-...`, or the name of the SSM parameter that holds it."""
+
+    @property
+    def label(self) -> str:
+        """`p3dn.24xlarge us-east-1c on-demand`."""
+        return f"{self.instance_type} {self.zone} {self.market}"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check found."""
+
+    check: str
+    severity: Severity
+    message: str
+    fix: str = ""
+    """A command line fragment or sentence that would cure it."""
+
+
+@dataclass(frozen=True)
+class Quotes:
+    """What was asked of the cloud before planning; an empty one means planning offline, from the catalogue alone.
+
+    Attributes:
+        zones: (instance type, region) -> zones that offer it now; absent key = not asked.
+        live: Whether a cloud was asked at all.
+    """
+
+    zones: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    live: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What would be done. `recipe` has the parameters and, on rehearsal, the rehearsal stanza already applied."""
+
+    target: Target
+    recipe: Recipe
+    recipe_digest: str
+    """SHA-256 of the recipe as resolved."""
+    nodes: int
+    ranks_per_node: int
+    candidates: tuple[Candidate, ...]
+    findings: tuple[Finding, ...]
+    expiry_s: int
+    priced_live: bool
+
+    @property
+    def simulated(self) -> bool:
+        """Whether nothing of it costs real money."""
+        return self.target == "rehearsal"
+
+    @property
+    def hourly_usd(self) -> Decimal | None:
+        """The gang's price at the dearest candidate, USD an hour; None without candidates."""
+        if not self.candidates:
+            return None
+        return self.nodes * max(candidate.node_hourly_usd for candidate in self.candidates)
+
+    @property
+    def worst_case_usd(self) -> Decimal | None:
+        """Expiry x price of the dearest candidate, USD; None without candidates."""
+        hourly = self.hourly_usd
+        return None if hourly is None else (hourly * self.expiry_s / 3600).quantize(Decimal("0.01"))
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """The findings that forbid applying it."""
+        return tuple(finding for finding in self.findings if finding.severity == "error")
+
+    def as_json(self) -> dict[str, Any]:
+        """The documented `plan --json` form; money as strings."""
+        return {
+            "target": self.target,
+            "simulated": self.simulated,
+            "recipe": self.recipe.name,
+            "recipe_digest": self.recipe_digest,
+            "nodes": self.nodes,
+            "ranks_per_node": self.ranks_per_node,
+            "expiry_s": self.expiry_s,
+            "hourly_usd": None if self.hourly_usd is None else str(self.hourly_usd),
+            "worst_case_usd": None if self.worst_case_usd is None else str(self.worst_case_usd),
+            "priced_live": self.priced_live,
+            "candidates": [
+                {
+                    "instance_type": candidate.instance_type,
+                    "region": candidate.region,
+                    "zone": candidate.zone,
+                    "market": candidate.market,
+                    "node_hourly_usd": str(candidate.node_hourly_usd),
+                    "priced_on": candidate.priced_on.isoformat(),
+                    "gpu": candidate.gpu,
+                    "gpus_per_node": candidate.gpus_per_node,
+                    "efa_interfaces": candidate.efa_interfaces,
+                    "image": candidate.image,
+                }
+                for candidate in self.candidates
+            ],
+            "findings": [vars(finding) for finding in self.findings],
+        }

@@ -1,0 +1,207 @@
+"""The recipe file, field by field. The docstring under each field is its documentation everywhere.
+
+Unknown keys are errors: a mistyped key that is silently ignored costs money.
+"""
+
+from decimal import Decimal
+from pathlib import PurePosixPath
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from cloudgpu.recipe.units import DurationS, SizeGib
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,39}$")]
+EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+Scalar = str | int | float | bool | None
+LauncherName = Literal["torchrun"]
+
+
+class Section(BaseModel):
+    """Base of every section: frozen, no unknown keys."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True, populate_by_name=True
+    )
+
+
+class Resources(Section):
+    """On what the run needs to run. Name either GPUs or instance types."""
+
+    gpu: str | None = None
+    """GPU and how many a node, for instance `V100:8`."""
+    any_of: tuple[str, ...] = ()
+    """Several GPUs (`V100:8`) or instance types (`p3dn.24xlarge`), in the order to try them."""
+    instance_type: str | None = None
+    """One instance type, for instance `p3dn.24xlarge`."""
+    nodes: int = Field(default=1, ge=1, le=1000)
+    """How many identical nodes, launched together or not at all."""
+    market: Literal["on-demand", "spot"] = "on-demand"
+    """How the nodes are bought."""
+    regions: tuple[str, ...] = ()
+    """Regions in the order to try them; empty means the default region of the settings."""
+    zones: tuple[str, ...] = ()
+    """Only these zones, for instance `us-east-1c`; empty means all that offer the type."""
+    network: Literal["efa", "tcp", "auto"] = "auto"
+    """`efa` insists on RDMA networking, `tcp` never uses it, `auto` uses it where the type has it."""
+    disk: SizeGib = SizeGib(200)
+    """Root disk of every node, for instance `300GiB`."""
+    image: str | None = None
+    """Machine image: `ami-...` or the name of an SSM parameter; empty means the one that suits the GPU."""
+
+
+class Container(Section):
+    """A container image that every rank runs in."""
+
+    image: str
+    """Image with tag or digest, for instance `nvcr.io/nvidia/pytorch:24.12-py3`."""
+    login: str | None = None
+    """Name of the registry login; its secret is asked from the environment, never written here."""
+    shm: SizeGib = SizeGib(16)
+    """Shared memory of the container."""
+
+
+class PythonEnvironment(Section):
+    """A Python environment on the bare node."""
+
+    version: str | None = Field(default=None, pattern=r"^3\.\d+$")
+    """Python version, for instance `3.11`; empty means the node's own."""
+    requirements: tuple[str, ...] = ()
+    """Requirements as pip reads them, for instance `torch>=2.6`."""
+
+
+class Environment(Section):
+    """What a rank finds around it: a container or a Python environment, never both."""
+
+    container: Container | None = None
+    """Run in this container."""
+    python: PythonEnvironment | None = None
+    """Run on the bare node with this Python."""
+    env: dict[EnvName, str] = Field(default_factory=dict)
+    """Environment variables of every rank."""
+    secrets: tuple[EnvName, ...] = ()
+    """Names of environment variables whose values come from the caller's environment and are never stored."""
+
+
+class Data(Section):
+    """One dataset."""
+
+    name: Name
+    """How the rehearsal stanza and messages call it."""
+    source: str = Field(alias="from")
+    """Where it is: `s3://bucket/prefix/`, `s3://bucket/key`, or a path relative to the recipe."""
+    to: PurePosixPath
+    """Absolute directory on every node."""
+    mode: Literal["copy", "mount"] = "copy"
+    """Copy before the run, or mount."""
+    manifest: str | None = None
+    """File beside the recipe in `sha256sum` form; what is staged must match it."""
+
+
+class Launch(Section):
+    """How the ranks are started."""
+
+    launcher: LauncherName = Field(alias="with")
+    """The launcher: which environment variables the ranks find and what starts them."""
+    command: str
+    """What every rank runs. `{name}` is replaced by a parameter, `{data.name}`, `{run}`, `{outputs}` or `{checkpoint}`."""
+    ranks_per_node: int | Literal["gpus"] = "gpus"
+    """Ranks on each node; `gpus` is one a GPU."""
+
+
+class Reference(Section):
+    """The figure to compare with."""
+
+    value: float
+    """The figure, in the metric's unit."""
+    on: str
+    """The hardware it was reached on."""
+    source: str
+    """Who published it, and where."""
+
+
+class Metric(Section):
+    """A figure read from the ranks' log lines."""
+
+    pattern: str
+    """Regular expression with a group named `value`; the last match counts."""
+    unit: str = ""
+    """Unit of the value, for instance `img/s`."""
+    better: Literal["higher", "lower"]
+    """Which direction is better."""
+    reference: Reference | None = None
+    """The figure to compare with."""
+    at_least: float | None = None
+    """The run fails when the last value is below this."""
+
+
+class Checkpoint(Section):
+    """Where the run keeps what it needs to go on later."""
+
+    path: PurePosixPath
+    """Directory below the work directory."""
+    to: str | None = None
+    """Where it is copied, for instance `s3://bucket/runs/{run}`."""
+    signal: Literal["SIGUSR1", "SIGUSR2", "SIGTERM", "SIGINT"] = "SIGTERM"
+    """Signal that asks the ranks to write one."""
+    grace: DurationS = DurationS(90)
+    """How long the ranks may take for it, for instance `90s`."""
+
+
+class Budget(Section):
+    """What may be spent, and when everything ends whatever happens."""
+
+    max_usd: Decimal | None = Field(default=None, gt=0)
+    """The plan is refused when its worst case is above this, in USD."""
+    expiry: DurationS = DurationS(8 * 3600)
+    """After this long the nodes end themselves, for instance `8h`."""
+    idle: DurationS | None = None
+    """End the cluster after this long without a run, for instance `20m`."""
+
+
+class Rehearsal(Section):
+    """What differs when the run is rehearsed: the same script, smaller. Absent fields stay as they are."""
+
+    environment: Environment | None = None
+    """Replaces `environment`."""
+    command: str | None = None
+    """Replaces `launch.command`."""
+    ranks_per_node: int | None = Field(default=None, ge=1, le=64)
+    """Replaces `launch.ranks_per_node`."""
+    params: dict[str, Scalar] = Field(default_factory=dict)
+    """Overrides single parameters."""
+    objects: dict[str, str] = Field(default_factory=dict)
+    """Files put in the rehearsal's S3 before the run: `s3://bucket/prefix/` -> path relative to the recipe."""
+
+
+class Recipe(Section):
+    """A run, complete."""
+
+    schema_version: Literal[1] = Field(alias="schema")
+    """Version of this format: 1."""
+    name: Name
+    """Short name: lower case letters, digits and dashes."""
+    description: str = ""
+    """One sentence."""
+    resources: Resources
+    """On what."""
+    environment: Environment = Environment()
+    """Around each rank."""
+    data: tuple[Data, ...] = ()
+    """Datasets."""
+    workdir: str | None = "."
+    """Directory, relative to the recipe, sent to every node; null for none."""
+    params: dict[str, Scalar] = Field(default_factory=dict)
+    """Parameters with their defaults; `--set name=value` changes them."""
+    launch: Launch
+    """How."""
+    metrics: dict[str, Metric] = Field(default_factory=dict)
+    """Figures to read from the logs."""
+    outputs: tuple[str, ...] = ()
+    """Files and directories below the work directory, brought back at the end; globs allowed."""
+    checkpoint: Checkpoint | None = None
+    """Checkpoints."""
+    budget: Budget = Budget()
+    """Money and time."""
+    rehearsal: Rehearsal | None = None
+    """What differs when rehearsed."""

@@ -1,0 +1,29 @@
+"""What the simulated AWS tells the node host about an instance to run."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class NodeSpec:
+    """One simulated instance. Hardware figures come from the catalogue and are always labelled simulated."""
+
+    instance_id: str
+    instance_type: str
+    region: str
+    zone: str
+    image_id: str
+    address: str
+    """Loopback address of the node, public and private at once; empty: the node host picks one."""
+    user: str
+    """Login name, for instance `ubuntu`."""
+    authorized_keys: tuple[str, ...]
+    """OpenSSH public key lines."""
+    user_data: bytes
+    """As given to RunInstances, decoded from base64."""
+    gpu: str
+    gpus: int
+    gpu_memory_mib: int
+    efa_interfaces: int
+    spot: bool = False
+    role: str = ""
+    """Name of the IAM role of the instance profile."""

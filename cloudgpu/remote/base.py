@@ -1,0 +1,82 @@
+"""What a connection to a node can do, whatever carries it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from cloudgpu.launch.inventory import Node
+from cloudgpu.remote.command import Command
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command left behind."""
+
+    host: str
+    shown: str
+    exit_code: int
+    stdout: str
+    stderr: str
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ended with 0."""
+        return self.exit_code == 0
+
+    def tail(self, count: int = 10) -> list[str]:
+        """The last lines of standard error, else of standard output."""
+        return (self.stderr.strip() or self.stdout.strip()).splitlines()[-count:]
+
+
+class Stream(Protocol):
+    """A command that runs while its output is read."""
+
+    def lines(self) -> Iterator[str]:
+        """Lines of standard output as they come, without their newline; ends when the command ends.
+
+        Raises:
+            ConnectError: The connection was lost; the command may still run.
+        """
+
+    def close(self) -> None:
+        """Stop reading. The remote command sees its standard output closed."""
+
+
+class Host(Protocol):
+    """An open connection to one node. Safe to use from several threads."""
+
+    node: Node
+
+    def run(self, command: Command, *, stdin: bytes = b"", timeout_s: float | None = None) -> Result:
+        """Run it and wait.
+
+        Raises:
+            RemoteCommandError: Exit code other than 0; shows the last 10 lines.
+            ConnectError: The connection was lost or `timeout_s` passed.
+        """
+
+    def try_run(self, command: Command, *, stdin: bytes = b"", timeout_s: float | None = None) -> Result:
+        """Like `run`, but a bad exit code is in the result."""
+
+    def stream(self, command: Command, *, stdin: bytes = b"") -> Stream:
+        """Start it and read its output line by line."""
+
+    def put_bytes(self, content: bytes, path: str, *, mode: int = 0o600) -> None:
+        """Write a file, atomically."""
+
+    def get_file(self, path: str, to: Path) -> None:
+        """Fetch a file, atomically on this side."""
+
+    def send_tree(self, source: Path, files: Sequence[str], to: str) -> int:
+        """Make the remote directory hold exactly these files of `source` (relative paths); returns bytes sent."""
+
+    def fetch_tree(self, source: str, patterns: Sequence[str], to: Path) -> list[str]:
+        """Fetch what matches below a remote directory; returns the relative paths."""
+
+    def forward(self, remote_port: int) -> int:
+        """Open a tunnel to a port on the node's loopback; returns the local port."""
+
+    def close(self) -> None:
+        """Hang up."""

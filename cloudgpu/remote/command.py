@@ -1,0 +1,47 @@
+"""Commands as values: quoting and masking by type, so that a secret cannot reach a log by accident."""
+
+import shlex
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Raw:
+    """Shell text that is sent as it stands: operators, redirections, `$HOME`."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Secret:
+    """A value that is sent, quoted, and never shown."""
+
+    value: str
+
+    def __repr__(self) -> str:
+        return "Secret('***')"
+
+
+class Command:
+    """A remote command line. Plain strings are quoted; `Raw` is not; `Secret` is quoted on the wire and masked elsewhere."""
+
+    def __init__(self, *parts: str | Raw | Secret) -> None:
+        self.parts = parts
+
+    def wire(self) -> str:
+        """What is sent to the node's shell."""
+        return " ".join(_wire(part) for part in self.parts)
+
+    def shown(self) -> str:
+        """What may be logged."""
+        return " ".join("***" if isinstance(part, Secret) else _wire(part) for part in self.parts)
+
+    __str__ = shown
+
+    def __repr__(self) -> str:
+        return f"Command({self.shown()!r})"
+
+
+def _wire(part: str | Raw | Secret) -> str:
+    if isinstance(part, Raw):
+        return part.text
+    return shlex.quote(part.value if isinstance(part, Secret) else part)
