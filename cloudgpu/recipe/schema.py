@@ -104,7 +104,7 @@ class Launch(Section):
     launcher: LauncherName = Field(alias="with")
     """The launcher: which environment variables the ranks find and what starts them."""
     command: str
-    """What every rank runs. `{name}` is replaced by a parameter, `{data.name}`, `{run}`, `{outputs}` or `{checkpoint}`."""
+    """What every rank runs; `{name}` is replaced by a parameter, `{data.name}`, `{run}`, `{outputs}`, `{checkpoint}`."""
     ranks_per_node: int | Literal["gpus"] = "gpus"
     """Ranks on each node; `gpus` is one a GPU."""
 

@@ -22,7 +22,7 @@ class Secret:
 
 
 class Command:
-    """A remote command line. Plain strings are quoted; `Raw` is not; `Secret` is quoted on the wire and masked elsewhere."""
+    """A remote command line. Strings are quoted, `Raw` is not, `Secret` is quoted on the wire and masked elsewhere."""
 
     def __init__(self, *parts: str | Raw | Secret) -> None:
         self.parts = parts
