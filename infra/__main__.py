@@ -1,0 +1,10 @@
+"""One cluster, as the stack's settings describe it."""
+
+import pulumi
+
+from gpu_cluster.cluster import GpuCluster
+from gpu_cluster.settings import ClusterArgs
+
+args = ClusterArgs.read(pulumi.Config("cloudgpu"))
+for name, value in GpuCluster(args.cluster, args).exports().items():
+    pulumi.export(name, value)

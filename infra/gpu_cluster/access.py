@@ -1,0 +1,70 @@
+"""Who gets in: the key pair and the security group."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+import pulumi_aws as aws
+
+_EVERYWHERE = {"cidr_blocks": ["0.0.0.0/0"], "ipv6_cidr_blocks": ["::/0"]}
+
+
+@dataclass(frozen=True)
+class AccessArgs:
+    """`key_name` and `security_group_id` are the user's own; empty text means: make it."""
+
+    physical_name: str
+    vpc_id: pulumi.Input[str]
+    public_key: str
+    ssh_cidrs: tuple[str, ...]
+    key_name: str
+    security_group_id: str
+    tags: dict[str, str]
+
+
+class Access(pulumi.ComponentResource):
+    """SSH from the caller, anything among the nodes, anything outwards, nothing else."""
+
+    key_name: pulumi.Output[str]
+    security_group_id: pulumi.Output[str]
+
+    def __init__(self, name: str, args: AccessArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("cloudgpu:infra:Access", name, None, opts)
+        # Both have fixed names, which an old and a new one cannot share.
+        alone = pulumi.ResourceOptions(parent=self, delete_before_replace=True)
+        if args.key_name:
+            self.key_name = pulumi.Output.from_input(args.key_name)
+        else:
+            key = aws.ec2.KeyPair(
+                name, key_name=args.physical_name, public_key=args.public_key, tags=args.tags, opts=alone
+            )
+            self.key_name = key.key_name
+        if args.security_group_id:
+            self.security_group_id = pulumi.Output.from_input(args.security_group_id)
+        else:
+            group = aws.ec2.SecurityGroup(
+                name,
+                name=args.physical_name,
+                description="cloudgpu: SSH from the caller, everything among the nodes",
+                vpc_id=args.vpc_id,
+                ingress=[*(_ssh_from(cidr) for cidr in args.ssh_cidrs), _among_nodes()],
+                egress=[_outwards(), _among_nodes()],
+                tags=args.tags,
+                opts=alone,
+            )
+            self.security_group_id = group.id
+        self.register_outputs({"keyName": self.key_name, "securityGroupId": self.security_group_id})
+
+
+def _ssh_from(cidr: str) -> dict[str, Any]:
+    ranges = "ipv6_cidr_blocks" if ":" in cidr else "cidr_blocks"
+    return {"protocol": "tcp", "from_port": 22, "to_port": 22, ranges: [cidr], "description": "SSH from the caller"}
+
+
+def _among_nodes() -> dict[str, Any]:
+    """EFA traffic bypasses IP, so only a rule that names the group itself lets it through, in both directions."""
+    return {"protocol": "-1", "from_port": 0, "to_port": 0, "self": True, "description": "among the nodes"}
+
+
+def _outwards() -> dict[str, Any]:
+    return {"protocol": "-1", "from_port": 0, "to_port": 0, "description": "packages and images", **_EVERYWHERE}

@@ -1,0 +1,70 @@
+"""The nodes: all of them in one call, or none."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+import pulumi_aws as aws
+
+from gpu_cluster.settings import Market
+
+
+@dataclass(frozen=True)
+class GangArgs:
+    """`nodes` instances of one type in one subnet."""
+
+    nodes: int
+    instance_type: str
+    market: Market
+    subnet_id: pulumi.Input[str]
+    template_id: pulumi.Input[str]
+    tags: dict[str, str]
+
+
+class Gang(pulumi.ComponentResource):
+    """One fleet of type `instant`, whose minimum is its size, so that EC2 launches everything or nothing."""
+
+    fleet_id: pulumi.Output[str]
+    instance_ids: pulumi.Output[list[str]]
+
+    def __init__(self, name: str, args: GangArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("cloudgpu:infra:Gang", name, None, opts)
+        fleet = aws.ec2.Fleet(
+            name,
+            type="instant",
+            terminate_instances=True,
+            launch_template_configs=[
+                {
+                    # `$Latest` and not a number: a changed template concerns the next gang, never a living one.
+                    "launch_template_specification": {"launch_template_id": args.template_id, "version": "$Latest"},
+                    "overrides": [{"instance_type": args.instance_type, "subnet_id": args.subnet_id}],
+                },
+            ],
+            target_capacity_specification={
+                "default_target_capacity_type": args.market,
+                "total_target_capacity": args.nodes,
+            },
+            tags=args.tags,
+            **_market_options(args),
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        self.fleet_id = fleet.id
+        self.instance_ids = fleet.fleet_instance_sets.apply(_instance_ids)
+        self.register_outputs({"fleetId": self.fleet_id, "instanceIds": self.instance_ids})
+
+
+def _market_options(args: GangArgs) -> dict[str, Any]:
+    gang: dict[str, Any] = {
+        "min_target_capacity": args.nodes,
+        "single_instance_type": True,
+        "single_availability_zone": True,
+    }
+    if args.market == "spot":
+        strategy = {"allocation_strategy": "price-capacity-optimized", "instance_interruption_behavior": "terminate"}
+        return {"spot_options": strategy | gang}
+    return {"on_demand_options": {"allocation_strategy": "lowestPrice"} | gang}
+
+
+def _instance_ids(sets: list[aws.ec2.outputs.FleetFleetInstanceSet] | None) -> list[str]:
+    """In one order on every run: the node numbers follow it."""
+    return sorted(instance for one in sets or [] for instance in one.instance_ids or [])

@@ -1,0 +1,173 @@
+"""The program's settings: text in, one frozen value out, every mistake named by its key."""
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+import pulumi
+
+Market = Literal["on-demand", "spot"]
+
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,38}")
+_ZONE = re.compile(r"([a-z]{2}(?:-[a-z]+)+-\d+)(?:[a-z]|-[a-z]+-\d+[a-z])")
+_REGION_GROUP = 1
+
+
+@dataclass(frozen=True)
+class Named:
+    """What the user brings along instead of having it made; empty text means: make it."""
+
+    vpc_id: str = ""
+    subnet_id: str = ""
+    security_group_id: str = ""
+    role_name: str = ""
+    key_name: str = ""
+    kms_key_id: str = ""
+
+
+@dataclass(frozen=True)
+class ClusterArgs:
+    """One cluster.
+
+    Attributes:
+        expires_at: When its nodes end themselves, UTC.
+        ssh_cidrs: The only sources that reach port 22.
+        image: `ami-...`, or the name of the SSM parameter that holds it.
+        disk_gib: Size of the root volume.
+        efa_interfaces: EFA interfaces a node; 0 means plain TCP.
+        create_vpc: Make a VPC instead of using the region's default one.
+        bootstrap: Shell script that every node runs at its first boot; nothing secret.
+    """
+
+    cluster: str
+    owner: str
+    team: str
+    run: str
+    expires_at: datetime
+    token: str
+    instance_type: str
+    nodes: int
+    zone: str
+    market: Market
+    public_key: str
+    ssh_cidrs: tuple[str, ...]
+    image: str
+    disk_gib: int
+    efa_interfaces: int
+    create_vpc: bool = False
+    bootstrap: str = ""
+    named: Named = Named()
+
+    @property
+    def region(self) -> str:
+        """The region of the zone."""
+        match = _ZONE.fullmatch(self.zone)
+        return match.group(_REGION_GROUP) if match else self.zone
+
+    @classmethod
+    def read(cls, config: pulumi.Config) -> "ClusterArgs":
+        """Read and check every setting.
+
+        Raises:
+            pulumi.RunError: A setting is missing or makes no sense; the message names it.
+        """
+        named = _named(config)
+        return cls(
+            cluster=_matching(config, "cluster", _NAME),
+            owner=config.require("owner"),
+            team=config.require("team"),
+            run=config.require("run"),
+            expires_at=_utc(config),
+            token=config.require("token"),
+            instance_type=config.require("instanceType"),
+            nodes=_whole(config, "nodes", least=1),
+            zone=_matching(config, "zone", _ZONE),
+            market=_market(config),
+            public_key=(config.get("publicKey") or "") if named.key_name else config.require("publicKey"),
+            ssh_cidrs=_cidrs(config),
+            image=config.require("image"),
+            disk_gib=_whole(config, "diskGib", least=1),
+            efa_interfaces=_efa(config, named),
+            create_vpc=_create_vpc(config, named),
+            bootstrap=config.get("bootstrap") or "",
+            named=named,
+        )
+
+
+def _named(config: pulumi.Config) -> Named:
+    return Named(
+        vpc_id=config.get("vpcId") or "",
+        subnet_id=config.get("subnetId") or "",
+        security_group_id=config.get("securityGroupId") or "",
+        role_name=config.get("roleName") or "",
+        key_name=config.get("keyName") or "",
+        kms_key_id=config.get("kmsKeyId") or "",
+    )
+
+
+def _wrong(key: str, value: str, expected: str) -> pulumi.RunError:
+    return pulumi.RunError(f"cloudgpu:{key} is {value!r}, expected {expected}")
+
+
+def _matching(config: pulumi.Config, key: str, pattern: re.Pattern[str]) -> str:
+    value = config.require(key)
+    if not pattern.fullmatch(value):
+        raise _wrong(key, value, f"text that matches {pattern.pattern}")
+    return value
+
+
+def _whole(config: pulumi.Config, key: str, *, least: int) -> int:
+    value = config.require(key)
+    if not value.isascii() or not value.isdigit() or int(value) < least:
+        raise _wrong(key, value, f"a whole number of at least {least}")
+    return int(value)
+
+
+def _utc(config: pulumi.Config) -> datetime:
+    value = config.require("expiresAt")
+    try:
+        return datetime.strptime(value, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    except ValueError as err:
+        raise _wrong("expiresAt", value, "a UTC time like 2026-11-21T05:00:00Z") from err
+
+
+def _market(config: pulumi.Config) -> Market:
+    value = config.require("market")
+    if value == "on-demand":
+        return "on-demand"
+    if value == "spot":
+        return "spot"
+    raise _wrong("market", value, "on-demand or spot")
+
+
+def _cidrs(config: pulumi.Config) -> tuple[str, ...]:
+    """One network, or several separated by commas; never the whole internet."""
+    value = config.require("sshCidr")
+    try:
+        networks = [ipaddress.ip_network(part.strip()) for part in value.split(",")]
+    except ValueError as err:
+        raise _wrong("sshCidr", value, "an address range like 198.51.100.7/32") from err
+    if any(network.prefixlen == 0 for network in networks):
+        raise _wrong("sshCidr", value, "a range smaller than the whole internet")
+    return tuple(str(network) for network in networks)
+
+
+def _efa(config: pulumi.Config, named: Named) -> int:
+    """EC2 gives no public address to an instance with several interfaces, so nobody could reach such a node."""
+    count = _whole(config, "efaInterfaces", least=0)
+    if count > 1 and not named.subnet_id:
+        expected = "0 or 1, or a cloudgpu:subnetId that is reached by private address: EC2 gives no public address"
+        raise _wrong("efaInterfaces", str(count), f"{expected} to nodes with several interfaces")
+    return count
+
+
+def _create_vpc(config: pulumi.Config, named: Named) -> bool:
+    value = config.get("createVpc") or "false"
+    if value not in ("true", "false"):
+        raise _wrong("createVpc", value, "true or false")
+    wanted = value == "true"
+    if wanted and (named.vpc_id or named.subnet_id or named.security_group_id):
+        raise _wrong("createVpc", value, "false, since vpcId, subnetId or securityGroupId name an existing one")
+    return wanted

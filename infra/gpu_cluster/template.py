@@ -1,0 +1,110 @@
+"""How one node is launched."""
+
+import base64
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+import pulumi_aws as aws
+
+TAGGED_AT_LAUNCH = ("instance", "volume", "network-interface")
+
+
+@dataclass(frozen=True)
+class TemplateArgs:
+    """`associate_public_address` is None where the user's own subnet decides."""
+
+    physical_name: str
+    image: str
+    user_data: str
+    key_name: pulumi.Input[str]
+    security_group_id: pulumi.Input[str]
+    profile_name: pulumi.Input[str]
+    placement_group: pulumi.Input[str] | None
+    disk_gib: int
+    kms_key_id: str
+    efa_interfaces: int
+    associate_public_address: bool | None
+    tags: dict[str, str]
+
+
+class Template(pulumi.ComponentResource):
+    """A launch template: IMDSv2 only, encrypted disk, power-off means termination, tags on all that it launches."""
+
+    template_id: pulumi.Output[str]
+    image_id: pulumi.Output[str]
+
+    def __init__(self, name: str, args: TemplateArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("cloudgpu:infra:Template", name, None, opts)
+        image = _image(args.image, self)
+        template = aws.ec2.LaunchTemplate(
+            name,
+            name=args.physical_name,
+            image_id=image,
+            key_name=args.key_name,
+            user_data=base64.b64encode(args.user_data.encode()).decode(),
+            instance_initiated_shutdown_behavior="terminate",
+            iam_instance_profile={"name": args.profile_name},
+            metadata_options={
+                "http_endpoint": "enabled",
+                "http_tokens": "required",
+                "http_put_response_hop_limit": 2,  # one more hop than default: containers sit behind a bridge
+                "instance_metadata_tags": "disabled",
+            },
+            block_device_mappings=[_root_volume(_root_device(image, self), args)],
+            network_interfaces=[_interface(card, args) for card in range(max(1, args.efa_interfaces))],
+            placement=None if args.placement_group is None else {"group_name": args.placement_group},
+            tag_specifications=[{"resource_type": kind, "tags": args.tags} for kind in TAGGED_AT_LAUNCH],
+            update_default_version=True,
+            tags=args.tags,
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                delete_before_replace=True,
+                # A newer image behind the same parameter must not touch a cluster that lives.
+                ignore_changes=["image_id"],
+            ),
+        )
+        self.template_id, self.image_id = template.id, template.image_id
+        self.register_outputs({"templateId": self.template_id, "imageId": self.image_id})
+
+
+def _image(image: str, parent: pulumi.Resource) -> pulumi.Output[str]:
+    if image.startswith("ami-"):
+        return pulumi.Output.from_input(image)
+    found = aws.ssm.get_parameter_output(name=image, opts=pulumi.InvokeOptions(parent=parent))
+    # A provider marks every parameter's value as secret; an image id is none, and as one it could not be shown.
+    return pulumi.Output.unsecret(found.value)
+
+
+def _root_device(image: pulumi.Output[str], parent: pulumi.Resource) -> pulumi.Output[str]:
+    """Ubuntu and Amazon Linux name it differently; the wrong name would add a second, empty disk."""
+    filters = [{"name": "image-id", "values": [image]}]
+    found = aws.ec2.get_ami_output(filters=filters, opts=pulumi.InvokeOptions(parent=parent))
+    return pulumi.Output.from_input(found.root_device_name)
+
+
+def _root_volume(device: pulumi.Output[str], args: TemplateArgs) -> dict[str, Any]:
+    disk: dict[str, Any] = {
+        "volume_type": "gp3",
+        "volume_size": args.disk_gib,
+        "encrypted": "true",
+        "delete_on_termination": "true",
+    }
+    if args.kms_key_id:
+        disk["kms_key_id"] = args.kms_key_id
+    return {"device_name": device, "ebs": disk}
+
+
+def _interface(card: int, args: TemplateArgs) -> dict[str, Any]:
+    """Card 0 carries IP as well; the further cards carry EFA alone, each as the second device of its card."""
+    interface: dict[str, Any] = {
+        "device_index": min(card, 1),
+        "network_card_index": card,
+        "security_groups": [args.security_group_id],
+        "delete_on_termination": "true",
+    }
+    if args.efa_interfaces:
+        interface["interface_type"] = "efa-only" if card else "efa"
+    if args.associate_public_address is not None and card == 0:
+        interface["associate_public_ip_address"] = "true" if args.associate_public_address else "false"
+    return interface
