@@ -1,0 +1,42 @@
+"""`docs/settings.md`, rendered from the list of settings."""
+
+from dataclasses import Field
+from typing import Any
+
+from cloudgpu.settings.fields import FIELDS, env_name
+
+_HEAD = """\
+<!-- Generated from cloudgpu/settings/fields.py by scripts/docs; edit the fields there. -->
+# Settings
+
+Strongest first: a flag of the command, an environment variable, `cloudgpu.toml` in the working directory or the
+nearest folder above it, `cloudgpu/config.toml` in the platform's configuration directory, the default.
+`cloudgpu config` shows every setting with its value and where it came from; passwords are masked.
+An empty environment variable counts as not set. Relative paths start from the working directory; in a file, from the
+file's own folder.
+
+```toml
+# cloudgpu.toml
+owner = "ann"
+team = "vision"
+region = "us-west-2"
+```
+
+An unknown name in a file is an error that names the nearest valid one.
+
+| setting | environment variable | default | what it is |
+|---|---|---|---|
+"""
+
+
+def settings_docs() -> str:
+    """`docs/settings.md`, from the fields."""
+    rows = [_row(one) for one in FIELDS.values()]
+    return _HEAD + "\n".join(rows) + "\n"
+
+
+def _row(one: Field[Any]) -> str:
+    meta = one.metadata
+    default = meta["shown_default"] or (f"`{meta['default']}`" if meta["default"] else "none")
+    like = f" For instance `{meta['like']}`." if meta["like"] and not meta["default"] else ""
+    return f"| `{one.name}` | `{env_name(one.name)}` | {default} | {meta['doc']}{like} |"

@@ -1,0 +1,165 @@
+"""Every setting: name, type, default, check and documentation, in one list."""
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from cloudgpu.errors import UsageError
+
+_MASK = "***"
+# Owner and team become tags. AWS allows more in some services; this is what all of them take.
+_TAG_TEXT = r"[\w .:/=+@-]{1,128}"
+
+Target = Literal["aws", "rehearsal"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting as text, with what decided it.
+
+    Attributes:
+        value: As it was written, or as the default came out.
+        origin: `flag --region`, `environment CLOUDGPU_REGION`, `file /path/to/cloudgpu.toml` or `default`.
+    """
+
+    name: str
+    value: str
+    origin: str
+
+    @property
+    def shown(self) -> str:
+        """The value as it may be printed: passwords masked."""
+        return mask_url(self.value) if "://" in self.value else self.value
+
+
+def _about(default: str, *, doc: str, form: str = "", like: str = "", shown_default: str = "") -> Mapping[str, str]:
+    """What a field of `Settings` says: `form` is the pattern a value must have, `like` an example of one."""
+    return {"default": default, "doc": doc, "form": form, "like": like, "shown_default": shown_default}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that can be set outside a recipe. `load` makes one; `origins` says where each value came from."""
+
+    home: Path = field(
+        metadata=_about(
+            "",
+            doc="State home: clusters, runs, keys, the ledger and the rehearsal cloud.",
+            shown_default="the platform's data directory",
+        )
+    )
+    owner: str = field(
+        metadata=_about(
+            "",
+            doc="Who pays: the owner tag and the ledger's user.",
+            form=_TAG_TEXT,
+            like="ann",
+            shown_default="login name",
+        )
+    )
+    team: str = field(metadata=_about("", doc="The team the owner spends for.", form=_TAG_TEXT, like="vision"))
+    target: Target = field(
+        metadata=_about(
+            "rehearsal", doc="Where commands run when `--on` is not given.", form="aws|rehearsal", like="aws"
+        )
+    )
+    region: str = field(
+        metadata=_about(
+            "us-east-1", doc="AWS region of recipes that name none.", form=r"[a-z]{2,4}(-[a-z]+)+-\d+", like="us-east-1"
+        )
+    )
+    ledger_url: str = field(
+        metadata=_about(
+            "",
+            doc="Database of the ledger: an SQLAlchemy address, SQLite files by absolute path.",
+            form=r"(?!sqlite:///[^/])[a-z0-9+]+://.+",
+            like="sqlite:////var/lib/ledger.sqlite3",
+            shown_default="`ledger.sqlite3` in the home",
+        )
+    )
+    ssh_key: Path = field(
+        metadata=_about(
+            "", doc="Private key that nodes are reached with.", shown_default="`ssh/id_ed25519` in the home"
+        )
+    )
+    ssh_user: str = field(
+        metadata=_about(
+            "ubuntu", doc="Login name on the nodes' machine image.", form=r"[a-z_][a-z0-9_-]{0,31}", like="ubuntu"
+        )
+    )
+    ssh_cidr: str = field(
+        metadata=_about(
+            "",
+            doc="Addresses that may reach port 22 of the nodes; empty means the caller's own.",
+            like="203.0.113.7/32",
+        )
+    )
+    env_cache: Path = field(
+        metadata=_about("", doc="Python environments that rehearsal nodes share.", shown_default="`envs` in the home")
+    )
+    vpc_id: str = field(metadata=_about("", doc="Your own VPC.", form=r"vpc-[0-9a-f]+", like="vpc-0a1b2c3d4e5f60718"))
+    subnet_id: str = field(
+        metadata=_about("", doc="Your own subnet.", form=r"subnet-[0-9a-f]+", like="subnet-0a1b2c3d4e5f60718")
+    )
+    security_group_id: str = field(
+        metadata=_about("", doc="Your own security group.", form=r"sg-[0-9a-f]+", like="sg-0a1b2c3d4e5f60718")
+    )
+    role_name: str = field(
+        metadata=_about("", doc="Your own IAM role for the nodes.", form=r"[\w+=,.@-]{1,64}", like="gpu-node")
+    )
+    key_name: str = field(
+        metadata=_about("", doc="Your own EC2 key pair; `ssh_key` must be its private key.", like="ann-laptop")
+    )
+    kms_key_id: str = field(
+        metadata=_about("", doc="Your own KMS key for the volumes: id, ARN or alias.", like="alias/gpu")
+    )
+    aws_profile: str = field(metadata=_about("", doc="Profile of the AWS configuration files.", like="research"))
+    rehearsal_idle_minutes: int = field(
+        metadata=_about(
+            "30", doc="Minutes after which an idle rehearsal cloud stops by itself.", form=r"[1-9]\d{0,5}", like="30"
+        )
+    )
+    debug: bool = field(
+        metadata=_about("false", doc="Write a debug log with AWS request ids in the home.", like="true")
+    )
+    origins: tuple[Setting, ...] = ()
+
+    def explain(self, name: str) -> Setting:
+        """The setting `name` with its origin.
+
+        Raises:
+            UsageError: There is no such setting.
+        """
+        for setting in self.origins:
+            if setting.name == name:
+                return setting
+        raise unknown_setting(name, "cloudgpu config")
+
+
+FIELDS: Mapping[str, Field[Any]] = {one.name: one for one in fields(Settings) if one.metadata}
+NAMES = tuple(FIELDS)
+"""Every setting, in the order in which they are shown."""
+
+
+def env_name(name: str) -> str:
+    """The environment variable of the setting `name`."""
+    return f"CLOUDGPU_{name.upper()}"
+
+
+def unknown_setting(name: str, where: str) -> UsageError:
+    """The error for a name that is not a setting; its hint is the nearest one that is."""
+    near = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.5)
+    hint = f'did you mean "{near[0]}"?' if near else f"the settings are: {', '.join(NAMES)}"
+    return UsageError(f'{where}: unknown setting "{name}"', hint=hint)
+
+
+def mask_url(url: str) -> str:
+    """`url` without the passwords in it, to be shown or logged.
+
+    Up to the last `@`: a password with an unquoted `@` is masked whole, at the price of masking too much.
+    """
+    masked = re.sub(r"^([^:]+://[^:/@]*):.*@", rf"\1:{_MASK}@", url)
+    return re.sub(r"(?i)([?&][^=&]*(?:pass|secret|token)[^=&]*=)[^&]*", rf"\1{_MASK}", masked)

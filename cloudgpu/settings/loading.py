@@ -1,0 +1,120 @@
+"""Put the settings together, check each value and give it its type."""
+
+import getpass
+import ipaddress
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from cloudgpu.errors import UsageError
+from cloudgpu.paths import Home
+from cloudgpu.settings.fields import FIELDS, NAMES, Setting, Settings
+from cloudgpu.settings.sources import Given, Source, sources
+
+_TRUTH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+
+
+def load(*, flags: Mapping[str, str | None], environ: Mapping[str, str], cwd: Path) -> Settings:
+    """Settings of one command: flag over environment over project file over user file over default.
+
+    Args:
+        flags: What the command line said, by setting name; None means not given.
+        environ: The process environment.
+        cwd: Where the search for the project file starts, and what relative paths in flags and variables start from.
+
+    Raises:
+        UsageError: An unknown name or a senseless value; the message says where it stands.
+    """
+    given = sources(flags, environ, cwd)
+    fallback = Given(Setting("home", platformdirs.user_data_dir("cloudgpu"), "default"), cwd)
+    home = _convert(_strongest("home", given) or fallback)
+    defaults = _defaults(Home(home), environ)
+    chosen = [_strongest(name, given) or Given(Setting(name, defaults[name], "default"), cwd) for name in NAMES]
+    values: dict[str, Any] = {one.setting.name: _convert(one) for one in chosen}
+    return Settings(**values, origins=tuple(_as_used(one.setting, values) for one in chosen))
+
+
+def _strongest(name: str, given: Sequence[Source]) -> Given | None:
+    return next((source[name] for source in given if name in source), None)
+
+
+def _defaults(home: Home, environ: Mapping[str, str]) -> dict[str, str]:
+    """Defaults by name; those that depend on the home or on who is logged in are worked out here."""
+    fixed = {name: str(one.metadata["default"]) for name, one in FIELDS.items()}
+    return fixed | {
+        "home": str(home.root),
+        "owner": _login_name(environ),
+        "ledger_url": f"sqlite:///{home.ledger_db}",
+        "ssh_key": str(home.ssh_key),
+        "env_cache": str(home.envs),
+    }
+
+
+def _login_name(environ: Mapping[str, str]) -> str:
+    names = (environ.get(key, "") for key in ("LOGNAME", "USER", "USERNAME"))
+    name = next((name for name in names if name), "") or _account_name()
+    return re.sub(r"[^\w.:/=+@-]", "-", name)[:128]
+
+
+def _account_name() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's uid need not have a name
+        return f"uid-{os.getuid()}"
+
+
+def _convert(given: Given) -> Any:  # noqa: ANN401  the type is the field's
+    """The value in the type of its field."""
+    setting = given.setting
+    _check(setting)
+    readers: Mapping[Any, Callable[[], Any]] = {
+        Path: lambda: given.base / os.path.expanduser(setting.value),  # noqa: PTH111  Path.expanduser raises
+        int: lambda: int(setting.value),
+        bool: lambda: _truth(setting),
+    }
+    kind = FIELDS[setting.name].type
+    return readers[kind]() if kind in readers else setting.value
+
+
+def _check(setting: Setting) -> None:
+    meta = FIELDS[setting.name].metadata
+    if not setting.value:
+        if meta["default"] or meta["shown_default"]:
+            raise _senseless(setting, "may not be empty")
+        return
+    if not setting.value.isprintable():
+        raise _senseless(setting, "holds a control character")
+    if meta["form"] and not re.fullmatch(meta["form"], setting.value):
+        raise _senseless(setting, f"{setting.shown!r} does not fit")
+    if setting.name == "ssh_cidr":
+        _check_network(setting)
+
+
+def _check_network(setting: Setting) -> None:
+    try:
+        ipaddress.ip_network(setting.value)
+    except ValueError as err:
+        raise _senseless(setting, str(err)) from err
+
+
+def _truth(setting: Setting) -> bool:
+    try:
+        return _TRUTH[setting.value.lower()]
+    except KeyError:
+        raise _senseless(setting, f"{setting.value!r} is neither true nor false") from None
+
+
+def _senseless(setting: Setting, why: str) -> UsageError:
+    like = FIELDS[setting.name].metadata["like"]
+    hint = f"for instance {setting.name} = {like}" if like else ""
+    return UsageError(f"{setting.origin}: {setting.name}: {why}", hint=hint)
+
+
+def _as_used(setting: Setting, values: Mapping[str, Any]) -> Setting:
+    """The setting with its path made absolute, as it is going to be used."""
+    value = values[setting.name]
+    return Setting(setting.name, str(value), setting.origin) if isinstance(value, Path) else setting

@@ -1,0 +1,94 @@
+"""Where settings are written: the command line, environment variables, the project file, the user file."""
+
+import os
+import stat
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+from cloudgpu.errors import UsageError
+from cloudgpu.settings.fields import FIELDS, NAMES, Setting, env_name, unknown_setting
+
+PROJECT_FILE = "cloudgpu.toml"
+
+
+@dataclass(frozen=True)
+class Given:
+    """A setting that somebody wrote, with the directory that a relative path in it starts from."""
+
+    setting: Setting
+    base: Path
+
+
+Source = Mapping[str, Given]
+
+
+def sources(flags: Mapping[str, str | None], environ: Mapping[str, str], cwd: Path) -> Sequence[Source]:
+    """What each source says, strongest first.
+
+    Raises:
+        UsageError: A name that is no setting, or a file that cannot be read.
+    """
+    return [_flags(flags, cwd), _variables(environ, cwd), *(_file(path) for path in _files(cwd))]
+
+
+def user_file() -> Path:
+    """The settings file of this user."""
+    return Path(platformdirs.user_config_dir("cloudgpu")) / "config.toml"
+
+
+def _flags(flags: Mapping[str, str | None], cwd: Path) -> Source:
+    found = {}
+    for name, text in flags.items():
+        if name not in FIELDS:
+            raise unknown_setting(name, "the command line")
+        if text is not None:
+            found[name] = Given(Setting(name, text, f"flag --{name.replace('_', '-')}"), cwd)
+    return found
+
+
+def _variables(environ: Mapping[str, str], cwd: Path) -> Source:
+    # An empty variable is how shells and CI systems spell "unset". Unknown ones are left alone: a run's own
+    # environment has CLOUDGPU_ variables too.
+    found = {name: environ.get(env_name(name), "") for name in NAMES}
+    return {
+        name: Given(Setting(name, text, f"environment {env_name(name)}"), cwd) for name, text in found.items() if text
+    }
+
+
+def _files(cwd: Path) -> Iterator[Path]:
+    projects = (folder / PROJECT_FILE for folder in (cwd, *cwd.parents))
+    nearest = next((path for path in projects if path.is_file()), None)
+    if nearest:
+        _refuse_planted(nearest)
+        yield nearest
+    if user_file().is_file():
+        yield user_file()
+
+
+def _refuse_planted(path: Path) -> None:
+    """Refuse a project file that a stranger left in a shared folder: it could redirect the ledger or open port 22."""
+    shared = path.parent.stat().st_mode & stat.S_IWOTH
+    if shared and path.stat().st_uid not in (0, os.getuid()):
+        message = f"{path} belongs to another user and lies in a folder that everybody can write to"
+        raise UsageError(message, hint="work in a folder of your own, or remove the file")
+
+
+def _file(path: Path) -> Source:
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as err:
+        raise UsageError(f"cannot read the settings file {path}: {err}", hint="see docs/settings.md") from err
+    return {name: _written(name, value, path) for name, value in document.items()}
+
+
+def _written(name: str, value: object, path: Path) -> Given:
+    if name not in FIELDS:
+        raise unknown_setting(name, str(path))
+    if not isinstance(value, str | int):
+        raise UsageError(f"{path}: {name}: expected text, a number or true/false, found {value!r}")
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return Given(Setting(name, text, f"file {path}"), path.parent)
