@@ -25,8 +25,9 @@ if systemctl is-active --quiet cloudgpu-expiry.timer 2>/dev/null; then
 fi
 
 # No default dependencies and no waiting: this early the targets that a timer waits for wait for this script.
-if systemd-run --no-block --unit=cloudgpu-expiry --on-calendar='{calendar}' --timer-property=AccuracySec=1s \\
-    --timer-property=DefaultDependencies=no --property=DefaultDependencies=no systemctl poweroff; then
+if systemd-run --no-block --unit=cloudgpu-expiry --on-calendar='{calendar}' \\
+    --timer-property=AccuracySec=1s --timer-property=DefaultDependencies=no --property=DefaultDependencies=no \\
+    systemctl poweroff; then
     exit 0
 fi
 

@@ -1,0 +1,234 @@
+import base64
+from typing import Any
+
+import pulumi
+import pytest
+from program_mock import SETTINGS, Recorder, run_program
+
+TAGS = {
+    "Name": "cloudgpu-demo",
+    "cloudgpu:cluster": "demo",
+    "cloudgpu:owner": "ada",
+    "cloudgpu:team": "lab",
+    "cloudgpu:run": "r-1",
+    "cloudgpu:expires-at": "2026-11-21T05:00:00Z",
+    "cloudgpu:token": "tok-1",
+}
+
+
+@pytest.fixture(scope="module")
+def pair() -> Recorder:
+    return run_program()
+
+
+def made(recorder: Recorder) -> set[str]:
+    return {one.typ.rsplit(":", 1)[1] for one in recorder.resources if one.typ.startswith("aws:")}
+
+
+def test_exports_name_everything_the_app_needs(pair: Recorder) -> None:
+    assert pair.exports == {
+        "instanceIds": ["i-a", "i-b", "i-c"],
+        "fleetId": "fleet-id",
+        "securityGroupId": "securitygroup-id",
+        "subnetId": "subnet-a",
+        "vpcId": "vpc-default",
+        "keyName": "cloudgpu-demo",
+        "placementGroup": "cloudgpu-demo",
+        "launchTemplateId": "launchtemplate-id",
+        "imageId": "ami-from-ssm",
+    }
+
+
+def test_every_taggable_resource_carries_every_tag(pair: Recorder) -> None:
+    untagged = [one.typ for one in pair.resources if one.typ.startswith("aws:") and one.inputs.get("tags") != TAGS]
+    assert untagged == []
+    kinds = {spec["resourceType"]: spec["tags"] for spec in pair.one("LaunchTemplate")["tagSpecifications"]}
+    assert kinds == {"instance": TAGS, "volume": TAGS, "network-interface": TAGS}
+
+
+def test_own_network_is_tagged_too() -> None:
+    recorder = run_program(createVpc="true")
+    for kind in ("Vpc", "Subnet", "InternetGateway", "RouteTable"):
+        assert recorder.one(kind)["tags"] == TAGS
+    assert recorder.one("Subnet")["availabilityZone"] == "us-east-1c"
+    assert recorder.one("RouteTable")["routes"] == [{"cidrBlock": "0.0.0.0/0", "gatewayId": "internetgateway-id"}]
+    assert recorder.one("RouteTableAssociation") == {"subnetId": "subnet-id", "routeTableId": "routetable-id"}
+    assert "aws:ec2/getVpc:getVpc" not in {call.token for call in recorder.calls}
+
+
+def test_port_22_opens_to_the_caller_only(pair: Recorder) -> None:
+    rules = pair.one("SecurityGroup")["ingress"]
+    from_outside = [rule for rule in rules if not rule.get("self")]
+    assert from_outside == [
+        {
+            "protocol": "tcp",
+            "fromPort": 22,
+            "toPort": 22,
+            "cidrBlocks": ["198.51.100.7/32"],
+            "description": "SSH from the caller",
+        }
+    ]
+
+
+def test_nodes_reach_each_other_both_ways_and_everything_outside(pair: Recorder) -> None:
+    group = pair.one("SecurityGroup")
+    itself = {"protocol": "-1", "fromPort": 0, "toPort": 0, "self": True, "description": "among the nodes"}
+    assert itself in group["ingress"]
+    assert itself in group["egress"]
+    assert [rule["cidrBlocks"] for rule in group["egress"] if not rule.get("self")] == [["0.0.0.0/0"]]
+
+
+def test_several_callers_and_ipv6() -> None:
+    rules = run_program(sshCidr="198.51.100.0/28, 2001:db8::7/128").one("SecurityGroup")["ingress"]
+    assert [rule.get("cidrBlocks") or rule.get("ipv6CidrBlocks") for rule in rules if not rule.get("self")] == [
+        ["198.51.100.0/28"],
+        ["2001:db8::7/128"],
+    ]
+
+
+def test_template_is_closed_encrypted_and_ends_itself(pair: Recorder) -> None:
+    template = pair.one("LaunchTemplate")
+    assert template["metadataOptions"]["httpTokens"] == "required"
+    assert template["metadataOptions"]["httpPutResponseHopLimit"] == 2
+    assert template["instanceInitiatedShutdownBehavior"] == "terminate"
+    assert template["blockDeviceMappings"] == [
+        {
+            "deviceName": "/dev/sda1",
+            "ebs": {"volumeType": "gp3", "volumeSize": 150, "encrypted": "true", "deleteOnTermination": "true"},
+        }
+    ]
+    assert template["iamInstanceProfile"] == {"name": "cloudgpu-demo-us-east-1"}
+    assert template["placement"] == {"groupName": "cloudgpu-demo"}
+
+
+def test_user_data_is_the_rendered_text_and_holds_no_secret(pair: Recorder) -> None:
+    text = base64.b64decode(pair.one("LaunchTemplate")["userData"]).decode()
+    assert "--on-calendar='2026-11-21 05:00:00 UTC'" in text
+    assert SETTINGS["token"] not in text
+
+
+def test_efa_interface(pair: Recorder) -> None:
+    assert pair.one("LaunchTemplate")["networkInterfaces"] == [
+        {
+            "deviceIndex": 0,
+            "networkCardIndex": 0,
+            "interfaceType": "efa",
+            "securityGroups": ["securitygroup-id"],
+            "deleteOnTermination": "true",
+            "associatePublicIpAddress": "true",
+        }
+    ]
+
+
+def test_plain_interface() -> None:
+    (interface,) = run_program(efaInterfaces="0").one("LaunchTemplate")["networkInterfaces"]
+    assert "interfaceType" not in interface
+    assert interface["associatePublicIpAddress"] == "true"
+
+
+def test_several_efa_cards_in_the_users_own_subnet() -> None:
+    cards = run_program(efaInterfaces="4", subnetId="subnet-own").one("LaunchTemplate")["networkInterfaces"]
+    assert [(card["networkCardIndex"], card["deviceIndex"], card["interfaceType"]) for card in cards] == [
+        (0, 0, "efa"),
+        (1, 1, "efa-only"),
+        (2, 1, "efa-only"),
+        (3, 1, "efa-only"),
+    ]
+    assert not any("associatePublicIpAddress" in card for card in cards)
+
+
+def test_gang_or_nothing(pair: Recorder) -> None:
+    fleet = pair.one("Fleet")
+    assert fleet["type"] == "instant"
+    assert fleet["terminateInstances"] is True
+    assert fleet["targetCapacitySpecification"] == {"defaultTargetCapacityType": "on-demand", "totalTargetCapacity": 2}
+    assert fleet["onDemandOptions"] == {
+        "allocationStrategy": "lowestPrice",
+        "minTargetCapacity": 2,
+        "singleInstanceType": True,
+        "singleAvailabilityZone": True,
+    }
+    assert "spotOptions" not in fleet
+    (config,) = fleet["launchTemplateConfigs"]
+    assert config["overrides"] == [{"instanceType": "p3dn.24xlarge", "subnetId": "subnet-a"}]
+
+
+def test_spot_gang() -> None:
+    fleet = run_program(market="spot", nodes="3").one("Fleet")
+    assert fleet["targetCapacitySpecification"] == {"defaultTargetCapacityType": "spot", "totalTargetCapacity": 3}
+    assert fleet["spotOptions"]["minTargetCapacity"] == 3
+    assert fleet["spotOptions"]["allocationStrategy"] == "price-capacity-optimized"
+    assert "onDemandOptions" not in fleet
+
+
+def test_one_node_needs_no_placement_group() -> None:
+    recorder = run_program(nodes="1")
+    assert recorder.of("PlacementGroup") == []
+    assert "placement" not in recorder.one("LaunchTemplate")
+    assert recorder.exports["placementGroup"] == ""
+
+
+def test_nothing_is_made_that_was_named() -> None:
+    recorder = run_program(
+        subnetId="subnet-own",
+        securityGroupId="sg-own",
+        roleName="own-role",
+        keyName="own-key",
+        kmsKeyId="own-kms",
+        publicKey=None,
+        image="ami-own",
+    )
+    assert made(recorder) == {"InstanceProfile", "LaunchTemplate", "PlacementGroup", "Fleet"}
+    assert recorder.one("InstanceProfile")["role"] == "own-role"
+    template = recorder.one("LaunchTemplate")
+    assert template["keyName"] == "own-key"
+    assert template["imageId"] == "ami-own"
+    assert template["blockDeviceMappings"][0]["ebs"]["kmsKeyId"] == "own-kms"
+    assert template["networkInterfaces"][0]["securityGroups"] == ["sg-own"]
+    assert recorder.one("Fleet")["launchTemplateConfigs"][0]["overrides"][0]["subnetId"] == "subnet-own"
+    assert {call.token for call in recorder.calls} == {"aws:ec2/getSubnet:getSubnet", "aws:ec2/getAmi:getAmi"}
+
+
+def test_another_image_setting_makes_another_template() -> None:
+    def template_names(image: str) -> tuple[str, str]:
+        recorder = run_program(image=image)
+        (logical,) = [one.name for one in recorder.resources if one.typ.endswith(":LaunchTemplate")]
+        return logical, recorder.one("LaunchTemplate")["name"]
+
+    assert template_names("ami-1") == template_names("ami-1")
+    assert len({*template_names("ami-1"), *template_names("ami-2")}) == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"nodes": "0"}, "cloudgpu:nodes is '0'"),
+        ({"nodes": "two"}, "cloudgpu:nodes is 'two'"),
+        ({"diskGib": "-5"}, "cloudgpu:diskGib"),
+        ({"market": "free"}, "cloudgpu:market is 'free'"),
+        ({"zone": "us-east-1"}, "cloudgpu:zone is 'us-east-1'"),
+        ({"cluster": "No Spaces"}, "cloudgpu:cluster"),
+        ({"expiresAt": "tomorrow"}, "cloudgpu:expiresAt is 'tomorrow'"),
+        ({"sshCidr": "0.0.0.0/0"}, "cloudgpu:sshCidr"),
+        ({"sshCidr": "::/0"}, "cloudgpu:sshCidr"),
+        ({"sshCidr": "198.51.100.7/32,0.0.0.0/0"}, "cloudgpu:sshCidr"),
+        ({"sshCidr": "here"}, "cloudgpu:sshCidr is 'here'"),
+        ({"efaInterfaces": "4"}, "cloudgpu:efaInterfaces is '4'"),
+        ({"createVpc": "maybe"}, "cloudgpu:createVpc"),
+        ({"createVpc": "true", "vpcId": "vpc-1"}, "cloudgpu:createVpc"),
+        ({"bootstrap": "x" * 20000}, "user data has"),
+        ({"zone": "us-east-1f"}, "no subnet in us-east-1f"),
+        ({"zone": "us-east-1d", "subnetId": "subnet-own"}, "lies in us-east-1c"),
+    ],
+)
+def test_wrong_settings_are_named(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(pulumi.RunError) as caught:
+        run_program(**changes)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("missing", [key for key in SETTINGS if key != "publicKey"])
+def test_every_required_setting_is_required(missing: str) -> None:
+    with pytest.raises(pulumi.ConfigMissingError) as caught:
+        run_program(**{missing: None})
+    assert missing in str(caught.value)
