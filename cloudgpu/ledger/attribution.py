@@ -1,0 +1,93 @@
+"""Whose a cluster's time was: the runs' that used it, in even parts while several did, else its maker's or nobody's."""
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import accumulate, pairwise
+from operator import attrgetter
+
+from cloudgpu.ledger.billing import Charge
+
+
+@dataclass(frozen=True)
+class RunInterval:
+    """A run and the time it used its cluster. `ended_at` is None as long as its end was not written down."""
+
+    run_id: str
+    cluster: str
+    recipe: str
+    owner: str
+    team: str
+    state: str
+    started_at: datetime
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A stretch of a charge's time; `runs` used the cluster then."""
+
+    start: datetime
+    end: datetime
+    runs: tuple[RunInterval, ...]
+
+    @property
+    def microseconds(self) -> int:
+        """Its length."""
+        return (self.end - self.start) // timedelta(microseconds=1)
+
+
+class RunIndex:
+    """Finds the runs that used a cluster in a stretch of time, however many runs the ledger holds."""
+
+    def __init__(self, runs: Iterable[RunInterval]) -> None:
+        ended: dict[str, list[RunInterval]] = defaultdict(list)
+        unended: dict[str, list[RunInterval]] = defaultdict(list)
+        for run in sorted(runs, key=attrgetter("started_at")):
+            (unended if run.ended_at is None else ended)[run.cluster].append(run)
+        self._ended = {name: _Ended.of(of_cluster) for name, of_cluster in ended.items()}
+        self._unended = dict(unended)
+
+    def overlapping(self, one: Charge, until: datetime) -> list[RunInterval]:
+        """Runs of the charge's cluster between its start and `until`."""
+        ended = self._ended.get(one.cluster)
+        found = ended.overlapping(one.start, until) if ended else []
+        # A run whose end nobody wrote down went on at most as long as the nodes that it started on.
+        unended = self._unended.get(one.cluster, [])
+        first = bisect_left(unended, one.start, key=attrgetter("started_at"))
+        last = bisect_left(unended, until, key=attrgetter("started_at"))
+        return found + unended[first:last]
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """Runs of one cluster by start, with the latest end among each and its predecessors."""
+
+    runs: Sequence[RunInterval]
+    latest_end: Sequence[datetime]
+
+    @staticmethod
+    def of(runs: Sequence[RunInterval]) -> "_Ended":
+        return _Ended(runs, list(accumulate((run.ended_at or run.started_at for run in runs), max)))
+
+    def overlapping(self, start: datetime, end: datetime) -> list[RunInterval]:
+        first = bisect_right(self.latest_end, start)
+        last = bisect_left(self.runs, end, key=attrgetter("started_at"))
+        return [run for run in self.runs[first:last] if run.ended_at and run.ended_at > start]
+
+
+def slices(start: datetime, until: datetime, runs: Sequence[RunInterval], cut: datetime | None) -> Iterator[Slice]:
+    """Cut the time from `start` to `until` wherever a run starts or ends, and at `cut`."""
+    edges = {start, until, *_edges(runs), *([cut] if cut else [])}
+    for left, right in pairwise(sorted(edge for edge in edges if start <= edge <= until)):
+        active = tuple(run for run in runs if run.started_at <= left and (run.ended_at or until) >= right)
+        yield Slice(left, right, active)
+
+
+def _edges(runs: Iterable[RunInterval]) -> Iterator[datetime]:
+    for run in runs:
+        yield run.started_at
+        if run.ended_at:
+            yield run.ended_at

@@ -1,0 +1,109 @@
+"""What a spending costs: by the second, at least a minute an instance, in micro-dollars so that sums are exact."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from itertools import accumulate, pairwise
+
+from cloudgpu.ledger.entry import Entry
+
+MINIMUM_S = 60
+"""AWS charges every instance for at least this long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """The part of an entry that a bill needs.
+
+    Attributes:
+        nodes: How many were launched; how many were asked for as long as the answer is not known.
+        start: Launch. Of an entry whose call was never answered: when it was opened, because it may be costing money.
+        end: Confirmed end; None as long as the entry is open.
+        launched: Whether the call was answered. A closed entry that was not costs nothing.
+    """
+
+    cluster: str
+    run_id: str
+    recipe: str
+    owner: str
+    team: str
+    simulated: bool
+    nodes: int
+    node_hourly_usd: str
+    launched: bool
+    start: datetime
+    end: datetime | None
+
+    @property
+    def free(self) -> bool:
+        """Whether nothing was bought after all."""
+        return self.end is not None and not self.launched
+
+    def seconds(self, now: datetime) -> int:
+        """Seconds charged for each node until its end, or until `now`."""
+        used = (self.end or now) - self.start
+        return max(MINIMUM_S, math.ceil(used.total_seconds()))
+
+    def node_ms(self, now: datetime) -> int:
+        """Milliseconds charged, of all nodes together."""
+        return 0 if self.free else self.nodes * self.seconds(now) * 1000
+
+    def until(self, now: datetime) -> datetime:
+        """When the charged time ends."""
+        return self.start + timedelta(seconds=self.seconds(now))
+
+
+def charge(entry: Entry) -> Charge:
+    """What a bill needs of `entry`."""
+    what = entry.spending
+    return Charge(
+        cluster=what.cluster,
+        run_id=what.run_id,
+        recipe=what.recipe,
+        owner=what.owner,
+        team=what.team,
+        simulated=what.simulated,
+        nodes=len(entry.instance_ids) or what.nodes,
+        node_hourly_usd=format(what.node_hourly_usd, "f"),
+        launched=entry.launched_at is not None,
+        start=entry.launched_at or what.opened_at,
+        end=entry.closed_at,
+    )
+
+
+def entry_usd(entry: Entry, now: datetime) -> Decimal:
+    """What `entry` has cost by `now`, in USD."""
+    one = charge(entry)
+    return usd(Rates().micro_usd(one, now))
+
+
+class Rates:
+    """Prices as nano-dollars, parsed once for each different text: a ledger has few prices and many entries."""
+
+    def __init__(self) -> None:
+        self._nano: dict[str, int] = {}
+
+    def micro_usd(self, one: Charge, now: datetime) -> int:
+        """Micro-dollars of `one` until its end, or until `now`; half a micro-dollar counts as one."""
+        if one.free:
+            return 0
+        return (self._rate(one.node_hourly_usd) * one.nodes * one.seconds(now) + 1_800_000) // 3_600_000
+
+    def _rate(self, text: str) -> int:
+        if text not in self._nano:
+            self._nano[text] = int(Decimal(text).scaleb(9))
+        return self._nano[text]
+
+
+def usd(micro_usd: int) -> Decimal:
+    """Micro-dollars as dollars, exactly."""
+    return Decimal(micro_usd).scaleb(-6)
+
+
+def apportion(total: int, weights: Sequence[int]) -> list[int]:
+    """Split `total` by `weights` into whole numbers that add up to `total` again."""
+    whole = sum(weights)
+    reached = (total * weight // whole for weight in accumulate(weights, initial=0))
+    return [upto - before for before, upto in pairwise(reached)]

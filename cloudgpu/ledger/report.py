@@ -1,0 +1,150 @@
+"""The bill: what was spent, by user, team, run, recipe or cluster. Pure; the rows add up to the totals, always."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from math import lcm
+from typing import Literal
+
+from cloudgpu.ledger.attribution import RunIndex, RunInterval, Slice, slices
+from cloudgpu.ledger.billing import Charge, Rates, apportion, usd
+
+By = Literal["user", "team", "run", "recipe", "cluster"]
+
+NOBODY = "(none)"
+"""The key of what has no owner, team or recipe."""
+_OF_RUNS = ("run", "recipe")
+_NODE_HOUR = Decimal("0.000001")
+
+
+@dataclass(frozen=True)
+class ReportRow:
+    """One line of the bill.
+
+    Attributes:
+        key: The user, team, run id, recipe or cluster. `(idle) NAME` is time of the cluster NAME that no run used.
+        simulated: Rehearsal money. A key with both kinds has two rows.
+        open_entries: How many of its entries are still costing money, or may be.
+        runs: How many runs it had.
+    """
+
+    key: str
+    simulated: bool
+    node_hours: Decimal
+    usd: Decimal
+    open_entries: int
+    runs: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """The bill, dearest row first. Real and simulated money are never added."""
+
+    by: By
+    since: datetime | None
+    now: datetime
+    rows: tuple[ReportRow, ...]
+    real_usd: Decimal
+    simulated_usd: Decimal
+
+
+@dataclass
+class _Sum:
+    micro_usd: int = 0
+    node_ms: int = 0
+    open_entries: int = 0
+    runs: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of one charge that falls to one row; not `counted` is what was spent before the report begins."""
+
+    key: str
+    weight: int
+    runs: frozenset[str]
+    counted: bool = True
+
+
+def report(
+    charges: Iterable[Charge], runs: Iterable[RunInterval], *, by: By, since: datetime | None, now: datetime
+) -> Report:
+    """Add the charges up.
+
+    Args:
+        charges: What cost money.
+        runs: Who used which cluster when.
+        by: What one row stands for.
+        since: Only what was spent from this moment on; None for everything.
+        now: Until when open charges are counted.
+    """
+    sums: dict[tuple[str, bool], _Sum] = defaultdict(_Sum)
+    rates, index = Rates(), RunIndex(runs)
+    for one in charges:
+        until = one.until(now)
+        if since is None or until > since:
+            parts = _parts(one, index.overlapping(one, until), by, since, until)
+            _add(sums, one, parts, money=rates.micro_usd(one, now), node_ms=one.node_ms(now))
+    rows = sorted((_row(key, total) for key, total in sums.items()), key=lambda row: (-row.usd, row.key, row.simulated))
+    return Report(by, since, now, tuple(rows), real_usd=_total(sums, "real"), simulated_usd=_total(sums, "simulated"))
+
+
+def _parts(one: Charge, runs: Sequence[RunInterval], by: By, since: datetime | None, until: datetime) -> list[_Part]:
+    cut = since if since and since > one.start else None
+    shared = by in _OF_RUNS and any(run.run_id != one.run_id for run in runs)
+    if cut is None and not shared:
+        return [_Part(key, 1, ids) for key, ids in _keys(one, runs[:1] if by in _OF_RUNS else runs, by)]
+    pieces = list(slices(one.start, until, runs, cut))
+    # Whole numbers throughout: a slice that k runs share is cut into k even parts.
+    even = lcm(*(max(1, len(piece.runs)) for piece in pieces))
+    return list(_cut(one, pieces, by, cut, even))
+
+
+def _cut(one: Charge, pieces: Iterable[Slice], by: By, cut: datetime | None, even: int) -> Iterator[_Part]:
+    for piece in pieces:
+        keys = _keys(one, piece.runs, by)
+        for key, ids in keys:
+            yield _Part(key, piece.microseconds * even // len(keys), ids, counted=cut is None or piece.start >= cut)
+
+
+def _keys(one: Charge, runs: Sequence[RunInterval], by: By) -> list[tuple[str, frozenset[str]]]:
+    """The rows that time used by `runs` falls to, in even parts, with the runs that each counts."""
+    if by in _OF_RUNS and runs:
+        return [((run.run_id if by == "run" else run.recipe or NOBODY), frozenset({run.run_id})) for run in runs]
+    return [(_own_key(one, by), _run_ids(one, runs))]
+
+
+def _own_key(one: Charge, by: By) -> str:
+    """The row of time that no run is known to have used."""
+    keys = {"user": one.owner, "team": one.team, "run": one.run_id, "recipe": one.recipe, "cluster": one.cluster}
+    return keys[by] or (f"(idle) {one.cluster}" if by in _OF_RUNS else NOBODY)
+
+
+def _run_ids(one: Charge, runs: Iterable[RunInterval]) -> frozenset[str]:
+    return frozenset(run.run_id for run in runs) | ({one.run_id} if one.run_id else set())
+
+
+def _add(sums: dict[tuple[str, bool], _Sum], one: Charge, parts: Sequence[_Part], *, money: int, node_ms: int) -> None:
+    weights = [part.weight for part in parts]
+    shares = zip(parts, apportion(money, weights), apportion(node_ms, weights), strict=True)
+    keys = set()
+    for part, micro_usd, milliseconds in shares:
+        if part.counted:
+            total = sums[part.key, one.simulated]
+            total.micro_usd += micro_usd
+            total.node_ms += milliseconds
+            total.runs |= part.runs
+            keys.add(part.key)
+    for key in keys:
+        sums[key, one.simulated].open_entries += one.end is None
+
+
+def _row(key: tuple[str, bool], total: _Sum) -> ReportRow:
+    node_hours = (Decimal(total.node_ms) / 3_600_000).quantize(_NODE_HOUR)
+    return ReportRow(key[0], key[1], node_hours, usd(total.micro_usd), total.open_entries, len(total.runs))
+
+
+def _total(sums: dict[tuple[str, bool], _Sum], kind: Literal["real", "simulated"]) -> Decimal:
+    return usd(sum(total.micro_usd for (_, simulated), total in sums.items() if simulated is (kind == "simulated")))

@@ -1,0 +1,135 @@
+"""Between rows and values: the fold over an entry's events, done by the database."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import sqlalchemy as sa
+
+from cloudgpu.ledger.attribution import RunInterval
+from cloudgpu.ledger.billing import Charge
+from cloudgpu.ledger.entry import Entry, EntryState, Spending
+from cloudgpu.ledger.schema import closed, launched, run_ended, run_started
+from cloudgpu.ledger.schema import opened as opened_table
+from cloudgpu.ledger.times import from_text, to_text
+
+_O = opened_table.c
+_ENDED = closed.c.closed_at
+
+_LAUNCHES = (
+    sa.select(
+        launched.c.entry_id,
+        sa.func.count().label("nodes"),
+        sa.func.min(launched.c.launched_at).label("launched_at"),
+    )
+    .group_by(launched.c.entry_id)
+    .subquery()
+)
+
+ENTRIES = (
+    sa.select(opened_table, _LAUNCHES.c.launched_at, _ENDED)
+    .select_from(
+        opened_table.outerjoin(_LAUNCHES, _LAUNCHES.c.entry_id == _O.entry_id).outerjoin(
+            closed, closed.c.entry_id == _O.entry_id
+        )
+    )
+    .order_by(_O.opened_at, _O.entry_id)
+)
+
+RUNS = (
+    sa.select(run_started, run_ended.c.state, run_ended.c.ended_at)
+    .select_from(run_started.outerjoin(run_ended))
+    .order_by(run_started.c.started_at, run_started.c.run_id)
+)
+
+_SPENDING = tuple(one.name for one in fields(Spending))
+
+
+def wanted(cluster: str | None, state: EntryState | None, since: datetime | None) -> Sequence[sa.ColumnElement[bool]]:
+    """Conditions on `ENTRIES`."""
+    conditions: list[sa.ColumnElement[bool]] = []
+    if cluster is not None:
+        conditions.append(_O.cluster == cluster)
+    if state is not None:
+        conditions.append(_ENDED.is_(None) if state == "open" else _ENDED.is_not(None))
+    if since is not None:
+        conditions.append(sa.or_(_ENDED.is_(None), to_text(since) <= _ENDED))
+    return conditions
+
+
+def instances_of(conditions: Sequence[sa.ColumnElement[bool]]) -> sa.Select[Any]:
+    """The instances of the entries that meet the conditions, in the order in which they were launched."""
+    joined = launched.join(opened_table, launched.c.entry_id == _O.entry_id).outerjoin(
+        closed, closed.c.entry_id == _O.entry_id
+    )
+    query = sa.select(launched.c.entry_id, launched.c.instance_id).select_from(joined).where(*conditions)
+    return query.order_by(launched.c.entry_id, launched.c.position)
+
+
+def charges(since: datetime | None) -> sa.Select[Any]:
+    """What a bill needs, without building whole entries: ten thousand of them take a tenth of a second."""
+    query = ENTRIES.with_only_columns(
+        _O.cluster,
+        _O.run_id,
+        _O.recipe,
+        _O.owner,
+        _O.team,
+        _O.simulated,
+        sa.func.coalesce(_LAUNCHES.c.nodes, _O.nodes),
+        _O.node_hourly_usd,
+        _LAUNCHES.c.launched_at,
+        _O.opened_at,
+        _ENDED,
+    )
+    return query.where(*wanted(None, None, since)).order_by(None)
+
+
+def charge(row: Sequence[Any]) -> Charge:
+    """A row of `charges`."""
+    cluster, run_id, recipe, owner, team, simulated, nodes, price, launched_at, opened_at, closed_at = row
+    start = from_text(launched_at or opened_at)
+    end = from_text(closed_at) if closed_at else None
+    return Charge(cluster, run_id, recipe, owner, team, simulated, nodes, price, launched_at is not None, start, end)
+
+
+def opened(spending: Spending) -> dict[str, object]:
+    """The row that opens an entry."""
+    return asdict(spending) | {
+        "node_hourly_usd": format(spending.node_hourly_usd, "f"),
+        "opened_at": to_text(spending.opened_at),
+        "expires_at": to_text(spending.expires_at),
+    }
+
+
+def entry(row: Mapping[Any, Any], instances: Mapping[str, Sequence[str]]) -> Entry:
+    """A row of `ENTRIES` with its instances."""
+    values = {name: row[name] for name in _SPENDING} | {
+        "node_hourly_usd": Decimal(row["node_hourly_usd"]),
+        "opened_at": from_text(row["opened_at"]),
+        "expires_at": from_text(row["expires_at"]),
+    }
+    return Entry(
+        spending=Spending(**values),
+        state="closed" if row["closed_at"] else "open",
+        instance_ids=tuple(instances.get(row["entry_id"], ())),
+        launched_at=from_text(row["launched_at"]) if row["launched_at"] else None,
+        closed_at=from_text(row["closed_at"]) if row["closed_at"] else None,
+    )
+
+
+def instances(found: Iterable[Sequence[Any]]) -> Mapping[str, Sequence[str]]:
+    """Rows of `instances_of`, by entry."""
+    by_entry: dict[str, list[str]] = defaultdict(list)
+    for entry_id, instance_id in found:
+        by_entry[entry_id].append(instance_id)
+    return by_entry
+
+
+def run(row: Sequence[Any]) -> RunInterval:
+    """A row of `RUNS`."""
+    run_id, cluster, recipe, owner, team, started_at, state, ended_at = row
+    end = from_text(ended_at) if ended_at else None
+    return RunInterval(run_id, cluster, recipe, owner, team, state or "running", from_text(started_at), end)

@@ -1,0 +1,84 @@
+"""The tables. Every row is an event and stays as it was written; what became of a spending is a fold over them."""
+
+from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, MetaData, String, Table, Text
+
+VERSION = 1
+"""Of the tables below. A ledger written by a newer cloudgpu is refused, never guessed at."""
+
+metadata = MetaData()
+
+version = Table("cloudgpu_ledger", metadata, Column("version", Integer, primary_key=True))
+
+# Times are text in UTC with microseconds, so that they sort as text in every database. Money is text: exact.
+opened = Table(
+    "opened",
+    metadata,
+    Column("entry_id", String(200), primary_key=True),
+    Column("cluster", String(200), nullable=False, index=True),
+    Column("run_id", String(200), nullable=False),
+    Column("recipe", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("team", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("simulated", Boolean(create_constraint=True), nullable=False),
+    Column("account", Text, nullable=False),
+    Column("endpoint", Text, nullable=False),
+    Column("region", Text, nullable=False),
+    Column("zone", Text, nullable=False),
+    Column("instance_type", Text, nullable=False),
+    Column("market", Text, nullable=False),
+    Column("nodes", Integer, nullable=False),
+    Column("node_hourly_usd", Text, nullable=False),
+    Column("opened_at", String(32), nullable=False),
+    Column("expires_at", String(32), nullable=False),
+)
+
+# One row an instance, so that the answer of a call repeated after a crash adds nothing.
+launched = Table(
+    "launched",
+    metadata,
+    Column("entry_id", String(200), ForeignKey("opened.entry_id"), primary_key=True),
+    Column("instance_id", String(64), primary_key=True),
+    Column("position", BigInteger, nullable=False),
+    Column("launched_at", String(32), nullable=False),
+)
+
+closed = Table(
+    "closed",
+    metadata,
+    Column("entry_id", String(200), ForeignKey("opened.entry_id"), primary_key=True),
+    Column("closed_at", String(32), nullable=False),
+)
+
+run_started = Table(
+    "run_started",
+    metadata,
+    Column("run_id", String(200), primary_key=True),
+    Column("cluster", String(200), nullable=False),
+    Column("recipe", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("team", Text, nullable=False),
+    Column("started_at", String(32), nullable=False),
+    Index("run_started_cluster", "cluster", "started_at"),
+)
+
+run_ended = Table(
+    "run_ended",
+    metadata,
+    Column("run_id", String(200), ForeignKey("run_started.run_id"), primary_key=True),
+    Column("state", String(32), nullable=False),
+    Column("ended_at", String(32), nullable=False),
+)
+
+EVENTS = (opened, launched, closed, run_started, run_ended)
+"""What is append-only."""
+
+
+def guards() -> list[str]:
+    """SQLite triggers that refuse to change or delete an event, whoever asks."""
+    return [
+        f"CREATE TRIGGER IF NOT EXISTS {table.name}_{verb.lower()} BEFORE {verb} ON {table.name} "
+        f"BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END"
+        for table in EVENTS
+        for verb in ("UPDATE", "DELETE")
+    ]

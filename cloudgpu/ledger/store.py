@@ -1,0 +1,172 @@
+"""The ledger: what costs money, written before the call that spends it and closed after the cloud confirmed the end."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Self
+
+import sqlalchemy as sa
+
+from cloudgpu.errors import LedgerError
+from cloudgpu.ledger import database, rows, schema
+from cloudgpu.ledger.attribution import RunInterval
+from cloudgpu.ledger.billing import MINIMUM_S
+from cloudgpu.ledger.entry import Entry, EntryState, Spending
+from cloudgpu.ledger.report import By, Report, report
+from cloudgpu.ledger.times import to_text
+
+
+def open_ledger(url: str) -> "Ledger":
+    """The ledger at `url`, an SQLAlchemy address; SQLite files are made where they are missing.
+
+    Raises:
+        LedgerError: It cannot be used; the hint says what to do.
+    """
+    return Ledger(database.connect(url))
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Every method is one transaction, on the disk when it returns. Many processes may use one ledger at once."""
+
+    engine: sa.Engine
+
+    def open(self, spending: Spending) -> None:
+        """Write down what is about to be bought. Writing the same entry again changes nothing.
+
+        Raises:
+            LedgerError: The entry is closed already, so its id cannot stand for a new purchase; or the ledger is
+                unusable.
+        """
+        with database.writing(self.engine) as connection:
+            if self._has(connection, schema.closed, spending.entry_id):
+                raise LedgerError(f"ledger entry {spending.entry_id} is already closed and cannot be opened again")
+            if not self._has(connection, schema.opened, spending.entry_id):
+                connection.execute(sa.insert(schema.opened).values(rows.opened(spending)))
+
+    def launched(self, entry_id: str, instance_ids: Sequence[str], at: datetime) -> None:
+        """Write down what the call bought. An instance already written keeps its time.
+
+        Raises:
+            LedgerError: There is no such entry, it is closed, or the ledger is unusable.
+        """
+        with database.writing(self.engine) as connection:
+            self._require(connection, entry_id)
+            if self._has(connection, schema.closed, entry_id):
+                late = ", ".join(instance_ids)
+                raise LedgerError(f"ledger entry {entry_id} is closed, but {late} was launched for it")
+            known = self._instances(connection, entry_id)
+            fresh = [one for one in dict.fromkeys(instance_ids) if one not in known]
+            events = [
+                {"entry_id": entry_id, "instance_id": one, "position": position, "launched_at": to_text(at)}
+                for position, one in enumerate(fresh, start=len(known))
+            ]
+            if events:
+                connection.execute(sa.insert(schema.launched), events)
+
+    def close(self, entry_id: str, at: datetime) -> None:
+        """Write down that the cloud confirmed the end. The first close counts; an entry never launched costs nothing.
+
+        Raises:
+            LedgerError: There is no such entry, or the ledger is unusable.
+        """
+        with database.writing(self.engine) as connection:
+            self._require(connection, entry_id)
+            if not self._has(connection, schema.closed, entry_id):
+                connection.execute(sa.insert(schema.closed).values(entry_id=entry_id, closed_at=to_text(at)))
+
+    def run_started(self, run_id: str, cluster: str, recipe: str, owner: str, team: str, at: datetime) -> None:
+        """Write down that a run uses a cluster from now on. The first start counts.
+
+        Raises:
+            LedgerError: The ledger is unusable.
+        """
+        row = {"run_id": run_id, "cluster": cluster, "recipe": recipe, "owner": owner, "team": team}
+        with database.writing(self.engine) as connection:
+            if not self._has(connection, schema.run_started, run_id):
+                connection.execute(sa.insert(schema.run_started).values(**row, started_at=to_text(at)))
+
+    def run_ended(self, run_id: str, state: str, at: datetime) -> None:
+        """Write down that a run is over. The first end counts.
+
+        Raises:
+            LedgerError: No such run was started, or the ledger is unusable.
+        """
+        with database.writing(self.engine) as connection:
+            if not self._has(connection, schema.run_started, run_id):
+                raise LedgerError(f"the ledger has no run {run_id}")
+            if not self._has(connection, schema.run_ended, run_id):
+                connection.execute(sa.insert(schema.run_ended).values(run_id=run_id, state=state, ended_at=to_text(at)))
+
+    def entries(
+        self, *, cluster: str | None = None, state: EntryState | None = None, since: datetime | None = None
+    ) -> tuple[Entry, ...]:
+        """Entries in the order in which they were opened.
+
+        Args:
+            cluster: Only those of this cluster.
+            state: Only open ones, or only closed ones.
+            since: Only those that are open or were closed at or after this moment.
+
+        Raises:
+            LedgerError: The ledger is unusable.
+        """
+        wanted = rows.wanted(cluster, state, since)
+        with database.reading(self.engine) as connection:
+            found = connection.execute(rows.ENTRIES.where(*wanted)).mappings().all()
+            instances = rows.instances(connection.execute(rows.instances_of(wanted)))
+        return tuple(rows.entry(row, instances) for row in found)
+
+    def report(self, *, by: By, now: datetime, since: datetime | None = None) -> Report:
+        """What was spent, by user, team, run, recipe or cluster. Open entries accrue until `now`.
+
+        Args:
+            by: What one row stands for.
+            now: Until when open entries are charged.
+            since: Only what was spent from this moment on.
+
+        Raises:
+            LedgerError: The ledger is unusable.
+        """
+        # A closed entry may be charged for up to a minute after its end.
+        reach = None if since is None else since - timedelta(seconds=MINIMUM_S)
+        with database.reading(self.engine) as connection:
+            charges = [rows.charge(row) for row in connection.execute(rows.charges(reach)).all()]
+            runs = [rows.run(row) for row in connection.execute(rows.RUNS).all()]
+        return report(charges, runs, by=by, since=since, now=now)
+
+    def runs(self) -> tuple[RunInterval, ...]:
+        """Every run with the time it used its cluster.
+
+        Raises:
+            LedgerError: The ledger is unusable.
+        """
+        with database.reading(self.engine) as connection:
+            return tuple(rows.run(row) for row in connection.execute(rows.RUNS))
+
+    def dispose(self) -> None:
+        """Close every connection."""
+        self.engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.dispose()
+
+    @staticmethod
+    def _has(connection: sa.Connection, table: sa.Table, key: str) -> bool:
+        column = table.primary_key.columns[0]
+        return connection.scalar(sa.select(sa.literal(1)).where(column == key).limit(1)) is not None
+
+    def _require(self, connection: sa.Connection, entry_id: str) -> None:
+        if not self._has(connection, schema.opened, entry_id):
+            raise LedgerError(f"the ledger has no entry {entry_id}")
+
+    @staticmethod
+    def _instances(connection: sa.Connection, entry_id: str) -> set[str]:
+        table = schema.launched.c
+        return set(connection.scalars(sa.select(table.instance_id).where(table.entry_id == entry_id)))
