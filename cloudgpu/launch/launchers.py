@@ -1,0 +1,35 @@
+"""Launchers by name."""
+
+from collections.abc import Callable, Mapping
+
+from cloudgpu.errors import UsageError
+from cloudgpu.launch.inventory import Inventory
+from cloudgpu.launch.ranks import LaunchContext, NodeLaunch
+from cloudgpu.launch.torchrun import torchrun
+from cloudgpu.recipe.nearest import suggestion
+from cloudgpu.recipe.schema import Recipe
+
+Launcher = Callable[[Recipe, Inventory, LaunchContext], tuple[NodeLaunch, ...]]
+
+LAUNCHERS: Mapping[str, Launcher] = {"torchrun": torchrun}
+
+
+def launcher(name: str) -> Launcher:
+    """The launcher of this name.
+
+    Raises:
+        UsageError: There is none; names the nearest.
+    """
+    if name not in LAUNCHERS:
+        known = suggestion(name, LAUNCHERS) or f"; known: {', '.join(LAUNCHERS)}"
+        raise UsageError(f'unknown launcher "{name}"{known}', hint="see `cloudgpu recipe schema`")
+    return LAUNCHERS[name]
+
+
+def launch(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
+    """Every rank's command and environment, by the recipe's own launcher.
+
+    Raises:
+        RecipeError: The recipe sets what the launcher must set, or its command is wrong.
+    """
+    return launcher(recipe.launch.launcher)(recipe, inventory, ctx)

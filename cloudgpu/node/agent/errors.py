@@ -1,0 +1,11 @@
+"""The one error that a verb ends with on purpose."""
+
+
+class AgentError(Exception):
+    """What happened and where; `hint` says what to do next, `code` names it for programs."""
+
+    def __init__(self, message: str, *, hint: str = "", code: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.code = code

@@ -1,0 +1,80 @@
+"""From a verb on the command line to its module, and from an error to the line that tells it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from typing import Any, Sequence
+
+from .errors import AgentError
+
+# Loaded by name, so that a status check does not pay for the modules of a download.
+_VERBS = {
+    "probe": "probe",
+    "env": "envs",
+    "fetch": "fetch",
+    "start": "start",
+    "status": "status",
+    "follow": "follow",
+    "stop": "stop",
+}
+_READS_NOTHING = frozenset({"probe"})
+_BUG = 70
+"""Exit code of an error that nobody foresaw, as in sysexits.h."""
+
+
+def entry() -> None:
+    """Run the verb of this process and end it.
+
+    Raises:
+        SystemExit: Always.
+    """
+    raise SystemExit(main(sys.argv[1:]))
+
+
+def main(argv: Sequence[str]) -> int:
+    """Carry out one verb and return the exit code."""
+    try:
+        return _run(argv)
+    except AgentError as error:
+        emit({"error": error.message, "hint": error.hint, "code": error.code})
+        return 1
+    except BrokenPipeError:
+        _silence()
+        return 1
+    except Exception as error:
+        emit({"error": f"agent: {type(error).__name__}: {error}", "hint": "", "code": "bug"})
+        sys.excepthook(*sys.exc_info())
+        raise SystemExit(_BUG) from error
+
+
+def emit(line: dict[str, Any]) -> None:
+    """Write one JSON line and hand it over at once."""
+    sys.stdout.write(json.dumps(line, ensure_ascii=True, separators=(",", ":")) + "\n")
+    sys.stdout.flush()
+
+
+def _run(argv: Sequence[str]) -> int:
+    if len(argv) != 1 or argv[0] not in _VERBS:
+        raise AgentError(f"unknown verb {list(argv)!r}", hint=f"one of: {' '.join(_VERBS)}")
+    verb = importlib.import_module("." + _VERBS[argv[0]], __package__)
+    verb.verb({} if argv[0] in _READS_NOTHING else _spec(), emit)
+    return 0
+
+
+def _spec() -> dict[str, Any]:
+    try:
+        spec = json.loads(sys.stdin.buffer.read() or b"{}")
+    except ValueError:
+        # The input may hold secrets, so neither it nor the parser's excerpt of it is shown.
+        raise AgentError("standard input is not JSON") from None
+    if not isinstance(spec, dict):
+        raise AgentError("standard input is not a JSON object")
+    return spec
+
+
+def _silence() -> None:
+    """Keep the interpreter from complaining, while it ends, that nobody reads its output."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

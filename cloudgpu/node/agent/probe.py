@@ -1,0 +1,130 @@
+"""`probe`: the facts that the health gate looks at."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Callable
+
+from .utc import now
+
+_NVIDIA_SMI = (
+    "nvidia-smi",
+    "--query-gpu=name,memory.total,ecc.errors.uncorrected.volatile.total,driver_version",
+    "--format=csv,noheader,nounits",
+)
+_TOOL_S = 30.0
+"""A driver in trouble lets its tools hang; the probe answers nevertheless."""
+_FI_INFO = ("/opt/amazon/efa/bin/fi_info", "fi_info")
+_MIB = 1 << 20
+
+
+def verb(_: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
+    """Print what this node is and has. What is broken is said in the answer, it is no error of the probe."""
+    gpus, gpu_error = _gpus()
+    emit(
+        {
+            "python": sys.version.split()[0],
+            "hostname": socket.gethostname(),
+            "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            "memory_mib": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // _MIB,
+            "disk_free_mib": shutil.disk_usage(os.path.expanduser("~")).free // _MIB,
+            "gpus": gpus,
+            "gpu_error": gpu_error,
+            "efa": _efa(),
+            "utc": now(),
+            **bootstrap_state(_root()),
+        }
+    )
+
+
+def parse_gpus(text: str) -> list[dict[str, Any]]:
+    """Read `nvidia-smi`'s comma-separated answer.
+
+    Raises:
+        ValueError: It is something else, for instance an error message.
+    """
+    gpus = []
+    for line in text.splitlines():
+        if line.strip():
+            # A name may hold commas, the three fields after it do not.
+            name, memory, ecc, driver = line.rsplit(",", 3)
+            errors = int(ecc) if ecc.strip().isdigit() else None
+            gpus.append(
+                {"name": name.strip(), "memory_mib": int(memory), "ecc_errors": errors, "driver": driver.strip()}
+            )
+    return gpus
+
+
+def parse_fi_info(text: str) -> list[str]:
+    """The domains that `fi_info -p efa` names, each once, in order."""
+    domains = [line.split(":", 1)[1].strip() for line in text.splitlines() if line.strip().startswith("domain:")]
+    return list(dict.fromkeys(domains))
+
+
+def bootstrap_state(root: str) -> dict[str, Any]:
+    """How far the node's first boot has come: `done`, `running`, `failed` (with the step and why) or `none`."""
+    path = Path(f"{root}/var/lib/cloudgpu/bootstrap.json")
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {"bootstrap": "none", "bootstrap_step": "", "bootstrap_error": ""}
+    except (OSError, ValueError) as error:
+        return {"bootstrap": "failed", "bootstrap_step": "", "bootstrap_error": f"{path}: {error}"}
+    return {
+        "bootstrap": stored.get("state", "none"),
+        "bootstrap_step": stored.get("step", ""),
+        "bootstrap_error": stored.get("error", ""),
+    }
+
+
+def _gpus() -> tuple[list[dict[str, Any]], str]:
+    if shutil.which(_NVIDIA_SMI[0]) is None:
+        return [], ""
+    exit_code, text = _run(_NVIDIA_SMI)
+    if exit_code:
+        return [], f"nvidia-smi: {_last_line(text) or f'exit code {exit_code}'}"
+    try:
+        return parse_gpus(text), ""
+    except ValueError:
+        return [], f"nvidia-smi: {_last_line(text)}"
+
+
+def _efa() -> list[str]:
+    """The node's EFA devices, from the kernel, else from libfabric."""
+    found = []
+    for device in sorted(Path(f"{_root()}/sys/class/infiniband").glob("*")):
+        driver = device / "device" / "driver"
+        if driver.exists() and driver.resolve().name == "efa":
+            found.append(device.name)
+    tool = next((one for one in _FI_INFO if shutil.which(one)), None)
+    if found or tool is None:
+        return found
+    exit_code, text = _run((tool, "-p", "efa", "-t", "FI_EP_RDM"))
+    return [] if exit_code else parse_fi_info(text)
+
+
+def _run(argv: tuple[str, ...]) -> tuple[int, str]:
+    """Exit code and output of a tool; one that hangs is left behind, not waited for."""
+    with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as tool:
+        try:
+            output, _ = tool.communicate(timeout=_TOOL_S)
+        except subprocess.TimeoutExpired:
+            tool.kill()
+            return 1, f"no answer within {_TOOL_S:.0f} s"
+    return tool.returncode, output.decode("utf-8", "replace")
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1].strip() if lines else ""
+
+
+def _root() -> str:
+    """Prefix of the system's own paths; a simulated node without a file system of its own sets it."""
+    return os.environ.get("CLOUDGPU_NODE_ROOT", "")

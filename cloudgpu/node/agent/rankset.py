@@ -1,0 +1,292 @@
+"""The ranks of one node: each a process in a session of its own, its output appended to its own log."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from . import proc
+from .spec import RankSpec, StartSpec
+from .status import log_path
+from .utc import now as utc_now
+from .verdict import failure
+
+_CANNOT_START = 127
+"""Exit code of a rank whose program cannot be started, as a shell reports it."""
+_SWEEP_GRACE_S = 2.0
+"""For what a rank that ended well has left running."""
+_UNKILLABLE_S = 10.0
+"""A process that survives SIGKILL this long hangs in the kernel; the run ends without it."""
+
+
+@dataclass
+class Rank:
+    """One rank and what became of it."""
+
+    spec: RankSpec
+    state: str = "pending"
+    pid: int = 0
+    exit_code: int | None = None
+    reason: str = ""
+    started_utc: str | None = None
+    ended_utc: str | None = None
+    ended_at: float = 0.0
+    group_gone: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """As the status file shows it."""
+        return {
+            "rank": self.spec.rank,
+            "local_rank": self.spec.local_rank,
+            "state": self.state,
+            "pid": self.pid,
+            "exit_code": self.exit_code,
+            "reason": self.reason,
+            "started_utc": self.started_utc,
+            "ended_utc": self.ended_utc,
+        }
+
+
+class RankSet:
+    """Starts, reaps, asks to end and kills. Used by one thread only: it forks."""
+
+    def __init__(self, spec: StartSpec, guard: Guard) -> None:
+        self.ranks = [Rank(rank) for rank in spec.ranks]
+        self._spec = spec
+        self._guard = guard
+        self._death = proc.DeathSignal()
+        self._stopping = False
+        self._kill_at: float | None = None
+        self._abandon_at: float | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether every rank has ended well."""
+        return all(rank.state == "succeeded" for rank in self.ranks)
+
+    def gone(self, now: float) -> bool:
+        """Whether nothing of any rank runs any more, or nothing that could be killed."""
+        if self._abandon_at is not None and now >= self._abandon_at:
+            return True
+        return not any(rank.state == "running" for rank in self.ranks) and not self._groups()
+
+    def first_failure(self, node_index: int, now: float) -> dict[str, Any] | None:
+        """The rank that failed first, with the age of its failure in seconds."""
+        failed = [rank for rank in self.ranks if rank.state == "failed"]
+        if not failed:
+            return None
+        rank = min(failed, key=lambda one: one.ended_at)
+        seen = failure(node_index, rank.reason, rank=rank.spec.rank, exit_code=rank.exit_code)
+        return {**seen, "age_s": max(0.0, now - rank.ended_at)}
+
+    def start(self) -> None:
+        """Start every rank; one that cannot be started has failed."""
+        for rank in self.ranks:
+            rank.started_utc = utc_now()
+            try:
+                rank.pid = _spawn(self._spec, rank.spec, self._environment(rank.spec), self._death)
+            except OSError as error:
+                rank.reason = f"cannot start {rank.spec.argv[0]!r}: {error.strerror}"
+                self._end(rank, _CANNOT_START)
+                continue
+            rank.state = "running"
+            self._guard.watch(rank.pid)
+
+    def reap(self) -> None:
+        """Note every rank that has ended since, and bury what their children left to this process."""
+        by_pid = {rank.pid: rank for rank in self.ranks if rank.state == "running"}
+        for pid, status in _dead_children():
+            if pid in by_pid:
+                self._end(by_pid[pid], _exit_code(status))
+
+    def stop(self, signal_name: str, grace_s: float, now: float) -> None:
+        """Ask every rank to end; `enforce` kills what is left after the grace."""
+        self._stopping = True
+        number = int(getattr(signal.Signals, signal_name))
+        running = [rank for rank in self.ranks if rank.state == "running"]
+        self._kill_at = now + (grace_s if running else min(grace_s, _SWEEP_GRACE_S))
+        self._abandon_at = self._kill_at + _UNKILLABLE_S
+        for rank in running:
+            _ask(rank.pid, number)
+        for pid in set(self._groups()) - {rank.pid for rank in running}:
+            proc.signal_group(pid, signal.SIGTERM)
+
+    def enforce(self, now: float) -> None:
+        """Kill what has outlived its grace."""
+        if self._kill_at is not None and now >= self._kill_at:
+            self._kill_at = now + 1.0
+            for pid in self._groups():
+                proc.signal_group(pid, signal.SIGKILL)
+
+    def sweep(self) -> None:
+        """Kill what left its rank's session and hides; called when the run is over."""
+        self._guard.kill_hidden()
+
+    def dismiss(self) -> None:
+        """The run is over and settled."""
+        self._guard.dismiss()
+
+    @property
+    def kill_at(self) -> float | None:
+        """When `enforce` wants to be called."""
+        return self._kill_at
+
+    def _groups(self) -> list[int]:
+        """Process groups with members left. An empty one is never looked at again: its number may be reused."""
+        for rank in self.ranks:
+            rank.group_gone = rank.group_gone or (
+                rank.state != "running" and (not rank.pid or not proc.group_alive(rank.pid))
+            )
+        return [rank.pid for rank in self.ranks if rank.pid and not rank.group_gone]
+
+    def _environment(self, rank: RankSpec) -> dict[str, str]:
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("SSH_")}
+        return {**kept, **rank.env, **self._spec.secrets, proc.MARK: self._guard.mark}
+
+    def _end(self, rank: Rank, exit_code: int) -> None:
+        rank.exit_code, rank.ended_utc, rank.ended_at = exit_code, utc_now(), time.monotonic()
+        rank.reason = rank.reason or _reason(exit_code)
+        rank.state = "succeeded" if exit_code == 0 else "stopped" if self._stopping else "failed"
+
+
+class Guard:
+    """A process that ends the ranks when the agent dies without a word, whatever killed it."""
+
+    def __init__(self, mark: str) -> None:
+        self.mark = mark
+        read, self._write = os.pipe()
+        if os.fork() == 0:
+            os.close(self._write)
+            _guard(read, mark)
+        os.close(read)
+
+    def watch(self, group: int) -> None:
+        """Name a process group to end."""
+        self._say(b"%d\n" % group)
+
+    def kill_hidden(self) -> None:
+        """End what carries the run's mark, the guard itself excepted: it never had it in its environment."""
+        proc.kill_marked(self.mark)
+
+    def dismiss(self) -> None:
+        """The run is over: the guard goes home."""
+        self._say(b"bye\n")
+        os.close(self._write)
+
+    def _say(self, line: bytes) -> None:
+        try:
+            os.write(self._write, line)
+        except BrokenPipeError:
+            return  # somebody killed the guard; the ranks still have the kernel's death signal
+
+
+def _guard(read: int, mark: str) -> None:
+    """The guard's whole life; never returns."""
+    os.setsid()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    # Inherited handles would keep locks and the start command's pipe alive.
+    os.closerange(0, read)
+    os.closerange(read + 1, 4096)
+    said = b""
+    while True:
+        data = os.read(read, 4096)
+        said += data
+        if said.endswith(b"bye\n"):
+            os._exit(0)
+        if not data:
+            break
+    for line in said.split():
+        proc.signal_group(int(line), signal.SIGKILL)
+    proc.kill_marked(mark)
+    os._exit(1)
+
+
+def _spawn(spec: StartSpec, rank: RankSpec, environment: dict[str, str], death: proc.DeathSignal) -> int:
+    """Fork and execute; returns the process number.
+
+    Raises:
+        OSError: The log cannot be opened, the work directory entered or the program executed.
+    """
+    log = os.open(log_path(spec.run_dir, rank.rank), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    trouble_read, trouble_write = os.pipe()  # closed by a successful exec
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _child(spec, rank, environment, log, trouble_write, (death, parent))
+    os.close(log)
+    os.close(trouble_write)
+    trouble = os.read(trouble_read, 16)
+    os.close(trouble_read)
+    if trouble:
+        os.waitpid(pid, 0)
+        raise OSError(int(trouble), os.strerror(int(trouble)))
+    return pid
+
+
+def _child(
+    spec: StartSpec,
+    rank: RankSpec,
+    environment: dict[str, str],
+    log: int,
+    trouble: int,
+    parent: tuple[proc.DeathSignal, int],
+) -> None:
+    """Between fork and exec; never returns."""
+    try:
+        os.setsid()
+        parent[0].arm(parent[1])
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_DFL)
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.chdir(spec.workdir)
+        os.execvpe(rank.argv[0], list(rank.argv), environment)
+    except OSError as error:
+        os.write(trouble, b"%d" % (error.errno or 0))
+    finally:
+        os._exit(_CANNOT_START)
+
+
+def _ask(pid: int, number: int) -> None:
+    """Pass a signal on. SIGUSR1 and SIGUSR2 go to the rank alone: a data loader that did not ask for them would die."""
+    if number not in (signal.SIGUSR1, signal.SIGUSR2):
+        proc.signal_group(pid, number)
+        return
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
+
+
+def _dead_children() -> list[tuple[int, int]]:
+    dead: list[tuple[int, int]] = []
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return dead
+        if not pid:
+            return dead
+        dead.append((pid, status))
+
+
+def _exit_code(status: int) -> int:
+    """As `subprocess` counts: negative for a signal."""
+    return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def _reason(exit_code: int) -> str:
+    if exit_code >= 0:
+        return f"exit code {exit_code}" if exit_code else ""
+    try:
+        name = signal.Signals(-exit_code).name
+    except ValueError:
+        name = f"signal {-exit_code}"
+    return f"killed by {name}" + (" (the kernel does so when memory is short)" if name == "SIGKILL" else "")

@@ -1,0 +1,141 @@
+"""The request of `start`, read and checked once."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from .errors import AgentError
+from .status import run_dir
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long the agent waits, in seconds.
+
+    Attributes:
+        grace_s: Between asking a rank to end and killing it.
+        start_timeout_s: Until every node of the gang has shown up.
+        lost_s: Silence after which another node counts as lost.
+        reconnect_s: Time for a node whose connection broke to come back.
+        heartbeat_s: Between two signs of life.
+        settle_s: How long the head waits for word of an even earlier failure.
+    """
+
+    grace_s: float = 10.0
+    start_timeout_s: float = 300.0
+    lost_s: float = 20.0
+    reconnect_s: float = 5.0
+    heartbeat_s: float = 1.0
+    settle_s: float = 0.25
+
+
+@dataclass(frozen=True)
+class GangSpec:
+    """The gang: its size, and where its head listens. The token is a secret."""
+
+    head_address: str
+    port: int
+    token: str
+    nodes: int
+
+
+@dataclass(frozen=True)
+class RankSpec:
+    """One process to start."""
+
+    rank: int
+    local_rank: int
+    argv: tuple[str, ...]
+    env: dict[str, str]
+
+
+@dataclass(frozen=True)
+class StartSpec:
+    """A node's part of a run. Holds secrets: it is never written anywhere."""
+
+    run_id: str
+    run_dir: str
+    workdir: str
+    node_index: int
+    ranks: tuple[RankSpec, ...]
+    secrets: dict[str, str]
+    gang: GangSpec
+    limits: Limits
+
+    def __repr__(self) -> str:
+        return f"StartSpec(run_id={self.run_id!r}, node_index={self.node_index})"
+
+
+def read_start(given: dict[str, Any]) -> StartSpec:
+    """Check the request.
+
+    Raises:
+        AgentError: Something is missing or of the wrong kind; values are never shown, they may be secret.
+    """
+    ranks = tuple(_rank(rank) for rank in _field(given, "ranks", list))
+    if len({rank.rank for rank in ranks}) != len(ranks):
+        raise AgentError("start: two ranks have the same number")
+    gang = _gang(given.get("gang") or {})
+    node_index = _field(given, "node_index", int)
+    if not 0 <= node_index < gang.nodes:
+        raise AgentError(f"start: node_index {node_index} is not one of {gang.nodes} nodes")
+    return StartSpec(
+        run_id=_field(given, "run_id", str),
+        run_dir=run_dir(given),
+        workdir=os.path.expanduser(_field(given, "workdir", str)),
+        node_index=node_index,
+        ranks=ranks,
+        secrets=_strings(given, "secrets"),
+        gang=gang,
+        limits=_limits(given),
+    )
+
+
+def _rank(given: Any) -> RankSpec:  # noqa: ANN401 - unchecked input
+    if not isinstance(given, dict):
+        raise AgentError("start: every rank must be an object")
+    argv: list[Any] = _field(given, "argv", list)
+    if not argv or not all(isinstance(word, str) and "\0" not in word for word in argv):
+        raise AgentError("start: argv must be words")
+    rank = _field(given, "rank", int)
+    return RankSpec(rank, int(given.get("local_rank", 0)), tuple(argv), _strings(given, "env"))
+
+
+def _gang(given: dict[str, Any]) -> GangSpec:
+    nodes = int(given.get("nodes", 1))
+    if nodes < 1:
+        raise AgentError("start: a gang has at least one node")
+    if nodes == 1:
+        return GangSpec("", 0, "", 1)
+    token = _field(given, "token", str)
+    if len(token) < 16:  # noqa: PLR2004 - a shorter one can be guessed
+        raise AgentError("start: gang.token must have at least 16 characters")
+    return GangSpec(_field(given, "head_address", str), _field(given, "port", int), token, nodes)
+
+
+def _limits(given: dict[str, Any]) -> Limits:
+    wanted = {name: given[name] for name in Limits.__dataclass_fields__ if given.get(name) is not None}
+    for name, value in wanted.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
+            raise AgentError(f"start: {name} must be a number of seconds")
+    return Limits(**{name: float(value) for name, value in wanted.items()})
+
+
+def _field(given: dict[str, Any], name: str, kind: type[T]) -> T:
+    value = given.get(name)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise AgentError(f"start: {name} must be of type {kind.__name__}")
+    return value
+
+
+def _strings(given: dict[str, Any], name: str) -> dict[str, str]:
+    pairs = given.get(name) or {}
+    if not isinstance(pairs, dict) or not all(isinstance(value, str) and "\0" not in value for value in pairs.values()):
+        raise AgentError(f"start: {name} must map names to texts")
+    if any(not key or "=" in key or "\0" in key for key in pairs):
+        raise AgentError(f"start: {name} holds an impossible name")
+    return dict(pairs)

@@ -1,0 +1,36 @@
+"""The agent as one file: its modules in a zip archive, which Python runs like a script. Same sources, same bytes."""
+
+import hashlib
+import io
+import zipfile
+from functools import cache
+from pathlib import Path
+
+_PACKAGE = "cloudgpu_agent"
+_MAIN = f"from {_PACKAGE}.main import entry\n\nentry()\n"
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+@cache
+def agent_source() -> bytes:
+    """The file that is copied to the nodes and run there as `python3 FILE VERB`."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        _add(archive, "__main__.py", _MAIN.encode())
+        for module in sorted((Path(__file__).parent / "agent").glob("*.py")):
+            if module.name != "__main__.py":
+                _add(archive, f"{_PACKAGE}/{module.name}", module.read_bytes())
+    return packed.getvalue()
+
+
+@cache
+def agent_name() -> str:
+    """Its file name on a node: another content has another name, so an old run keeps its old agent."""
+    return f"agent-{hashlib.sha256(agent_source()).hexdigest()[:16]}.py"
+
+
+def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
+    entry = zipfile.ZipInfo(name, _EPOCH)
+    entry.create_system = 3  # the same bytes wherever they are packed
+    entry.external_attr = 0o644 << 16
+    archive.writestr(entry, content, zipfile.ZIP_DEFLATED, 9)
