@@ -6,7 +6,7 @@ from typing import Any
 from cloudgpu.settings.fields import FIELDS, env_name
 
 _HEAD = """\
-<!-- Generated from cloudgpu/settings/fields.py by scripts/docs; edit the fields there. -->
+<!-- Generated from cloudgpu/settings/fields.py by scripts/docs.py; edit the fields there. -->
 # Settings
 
 Strongest first: a flag of the command, an environment variable, `cloudgpu.toml` in the working directory or the

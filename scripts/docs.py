@@ -1,0 +1,30 @@
+"""Write the documents that are generated from code; with --check, say which are out of date and end with 1."""
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from cloudgpu.settings import settings_docs
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS: Mapping[str, Callable[[], str]] = {
+    "docs/settings.md": settings_docs,
+}
+
+
+def main() -> int:
+    stale = []
+    for name, render in DOCUMENTS.items():
+        path, text = ROOT / name, render()
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            stale.append(name)
+            if "--check" not in sys.argv:
+                path.write_text(text, encoding="utf-8")
+    verb = "out of date" if "--check" in sys.argv else "written"
+    for name in stale:
+        print(f"{verb}: {name}")
+    return 1 if stale and "--check" in sys.argv else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
