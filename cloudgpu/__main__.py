@@ -1,0 +1,5 @@
+"""`python -m cloudgpu`."""
+
+from cloudgpu.cli.main import entry
+
+entry()

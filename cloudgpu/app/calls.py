@@ -1,0 +1,64 @@
+"""The debug log: one line an AWS call, with the request id that AWS support asks for. No parameters, so no secrets."""
+
+import json
+import threading
+from pathlib import Path
+from typing import Protocol
+
+from cloudgpu.clock import Clock
+from cloudgpu.paths import unwritable
+
+
+class Call(Protocol):
+    """One answered AWS call."""
+
+    @property
+    def service(self) -> str:
+        """`ec2`."""
+
+    @property
+    def operation(self) -> str:
+        """`CreateFleet`."""
+
+    @property
+    def request_id(self) -> str:
+        """AWS's own id of the call."""
+
+    @property
+    def http_status(self) -> int:
+        """200, 400 ..."""
+
+    @property
+    def seconds(self) -> float:
+        """From sending to the answer."""
+
+
+class CallLog:
+    """Appends calls to a file; without a file it does nothing."""
+
+    def __init__(self, path: Path | None, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+        self._lock = threading.Lock()
+
+    def __call__(self, call: Call) -> None:
+        """Note one call.
+
+        Raises:
+            StateError: The log cannot be written.
+        """
+        if self._path is None:
+            return
+        line = {
+            "at": self._clock.now().isoformat(),
+            "service": call.service,
+            "operation": call.operation,
+            "request_id": call.request_id,
+            "status": call.http_status,
+            "seconds": round(call.seconds, 3),
+        }
+        try:
+            with self._lock, self._path.open("a", encoding="utf-8") as log:
+                log.write(json.dumps(line) + "\n")
+        except OSError as err:
+            raise unwritable(self._path, err) from err

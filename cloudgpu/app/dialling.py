@@ -1,0 +1,24 @@
+"""Connecting to a whole inventory while it boots."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from cloudgpu.app.happenings import Say
+from cloudgpu.app.ports import Dial
+from cloudgpu.clock import Clock
+from cloudgpu.launch.inventory import Node
+from cloudgpu.remote.base import Host
+from cloudgpu.remote.fanout import dial_all
+from cloudgpu.run.progress import Note
+
+_BOOT_LIMIT_S = 600.0
+
+
+def dialler(key: Path, clock: Clock) -> Dial:
+    """How nodes are reached with this key; waits up to ten minutes for a node that boots."""
+
+    def dial(nodes: Sequence[Node], say: Say) -> list[Host]:
+        say(Note(f"connecting to {len(nodes)} nodes"))
+        return list(dial_all(nodes, key, clock=clock, deadline_s=_BOOT_LIMIT_S).values())
+
+    return dial

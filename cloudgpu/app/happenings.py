@@ -1,0 +1,19 @@
+"""What a use case tells while it works: stages, steps of the engine, progress of the run. Values, no text layout."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cloudgpu.provision.engine import Event
+from cloudgpu.run.progress import Progress
+
+
+@dataclass(frozen=True)
+class StageChange:
+    """A stage began (`seconds` None) or ended."""
+
+    name: str
+    seconds: float | None = None
+
+
+Happening = Progress | Event | StageChange
+Say = Callable[[Happening], None]

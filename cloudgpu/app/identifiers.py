@@ -1,0 +1,31 @@
+"""Names that cloudgpu makes up: unguessable where they name calls, short where a person types them."""
+
+import re
+import secrets
+
+from cloudgpu.errors import UsageError
+
+_ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
+_CLUSTER = re.compile(r"^[a-z][a-z0-9-]{0,46}[a-z0-9]$|^[a-z]$")
+
+
+def new_token() -> str:
+    """Names all calls of one cluster; 128 bits."""
+    return secrets.token_hex(16)
+
+
+def new_run_id(recipe: str) -> str:
+    """`quickstart-k3fz8w`: the recipe's name and six letters that people do not mix up."""
+    return f"{recipe[:32]}-{''.join(secrets.choice(_ALPHABET) for _ in range(6))}"
+
+
+def checked_cluster(name: str) -> str:
+    """Refuse a cluster name that cannot stand in AWS names and tags.
+
+    Raises:
+        UsageError: It is not lower case letters, digits and dashes, 1 to 48 of them, starting with a letter.
+    """
+    if _CLUSTER.match(name):
+        return name
+    message = f"{name!r} cannot name a cluster: lower case letters, digits and dashes, starting with a letter"
+    raise UsageError(message)

@@ -1,0 +1,91 @@
+"""`status`: what this home knows to be up, with the age of that knowledge; the cloud is asked only when told to."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from cloudgpu.app.ports import Cloud
+from cloudgpu.app.records import ClusterRecord, Records, RunRecord
+from cloudgpu.app.teardown import check_identity
+
+
+@dataclass(frozen=True)
+class ClusterStatus:
+    """One cluster.
+
+    Attributes:
+        state: As recorded, or `expired`; after a refresh as the cloud says.
+        age_s: Seconds since the record was last confirmed.
+        nodes: Instance id -> state by the cloud; empty when it was not asked.
+    """
+
+    record: ClusterRecord
+    state: str
+    age_s: float
+    runs: tuple[RunRecord, ...]
+    spent_usd: Decimal
+    nodes: tuple[tuple[str, str], ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The documented `status --json` row."""
+        record = self.record
+        return {
+            "cluster": record.name,
+            "state": self.state,
+            "simulated": record.simulated,
+            "target": record.target,
+            "owner": record.owner,
+            "team": record.team,
+            "recipe": record.recipe,
+            "region": record.region,
+            "zone": record.zone,
+            "instance_type": record.instance_type,
+            "nodes": record.nodes,
+            "instances": [{"id": node, "state": state} for node, state in self.nodes]
+            or [{"id": node, "state": "unknown"} for node in record.instance_ids],
+            "hourly_usd": str(Decimal(record.node_hourly_usd) * record.nodes),
+            "spent_usd": str(self.spent_usd),
+            "created_at": record.created_at.isoformat(),
+            "expires_at": record.expires_at.isoformat(),
+            "age_s": round(self.age_s, 1),
+            "runs": [{"run_id": run.run_id, "state": run.state} for run in self.runs],
+        }
+
+
+def recorded(records: Records, now: datetime) -> tuple[ClusterStatus, ...]:
+    """Every cluster of this home from its records alone; no network.
+
+    Raises:
+        StateError: A record is damaged.
+    """
+    runs = records.runs()
+    return tuple(
+        _status(record, [run for run in runs if run.cluster == record.name], now) for record in records.clusters()
+    )
+
+
+def _status(record: ClusterRecord, runs: Sequence[RunRecord], now: datetime) -> ClusterStatus:
+    expired = record.expires_at <= now
+    until = min(now, record.expires_at)
+    hours = Decimal(str(max(0.0, (until - record.created_at).total_seconds()))) / 3600
+    spent = (Decimal(record.node_hourly_usd) * record.nodes * hours).quantize(Decimal("0.01"))
+    age_s = (now - (record.updated_at or record.created_at)).total_seconds()
+    live = tuple(run for run in runs if run.ended_at is None)
+    return ClusterStatus(record, "expired" if expired else record.state, age_s, live, spent)
+
+
+def refresh(one: ClusterStatus, cloud: Cloud, records: Records, now: datetime) -> ClusterStatus:
+    """The same cluster with its nodes' states as the cloud tells them, and its record confirmed now.
+
+    Raises:
+        StateError: It was made in another account or endpoint.
+        CloudError: The cloud cannot be asked.
+    """
+    check_identity(one.record, cloud)
+    nodes = tuple(cloud.nodes_alive(one.record.region, one.record.instance_ids).items())
+    whole = all(state in ("running", "pending") for _, state in nodes)
+    state = one.state if whole and nodes else "degraded" if nodes else one.state
+    record = records.save_cluster(one.record, now) if one.record.state == "up" else one.record
+    return replace(one, record=record, state=state, age_s=0.0, nodes=nodes)

@@ -1,0 +1,75 @@
+"""From a recipe's name to a plan: load, resolve, ask the cloud what it offers, plan."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from cloudgpu.app.ports import Cloud
+from cloudgpu.catalog import load as load_catalog
+from cloudgpu.errors import BudgetError, CloudGpuError, PlanError, UsageError
+from cloudgpu.plan import lookups, planner
+from cloudgpu.plan.plan import Plan, Quotes, Target
+from cloudgpu.recipe import loading
+from cloudgpu.recipe.resolve import resolve
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan and where its recipe lies."""
+
+    plan: Plan
+    path: Path
+    base: Path
+
+
+def make_plan(  # noqa: PLR0917
+    name: str,
+    sets: Sequence[str],
+    target: Target,
+    default_region: str,
+    today: date,
+    roots: Sequence[Path],
+    cloud: Callable[[], Cloud] | None,
+) -> Planned:
+    """Plan a recipe; `cloud` None means offline.
+
+    Raises:
+        RecipeError: The recipe is wrong.
+        UsageError: A `--set` is not `name=value`.
+        CloudError: The cloud could not be asked.
+    """
+    loaded = loading.load(loading.find(name, roots=roots))
+    recipe = resolve(loaded, sets=read_sets(sets), rehearsal=target == "rehearsal")
+    catalog = load_catalog()
+    quotes = Quotes()
+    if cloud is not None:
+        quotes = cloud().quotes(lookups.wanted_offers(recipe, catalog, default_region))
+    plan = planner.make(
+        recipe, target=target, catalog=catalog, quotes=quotes, default_region=default_region, today=today
+    )
+    return Planned(plan, loaded.path, loaded.base)
+
+
+def read_sets(sets: Sequence[str]) -> dict[str, str]:
+    """`name=value` pairs of the command line.
+
+    Raises:
+        UsageError: One has no `=`.
+    """
+    pairs = {}
+    for one in sets:
+        name, equals, value = one.partition("=")
+        if not equals or not name:
+            message = f"--set {one}: expected NAME=VALUE"
+            raise UsageError(message, hint="for instance --set epochs=3")
+        pairs[name.strip()] = value
+    return pairs
+
+
+def refuse(plan: Plan) -> CloudGpuError:
+    """The error that a plan with error findings ends with: the budget's own when only the budget forbids it."""
+    lines = [f"{f.check}: {f.message}{f' (fix: {f.fix})' if f.fix else ''}" for f in plan.errors]
+    if all(finding.check == "budget" for finding in plan.errors):
+        return BudgetError(plan.errors[0].message, hint=plan.errors[0].fix)
+    return PlanError(f"recipe {plan.recipe.name} cannot run as planned", findings=lines, hint=plan.errors[0].fix)

@@ -1,0 +1,110 @@
+"""The collaborators of the use cases, as small Protocols; `cli/wiring.py` decides what stands behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    # Only types: a command that reads records must not pay for the recipe schema and the SSH room.
+    from datetime import datetime
+    from pathlib import Path
+
+    from cloudgpu.app.happenings import Say
+    from cloudgpu.app.records import ClusterRecord
+    from cloudgpu.launch.inventory import Inventory, Node
+    from cloudgpu.ledger.entry import Entry, EntryState, Spending
+    from cloudgpu.ledger.report import By, Report
+    from cloudgpu.plan.plan import Quotes, Target
+    from cloudgpu.provision.engine import Engine
+    from cloudgpu.remote.base import Host
+    from cloudgpu.run.files import RemoteFile
+
+
+class Leftover(Protocol):
+    """Something that carries a cluster's tag."""
+
+    @property
+    def kind(self) -> str:
+        """`instance`, `volume`, `security-group` ..."""
+
+    @property
+    def id(self) -> str:
+        """The cloud's own id."""
+
+    @property
+    def region(self) -> str:
+        """Where it is; `global` for IAM."""
+
+
+class Cloud(Protocol):
+    """One target, as the use cases see it."""
+
+    @property
+    def target(self) -> Target:
+        """`aws` or `rehearsal`."""
+
+    @property
+    def endpoint(self) -> str:
+        """What tells this endpoint from others of the same account id; empty for the real AWS."""
+
+    def account(self) -> str:
+        """Account id of the credentials in use."""
+
+    def quotes(self, wanted: Sequence[tuple[str, str]]) -> Quotes:
+        """Which zones offer each (instance type, region) now."""
+
+    def engine(self, record: ClusterRecord) -> Engine:
+        """The engine that carries this cluster's program out here, with its tags and identity."""
+
+    def caller_cidr(self) -> str:
+        """The one address that may reach port 22, as `a.b.c.d/32`."""
+
+    def inventory(self, record: ClusterRecord, instance_ids: Sequence[str], say: Say) -> Inventory:
+        """Wait until every instance has an address and has printed its host keys."""
+
+    def nodes_alive(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, str]:
+        """Instance id -> state; `terminated` for one that AWS no longer describes."""
+
+    def search(self, cluster: str, regions: Sequence[str]) -> Sequence[Leftover]:
+        """Everything that carries the cluster's tag in these regions."""
+
+    def release(self, found: Sequence[Leftover]) -> None:
+        """End what a search found, and wait until it is confirmed."""
+
+    def put_objects(self, url: str, source: Path) -> int:
+        """Upload a file or directory to an S3 URL unless it is there already; returns bytes sent."""
+
+    def objects(self, url: str, *, expires_s: int) -> Sequence[RemoteFile]:
+        """List an S3 URL with presigned addresses."""
+
+
+class Ledger(Protocol):
+    """The record of what costs money."""
+
+    def open(self, spending: Spending) -> None:
+        """Durable before it returns; the same entry id twice is one row."""
+
+    def launched(self, entry_id: str, instance_ids: Sequence[str], at: datetime) -> None:
+        """The call was answered with these instances."""
+
+    def close(self, entry_id: str, at: datetime) -> None:
+        """The cloud confirmed the end."""
+
+    def run_started(self, run_id: str, cluster: str, recipe: str, owner: str, team: str, at: datetime) -> None:
+        """A run began to use a cluster."""
+
+    def run_ended(self, run_id: str, state: str, at: datetime) -> None:
+        """A run ended."""
+
+    def entries(
+        self, *, cluster: str | None = None, state: EntryState | None = None, since: datetime | None = None
+    ) -> tuple[Entry, ...]:
+        """Rows, oldest first."""
+
+    def report(self, *, by: By, now: datetime, since: datetime | None = None) -> Report:
+        """The bill."""
+
+
+Dial = Callable[["Sequence[Node]", "Say"], "list[Host]"]
+"""Connect to every node, waiting while they boot; all or a typed error."""

@@ -1,0 +1,27 @@
+"""`cloudgpu cost`: what was spent, by whom, on what. Simulated money is never added to real money."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from cloudgpu.cli.options import Json
+
+By = Literal["user", "team", "run", "recipe", "cluster"]
+
+
+def cost(
+    by: Annotated[By, typer.Option("--by", help="What the rows stand for.")] = "run",
+    since: Annotated[str | None, typer.Option("--since", help="A date (2026-11-01) or an age (7d, 12h).")] = None,
+    json: Json = False,
+) -> None:
+    """Sum the ledger."""
+    from cloudgpu.cli.show_cost import read_since, report_json, report_lines
+    from cloudgpu.cli.wiring import wire
+
+    wiring = wire(json=json)
+    now = wiring.clock.now()
+    report = wiring.ledger.report(by=by, since=read_since(since, now), now=now)
+    if json:
+        wiring.screen.document(report_json(report, by))
+    else:
+        wiring.screen.lines(report_lines(report, by))

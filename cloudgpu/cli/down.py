@@ -1,0 +1,40 @@
+"""`cloudgpu down`: end a cluster, and say so only when the cloud confirms it."""
+
+from typing import Annotated
+
+import typer
+
+from cloudgpu.cli.options import Json, On, Region, Yes
+
+
+def down(
+    name: Annotated[
+        str, typer.Argument(metavar="[CLUSTER]", help="The cluster; may be left out when only one is up.")
+    ] = "",
+    on: On = None,
+    region: Region = None,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """End a cluster and everything that carries its tag. Exits 6 until a search for it is empty."""
+    from cloudgpu.cli.show_run import ended_lines
+    from cloudgpu.cli.wiring import wire
+
+    wiring = wire(json=json, target=on, region=region)
+    cluster = name or wiring.only_cluster()
+    if not cluster:
+        _say_nothing(wiring.screen, json=json)
+        return
+    wiring.confirm(f"End cluster {cluster}?", yes=yes or bool(name))
+    ended = wiring.teardown(cluster).down(cluster, wiring.settings.region)
+    if json:
+        wiring.screen.document(ended.as_json())
+    else:
+        wiring.screen.lines(ended_lines(ended))
+
+
+def _say_nothing(screen, *, json: bool) -> None:  # noqa: ANN001
+    if json:
+        screen.document({"cluster": None, "known": False, "instances_ended": [], "strays_ended": [], "left": []})
+    else:
+        screen.line("no cluster is up; nothing to end")

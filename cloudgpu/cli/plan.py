@@ -1,0 +1,30 @@
+"""`cloudgpu plan`: what a recipe would do and cost. Changes nothing."""
+
+from typing import Annotated
+
+import typer
+
+from cloudgpu.cli.options import Json, On, RecipeName, Region, Sets
+
+
+def plan(
+    recipe: RecipeName,
+    on: On = None,
+    sets: Sets = None,
+    offline: Annotated[bool, typer.Option("--offline", help="Plan from the catalogue alone; ask no cloud.")] = False,
+    region: Region = None,
+    json: Json = False,
+) -> None:
+    """Show candidates, prices, worst case and findings. Exits 7 when a finding forbids it, 3 for the budget."""
+    from cloudgpu.app.planning import refuse
+    from cloudgpu.cli.show_plan import plan_lines
+    from cloudgpu.cli.wiring import wire
+
+    wiring = wire(json=json, target=on, region=region)
+    planned = wiring.planned(recipe, sets or [], offline=offline)
+    if json:
+        wiring.screen.document(planned.plan.as_json())
+    else:
+        wiring.screen.lines(plan_lines(planned.plan, planned.plan.recipe.name))
+    if planned.plan.errors:
+        raise typer.Exit(refuse(planned.plan).exit_code)

@@ -1,0 +1,67 @@
+"""`cloudgpu recipe`: check, show, list, and the JSON Schema for editors."""
+
+import typer
+
+from cloudgpu.cli.options import Json, On, RecipeName, Sets
+
+app = typer.Typer(help="Look at recipes.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.command("check")
+def check(recipe: RecipeName, sets: Sets = None, json: Json = False) -> None:
+    """Say whether a recipe is right; every problem at once, with file, line and field."""
+    from cloudgpu.app.planning import read_sets
+    from cloudgpu.cli.wiring import recipe_roots, wire
+    from cloudgpu.recipe import loading
+    from cloudgpu.recipe.resolve import resolve
+
+    wiring = wire(json=json)
+    loaded = loading.load(loading.find(recipe, roots=recipe_roots()))
+    resolve(loaded, sets=read_sets(sets or []), rehearsal=False)
+    if json:
+        wiring.screen.document({"recipe": loaded.recipe.name, "path": str(loaded.path), "ok": True})
+    else:
+        wiring.screen.line(f"{loaded.path}: {loaded.recipe.name} is a valid recipe")
+
+
+@app.command("show")
+def show(recipe: RecipeName, on: On = None, sets: Sets = None, json: Json = False) -> None:
+    """Show a recipe as it would run: parameters set, and on rehearsal its rehearsal stanza applied."""
+    from cloudgpu.app.planning import read_sets
+    from cloudgpu.cli.wiring import recipe_roots, wire
+    from cloudgpu.recipe import loading
+    from cloudgpu.recipe.document import as_yaml
+    from cloudgpu.recipe.resolve import resolve
+
+    wiring = wire(json=json, target=on)
+    loaded = loading.load(loading.find(recipe, roots=recipe_roots()))
+    rehearsed = on == "rehearsal"
+    resolved = resolve(loaded, sets=read_sets(sets or []), rehearsal=rehearsed)
+    if json:
+        wiring.screen.document(resolved.model_dump(mode="json", by_alias=True))
+    else:
+        wiring.screen.line(as_yaml(resolved).rstrip())
+
+
+@app.command("list")
+def list_recipes(json: Json = False) -> None:
+    """List the recipes that bare names find."""
+    from cloudgpu.cli.wiring import recipe_roots, wire
+    from cloudgpu.recipe import loading
+
+    wiring = wire(json=json)
+    found = [loading.load(path).recipe for path in loading.known(recipe_roots())]
+    if json:
+        wiring.screen.document([{"name": one.name, "description": one.description} for one in found])
+    else:
+        wiring.screen.lines([f"{one.name:<20} {one.description}" for one in found])
+
+
+@app.command("schema")
+def schema() -> None:
+    """Print the JSON Schema of recipe files."""
+    import json as encoder
+
+    from cloudgpu.recipe.documentation import schema as recipe_schema
+
+    typer.echo(encoder.dumps(recipe_schema(), indent=2))

@@ -1,0 +1,60 @@
+"""`cloudgpu rehearsal`: the simulated AWS on this machine."""
+
+import typer
+
+from cloudgpu.cli.options import Json
+
+app = typer.Typer(help="The simulated AWS on this machine.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.command("start")
+def start(json: Json = False) -> None:
+    """Start this home's rehearsal cloud, unless it runs already."""
+    from cloudgpu.cli.wiring import wire
+
+    wiring = wire(json=json)
+    cloud = wiring.rehearsal()
+    if json:
+        wiring.screen.document({"endpoint": cloud.url, "region": cloud.region, "pid": cloud.pid})
+    else:
+        wiring.screen.line(f"rehearsal cloud (simulated AWS) at {cloud.url}, process {cloud.pid}")
+
+
+@app.command("status")
+def status(json: Json = False) -> None:
+    """Show the endpoint and every node: instance, type, zone, state, address, port, user, host key."""
+    from cloudgpu.cli.show_rehearsal import status_json, status_lines
+    from cloudgpu.cli.wiring import wire
+    from cloudgpu.rehearsal import client
+
+    wiring = wire(json=json)
+    found = client.status(wiring.home)
+    if json:
+        wiring.screen.document(status_json(found))
+    else:
+        wiring.screen.lines(status_lines(found))
+
+
+@app.command("stop")
+def stop(json: Json = False) -> None:
+    """Stop it; its nodes end. What it recorded stays, so that `down` can still tell the truth."""
+    from cloudgpu.cli.wiring import wire
+    from cloudgpu.rehearsal import client
+
+    wiring = wire(json=json)
+    was_running = client.running(wiring.home) is not None
+    client.stop(wiring.home)
+    if json:
+        wiring.screen.document({"was_running": was_running})
+    else:
+        wiring.screen.line("rehearsal cloud stopped" if was_running else "no rehearsal cloud was running")
+
+
+@app.command("env")
+def env() -> None:
+    """Print the export lines with which any AWS client sees and changes the same cloud."""
+    from cloudgpu.cli.wiring import wire
+    from cloudgpu.rehearsal import client
+
+    for line in client.env_lines(wire().rehearsal()):
+        typer.echo(line)

@@ -1,0 +1,62 @@
+"""The ledger's report as text and as JSON."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from cloudgpu.errors import UsageError
+from cloudgpu.ledger.report import Report
+
+_AGE = re.compile(r"^(\d+)([dhm])$")
+_UNIT = {"d": "days", "h": "hours", "m": "minutes"}
+
+
+def read_since(text: str | None, now: datetime) -> datetime | None:
+    """`2026-11-01` or `7d`.
+
+    Raises:
+        UsageError: Neither a date nor an age.
+    """
+    if text is None:
+        return None
+    match = _AGE.match(text)
+    if match:
+        return now - timedelta(**{_UNIT[match[2]]: int(match[1])})
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as err:
+        message = f"--since {text}: expected a date such as 2026-11-01, or an age such as 7d, 12h or 30m"
+        raise UsageError(message) from err
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def report_json(report: Report, by: str) -> dict[str, Any]:
+    """The documented `cost --json` form; money as strings."""
+    return {
+        "by": by,
+        "rows": [
+            {
+                by: row.key,
+                "simulated": row.simulated,
+                "node_hours": str(row.node_hours),
+                "usd": str(row.usd),
+                "open_entries": row.open_entries,
+                "runs": row.runs,
+            }
+            for row in report.rows
+        ],
+        "real_usd": str(report.real_usd),
+        "simulated_usd": str(report.simulated_usd),
+    }
+
+
+def report_lines(report: Report, by: str) -> list[str]:
+    """A table, then the two totals, never their sum."""
+    if not report.rows:
+        return ["nothing was spent"]
+    width = max(len(by), *(len(row.key) for row in report.rows))
+    lines = [f"{by:<{width}}  {'node hours':>10}  {'USD':>12}  "]
+    for row in report.rows:
+        marks = [word for word, on in (("simulated", row.simulated), ("still open", row.open_entries)) if on]
+        lines.append(f"{row.key:<{width}}  {row.node_hours:>10.3f}  {row.usd:>12.4f}  {', '.join(marks)}".rstrip())
+    return [*lines, "", f"real ${report.real_usd:.2f}, simulated ${report.simulated_usd:.2f}"]

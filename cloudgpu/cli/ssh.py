@@ -1,0 +1,29 @@
+"""`cloudgpu ssh`: the real OpenSSH client on a node, with the pinned host key."""
+
+import os
+from typing import Annotated
+
+import typer
+
+
+def ssh(
+    cluster: Annotated[str, typer.Argument(metavar="[CLUSTER]")] = "",
+    node: Annotated[int, typer.Option("--node", help="Index of the node; 0 is the head.")] = 0,
+    command: Annotated[list[str] | None, typer.Argument(metavar="[-- COMMAND...]")] = None,
+    show: Annotated[bool, typer.Option("--print", help="Print the ssh command line instead of running it.")] = False,
+) -> None:
+    """Log in to a node, or run a command there."""
+    import shlex
+
+    from cloudgpu.app.logging_in import login
+    from cloudgpu.cli.wiring import wire
+
+    wiring = wire()
+    argv = login(
+        wiring.records, wiring.home, wiring.settings.ssh_key, cluster or wiring.only_cluster(), node, wiring.clock
+    )
+    argv = [*argv, *(command or [])]
+    if show:
+        wiring.screen.line(shlex.join(argv))
+        return
+    os.execvp(argv[0], argv)  # noqa: S606 - ssh takes the terminal over, as the user expects of `ssh`

@@ -1,0 +1,60 @@
+"""`cloudgpu train`: one run from plan to bill."""
+
+from typing import Annotated
+
+import typer
+
+from cloudgpu.cli.options import Json, On, OnInterrupt, Owner, RecipeName, Region, Sets, SshCidr, Team, Yes
+
+
+def train(  # noqa: PLR0917
+    recipe: RecipeName,
+    on: On = None,
+    cluster: Annotated[str, typer.Option("--cluster", help="Use this cluster, or make it under this name.")] = "",
+    sets: Sets = None,
+    yes: Yes = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster up when the run ended.")] = False,
+    keep_on_failure: Annotated[
+        bool, typer.Option("--keep-on-failure", help="Leave it up when the run failed.")
+    ] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Return once the ranks run; `attach` finishes the run.")
+    ] = False,
+    on_interrupt: OnInterrupt = "ask",
+    region: Region = None,
+    owner: Owner = None,
+    team: Team = None,
+    ssh_cidr: SshCidr = None,
+    json: Json = False,
+) -> None:
+    """Plan, provision, stage, train, bring back, tear down. Ends only a cluster that it made itself."""
+    from cloudgpu.app.identifiers import checked_cluster
+    from cloudgpu.app.planning import refuse
+    from cloudgpu.app.training import TrainRequest
+    from cloudgpu.cli.show_plan import plan_lines
+    from cloudgpu.cli.show_run import exit_code, outcome_lines
+    from cloudgpu.cli.wiring import environ, wire
+
+    wiring = wire(json=json, target=on, region=region, owner=owner, team=team, ssh_cidr=ssh_cidr)
+    planned = wiring.planned(recipe, sets or [], offline=False)
+    wiring.screen.lines(plan_lines(planned.plan, cluster or planned.plan.recipe.name))
+    if planned.plan.errors:
+        raise refuse(planned.plan)
+    wiring.confirm("Go ahead?", yes=yes)
+    request = TrainRequest(
+        plan=planned.plan,
+        recipe_path=planned.path,
+        base=planned.base,
+        cluster=checked_cluster(cluster) if cluster else "",
+        keep=keep,
+        keep_on_failure=keep_on_failure,
+        detach=detach,
+        environ=environ(),
+        end_on_interrupt=wiring.end_on_interrupt(on_interrupt),
+    )
+    outcome = wiring.training(planned.plan.target).train(request)
+    if json:
+        wiring.screen.document(outcome.as_json())
+    else:
+        wiring.screen.lines(outcome_lines(outcome))
+    raise typer.Exit(exit_code(outcome))

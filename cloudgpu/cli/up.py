@@ -1,0 +1,50 @@
+"""`cloudgpu up`: make a cluster stand and leave it."""
+
+from typing import Annotated
+
+import typer
+
+from cloudgpu.cli.options import Json, On, Owner, RecipeName, Region, Sets, SshCidr, Team, Yes
+
+
+def up(  # noqa: PLR0917
+    recipe: RecipeName,
+    on: On = None,
+    name: Annotated[str, typer.Option("--name", help="Cluster name; the recipe's name when left out.")] = "",
+    sets: Sets = None,
+    yes: Yes = False,
+    region: Region = None,
+    owner: Owner = None,
+    team: Team = None,
+    ssh_cidr: SshCidr = None,
+    json: Json = False,
+) -> None:
+    """Make the recipe's cluster stand. One that stands already is checked and left as it is."""
+    from cloudgpu.app.identifiers import checked_cluster
+    from cloudgpu.app.planning import refuse
+    from cloudgpu.app.provisioning import Provisioning
+    from cloudgpu.cli.show_cluster import standing_json, standing_lines
+    from cloudgpu.cli.show_plan import plan_lines
+    from cloudgpu.cli.wiring import wire
+
+    wiring = wire(json=json, target=on, region=region, owner=owner, team=team, ssh_cidr=ssh_cidr)
+    planned = wiring.planned(recipe, sets or [], offline=False)
+    cluster = checked_cluster(name or planned.plan.recipe.name)
+    wiring.screen.lines(plan_lines(planned.plan, cluster))
+    if planned.plan.errors:
+        raise refuse(planned.plan)
+    wiring.confirm("Go ahead?", yes=yes)
+    provisioning = Provisioning(
+        wiring.cloud(planned.plan.target),
+        wiring.ledger,
+        wiring.records,
+        wiring.home,
+        wiring.clock,
+        wiring.buyer,
+        wiring.say,
+    )
+    standing = provisioning.up(planned.plan, cluster)
+    if json:
+        wiring.screen.document(standing_json(standing))
+    else:
+        wiring.screen.lines(standing_lines(standing))

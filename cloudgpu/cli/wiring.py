@@ -1,0 +1,230 @@
+"""The only composition root: decides which adapter stands behind each collaborator. Heavy imports happen in here."""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from cloudgpu.app.happenings import Happening, Say
+from cloudgpu.app.ports import Cloud, Dial, Ledger
+from cloudgpu.app.records import Records, RunRecord
+from cloudgpu.cli.screen import Screen
+from cloudgpu.clock import Clock, SystemClock
+from cloudgpu.errors import QuestionError, UsageError
+from cloudgpu.paths import Home, bundled
+from cloudgpu.plan.plan import Target
+from cloudgpu.run.progress import RankLine
+from cloudgpu.settings import Settings, load
+
+if TYPE_CHECKING:
+    from cloudgpu.app.calls import CallLog
+    from cloudgpu.app.overview import ClusterStatus
+    from cloudgpu.app.planning import Planned
+    from cloudgpu.app.provisioning import Buyer
+    from cloudgpu.app.teardown import Teardown
+    from cloudgpu.app.training import Training
+    from cloudgpu.app.watching import Watching
+    from cloudgpu.rehearsal.client import Cloud as RehearsalCloud
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """Everything a command works with, built when first asked for."""
+
+    settings: Settings
+    screen: Screen
+    clock: Clock
+
+    @cached_property
+    def home(self) -> Home:
+        """The state home, proven writable."""
+        return Home(self.settings.home).ensure()
+
+    @cached_property
+    def records(self) -> Records:
+        """Clusters and runs of this home."""
+        return Records(self.home)
+
+    @property
+    def say(self) -> Say:
+        """Where progress goes."""
+        return self.screen.say
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """The ledger of the settings."""
+        from cloudgpu.ledger.store import open_ledger
+
+        self.home.ensure()
+        return open_ledger(self.settings.ledger_url)
+
+    def cloud(self, target: Target) -> Cloud:
+        """The target; a rehearsal cloud is started when it is not running."""
+        from cloudgpu.app.aws_cloud import connect_aws, connect_rehearsal
+
+        if target == "aws":
+            return connect_aws(self.settings, self.clock, self.calls)
+        return connect_rehearsal(self.settings, self.home, self.clock, self.calls)
+
+    def rehearsal(self) -> "RehearsalCloud":
+        """This home's rehearsal cloud, started when it does not run."""
+        from cloudgpu.rehearsal import client
+
+        return client.ensure(self.home, self.clock)
+
+    @cached_property
+    def calls(self) -> "CallLog":
+        """Where AWS calls are noted: nowhere, unless `--debug`."""
+        from cloudgpu.app.calls import CallLog
+
+        return CallLog(self.home.debug_log if self.settings.debug else None, self.clock)
+
+    @cached_property
+    def buyer(self) -> "Buyer":
+        """Who buys, with the public half of the key that nodes are reached with."""
+        from cloudgpu.app.provisioning import Buyer
+        from cloudgpu.remote.keys import ensure_key
+
+        settings = self.settings
+        named = {
+            "vpcId": settings.vpc_id,
+            "subnetId": settings.subnet_id,
+            "securityGroupId": settings.security_group_id,
+            "roleName": settings.role_name,
+            "keyName": settings.key_name,
+            "kmsKeyId": settings.kms_key_id,
+        }
+        key = ensure_key(settings.ssh_key)
+        existing = {name: value for name, value in named.items() if value}
+        return Buyer(settings.owner, settings.team, key.line, existing)
+
+    @property
+    def dial(self) -> Dial:
+        """How nodes are reached."""
+        from cloudgpu.app.dialling import dialler
+
+        return dialler(self.settings.ssh_key, self.clock)
+
+    def training(self, target: Target) -> "Training":
+        """`train` on one target."""
+        from cloudgpu.app.training import Training
+
+        return Training(
+            self.cloud(target), self.ledger, self.records, self.home, self.clock, self.buyer, self.dial, self.say
+        )
+
+    def watching(self, record: RunRecord, *, only_rank: int | None = None) -> "Watching":
+        """`logs -f`, `attach` and `cancel` of one run, on the target it runs on."""
+        from cloudgpu.app.watching import Watching
+
+        def say(what: Happening) -> None:
+            if only_rank is None or not isinstance(what, RankLine) or what.rank == only_rank:
+                self.say(what)
+
+        cloud = self.cloud(as_target(record.target))
+        return Watching(cloud, self.ledger, self.records, self.home, self.clock, self.dial, self.settings.owner, say)
+
+    def teardown(self, cluster: str) -> "Teardown":
+        """`down` of one cluster, on the target it was made on."""
+        from cloudgpu.app.teardown import Teardown
+
+        record = self.records.cluster(cluster)
+        cloud = self.cloud(self.settings.target if record is None else as_target(record.target))
+        return Teardown(cloud, self.ledger, self.records, self.home, self.clock, self.settings.owner, self.say)
+
+    def only_cluster(self) -> str:
+        """The one cluster that is up; empty when there is none.
+
+        Raises:
+            UsageError: There are several.
+        """
+        names = [record.name for record in self.records.clusters()]
+        if len(names) > 1:
+            message = f"several clusters are up: {', '.join(names)}"
+            raise UsageError(message, hint="name the one that is meant")
+        return names[0] if names else ""
+
+    def refreshed(self, clusters: "Sequence[ClusterStatus]") -> "tuple[ClusterStatus, ...]":
+        """The clusters with their nodes' states as the cloud tells them."""
+        from cloudgpu.app.overview import refresh
+
+        return tuple(
+            refresh(one, self.cloud(as_target(one.record.target)), self.records, self.clock.now()) for one in clusters
+        )
+
+    def planned(self, recipe: str, sets: Sequence[str], *, offline: bool) -> "Planned":
+        """The plan of a recipe on this command's target."""
+        from cloudgpu.app.planning import make_plan
+
+        target = self.settings.target
+        cloud = None if offline else lambda: self.cloud(target)
+        return make_plan(recipe, sets, target, self.settings.region, self.clock.now().date(), recipe_roots(), cloud)
+
+    def confirm(self, question: str, *, yes: bool) -> None:
+        """Ask before spending.
+
+        Raises:
+            QuestionError: There is no terminal to ask on.
+            typer.Exit: The answer was no.
+        """
+        if yes:
+            return
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            message = "this needs an answer, and there is no terminal to ask on"
+            raise QuestionError(message, hint="--yes answers yes")
+        if not typer.confirm(question, err=True):
+            self.screen.line("nothing was done")
+            raise typer.Exit(1)
+
+    def end_on_interrupt(self, choice: str) -> Callable[[str], bool]:
+        """What Ctrl-C means for what is running: asked on a terminal, left alone elsewhere."""
+
+        def decide(what: str) -> bool:
+            if choice != "ask":
+                return choice == "end"
+            if not sys.stdin.isatty():
+                return False
+            return typer.confirm(f"\n{what} goes on. End it now?", default=False, err=True)
+
+        return decide
+
+
+_debug = False
+
+
+def set_debug() -> None:
+    """`--debug` stands before the command, so it is noted here until the command is wired."""
+    global _debug  # noqa: PLW0603
+    _debug = True
+
+
+def wire(*, json: bool = False, **flags: str | None) -> Wiring:
+    """Everything for one command; `flags` are settings given on its command line.
+
+    Raises:
+        UsageError: A setting does not make sense.
+    """
+    if _debug:
+        flags["debug"] = "true"
+    settings = load(flags=flags, environ=os.environ, cwd=Path.cwd())
+    return Wiring(settings, Screen(json_mode=json), SystemClock())
+
+
+def recipe_roots() -> tuple[Path, ...]:
+    """Where bare recipe names are looked up: here first, then what travels with cloudgpu."""
+    return (Path.cwd() / "recipes", bundled("recipes"))
+
+
+def environ() -> dict[str, str]:
+    """The caller's environment, for the values of a recipe's secrets."""
+    return dict(os.environ)
+
+
+def as_target(text: str) -> Target:
+    """A record's target."""
+    return "aws" if text == "aws" else "rehearsal"

@@ -1,0 +1,102 @@
+"""Talking to the agent on one node: its verbs as functions, its error lines as typed errors."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cloudgpu.errors import RemoteCommandError
+from cloudgpu.node.payload import agent_name, agent_source
+from cloudgpu.remote.base import Host, Stream
+from cloudgpu.remote.command import Command, Raw
+
+OnLine = Callable[[Mapping[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Agent:
+    """The agent file on one node, and where that node keeps things.
+
+    Attributes:
+        home: The login user's home directory on the node.
+        root: Prefix of absolute paths; empty everywhere but on rehearsal nodes without namespaces.
+    """
+
+    host: Host
+    path: str
+    home: str
+    root: str = ""
+
+    def ask(self, verb: str, request: Mapping[str, Any], on_line: OnLine | None = None) -> dict[str, Any]:
+        """Run a verb to its end and return its last line; `on_line` sees the lines before it.
+
+        Raises:
+            RemoteCommandError: The agent answered with an error.
+            ConnectError: The node cannot be reached.
+        """
+        stream = self.stream(verb, request)
+        last: dict[str, Any] = {}
+        try:
+            for answer in _lines(stream):
+                if last and on_line is not None:
+                    on_line(last)
+                last = answer
+        finally:
+            stream.close()
+        return self._checked(verb, last)
+
+    def stream(self, verb: str, request: Mapping[str, Any]) -> Stream:
+        """Start a verb whose lines are read as they come."""
+        return self.host.stream(Command("python3", self.path, verb), stdin=json.dumps(request).encode())
+
+    def answers(self, stream: Stream) -> Iterator[dict[str, Any]]:
+        """The lines of a stream, checked.
+
+        Raises:
+            RemoteCommandError: The agent answered with an error.
+            ConnectError: The connection was lost.
+        """
+        for answer in _lines(stream):
+            yield self._checked("", answer)
+
+    def _checked(self, verb: str, answer: dict[str, Any]) -> dict[str, Any]:
+        node = self.host.node
+        if "error" in answer:
+            message = f"node {node.index} ({node.instance_id}): {answer['error']}"
+            raise RemoteCommandError(message, hint=str(answer.get("hint", "")))
+        if not answer:
+            message = f"node {node.index} ({node.instance_id}): the agent gave no answer to `{verb}`"
+            raise RemoteCommandError(message, hint="is there a python3 on the node?")
+        return answer
+
+
+def install(host: Host) -> Agent:
+    """Put the agent on a node, unless the same content is already there.
+
+    Raises:
+        RemoteCommandError: The node's shell does not work.
+        ConnectError: The node cannot be reached.
+    """
+    name = agent_name()
+    found = host.run(
+        Command(
+            Raw('printf "%s\\n%s\\n" "$HOME" "${CLOUDGPU_NODE_ROOT:-}"; ls -1 "$HOME/.cloudgpu" 2>/dev/null || true')
+        )
+    ).stdout.split("\n")
+    home, root, present = found[0], found[1], found[2:]
+    path = f"{home}/.cloudgpu/{name}"
+    if name not in present:
+        host.run(Command("mkdir", "-p", "-m", "700", f"{home}/.cloudgpu"))
+        host.put_bytes(agent_source(), path, mode=0o700)
+    return Agent(host, path, home, root)
+
+
+def _lines(stream: Stream) -> Iterator[dict[str, Any]]:
+    for line in stream.lines():
+        try:
+            answer = json.loads(line)
+        except ValueError:
+            # A login shell may print a banner in front of the agent's own lines.
+            continue
+        if isinstance(answer, dict):
+            yield answer

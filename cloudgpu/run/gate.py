@@ -1,0 +1,79 @@
+"""The health gate: what every node must show before anything is staged on it. It fails closed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cloudgpu.clock import Clock
+from cloudgpu.errors import RemoteCommandError
+from cloudgpu.launch.inventory import Node
+from cloudgpu.remote.fanout import all_or_raise, on_all
+from cloudgpu.run.agent import Agent
+from cloudgpu.run.progress import Note, Report
+
+_BOOTSTRAP_LIMIT_S = 900
+_POLL_S = 2.0
+_MIN_DISK_MIB = 512
+
+
+@dataclass(frozen=True)
+class Health:
+    """What one node showed. `simulated` hardware comes from the catalogue, not from a device."""
+
+    node: int
+    python: str
+    gpus: tuple[str, ...]
+    disk_free_mib: int
+    simulated: bool
+
+
+def check(agents: Sequence[Agent], clock: Clock, report: Report) -> tuple[Health, ...]:
+    """Wait for every node's bootstrap, then hold each against what was bought.
+
+    Raises:
+        RemoteCommandError: A node failed its bootstrap or lacks what its type promises; the node is named.
+        ConnectError: A node cannot be reached.
+    """
+    hosts = [agent.host for agent in agents]
+    by_index = {agent.host.node.index: agent for agent in agents}
+    answers = on_all(hosts, lambda host: _ready(by_index[host.node.index], clock, report))
+    return tuple(all_or_raise(answers).values())
+
+
+def _ready(agent: Agent, clock: Clock, report: Report) -> Health:
+    deadline = clock.monotonic() + _BOOTSTRAP_LIMIT_S
+    facts = agent.ask("probe", {})
+    while facts.get("bootstrap") == "running":
+        if clock.monotonic() > deadline:
+            raise _unfit(agent.host.node, f"its bootstrap has not finished after {_BOOTSTRAP_LIMIT_S // 60} minutes")
+        report(Note("bootstrap is running", agent.host.node.index))
+        clock.sleep(_POLL_S)
+        facts = agent.ask("probe", {})
+    return _judged(agent.host.node, facts)
+
+
+def _judged(node: Node, facts: Mapping[str, Any]) -> Health:
+    """Hold a node's facts against its type.
+
+    Raises:
+        RemoteCommandError: Something is missing.
+    """
+    if facts.get("bootstrap") == "failed":
+        raise _unfit(node, "its bootstrap failed; see /var/log/cloud-init-output.log on the node")
+    gpus = tuple(str(gpu["name"]) for gpu in facts.get("gpus", ()))
+    if len(gpus) != node.gpus:
+        raise _unfit(node, f"it shows {len(gpus)} GPUs, {node.instance_type} has {node.gpus}")
+    broken = [str(gpu["name"]) for gpu in facts.get("gpus", ()) if int(gpu.get("ecc_errors") or 0) > 0]
+    if broken:
+        raise _unfit(node, f"uncorrected ECC errors on {', '.join(broken)}")
+    free_mib = int(facts.get("disk_free_mib", 0))
+    if free_mib < _MIN_DISK_MIB:
+        raise _unfit(node, f"only {free_mib} MiB of disk are free")
+    return Health(node.index, str(facts.get("python", "")), gpus, free_mib, node.simulated)
+
+
+def _unfit(node: Node, why: str) -> RemoteCommandError:
+    return RemoteCommandError(
+        f"node {node.index} ({node.instance_id}, {node.zone}) is not fit to run: {why}",
+        hint="the run was not started; `cloudgpu down` ends the cluster, a new `train` gets new nodes",
+    )
