@@ -1,0 +1,57 @@
+"""The settings of the cluster program, made from plain values."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from cloudgpu.errors import UsageError
+from cloudgpu.plan.plan import Candidate
+
+NAMEABLE: Final = frozenset({"vpcId", "createVpc", "subnetId", "securityGroupId", "roleName", "keyName", "kmsKeyId"})
+"""What a user may name instead of having it made."""
+
+
+def stack_config(  # one argument a setting of the program; grouping them would only rename them
+    *,
+    cluster: str,
+    owner: str,
+    team: str,
+    run: str,
+    expires_at: datetime,
+    token: str,
+    candidate: Candidate,
+    nodes: int,
+    public_key: str,
+    ssh_cidr: str,
+    disk_gib: int,
+    existing: Mapping[str, str] | None = None,
+    bootstrap: str = "",
+) -> dict[str, str]:
+    """Settings for `Stack.config`. `existing` holds program settings of what is named instead of made.
+
+    Raises:
+        UsageError: `existing` holds a setting that the program does not have.
+    """
+    named = {key: value for key, value in (existing or {}).items() if value}
+    unknown = sorted(set(named) - NAMEABLE)
+    if unknown:
+        message = f"the cluster program has no setting {', '.join(unknown)}"
+        raise UsageError(message, hint=f"it takes {', '.join(sorted(NAMEABLE))}")
+    config = {
+        "cluster": cluster,
+        "owner": owner,
+        "team": team,
+        "run": run,
+        "expiresAt": expires_at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "token": token,
+        "instanceType": candidate.instance_type,
+        "nodes": str(nodes),
+        "zone": candidate.zone,
+        "market": candidate.market,
+        "publicKey": public_key,
+        "sshCidr": ssh_cidr,
+        "image": candidate.image,
+        "diskGib": str(disk_gib),
+        "efaInterfaces": str(candidate.efa_interfaces),
+    }
+    return {**config, **named, **({"bootstrap": bootstrap} if bootstrap else {})}

@@ -1,0 +1,228 @@
+"""The direct engine: carries a Pulumi program out in this process, with a journal instead of a Pulumi state."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from cloudgpu.aws.resources.base import Context
+from cloudgpu.aws.session import Clients
+from cloudgpu.clock import Clock
+from cloudgpu.errors import CloudGpuError
+from cloudgpu.provision.deployment import Deployment, Registry, Report, hidden_outputs
+from cloudgpu.provision.ending import end, end_all, raise_left, search_all
+from cloudgpu.provision.engine import Applied, Event, OnEvent, Stack, Step
+from cloudgpu.provision.forecast import Forecast
+from cloudgpu.provision.journal import Identity, Journal, load
+from cloudgpu.provision.monitor import Carrier, Monitor, Surroundings
+from cloudgpu.provision.ordering import in_order
+from cloudgpu.provision.program_run import ProgramRun, run_program
+from cloudgpu.provision.project import Project, read_project
+from cloudgpu.provision.registrar import Registrar
+from cloudgpu.provision.search import existing, unanswered
+from cloudgpu.provision.state import Resource, State
+from cloudgpu.provision.vault import Vault, hidden_for_show
+
+__all__ = ["DirectEngine", "Identity"]
+
+SETTLE_S: Final = 20.0
+"""How long EC2 may take to list what it has made, seconds."""
+
+_NAMESPACE: Final = "cloudgpu"
+
+
+class DirectEngine:
+    """Implements `Engine`. One object may carry out many stacks, one after the other."""
+
+    def __init__(
+        self,
+        *,
+        clients_for: Callable[[str], Clients],
+        handlers: Registry,
+        tags: Mapping[str, str],
+        identity: Identity,
+        clock: Clock,
+        settle_s: float = SETTLE_S,
+    ) -> None:
+        self._clients_for = clients_for
+        self._handlers = handlers
+        self._tags = dict(tags)
+        self._identity = identity
+        self._clock = clock
+        self._settle_s = settle_s
+
+    def preview(self, stack: Stack) -> tuple[Step, ...]:
+        """What `up` would do, without a mutating call.
+
+        Raises:
+            StateError: The journal is damaged or of another account or endpoint.
+            CloudGpuError: The program or a question to the cloud failed.
+        """
+        loaded = load(stack.journal, self._identity)
+        vault = _vault(stack, loaded.salt)
+        forecast = Forecast(loaded.state, self._handlers.handler, self._context)
+        monitor = self._run(stack, vault, forecast, preview=True, on_log=lambda _severity, _message: None)
+        return (*forecast.steps, *forecast.deletions(frozenset(monitor.registered)))
+
+    def up(self, stack: Stack, on_event: OnEvent) -> Applied:
+        """Make the stack match its program; then end what the program no longer has.
+
+        Secret outputs come back as `[secret]`.
+
+        Raises:
+            CapacityError: And every other `CloudGpuError` of a resource: as its handler raised it, after all that was
+                under way had ended and was recorded.
+            StateError: The journal cannot be written, is damaged, or of another account or endpoint.
+            TeardownError: The program was carried out, but something it no longer has could not be ended.
+        """
+        with Journal(stack.journal, self._identity, self._clock) as journal:
+            deployment = self._deployment(stack, journal, on_event)
+            registrar = Registrar(deployment, stack.config.get("token", stack.name))
+            monitor = self._run(stack, deployment.vault, registrar, preview=False, on_log=_logger(stack, on_event))
+            self._record_outputs(journal, deployment.vault, monitor)
+            self._end_leftovers(deployment, monitor)
+            return _applied(journal.state, deployment.report)
+
+    def refresh(self, stack: Stack) -> Applied:
+        """Read every resource again; what is gone leaves the state.
+
+        Raises:
+            CloudGpuError: A resource could not be asked about: that is never "gone".
+        """
+        with Journal(stack.journal, self._identity, self._clock) as journal:
+            deployment = self._deployment(stack, journal, _ignore)
+            search_all(deployment, unanswered(deployment))
+            resources = {(resource.urn, resource.id): resource for resource in existing(deployment)}
+            failures = in_order({key: set() for key in resources}, lambda key: _reread(deployment, resources[key]))
+            for failure in failures.values():
+                raise failure
+            return _applied(journal.state, deployment.report)
+
+    def destroy(self, stack: Stack, on_event: OnEvent) -> None:
+        """End everything that the journal knows, and what its unanswered intents may have made.
+
+        Raises:
+            TeardownError: Something is left; everything independent of it was ended.
+            StateError: The journal is damaged or of another account or endpoint.
+        """
+        if not stack.journal.exists():
+            return
+        with Journal(stack.journal, self._identity, self._clock) as journal:
+            end_all(self._deployment(stack, journal, on_event))
+
+    def close(self, stack: Stack) -> None:
+        """Tell the journal that a search of the cloud found nothing: unanswered intents need no more looking.
+
+        Raises:
+            CloudGpuError: The journal still lists resources, or cannot be written.
+        """
+        if not stack.journal.exists():
+            return
+        with Journal(stack.journal, self._identity, self._clock) as journal:
+            raise_left(
+                self._deployment(stack, journal, _ignore), [_line(found) for found in journal.state.everything()]
+            )
+            if not journal.state.closed:
+                journal.add({"row": "closed", "at": journal.now()})
+
+    def recorded(self, stack: Stack) -> Applied:
+        """The stack as its journal has it, without a call to the cloud.
+
+        Raises:
+            StateError: The journal is damaged or of another account or endpoint.
+        """
+        return _applied(load(stack.journal, self._identity).state, Report(_ignore))
+
+    def _run(
+        self, stack: Stack, vault: Vault, carrier: Carrier, *, preview: bool, on_log: Callable[[str, str], None]
+    ) -> Monitor:
+        project = read_project(stack.program)
+        around = Surroundings(
+            stack=stack.name,
+            project=project.name,
+            region=stack.region,
+            handlers=self._handlers,
+            clients_for=self._clients_for,
+            context=self._context,
+            vault=vault,
+        )
+        monitor = Monitor(around, carrier)
+        secret_keys = frozenset(f"{_NAMESPACE}:{key}" for key in stack.secrets)
+        run = ProgramRun(project, stack.name, _config(stack, project), secret_keys, preview, on_log)
+        try:
+            run_program(run, monitor)
+        except CloudGpuError as err:
+            err.message = vault.scrubbed(err.message)
+            err.args = (err.message,)
+            raise
+        return monitor
+
+    def _deployment(self, stack: Stack, journal: Journal, on_event: OnEvent) -> Deployment:
+        return Deployment(
+            stack=stack,
+            journal=journal,
+            handlers=self._handlers,
+            clients_for=self._clients_for,
+            tags=self._tags,
+            clock=self._clock,
+            vault=_vault(stack, journal.salt),
+            report=Report(on_event),
+            settle_s=self._settle_s,
+        )
+
+    def _context(self, region: str, token: str) -> Context:
+        return Context(self._clients_for(region), self._clock, token, self._tags)
+
+    def _record_outputs(self, journal: Journal, vault: Vault, monitor: Monitor) -> None:
+        outputs = vault.masked(monitor.outputs.values, monitor.outputs.secret_paths)
+        if outputs != journal.state.outputs:
+            journal.add({"row": "outputs", "values": outputs})
+
+    def _end_leftovers(self, deployment: Deployment, monitor: Monitor) -> None:
+        """What the program no longer has, what was replaced, and what unanswered intents may have made of either."""
+        left = search_all(deployment, unanswered(deployment))
+        with deployment.journal.lock:
+            state = deployment.journal.state
+            gone = [resource for urn, resource in state.live.items() if urn not in monitor.registered]
+            ending = [*gone, *state.condemned]
+        raise_left(deployment, left + end(deployment, ending))
+
+
+def _vault(stack: Stack, salt: str) -> Vault:
+    return Vault(salt, (stack.config[key] for key in stack.secrets if key in stack.config))
+
+
+def _config(stack: Stack, project: Project) -> dict[str, str]:
+    own = {f"{_NAMESPACE}:{key}": value for key, value in stack.config.items()}
+    return {**project.defaults, "aws:region": stack.region, **own}
+
+
+def _logger(stack: Stack, on_event: OnEvent) -> Callable[[str, str], None]:
+    def log(severity: str, message: str) -> None:
+        on_event(Event("waiting", "read", stack.name, "pulumi:log", severity, message))
+
+    return log
+
+
+def _applied(state: State, report: Report) -> Applied:
+    resources = tuple(resource.shown() for resource in state.live.values())
+    return Applied(hidden_for_show(state.outputs), resources, dict(report.changes))
+
+
+def _reread(deployment: Deployment, resource: Resource) -> None:
+    handler = deployment.handlers.handler(resource.type)
+    physical = handler.read(deployment.context(resource.region, resource.token), resource.id)
+    if physical is None:
+        deployment.journal.add({"row": "gone", "urn": resource.urn, "id": resource.id})
+        deployment.report.count("delete")
+        return
+    outputs = hidden_outputs(deployment.vault, resource.inputs, resource.meta, physical.outputs)
+    if outputs != resource.outputs:
+        deployment.journal.add({"row": "read", "urn": resource.urn, "id": resource.id, "outputs": outputs})
+    deployment.report.count("read")
+
+
+def _line(resource: Resource) -> str:
+    return f"{resource.type} {resource.name!r} ({resource.id})"
+
+
+def _ignore(_event: Event) -> None:
+    return None

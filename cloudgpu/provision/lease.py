@@ -1,0 +1,197 @@
+"""One process at a time on one cluster: a file that says who works on it since when, and outlives nobody.
+
+The file is only ever changed under a short `flock`, which the kernel drops with its process. Whether a holder is
+still there is read from its process (same machine, same boot) or from its heartbeat (another machine).
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from cloudgpu.clock import Clock
+from cloudgpu.errors import BusyError
+from cloudgpu.paths import unwritable
+
+HEARTBEAT_EVERY_S: Final = 5.0
+STALE_AFTER_S: Final = 60.0
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who holds a lease."""
+
+    nonce: str
+    owner: str
+    pid: int
+    process_start: str
+    """Start time of the process in kernel ticks: a process id alone may be somebody else's by now."""
+    host: str
+    boot: str
+    since: str
+    heartbeat: str
+
+
+class Lease:
+    """The lease on one cluster. `with lease.hold():` around everything that changes it."""
+
+    def __init__(self, path: Path, clock: Clock, owner: str) -> None:
+        self.path = path
+        self._clock = clock
+        self._owner = owner
+        self._nonce = ""
+
+    @contextlib.contextmanager
+    def hold(self) -> Iterator["Lease"]:
+        """Take it, keep its heartbeat going, give it back.
+
+        Raises:
+            BusyError: A living holder has it; the message says who, where and since when.
+            StateError: The lease file cannot be written.
+        """
+        holder = self._take()
+        ended = threading.Event()
+        beat = threading.Thread(target=self._beat, args=(holder, ended), name="lease heartbeat", daemon=True)
+        beat.start()
+        try:
+            yield self
+        finally:
+            ended.set()
+            beat.join()
+            self._give_back(holder)
+
+    def holder(self) -> Holder | None:
+        """Who holds it now; None when nobody living does."""
+        present = self._read()
+        return None if present is None or self._stale(present) else present
+
+    def check(self) -> None:
+        """Prove that this process still holds it.
+
+        Raises:
+            BusyError: It was taken over, because this process was silent for too long.
+        """
+        present = self._read()
+        if present is None or present.nonce != self._nonce:
+            message = f"the lease {self.path.name} was taken over by {present.owner if present else 'nobody'}"
+            raise BusyError(message, hint="see `cloudgpu status`, then run the command again")
+
+    def _take(self) -> Holder:
+        now = self._clock.now().isoformat()
+        pid = os.getpid()
+        self._nonce = secrets.token_hex(8)
+        start, host, boot = _process_start(pid), socket.gethostname(), _boot_id()
+        holder = Holder(self._nonce, self._owner, pid, start, host, boot, now, now)
+        with self._guard():
+            present = self._read()
+            if present is not None and not self._stale(present):
+                raise _busy(self.path, present)
+            self._write(holder)
+        return holder
+
+    def _give_back(self, holder: Holder) -> None:
+        with self._guard():
+            present = self._read()
+            if present is not None and present.nonce == holder.nonce:
+                self.path.unlink(missing_ok=True)
+
+    def _beat(self, holder: Holder, ended: threading.Event) -> None:
+        while not ended.wait(HEARTBEAT_EVERY_S):
+            fresh = Holder(**{**asdict(holder), "heartbeat": self._clock.now().isoformat()})
+            with self._guard():
+                present = self._read()
+                if present is None or present.nonce != holder.nonce:
+                    return
+                # a full disk must not end the work: on this machine the living process is proof enough
+                with contextlib.suppress(OSError):
+                    self._replace(fresh)
+
+    def _stale(self, holder: Holder) -> bool:
+        if holder.host == socket.gethostname():
+            return holder.boot != _boot_id() or _process_start(holder.pid) != holder.process_start
+        silent = self._clock.now() - datetime.fromisoformat(holder.heartbeat)
+        return silent > timedelta(seconds=STALE_AFTER_S)
+
+    def _read(self) -> Holder | None:
+        """The holder on file. Half a file cannot be (it is renamed into place); rubbish is nobody's."""
+        try:
+            return Holder(**json.loads(self.path.read_text()))
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError):
+            return None
+        except OSError as err:
+            raise unwritable(self.path, err) from err
+
+    def _write(self, holder: Holder) -> None:
+        try:
+            self._replace(holder)
+        except OSError as err:
+            raise unwritable(self.path, err) from err
+
+    def _replace(self, holder: Holder) -> None:
+        fresh = self.path.with_name(f"{self.path.name}.{holder.nonce}")
+        try:
+            fresh.write_text(json.dumps(asdict(holder)))
+            fresh.replace(self.path)
+        except OSError:
+            fresh.unlink(missing_ok=True)
+            raise
+
+    @contextlib.contextmanager
+    def _guard(self) -> Iterator[None]:
+        guard = self.path.with_name(f"{self.path.name}.guard")
+        try:
+            guard.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(guard, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as err:
+            raise unwritable(guard, err) from err
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def _busy(path: Path, holder: Holder) -> BusyError:
+    who = f"{holder.owner} (process {holder.pid} on {holder.host})"
+    message = f"{who} has been working on {path.parent.name} since {holder.since}"
+    return BusyError(message, hint="wait for it to end, or end that process")
+
+
+def _boot_id() -> str:
+    """Changes at every boot; empty where the system has none, which leaves the process to tell."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _process_start(pid: int) -> str:
+    """When a process began, or an empty text when it is not there (a zombie is not)."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return _alive_without_proc(pid)
+    state, start = fields[0], fields[19]
+    return "" if state in {"Z", "X"} else start
+
+
+def _alive_without_proc(pid: int) -> str:
+    if Path("/proc/self").exists():
+        return ""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return ""
+    except PermissionError:
+        return "alive"
+    return "alive"

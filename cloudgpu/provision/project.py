@@ -1,0 +1,75 @@
+"""`Pulumi.yaml`: the name of a project, its entry point and its own defaults."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from cloudgpu.errors import BadRequestError, UnsupportedError
+
+
+@dataclass(frozen=True)
+class Project:
+    """A Pulumi project on disk."""
+
+    name: str
+    directory: Path
+    main: Path
+    """The Python file that is run."""
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    """Configuration values that the project itself gives, `namespace:key` -> text."""
+
+
+def read_project(directory: Path) -> Project:
+    """Read the project in this directory.
+
+    Raises:
+        BadRequestError: There is none, or it cannot be understood.
+        UnsupportedError: It is not written in Python.
+    """
+    source = directory.resolve() / "Pulumi.yaml"
+    try:
+        content: Any = YAML(typ="safe").load(source.read_text())
+    except (OSError, UnicodeDecodeError) as err:
+        message = f"no Pulumi project in {directory}: {source.name} cannot be read ({err})"
+        raise BadRequestError(message, hint="name the directory that holds Pulumi.yaml") from err
+    except YAMLError as err:
+        message = f"{source} is not YAML: {err}"
+        raise BadRequestError(message, hint="correct it") from err
+    if not isinstance(content, dict) or not isinstance(content.get("name"), str):
+        message = f"{source} has no `name`"
+        raise BadRequestError(message, hint="give the project a name")
+    _refuse_other_languages(source, content.get("runtime"))
+    name = content["name"]
+    return Project(name, source.parent, _main(source, content), _defaults(name, content.get("config")))
+
+
+def _refuse_other_languages(source: Path, runtime: object) -> None:
+    language = runtime.get("name") if isinstance(runtime, dict) else runtime
+    if language != "python":
+        message = f"{source}: the direct engine does not support runtime {language!r}, only python"
+        raise UnsupportedError(message, hint="use the pulumi engine")
+
+
+def _main(source: Path, content: Mapping[str, Any]) -> Path:
+    entry = source.parent / str(content.get("main") or ".")
+    main = entry / "__main__.py" if entry.is_dir() else entry
+    if not main.is_file():
+        message = f"{source}: the program {main.name} does not exist"
+        raise BadRequestError(message, hint="correct `main`, or write __main__.py")
+    return main
+
+
+def _defaults(project: str, config: object) -> dict[str, str]:
+    if not isinstance(config, dict):
+        return {}
+    found: dict[str, str] = {}
+    for key, given in config.items():
+        value = given.get("value", given.get("default")) if isinstance(given, dict) else given
+        if value is not None:
+            name = key if ":" in key else f"{project}:{key}"
+            found[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return found

@@ -1,0 +1,51 @@
+"""A clock for handlers: whoever waits on it says so, and an operation past its timeout ends."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from cloudgpu.clock import Clock
+from cloudgpu.errors import CloudError
+
+_SAY_EVERY_S: Final = 5.0
+
+
+class WatchedClock:
+    """Passes everything to another clock. `on_wait` gets the seconds since the start, at most every five seconds."""
+
+    def __init__(
+        self, clock: Clock, *, what: str, on_wait: Callable[[float], None], timeout_s: float | None = None
+    ) -> None:
+        self._clock = clock
+        self._what = what
+        self._on_wait = on_wait
+        self._timeout_s = timeout_s
+        self._began = clock.monotonic()
+        self._said = self._began
+
+    def now(self) -> datetime:
+        """The current time, aware, UTC."""
+        return self._clock.now()
+
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary start."""
+        return self._clock.monotonic()
+
+    def elapsed(self) -> float:
+        """Seconds since this clock was made."""
+        return self._clock.monotonic() - self._began
+
+    def sleep(self, seconds: float) -> None:
+        """Wait.
+
+        Raises:
+            CloudError: The operation's own timeout (the `custom_timeouts` resource option) is over.
+        """
+        elapsed = self.elapsed()
+        if self._timeout_s is not None and elapsed >= self._timeout_s:
+            message = f"{self._what} took longer than its timeout of {self._timeout_s:g} s"
+            raise CloudError(message, code="Timeout", hint="raise `custom_timeouts` in the program")
+        if self._clock.monotonic() - self._said >= _SAY_EVERY_S:
+            self._said = self._clock.monotonic()
+            self._on_wait(elapsed)
+        self._clock.sleep(seconds)
