@@ -21,7 +21,12 @@ class Section(BaseModel):
     """Base of every section: frozen, no unknown keys."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True, populate_by_name=True
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        validate_default=True,
+        populate_by_name=True,
+        allow_inf_nan=False,
     )
 
 
@@ -34,7 +39,7 @@ class Resources(Section):
     """Several GPUs (`V100:8`) or instance types (`p3dn.24xlarge`), in the order to try them."""
     instance_type: str | None = None
     """One instance type, for instance `p3dn.24xlarge`."""
-    nodes: int = Field(default=1, ge=1, le=1000)
+    nodes: int = Field(default=1, ge=1, le=1000, strict=True)
     """How many identical nodes, launched together or not at all."""
     market: Literal["on-demand", "spot"] = "on-demand"
     """How the nodes are bought."""
@@ -104,8 +109,9 @@ class Launch(Section):
     launcher: LauncherName = Field(alias="with")
     """The launcher: which environment variables the ranks find and what starts them."""
     command: str
-    """What every rank runs; `{name}` is replaced by a parameter, `{data.name}`, `{run}`, `{outputs}`, `{checkpoint}`."""
-    ranks_per_node: int | Literal["gpus"] = "gpus"
+    """What every rank runs, without a shell; `{name}` is a parameter; `{data.name}`, `{run}`, `{outputs}` and
+    `{checkpoint}` are filled in too; `{{` is a brace."""
+    ranks_per_node: Annotated[int, Field(strict=True, ge=1, le=64)] | Literal["gpus"] = "gpus"
     """Ranks on each node; `gpus` is one a GPU."""
 
 
@@ -166,7 +172,7 @@ class Rehearsal(Section):
     """Replaces `environment`."""
     command: str | None = None
     """Replaces `launch.command`."""
-    ranks_per_node: int | None = Field(default=None, ge=1, le=64)
+    ranks_per_node: int | None = Field(default=None, ge=1, le=64, strict=True)
     """Replaces `launch.ranks_per_node`."""
     params: dict[str, Scalar] = Field(default_factory=dict)
     """Overrides single parameters."""

@@ -1,0 +1,147 @@
+"""One `--set name=value`: which field it means and what type its value takes."""
+
+from collections.abc import Mapping
+from typing import Any, get_origin
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from cloudgpu.errors import RecipeError
+from cloudgpu.recipe.document import scalar
+from cloudgpu.recipe.fields import annotation_at, names_at, options, section_at
+from cloudgpu.recipe.nearest import suggestion
+from cloudgpu.recipe.problem import FieldPath
+from cloudgpu.recipe.schema import Scalar
+
+_HARDWARE = ("gpu", "any_of", "instance_type")
+
+
+def assign(values: dict[str, Any], name: str, text: str) -> FieldPath:
+    """Write one assignment into the plain values of a recipe; a parameter's name wins over a field's.
+
+    Naming hardware one way takes back what the recipe said another way.
+
+    Raises:
+        RecipeError: No such parameter or field, or not one that `--set` can change.
+    """
+    params: Mapping[str, Scalar] = values.get("params", {})
+    if name.removeprefix("params.") in params:
+        name = name.removeprefix("params.")
+        values["params"][name] = _like(params[name], text, name)
+        return ("params", name)
+    path = _path(name, tuple(params))
+    if path[:1] == ("resources",) and path[-1] in _HARDWARE:
+        for other in _HARDWARE:
+            values["resources"].pop(other, None)
+    _write(values, path, _field_value(path, text, name))
+    return path
+
+
+def _path(name: str, params: tuple[str, ...]) -> FieldPath:
+    """The path of a dotted name.
+
+    Raises:
+        RecipeError: It leads nowhere.
+    """
+    path: FieldPath = ()
+    parts = name.split(".")
+    for index, part in enumerate(parts):
+        known = names_at(path)
+        if _is_mapping(path) and path != ("params",) and section_at((*path, part)) is None:
+            return (*path, ".".join(parts[index:]))
+        if part not in known and (path == ("params",) or not _is_mapping(path)):
+            choices = [*params, *_dotted(known, path), *_everywhere()]
+            message = f"--set {name}: no such parameter or field{suggestion(name, choices)}"
+            listed = ", ".join(params) or "none"
+            raise RecipeError(message, problems=[message], hint=f"parameters of this recipe: {listed}")
+        path = (*path, part)
+    return path
+
+
+def _dotted(names: list[str], path: FieldPath) -> list[str]:
+    prefix = "".join(f"{part}." for part in path)
+    return [prefix + name for name in names]
+
+
+def _everywhere() -> list[str]:
+    """Every field of every section one level down, for suggestions."""
+    return [dotted for section in names_at(()) for dotted in _dotted(names_at((section,)), (section,))]
+
+
+def _is_mapping(path: FieldPath) -> bool:
+    return any(get_origin(option) is dict for option in options(annotation_at(path)))
+
+
+def _field_value(path: FieldPath, text: str, name: str) -> Any:  # noqa: ANN401 - any field
+    """The text as the field's type wants it; pydantic checks it later.
+
+    Raises:
+        RecipeError: The field is a section or a list of sections.
+    """
+    kinds = list(options(annotation_at(path)))
+    if section_at(path) is not None or _is_mapping(path) or section_at((*path, 0)) is not None:
+        message = f"--set {name}: this is a whole section; set one field of it"
+        raise RecipeError(message, problems=[message])
+    if any(get_origin(kind) is tuple for kind in kinds):
+        return [part.strip() for part in text.split(",") if part.strip()]
+    if type(None) in kinds and text in ("", "null"):
+        return None
+    return text if str in kinds and int not in kinds else _guess(text)
+
+
+def _write(values: dict[str, Any], path: FieldPath, value: object) -> None:
+    for index, part in enumerate(path[:-1]):
+        if not isinstance(values.get(str(part)), dict):
+            values[str(part)] = {}
+            if _needs_more(path[: index + 1]):
+                names = ", ".join(names_at(path[: index + 1]))
+                message = f"--set {'.'.join(map(str, path))}: the recipe has no such section ({names})"
+                raise RecipeError(message, problems=[message])
+        values = values[str(part)]
+    values[str(path[-1])] = value
+
+
+def _needs_more(path: FieldPath) -> bool:
+    """Whether a section has fields that must be given, so that setting one is not enough."""
+    section = section_at(path)
+    required = [] if section is None else [info for info in section.model_fields.values() if info.is_required()]
+    return len(required) > 1
+
+
+def _like(default: Scalar, text: str, name: str) -> Scalar:
+    """The text as the type of a parameter's default.
+
+    Raises:
+        RecipeError: It is not of that type.
+    """
+    if default is None:
+        return _guess(text)
+    try:
+        parsed: Scalar = _PARSERS[type(default)](text)
+    except (ValueError, KeyError):
+        kind = _KINDS[type(default)]
+        message = f"--set {name}={text}: expected {kind}, as its default {str(default).lower()} is"
+        raise RecipeError(message, problems=[message]) from None
+    return parsed
+
+
+def _guess(text: str) -> Scalar:
+    """The text as YAML would read it; text when it is no single scalar."""
+    try:
+        node = YAML(typ="safe", pure=True).compose(text)
+        return scalar(text.strip(), str(node.tag)) if _plain(node, text) else text
+    except (YAMLError, ValueError):
+        return text
+
+
+def _plain(node: Any, text: str) -> bool:  # noqa: ANN401 - ruamel's node
+    return node is not None and getattr(node, "style", "") is None and node.value == text.strip()
+
+
+_PARSERS: Mapping[type, Any] = {
+    bool: lambda text: {"true": True, "false": False}[text.lower()],
+    int: int,
+    float: float,
+    str: str,
+}
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number"}

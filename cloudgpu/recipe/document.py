@@ -1,0 +1,194 @@
+"""YAML text to plain values that remember their lines.
+
+Recipes come from strangers, so the text is read as events first: size, depth, aliases and tags are bounded before
+anything is built, and nothing but text, numbers, booleans, null, lists and mappings can come out.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from cloudgpu.recipe.problem import FieldPath, Problem
+
+MAX_DEPTH = 30
+MAX_ALIASES = 16
+MAX_VALUES = 10_000
+
+_TOO_MANY = f"more than {MAX_VALUES} values"
+_KIND = "tag:yaml.org,2002:"
+
+
+@dataclass(frozen=True)
+class Document:
+    """A parsed file.
+
+    Attributes:
+        value: The plain value; meaningless when there are problems.
+        lines: Field path -> line, counted from 1.
+        problems: What the text itself has wrong, each with its line.
+    """
+
+    value: Any
+    lines: Mapping[FieldPath, int]
+    problems: tuple[tuple[int, Problem], ...] = ()
+
+    def line(self, path: FieldPath) -> int:
+        """The line of a field, or of the nearest enclosing one that is in the file."""
+        for end in range(len(path), -1, -1):
+            if path[:end] in self.lines:
+                return self.lines[path[:end]]
+        return 1
+
+
+@dataclass(frozen=True)
+class _UnfitError(Exception):
+    """The text cannot be a recipe; carries the line."""
+
+    line: int
+    message: str
+
+
+def parse(text: str) -> Document:
+    """Read one YAML document; what is wrong with it is in `problems`, never raised."""
+    try:
+        _check_events(text)
+        builder = _Builder()
+        value = builder.build(_root(text), ())
+    except _UnfitError as unfit:
+        return Document(None, {}, ((unfit.line, Problem((), unfit.message)),))
+    except MarkedYAMLError as err:
+        return Document(None, {}, ((_line(err), Problem((), f"not valid YAML: {_reason(err)}")),))
+    except YAMLError as err:
+        reason = str(err).splitlines()[0]
+        return Document(None, {}, ((_line_of_reader_error(text, err), Problem((), f"not valid YAML: {reason}")),))
+    return Document(value, builder.lines, tuple(builder.problems))
+
+
+def _yaml() -> YAML:
+    """The pure reader: the round-trip one leaves its own marks inside folded text."""
+    return YAML(typ="safe", pure=True)
+
+
+def _root(text: str) -> Node:
+    node: Node | None = _yaml().compose(text)
+    if node is None:
+        raise _UnfitError(1, "the file is empty; expected a recipe")
+    return node
+
+
+def _check_events(text: str) -> None:
+    """Bound depth, aliases and tags while the text is only a stream of events."""
+    depth = aliases = 0
+    for count, event in enumerate(_yaml().parse(text)):
+        kind = type(event).__name__
+        line = event.start_mark.line + 1
+        if count > MAX_VALUES:
+            raise _UnfitError(line, _TOO_MANY)
+        depth += kind.endswith(("MappingStartEvent", "SequenceStartEvent"))
+        depth -= kind.endswith(("MappingEndEvent", "SequenceEndEvent"))
+        aliases += kind == "AliasEvent"
+        if depth > MAX_DEPTH:
+            raise _UnfitError(line, f"nested more than {MAX_DEPTH} deep")
+        if aliases > MAX_ALIASES:
+            raise _UnfitError(line, f"more than {MAX_ALIASES} aliases (*name); write the values out")
+        if getattr(event, "version", None) not in (None, (1, 2)):
+            raise _UnfitError(line, "only YAML 1.2 is read; remove the %YAML line")
+        tag = getattr(event, "ctag", None)
+        if tag is not None:
+            raise _UnfitError(line, f"the tag {tag} is not allowed; a recipe is plain values")
+
+
+@dataclass
+class _Builder:
+    """Turns nodes into values, noting the line of every field."""
+
+    lines: dict[FieldPath, int] = field(default_factory=dict)
+    problems: list[tuple[int, Problem]] = field(default_factory=list)
+
+    def build(self, node: Node, path: FieldPath) -> Any:  # noqa: ANN401 - any YAML value
+        """The plain value of a node. Aliases are built again, so their size is bounded here."""
+        self.lines.setdefault(path, node.start_mark.line + 1)
+        if len(self.lines) > MAX_VALUES or len(path) > MAX_DEPTH:
+            raise _UnfitError(node.start_mark.line + 1, _TOO_MANY)
+        if isinstance(node, MappingNode):
+            return self._mapping(node, path)
+        if isinstance(node, SequenceNode):
+            return [self.build(item, (*path, index)) for index, item in enumerate(node.value)]
+        return self._scalar(node, path)
+
+    def _mapping(self, node: MappingNode, path: FieldPath) -> dict[str, Any]:
+        built: dict[str, Any] = {}
+        for line, key, value in self._fields(node, path):
+            self.lines[(*path, key)] = line
+            built[key] = self.build(value, (*path, key))
+        return built
+
+    def _fields(self, node: MappingNode, path: FieldPath) -> Iterator[tuple[int, str, Node]]:
+        """Line, key and value of every field with a plain name given once; the others are problems."""
+        first: dict[str, int] = {}
+        for key, value in node.value:
+            line = key.start_mark.line + 1
+            if not isinstance(key, ScalarNode):
+                self.problems.append((line, Problem(path, "a field name must be plain text")))
+            elif key.tag == _KIND + "merge":
+                self.problems.append((line, Problem((*path, "<<"), "merging is not supported; write the fields out")))
+            elif key.value in first:
+                message = f"given twice, first on line {first[key.value]}"
+                self.problems.append((line, Problem((*path, key.value), message)))
+            else:
+                first[key.value] = line
+                yield line, key.value, value
+
+    def _scalar(self, node: Node, path: FieldPath) -> str | int | float | bool | None:
+        try:
+            return scalar(node.value, str(node.tag))
+        except ValueError:
+            self.problems.append((node.start_mark.line + 1, Problem(path, "not a number that can be read")))
+            return None
+
+
+def scalar(text: str, tag: str) -> str | int | float | bool | None:
+    """The value of a scalar by its resolved YAML 1.2 tag; dates stay text.
+
+    Raises:
+        ValueError: Tagged a number, but too long or oddly written.
+    """
+    match tag.removeprefix(_KIND):
+        case "null":
+            return None
+        case "bool":
+            return text.lower() == "true"
+        case "int":
+            return _integer(text.replace("_", ""))
+        case "float":
+            return _floating(text.replace("_", "").lower())
+        case _:
+            return text
+
+
+def _integer(text: str) -> int:
+    digits = text.lstrip("+-")
+    return int(text, 0 if digits[:2].lower() in ("0x", "0o", "0b") else 10)
+
+
+def _floating(text: str) -> float:
+    return float(text.replace(".inf", "inf").replace(".nan", "nan"))
+
+
+def _line(err: MarkedYAMLError) -> int:
+    mark = err.problem_mark or err.context_mark
+    return 1 if mark is None else mark.line + 1
+
+
+def _reason(err: MarkedYAMLError) -> str:
+    reason = str(err.problem or err.context or "cannot be read")
+    return "a tab stands where spaces must indent" if r"'\t'" in reason else reason.splitlines()[0]
+
+
+def _line_of_reader_error(text: str, err: YAMLError) -> int:
+    position = getattr(err, "position", 0)
+    return text.count("\n", 0, position) + 1

@@ -1,0 +1,155 @@
+"""Finding a recipe by name or path, and reading it with every problem at once, each with its line."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from cloudgpu.errors import RecipeError
+from cloudgpu.paths import bundled
+from cloudgpu.recipe import files, rules, wording
+from cloudgpu.recipe.document import parse
+from cloudgpu.recipe.nearest import suggestion
+from cloudgpu.recipe.problem import Problem
+from cloudgpu.recipe.schema import Recipe
+
+FILE_NAME = "recipe.yaml"
+MAX_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class LoadedRecipe:
+    """A recipe and where it came from; paths in it are relative to `base`."""
+
+    recipe: Recipe
+    path: Path
+    base: Path
+
+
+def search_roots(directory: Path) -> tuple[Path, ...]:
+    """Where bare names are looked up: `recipes/` below `directory`, then the ones that travel with cloudgpu."""
+    return (directory / "recipes", bundled("recipes"))
+
+
+def find(name_or_path: str, *, roots: Sequence[Path]) -> Path:
+    """The file of a recipe given as a folder, a file, or a bare name below one of `roots`.
+
+    Raises:
+        RecipeError: There is none; the message has the nearest name.
+    """
+    given = Path(name_or_path).expanduser()
+    places = [given] if _is_path(name_or_path) else [given, *(root / name_or_path for root in roots)]
+    for place in places:
+        for file in (place / FILE_NAME, place, place.with_name(place.name + ".yaml")):
+            if name_or_path and files.is_file(file):
+                return file
+    raise _not_found(name_or_path, roots)
+
+
+def load(path: Path) -> LoadedRecipe:
+    """Read and check one recipe file.
+
+    Raises:
+        RecipeError: Anything is wrong; `problems` has a line for each finding, `file:line: field: what`.
+    """
+    shown = displayed(path)
+    document = parse(_text(path, shown))
+    if document.problems:
+        raise _refused(shown, document.problems)
+    recipe, found = check(document.value, path.parent)
+    if recipe is None or found:
+        raise _refused(shown, [(document.line(problem.path), problem) for problem in found])
+    return LoadedRecipe(recipe, path, path.parent)
+
+
+def check(value: object, base: Path) -> tuple[Recipe | None, tuple[Problem, ...]]:
+    """The recipe in plain values and all its problems; None when there is no recipe in them."""
+    if not isinstance(value, dict):
+        return None, (Problem((), "expected a mapping of fields, starting with schema: 1"),)
+    try:
+        recipe = Recipe.model_validate(value, by_alias=True, by_name=False)
+    except ValidationError as error:
+        found = wording.problems(error, value)
+        return None, (*found, *_beyond_schema(value, base, {str(problem.path[0]) for problem in found if problem.path}))
+    return recipe, (*rules.broken(recipe), *files.missing(recipe, base))
+
+
+def displayed(path: Path) -> str:
+    """The path as messages show it: relative when it lies below the current directory."""
+    try:
+        return str(path.resolve().relative_to(Path.cwd().resolve()))
+    except ValueError:
+        return str(path)
+
+
+def _beyond_schema(value: dict[str, Any], base: Path, wrong: set[str]) -> Iterator[Problem]:
+    """What the rules find in the sections that are right by themselves."""
+    sections: dict[str, Any] = {}
+    for name, info in Recipe.model_fields.items():
+        written = info.alias or name
+        if written in value and written not in wrong:
+            sections[name] = _section(info.annotation, value[written])
+    absent = {name for name in wrong if name in Recipe.model_fields}
+    partial = Recipe.model_construct(**sections)
+    yield from rules.broken(partial, without=absent)
+    yield from files.missing(partial, base, without=absent)
+
+
+def _section(annotation: Any, value: object) -> Any:  # noqa: ANN401 - any annotation, any section
+    adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+    return adapter.validate_python(value)
+
+
+def _text(path: Path, shown: str) -> str:
+    if not files.is_file(path):
+        message = (
+            f"{shown} is a directory without a {FILE_NAME}" if files.is_directory(path) else f"there is no file {shown}"
+        )
+        raise RecipeError(message)
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as err:
+        message = f"cannot read {shown}: {err.strerror}"
+        raise RecipeError(message) from err
+    if len(content) > MAX_BYTES:
+        message = f"{shown} is larger than 1 MiB, which no recipe is"
+        raise RecipeError(message)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as err:
+        line = content.count(b"\n", 0, err.start) + 1
+        message = f"{shown}:{line}: not UTF-8 text (byte {err.start})"
+        raise RecipeError(message, problems=[message], hint="save the file as UTF-8") from err
+
+
+def _refused(shown: str, found: Sequence[tuple[int, Problem]]) -> RecipeError:
+    lines = [f"{shown}:{line}: {problem.text}" for line, problem in sorted(found, key=lambda item: item[0])]
+    count = "one problem" if len(lines) == 1 else f"{len(lines)} problems"
+    return RecipeError(f"{shown} has {count}", problems=lines, hint="cloudgpu recipe schema prints what is allowed")
+
+
+def _is_path(name: str) -> bool:
+    return "/" in name or name.startswith(("~", ".")) or name.endswith((".yaml", ".yml"))
+
+
+def _not_found(name: str, roots: Sequence[Path]) -> RecipeError:
+    place = Path(name).expanduser()
+    if name and files.is_directory(place):
+        return RecipeError(f"{displayed(place)} is a directory without a {FILE_NAME}", hint=_listing(roots))
+    if _is_path(name):
+        return RecipeError(f"there is no recipe {displayed(place)}", hint=_listing(roots))
+    return RecipeError(f'there is no recipe "{name}"{suggestion(name, names(roots))}', hint=_listing(roots))
+
+
+def _listing(roots: Sequence[Path]) -> str:
+    listed = ", ".join(names(roots))
+    return f"recipes found here: {listed}" if listed else ""
+
+
+def names(roots: Sequence[Path]) -> tuple[str, ...]:
+    """The bare names that `find` knows, in order, each once."""
+    found = [file.parent.name for root in roots for file in sorted(root.glob(f"*/{FILE_NAME}"))]
+    return tuple(dict.fromkeys(found))

@@ -1,0 +1,72 @@
+"""Command templates: `train.py --epochs {epochs}` to an argument vector.
+
+The command is split first and filled afterwards, token by token, so a value with spaces or quotes stays one argument
+and can never become a second command.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+
+from cloudgpu.errors import RecipeError
+from cloudgpu.recipe.nearest import suggestion
+from cloudgpu.recipe.schema import Recipe, Scalar
+
+RUN_NAMES = ("run", "outputs")
+
+_PIECE = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_.-]*)\}|[{}]")
+_SHELL_TOKENS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"})
+
+
+def argv(command: str, values: Mapping[str, Scalar]) -> tuple[str, ...]:
+    """The arguments of a command; `{name}` is filled, `{{` and `}}` are braces. Null becomes an empty argument.
+
+    Raises:
+        RecipeError: The command cannot be split, or holds a name that `values` lacks.
+    """
+    found = tuple(problems(command, values))
+    if found:
+        message = f"launch.command: {found[0]}"
+        raise RecipeError(message, problems=[f"launch.command: {problem}" for problem in found])
+    return tuple(_filled(token, values) for token in shlex.split(command))
+
+
+def placeholders(recipe: Recipe) -> tuple[str, ...]:
+    """The names that this recipe's command may use."""
+    checkpoint = ("checkpoint",) if recipe.checkpoint else ()
+    return (*recipe.params, *(f"data.{data.name}" for data in recipe.data), *RUN_NAMES, *checkpoint)
+
+
+def problems(command: str, names: Mapping[str, Scalar] | tuple[str, ...]) -> Iterator[str]:
+    """What is wrong with a command that may use these names."""
+    try:
+        tokens = shlex.split(command)
+    except ValueError as err:
+        yield f"cannot be split into arguments: {str(err).lower()}"
+        return
+    if not tokens:
+        yield "expected a command, got nothing"
+    for token in tokens:
+        if token in _SHELL_TOKENS:
+            yield f"no shell runs it, so {token} would be an argument; write bash -c '...'"
+        yield from _unknown(token, tuple(names))
+
+
+def _unknown(token: str, names: tuple[str, ...]) -> Iterator[str]:
+    for match in _PIECE.finditer(token):
+        if match[1] is not None and match[1] not in names:
+            known = suggestion(match[1], names) or f"; known here: {', '.join(names)}"
+            yield f"unknown placeholder {{{match[1]}}}{known}"
+        elif match[0] in ("{", "}"):
+            yield f"a single {match[0]} in {token}; write {match[0] * 2} for the character"
+
+
+def _filled(token: str, values: Mapping[str, Scalar]) -> str:
+    return _PIECE.sub(lambda match: match[0][0] if match[1] is None else written(values[match[1]]), token)
+
+
+def written(value: Scalar) -> str:
+    """A value as an argument: `true` and `false` for booleans, nothing for null."""
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
