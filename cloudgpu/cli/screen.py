@@ -112,6 +112,7 @@ _LISTS: dict[type[CloudGpuError], str] = {
     PlanError: "findings",
     NoCapacityError: "tried",
     TeardownError: "left",
+    RemoteCommandError: "tail",
 }
 
 
