@@ -1,0 +1,272 @@
+"""An SSH connection to one node: reused by every call, dialled again when it broke."""
+
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import paramiko
+
+from cloudgpu.clock import Clock
+from cloudgpu.errors import ConnectError, HostKeyError
+from cloudgpu.launch.inventory import Node
+from cloudgpu.remote import transfer
+from cloudgpu.remote.base import Result
+from cloudgpu.remote.bulk import BULK_BYTES, ClientProcess, client_found
+from cloudgpu.remote.command import Command
+from cloudgpu.remote.handshake import AuthRefusedError, Opened, open_link, open_socket
+from cloudgpu.remote.link import LOST, Link
+from cloudgpu.remote.outcome import checked, describe
+from cloudgpu.remote.session import Patience, Session, SessionStream
+from cloudgpu.remote.ssh_command import ServerKey
+from cloudgpu.remote.tunnel import Tunnel
+
+_CHANNEL_TIMEOUT_S = 30.0
+_LANES = 16
+_BOOT_PAUSE_S = (0.5, 1.0, 2.0, 4.0, 5.0)
+_LOGIN_GRACE_S = 60.0
+
+
+def dial(
+    node: Node,
+    key: Path,
+    *,
+    clock: Clock,
+    timeout_s: float = 15.0,
+    via: "SshHost | None" = None,
+    patience: Patience | None = None,
+) -> "SshHost":
+    """Connect to a node, through another one when `via` is given.
+
+    Raises:
+        HostKeyError: It shows none of the node's pinned host keys.
+        ConnectError: It cannot be reached, or refuses the key.
+    """
+    host = SshHost(node, key, clock=clock, timeout_s=timeout_s, via=via, patience=patience or Patience())
+    host.connect()
+    return host
+
+
+def wait_for(node: Node, key: Path, *, clock: Clock, deadline_s: float, via: "SshHost | None" = None) -> "SshHost":
+    """Connect to a node that may still be booting: try again, with pauses, for at most `deadline_s` seconds.
+
+    A login that is refused is tried for a minute only: first boot writes our key after the server starts.
+
+    Raises:
+        HostKeyError: At once; a wrong host does not become the right one.
+        ConnectError: The last failure, once the deadline has passed.
+    """
+    end = clock.monotonic() + deadline_s
+    login_end = None
+    attempt = 0
+    while True:
+        now = clock.monotonic()
+        try:
+            return dial(node, key, clock=clock, timeout_s=max(1.0, min(15.0, end - now)), via=via)
+        except HostKeyError:
+            raise
+        except AuthRefusedError:
+            login_end = login_end or clock.monotonic() + _LOGIN_GRACE_S
+            if clock.monotonic() >= min(end, login_end):
+                raise
+        except ConnectError:
+            if clock.monotonic() >= end:
+                raise
+        clock.sleep(_BOOT_PAUSE_S[min(attempt, len(_BOOT_PAUSE_S) - 1)])
+        attempt += 1
+
+
+class SshHost:
+    """One node over SSH; satisfies `remote.base.Host` and is safe to use from several threads."""
+
+    def __init__(
+        self, node: Node, key: Path, *, clock: Clock, timeout_s: float, via: "SshHost | None", patience: Patience
+    ) -> None:
+        self.node = node
+        self.key = key
+        self.via = via
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._patience = patience
+        self._lock = threading.Lock()
+        self._links: list[Link] = []
+        self._tunnels: dict[int, Tunnel] = {}
+
+    def connect(self) -> None:
+        """Dial unless connected.
+
+        Raises:
+            ConnectError: As `dial` says.
+        """
+        self._lane(0)
+
+    def run(self, command: Command, *, stdin: bytes = b"", timeout_s: float | None = None) -> Result:
+        """Run it and wait.
+
+        Raises:
+            RemoteCommandError: Exit code other than 0; shows the last 10 lines.
+            ConnectError: The connection was lost or `timeout_s` passed.
+        """
+        return checked(self.try_run(command, stdin=stdin, timeout_s=timeout_s))
+
+    def try_run(self, command: Command, *, stdin: bytes = b"", timeout_s: float | None = None) -> Result:
+        """Like `run`, but a bad exit code is in the result.
+
+        Raises:
+            ConnectError: The connection was lost or `timeout_s` passed.
+        """
+        began = self._clock.monotonic()
+        session = self.start(command, stdin)
+        stdout = b"".join(session.output(timeout_s))
+        return Result(
+            host=describe(self.node),
+            shown=command.shown(),
+            exit_code=session.exit_code,
+            stdout=stdout.decode("utf-8", "replace"),
+            stderr=session.stderr.decode("utf-8", "replace"),
+            seconds=self._clock.monotonic() - began,
+        )
+
+    def stream(self, command: Command, *, stdin: bytes = b"") -> SessionStream:
+        """Start it and read its output line by line.
+
+        Raises:
+            ConnectError: The connection was lost.
+        """
+        return SessionStream(self.start(command, stdin))
+
+    def start(self, command: Command, stdin: bytes | Iterable[bytes] = b"") -> Session:
+        """Start a command whose output is read in pieces of bytes.
+
+        Raises:
+            ConnectError: The connection was lost.
+        """
+        link, channel = self._channel()
+        session = Session(link, channel, who=describe(self.node), clock=self._clock, patience=self._patience)
+        session.start(command.wire(), stdin)
+        return session
+
+    def start_bulk(self, command: Command, stdin: Iterable[bytes], size_bytes: int) -> Session | ClientProcess:
+        """Start a command that moves so many bytes: over the `ssh` program where it is there and worth its handshake.
+
+        Raises:
+            ConnectError: The connection was lost.
+        """
+        if size_bytes < BULK_BYTES or self.via is not None or not client_found():
+            return self.start(command, stdin)
+        return ClientProcess(self.node, self.key, self.server_key(), command, stdin)
+
+    def put_bytes(self, content: bytes, path: str, *, mode: int = 0o600) -> None:
+        """Write a file, atomically; missing directories are made.
+
+        Raises:
+            RemoteCommandError: It cannot be written there.
+            ConnectError: The connection was lost; the file is the old one or the new one.
+        """
+        transfer.put_bytes(self, content, path, mode=mode)
+
+    def get_file(self, path: str, to: Path) -> None:
+        """Fetch a file, atomically on this side.
+
+        Raises:
+            RemoteCommandError: It cannot be read there.
+            StateError: It cannot be written here.
+            ConnectError: The connection was lost.
+        """
+        transfer.get_file(self, path, to)
+
+    def send_tree(self, source: Path, files: Sequence[str], to: str) -> int:
+        """Make the remote directory hold exactly these files of `source` (relative paths); returns bytes sent.
+
+        Raises:
+            StateError: A file cannot be read here.
+            RemoteCommandError: It cannot be written there.
+            ConnectError: The connection was lost; the next call completes what is missing.
+        """
+        return transfer.send_tree(self, source, files, to)
+
+    def fetch_tree(self, source: str, patterns: Sequence[str], to: Path) -> list[str]:
+        """Fetch what matches below a remote directory; returns the relative paths.
+
+        Raises:
+            StateError: It cannot be written here, or the node sent a path that leads out of `to`.
+            RemoteCommandError: It cannot be read there.
+            ConnectError: The connection was lost; files that had arrived whole stay.
+        """
+        return transfer.fetch_tree(self, source, patterns, to)
+
+    def forward(self, remote_port: int) -> int:
+        """Open a tunnel to a port on the node's loopback; returns the local port. Asked twice, it is the same one.
+
+        Raises:
+            StateError: No local port can be had.
+        """
+        with self._lock:
+            if remote_port not in self._tunnels:
+                self._tunnels[remote_port] = Tunnel(lambda: self.open_tcp("127.0.0.1", remote_port))
+            return self._tunnels[remote_port].port
+
+    def open_tcp(self, address: str, port: int, timeout_s: float = _CHANNEL_TIMEOUT_S) -> paramiko.Channel:
+        """A TCP connection from the node to somewhere it can reach.
+
+        Raises:
+            ConnectError: The node cannot reach it, or was lost itself.
+        """
+        link = self._lane(0)
+        try:
+            return link.open_channel("direct-tcpip", (address, port), ("127.0.0.1", 0), timeout=timeout_s)
+        except LOST as err:
+            raise ConnectError(f"{describe(self.node)} cannot connect to {address}:{port}: {err}") from err
+
+    def server_key(self) -> ServerKey:
+        """The host key that was verified, whole, for a `known_hosts` file.
+
+        Raises:
+            ConnectError: Not connected, and it cannot be dialled.
+        """
+        shown = self._lane(0).get_remote_server_key()
+        return ServerKey(str(shown.get_name()), str(shown.get_base64()))
+
+    def close(self) -> None:
+        """Hang up. A later call dials again."""
+        with self._lock:
+            links, self._links = self._links, []
+            tunnels, self._tunnels = list(self._tunnels.values()), {}
+        for tunnel in tunnels:
+            tunnel.close()
+        for link in links:
+            link.hang_up()
+
+    def __enter__(self) -> "SshHost":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _channel(self) -> tuple[Link, paramiko.Channel]:
+        """A new session channel. Servers limit sessions per connection (OpenSSH: 10): then another one is dialled."""
+        for lane in range(_LANES):
+            link = self._lane(lane)
+            try:
+                return link, link.open_session(timeout=_CHANNEL_TIMEOUT_S)
+            except paramiko.ChannelException:
+                continue
+            except LOST as err:
+                link.hang_up()
+                raise ConnectError(f"lost the connection to {describe(self.node)}: {err}") from err
+        raise ConnectError(f"{describe(self.node)} accepts no more sessions", hint="close some of those that are open")
+
+    def _lane(self, index: int) -> Link:
+        """The `index`-th connection, dialled when it is missing or broken."""
+        with self._lock:
+            self._links = [link for link in self._links if link.is_active()]
+            while len(self._links) <= index:
+                self._links.append(self._dial())
+            return self._links[index]
+
+    def _dial(self) -> Link:
+        return open_link(self.node, self.key, clock=self._clock, timeout_s=self._timeout_s, connect=self._open)
+
+    def _open(self, timeout_s: float) -> Opened:
+        if self.via is None:
+            return open_socket(self.node, timeout_s)
+        return self.via.open_tcp(self.node.address, self.node.port, timeout_s)

@@ -1,0 +1,103 @@
+"""The same on every node at once. A node that fails is a value beside the others, not the end of everything."""
+
+import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from cloudgpu.clock import Clock
+from cloudgpu.errors import CloudGpuError, HostKeyError
+from cloudgpu.launch.inventory import Node
+from cloudgpu.remote.connection import SshHost, dial, wait_for
+
+LIMIT = 64
+"""How many nodes are worked on at the same time. More threads than this only fight for the interpreter."""
+
+
+class OnNode(Protocol):
+    """Anything that belongs to one node."""
+
+    node: Node
+
+
+H = TypeVar("H", bound=OnNode)
+T = TypeVar("T")
+A = TypeVar("A")
+
+
+def on_all(hosts: Iterable[H], do: Callable[[H], T], *, limit: int = LIMIT) -> dict[int, T | CloudGpuError]:
+    """Call `do` for every host in parallel; node index -> what it returned or the error it ended with, in order.
+
+    Only errors of this project are values. Anything else is a bug and is raised, once all calls have ended.
+    """
+    return _parallel([(host.node.index, host) for host in hosts], do, limit)
+
+
+def dial_all(
+    nodes: Sequence[Node], key: Path, *, clock: Clock, timeout_s: float = 15.0, limit: int = LIMIT
+) -> dict[int, SshHost | CloudGpuError]:
+    """Connect to every node; node index -> connection or error."""
+    return _parallel(
+        [(node.index, node) for node in nodes], lambda node: dial(node, key, clock=clock, timeout_s=timeout_s), limit
+    )
+
+
+def wait_for_all(
+    nodes: Sequence[Node], key: Path, *, clock: Clock, deadline_s: float, came: Callable[[SshHost], None] | None = None
+) -> dict[int, SshHost | CloudGpuError]:
+    """Connect to nodes that may still be booting, all at once: each has a thread, so none waits behind a slow one.
+
+    Args:
+        nodes: Which.
+        key: The private key.
+        clock: Counts and waits.
+        deadline_s: How long a node may take, in seconds.
+        came: Called with each connection as it comes about, from that node's thread.
+    """
+
+    def wait(node: Node) -> SshHost:
+        host = wait_for(node, key, clock=clock, deadline_s=deadline_s)
+        if came is not None:
+            came(host)
+        return host
+
+    return _parallel([(node.index, node) for node in nodes], wait, max(1, len(nodes)))
+
+
+def all_or_raise(outcomes: Mapping[int, T | CloudGpuError]) -> dict[int, T]:
+    """The values, when every node succeeded.
+
+    Raises:
+        CloudGpuError: The first failure, a wrong host key before any other, saying which further nodes failed.
+    """
+    errors = {index: outcome for index, outcome in outcomes.items() if isinstance(outcome, CloudGpuError)}
+    if errors:
+        raise _summed_up(errors, len(outcomes))
+    return {index: outcome for index, outcome in outcomes.items() if not isinstance(outcome, CloudGpuError)}
+
+
+def _summed_up(errors: Mapping[int, CloudGpuError], nodes: int) -> CloudGpuError:
+    first = next((error for error in errors.values() if isinstance(error, HostKeyError)), next(iter(errors.values())))
+    if len(errors) == 1:
+        return first
+    others = ", ".join(str(index) for index, error in errors.items() if error is not first)
+    summary = copy.copy(first)
+    summary.message = f"{first.message} ({len(errors)} of {nodes} nodes failed; also: {others})"
+    summary.args = (summary.message,)
+    summary.__cause__ = first
+    return summary
+
+
+def _parallel(work: Sequence[tuple[int, A]], do: Callable[[A], T], limit: int) -> dict[int, T | CloudGpuError]:
+    def attempt(subject: A) -> T | CloudGpuError:
+        try:
+            return do(subject)
+        except CloudGpuError as err:
+            return err
+
+    if not work:
+        return {}
+    with ThreadPoolExecutor(max_workers=max(1, min(limit, len(work))), thread_name_prefix="cloudgpu-node") as pool:
+        outcomes = list(pool.map(attempt, [subject for _, subject in work]))
+    return dict(zip([index for index, _ in work], outcomes, strict=True))

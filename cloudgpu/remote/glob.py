@@ -1,0 +1,118 @@
+"""Glob patterns as git reads them, turned into regular expressions over bytes.
+
+Bytes, because that is what a file name is, and because git's `?` matches one byte of a UTF-8 name.
+"""
+
+import re
+from collections.abc import Callable
+
+_CLASSES = {
+    b"alnum": rb"0-9A-Za-z",
+    b"alpha": rb"A-Za-z",
+    b"blank": rb" \t",
+    b"cntrl": rb"\x00-\x1f\x7f",
+    b"digit": rb"0-9",
+    b"graph": rb"\x21-\x7e",
+    b"lower": rb"a-z",
+    b"print": rb"\x20-\x7e",
+    b"punct": rb"\x21-\x2f\x3a-\x40\x5b-\x60\x7b-\x7e",
+    b"space": rb" \t\n\r\f\v",
+    b"upper": rb"A-Z",
+    b"xdigit": rb"0-9A-Fa-f",
+}
+_NOT_SLASH = rb"[^/]"
+
+
+def translate(glob: bytes) -> bytes | None:
+    """The regular expression for a whole path below the pattern's own directory; None where nothing can match."""
+    out: list[bytes] = []
+    at = 0
+    while at < len(glob):
+        step = _STEPS.get(glob[at : at + 1], _literal)(glob, at)
+        if step is None:
+            return None
+        piece, at = step
+        out.append(piece)
+    return b"".join(out)
+
+
+def _literal(glob: bytes, at: int) -> tuple[bytes, int]:
+    return re.escape(glob[at : at + 1]), at + 1
+
+
+def _escaped(glob: bytes, at: int) -> tuple[bytes, int] | None:
+    """A backslash takes the next character as it is; one at the very end makes the pattern invalid."""
+    return _literal(glob, at + 1) if at + 1 < len(glob) else None
+
+
+def _any_one(_: bytes, at: int) -> tuple[bytes, int]:
+    return _NOT_SLASH, at + 1
+
+
+def _stars(glob: bytes, at: int) -> tuple[bytes, int]:
+    """`**` spans directories only where it stands alone between slashes; anywhere else it is one star."""
+    end = at
+    while glob[end : end + 1] == b"*":
+        end += 1
+    alone = (at == 0 or glob[at - 1 : at] == b"/") and glob[end : end + 1] in (b"", b"/")
+    if end == at + 1 or not alone:
+        return _NOT_SLASH + b"*", end
+    if end == len(glob):
+        return b".*", end
+    return rb"(?:.*/)?", end + 1
+
+
+def _bracket(glob: bytes, at: int) -> tuple[bytes, int] | None:
+    """A set of characters. It never matches a slash; one that is not closed makes the pattern invalid."""
+    at += 1
+    negated = glob[at : at + 1] in (b"!", b"^")
+    at += negated
+    members: list[bytes] = []
+    first = True
+    while first or glob[at : at + 1] != b"]":
+        member = _member(glob, at)
+        if member is None:
+            return None
+        members.append(member[0])
+        at = member[1]
+        first = False
+    body = b"".join(members)
+    if negated:
+        return rb"[^/" + body + b"]", at + 1
+    return (rb"(?!/)[" + body + b"]" if body else rb"(?!)"), at + 1
+
+
+def _member(glob: bytes, at: int) -> tuple[bytes, int] | None:
+    """One member of a set: a named class, a range or a character; a range that runs backwards is empty."""
+    if glob[at : at + 2] == b"[:":
+        end = glob.find(b"]", at + 2)
+        if end > at + 2 and glob[end - 1 : end] == b":":
+            named = _CLASSES.get(glob[at + 2 : end - 1])
+            return None if named is None else (named, end + 1)
+    low = _character(glob, at)
+    if low is None:
+        return None
+    at = low[1]
+    if glob[at : at + 1] != b"-" or glob[at + 1 : at + 2] in (b"]", b""):
+        return _hex(low[0]), at
+    high = _character(glob, at + 1)
+    if high is None:
+        return None
+    return (_hex(low[0]) + b"-" + _hex(high[0]) if low[0] <= high[0] else b""), high[1]
+
+
+def _character(glob: bytes, at: int) -> tuple[int, int] | None:
+    at += glob[at : at + 1] == b"\\"
+    return (glob[at], at + 1) if at < len(glob) else None
+
+
+def _hex(character: int) -> bytes:
+    return b"\\x%02x" % character
+
+
+_STEPS: dict[bytes, Callable[[bytes, int], tuple[bytes, int] | None]] = {
+    b"\\": _escaped,
+    b"?": _any_one,
+    b"*": _stars,
+    b"[": _bracket,
+}

@@ -1,0 +1,144 @@
+"""From an address to an authenticated link: TCP, key exchange, the pinned host key, our key. In that order."""
+
+import socket
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import paramiko
+
+from cloudgpu.clock import Clock
+from cloudgpu.errors import ConnectError, HostKeyError
+from cloudgpu.launch.inventory import Node
+from cloudgpu.remote.keys import same_fingerprint
+from cloudgpu.remote.link import LOST, Link
+from cloudgpu.remote.outcome import describe
+
+Opened: TypeAlias = "socket.socket | paramiko.Channel"
+OpenSocket = Callable[[float], Opened]
+"""Opens something that behaves like a connected socket, within so many seconds."""
+
+_KEY_TYPES = {
+    "ssh-ed25519": ("ssh-ed25519",),
+    "ecdsa-sha2-nistp256": ("ecdsa-sha2-nistp256",),
+    "ecdsa-sha2-nistp384": ("ecdsa-sha2-nistp384",),
+    "ecdsa-sha2-nistp521": ("ecdsa-sha2-nistp521",),
+    "ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256"),
+}
+
+
+def open_socket(node: Node, timeout_s: float) -> socket.socket:
+    """Connect to the node's SSH port.
+
+    Raises:
+        ConnectError: Refused, timed out, no route, or the name does not resolve; each says which.
+    """
+    try:
+        opened = socket.create_connection((node.address, node.port), timeout_s)
+    except OSError as err:
+        raise _unreachable(node, err, timeout_s) from err
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return opened
+
+
+def open_link(node: Node, key: Path, *, clock: Clock, timeout_s: float, connect: OpenSocket) -> Link:
+    """A link whose host key is one of the node's pinned keys and which has accepted our key.
+
+    Raises:
+        HostKeyError: The server shows none of the pinned keys, or no key is pinned.
+        ConnectError: It cannot be reached, does not speak SSH, or refuses our key.
+    """
+    if not node.host_keys:
+        raise HostKeyError(f"{describe(node)} has no pinned host key", hint="run `cloudgpu status --refresh`")
+    deadline = clock.monotonic() + timeout_s
+    private = _load(key)
+    link = _verified_link(node, connect, lambda: max(0.1, deadline - clock.monotonic()))
+    try:
+        link.auth_timeout = max(0.1, deadline - clock.monotonic())
+        link.auth_publickey(node.user, private)
+    except paramiko.AuthenticationException as err:
+        link.hang_up()
+        raise AuthRefusedError(
+            f"{describe(node)} refused the key {key} for user {node.user}",
+            hint="check the user name, and that the node was made with this key",
+        ) from err
+    except LOST as err:
+        link.hang_up()
+        raise ConnectError(f"{describe(node)} hung up while logging in: {err or 'end of stream'}") from err
+    return link
+
+
+class AuthRefusedError(ConnectError):
+    """The server is the right one and does not accept our key for that user."""
+
+
+def _verified_link(node: Node, connect: OpenSocket, left_s: Callable[[], float]) -> Link:
+    """Exchange keys until a pinned one is shown: a server may hold several, and pins do not say of which type."""
+    tried: list[str] = []
+    shown: list[str] = []
+    while True:
+        link = _exchange(node, connect(left_s()), tried, left_s())
+        if link is None:
+            raise _wrong_key(node, shown)
+        server_key = link.get_remote_server_key()
+        if any(same_fingerprint(pin, server_key.fingerprint) for pin in node.host_keys):
+            return link
+        link.hang_up()
+        shown.append(server_key.fingerprint)
+        tried.extend(_KEY_TYPES.get(server_key.get_name(), ()) or (server_key.get_name(),))
+
+
+def _exchange(
+    node: Node, opened: socket.socket | paramiko.Channel, without_keys: Sequence[str], timeout_s: float
+) -> Link | None:
+    """The key exchange; None when the server has no key of the types that are left."""
+    link = Link(opened, without_keys=without_keys)
+    link.banner_timeout = link.handshake_timeout = timeout_s
+    try:
+        link.start_client(timeout=timeout_s)
+        link.get_remote_server_key()  # raises where the exchange ran out of time, which start_client does not
+    except paramiko.ssh_exception.IncompatiblePeer as err:
+        link.hang_up()
+        if without_keys:
+            return None
+        raise ConnectError(f"{describe(node)} and cloudgpu share no SSH algorithm: {err}") from err
+    except LOST as err:
+        link.hang_up()
+        if without_keys and not isinstance(err, OSError):
+            return None
+        message = f"{describe(node)} answers, but not with SSH: {err or 'it hung up'}"
+        raise ConnectError(message, hint="the node may still be booting; try again") from err
+    return link
+
+
+def _wrong_key(node: Node, shown: Sequence[str]) -> HostKeyError:
+    return HostKeyError(
+        f"{describe(node)} is not the host we know: expected host key {' or '.join(node.host_keys)}, got {shown[0]}",
+        expected=node.host_keys,
+        got=shown[0],
+        hint="somebody else may be answering at this address; nothing was sent to it. "
+        "If the host was rebuilt on purpose, pin its new fingerprint",
+    )
+
+
+def _load(key: Path) -> paramiko.PKey:
+    try:
+        return paramiko.PKey.from_path(key)
+    except OSError as err:
+        raise ConnectError(f"cannot read the SSH key {key}: {err.strerror}") from err
+    except (ValueError, TypeError, paramiko.SSHException) as err:
+        raise ConnectError(f"{key} is not an SSH private key without a passphrase: {err}") from err
+
+
+def _unreachable(node: Node, err: OSError, timeout_s: float) -> ConnectError:
+    who = describe(node)
+    if isinstance(err, ConnectionRefusedError):
+        return ConnectError(f"{who} refused the connection", hint="its SSH server is not up (yet)")
+    if isinstance(err, TimeoutError):
+        return ConnectError(
+            f"{who} did not answer within {timeout_s:.0f} s",
+            hint="check that the node runs and that its security group lets your address in (`--ssh-cidr`)",
+        )
+    if isinstance(err, socket.gaierror):
+        return ConnectError(f"{who}: the address does not resolve: {err.strerror}")
+    return ConnectError(f"{who} cannot be reached: {err.strerror or err}")

@@ -1,0 +1,302 @@
+"""What runs on the node during a transfer: one stdlib-only file, Python >= 3.8, sent through standard input.
+
+`plan TO`: reads the manifest, answers which entries are missing or different and how much is there too much.
+`apply TO`: reads the manifest, the entries of it that `plan` asked for and their contents, and makes TO hold exactly
+the manifest.
+`list FROM`: reads patterns, answers the matching entries.
+`read FROM`: reads entries, sends their contents.
+
+A manifest is a list of entries. Every file is written beside its
+place and then renamed, so a reader never sees half of one. Errors are one line on standard error and exit code 1.
+"""
+
+# Names on a node are bytes, which pathlib does not hold.
+# ruff: noqa: PTH101, PTH102, PTH103, PTH105, PTH106, PTH108, PTH110, PTH111, PTH112, PTH114, PTH115, PTH118, PTH123
+# ruff: noqa: PTH208, PTH211
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+import struct
+import sys
+from collections.abc import Iterable, Iterator
+from typing import IO, NamedTuple
+
+PART = b".cloudgpu-part"
+CHUNK_BYTES = 1 << 20
+SECOND_NS = 1000000000
+
+
+class RefusedError(Exception):
+    """Why this directory is left alone."""
+
+
+class Entry(NamedTuple):
+    """One file or link. A link has no size, time or mode of its own."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    mode: int
+    link: str | None
+
+
+def encoded(path: str) -> bytes:
+    """The bytes of a path that travelled as JSON text."""
+    return path.encode("utf-8", "surrogateescape")
+
+
+def place(path: str) -> bytes:
+    """An absolute path; `~` is the login directory, and so is where a relative path starts."""
+    return os.path.realpath(os.path.join(os.path.expanduser(b"~"), os.path.expanduser(encoded(path))))
+
+
+def take(source: IO[bytes], count: int) -> bytes:
+    """Exactly `count` bytes; less means that the sender is gone."""
+    piece = source.read(count)
+    if len(piece) != count:
+        raise RefusedError("the transfer was cut off")
+    return piece
+
+
+def take_json(source: IO[bytes]) -> object:
+    """One message: its length in eight bytes, then JSON."""
+    return json.loads(take(source, struct.unpack(">Q", take(source, 8))[0]).decode("ascii"))
+
+
+def take_entries(source: IO[bytes]) -> list[Entry]:
+    """A message that is a manifest."""
+    message = take_json(source)
+    return [Entry(*fields) for fields in message] if isinstance(message, list) else []
+
+
+def answer(value: object) -> None:
+    """Send one message."""
+    text = json.dumps(value).encode("ascii")
+    sys.stdout.buffer.write(struct.pack(">Q", len(text)) + text)
+    sys.stdout.buffer.flush()
+
+
+def entry_at(root: bytes, path: bytes) -> Entry | None:
+    """The manifest entry of what lies at `path`; None when there is nothing of a kind that travels."""
+    full = os.path.join(root, path)
+    try:
+        found = os.lstat(full)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    name = path.decode("utf-8", "surrogateescape")
+    if stat.S_ISLNK(found.st_mode):
+        return Entry(name, 0, 0, 0, os.readlink(full).decode("utf-8", "surrogateescape"))
+    if not stat.S_ISREG(found.st_mode):
+        return None
+    return Entry(name, found.st_size, found.st_mtime_ns, stat.S_IMODE(found.st_mode) & 0o777, None)
+
+
+def same(wanted: Entry, found: Entry | None) -> bool:
+    """Whether nothing has to be sent. File systems that keep whole seconds only are compared by the second."""
+    if found is None or wanted.link != found.link:
+        return False
+    if wanted.link is not None:
+        return True
+    coarse = found.mtime_ns % SECOND_NS == 0 and found.mtime_ns // SECOND_NS == wanted.mtime_ns // SECOND_NS
+    on_time = coarse or wanted.mtime_ns == found.mtime_ns
+    return on_time and wanted.size == found.size and wanted.mode == found.mode
+
+
+def walk(root: bytes) -> Iterator[bytes]:
+    """Every file, link or other non-directory below `root`, as relative paths; the working folder left out."""
+    pending = [b""]
+    while pending:
+        below = pending.pop()
+        with os.scandir(os.path.join(root, below)) as found:
+            for entry in found:
+                path = below + entry.name
+                if path == PART:
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(path + b"/")
+                else:
+                    yield path
+
+
+def plan(to: str, source: IO[bytes]) -> None:
+    """Compare a directory with the manifest; changes nothing."""
+    root = place(to)
+    manifest = take_entries(source)
+    wanted = [index for index, entry in enumerate(manifest) if not same(entry, entry_at(root, encoded(entry.path)))]
+    names = {encoded(entry.path) for entry in manifest}
+    extra = sum(path not in names for path in walk(root)) if os.path.isdir(root) else 0
+    answer({"wanted": wanted, "extra": extra})
+
+
+def marker_of(root: bytes) -> bytes:
+    """The file that says: this directory is ours to change. Outside of it, because it holds exactly what was sent."""
+    folder = os.path.join(os.path.expanduser(b"~"), b".cloudgpu", b"trees")
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    return os.path.join(folder, hashlib.sha256(root).hexdigest()[:32].encode("ascii"))
+
+
+def claim(root: bytes) -> IO[bytes]:
+    """Open the marker, made only for a directory that is new or empty, and wait for another transfer to end."""
+    home = os.path.realpath(os.path.expanduser(b"~"))
+    if (home + b"/").startswith(root.rstrip(b"/") + b"/"):
+        raise RefusedError("this directory holds the home directory; name one below it")
+    marker = marker_of(root)
+    filled = os.path.lexists(root) and not (os.path.isdir(root) and not os.listdir(root))
+    if filled and not os.path.exists(marker):
+        raise RefusedError("this directory has contents that cloudgpu did not put there; name a new or empty one")
+    held = open(marker, "ab")  # noqa: SIM115  # the caller holds it, and with it the lock
+    fcntl.flock(held, fcntl.LOCK_EX)
+    return held
+
+
+def apply(to: str, source: IO[bytes]) -> None:
+    """Make the directory hold exactly the manifest: contents first, then what is too much."""
+    root = place(to)
+    manifest, wanted = take_entries(source), take_entries(source)
+    with claim(root):
+        part = os.path.join(root, PART)
+        shutil.rmtree(part, ignore_errors=True)  # what a killed transfer left
+        os.makedirs(part, mode=0o700)
+        try:
+            receive(root, wanted, source)
+            prune(root, {encoded(entry.path) for entry in manifest})
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+
+
+def receive(root: bytes, entries: Iterable[Entry], source: IO[bytes]) -> None:
+    """Write each entry into the working folder, then move it to its place."""
+    ready = {b""}
+    temporary = os.path.join(root, PART, b"file")
+    for name, size, mtime_ns, mode, link in entries:
+        path = encoded(name)
+        make_parents(root, path, ready)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        if link is not None:
+            os.symlink(encoded(link), temporary)
+        else:
+            write(temporary, size, source)
+            os.chmod(temporary, mode)
+            os.utime(temporary, ns=(mtime_ns, mtime_ns))
+        full = os.path.join(root, path)
+        try:
+            os.replace(temporary, full)
+        except IsADirectoryError:
+            shutil.rmtree(full)
+            os.replace(temporary, full)
+
+
+def write(path: bytes, size: int, source: IO[bytes]) -> None:
+    """Copy the next `size` bytes of the stream into a new file."""
+    with open(path, "xb", buffering=0) as file:
+        left = size
+        while left:
+            piece = take(source, min(left, CHUNK_BYTES))
+            left -= len(piece)
+            view = memoryview(piece)
+            while view:
+                view = view[file.write(view) :]
+
+
+def make_parents(root: bytes, path: bytes, ready: set[bytes]) -> None:
+    """Real directories above `path`: a link or a file that is in the way goes, or contents would land elsewhere."""
+    parent = path.rpartition(b"/")[0]
+    if parent in ready:
+        return
+    make_parents(root, parent, ready)
+    full = os.path.join(root, parent)
+    if os.path.lexists(full) and (os.path.islink(full) or not os.path.isdir(full)):
+        os.unlink(full)
+    if not os.path.isdir(full):
+        os.mkdir(full)
+    ready.add(parent)
+
+
+def prune(root: bytes, names: set[bytes]) -> None:
+    """Remove what is not in the manifest, and the directories that are empty then."""
+    parents = {b"", PART}
+    for name in names:
+        parents.update(name[:at] for at, byte in enumerate(name) if byte == ord("/"))
+    for here, folders, files in os.walk(root, topdown=False):
+        below = here[len(root) :].strip(b"/")
+        if below == PART:
+            continue
+        for name in files + [folder for folder in folders if os.path.islink(os.path.join(here, folder))]:
+            if os.path.join(below, name) not in names:
+                os.unlink(os.path.join(here, name))
+        if below not in parents:
+            os.rmdir(here)
+
+
+def listing(origin: str, source: IO[bytes]) -> None:
+    """Answer the entries that match one of the patterns; a directory that matches stands for all below it."""
+    root = place(origin)
+    if not os.path.isdir(root):
+        raise RefusedError("no such directory")
+    asked = take_json(source)
+    patterns = [re.compile(encoded(str(pattern)), re.DOTALL) for pattern in (asked if isinstance(asked, list) else [])]
+    found = (path for path in walk(root) if any(matches(pattern, path) for pattern in patterns))
+    entries = (entry_at(root, path) for path in sorted(found))
+    answer([entry for entry in entries if entry is not None])
+
+
+def matches(pattern: re.Pattern[bytes], path: bytes) -> bool:
+    """Whether the path, or a directory that it lies in, matches."""
+    while path:
+        if pattern.fullmatch(path):
+            return True
+        path = path.rpartition(b"/")[0]
+    return False
+
+
+def read(origin: str, source: IO[bytes]) -> None:
+    """Send contents. A file that has shrunk is filled up with zeros, and its true size is told at the end."""
+    root = place(origin)
+    short: dict[int, int] = {}
+    for index, entry in enumerate(take_entries(source)):
+        sent = send(os.path.join(root, encoded(entry.path)), entry.size)
+        if sent != entry.size:
+            short[index] = sent
+    answer(short)
+
+
+def send(path: bytes, size: int) -> int:
+    """Send `size` bytes for this file; returns how many of them are its own."""
+    sent = 0
+    out = sys.stdout.buffer
+    with contextlib.suppress(FileNotFoundError), open(path, "rb", buffering=0) as file:
+        while sent < size:
+            piece = file.read(min(CHUNK_BYTES, size - sent))
+            if not piece:
+                break
+            out.write(piece)
+            sent += len(piece)
+    for at in range(sent, size, CHUNK_BYTES):
+        out.write(bytes(min(CHUNK_BYTES, size - at)))
+    return sent
+
+
+def main(verb: str, where: str) -> int:
+    """Carry out one verb; the exit code."""
+    verbs = {"plan": plan, "apply": apply, "list": listing, "read": read}
+    try:
+        verbs[verb](where, sys.stdin.buffer)
+        sys.stdout.buffer.flush()
+    except (OSError, RefusedError) as err:
+        text = f"{err.strerror}: {os.fsdecode(err.filename or where)}" if isinstance(err, OSError) else str(err)
+        sys.stderr.buffer.write(text.encode("utf-8", "replace") + b"\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[-2], sys.argv[-1]))

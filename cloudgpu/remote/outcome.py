@@ -1,0 +1,24 @@
+"""How nodes are named and how a command's bad end is told."""
+
+from cloudgpu.errors import RemoteCommandError
+from cloudgpu.launch.inventory import Node
+from cloudgpu.remote.base import Result
+
+
+def describe(node: Node) -> str:
+    """How messages name a node."""
+    return f"node {node.index} ({node.user}@{node.address}:{node.port})"
+
+
+def checked(result: Result) -> Result:
+    """The result, if the command ended well.
+
+    Raises:
+        RemoteCommandError: It did not; names the command and shows its last lines.
+    """
+    if result.ok:
+        return result
+    tail = result.tail()
+    raise RemoteCommandError(
+        "\n".join((f"{result.host}: `{result.shown}` ended with exit code {result.exit_code}", *tail)), tail=tail
+    )

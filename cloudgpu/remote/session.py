@@ -1,0 +1,222 @@
+"""One command over one channel: standard input in, output out, and the exit code; nothing can fill up and block."""
+
+import codecs
+import contextlib
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import paramiko
+
+from cloudgpu.clock import Clock
+from cloudgpu.errors import ConnectError
+from cloudgpu.remote.link import LOST, Link
+
+_MSG_CHANNEL_REQUEST = bytes([98])
+_CHUNK_BYTES = 1 << 18
+_INLINE_STDIN_BYTES = 1 << 16
+_STDERR_KEPT_BYTES = 1 << 20
+_TICK_S = 5.0
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long silence is borne: first the server is asked for a sign of life, then given up."""
+
+    probe_after_s: float = 10.0
+    dead_after_s: float = 30.0
+
+
+class _Wake:
+    """One event for both output buffers. Paramiko clears it when one of them runs empty: the other would be missed."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self.set = self._event.set
+        self.wait = self._event.wait
+        self.rearm = self._event.clear
+
+    def clear(self) -> None:
+        """Deliberately nothing."""
+
+
+class Session:
+    """A started command. `output` must be read to its end before `exit_code` means anything."""
+
+    def __init__(self, link: Link, channel: paramiko.Channel, *, who: str, clock: Clock, patience: Patience) -> None:
+        self._link = link
+        self._channel = channel
+        self._who = who
+        self._clock = clock
+        self._patience = patience
+        self._wake = _Wake()
+        self._closed_here = False
+        self.stderr = bytearray()
+        channel.in_buffer.set_event(self._wake)
+        channel.in_stderr_buffer.set_event(self._wake)
+
+    def start(self, wire: str, stdin: bytes | Iterable[bytes]) -> None:
+        """Send the command and its standard input. A refusal shows as a channel that closes without an exit code.
+
+        Raises:
+            ConnectError: The connection was lost.
+        """
+        try:
+            self._request("exec", wire, reply=True)
+            if isinstance(stdin, bytes) and len(stdin) <= _INLINE_STDIN_BYTES:
+                self._feed((stdin,) if stdin else ())
+            else:
+                pieces = (stdin,) if isinstance(stdin, bytes) else stdin
+                threading.Thread(target=self._feed, args=(pieces,), daemon=True).start()
+        except LOST as err:
+            raise self._lost(err) from err
+
+    def output(self, timeout_s: float | None = None) -> Iterator[bytes]:
+        """Standard output in pieces as they come; standard error is gathered beside it, the last MiB of it kept.
+
+        Raises:
+            ConnectError: The connection was lost, fell silent, or `timeout_s` passed; the command is then signalled.
+        """
+        deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
+        heard, since = self._link.heard, self._clock.monotonic()
+        try:
+            while not self._over():
+                self._wake.rearm()
+                if piece := self._take():
+                    yield piece
+                now = self._clock.monotonic()
+                if self._link.heard != heard:
+                    heard, since = self._link.heard, now
+                self._check_patience(now, deadline, now - since)
+                if not self._more() and not self._over():
+                    self._wake.wait(self._pause_s(now, deadline))
+            self._check_ended()
+        finally:
+            with contextlib.suppress(*LOST):
+                self._channel.close()
+
+    @property
+    def exit_code(self) -> int:
+        """Its exit code; 128 + n when signal n ended it; 255 when the server closed the channel without a word."""
+        status = int(self._channel.exit_status)
+        return 255 if status < 0 else status
+
+    def close(self) -> None:
+        """Stop reading; the remote command sees its pipes closed."""
+        self._closed_here = True
+        with contextlib.suppress(*LOST):
+            self._channel.close()
+
+    def _take(self) -> bytes:
+        """What has arrived, at most one piece of each kind, so that a flood cannot outrun the timeout."""
+        try:
+            if self._channel.recv_stderr_ready():
+                self.stderr += self._channel.recv_stderr(_CHUNK_BYTES)
+                del self.stderr[:-_STDERR_KEPT_BYTES]
+            return bytes(self._channel.recv(_CHUNK_BYTES)) if self._channel.recv_ready() else b""
+        except LOST as err:
+            raise self._lost(err) from err
+
+    def _over(self) -> bool:
+        """Nothing more will come: the channel is closed, or has said its exit code and the end of its output."""
+        said_all = self._channel.status_event.is_set() and self._channel.eof_received
+        return (self._channel.closed or said_all) and not self._more()
+
+    def _more(self) -> bool:
+        return bool(self._channel.recv_ready() or self._channel.recv_stderr_ready())
+
+    def _pause_s(self, now: float, deadline: float | None) -> float:
+        tick = min(_TICK_S, self._patience.probe_after_s / 2)
+        return tick if deadline is None else max(0.0, min(tick, deadline - now))
+
+    def _check_patience(self, now: float, deadline: float | None, silent_s: float) -> None:
+        if deadline is not None and now >= deadline:
+            self._give_up()
+            raise ConnectError(f"{self._who}: the command did not end in the time it was given")
+        if silent_s >= self._patience.dead_after_s:
+            self._link.hang_up()
+            raise ConnectError(
+                f"{self._who} gave no sign of life for {silent_s:.0f} s; the command may still run there",
+                hint="check that the node still runs: `cloudgpu status --refresh`",
+            )
+        if silent_s >= self._patience.probe_after_s:
+            # In a thread of its own: when the peer no longer reads, even sending blocks.
+            threading.Thread(target=_probe, args=(self._link,), daemon=True).start()
+
+    def _check_ended(self) -> None:
+        if getattr(self._channel, "refused", False):
+            raise ConnectError(f"{self._who} refuses to run commands", hint="does this account have a shell?")
+        whole = self._channel.eof_received and self._channel.exit_status >= 0
+        if not (whole or self._closed_here or getattr(self._channel, "closed_by_peer", False)):
+            raise self._lost(self._link.get_exception())
+
+    def _lost(self, err: BaseException | None) -> ConnectError:
+        self._link.hang_up()
+        return ConnectError(f"lost the connection to {self._who}: {err or 'the other end closed it'}")
+
+    def _give_up(self) -> None:
+        with contextlib.suppress(*LOST):
+            self._request("signal", "TERM", reply=False)
+        self.close()
+
+    def _feed(self, pieces: Iterable[bytes]) -> None:
+        """Send standard input to its end. A command that stops reading early is no error: its exit code tells."""
+        try:
+            for piece in pieces:
+                self._channel.sendall(piece)
+            self._channel.shutdown_write()
+        except LOST:
+            return
+
+    def _request(self, kind: str, text: str, *, reply: bool) -> None:
+        """A channel request without waiting for the answer: one round trip less, and nothing that can hang."""
+        message = paramiko.Message()
+        message.add_byte(_MSG_CHANNEL_REQUEST)
+        message.add_int(self._channel.remote_chanid)
+        message.add_string(kind)
+        message.add_boolean(reply)
+        message.add_string(text.encode("utf-8", "surrogateescape"))
+        self._link._send_user_message(message)
+
+
+class SessionStream:
+    """A session read line by line; satisfies `remote.base.Stream`."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.exit_code: int | None = None
+
+    def lines(self) -> Iterator[str]:
+        """Lines as they come, without their newline; undecodable bytes are replaced.
+
+        Raises:
+            ConnectError: The connection was lost.
+        """
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        rest = ""
+        for piece in self._session.output():
+            first, *others = decoder.decode(piece).split("\n")
+            if not others:
+                rest += first
+                continue
+            yield rest + first
+            yield from others[:-1]
+            rest = others[-1]
+        rest += decoder.decode(b"", final=True)
+        if rest:
+            yield rest
+        self.exit_code = self._session.exit_code
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._session.close()
+
+    @property
+    def stderr(self) -> str:
+        """What it wrote to standard error so far, the last MiB."""
+        return self._session.stderr.decode("utf-8", "replace")
+
+
+def _probe(link: Link) -> None:
+    with contextlib.suppress(*LOST):
+        link.probe()
