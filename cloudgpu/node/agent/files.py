@@ -43,8 +43,13 @@ def read_json(path: str) -> dict[str, Any] | None:
 def lock_file(path: str) -> int:
     """Open a file and wait until it is locked by nobody else; the lock ends when the last copy of the handle closes."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.flock(handle, fcntl.LOCK_EX)
+    wait_lock(handle)
     return handle
+
+
+def wait_lock(handle: int) -> None:
+    """Wait until nobody else holds the lock, and take it."""
+    fcntl.flock(handle, fcntl.LOCK_EX)
 
 
 def try_lock(handle: int) -> bool:

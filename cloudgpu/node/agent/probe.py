@@ -68,8 +68,14 @@ def parse_fi_info(text: str) -> list[str]:
 
 
 def bootstrap_state(root: str) -> dict[str, Any]:
-    """How far the node's first boot has come: `done`, `running`, `failed` (with the step and why) or `none`."""
+    """How far the node's first boot has come: `done`, `running`, `failed` (with the step and why) or `none`.
+
+    A node answers over SSH before cloud-init reaches the bootstrap script, so an unfinished cloud-init is `running` too.
+    """
     path = Path(f"{root}/var/lib/cloudgpu/bootstrap.json")
+    instance = Path(f"{root}/var/lib/cloud/instance")
+    if not path.exists() and instance.exists() and not (instance / "boot-finished").exists():
+        return {"bootstrap": "running", "bootstrap_step": "waiting for cloud-init", "bootstrap_error": ""}
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -1,0 +1,206 @@
+"""`env`: an interpreter that has what the recipe requires; found as it is, or built once per requirement set."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pkgutil
+import platform
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any, Callable
+
+from . import files, tool
+from .errors import AgentError
+
+_MARKER = ".cloudgpu-complete.json"
+"""Written last: an environment without it is the rest of a killed build."""
+_FORMAT = 1
+"""Part of the hash: environments of another layout are built anew."""
+_CHECK_S = 60.0
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is required of an interpreter."""
+
+    requirements: tuple[str, ...]
+    version: str | None
+    root: str
+
+
+def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
+    """Print progress lines, then `{"interpreter": path, "built": whether it was built now}`.
+
+    Raises:
+        AgentError: The request is wrong, no Python of that version is there, or the build failed.
+    """
+    wanted = _read(spec)
+    interpreter, built = provide(wanted, lambda text: emit({"progress": text}))
+    emit({"interpreter": interpreter, "built": built})
+
+
+def provide(wanted: Wanted, progress: Callable[[str], None]) -> tuple[str, bool]:
+    """Find or build.
+
+    Raises:
+        AgentError: As `verb`.
+    """
+    base = _base(wanted.version)
+    folder = os.path.join(wanted.root, _digest(wanted, base))
+    if _complete(folder):
+        return _python(folder), False
+    ready = next((one for one in _candidates(base) if _satisfies(one, wanted)), None)
+    if ready is not None:
+        return ready, False
+    return _build_once(wanted, base, folder, progress)
+
+
+def _read(spec: dict[str, Any]) -> Wanted:
+    requirements, version = spec.get("requirements") or [], spec.get("version")
+    if not isinstance(requirements, list) or not all(
+        isinstance(line, str) and "\n" not in line for line in requirements
+    ):
+        raise AgentError("env: requirements must be lines of text")
+    if version is not None and not isinstance(version, str):
+        raise AgentError("env: version must be text, for instance 3.11")
+    root = spec.get("root") or os.environ.get("CLOUDGPU_ENVS") or "~/.cloudgpu/envs"
+    return Wanted(tuple(requirements), version, os.path.abspath(os.path.expanduser(root)))
+
+
+def _base(version: str | None) -> str:
+    """The Python to build on: a path, or with uv a version that it finds or fetches itself.
+
+    Raises:
+        AgentError: There is none.
+    """
+    names = ["python3"] if version is None else [f"python{version}"]
+    if version is not None and version == _version_of_python3():
+        names.append("python3")
+    found = next((path for path in map(shutil.which, names) if path), None)
+    if found is not None:
+        return found
+    if version is not None and _uv():
+        return version
+    raise AgentError(f"no Python {version or 3} on this node", hint="install it, or uv, which fetches it")
+
+
+def _version_of_python3() -> str:
+    """The version of `python3` on PATH, usually the one that runs this."""
+    path = shutil.which("python3")
+    if path is None:
+        return ""
+    if os.path.realpath(path) == os.path.realpath(sys.executable):
+        return f"{sys.version_info.major}.{sys.version_info.minor}"
+    code = "import sys; print('%d.%d' % sys.version_info[:2])"
+    shown = subprocess.run([path, "-I", "-c", code], capture_output=True, text=True, timeout=_CHECK_S, check=False)
+    return shown.stdout.strip()
+
+
+def _digest(wanted: Wanted, base: str) -> str:
+    version = wanted.version or _version_of_python3()
+    what = [_FORMAT, sorted(wanted.requirements), version, platform.system(), platform.machine(), base]
+    return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:20]
+
+
+def _candidates(base: str) -> list[str]:
+    named = os.environ.get("CLOUDGPU_PYTHON", "")
+    found = [path for path in (shutil.which(named) if named else None, base if os.path.isabs(base) else None) if path]
+    return list(dict.fromkeys(os.path.abspath(path) for path in found))
+
+
+def _satisfies(interpreter: str, wanted: Wanted) -> bool:
+    program = pkgutil.get_data(__package__ or "", "satisfied.py") or b""
+    question = json.dumps({"requirements": wanted.requirements, "version": wanted.version})
+    try:
+        answer = subprocess.run(
+            [interpreter, "-c", program.decode()],
+            input=question.encode(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",  # what lies in the caller's directory is not installed
+            timeout=_CHECK_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return answer.returncode == 0
+
+
+def _build_once(wanted: Wanted, base: str, folder: str, progress: Callable[[str], None]) -> tuple[str, bool]:
+    try:
+        os.makedirs(wanted.root, mode=0o700, exist_ok=True)
+        lock = os.open(folder + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise AgentError(f"cannot write {wanted.root}: {error.strerror}", hint="set CLOUDGPU_ENVS") from error
+    try:
+        if not files.try_lock(lock):
+            progress("waiting for another node to build the same environment")
+            files.wait_lock(lock)
+        if _complete(folder):
+            return _python(folder), False
+        _build(wanted, base, folder, progress, lock)
+    finally:
+        os.close(lock)
+    return _python(folder), True
+
+
+def _build(wanted: Wanted, base: str, folder: str, progress: Callable[[str], None], lock: int) -> None:
+    """Build from nothing, in place: an environment knows its own path and cannot be moved there afterwards."""
+    if os.path.lexists(folder):
+        progress("removing what a killed build left")
+        shutil.rmtree(folder)
+    listed = folder + ".requirements.txt"
+    try:
+        _write_lines(listed, wanted.requirements)
+        for what, argv in _steps(base, folder, listed if wanted.requirements else ""):
+            progress(what)
+            tool.run(argv, what, progress, holds=lock, env=_tool_environment())
+        made = {"requirements": list(wanted.requirements), "version": wanted.version, "base": base}
+        files.write_json(os.path.join(folder, _MARKER), made)
+    except OSError as error:
+        raise AgentError(f"cannot build {folder}: {error.strerror}", hint="is the disk full?") from error
+    finally:
+        if os.path.exists(listed):
+            os.unlink(listed)
+
+
+def _steps(base: str, folder: str, listed: str) -> list[tuple[str, list[str]]]:
+    """The tools to run, in order; `uv` where there is one."""
+    uv, python = _uv(), _python(folder)
+    if uv is not None:
+        steps = [("making a Python environment", [uv, "venv", "--no-project", "--python", base, folder])]
+        install = [uv, "pip", "install", "--python", python, "-r", listed]
+    else:
+        steps = [("making a Python environment", [base, "-m", "venv", folder])]
+        install = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "-r", listed]
+    return [*steps, ("installing the requirements", install)] if listed else steps
+
+
+def _uv() -> str | None:
+    """Where uv is; its installer puts it where a bare SSH command does not look."""
+    return shutil.which("uv") or shutil.which("uv", path=os.path.expanduser("~/.local/bin"))
+
+
+def _tool_environment() -> dict[str, str]:
+    """The caller's settings of pip and uv count; an active environment must not be mistaken for the target."""
+    dropped = ("VIRTUAL_ENV", "PYTHONHOME", "PYTHONPATH", "CONDA_PREFIX")
+    return {key: value for key, value in os.environ.items() if key not in dropped}
+
+
+def _write_lines(path: str, lines: tuple[str, ...]) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)  # an address may carry a password
+    with os.fdopen(handle, "w", encoding="utf-8") as stream:
+        stream.writelines(f"{line}\n" for line in lines)
+
+
+def _complete(folder: str) -> bool:
+    """Whether it was built to the end, and the Python that it stands on is still there."""
+    return os.path.exists(os.path.join(folder, _MARKER)) and os.access(_python(folder), os.X_OK)
+
+
+def _python(folder: str) -> str:
+    return os.path.join(folder, "bin", "python")

@@ -1,0 +1,93 @@
+"""A tool that takes long: its lines shown as they come, its last ones kept for the error, its life tied to ours."""
+
+from __future__ import annotations
+
+import os
+import re
+import selectors
+import subprocess
+import time
+from collections import deque
+from typing import Any, Callable, Mapping, Sequence
+
+from . import proc
+from .errors import AgentError
+
+_KEPT_LINES = 15
+_SHOWN_CHARACTERS = 400
+_SIGN_OF_LIFE_S = 10.0
+_CREDENTIALS = re.compile(r"(\w+://)[^/\s@]+@")
+
+
+def run(argv: Sequence[str], what: str, progress: Callable[[str], None], *, holds: int, env: Mapping[str, str]) -> None:
+    """Run a tool to its end. `holds`: a locked handle that it keeps locked even if this process is killed.
+
+    Raises:
+        AgentError: It cannot be started or ended badly; shows its last lines.
+    """
+    parent, death = os.getpid(), proc.DeathSignal()
+    try:
+        tool = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=(holds,),
+            env=dict(env),
+            preexec_fn=lambda: death.arm(parent),  # noqa: PLW1509 - this process has one thread
+        )
+    except OSError as error:
+        raise AgentError(f"cannot run {argv[0]}: {error.strerror}") from error
+    with tool:
+        kept = _show(tool, what, progress)
+    if tool.returncode:
+        raise AgentError(
+            f"{what} failed ({argv[0].rpartition('/')[2]}: exit code {tool.returncode}): " + "\n".join(kept),
+            code="tool",
+            hint=_hint("\n".join(kept)),
+        )
+
+
+def masked(line: str) -> str:
+    """The line without user names and passwords in addresses."""
+    return _CREDENTIALS.sub(r"\1***@", line)
+
+
+def _show(tool: subprocess.Popen[bytes], what: str, progress: Callable[[str], None]) -> deque[str]:
+    kept: deque[str] = deque(maxlen=_KEPT_LINES)
+    began = time.monotonic()
+    for data in _chunks(tool.stdout):
+        if data is None:
+            progress(f"{what}: still at it after {time.monotonic() - began:.0f} s")
+            continue
+        for line in data.decode("utf-8", "replace").splitlines():
+            shown = masked(line).strip()[:_SHOWN_CHARACTERS]
+            if shown:
+                kept.append(shown)
+                progress(shown)
+    return kept
+
+
+def _chunks(stream: Any) -> Any:  # noqa: ANN401 - yields bytes, or None as a sign of life
+    """Whole lines as they come; None whenever nothing came for a while."""
+    pending = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(stream, selectors.EVENT_READ)
+        while True:
+            if not selector.select(_SIGN_OF_LIFE_S):
+                yield None
+                continue
+            data = os.read(stream.fileno(), 65536)
+            if not data:
+                break
+            whole, newline, pending = (pending + data).rpartition(b"\n")
+            yield whole + newline
+    yield pending
+
+
+def _hint(text: str) -> str:
+    if "No space left" in text or "os error 28" in text:
+        return "the disk is full: set CLOUDGPU_ENVS to a directory with more room, or take a larger disk"
+    if "ensurepip" in text:
+        return "install python3-venv (apt-get install python3-venv), or uv"
+    return "try the same requirements by hand on the node"

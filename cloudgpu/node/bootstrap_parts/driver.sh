@@ -1,0 +1,30 @@
+
+# Prebuilt and signed kernel modules for the running kernel, else modules built here. Volta never gets an -open package:
+# the open modules do not know it, and the GPU would simply not be there.
+do_driver() {
+  if nvidia-smi >/dev/null 2>&1; then
+    echo "the driver works already"
+    return 0
+  fi
+  open=
+  [ "$driver_flavour" = proprietary ] || open=-open
+  kernel=$(uname -r)
+  apt-get -q -o DPkg::Lock::Timeout=600 -o Acquire::Retries=5 update || true
+  modules=linux-modules-nvidia-$driver_branch-server$open-$kernel
+  if ! apt-cache show "$modules" >/dev/null 2>&1; then
+    echo "no prebuilt modules for $kernel: building them"
+    modules="linux-headers-$kernel nvidia-dkms-$driver_branch-server$open"
+  fi
+  wanted="$modules nvidia-kernel-common-$driver_branch-server nvidia-utils-$driver_branch-server libnvidia-compute-$driver_branch-server"
+  [ "$driver_fabric" = no ] || wanted="$wanted nvidia-fabricmanager-$driver_branch"
+  # shellcheck disable=SC2086 # a list of names
+  packages $wanted
+  # Libraries and module must stay at one version, whatever is upgraded later.
+  # shellcheck disable=SC2086
+  apt-mark hold $wanted
+  modprobe nvidia
+  modprobe nvidia-uvm || true
+  [ "$driver_fabric" = no ] || systemctl enable --now nvidia-fabricmanager || true
+  nvidia-smi -pm 1 || true
+  nvidia-smi
+}
