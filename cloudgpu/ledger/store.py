@@ -39,6 +39,7 @@ class Ledger:
             LedgerError: The entry is closed already, so its id cannot stand for a new purchase; or the ledger is
                 unusable.
         """
+        _refuse_senseless(spending)
         with database.writing(self.engine) as connection:
             if self._has(connection, schema.closed, spending.entry_id):
                 raise LedgerError(f"ledger entry {spending.entry_id} is already closed and cannot be opened again")
@@ -170,3 +171,12 @@ class Ledger:
     def _instances(connection: sa.Connection, entry_id: str) -> set[str]:
         table = schema.launched.c
         return set(connection.scalars(sa.select(table.instance_id).where(table.entry_id == entry_id)))
+
+
+def _refuse_senseless(spending: Spending) -> None:
+    """A row cannot be taken back, so one that no bill could add up is not let in."""
+    price = spending.node_hourly_usd
+    if not price.is_finite() or price < 0 or spending.nodes < 1:
+        raise LedgerError(
+            f"ledger entry {spending.entry_id}: {spending.nodes} nodes at {price} USD an hour is no purchase"
+        )

@@ -161,5 +161,5 @@ def mask_url(url: str) -> str:
 
     Up to the last `@`: a password with an unquoted `@` is masked whole, at the price of masking too much.
     """
-    masked = re.sub(r"^([^:]+://[^:/@]*):.*@", rf"\1:{_MASK}@", url)
+    masked = re.sub(r"(?s)^([^:]+://[^:/@]*):.*@", rf"\1:{_MASK}@", url)
     return re.sub(r"(?i)([?&][^=&]*(?:pass|secret|token)[^=&]*=)[^&]*", rf"\1{_MASK}", masked)

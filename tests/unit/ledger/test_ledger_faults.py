@@ -1,0 +1,138 @@
+"""The ledger under faults: killed, crowded, full, damaged, unwritable, made by a newer version."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.errors import LedgerError
+from cloudgpu.ledger.store import open_ledger
+
+WRITER = """
+import sys
+from datetime import UTC, datetime
+from decimal import Decimal
+from cloudgpu.ledger.entry import Spending
+from cloudgpu.ledger.store import open_ledger
+url, name, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+noon = datetime(2026, 11, 21, 12, tzinfo=UTC)
+ledger = open_ledger(url)
+for number in range(count):
+    entry = f"{name}-{number}"
+    ledger.open(Spending(entry, "red", "", "q", "ann", "", "aws", False, "1", "", "us-east-1", "us-east-1a",
+                         "p3dn.24xlarge", "spot", 1, Decimal("1.0"), noon, noon))
+    ledger.launched(entry, [f"i-{entry}"], noon)
+    print(entry, flush=True)
+"""
+
+
+def writer(url: str, name: str, count: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", WRITER, url, name, str(count)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_processes_that_write_at_once_lose_nothing(tmp_path: Path):
+    url = f"sqlite:///{tmp_path / 'ledger.sqlite3'}"
+    writers = [writer(url, f"w{number}", 25) for number in range(4)]
+    said = [one.communicate(timeout=120) for one in writers]
+    assert [one.returncode for one in writers] == [0, 0, 0, 0], said
+    with open_ledger(url) as ledger:
+        entries = ledger.entries()
+    assert len(entries) == 100
+    assert all(entry.instance_ids == (f"i-{entry.spending.entry_id}",) for entry in entries)
+
+
+def test_what_open_returned_from_survives_sigkill(tmp_path: Path):
+    url = f"sqlite:///{tmp_path / 'ledger.sqlite3'}"
+    killed = writer(url, "k", 1_000_000)
+    assert killed.stdout is not None
+    assert killed.stderr is not None
+    said = [killed.stdout.readline().strip() for _ in range(40)]
+    os.kill(killed.pid, signal.SIGKILL)
+    said += killed.stdout.read().split()
+    killed.wait(timeout=30)
+    killed.stdout.close()
+    killed.stderr.close()
+    with open_ledger(url) as ledger:
+        found = {entry.spending.entry_id: entry.instance_ids for entry in ledger.entries()}
+    assert len(said) >= 40
+    assert all(found[entry_id] == (f"i-{entry_id}",) for entry_id in said)
+
+
+def test_a_full_disk_is_said_and_loses_nothing(ledger, make_spending):
+    ledger.open(make_spending())
+    with ledger.engine.connect() as connection:
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(LedgerError, match="no space left") as caught:
+        ledger.open(make_spending("e2", recipe="x" * 20_000))
+    assert "free some space" in caught.value.hint
+    assert [entry.spending.entry_id for entry in ledger.entries()] == ["e1"]
+
+
+def test_a_file_that_is_no_ledger_is_left_alone(tmp_path: Path):
+    path = tmp_path / "notes.txt"
+    path.write_bytes(b"dear diary, " * 1000)
+    with pytest.raises(LedgerError, match="not a ledger, or it is damaged") as caught:
+        open_ledger(f"sqlite:///{path}")
+    assert "keep the file" in caught.value.hint
+    assert path.read_bytes() == b"dear diary, " * 1000
+
+
+def test_a_damaged_ledger_is_said(ledger, ledger_path: Path, make_spending):
+    for number in range(300):
+        ledger.open(make_spending(f"e{number}"))
+    ledger.dispose()
+    whole = ledger_path.read_bytes()
+    ledger_path.write_bytes(whole[:4096] + b"\xa5" * (len(whole) - 4096))
+    with pytest.raises(LedgerError, match="damaged"):
+        open_ledger(f"sqlite:///{ledger_path}").entries()
+
+
+def test_a_ledger_of_a_newer_version_is_refused(ledger, ledger_path: Path):
+    ledger.dispose()
+    with sqlite3.connect(ledger_path) as direct:
+        direct.execute("INSERT INTO cloudgpu_ledger (version) VALUES (99)")
+    direct.close()
+    with pytest.raises(LedgerError, match="format 99; this cloudgpu knows 1") as caught:
+        open_ledger(f"sqlite:///{ledger_path}")
+    assert "upgrade cloudgpu" in caught.value.hint
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LedgerError, match="cannot write the ledger") as caught:
+        open_ledger(f"sqlite:///{tmp_path / 'file' / 'ledger.sqlite3'}")
+    assert "CLOUDGPU_HOME" in caught.value.hint
+
+
+def test_a_ledger_that_is_a_folder_is_said(tmp_path: Path):
+    with pytest.raises(LedgerError, match="cannot be opened"):
+        open_ledger(f"sqlite:///{tmp_path}")
+
+
+def test_a_read_only_ledger_is_said(ledger, make_spending):
+    with ledger.engine.connect() as connection:
+        connection.exec_driver_sql("PRAGMA query_only = ON")
+    with pytest.raises(LedgerError, match="cannot be written"):
+        ledger.open(make_spending())
+
+
+@pytest.mark.parametrize(
+    "url", ["nonsense", "", "sqlite:///relative.db", "sqlite://", "nosuchdb://host/ledger", "postgresql+nodriver://h/l"]
+)
+def test_an_address_that_cannot_be_used_is_said(url):
+    with pytest.raises(LedgerError, match=r"address|absolute path") as caught:
+        open_ledger(url)
+    assert caught.value.hint
+
+
+def test_no_password_is_told():
+    with pytest.raises(LedgerError) as caught:
+        open_ledger("postgresql+nodriver://ann:hunter2@h/l")
+    assert "hunter2" not in caught.value.message + caught.value.hint

@@ -1,0 +1,242 @@
+"""The bill: what each case costs, and that the rows add up to the totals whatever the ledger holds."""
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cloudgpu.ledger.attribution import RunInterval
+from cloudgpu.ledger.billing import Charge, apportion, charge, entry_usd
+from cloudgpu.ledger.report import ReportRow, report
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+EVERY_WAY = ("user", "team", "run", "recipe", "cluster")
+
+
+def after(**time: float) -> datetime:
+    return NOON + timedelta(**time)
+
+
+def rows(found) -> dict[str, Decimal]:
+    return {row.key: row.usd for row in found.rows}
+
+
+def test_two_nodes_for_half_an_hour(ledger, make_spending):
+    ledger.open(make_spending())
+    ledger.launched("e1", ["i-1", "i-2"], NOON)
+    ledger.close("e1", after(minutes=30))
+    found = ledger.report(by="user", now=after(days=9))
+    assert found.rows == (ReportRow("ann", False, Decimal("1.000000"), Decimal("31.212000"), open_entries=0, runs=0),)
+    assert (found.real_usd, found.simulated_usd) == (Decimal("31.212"), Decimal(0))
+    assert entry_usd(ledger.entries()[0], after(days=9)) == Decimal("31.212")
+
+
+def test_less_than_a_minute_costs_a_minute_and_a_started_second_counts(ledger, make_spending):
+    for number, seconds in enumerate([1, 60, 60.2]):
+        ledger.open(make_spending(f"e{number}", cluster=f"c{number}", nodes=1, node_hourly_usd=Decimal("3.6")))
+        ledger.launched(f"e{number}", ["i"], NOON)
+        ledger.close(f"e{number}", after(seconds=seconds))
+    found = rows(ledger.report(by="cluster", now=NOON))
+    assert found == {"c0": Decimal("0.06"), "c1": Decimal("0.06"), "c2": Decimal("0.061")}
+
+
+def test_an_open_entry_accrues_until_now(ledger, make_spending):
+    ledger.open(make_spending())
+    ledger.launched("e1", ["i-1", "i-2"], NOON)
+    for hours in (1, 2):
+        (row,) = ledger.report(by="team", now=after(hours=hours)).rows
+        assert (row.usd, row.open_entries) == (Decimal("62.424") * hours, 1)
+
+
+def test_a_call_that_was_never_answered_counts_until_it_is_closed(ledger, make_spending):
+    ledger.open(make_spending(nodes=3))
+    (row,) = ledger.report(by="user", now=after(hours=1)).rows
+    assert (row.usd, row.open_entries) == (Decimal("93.636"), 1)
+    ledger.close("e1", after(hours=1))
+    (row,) = ledger.report(by="user", now=after(hours=1)).rows
+    assert (row.usd, row.node_hours, row.open_entries) == (0, 0, 0)
+
+
+def test_fewer_nodes_than_asked_for_cost_what_was_launched(ledger, make_spending):
+    ledger.open(make_spending(nodes=8))
+    ledger.launched("e1", ["i-1"], NOON)
+    ledger.close("e1", after(hours=1))
+    assert ledger.report(by="user", now=NOON).real_usd == Decimal("31.212")
+
+
+def test_simulated_money_is_never_added_to_real_money(ledger, make_spending):
+    for entry_id, simulated in (("e1", True), ("e2", False)):
+        ledger.open(make_spending(entry_id, simulated=simulated, nodes=1))
+        ledger.launched(entry_id, ["i"], NOON)
+        ledger.close(entry_id, after(hours=1 if simulated else 2))
+    found = ledger.report(by="user", now=NOON)
+    assert [(row.key, row.simulated, row.usd) for row in found.rows] == [
+        ("ann", False, Decimal("62.424")),
+        ("ann", True, Decimal("31.212")),
+    ]
+    assert (found.real_usd, found.simulated_usd) == (Decimal("62.424"), Decimal("31.212"))
+
+
+def test_since_counts_only_what_was_spent_from_then_on(ledger, make_spending):
+    ledger.open(make_spending("old", nodes=1))
+    ledger.launched("old", ["i"], NOON)
+    ledger.close("old", after(hours=1))
+    ledger.open(make_spending("long", nodes=1, cluster="blue"))
+    ledger.launched("long", ["i"], NOON)
+    ledger.close("long", after(hours=4))
+    found = ledger.report(by="cluster", now=after(days=1), since=after(hours=3))
+    assert rows(found) == {"blue": Decimal("31.212")}
+    assert found.rows[0].node_hours == 1
+
+
+def test_a_cluster_made_for_a_run_belongs_to_the_run(ledger, make_spending):
+    ledger.open(make_spending(run_id="r1"))
+    ledger.launched("e1", ["i-1", "i-2"], NOON)
+    ledger.run_started("r1", "red", "quickstart", "ann", "vision", after(minutes=5))
+    ledger.run_ended("r1", "succeeded", after(minutes=20))
+    ledger.close("e1", after(minutes=30))
+    assert rows(ledger.report(by="run", now=NOON)) == {"r1": Decimal("31.212")}
+    assert rows(ledger.report(by="recipe", now=NOON)) == {"quickstart": Decimal("31.212")}
+
+
+def test_runs_on_a_kept_cluster_share_its_time(ledger, make_spending):
+    """One hour of one node at 3.60: r1 for 0-30, r2 for 20-40 minutes, so 10 minutes are shared and 20 idle."""
+    ledger.open(make_spending(nodes=1, node_hourly_usd=Decimal("3.6"), recipe=""))
+    ledger.launched("e1", ["i-1"], NOON)
+    for run_id, recipe, start, end in (("r1", "a", 0, 30), ("r2", "b", 20, 40)):
+        ledger.run_started(run_id, "red", recipe, "bob", "vision", after(minutes=start))
+        ledger.run_ended(run_id, "succeeded", after(minutes=end))
+    ledger.close("e1", after(minutes=60))
+    expected = {"r1": Decimal("1.5"), "r2": Decimal("0.9"), "(idle) red": Decimal("1.2")}
+    assert rows(ledger.report(by="run", now=NOON)) == expected
+    assert rows(ledger.report(by="recipe", now=NOON)) == {
+        "a": Decimal("1.5"),
+        "b": Decimal("0.9"),
+        "(idle) red": Decimal("1.2"),
+    }
+    (row,) = ledger.report(by="user", now=NOON).rows
+    assert (row.key, row.usd, row.runs) == ("ann", Decimal("3.6"), 2)
+    since = ledger.report(by="run", now=NOON, since=after(minutes=25))
+    assert rows(since) == {"r1": Decimal("0.15"), "r2": Decimal("0.75"), "(idle) red": Decimal("1.2")}
+
+
+def test_a_run_whose_end_was_never_written_lasts_as_long_as_its_nodes(ledger, make_spending):
+    for number in (0, 5):
+        ledger.open(make_spending(f"e{number}", nodes=1, node_hourly_usd=Decimal("3.6"), recipe=""))
+        ledger.launched(f"e{number}", ["i-1"], after(hours=number))
+        ledger.close(f"e{number}", after(hours=number + 1))
+    ledger.run_started("r1", "red", "a", "ann", "", after(minutes=15))
+    assert rows(ledger.report(by="run", now=NOON)) == {"r1": Decimal("2.7"), "(idle) red": Decimal("4.5")}
+
+
+def test_the_same_name_later_is_another_cluster(ledger, make_spending):
+    """A run is charged only for the time that it ran, whatever the cluster's name was used for before and after."""
+    for number in range(3):
+        ledger.open(make_spending(f"e{number}", nodes=1, run_id=f"r{number}", node_hourly_usd=Decimal("3.6")))
+        ledger.launched(f"e{number}", ["i-1"], after(hours=2 * number))
+        ledger.close(f"e{number}", after(hours=2 * number + 1))
+        ledger.run_started(f"r{number}", "red", "a", "ann", "", after(hours=2 * number))
+        ledger.run_ended(f"r{number}", "succeeded", after(hours=2 * number + 1))
+    assert rows(ledger.report(by="run", now=NOON)) == {f"r{number}": Decimal("3.6") for number in range(3)}
+
+
+def test_nobody_is_shown_as_nobody(ledger, make_spending):
+    ledger.open(make_spending(team=""))
+    assert [row.key for row in ledger.report(by="team", now=after(hours=1)).rows] == ["(none)"]
+
+
+seconds = st.integers(0, 900)
+names = st.sampled_from(["red", "blue"])
+
+
+@st.composite
+def charges(draw) -> Charge:
+    start = draw(seconds)
+    length = draw(st.none() | st.integers(60, 900))
+    return Charge(
+        cluster=draw(names),
+        run_id=draw(st.sampled_from(["", "r0", "r1", "gone"])),
+        recipe=draw(st.sampled_from(["", "a", "b"])),
+        owner=draw(st.sampled_from(["ann", "bob"])),
+        team=draw(st.sampled_from(["", "vision"])),
+        simulated=draw(st.booleans()),
+        nodes=draw(st.integers(1, 9)),
+        node_hourly_usd=draw(st.sampled_from(["0", "31.212", "0.333333333", "113.9328"])),
+        launched=draw(st.booleans()),
+        start=after(seconds=start),
+        end=None if length is None else after(seconds=start + length),
+    )
+
+
+@st.composite
+def run_intervals(draw) -> list[RunInterval]:
+    found = []
+    for number in range(draw(st.integers(0, 4))):
+        start = draw(seconds)
+        length = draw(st.integers(0, 900))
+        end = after(seconds=start + length)
+        found.append(
+            RunInterval(f"r{number}", draw(names), "ab"[number % 2], "bob", "", "x", after(seconds=start), end)
+        )
+    return found
+
+
+NOW = after(seconds=2000)
+
+
+@given(st.lists(charges(), max_size=5), run_intervals(), st.none() | st.integers(-10, 2000))
+@settings(max_examples=150, deadline=None)
+def test_the_rows_add_up_to_the_totals_however_they_are_cut(every, runs, since):
+    moment = None if since is None else after(seconds=since)
+    found = [report(every, runs, by=by, since=moment, now=NOW) for by in EVERY_WAY]
+    for one in found:
+        for simulated, total in ((False, one.real_usd), (True, one.simulated_usd)):
+            assert sum((row.usd for row in one.rows if row.simulated is simulated), Decimal(0)) == total
+        assert all(row.usd >= 0 and row.node_hours >= 0 for row in one.rows)
+    if moment is None:
+        assert len({(one.real_usd, one.simulated_usd) for one in found}) == 1
+
+
+@given(st.lists(charges(), max_size=3), run_intervals())
+@settings(max_examples=60, deadline=None)
+def test_attribution_is_what_counting_second_by_second_gives(every, runs):
+    expected: Counter[tuple[str, bool]] = Counter()
+    for one in every:
+        for second in range(0 if one.free else one.seconds(NOW)):
+            moment = one.start + timedelta(seconds=second)
+            active = [run for run in runs if run.cluster == one.cluster and run.started_at <= moment < run.ended_at]
+            keys = [run.run_id for run in active] or [one.run_id or f"(idle) {one.cluster}"]
+            for key in keys:
+                expected[key, one.simulated] += Fraction(one.nodes, len(keys))
+    found = {
+        (row.key, row.simulated): row.node_hours for row in report(every, runs, by="run", since=None, now=NOW).rows
+    }
+    for key, node_seconds in expected.items():
+        assert abs(Fraction(found[key]) - node_seconds / 3600) < Fraction(1, 100_000)
+    assert all(expected[key] or not hours for key, hours in found.items())
+
+
+@given(st.integers(0, 10**12), st.lists(st.integers(0, 10**9), min_size=1, max_size=9).filter(any))
+def test_apportioned_parts_add_up_and_follow_the_weights(total, weights):
+    parts = apportion(total, weights)
+    assert sum(parts) == total
+    assert all(
+        abs(part - Fraction(total * weight, sum(weights))) < 1 for part, weight in zip(parts, weights, strict=True)
+    )
+
+
+def test_a_charge_reads_an_entry_as_the_database_does(ledger, make_spending):
+    ledger.open(make_spending(run_id="r1"))
+    ledger.launched("e1", ["i-1"], NOON)
+    by_entry = report([charge(ledger.entries()[0])], [], by="run", since=None, now=after(hours=1))
+    assert by_entry == ledger.report(by="run", now=after(hours=1))
+
+
+@pytest.mark.parametrize("by", EVERY_WAY)
+def test_an_empty_ledger_has_an_empty_bill(ledger, by):
+    found = ledger.report(by=by, now=NOON)
+    assert (found.rows, found.real_usd, found.simulated_usd) == ((), 0, 0)

@@ -1,0 +1,142 @@
+"""What the ledger keeps, and that it keeps it."""
+
+import dataclasses
+import sqlite3
+import stat
+from datetime import datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.errors import LedgerError
+from cloudgpu.ledger.store import open_ledger
+
+
+def test_an_entry_comes_back_as_it_was_written(ledger, make_spending):
+    spending = make_spending(node_hourly_usd=Decimal("0.000000001"), owner="zoë ☃", simulated=True)
+    ledger.open(spending)
+    (entry,) = ledger.entries()
+    assert entry.spending == spending
+    assert (entry.state, entry.instance_ids, entry.launched_at, entry.closed_at) == ("open", (), None, None)
+
+
+def test_opening_twice_is_one_row_and_the_first_counts(ledger, make_spending, noon):
+    ledger.open(make_spending())
+    ledger.open(make_spending(opened_at=noon + timedelta(hours=1)))
+    assert [entry.spending.opened_at for entry in ledger.entries()] == [noon]
+
+
+def test_the_life_of_an_entry(ledger, make_spending, noon):
+    ledger.open(make_spending())
+    ledger.launched("e1", ["i-2", "i-1"], noon + timedelta(seconds=5))
+    ledger.launched("e1", ["i-1", "i-3"], noon + timedelta(seconds=50))
+    ledger.close("e1", noon + timedelta(hours=1))
+    ledger.close("e1", noon + timedelta(hours=2))
+    (entry,) = ledger.entries()
+    assert entry.instance_ids == ("i-2", "i-1", "i-3")
+    assert entry.launched_at == noon + timedelta(seconds=5)
+    assert (entry.state, entry.closed_at) == ("closed", noon + timedelta(hours=1))
+
+
+def test_a_closed_entry_stands_for_no_second_purchase(ledger, make_spending, noon):
+    ledger.open(make_spending())
+    ledger.close("e1", noon)
+    with pytest.raises(LedgerError, match="already closed"):
+        ledger.open(make_spending())
+    with pytest.raises(LedgerError, match=r"is closed, but i-9 was launched"):
+        ledger.launched("e1", ["i-9"], noon)
+
+
+@pytest.mark.parametrize("act", ["launched", "close"])
+def test_an_unknown_entry_is_an_error(ledger, noon, act):
+    with pytest.raises(LedgerError, match="no entry e9"):
+        ledger.launched("e9", ["i-1"], noon) if act == "launched" else ledger.close("e9", noon)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"node_hourly_usd": Decimal("NaN")}, {"node_hourly_usd": Decimal(-1)}, {"nodes": 0}]
+)
+def test_what_no_bill_could_add_up_is_refused(ledger, make_spending, changes):
+    with pytest.raises(LedgerError, match="is no purchase"):
+        ledger.open(make_spending(**changes))
+    assert ledger.entries() == ()
+
+
+def test_a_time_without_a_zone_is_refused(ledger, make_spending):
+    with pytest.raises(LedgerError, match="without a zone"):
+        ledger.open(make_spending(opened_at=datetime(2026, 1, 1)))  # noqa: DTZ001
+
+
+def test_entries_are_chosen_by_cluster_state_and_time(ledger, make_spending, noon):
+    for number, cluster in enumerate(["red", "blue", "red"]):
+        ledger.open(make_spending(f"e{number}", cluster=cluster, opened_at=noon + timedelta(minutes=number)))
+    ledger.launched("e0", ["i-0"], noon)
+    ledger.launched("e1", ["i-1"], noon)
+    ledger.close("e0", noon + timedelta(hours=1))
+
+    def chosen(**by):
+        return [(entry.spending.entry_id, entry.instance_ids) for entry in ledger.entries(**by)]
+
+    assert chosen(cluster="red") == [("e0", ("i-0",)), ("e2", ())]
+    assert chosen(state="open") == [("e1", ("i-1",)), ("e2", ())]
+    assert chosen(state="closed") == [("e0", ("i-0",))]
+    assert chosen(since=noon + timedelta(hours=1)) == [("e0", ("i-0",)), ("e1", ("i-1",)), ("e2", ())]
+    assert chosen(since=noon + timedelta(hours=1, microseconds=1)) == [("e1", ("i-1",)), ("e2", ())]
+
+
+def test_runs_are_written_once(ledger, noon):
+    ledger.run_started("r1", "red", "quickstart", "ann", "vision", noon)
+    ledger.run_started("r1", "red", "quickstart", "ann", "vision", noon + timedelta(hours=1))
+    ledger.run_ended("r1", "succeeded", noon + timedelta(minutes=5))
+    ledger.run_ended("r1", "failed", noon + timedelta(minutes=6))
+    (run,) = ledger.runs()
+    assert (run.started_at, run.state, run.ended_at) == (noon, "succeeded", noon + timedelta(minutes=5))
+    with pytest.raises(LedgerError, match="no run r2"):
+        ledger.run_ended("r2", "failed", noon)
+
+
+def test_everything_is_there_after_opening_it_again(ledger, ledger_path: Path, make_spending, noon):
+    ledger.open(make_spending())
+    ledger.launched("e1", ["i-1", "i-2"], noon)
+    before = ledger.entries()
+    ledger.dispose()
+    with open_ledger(f"sqlite:///{ledger_path}") as again:
+        assert again.entries() == before
+        again.open(make_spending("e2"))
+        assert len(again.entries()) == 2
+
+
+def test_a_row_cannot_be_changed_or_deleted_by_anybody(ledger, ledger_path: Path, make_spending, noon):
+    ledger.open(make_spending())
+    ledger.launched("e1", ["i-1"], noon)
+    ledger.close("e1", noon)
+    ledger.run_started("r1", "red", "quickstart", "ann", "", noon)
+    ledger.run_ended("r1", "failed", noon)
+    rows = {"opened": "cluster", "launched": "launched_at", "closed": "closed_at"}
+    with sqlite3.connect(ledger_path) as direct:
+        for table, column in (rows | {"run_started": "owner", "run_ended": "state"}).items():
+            for statement in (f"DELETE FROM {table}", f"UPDATE {table} SET {column} = 'x'"):
+                with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+                    direct.execute(statement)
+    direct.close()
+    assert len(ledger.entries()) == 1
+
+
+def test_a_commit_waits_for_the_disk_and_only_the_owner_reads_it(ledger, ledger_path: Path):
+    with ledger.engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+    assert stat.S_IMODE(ledger_path.stat().st_mode) == 0o600
+
+
+def test_every_field_of_a_spending_has_a_column(ledger, make_spending):
+    odd = {"nodes": 7, "simulated": True, "node_hourly_usd": Decimal("1.5")}
+    texts = {
+        one.name: f"<{one.name}>"
+        for one in dataclasses.fields(make_spending())
+        if one.type is str and one.name != "entry_id"
+    }
+    spending = make_spending(**odd, **texts)
+    ledger.open(spending)
+    assert ledger.entries()[0].spending == spending

@@ -1,0 +1,183 @@
+"""Which source wins, what is refused, and that each value says where it came from."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloudgpu.errors import UsageError
+from cloudgpu.settings import env_name, load, mask_url, settings_docs, user_file
+from cloudgpu.settings.fields import NAMES
+
+REGION = "CLOUDGPU_REGION"
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory two levels below its project, and a user configuration of its own."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    folder = tmp_path / "project" / "a" / "b"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_each_source_wins_over_the_next(work: Path):
+    user = write(user_file(), 'region = "eu-west-1"')
+    found = load(flags={}, environ={}, cwd=work)
+    assert (found.region, found.explain("region").origin) == ("eu-west-1", f"file {user}")
+
+    project = write(work.parent.parent / "cloudgpu.toml", 'region = "eu-west-2"')
+    found = load(flags={"region": None}, environ={REGION: ""}, cwd=work)
+    assert (found.region, found.explain("region").origin) == ("eu-west-2", f"file {project}")
+
+    found = load(flags={"region": None}, environ={REGION: "eu-west-3"}, cwd=work)
+    assert (found.region, found.explain("region").origin) == ("eu-west-3", "environment CLOUDGPU_REGION")
+
+    found = load(flags={"region": "us-gov-west-1"}, environ={REGION: "eu-west-3"}, cwd=work)
+    assert (found.region, found.explain("region").origin) == ("us-gov-west-1", "flag --region")
+
+
+def test_the_nearest_project_file_is_the_only_one(work: Path):
+    write(work.parent.parent / "cloudgpu.toml", 'region = "eu-west-2"\nteam = "far"')
+    write(work / "cloudgpu.toml", 'region = "eu-west-3"')
+    found = load(flags={}, environ={}, cwd=work)
+    assert (found.region, found.team) == ("eu-west-3", "")
+
+
+def test_the_defaults(work: Path, tmp_path: Path):
+    found = load(flags={}, environ={"LOGNAME": "LAB\\ann smith"}, cwd=work)
+    home = tmp_path / "data" / "cloudgpu"
+    assert found.home == home
+    assert found.ledger_url == f"sqlite:///{home}/ledger.sqlite3"
+    assert (found.ssh_key, found.env_cache) == (home / "ssh" / "id_ed25519", home / "envs")
+    assert found.owner == "LAB-ann-smith"
+    assert (found.target, found.region, found.ssh_user, found.team) == ("rehearsal", "us-east-1", "ubuntu", "")
+    assert (found.rehearsal_idle_minutes, found.debug) == (30, False)
+    assert {one.origin for one in found.origins} == {"default"}
+    assert tuple(one.name for one in found.origins) == NAMES
+
+
+def test_what_lies_in_the_home_follows_the_home(work: Path):
+    found = load(flags={"home": "here"}, environ={}, cwd=work)
+    assert found.home == work / "here"
+    assert found.ledger_url == f"sqlite:///{work}/here/ledger.sqlite3"
+    assert found.explain("home").value == str(work / "here")
+
+
+def test_a_relative_path_starts_from_the_file_that_holds_it(work: Path):
+    write(work.parent / "cloudgpu.toml", 'home = "state"\nenv_cache = "/abs/envs"')
+    found = load(flags={}, environ={"CLOUDGPU_SSH_KEY": "~/key"}, cwd=work)
+    assert found.home == work.parent / "state"
+    assert found.env_cache == Path("/abs/envs")
+    assert found.ssh_key == Path.home() / "key"
+
+
+def test_numbers_and_truth_as_toml_writes_them(work: Path):
+    write(work / "cloudgpu.toml", "rehearsal_idle_minutes = 5\ndebug = true")
+    found = load(flags={}, environ={}, cwd=work)
+    assert (found.rehearsal_idle_minutes, found.debug) == (5, True)
+    assert load(flags={}, environ={"CLOUDGPU_DEBUG": "Off"}, cwd=work).debug is False
+
+
+@pytest.mark.parametrize(
+    ("line", "said", "hint"),
+    [
+        ('regoin = "us-east-1"', 'unknown setting "regoin"', 'did you mean "region"?'),
+        ('zzz = "1"', 'unknown setting "zzz"', "the settings are: home, owner"),
+        ("region = [1]", "region: expected text, a number or true/false", ""),
+        ("region = 1.5", "region: expected text", ""),
+        ("[region]\na = 1", "region: expected text", ""),
+        ("region = ", "cannot read the settings file", "docs/settings.md"),
+        ('region = "moon"', "region: 'moon' does not fit", "us-east-1"),
+        ('region = ""', "region: may not be empty", ""),
+        ('owner = "a\\nb"', "owner: holds a control character", ""),
+        ('owner = "a<b>"', "owner: 'a<b>' does not fit", "ann"),
+        ('target = "moon"', "target: 'moon' does not fit", ""),
+        ('ssh_cidr = "1.2.3.4/99"', "ssh_cidr: '1.2.3.4/99' does not appear", "203.0.113.7/32"),
+        ('ssh_cidr = "1.2.3.4/8"', "ssh_cidr: 1.2.3.4/8 has host bits set", ""),
+        ('ledger_url = "sqlite:///relative.db"', "ledger_url: ", "sqlite:////"),
+        ("rehearsal_idle_minutes = 0", "rehearsal_idle_minutes: '0' does not fit", "30"),
+        ('debug = "perhaps"', "debug: 'perhaps' is neither true nor false", ""),
+        ('vpc_id = "subnet-1"', "vpc_id: 'subnet-1' does not fit", "vpc-"),
+    ],
+)
+def test_a_senseless_file_names_itself_and_the_way_out(work: Path, line: str, said: str, hint: str):
+    path = write(work / "cloudgpu.toml", line)
+    with pytest.raises(UsageError) as caught:
+        load(flags={}, environ={}, cwd=work)
+    assert str(path) in caught.value.message
+    assert said in caught.value.message
+    assert hint in caught.value.hint
+
+
+def test_a_file_that_is_not_text_is_said(work: Path):
+    (work / "cloudgpu.toml").write_bytes(b"\xff\xfe\x00r")
+    with pytest.raises(UsageError, match=r"cannot read the settings file .*cloudgpu\.toml"):
+        load(flags={}, environ={}, cwd=work)
+
+
+def test_a_senseless_variable_and_an_unknown_flag_are_said(work: Path):
+    with pytest.raises(UsageError, match="environment CLOUDGPU_TARGET: target: 'gcp' does not fit"):
+        load(flags={}, environ={"CLOUDGPU_TARGET": "gcp"}, cwd=work)
+    with pytest.raises(UsageError, match='the command line: unknown setting "regions"'):
+        load(flags={"regions": "x"}, environ={}, cwd=work)
+
+
+def test_variables_of_a_run_are_no_settings(work: Path):
+    assert load(flags={}, environ={"CLOUDGPU_NODE_RANK": "0"}, cwd=work).region == "us-east-1"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
+def test_a_file_planted_in_a_shared_folder_is_refused(work: Path):
+    planted = write(work / "cloudgpu.toml", 'ssh_cidr = "0.0.0.0/0"')
+    os.chown(planted, 4321, 4321)
+    assert load(flags={}, environ={}, cwd=work).ssh_cidr == "0.0.0.0/0"
+    work.chmod(0o1777)
+    with pytest.raises(UsageError, match="belongs to another user"):
+        load(flags={}, environ={}, cwd=work)
+
+
+def test_an_unknown_setting_cannot_be_explained(work: Path):
+    with pytest.raises(UsageError, match='unknown setting "reigon"'):
+        load(flags={}, environ={}, cwd=work).explain("reigon")
+
+
+def test_no_password_is_shown(work: Path):
+    url = "postgresql+psycopg://ann:hun@ter2@db.example/ledger?sslpassword=geheim&sslmode=require"
+    found = load(flags={"ledger_url": url}, environ={}, cwd=work)
+    assert found.ledger_url == url
+    shown = found.explain("ledger_url").shown
+    assert shown == "postgresql+psycopg://ann:***@db.example/ledger?sslpassword=***&sslmode=require"
+
+
+def test_a_password_is_not_told_in_an_error(work: Path):
+    with pytest.raises(UsageError) as caught:
+        load(flags={"ledger_url": "POSTGRES://ann:hunter2@db/ledger"}, environ={}, cwd=work)
+    assert "hunter2" not in caught.value.message + caught.value.hint
+
+
+@given(st.text(st.characters(exclude_characters="@/?&", codec="ascii"), min_size=4))
+def test_masking_hides_every_password(password: str):
+    assert mask_url(f"mysql://u:{password}@h/d") == "mysql://u:***@h/d"
+
+
+def test_what_holds_no_password_is_shown_whole():
+    for url in ("sqlite:////var/lib/l.sqlite3", "postgresql://ann@db/l", "alias/gpu"):
+        assert mask_url(url) == url
+
+
+def test_the_document_names_every_setting_and_is_up_to_date():
+    text = settings_docs()
+    for name in NAMES:
+        assert f"| `{name}` | `{env_name(name)}` |" in text
+    path = Path(__file__).parents[3] / "docs" / "settings.md"
+    assert path.read_text(encoding="utf-8") == text, "run scripts/check --fix"
