@@ -26,6 +26,9 @@ __all__ = ["DirectEngine", "Identity"]
 SETTLE_S: Final = 20.0
 """How long EC2 may take to list what it has made, seconds."""
 
+SETTLE_ELSEWHERE_S: Final = 1.0
+"""The same for another endpoint, seconds: what stands in for AWS shows at once what it has."""
+
 _NAMESPACE: Final = "cloudgpu"
 
 
@@ -40,14 +43,14 @@ class DirectEngine:
         tags: Mapping[str, str],
         identity: Identity,
         clock: Clock,
-        settle_s: float = SETTLE_S,
+        settle_s: float | None = None,
     ) -> None:
         self._clients_for = clients_for
         self._handlers = handlers
         self._tags = dict(tags)
         self._identity = identity
         self._clock = clock
-        self._settle_s = settle_s
+        self._settle_s = settle_s if settle_s is not None else _settle_s(identity)
 
     def preview(self, stack: Stack) -> tuple[Step, ...]:
         """What `up` would do, without a mutating call.
@@ -58,7 +61,7 @@ class DirectEngine:
         """
         loaded = load(stack.journal, self._identity)
         vault = _vault(stack, loaded.salt)
-        forecast = Forecast(loaded.state, self._handlers.handler, self._context)
+        forecast = Forecast(loaded.state)
         monitor = self._run(stack, vault, forecast, preview=True, on_log=lambda _severity, _message: None)
         return (*forecast.steps, *forecast.deletions(frozenset(monitor.registered)))
 
@@ -107,6 +110,8 @@ class DirectEngine:
             return
         with Journal(stack.journal, self._identity, self._clock) as journal:
             end_all(self._deployment(stack, journal, on_event))
+            if journal.state.outputs:
+                journal.add({"row": "outputs", "values": {}})
 
     def close(self, stack: Stack) -> None:
         """Tell the journal that a search of the cloud found nothing: unanswered intents need no more looking.
@@ -184,6 +189,10 @@ class DirectEngine:
             gone = [resource for urn, resource in state.live.items() if urn not in monitor.registered]
             ending = [*gone, *state.condemned]
         raise_left(deployment, left + end(deployment, ending))
+
+
+def _settle_s(identity: Identity) -> float:
+    return SETTLE_ELSEWHERE_S if identity.endpoint else SETTLE_S
 
 
 def _vault(stack: Stack, salt: str) -> Vault:

@@ -1,9 +1,9 @@
 """What `up` would do with each registration, without a mutating call."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from cloudgpu.aws.resources.base import Context, Handler
+from cloudgpu.aws.resources.base import Handler
 from cloudgpu.provision.comparison import Wanted, decide
 from cloudgpu.provision.engine import Step
 from cloudgpu.provision.registrar import Registered
@@ -14,12 +14,8 @@ from cloudgpu.provision.vault import is_masked
 class Forecast:
     """Answers registrations from the journal and notes the steps. Outputs that `up` would change are unknown."""
 
-    def __init__(
-        self, state: State, handlers: Callable[[str], Handler], context: Callable[[str, str], Context]
-    ) -> None:
+    def __init__(self, state: State) -> None:
         self._state = state
-        self._handlers = handlers
-        self._context = context
         self._replaced: set[str] = set()
         self.steps: list[Step] = []
 
@@ -40,8 +36,8 @@ class Forecast:
         """
         decision = decide(wanted, present, handler, frozenset(self._replaced))
         operation = decision.operation
-        if present is None and self._made_after_all(wanted.urn, handler):
-            operation = "adopt"
+        if present is None and self._state.open_creates(wanted.urn):
+            operation = "adopt"  # or made with the same token, should the search for it find nothing
         if operation == "replace":
             self._replaced.add(wanted.urn)
         shown = tuple(name for name in decision.changed if name not in wanted.options.hide_diffs)
@@ -59,12 +55,6 @@ class Forecast:
             Step("delete", resource.urn, resource.type, resource.name)
             for resource in reversed([*gone, *self._state.condemned])
         ]
-
-    def _made_after_all(self, urn: str, handler: Handler) -> bool:
-        return any(
-            handler.find(self._context(intent.region, intent.token), intent.inputs) is not None
-            for intent in self._state.open_creates(urn)
-        )
 
 
 def _unless(outputs: Mapping[str, Any], changed: tuple[str, ...]) -> dict[str, Any]:

@@ -98,6 +98,8 @@ class Lease:
         return holder
 
     def _give_back(self, holder: Holder) -> None:
+        if not self.path.exists():
+            return  # the whole folder may be gone by now: `down` ends with that
         with self._guard():
             present = self._read()
             if present is not None and present.nonce == holder.nonce:
@@ -106,6 +108,8 @@ class Lease:
     def _beat(self, holder: Holder, ended: threading.Event) -> None:
         while not ended.wait(HEARTBEAT_EVERY_S):
             fresh = Holder(**{**asdict(holder), "heartbeat": self._clock.now().isoformat()})
+            if not self.path.exists():
+                return
             with self._guard():
                 present = self._read()
                 if present is None or present.nonce != holder.nonce:

@@ -83,15 +83,27 @@ class Monitor:
         self._providers: dict[str, str] = {}
         self._known: dict[str, Registered] = {}
         self.failure: BaseException | None = None
+        self.program_failure: BaseException | None = None
         self.invoke_failures: dict[str, CloudGpuError] = {}
         self.registered: set[str] = set()
         self.outputs = Plain({})
 
-    def close(self, failure: BaseException | None = None) -> None:
-        """Begin nothing new. The first failure is kept."""
+    def close(self) -> None:
+        """Begin nothing new."""
+        with self._lock:
+            self._closed = True
+
+    def program_failed(self, failure: BaseException) -> None:
+        """The program itself ended badly: begin nothing new. What fails after that is only a consequence."""
         with self._lock:
             self._closed = True
             if self.failure is None:
+                self.program_failure = failure
+
+    def _fail(self, failure: BaseException) -> None:
+        with self._lock:
+            self._closed = True
+            if self.failure is None and self.program_failure is None:
                 self.failure = failure
 
     def GetDeploymentInfo(self, _request: object) -> resource_pb2.DeploymentInfo:  # noqa: N802
@@ -168,11 +180,11 @@ class Monitor:
         except passing:
             raise
         except Exception as err:
-            self.close(err)
+            self._fail(err)
             raise
         except BaseException as err:
             # the SDK would wait for ever for the outputs of a thread that ended by an interrupt
-            self.close(err)
+            self._fail(err)
             raise StoppedError from err
 
     def _register(self, request: resource_pb2.RegisterResourceRequest) -> resource_pb2.RegisterResourceResponse:

@@ -95,7 +95,9 @@ def _run(run: ProgramRun, monitor: Monitor) -> None:
     finally:
         asyncio.set_event_loop(None)
         loop.close()
-    failure = monitor.failure or program.exception()
+    if monitor.failure is not None:
+        raise monitor.failure
+    failure = monitor.program_failure or program.exception()
     if failure is not None:
         raise _typed(failure, run.project, monitor)
 
@@ -121,7 +123,7 @@ def _entry(project: Project, monitor: Monitor) -> Callable[[], Awaitable[None] |
         try:
             runpy.run_path(str(project.main), run_name="__main__")
         except BaseException as err:
-            monitor.close(err)
+            monitor.program_failed(err)
             raise
 
     return entry
@@ -160,7 +162,7 @@ def _within(module: object, directory: Path) -> bool:
 
 
 def _typed(failure: BaseException, project: Project, monitor: Monitor) -> BaseException:
-    """The error to raise: typed ones and bugs of ours as they are, those of the program with file and line."""
+    """The error to raise for a program that failed: with file and line, unless it only passed a typed one on."""
     if isinstance(failure, CloudGpuError) or not isinstance(failure, Exception):
         return failure
     invoked = _failed_invoke(failure, monitor)
@@ -184,22 +186,20 @@ def _failed_invoke(failure: Exception, monitor: Monitor) -> CloudGpuError | None
 
 
 def _program_error(failure: Exception, project: Project) -> Exception:
-    frames = [frame for frame in traceback.extract_tb(failure.__traceback__) if _ours(frame.filename, project)]
-    if not frames and not _from_sdk(failure):
-        return failure
-    where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else str(project.main)
+    where = _where(failure, project)
     kind = type(failure).__name__
     described = str(failure) if kind in {"RunError", "ConfigMissingError"} else f"{kind}: {failure}"
-    error = BadRequestError(f"{where}: {described}", code="ProgramError", hint="correct the program or its settings")
+    error = BadRequestError(
+        f"{where or project.main}: {described}", code="ProgramError", hint="correct the program or its settings"
+    )
     error.__cause__ = failure
     return error
 
 
-def _ours(filename: str, project: Project) -> bool:
-    return Path(filename).is_relative_to(project.directory)
-
-
-def _from_sdk(failure: Exception) -> bool:
-    """Whether Pulumi's SDK raised it, and not the engine beneath it."""
-    last: Any = traceback.extract_tb(failure.__traceback__)[-1:]
-    return bool(last) and "cloudgpu" not in Path(last[0].filename).parts
+def _where(failure: Exception, project: Project) -> str:
+    """`file:line` of the innermost place in the program, or nothing."""
+    if isinstance(failure, SyntaxError):
+        return f"{failure.filename}:{failure.lineno}"
+    frames = traceback.extract_tb(failure.__traceback__)
+    ours = [frame for frame in frames if Path(frame.filename).is_relative_to(project.directory)]
+    return f"{ours[-1].filename}:{ours[-1].lineno}" if ours else ""
