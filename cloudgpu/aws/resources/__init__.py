@@ -1,1 +1,1 @@
-"""One handler a Pulumi resource type: create, find, read, update, delete, in the provider's documented semantics."""
+"""One handler per Pulumi resource type, each with the semantics that Pulumi's own AWS provider documents."""

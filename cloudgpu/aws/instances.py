@@ -1,0 +1,123 @@
+"""Instances: what they are, and waiting until they run or are gone."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from cloudgpu.aws.faults import is_gone, typed
+from cloudgpu.aws.patience import awaited
+from cloudgpu.aws.session import Clients
+from cloudgpu.aws.tagging import mapped
+from cloudgpu.clock import Clock
+from cloudgpu.errors import CloudGpuError
+
+_FILTER_VALUES = 200
+"""EC2's own limit on the values of one filter."""
+_END_S = 900
+ENDED = frozenset({"terminated"})
+ENDING = frozenset({"shutting-down", "terminated"})
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One instance. `reason` is AWS's code for why it left the running state, where it says one."""
+
+    id: str
+    type: str
+    zone: str
+    state: str
+    public_address: str
+    private_address: str
+    launched_at: datetime
+    tags: Mapping[str, str]
+    interface_types: tuple[str, ...]
+    placement_group: str
+    reason: str = ""
+    reason_text: str = ""
+
+
+def describe(clients: Clients, ids: Sequence[str]) -> tuple[Instance, ...]:
+    """The instances with these ids, in the order of `ids`; one that AWS does not know (yet, any more) is left out.
+
+    Raises:
+        CloudError: AWS refused or cannot be reached.
+    """
+    found: dict[str, Instance] = {}
+    for start in range(0, len(ids), _FILTER_VALUES):
+        chunk = list(ids[start : start + _FILTER_VALUES])
+        found |= {one.id: one for one in matching(clients, {"instance-id": chunk})}
+    return tuple(found[instance_id] for instance_id in ids if instance_id in found)
+
+
+def matching(clients: Clients, filters: Mapping[str, Sequence[str]]) -> tuple[Instance, ...]:
+    """The instances that all filters match, sorted by id.
+
+    Raises:
+        CloudError: AWS refused or cannot be reached.
+    """
+    wanted = [{"Name": name, "Values": list(values)} for name, values in filters.items()]
+    with typed("looking for instances"):
+        pages = clients.client("ec2").get_paginator("describe_instances").paginate(Filters=wanted)
+        return tuple(sorted(_instances(pages), key=lambda one: one.id))
+
+
+def terminate(clients: Clients, clock: Clock, ids: Sequence[str], *, total_s: float = _END_S) -> None:
+    """End instances and return when AWS says that every one is terminated. Ending twice is harmless.
+
+    Raises:
+        CloudError: AWS refused, cannot be reached, or took longer than `total_s`.
+    """
+    if not ids:
+        return
+    ending = {one.id for one in describe(clients, ids) if one.state not in ENDING}
+    for instance_ids in _chunks(sorted(ending)):
+        _terminate(clients, instance_ids)
+    what = f"{len(ids)} instances to end"
+    awaited(clock, lambda: _all_ended(clients, ids) or None, what=what, total_s=total_s)
+
+
+def _all_ended(clients: Clients, ids: Sequence[str]) -> bool:
+    return all(one.state in ENDED for one in describe(clients, ids))
+
+
+def _terminate(clients: Clients, ids: Sequence[str]) -> None:
+    """One id that vanished meanwhile fails the whole call, so then each is ended by itself."""
+    try:
+        with typed(f"ending {len(ids)} instances"):
+            clients.client("ec2").terminate_instances(InstanceIds=list(ids))
+    except CloudGpuError as err:
+        if not is_gone(err):
+            raise
+        if len(ids) > 1:
+            for one in ids:
+                _terminate(clients, [one])
+
+
+def _chunks(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (ids[start : start + _FILTER_VALUES] for start in range(0, len(ids), _FILTER_VALUES))
+
+
+def _instances(pages: Any) -> Iterator[Instance]:  # noqa: ANN401
+    for page in pages:
+        for reservation in page["Reservations"]:
+            yield from map(_instance, reservation["Instances"])
+
+
+def _instance(found: Mapping[str, Any]) -> Instance:
+    reason = found.get("StateReason") or {}
+    interfaces = found.get("NetworkInterfaces") or ()
+    return Instance(
+        id=found["InstanceId"],
+        type=found["InstanceType"],
+        zone=found["Placement"]["AvailabilityZone"],
+        state=found["State"]["Name"],
+        public_address=found.get("PublicIpAddress") or "",
+        private_address=found.get("PrivateIpAddress") or "",
+        launched_at=found["LaunchTime"],
+        tags=mapped(found.get("Tags")),
+        interface_types=tuple(one.get("InterfaceType") or "interface" for one in interfaces),
+        placement_group=found["Placement"].get("GroupName") or "",
+        reason=reason.get("Code") or "",
+        reason_text=reason.get("Message") or "",
+    )

@@ -1,0 +1,53 @@
+"""Waiting for AWS: with a clock that tests can hold, and always with an end."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from cloudgpu.clock import Clock
+from cloudgpu.errors import CloudError, CloudGpuError, ThrottledError
+
+T = TypeVar("T")
+
+_FIRST_S = 0.25
+_LONGEST_S = 10.0
+_GROWTH = 1.6
+
+
+def retried(clock: Clock, call: Callable[[], T], *, when: Callable[[CloudGpuError], bool], total_s: float) -> T:
+    """Call until it succeeds; errors that `when` accepts are tried again, with growing pauses, for `total_s`.
+
+    Raises:
+        CloudGpuError: The first error that `when` does not accept, or the last one when time is up.
+    """
+    pause_s, deadline = _FIRST_S, clock.monotonic() + total_s
+    while True:
+        try:
+            return call()
+        except CloudGpuError as err:
+            if not when(err) or clock.monotonic() + pause_s > deadline:
+                raise
+        clock.sleep(pause_s)
+        pause_s = min(_LONGEST_S, pause_s * _GROWTH)
+
+
+def awaited(clock: Clock, look: Callable[[], T | None], *, what: str, total_s: float) -> T:
+    """Look until there is something to see; pauses grow, and end after `total_s`.
+
+    Raises:
+        CloudError: Time is up; the message names `what` was awaited.
+    """
+    pause_s, deadline = _FIRST_S, clock.monotonic() + total_s
+    while True:
+        seen = look()
+        if seen is not None:
+            return seen
+        if clock.monotonic() + pause_s > deadline:
+            message = f"waited {total_s:.0f} s in vain for {what}"
+            raise CloudError(message, code="TimedOut", hint="run the same command again")
+        clock.sleep(pause_s)
+        pause_s = min(_LONGEST_S, pause_s * _GROWTH)
+
+
+def is_throttled(err: CloudGpuError) -> bool:
+    """Whether the same call may simply be sent again."""
+    return isinstance(err, ThrottledError)

@@ -1,0 +1,97 @@
+"""What all handlers share: which properties they know, and which changes they can make in place."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+from cloudgpu.aws.resources.base import Context, Diff, Properties
+from cloudgpu.aws.tagging import INTENT
+from cloudgpu.errors import BadRequestError, CloudError, UnsupportedError
+
+
+class Described:
+    """`check` and `diff` from four tables. A property that stands in no table is refused, never ignored."""
+
+    type: ClassVar[str]
+    accepts: ClassVar[frozenset[str]]
+    """Input properties beside `tags`."""
+    requires: ClassVar[frozenset[str]] = frozenset()
+    defaults: ClassVar[Properties] = {}
+    """What the provider fills in."""
+    replaced_by: ClassVar[frozenset[str]] = frozenset()
+    """Properties that AWS cannot change on an existing resource."""
+    nested: ClassVar[Mapping[str, frozenset[str]]] = {}
+    """Property path -> keys accepted in the mapping, or list of mappings, that stands there."""
+
+    def check(self, inputs: Properties) -> Properties:
+        """Refuse what is not known and fill in the provider's defaults.
+
+        Raises:
+            UnsupportedError: A property is not implemented; the message names it.
+            BadRequestError: A property is missing.
+        """
+        given = {key: value for key, value in inputs.items() if value is not None}
+        self._refuse(given.keys() - self.accepts - {"tags"})
+        for path, keys in self.nested.items():
+            self._refuse(
+                f"{path}.{key}" for found in _at(given, path.split(".")) for key in sorted(found.keys() - keys)
+            )
+        missing = sorted(self.requires - given.keys())
+        if missing:
+            message = f"{self.type}: {', '.join(missing)} must be given"
+            raise BadRequestError(message, code="MissingProperty", hint="this engine makes up no values or names")
+        return {**self.defaults, **given}
+
+    def diff(self, old: Properties, new: Properties) -> Diff:
+        """Compare checked inputs."""
+        changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+        return Diff(tuple(changed), tuple(key for key in changed if key in self.replaced_by))
+
+    def _refuse(self, unknown: Iterable[str]) -> None:
+        names = sorted(unknown)
+        if names:
+            message = f"{self.type}: the direct engine does not implement {', '.join(names)}"
+            raise UnsupportedError(message, code="UnsupportedProperty", hint="leave it out, or use the pulumi engine")
+
+
+def all_tags(ctx: Context, inputs: Properties) -> dict[str, str]:
+    """Every tag of a resource when it is made: the cluster's, its own above them, and the call's own token."""
+    return {**ctx.tags, **(inputs.get("tags") or {}), INTENT: ctx.token}
+
+
+def is_ours(ctx: Context, tags: Mapping[str, str]) -> bool:
+    """Whether the tags say that this very call made the resource."""
+    return bool(ctx.token) and tags.get(INTENT) == ctx.token
+
+
+def tag_outputs(inputs: Properties, tags: Mapping[str, str]) -> dict[str, Any]:
+    """The two tag properties that every taggable resource has."""
+    return {"tags": dict(inputs.get("tags") or {}), "tagsAll": dict(tags)}
+
+
+def changed_tags(ctx: Context, new: Properties) -> dict[str, str]:
+    """The tags after an update. The creating call's token is left as it is."""
+    return {**ctx.tags, **(new.get("tags") or {})}
+
+
+def existing(found: dict[str, Any] | None, what: str) -> dict[str, Any]:
+    """What was found.
+
+    Raises:
+        CloudError: Nothing was; somebody deleted it meanwhile.
+    """
+    if found is None:
+        message = f"{what} does not exist any more"
+        raise CloudError(message, code="NotFound", hint="somebody else deleted it: run the same command again")
+    return found
+
+
+def _at(value: Any, path: list[str]) -> Iterable[Mapping[str, Any]]:  # noqa: ANN401
+    """The mappings at a path; lists on the way are entered. Values not known yet are no mappings and are skipped."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _at(item, path)
+    elif isinstance(value, Mapping):
+        if not path:
+            yield value
+        elif path[0] in value:
+            yield from _at(value[path[0]], path[1:])

@@ -1,0 +1,238 @@
+"""`aws:ec2/fleet:Fleet` of type `instant`: the whole gang in one call, or nothing."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from cloudgpu.aws.faults import is_gone, refusal, typed
+from cloudgpu.aws.instances import ENDING, Instance, describe, matching, terminate
+from cloudgpu.aws.patience import awaited, is_throttled, retried
+from cloudgpu.aws.resources.base import Context, Physical, Properties
+from cloudgpu.aws.resources.described import Described, all_tags, tag_outputs
+from cloudgpu.aws.resources.fleet_request import NESTED, fleet_request
+from cloudgpu.aws.session import Clients
+from cloudgpu.aws.tagging import INTENT, retag, specification
+from cloudgpu.errors import (
+    AuthError,
+    BadRequestError,
+    CapacityError,
+    CloudError,
+    CloudGpuError,
+    LaunchError,
+    QuotaError,
+    UnsupportedError,
+)
+
+FLEET_TAG = "aws:ec2:fleet-id"
+"""AWS puts it on every instance that a fleet launched. `DescribeFleets` lists an `instant` fleet only by its id."""
+
+_PROFILE_SPREAD_S = 60
+"""How long a new instance profile may be unknown to EC2."""
+_THROTTLED_S = 120
+_RUNNING_S = 600
+_SEVEREST = (AuthError, BadRequestError, QuotaError, CapacityError)
+"""When a fleet reports several errors: the one that decides what to do next, first."""
+
+
+class Fleet(Described):
+    """N instances of one type in one zone. Its end is their end."""
+
+    type: ClassVar[str] = "aws:ec2/fleet:Fleet"
+    accepts = frozenset(
+        {
+            "type",
+            "launchTemplateConfigs",
+            "targetCapacitySpecification",
+            "onDemandOptions",
+            "spotOptions",
+            "terminateInstances",
+        }
+    )
+    requires = frozenset({"launchTemplateConfigs", "targetCapacitySpecification"})
+    defaults: ClassVar[Properties] = {"type": "maintain", "terminateInstances": False}
+    replaced_by = accepts - {"terminateInstances"}
+    nested = NESTED
+
+    def check(self, inputs: Properties) -> Properties:
+        """Refuse what is not an `instant` fleet whose end is its instances' end.
+
+        Raises:
+            UnsupportedError: The type is another one, or `terminateInstances` is not set.
+        """
+        checked = super().check(inputs)
+        if checked["type"] != "instant" or checked["terminateInstances"] is not True:
+            message = f"{self.type}: the direct engine carries out type `instant` with terminateInstances only"
+            raise UnsupportedError(message, code="UnsupportedProperty", hint="other fleets launch without saying so")
+        return checked
+
+    def create(self, ctx: Context, inputs: Properties) -> Physical:
+        """Launch the gang and wait until every node runs. Whatever was launched of an incomplete gang is released.
+
+        Raises:
+            CapacityError: The zone has no room for the whole gang now.
+            QuotaError: The account's limit binds.
+            NotOfferedError: The type is retired or not offered in the zone.
+            CloudError: AWS refused for another reason, or cannot be reached.
+        """
+        fleet_id, ids = _launched(ctx, inputs)
+        try:
+            instances = _running(ctx, fleet_id, ids)
+        except LaunchError:
+            _release(ctx, fleet_id, ids)
+            raise
+        return _physical(ctx.clients, fleet_id, instances, inputs)
+
+    def find(self, ctx: Context, inputs: Properties) -> Physical | None:
+        """The fleet whose living instances carry this call's token."""
+        ours = [one for one in matching(ctx.clients, {f"tag:{INTENT}": [ctx.token]}) if one.state not in ENDING]
+        fleets = sorted({one.tags[FLEET_TAG] for one in ours if FLEET_TAG in one.tags})
+        if not fleets:
+            return None
+        members = [one for one in ours if one.tags.get(FLEET_TAG) == fleets[0]]
+        return _physical(ctx.clients, fleets[0], members, inputs)
+
+    def read(self, ctx: Context, physical_id: str) -> Physical | None:
+        """Its present state; a fleet without living instances does not exist any more."""
+        members = [one for one in _members(ctx.clients, physical_id) if one.state not in ENDING]
+        return _physical(ctx.clients, physical_id, members, {}) if members else None
+
+    def update(self, ctx: Context, physical_id: str, old: Properties, new: Properties) -> Physical:
+        """Change its tags and those of its instances."""
+        before, after = dict(old.get("tags") or {}), dict(new.get("tags") or {})
+        members = [one for one in _members(ctx.clients, physical_id) if one.state not in ENDING]
+        for resource_id in (physical_id, *(one.id for one in members)):
+            retag(ctx.clients, resource_id, before, after)
+        return _physical(ctx.clients, physical_id, members, new)
+
+    def delete(self, ctx: Context, physical_id: str, outputs: Properties) -> None:
+        """End the fleet and every instance of it; return when AWS says that all are terminated."""
+        sets = outputs.get("fleetInstanceSets") or ()
+        recorded = [instance_id for one in sets for instance_id in one.get("instanceIds") or ()]
+        _release(ctx, physical_id, recorded)
+
+
+def _launched(ctx: Context, inputs: Properties) -> tuple[str, list[str]]:
+    """Send the launch; with a profile that EC2 does not know yet, send it again under the next token of the series."""
+    deadline = ctx.clock.monotonic() + _PROFILE_SPREAD_S
+    for attempt in range(_PROFILE_SPREAD_S):
+        # AWS answers a repeated token with the first answer, so an answer that was "no" needs a new one.
+        token = ctx.token if attempt == 0 else f"{ctx.token[:60]}-{attempt}"
+        try:
+            return _sent(ctx, inputs, token)
+        except CloudGpuError as err:
+            if not _profile_unknown(err) or ctx.clock.monotonic() > deadline:
+                raise
+        ctx.clock.sleep(min(5.0, 1.0 + attempt))
+    message = "EC2 does not know the instance profile"
+    raise BadRequestError(message, code="InvalidParameterValue")
+
+
+def _sent(ctx: Context, inputs: Properties, token: str) -> tuple[str, list[str]]:
+    request = fleet_request(inputs)
+    tags = all_tags(ctx, inputs)
+    specifications = [specification("fleet", tags), specification("instance", tags)]
+
+    def send() -> dict[str, Any]:
+        with typed("launching the gang"):
+            ec2 = ctx.clients.launch_client()
+            answer: dict[str, Any] = ec2.create_fleet(ClientToken=token, TagSpecifications=specifications, **request)
+            return answer
+
+    # A throttled call had no effect: the same token may go again, and must, in case it had.
+    answer = retried(ctx.clock, send, when=is_throttled, total_s=_THROTTLED_S)
+    ids = sorted(one for launched in answer.get("Instances") or () for one in launched["InstanceIds"])
+    wanted = request["TargetCapacitySpecification"]["TotalTargetCapacity"]
+    if len(ids) < wanted:
+        _release(ctx, answer["FleetId"], ids)
+        raise _short(answer.get("Errors") or (), len(ids), wanted)
+    return answer["FleetId"], ids
+
+
+def _short(errors: Sequence[Mapping[str, Any]], got: int, wanted: int) -> CloudGpuError:
+    """Why an HTTP 200 answer holds too few instances."""
+    doing = f"launching {wanted} instances"
+    found = [refusal(one.get("ErrorCode", ""), one.get("ErrorMessage", ""), doing) for one in errors]
+    if not found:
+        return CapacityError(f"{doing}: AWS launched {got} and gave no reason", code="UnfulfillableCapacity")
+    return min(found, key=_severity)
+
+
+def _severity(err: CloudGpuError) -> int:
+    return next((rank for rank, error in enumerate(_SEVEREST) if isinstance(err, error)), len(_SEVEREST))
+
+
+def _profile_unknown(err: CloudGpuError) -> bool:
+    return isinstance(err, BadRequestError) and "instance profile" in err.message.lower()
+
+
+def _running(ctx: Context, fleet_id: str, ids: Sequence[str]) -> tuple[Instance, ...]:
+    """Wait until all run; one that ended instead says why.
+
+    Raises:
+        LaunchError: An instance ended before it ran.
+        CloudError: They did not run in time.
+    """
+
+    def look() -> tuple[Instance, ...] | None:
+        seen = describe(ctx.clients, ids)
+        for one in seen:
+            if one.state in ENDING:
+                raise _died(one)
+        return seen if len(seen) == len(ids) and all(one.state == "running" for one in seen) else None
+
+    return awaited(ctx.clock, look, what=f"{len(ids)} instances of {fleet_id} to run", total_s=_RUNNING_S)
+
+
+def _died(one: Instance) -> LaunchError:
+    """`Server.InsufficientInstanceCapacity` -> no capacity; a disk or key that is refused -> a plain launch error."""
+    code = one.reason.rpartition(".")[2]
+    err = refusal(code, one.reason_text or one.state, f"instance {one.id} ended while starting")
+    return err if isinstance(err, LaunchError) else LaunchError(err.message, code=one.reason, hint=err.hint)
+
+
+def _members(clients: Clients, fleet_id: str) -> tuple[Instance, ...]:
+    return matching(clients, {f"tag:{FLEET_TAG}": [fleet_id]})
+
+
+def _release(ctx: Context, fleet_id: str, recorded: Sequence[str]) -> None:
+    """End the fleet, then by name whatever of it still lives: recorded or found by AWS's own tag."""
+    _delete_fleet(ctx.clients, fleet_id)
+    found = [one.id for one in _members(ctx.clients, fleet_id)]
+    terminate(ctx.clients, ctx.clock, sorted({*recorded, *found}))
+
+
+def _delete_fleet(clients: Clients, fleet_id: str) -> None:
+    try:
+        with typed(f"deleting fleet {fleet_id}"):
+            answer = clients.client("ec2").delete_fleets(FleetIds=[fleet_id], TerminateInstances=True)
+    except CloudGpuError as err:
+        if is_gone(err):
+            return
+        raise
+    for one in answer.get("UnsuccessfulFleetDeletions") or ():
+        why = refusal(one["Error"]["Code"], one["Error"].get("Message", ""), f"deleting fleet {fleet_id}")
+        if not is_gone(why) and why.code != "fleetNotInDeletableState":
+            raise CloudError(why.message, code=why.code)
+
+
+def _physical(clients: Clients, fleet_id: str, members: Sequence[Instance], inputs: Properties) -> Physical:
+    types = sorted({one.type for one in members})
+    lifecycle = (inputs.get("targetCapacitySpecification") or {}).get("defaultTargetCapacityType", "")
+    sets = [
+        {
+            "instanceIds": [one.id for one in members if one.type == instance_type],
+            "instanceType": instance_type,
+            "lifecycle": lifecycle,
+            "platform": "",
+        }
+        for instance_type in types
+    ]
+    outputs = {
+        **{key: value for key, value in inputs.items() if key != "tags"},
+        "arn": f"arn:aws:ec2:{clients.region}::fleet/{fleet_id}",
+        "fleetState": "active",
+        "fulfilledCapacity": float(len(members)),
+        "fulfilledOnDemandCapacity": float(len(members)) if lifecycle == "on-demand" else 0.0,
+        "fleetInstanceSets": sets,
+        **tag_outputs(inputs, inputs.get("tags") or {}),
+    }
+    return Physical(fleet_id, outputs)

@@ -1,0 +1,70 @@
+"""A fleet's properties as `CreateFleet` takes them."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from cloudgpu.aws.resources.base import Properties
+
+Convert = Callable[[Any], Any]
+
+_LOWEST_PRICE = {"lowestPrice": "lowest-price"}
+"""The provider's spelling -> the API's."""
+
+OPTIONS: Mapping[str, tuple[str, Convert]] = {
+    "allocationStrategy": ("AllocationStrategy", lambda text: _LOWEST_PRICE.get(text, text)),
+    "instanceInterruptionBehavior": ("InstanceInterruptionBehavior", str),
+    "maxTotalPrice": ("MaxTotalPrice", str),
+    "minTargetCapacity": ("MinTargetCapacity", int),
+    "singleAvailabilityZone": ("SingleAvailabilityZone", bool),
+    "singleInstanceType": ("SingleInstanceType", bool),
+}
+CAPACITY: Mapping[str, tuple[str, Convert]] = {
+    "defaultTargetCapacityType": ("DefaultTargetCapacityType", str),
+    "totalTargetCapacity": ("TotalTargetCapacity", int),
+    "onDemandTargetCapacity": ("OnDemandTargetCapacity", int),
+    "spotTargetCapacity": ("SpotTargetCapacity", int),
+}
+SPECIFICATION: Mapping[str, tuple[str, Convert]] = {
+    "launchTemplateId": ("LaunchTemplateId", str),
+    "launchTemplateName": ("LaunchTemplateName", str),
+    "version": ("Version", lambda value: str(int(value)) if isinstance(value, float) else str(value)),
+}
+OVERRIDE: Mapping[str, tuple[str, Convert]] = {
+    "availabilityZone": ("AvailabilityZone", str),
+    "instanceType": ("InstanceType", str),
+    "maxPrice": ("MaxPrice", str),
+    "priority": ("Priority", float),
+    "subnetId": ("SubnetId", str),
+}
+NESTED: Mapping[str, frozenset[str]] = {
+    "launchTemplateConfigs": frozenset({"launchTemplateSpecification", "overrides"}),
+    "launchTemplateConfigs.launchTemplateSpecification": frozenset(SPECIFICATION),
+    "launchTemplateConfigs.overrides": frozenset(OVERRIDE),
+    "targetCapacitySpecification": frozenset(CAPACITY),
+    "onDemandOptions": frozenset(OPTIONS) - {"instanceInterruptionBehavior"},
+    "spotOptions": frozenset(OPTIONS),
+}
+
+
+def fleet_request(inputs: Properties) -> dict[str, Any]:
+    """The arguments of `CreateFleet` beside its token and tags."""
+    request = {
+        "Type": inputs["type"],
+        "LaunchTemplateConfigs": [_config(one) for one in inputs["launchTemplateConfigs"]],
+        "TargetCapacitySpecification": _by(CAPACITY, inputs["targetCapacitySpecification"]),
+    }
+    for key, name in (("onDemandOptions", "OnDemandOptions"), ("spotOptions", "SpotOptions")):
+        if inputs.get(key):
+            request[name] = _by(OPTIONS, inputs[key])
+    return request
+
+
+def _config(one: Mapping[str, Any]) -> dict[str, Any]:
+    specification = _by(SPECIFICATION, one["launchTemplateSpecification"])
+    overrides = [_by(OVERRIDE, override) for override in one.get("overrides") or ()]
+    return {"LaunchTemplateSpecification": specification, "Overrides": overrides}
+
+
+def _by(table: Mapping[str, tuple[str, Convert]], found: Mapping[str, Any]) -> dict[str, Any]:
+    given = {key: value for key, value in found.items() if value is not None}
+    return {table[key][0]: table[key][1](value) for key, value in given.items()}

@@ -1,0 +1,210 @@
+"""What a program may ask: invokes of Pulumi's AWS provider."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from cloudgpu.aws.faults import typed
+from cloudgpu.aws.session import Clients
+from cloudgpu.aws.tagging import mapped
+from cloudgpu.errors import BadRequestError, UnsupportedError
+
+Arguments = Mapping[str, Any]
+Lookup = Callable[[Arguments, Clients], dict[str, Any]]
+
+
+def get_vpc(args: Arguments, clients: Clients) -> dict[str, Any]:
+    """`aws:ec2/getVpc:getVpc`.
+
+    Raises:
+        BadRequestError: Not exactly one VPC matches.
+    """
+    _accept("aws:ec2/getVpc:getVpc", args, {"default", "id", "cidrBlock", "state", "filters", "tags"})
+    filters = _filters(args, {"id": "vpc-id", "cidrBlock": "cidr", "state": "state"})
+    if args.get("default"):
+        filters.append({"Name": "is-default", "Values": ["true"]})
+    with typed("looking for the VPC"):
+        found = clients.client("ec2").describe_vpcs(Filters=filters)["Vpcs"]
+    hint = "make one with `aws ec2 create-default-vpc`, name one, or have one made (createVpc)"
+    vpc = _only(found, f"VPC in {clients.region}", hint)
+    return {
+        "id": vpc["VpcId"],
+        "cidrBlock": vpc["CidrBlock"],
+        "default": vpc.get("IsDefault", False),
+        "state": vpc.get("State", ""),
+        "ownerId": vpc.get("OwnerId", ""),
+        "dhcpOptionsId": vpc.get("DhcpOptionsId", ""),
+        "instanceTenancy": vpc.get("InstanceTenancy", ""),
+        "arn": f"arn:aws:ec2:{clients.region}:{vpc.get('OwnerId', '')}:vpc/{vpc['VpcId']}",
+        "region": clients.region,
+        "tags": mapped(vpc.get("Tags")),
+    }
+
+
+def get_subnets(args: Arguments, clients: Clients) -> dict[str, Any]:
+    """`aws:ec2/getSubnets:getSubnets`."""
+    _accept("aws:ec2/getSubnets:getSubnets", args, {"filters", "tags"})
+    ids = sorted(one["SubnetId"] for one in _subnets(_filters(args, {}), clients))
+    return {"id": clients.region, "ids": ids, "region": clients.region, "tags": dict(args.get("tags") or {})}
+
+
+def get_subnet(args: Arguments, clients: Clients) -> dict[str, Any]:
+    """`aws:ec2/getSubnet:getSubnet`.
+
+    Raises:
+        BadRequestError: Not exactly one subnet matches.
+    """
+    names = {"id": "subnet-id", "vpcId": "vpc-id", "availabilityZone": "availability-zone", "cidrBlock": "cidr-block"}
+    _accept("aws:ec2/getSubnet:getSubnet", args, {*names, "filters", "tags", "defaultForAz"})
+    filters = _filters(args, names)
+    if args.get("defaultForAz"):
+        filters.append({"Name": "default-for-az", "Values": ["true"]})
+    subnet = _only(_subnets(filters, clients), f"subnet in {clients.region}", "check the subnet id and the region")
+    return {
+        "id": subnet["SubnetId"],
+        "arn": subnet.get("SubnetArn", ""),
+        "vpcId": subnet["VpcId"],
+        "availabilityZone": subnet["AvailabilityZone"],
+        "availabilityZoneId": subnet.get("AvailabilityZoneId", ""),
+        "availableIpAddressCount": subnet.get("AvailableIpAddressCount", 0),
+        "cidrBlock": subnet["CidrBlock"],
+        "defaultForAz": subnet.get("DefaultForAz", False),
+        "mapPublicIpOnLaunch": subnet.get("MapPublicIpOnLaunch", False),
+        "ownerId": subnet.get("OwnerId", ""),
+        "state": subnet.get("State", ""),
+        "region": clients.region,
+        "tags": mapped(subnet.get("Tags")),
+    }
+
+
+def get_ami(args: Arguments, clients: Clients) -> dict[str, Any]:
+    """`aws:ec2/getAmi:getAmi`.
+
+    Raises:
+        BadRequestError: No image matches, or several and `mostRecent` is not set.
+    """
+    _accept("aws:ec2/getAmi:getAmi", args, {"filters", "owners", "mostRecent", "executableUsers", "includeDeprecated"})
+    request: dict[str, Any] = {"Filters": _filters(args, {}), "IncludeDeprecated": bool(args.get("includeDeprecated"))}
+    for key, name in (("owners", "Owners"), ("executableUsers", "ExecutableUsers")):
+        if args.get(key):
+            request[name] = list(args[key])
+    with typed("looking for the machine image"):
+        found = clients.client("ec2").describe_images(**request)["Images"]
+    if args.get("mostRecent"):
+        found = sorted(found, key=lambda one: str(one.get("CreationDate", "")))[-1:]
+    image = _only(found, f"machine image in {clients.region}", "check the image and that it lies in this region")
+    return {
+        "id": image["ImageId"],
+        "imageId": image["ImageId"],
+        "architecture": image.get("Architecture", ""),
+        "creationDate": image.get("CreationDate", ""),
+        "name": image.get("Name", ""),
+        "ownerId": image.get("OwnerId", ""),
+        "rootDeviceName": image.get("RootDeviceName") or "/dev/sda1",
+        "rootDeviceType": image.get("RootDeviceType", ""),
+        "state": image.get("State", ""),
+        "region": clients.region,
+        "tags": mapped(image.get("Tags")),
+    }
+
+
+def get_parameter(args: Arguments, clients: Clients) -> dict[str, Any]:
+    """`aws:ssm/getParameter:getParameter`.
+
+    Raises:
+        BadRequestError: There is no such parameter in the region.
+    """
+    _accept("aws:ssm/getParameter:getParameter", args, {"name", "withDecryption"})
+    decrypt = args.get("withDecryption", True) is not False
+    with typed(f"reading the parameter {args['name']} in {clients.region}"):
+        found = clients.client("ssm").get_parameter(Name=args["name"], WithDecryption=decrypt)["Parameter"]
+    return {
+        "id": found["Name"],
+        "name": found["Name"],
+        "arn": found.get("ARN", ""),
+        "type": found.get("Type", ""),
+        "value": found["Value"],
+        "insecureValue": "" if found.get("Type") == "SecureString" else found["Value"],
+        "version": found.get("Version", 0),
+        "withDecryption": decrypt,
+        "region": clients.region,
+    }
+
+
+def get_caller_identity(args: Arguments, clients: Clients) -> dict[str, Any]:
+    """`aws:index/getCallerIdentity:getCallerIdentity`."""
+    _accept("aws:index/getCallerIdentity:getCallerIdentity", args, set())
+    with typed("asking whose credentials these are"):
+        found = clients.client("sts").get_caller_identity()
+    return {
+        "id": found["Account"],
+        "accountId": found["Account"],
+        "arn": found["Arn"],
+        "userId": found["UserId"],
+    }
+
+
+def get_region(args: Arguments, clients: Clients) -> dict[str, Any]:
+    """`aws:index/getRegion:getRegion`."""
+    _accept("aws:index/getRegion:getRegion", args, set())
+    region = clients.region
+    return {"id": region, "name": region, "region": region, "endpoint": f"ec2.{region}.amazonaws.com"}
+
+
+def get_availability_zones(args: Arguments, clients: Clients) -> dict[str, Any]:
+    """`aws:index/getAvailabilityZones:getAvailabilityZones`."""
+    token = "aws:index/getAvailabilityZones:getAvailabilityZones"  # noqa: S105 a name in Pulumi's schema
+    _accept(token, args, {"state", "filters", "allAvailabilityZones"})
+    request = {
+        "Filters": _filters(args, {"state": "state"}),
+        "AllAvailabilityZones": bool(args.get("allAvailabilityZones")),
+    }
+    with typed(f"listing the zones of {clients.region}"):
+        zones = clients.client("ec2").describe_availability_zones(**request)["AvailabilityZones"]
+    zones = sorted(zones, key=lambda one: str(one["ZoneName"]))
+    return {
+        "id": clients.region,
+        "names": [one["ZoneName"] for one in zones],
+        "zoneIds": [one.get("ZoneId", "") for one in zones],
+        "groupNames": sorted({one.get("GroupName", "") for one in zones}),
+        "region": clients.region,
+    }
+
+
+LOOKUPS: Mapping[str, Lookup] = {
+    "aws:ec2/getVpc:getVpc": get_vpc,
+    "aws:ec2/getSubnets:getSubnets": get_subnets,
+    "aws:ec2/getSubnet:getSubnet": get_subnet,
+    "aws:ec2/getAmi:getAmi": get_ami,
+    "aws:ssm/getParameter:getParameter": get_parameter,
+    "aws:index/getCallerIdentity:getCallerIdentity": get_caller_identity,
+    "aws:index/getRegion:getRegion": get_region,
+    "aws:index/getAvailabilityZones:getAvailabilityZones": get_availability_zones,
+}
+
+
+def _accept(token: str, args: Arguments, known: set[str]) -> None:
+    unknown = sorted(key for key, value in args.items() if value is not None and key not in known)
+    if unknown:
+        message = f"{token}: the direct engine does not implement {', '.join(unknown)}"
+        raise UnsupportedError(message, code="UnsupportedProperty", hint="leave it out, or use the pulumi engine")
+
+
+def _filters(args: Arguments, names: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The shorthand arguments, the tags and the explicit filters of a lookup, as AWS takes them."""
+    short = [{"Name": name, "Values": [args[key]]} for key, name in names.items() if args.get(key)]
+    tags = [{"Name": f"tag:{key}", "Values": [value]} for key, value in (args.get("tags") or {}).items()]
+    given = [{"Name": one["name"], "Values": list(one["values"])} for one in args.get("filters") or ()]
+    return [*short, *tags, *given]
+
+
+def _subnets(filters: list[dict[str, Any]], clients: Clients) -> list[dict[str, Any]]:
+    with typed(f"looking for subnets in {clients.region}"):
+        pages = clients.client("ec2").get_paginator("describe_subnets").paginate(Filters=filters)
+        return [one for page in pages for one in page["Subnets"]]
+
+
+def _only(found: list[dict[str, Any]], what: str, hint: str) -> dict[str, Any]:
+    if len(found) != 1:
+        message = f"{len(found) or 'no'} matching {what}, expected one"
+        raise BadRequestError(message, code="NotExactlyOne", hint=hint)
+    return found[0]

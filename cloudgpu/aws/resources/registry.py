@@ -1,0 +1,58 @@
+"""Type token -> handler; invoke token -> lookup. What stands in no table is refused by name."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from cloudgpu.aws.resources.base import Handler
+from cloudgpu.aws.resources.ec2_network import InternetGateway, RouteTable, RouteTableAssociation, Subnet, Vpc
+from cloudgpu.aws.resources.fleet import Fleet
+from cloudgpu.aws.resources.instance_profile import InstanceProfile
+from cloudgpu.aws.resources.key_pair import KeyPair
+from cloudgpu.aws.resources.launch_template import LaunchTemplate
+from cloudgpu.aws.resources.lookups import LOOKUPS
+from cloudgpu.aws.resources.placement_group import PlacementGroup
+from cloudgpu.aws.resources.role import Role
+from cloudgpu.aws.resources.security_group import SecurityGroup
+from cloudgpu.aws.session import Clients
+from cloudgpu.errors import UnsupportedError
+
+_ALL: tuple[Handler, ...] = (
+    SecurityGroup(),
+    KeyPair(),
+    Role(),
+    InstanceProfile(),
+    LaunchTemplate(),
+    PlacementGroup(),
+    Fleet(),
+    Vpc(),
+    Subnet(),
+    InternetGateway(),
+    RouteTable(),
+    RouteTableAssociation(),
+)
+HANDLERS: Mapping[str, Handler] = {one.type: one for one in _ALL}
+
+
+def handler(type_token: str) -> Handler:
+    """The handler of a resource type.
+
+    Raises:
+        UnsupportedError: The direct engine has none.
+    """
+    if type_token not in HANDLERS:
+        message = f"the direct engine does not implement the resource type {type_token}"
+        raise UnsupportedError(message, code="UnsupportedType", hint="use the pulumi engine for this program")
+    return HANDLERS[type_token]
+
+
+def invoke(token: str, args: Mapping[str, Any], clients: Clients) -> dict[str, Any]:
+    """Answer an invoke.
+
+    Raises:
+        UnsupportedError: The direct engine does not know it, or one of its arguments.
+        CloudError: AWS refused or cannot be reached.
+    """
+    if token not in LOOKUPS:
+        message = f"the direct engine does not implement the function {token}"
+        raise UnsupportedError(message, code="UnsupportedType", hint="use the pulumi engine for this program")
+    return LOOKUPS[token](args, clients)

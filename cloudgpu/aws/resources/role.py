@@ -1,0 +1,175 @@
+"""`aws:iam/role:Role`."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from cloudgpu.aws.faults import is_gone, is_in_use, typed
+from cloudgpu.aws.patience import retried
+from cloudgpu.aws.resources.base import Context, Physical, Properties
+from cloudgpu.aws.resources.described import Described, all_tags, changed_tags, is_ours, tag_outputs
+from cloudgpu.aws.session import Clients
+from cloudgpu.aws.tagging import listed, mapped
+from cloudgpu.errors import CloudGpuError
+
+_RELEASE_S = 60
+
+
+class Role(Described):
+    """Who a node is for AWS. Pulumi's id is its name."""
+
+    type: ClassVar[str] = "aws:iam/role:Role"
+    accepts = frozenset(
+        {
+            "name",
+            "assumeRolePolicy",
+            "description",
+            "path",
+            "maxSessionDuration",
+            "permissionsBoundary",
+            "managedPolicyArns",
+            "inlinePolicies",
+            "forceDetachPolicies",
+        }
+    )
+    requires = frozenset({"name", "assumeRolePolicy"})
+    defaults: ClassVar[Properties] = {"path": "/", "maxSessionDuration": 3600, "forceDetachPolicies": False}
+    replaced_by = frozenset({"name", "path", "permissionsBoundary"})
+    nested: ClassVar[Mapping[str, frozenset[str]]] = {"inlinePolicies": frozenset({"name", "policy"})}
+
+    def create(self, ctx: Context, inputs: Properties) -> Physical:
+        """Make it and give it its policies.
+
+        Raises:
+            BadRequestError: A role of this name exists in the account, or a policy makes no sense.
+        """
+        request = {
+            "RoleName": inputs["name"],
+            "AssumeRolePolicyDocument": inputs["assumeRolePolicy"],
+            "Path": inputs["path"],
+            "MaxSessionDuration": int(inputs["maxSessionDuration"]),
+            "Tags": listed(all_tags(ctx, inputs)),
+        }
+        for key, name in (("description", "Description"), ("permissionsBoundary", "PermissionsBoundary")):
+            if inputs.get(key):
+                request[name] = inputs[key]
+        with typed(f"making role {inputs['name']}"):
+            ctx.clients.client("iam").create_role(**request)
+        return self._settled(ctx, inputs["name"], inputs)
+
+    def find(self, ctx: Context, inputs: Properties) -> Physical | None:
+        """The role of this name, if this very call made it, with its policies completed."""
+        found = _described(ctx.clients, inputs["name"])
+        if not found or not is_ours(ctx, mapped(found.get("Tags"))):
+            return None
+        return self._settled(ctx, inputs["name"], inputs)
+
+    def read(self, ctx: Context, physical_id: str) -> Physical | None:
+        """Its present state."""
+        found = _described(ctx.clients, physical_id)
+        return _physical(found, {"tags": mapped(found.get("Tags"))}) if found else None
+
+    def update(self, ctx: Context, physical_id: str, old: Properties, new: Properties) -> Physical:
+        """Change its trust, description, session length, policies and tags."""
+        iam = ctx.clients.client("iam")
+        before, after = changed_tags(ctx, old), changed_tags(ctx, new)
+        with typed(f"changing role {physical_id}"):
+            iam.update_assume_role_policy(RoleName=physical_id, PolicyDocument=new["assumeRolePolicy"])
+            iam.update_role(
+                RoleName=physical_id,
+                Description=new.get("description") or "",
+                MaxSessionDuration=int(new["maxSessionDuration"]),
+            )
+            iam.tag_role(RoleName=physical_id, Tags=listed(after))
+            removed = sorted(before.keys() - after.keys())
+            if removed:
+                iam.untag_role(RoleName=physical_id, TagKeys=removed)
+        return self._settled(ctx, physical_id, new)
+
+    def delete(self, ctx: Context, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
+        """Strip it of its policies, take it out of every profile, delete it."""
+
+        def attempt() -> None:
+            strip(ctx.clients, physical_id)
+            with typed(f"deleting role {physical_id}"):
+                ctx.clients.client("iam").delete_role(RoleName=physical_id)
+
+        try:
+            retried(ctx.clock, attempt, when=is_in_use, total_s=_RELEASE_S)
+        except CloudGpuError as err:
+            if not is_gone(err):
+                raise
+
+    def _settled(self, ctx: Context, name: str, inputs: Properties) -> Physical:
+        """Policies named by the program are exactly its policies; a program that names none leaves them alone."""
+        iam = ctx.clients.client("iam")
+        with typed(f"setting the policies of role {name}"):
+            if inputs.get("managedPolicyArns") is not None:
+                _set_managed(iam, name, frozenset(inputs["managedPolicyArns"]))
+            if inputs.get("inlinePolicies") is not None:
+                _set_inline(iam, name, {one["name"]: one["policy"] for one in inputs["inlinePolicies"]})
+            found = iam.get_role(RoleName=name)["Role"]
+        return _physical(found, inputs)
+
+
+def strip(clients: Clients, name: str) -> None:
+    """Take away all that keeps a role from being deleted."""
+    iam = clients.client("iam")
+    with typed(f"taking the policies from role {name}"):
+        _set_managed(iam, name, frozenset())
+        _set_inline(iam, name, {})
+        pages = iam.get_paginator("list_instance_profiles_for_role").paginate(RoleName=name)
+        for profile in [one for page in pages for one in page["InstanceProfiles"]]:
+            profile_name = profile["InstanceProfileName"]
+            _unless_gone(iam.remove_role_from_instance_profile, InstanceProfileName=profile_name, RoleName=name)
+
+
+def _set_managed(iam: Any, name: str, wanted: frozenset[str]) -> None:  # noqa: ANN401
+    pages = iam.get_paginator("list_attached_role_policies").paginate(RoleName=name)
+    present = {one["PolicyArn"] for page in pages for one in page["AttachedPolicies"]}
+    for arn in sorted(wanted - present):
+        iam.attach_role_policy(RoleName=name, PolicyArn=arn)
+    for arn in sorted(present - wanted):
+        _unless_gone(iam.detach_role_policy, RoleName=name, PolicyArn=arn)
+
+
+def _set_inline(iam: Any, name: str, wanted: Mapping[str, str]) -> None:  # noqa: ANN401
+    pages = iam.get_paginator("list_role_policies").paginate(RoleName=name)
+    present = {one for page in pages for one in page["PolicyNames"]}
+    for policy_name, document in sorted(wanted.items()):
+        iam.put_role_policy(RoleName=name, PolicyName=policy_name, PolicyDocument=document)
+    for policy_name in sorted(present - wanted.keys()):
+        _unless_gone(iam.delete_role_policy, RoleName=name, PolicyName=policy_name)
+
+
+def _unless_gone(call: Callable[..., Any], **arguments: str) -> None:
+    """Two teardowns at once may take the same thing away; the second one is told that it is gone."""
+    try:
+        with typed(f"taking away {', '.join(arguments.values())}"):
+            call(**arguments)
+    except CloudGpuError as err:
+        if not is_gone(err):
+            raise
+
+
+def _described(clients: Clients, name: str) -> dict[str, Any] | None:
+    try:
+        with typed(f"looking at role {name}"):
+            found: dict[str, Any] = clients.client("iam").get_role(RoleName=name)["Role"]
+    except CloudGpuError as err:
+        if is_gone(err):
+            return None
+        raise
+    return found
+
+
+def _physical(found: dict[str, Any], inputs: Properties) -> Physical:
+    outputs = {
+        **{key: value for key, value in inputs.items() if key != "tags"},
+        "arn": found["Arn"],
+        "uniqueId": found["RoleId"],
+        "createDate": found["CreateDate"].strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "name": found["RoleName"],
+        "path": found["Path"],
+        **tag_outputs(inputs, mapped(found.get("Tags"))),
+    }
+    return Physical(found["RoleName"], outputs)

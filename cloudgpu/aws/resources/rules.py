@@ -1,0 +1,82 @@
+"""Security group rules: Pulumi's nested form, AWS's nested form, and the flat one in which the two compare."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_ANY = "-1"
+_AWS_LISTS = {
+    "cidr": ("IpRanges", "CidrIp"),
+    "cidr6": ("Ipv6Ranges", "CidrIpv6"),
+    "prefixes": ("PrefixListIds", "PrefixListId"),
+    "group": ("UserIdGroupPairs", "GroupId"),
+}
+_PULUMI_LISTS = {
+    "cidrBlocks": "cidr",
+    "ipv6CidrBlocks": "cidr6",
+    "prefixListIds": "prefixes",
+    "securityGroups": "group",
+}
+RULE_KEYS = frozenset({*_PULUMI_LISTS, "protocol", "fromPort", "toPort", "self", "description"})
+
+
+@dataclass(frozen=True, order=True)
+class Rule:
+    """One peer and one port range. AWS takes two rules that differ only in `description` for one."""
+
+    protocol: str
+    from_port: int
+    to_port: int
+    kind: str
+    peer: str
+    description: str = ""
+
+    @property
+    def key(self) -> tuple[str, int, int, str, str]:
+        """What makes it a rule of its own for AWS."""
+        return (self.protocol, self.from_port, self.to_port, self.kind, self.peer)
+
+    def permission(self) -> dict[str, Any]:
+        """As one entry of `IpPermissions`."""
+        plural, singular = _AWS_LISTS[self.kind]
+        peer = {singular: self.peer}
+        if self.description:
+            peer["Description"] = self.description
+        permission: dict[str, Any] = {"IpProtocol": self.protocol, plural: [peer]}
+        if self.protocol != _ANY:
+            permission |= {"FromPort": self.from_port, "ToPort": self.to_port}
+        return permission
+
+
+def wanted(rules: Iterable[Mapping[str, Any]] | None, group_id: str) -> frozenset[Rule]:
+    """From Pulumi's form; `self` becomes the group's own id."""
+    return frozenset(rule for one in rules or () for rule in _from_pulumi(one, group_id))
+
+
+def present(permissions: Iterable[Mapping[str, Any]]) -> frozenset[Rule]:
+    """From what AWS describes."""
+    return frozenset(rule for one in permissions for rule in _from_aws(one))
+
+
+def _from_pulumi(one: Mapping[str, Any], group_id: str) -> Iterator[Rule]:
+    protocol = _protocol(str(one["protocol"]))
+    ports = (-1, -1) if protocol == _ANY else (int(one["fromPort"]), int(one["toPort"]))
+    text = one.get("description") or ""
+    for key, kind in _PULUMI_LISTS.items():
+        for peer in one.get(key) or ():
+            yield Rule(protocol, *ports, kind, peer, text)
+    if one.get("self"):
+        yield Rule(protocol, *ports, "group", group_id, text)
+
+
+def _from_aws(one: Mapping[str, Any]) -> Iterator[Rule]:
+    protocol = str(one["IpProtocol"])
+    ports = (-1, -1) if protocol == _ANY else (int(one.get("FromPort", -1)), int(one.get("ToPort", -1)))
+    for kind, (plural, singular) in _AWS_LISTS.items():
+        for peer in one.get(plural) or ():
+            yield Rule(protocol, *ports, kind, peer[singular], peer.get("Description", ""))
+
+
+def _protocol(text: str) -> str:
+    """AWS knows some protocols by number and by name, and always answers with the name."""
+    return {"all": _ANY, "6": "tcp", "17": "udp", "1": "icmp"}.get(text.lower(), text.lower())
