@@ -19,24 +19,33 @@ from cloudgpu.ledger.times import from_text, to_text
 _O = opened_table.c
 _ENDED = closed.c.closed_at
 
+Purchase = tuple[str, int]
+"""An entry's id, and which of its purchases."""
+
+
+def _same_purchase(table: sa.Table) -> sa.ColumnElement[bool]:
+    return sa.and_(table.c.entry_id == _O.entry_id, table.c.attempt == _O.attempt)
+
+
 _LAUNCHES = (
     sa.select(
         launched.c.entry_id,
+        launched.c.attempt,
         sa.func.count().label("nodes"),
         sa.func.min(launched.c.launched_at).label("launched_at"),
     )
-    .group_by(launched.c.entry_id)
+    .group_by(launched.c.entry_id, launched.c.attempt)
     .subquery()
 )
 
 ENTRIES = (
     sa.select(opened_table, _LAUNCHES.c.launched_at, _ENDED)
     .select_from(
-        opened_table.outerjoin(_LAUNCHES, _LAUNCHES.c.entry_id == _O.entry_id).outerjoin(
-            closed, closed.c.entry_id == _O.entry_id
-        )
+        opened_table.outerjoin(
+            _LAUNCHES, sa.and_(_LAUNCHES.c.entry_id == _O.entry_id, _LAUNCHES.c.attempt == _O.attempt)
+        ).outerjoin(closed, _same_purchase(closed))
     )
-    .order_by(_O.opened_at, _O.entry_id)
+    .order_by(_O.opened_at, _O.entry_id, _O.attempt)
 )
 
 RUNS = (
@@ -62,11 +71,9 @@ def wanted(cluster: str | None, state: EntryState | None, since: datetime | None
 
 def instances_of(conditions: Sequence[sa.ColumnElement[bool]]) -> sa.Select[Any]:
     """The instances of the entries that meet the conditions, in the order in which they were launched."""
-    joined = launched.join(opened_table, launched.c.entry_id == _O.entry_id).outerjoin(
-        closed, closed.c.entry_id == _O.entry_id
-    )
-    query = sa.select(launched.c.entry_id, launched.c.instance_id).select_from(joined).where(*conditions)
-    return query.order_by(launched.c.entry_id, launched.c.position)
+    joined = launched.join(opened_table, _same_purchase(launched)).outerjoin(closed, _same_purchase(closed))
+    columns = (launched.c.entry_id, launched.c.attempt, launched.c.instance_id)
+    return sa.select(*columns).select_from(joined).where(*conditions).order_by(launched.c.position)
 
 
 def charges(since: datetime | None) -> sa.Select[Any]:
@@ -95,16 +102,24 @@ def charge(row: Sequence[Any]) -> Charge:
     return Charge(cluster, run_id, recipe, owner, team, simulated, nodes, price, launched_at is not None, start, end)
 
 
-def opened(spending: Spending) -> dict[str, object]:
+def last_purchase(entry_id: str) -> sa.Select[Any]:
+    """The newest attempt of an entry, and when it was closed."""
+    joined = opened_table.outerjoin(closed, _same_purchase(closed))
+    query = sa.select(_O.attempt, _ENDED).select_from(joined).where(_O.entry_id == entry_id)
+    return query.order_by(_O.attempt.desc()).limit(1)
+
+
+def opened(spending: Spending, attempt: int) -> dict[str, object]:
     """The row that opens an entry."""
     return asdict(spending) | {
+        "attempt": attempt,
         "node_hourly_usd": format(spending.node_hourly_usd, "f"),
         "opened_at": to_text(spending.opened_at),
         "expires_at": to_text(spending.expires_at),
     }
 
 
-def entry(row: Mapping[Any, Any], instances: Mapping[str, Sequence[str]]) -> Entry:
+def entry(row: Mapping[Any, Any], instances: Mapping[Purchase, Sequence[str]]) -> Entry:
     """A row of `ENTRIES` with its instances."""
     values = {name: row[name] for name in _SPENDING} | {
         "node_hourly_usd": Decimal(row["node_hourly_usd"]),
@@ -114,18 +129,18 @@ def entry(row: Mapping[Any, Any], instances: Mapping[str, Sequence[str]]) -> Ent
     return Entry(
         spending=Spending(**values),
         state="closed" if row["closed_at"] else "open",
-        instance_ids=tuple(instances.get(row["entry_id"], ())),
+        instance_ids=tuple(instances.get((row["entry_id"], row["attempt"]), ())),
         launched_at=from_text(row["launched_at"]) if row["launched_at"] else None,
         closed_at=from_text(row["closed_at"]) if row["closed_at"] else None,
     )
 
 
-def instances(found: Iterable[Sequence[Any]]) -> Mapping[str, Sequence[str]]:
-    """Rows of `instances_of`, by entry."""
-    by_entry: dict[str, list[str]] = defaultdict(list)
-    for entry_id, instance_id in found:
-        by_entry[entry_id].append(instance_id)
-    return by_entry
+def instances(found: Iterable[Sequence[Any]]) -> Mapping[Purchase, Sequence[str]]:
+    """Rows of `instances_of`, by purchase."""
+    of_purchase: dict[Purchase, list[str]] = defaultdict(list)
+    for entry_id, attempt, instance_id in found:
+        of_purchase[entry_id, attempt].append(instance_id)
+    return of_purchase
 
 
 def run(row: Sequence[Any]) -> RunInterval:

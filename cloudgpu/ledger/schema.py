@@ -1,6 +1,18 @@
 """The tables. Every row is an event and stays as it was written; what became of a spending is a fold over them."""
 
-from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+)
 
 VERSION = 1
 """Of the tables below. A ledger written by a newer cloudgpu is refused, never guessed at."""
@@ -10,10 +22,12 @@ metadata = MetaData()
 version = Table("cloudgpu_ledger", metadata, Column("version", Integer, primary_key=True))
 
 # Times are text in UTC with microseconds, so that they sort as text in every database. Money is text: exact.
+# `attempt` counts the purchases under one id: a candidate that was refused may be tried again.
 opened = Table(
     "opened",
     metadata,
     Column("entry_id", String(200), primary_key=True),
+    Column("attempt", Integer, primary_key=True),
     Column("cluster", String(200), nullable=False, index=True),
     Column("run_id", String(200), nullable=False),
     Column("recipe", Text, nullable=False),
@@ -37,17 +51,21 @@ opened = Table(
 launched = Table(
     "launched",
     metadata,
-    Column("entry_id", String(200), ForeignKey("opened.entry_id"), primary_key=True),
+    Column("entry_id", String(200), primary_key=True),
+    Column("attempt", Integer, primary_key=True),
     Column("instance_id", String(64), primary_key=True),
     Column("position", BigInteger, nullable=False),
     Column("launched_at", String(32), nullable=False),
+    ForeignKeyConstraint(["entry_id", "attempt"], ["opened.entry_id", "opened.attempt"]),
 )
 
 closed = Table(
     "closed",
     metadata,
-    Column("entry_id", String(200), ForeignKey("opened.entry_id"), primary_key=True),
+    Column("entry_id", String(200), primary_key=True),
+    Column("attempt", Integer, primary_key=True),
     Column("closed_at", String(32), nullable=False),
+    ForeignKeyConstraint(["entry_id", "attempt"], ["opened.entry_id", "opened.attempt"]),
 )
 
 run_started = Table(

@@ -1,6 +1,6 @@
 """The ledger: what costs money, written before the call that spends it and closed after the cloud confirmed the end."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -33,18 +33,18 @@ class Ledger:
     engine: sa.Engine
 
     def open(self, spending: Spending) -> None:
-        """Write down what is about to be bought. Writing the same entry again changes nothing.
+        """Write down what is about to be bought. Writing an open entry again changes nothing.
+
+        An entry that is closed is opened anew: a candidate that was refused may be tried again.
 
         Raises:
-            LedgerError: The entry is closed already, so its id cannot stand for a new purchase; or the ledger is
-                unusable.
+            LedgerError: No bill could add the entry up, or the ledger is unusable.
         """
         _refuse_senseless(spending)
         with database.writing(self.engine) as connection:
-            if self._has(connection, schema.closed, spending.entry_id):
-                raise LedgerError(f"ledger entry {spending.entry_id} is already closed and cannot be opened again")
-            if not self._has(connection, schema.opened, spending.entry_id):
-                connection.execute(sa.insert(schema.opened).values(rows.opened(spending)))
+            last = _last(connection, spending.entry_id)
+            if not last.is_open:
+                connection.execute(sa.insert(schema.opened).values(rows.opened(spending, last.attempt + 1)))
 
     def launched(self, entry_id: str, instance_ids: Sequence[str], at: datetime) -> None:
         """Write down what the call bought. An instance already written keeps its time.
@@ -53,14 +53,15 @@ class Ledger:
             LedgerError: There is no such entry, it is closed, or the ledger is unusable.
         """
         with database.writing(self.engine) as connection:
-            self._require(connection, entry_id)
-            if self._has(connection, schema.closed, entry_id):
+            last = _known(connection, entry_id)
+            if not last.is_open:
                 late = ", ".join(instance_ids)
                 raise LedgerError(f"ledger entry {entry_id} is closed, but {late} was launched for it")
-            known = self._instances(connection, entry_id)
+            purchase = {"entry_id": entry_id, "attempt": last.attempt}
+            known = _instances(connection, purchase)
             fresh = [one for one in dict.fromkeys(instance_ids) if one not in known]
             events = [
-                {"entry_id": entry_id, "instance_id": one, "position": position, "launched_at": to_text(at)}
+                purchase | {"instance_id": one, "position": position, "launched_at": to_text(at)}
                 for position, one in enumerate(fresh, start=len(known))
             ]
             if events:
@@ -73,9 +74,10 @@ class Ledger:
             LedgerError: There is no such entry, or the ledger is unusable.
         """
         with database.writing(self.engine) as connection:
-            self._require(connection, entry_id)
-            if not self._has(connection, schema.closed, entry_id):
-                connection.execute(sa.insert(schema.closed).values(entry_id=entry_id, closed_at=to_text(at)))
+            last = _known(connection, entry_id)
+            if last.is_open:
+                event = {"entry_id": entry_id, "attempt": last.attempt, "closed_at": to_text(at)}
+                connection.execute(sa.insert(schema.closed).values(event))
 
     def run_started(self, run_id: str, cluster: str, recipe: str, owner: str, team: str, at: datetime) -> None:
         """Write down that a run uses a cluster from now on. The first start counts.
@@ -85,7 +87,7 @@ class Ledger:
         """
         row = {"run_id": run_id, "cluster": cluster, "recipe": recipe, "owner": owner, "team": team}
         with database.writing(self.engine) as connection:
-            if not self._has(connection, schema.run_started, run_id):
+            if not _has_run(connection, schema.run_started, run_id):
                 connection.execute(sa.insert(schema.run_started).values(**row, started_at=to_text(at)))
 
     def run_ended(self, run_id: str, state: str, at: datetime) -> None:
@@ -95,9 +97,9 @@ class Ledger:
             LedgerError: No such run was started, or the ledger is unusable.
         """
         with database.writing(self.engine) as connection:
-            if not self._has(connection, schema.run_started, run_id):
+            if not _has_run(connection, schema.run_started, run_id):
                 raise LedgerError(f"the ledger has no run {run_id}")
-            if not self._has(connection, schema.run_ended, run_id):
+            if not _has_run(connection, schema.run_ended, run_id):
                 connection.execute(sa.insert(schema.run_ended).values(run_id=run_id, state=state, ended_at=to_text(at)))
 
     def entries(
@@ -158,19 +160,33 @@ class Ledger:
     ) -> None:
         self.dispose()
 
-    @staticmethod
-    def _has(connection: sa.Connection, table: sa.Table, key: str) -> bool:
-        column = table.primary_key.columns[0]
-        return connection.scalar(sa.select(sa.literal(1)).where(column == key).limit(1)) is not None
 
-    def _require(self, connection: sa.Connection, entry_id: str) -> None:
-        if not self._has(connection, schema.opened, entry_id):
-            raise LedgerError(f"the ledger has no entry {entry_id}")
+@dataclass(frozen=True)
+class _Purchase:
+    """The newest purchase of an entry; attempt 0 stands for none yet."""
 
-    @staticmethod
-    def _instances(connection: sa.Connection, entry_id: str) -> set[str]:
-        table = schema.launched.c
-        return set(connection.scalars(sa.select(table.instance_id).where(table.entry_id == entry_id)))
+    attempt: int
+    is_open: bool
+
+
+def _last(connection: sa.Connection, entry_id: str) -> _Purchase:
+    row = connection.execute(rows.last_purchase(entry_id)).first()
+    return _Purchase(row[0], row[1] is None) if row else _Purchase(0, is_open=False)
+
+
+def _known(connection: sa.Connection, entry_id: str) -> _Purchase:
+    last = _last(connection, entry_id)
+    if not last.attempt:
+        raise LedgerError(f"the ledger has no entry {entry_id}")
+    return last
+
+
+def _instances(connection: sa.Connection, purchase: Mapping[str, object]) -> set[str]:
+    return set(connection.scalars(sa.select(schema.launched.c.instance_id).filter_by(**purchase)))
+
+
+def _has_run(connection: sa.Connection, table: sa.Table, run_id: str) -> bool:
+    return connection.scalar(sa.select(sa.literal(1)).where(table.c.run_id == run_id)) is not None
 
 
 def _refuse_senseless(spending: Spending) -> None:

@@ -39,11 +39,22 @@ def test_the_life_of_an_entry(ledger, make_spending, noon):
     assert (entry.state, entry.closed_at) == ("closed", noon + timedelta(hours=1))
 
 
-def test_a_closed_entry_stands_for_no_second_purchase(ledger, make_spending, noon):
+def test_a_refused_candidate_may_be_tried_again(ledger, make_spending, noon):
     ledger.open(make_spending())
     ledger.close("e1", noon)
-    with pytest.raises(LedgerError, match="already closed"):
-        ledger.open(make_spending())
+    ledger.open(make_spending(opened_at=noon + timedelta(hours=1)))
+    ledger.launched("e1", ["i-1", "i-2"], noon + timedelta(hours=1))
+    first, second = ledger.entries()
+    assert (first.state, first.instance_ids, first.closed_at) == ("closed", (), noon)
+    assert (second.state, second.instance_ids, second.closed_at) == ("open", ("i-1", "i-2"), None)
+    ledger.close("e1", noon + timedelta(hours=2))
+    assert [entry.closed_at for entry in ledger.entries()] == [noon, noon + timedelta(hours=2)]
+    assert ledger.report(by="user", now=noon + timedelta(days=1)).real_usd == Decimal("62.424")
+
+
+def test_a_launch_after_the_end_was_confirmed_is_loud(ledger, make_spending, noon):
+    ledger.open(make_spending())
+    ledger.close("e1", noon)
     with pytest.raises(LedgerError, match=r"is closed, but i-9 was launched"):
         ledger.launched("e1", ["i-9"], noon)
 
