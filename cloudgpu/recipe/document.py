@@ -1,9 +1,10 @@
-"""YAML text to plain values that remember their lines.
+"""YAML text to plain values that remember their lines, and back.
 
 Recipes come from strangers, so the text is read as events first: size, depth, aliases and tags are bounded before
 anything is built, and nothing but text, numbers, booleans, null, lists and mappings can come out.
 """
 
+import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +13,9 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from cloudgpu.recipe.plain import plain
 from cloudgpu.recipe.problem import FieldPath, Problem
+from cloudgpu.recipe.schema import Recipe
 
 MAX_DEPTH = 30
 MAX_ALIASES = 16
@@ -66,6 +69,20 @@ def parse(text: str) -> Document:
         reason = str(err).splitlines()[0]
         return Document(None, {}, ((_line_of_reader_error(text, err), Problem((), f"not valid YAML: {reason}")),))
     return Document(value, builder.lines, tuple(builder.problems))
+
+
+def as_yaml(recipe: Recipe) -> str:
+    """The recipe as a file that loads to an equal one."""
+    yaml = YAML(typ="rt")
+    yaml.width = 10_000  # commands stay on one line, as they are copied from here
+    yaml.default_flow_style = False
+    yaml.indent(mapping=2, sequence=4, offset=2)
+    values, text = plain(recipe), io.StringIO()
+    if recipe.budget.max_usd is not None:
+        usd = recipe.budget.max_usd
+        values["budget"]["max_usd"] = int(usd) if usd == int(usd) else float(usd)  # reads better than quoted text
+    yaml.dump(values, text)
+    return text.getvalue()
 
 
 def _yaml() -> YAML:

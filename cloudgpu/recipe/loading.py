@@ -150,6 +150,14 @@ def _listing(roots: Sequence[Path]) -> str:
 
 
 def names(roots: Sequence[Path]) -> tuple[str, ...]:
-    """The bare names that `find` knows, in order, each once."""
-    found = [file.parent.name for root in roots for file in sorted(root.glob(f"*/{FILE_NAME}"))]
-    return tuple(dict.fromkeys(found))
+    """The bare names that `find` knows, in order."""
+    return tuple(file.parent.name for file in known(roots))
+
+
+def known(roots: Sequence[Path]) -> tuple[Path, ...]:
+    """The recipe file behind every bare name; the first root that has a name wins."""
+    found: dict[str, Path] = {}
+    for root in roots:
+        for file in sorted(root.glob(f"*/{FILE_NAME}")):
+            found.setdefault(file.parent.name, file)
+    return tuple(found.values())

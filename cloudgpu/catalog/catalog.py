@@ -1,0 +1,82 @@
+"""The catalogue: every GPU and instance type that is known, read from the data files of this package."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from cloudgpu.catalog.hardware import Gpu, InstanceType
+from cloudgpu.errors import RecipeError
+from cloudgpu.recipe.nearest import suggestion
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """Everything known, by name."""
+
+    gpus: Mapping[str, Gpu]
+    types: Mapping[str, InstanceType]
+    regions: tuple[str, ...]
+
+    def gpu(self, name: str) -> Gpu:
+        """A GPU by its model name.
+
+        Raises:
+            RecipeError: It is not in the catalogue; the message has the nearest name.
+        """
+        if name not in self.gpus:
+            message = f"unknown GPU {name}{suggestion(name, self.gpus)}"
+            raise RecipeError(message, hint=f"known GPUs: {', '.join(self.gpus)}")
+        return self.gpus[name]
+
+    def instance_type(self, name: str) -> InstanceType:
+        """An instance type by its name.
+
+        Raises:
+            RecipeError: It is not in the catalogue; the message has the nearest name.
+        """
+        if name not in self.types:
+            message = f"unknown instance type {name}{suggestion(name, self.types)}"
+            raise RecipeError(message, hint=f"known instance types: {', '.join(self.types)}")
+        return self.types[name]
+
+    def types_for(self, gpu: str, count: int) -> tuple[InstanceType, ...]:
+        """Types with exactly this many of a GPU: those that can be launched first, the cheapest of them first."""
+        found = [kind for kind in self.types.values() if (kind.gpu, kind.gpus) == (gpu, count)]
+        return tuple(sorted(found, key=lambda kind: (kind.retired, _lowest(kind), kind.name)))
+
+
+@cache
+def load() -> Catalog:
+    """The catalogue that travels with this version of cloudgpu."""
+    stored = _read("instance_types.json")
+    gpus = {entry["name"]: Gpu(**entry) for entry in _read("gpus.json")["gpus"]}
+    source = stored["sources"]["on_demand_usd"]
+    types = {entry["name"]: _instance_type(entry, source) for entry in stored["instance_types"]}
+    return Catalog(gpus, types, tuple(stored["regions"]))
+
+
+def _read(name: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(files("cloudgpu.catalog").joinpath("data", name).read_text("utf-8"))
+    return content
+
+
+def _instance_type(entry: Mapping[str, Any], source: str) -> InstanceType:
+    fields = {
+        **entry,
+        "gpu_memory_gib": Decimal(entry["gpu_memory_gib"]),
+        "retired_on": date.fromisoformat(entry["retired_on"]) if entry["retired_on"] else None,
+        "priced_on": date.fromisoformat(entry["priced_on"]),
+        "zones": {region: tuple(zones) for region, zones in entry["zones"].items()},
+        "on_demand_usd": {region: Decimal(usd) for region, usd in entry["on_demand_usd"].items()},
+        "spot_usd": {region: (Decimal(low), Decimal(high)) for region, (low, high) in entry["spot_usd"].items()},
+    }
+    return InstanceType(**fields, source=source)
+
+
+def _lowest(kind: InstanceType) -> Decimal:
+    return min(kind.on_demand_usd.values(), default=Decimal("Infinity"))
