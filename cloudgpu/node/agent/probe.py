@@ -70,7 +70,7 @@ def parse_fi_info(text: str) -> list[str]:
 def bootstrap_state(root: str) -> dict[str, Any]:
     """How far the node's first boot has come: `done`, `running`, `failed` (with the step and why) or `none`.
 
-    A node answers over SSH before cloud-init reaches the bootstrap script, so an unfinished cloud-init is `running` too.
+    A node answers over SSH before cloud-init reaches the bootstrap, so an unfinished cloud-init is `running` too.
     """
     path = Path(f"{root}/var/lib/cloudgpu/bootstrap.json")
     instance = Path(f"{root}/var/lib/cloud/instance")

@@ -116,10 +116,24 @@ class RankSet:
 
     def enforce(self, now: float) -> None:
         """Kill what has outlived its grace."""
-        if self._kill_at is not None and now >= self._kill_at:
+        if self._kill_at is None:
+            return
+        self._hasten(self._kill_at, now)
+        if now >= self._kill_at:
             self._kill_at = now + 1.0
             for pid in self._groups():
                 proc.signal_group(pid, signal.SIGKILL)
+
+    def _hasten(self, kill_at: float, now: float) -> None:
+        """Once every rank has ended by itself, its helpers get no more of the grace.
+
+        A rank that the signal ended may have been a shell around the real program, which still writes its checkpoint.
+        """
+        ended = all(rank.exit_code is not None and rank.exit_code >= 0 for rank in self.ranks)
+        if ended and kill_at - now > _SWEEP_GRACE_S:
+            self._kill_at = now + _SWEEP_GRACE_S
+            for pid in self._groups():
+                proc.signal_group(pid, signal.SIGTERM)
 
     def sweep(self) -> None:
         """Kill what left its rank's session and hides; called when the run is over."""

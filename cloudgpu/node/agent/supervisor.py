@@ -45,6 +45,7 @@ class Supervisor:
         self._cancel: dict[str, Any] | None = None
         self._saved = ""
         self._beat_at = 0.0
+        self._identity = proc.identity(os.getpid())
         self._created_utc = utc_now()
         self._ended_utc: str | None = None
         self._catch_signals()
@@ -144,7 +145,7 @@ class Supervisor:
             "created_utc": self._created_utc,
             "ended_utc": self._ended_utc,
             "lost_s": self._spec.limits.lost_s,
-            "agent": proc.identity(os.getpid()),
+            "agent": self._identity,
         }
 
     def _catch_signals(self) -> None:
