@@ -57,10 +57,12 @@ class Quotes:
     Attributes:
         zones: (instance type, region) -> zones that offer it now; absent key = not asked.
         live: Whether a cloud was asked at all.
+        prices: (instance type, zone, market) -> USD an hour as read today; absent key = the catalogue's figure.
     """
 
     zones: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     live: bool = False
+    prices: Mapping[tuple[str, str, Market], Decimal] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,104 @@
+"""Why a type, or a type in one region, cannot be a candidate. Fatal only when nothing else is left."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cloudgpu.catalog import InstanceType
+from cloudgpu.plan import software
+from cloudgpu.plan.question import Question
+
+
+@dataclass(frozen=True)
+class Exclusion:
+    """What was left out and why. `fix` is what would let it, or something near it, in."""
+
+    check: str
+    message: str
+    fix: str = ""
+
+
+def of_type(question: Question, kind: InstanceType) -> list[Exclusion]:
+    """Why this type cannot be used anywhere; empty when it can."""
+    if kind.retired:
+        return [_retired(kind)]
+    return [*_efa(question, kind), *software.container_unfit(question, kind, Exclusion)]
+
+
+def of_region(question: Question, kind: InstanceType, region: str) -> list[Exclusion]:
+    """Why this type cannot be used in this region; empty when it can."""
+    if region not in question.catalog.regions:
+        return []  # an unknown region is an error of its own, whatever else is left
+    return [*_not_offered(question, kind, region), *_not_priced(question, kind, region)]
+
+
+def usable_zones(question: Question, kind: InstanceType, region: str) -> tuple[str, ...]:
+    """Zones of a region that offer the type and that the recipe allows, in the recipe's order if it has one.
+
+    Zones outside the region's own data centres (`us-west-2-lax-1a`) are left out: they cost more than the region.
+    """
+    offering = [zone for zone in question.zones_offering(kind, region) if zone[:-1] == region]
+    allowed = question.recipe.resources.zones
+    return tuple(zone for zone in dict.fromkeys(allowed or offering) if zone in offering)
+
+
+def wants_efa(question: Question, kind: InstanceType) -> bool:
+    """Whether EFA is attached: when insisted on, or when several nodes can use it."""
+    resources = question.recipe.resources
+    return resources.network == "efa" or (
+        resources.network == "auto" and resources.nodes > 1 and kind.efa_interfaces > 0
+    )
+
+
+def _retired(kind: InstanceType) -> Exclusion:
+    when = "" if kind.retired_on is None else f" on {kind.retired_on.isoformat()}"
+    return Exclusion(
+        "retired",
+        f"AWS retired {kind.name}{when}: nobody can launch it any more; the nearest that works is {kind.replacement}",
+        f"--set resources.instance_type={kind.replacement}",
+    )
+
+
+def _efa(question: Question, kind: InstanceType) -> Iterator[Exclusion]:
+    if not wants_efa(question, kind):
+        return
+    if kind.efa_interfaces == 0:
+        with_efa = [other for other in question.catalog.types.values() if other.efa_interfaces and not other.retired]
+        same = sorted((other for other in with_efa if other.gpu == kind.gpu), key=lambda other: other.gpus)
+        near = f"; {same[0].name} has it" if same else ""
+        yield Exclusion("efa", f"{kind.name} has no EFA{near}", "--set resources.network=auto")
+    elif kind.network_cards > 1:
+        yield Exclusion(
+            "efa",
+            f"{kind.name} has {kind.network_cards} network cards, and AWS gives such nodes no public address, "
+            "which cloudgpu needs for now",
+            "--set resources.network=tcp",
+        )
+
+
+def _not_offered(question: Question, kind: InstanceType, region: str) -> Iterator[Exclusion]:
+    offering = question.zones_offering(kind, region)
+    if not offering:
+        elsewhere = [name for name, zones in kind.zones.items() if zones and name != region]
+        priced = [name for name in elsewhere if name in kind.on_demand_usd] or elsewhere
+        fix = f"--set resources.regions={','.join(sorted(priced))}" if priced else ""
+        yield Exclusion("offered", f"{kind.name} is not offered in {region}", fix)
+    elif not usable_zones(question, kind, region) and _zones_here(question, region):
+        wanted = ", ".join(_zones_here(question, region))
+        yield Exclusion(
+            "offered",
+            f"{kind.name} is not offered in {wanted}; in {region} it is in {', '.join(offering)}",
+            f"--set resources.zones={','.join(offering)}",
+        )
+
+
+def _zones_here(question: Question, region: str) -> tuple[str, ...]:
+    return tuple(zone for zone in question.recipe.resources.zones if zone[:-1] == region)
+
+
+def _not_priced(question: Question, kind: InstanceType, region: str) -> Iterator[Exclusion]:
+    """Without a price there is no worst case, and nothing may be spent without one."""
+    zones = usable_zones(question, kind, region)
+    unquoted = [zone for zone in zones if (kind.name, zone, question.market) not in question.quotes.prices]
+    if unquoted and region not in kind.on_demand_usd:
+        fix = f"--set resources.regions={','.join(sorted(kind.on_demand_usd))}" if kind.on_demand_usd else ""
+        yield Exclusion("price", f"no price is known for {kind.name} in {region}", fix)

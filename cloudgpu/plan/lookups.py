@@ -1,0 +1,16 @@
+"""What an online planner should ask the cloud about."""
+
+from datetime import date
+
+from cloudgpu.catalog import Catalog
+from cloudgpu.plan.plan import Quotes
+from cloudgpu.plan.question import Question
+from cloudgpu.recipe.schema import Recipe
+
+
+def wanted_offers(recipe: Recipe, catalog: Catalog, default_region: str) -> tuple[tuple[str, str], ...]:
+    """(instance type, region) pairs whose zones decide the plan: known types and regions, nothing retired."""
+    question = Question(recipe, "aws", catalog, Quotes(), default_region, date.min)
+    names = [kind.name for kind in question.types if not kind.retired]
+    regions = [region for region in question.regions if region in catalog.regions]
+    return tuple((name, region) for name in names for region in regions)

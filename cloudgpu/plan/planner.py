@@ -1,0 +1,48 @@
+"""The planner: one pure function from a resolved recipe and what is known of the world to a plan."""
+
+from dataclasses import replace
+from datetime import date
+
+from cloudgpu.catalog import Catalog
+from cloudgpu.plan.candidates import Field, weigh
+from cloudgpu.plan.checks import findings
+from cloudgpu.plan.plan import Plan, Quotes, Target
+from cloudgpu.plan.question import Question
+from cloudgpu.recipe.digest import digest
+from cloudgpu.recipe.schema import Recipe
+
+
+def make(recipe: Recipe, *, target: Target, catalog: Catalog, quotes: Quotes, default_region: str, today: date) -> Plan:
+    """Plan a resolved recipe. Whatever is wrong with the world is a finding, never an exception."""
+    question = Question(recipe, target, catalog, quotes, default_region, today)
+    field = weigh(question)
+    plan = Plan(
+        target=target,
+        recipe=recipe,
+        recipe_digest=digest(recipe),
+        nodes=recipe.resources.nodes,
+        ranks_per_node=_ranks_per_node(question, field),
+        candidates=field.candidates,
+        findings=(),
+        expiry_s=int(recipe.budget.expiry),
+        priced_live=_priced_live(question, field),
+    )
+    return replace(plan, findings=findings(question, field, plan))
+
+
+def _ranks_per_node(question: Question, field: Field) -> int:
+    """Of the first candidate; of the first type that was meant when none is left."""
+    ranks = question.recipe.launch.ranks_per_node
+    if ranks != "gpus":
+        return ranks
+    if field.candidates:
+        return field.candidates[0].gpus_per_node
+    return question.types[0].gpus if question.types else 1
+
+
+def _priced_live(question: Question, field: Field) -> bool:
+    """Whether every price was read from the cloud just now."""
+    prices = question.quotes.prices
+    return bool(field.candidates) and all(
+        (one.instance_type, one.zone, one.market) in prices for one in field.candidates
+    )

@@ -1,0 +1,63 @@
+"""What is being planned, as one value: the recipe's wishes beside what is known of the world."""
+
+from dataclasses import dataclass
+from datetime import date
+
+from cloudgpu.catalog import Catalog, InstanceType
+from cloudgpu.plan.plan import Market, Quotes, Target
+from cloudgpu.recipe.schema import Recipe
+
+
+@dataclass(frozen=True)
+class Question:
+    """Everything that checks and candidates are computed from; all of it pure values."""
+
+    recipe: Recipe
+    target: Target
+    catalog: Catalog
+    quotes: Quotes
+    default_region: str
+    today: date
+
+    @property
+    def rehearsed(self) -> bool:
+        """Whether nothing of it costs real money."""
+        return self.target == "rehearsal"
+
+    @property
+    def market(self) -> Market:
+        """How the nodes are bought."""
+        return self.recipe.resources.market
+
+    @property
+    def regions(self) -> tuple[str, ...]:
+        """Regions in the order to try them; zones name theirs when the recipe names no region."""
+        resources = self.recipe.resources
+        of_zones = tuple(dict.fromkeys(zone[:-1] for zone in resources.zones))
+        return tuple(dict.fromkeys(resources.regions)) or of_zones or (self.default_region,)
+
+    @property
+    def wishes(self) -> tuple[str, ...]:
+        """GPUs with count and instance types, as the recipe names them, in order."""
+        resources = self.recipe.resources
+        single = resources.instance_type or resources.gpu
+        return (single,) if single else tuple(dict.fromkeys(resources.any_of))
+
+    @property
+    def types(self) -> tuple[InstanceType, ...]:
+        """Every known type that the wishes mean, in order, each once; retired ones too."""
+        found = [kind for wish in self.wishes for kind in types_meant(wish, self.catalog)]
+        return tuple({kind.name: kind for kind in found}.values())
+
+    def zones_offering(self, kind: InstanceType, region: str) -> tuple[str, ...]:
+        """Zones of a region that offer a type: the cloud's own answer, or the catalogue's when it was not asked."""
+        return self.quotes.zones.get((kind.name, region), kind.zones.get(region, ()))
+
+
+def types_meant(wish: str, catalog: Catalog) -> tuple[InstanceType, ...]:
+    """The types that one wish means: `p3dn.24xlarge` itself, or all with `V100:8` (retired ones if no other has it)."""
+    if "." in wish:
+        return (catalog.types[wish],) if wish in catalog.types else ()
+    gpu, _, count = wish.partition(":")
+    found = catalog.types_for(gpu, int(count)) if count.isdecimal() else ()
+    return tuple(kind for kind in found if not kind.retired) or found
