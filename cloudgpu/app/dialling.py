@@ -8,7 +8,7 @@ from cloudgpu.app.ports import Dial
 from cloudgpu.clock import Clock
 from cloudgpu.launch.inventory import Node
 from cloudgpu.remote.base import Host
-from cloudgpu.remote.fanout import dial_all
+from cloudgpu.remote.fanout import all_or_raise, wait_for_all
 from cloudgpu.run.progress import Note
 
 _BOOT_LIMIT_S = 600.0
@@ -19,6 +19,6 @@ def dialler(key: Path, clock: Clock) -> Dial:
 
     def dial(nodes: Sequence[Node], say: Say) -> list[Host]:
         say(Note(f"connecting to {len(nodes)} nodes"))
-        return list(dial_all(nodes, key, clock=clock, deadline_s=_BOOT_LIMIT_S).values())
+        return list(all_or_raise(wait_for_all(nodes, key, clock=clock, deadline_s=_BOOT_LIMIT_S)).values())
 
     return dial

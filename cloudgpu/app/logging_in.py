@@ -1,5 +1,6 @@
 """`ssh`: the real OpenSSH client's command line for one node."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from cloudgpu.app.provisioning import stored_inventory
@@ -7,10 +8,13 @@ from cloudgpu.app.records import Records
 from cloudgpu.clock import Clock
 from cloudgpu.errors import UsageError
 from cloudgpu.paths import Home
-from cloudgpu.remote.ssh_command import ssh_argv
+from cloudgpu.remote.connection import dial
+from cloudgpu.remote.ssh_command import ssh_argv, write_known_hosts
 
 
-def login(records: Records, home: Home, key: Path, cluster: str, index: int, clock: Clock) -> list[str]:
+def login(
+    records: Records, home: Home, key: Path, clock: Clock, *, cluster: str, index: int, command: Sequence[str] = ()
+) -> list[str]:
     """The argument vector; the node's key is pinned in a known_hosts file of the cluster's own.
 
     Raises:
@@ -25,4 +29,8 @@ def login(records: Records, home: Home, key: Path, cluster: str, index: int, clo
     if not 0 <= index < len(nodes):
         message = f"cluster {cluster} has no node {index}; its nodes are 0 to {len(nodes) - 1}"
         raise UsageError(message)
-    return ssh_argv(nodes[index], key, home.cluster(cluster).root / "known_hosts", clock=clock)
+    with dial(nodes[index], key, clock=clock) as host:
+        known_hosts = write_known_hosts(
+            home.cluster(cluster).root / f"known_hosts.{index}", nodes[index], host.server_key()
+        )
+    return ssh_argv(nodes[index], key=key, known_hosts=known_hosts, command=command)

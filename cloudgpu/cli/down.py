@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from cloudgpu.cli.options import Json, On, Region, Yes
+from cloudgpu.cli.screen import Screen
 
 
 def down(
@@ -33,7 +34,7 @@ def down(
         wiring.screen.lines(ended_lines(ended))
 
 
-def _say_nothing(screen, *, json: bool) -> None:  # noqa: ANN001
+def _say_nothing(screen: Screen, *, json: bool) -> None:
     if json:
         screen.document({"cluster": None, "known": False, "instances_ended": [], "strays_ended": [], "left": []})
     else:

@@ -20,9 +20,14 @@ def ssh(
 
     wiring = wire()
     argv = login(
-        wiring.records, wiring.home, wiring.settings.ssh_key, cluster or wiring.only_cluster(), node, wiring.clock
+        wiring.records,
+        wiring.home,
+        wiring.settings.ssh_key,
+        wiring.clock,
+        cluster=cluster or wiring.only_cluster(),
+        index=node,
+        command=command or [],
     )
-    argv = [*argv, *(command or [])]
     if show:
         wiring.screen.line(shlex.join(argv))
         return

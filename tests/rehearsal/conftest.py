@@ -1,0 +1,123 @@
+"""Whole commands on a rehearsal cloud of the test's own: real processes, real SSH, one home a test."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import dedent, indent
+
+import pytest
+
+from cloudgpu.clock import SystemClock
+from cloudgpu.paths import Home
+from cloudgpu.rehearsal import client
+
+COMMAND_S = 120
+
+TRAIN = """
+    import hashlib, json, os, pathlib, sys, time
+
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    options = dict(arg.split("=", 1) for arg in sys.argv[1:])
+    print(f"rank {rank} of {world} on node {os.environ['CLOUDGPU_NODE_RANK']}", flush=True)
+    if "TEST_SECRET" in os.environ:
+        print("secret digest", hashlib.sha256(os.environ["TEST_SECRET"].encode()).hexdigest(), flush=True)
+    if options.get("wait_for"):
+        while not pathlib.Path(options["wait_for"]).exists():
+            time.sleep(0.05)
+    if int(options.get("fail_rank", -1)) == rank:
+        print("the shape of the tensor is wrong", flush=True)
+        sys.exit(3)
+    if options.get("hang") == "yes":
+        time.sleep(600)
+    for epoch in range(1, 4):
+        print(f"epoch={epoch} accuracy={0.9 + epoch / 100:.2f}", flush=True)
+    if rank == 0:
+        out = pathlib.Path(os.environ["CLOUDGPU_OUTPUTS"])
+        out.joinpath("metrics.json").write_text(json.dumps({"accuracy": 0.93}))
+"""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A home with its rehearsal cloud, and the commands of a person who uses it."""
+
+    home: Home
+    work: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "CLOUDGPU_HOME": str(self.home.root), "PYTHONUNBUFFERED": "1"}
+
+    def popen(self, *args: str, **more) -> subprocess.Popen:
+        environment = {**self.environment, **more.pop("env", {})}
+        return subprocess.Popen(
+            [sys.executable, "-m", "cloudgpu", *args],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.work,
+            env=environment,
+            **more,
+        )
+
+    def run(self, *args: str, code: int | None = 0, env: dict[str, str] | None = None):
+        process = self.popen(*args, env=env or {})
+        try:
+            out, err = process.communicate(timeout=COMMAND_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, err = process.communicate()
+            pytest.fail(f"cloudgpu {' '.join(args)} took more than {COMMAND_S} s\n{out}\n{err}")
+        done = subprocess.CompletedProcess(args, process.returncode, out, err)
+        if code is not None:
+            assert done.returncode == code, f"cloudgpu {' '.join(args)}: {done.returncode}\n{out}\n{err}"
+        return done
+
+    def json(self, *args: str, code: int | None = 0, env: dict[str, str] | None = None):
+        return json.loads(self.run(*args, "--json", code=code, env=env).stdout)
+
+    @property
+    def cloud(self) -> client.Cloud:
+        return client.ensure(self.home, SystemClock())
+
+    def left(self) -> dict:
+        """What the endpoint itself says is still there."""
+        return {kind: found for kind, found in client.census(self.cloud).items() if found}
+
+    def recipe(self, name: str = "plain", *, script: str = TRAIN, **sections: str) -> Path:
+        """A recipe that needs nothing but a Python: two nodes, two ranks each."""
+        folder = self.work / "recipes" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "train.py").write_text(dedent(script))
+        parts = {
+            "resources": "{instance_type: p3dn.24xlarge, nodes: 2, regions: [us-east-1]}",
+            "params": "{fail_rank: -1, hang: 'no', wait_for: ''}",
+            "launch": dedent("""
+                with: torchrun
+                ranks_per_node: 2
+                command: train.py fail_rank={fail_rank} hang={hang} wait_for={wait_for}
+            """),
+            "metrics": dedent(r"""
+                accuracy: {pattern: 'accuracy=(?P<value>\S+)', better: higher, at_least: 0.5}
+            """),
+            "outputs": "[outputs/metrics.json]",
+            "budget": "{expiry: 1h}",
+            **sections,
+        }
+        body = "\n".join(f"{key}:\n{indent(text.strip(chr(10)), '  ')}" for key, text in parts.items())
+        (folder / "recipe.yaml").write_text(f"schema: 1\nname: {name}\n{body}\n")
+        return folder
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    work = tmp_path / "work"
+    work.mkdir()
+    made = Bench(Home(tmp_path / "home").ensure(), work)
+    yield made
+    client.stop(made.home)

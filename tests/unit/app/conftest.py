@@ -1,0 +1,161 @@
+"""A scripted cloud behind the `Cloud` protocol: what it has and refuses is data, and it counts what it is asked."""
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.app.provisioning import Buyer, Provisioning
+from cloudgpu.app.records import Records
+from cloudgpu.app.teardown import Teardown
+from cloudgpu.clock import ManualClock
+from cloudgpu.launch.inventory import Inventory, Node
+from cloudgpu.ledger.store import open_ledger
+from cloudgpu.paths import Home
+from cloudgpu.plan.plan import Candidate, Plan
+from cloudgpu.provision.engine import Applied
+from cloudgpu.recipe.schema import Recipe
+
+START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Thing:
+    kind: str
+    id: str
+    region: str
+
+
+@dataclass
+class ScriptedEngine:
+    cloud: "ScriptedCloud"
+
+    def preview(self, stack):
+        return ()
+
+    def refresh(self, stack):
+        return Applied({})
+
+    def up(self, stack, on_event):
+        zone = stack.config["zone"]
+        self.cloud.calls.append(("up", stack.region, zone))
+        self.cloud.before_up(stack)
+        refusal = self.cloud.refusals.get(zone)
+        if refusal is not None:
+            raise refusal
+        nodes = int(stack.config["nodes"])
+        ids = [f"i-{zone}-{index}" for index in range(nodes)]
+        self.cloud.alive |= dict.fromkeys(ids, "running")
+        return Applied({"instanceIds": ids})
+
+    def destroy(self, stack, on_event):
+        self.cloud.calls.append(("destroy", stack.region, ""))
+        if self.cloud.destroy_fails is not None:
+            raise self.cloud.destroy_fails
+        for one in self.cloud.alive:
+            self.cloud.alive[one] = "terminated"
+
+
+@dataclass
+class ScriptedCloud:
+    target: str = "rehearsal"
+    endpoint: str = "rehearsal:KEY"
+    refusals: dict = field(default_factory=dict)
+    alive: dict = field(default_factory=dict)
+    calls: list = field(default_factory=list)
+    strays: list = field(default_factory=list)
+    stubborn: list = field(default_factory=list)
+    destroy_fails: Exception | None = None
+    account_id: str = "111122223333"
+    before_up: object = staticmethod(lambda stack: None)
+
+    def account(self):
+        return self.account_id
+
+    def engine(self, record):
+        return ScriptedEngine(self)
+
+    def caller_cidr(self):
+        return "127.0.0.1/32"
+
+    def inventory(self, record, instance_ids, say):
+        nodes = tuple(node(index, one, record.zone) for index, one in enumerate(instance_ids))
+        return Inventory(record.name, nodes)
+
+    def nodes_alive(self, region, instance_ids):
+        return {one: self.alive.get(one, "terminated") for one in instance_ids}
+
+    def search(self, cluster, regions):
+        return [*self.strays, *self.stubborn]
+
+    def release(self, found):
+        self.calls.append(("release", "", tuple(one.id for one in found)))
+        self.strays.clear()
+
+
+def node(index, instance_id="i-0", zone="us-east-1c", **changes):
+    base = Node(index, instance_id, "127.0.0.1", 2222, "ubuntu", ("SHA256:x",), "127.0.0.1", "p3dn.24xlarge", zone,
+                "V100", 8, True)  # fmt: skip
+    return replace(base, **changes)
+
+
+def candidate(zone="us-east-1c", price="31.212", market="on-demand", instance_type="p3dn.24xlarge"):
+    return Candidate(
+        instance_type, zone[:-1], zone, market, Decimal(price), date(2026, 7, 20), "V100", 8, Decimal(32), 1, "ami-1"
+    )
+
+
+def plan_of(*candidates, nodes=2, findings=(), expiry_s=3600):
+    recipe = Recipe.model_validate(
+        {
+            "schema": 1,
+            "name": "quickstart",
+            "resources": {"instance_type": "p3dn.24xlarge", "nodes": nodes},
+            "launch": {"with": "torchrun", "command": "train.py"},
+        }
+    )
+    return Plan("rehearsal", recipe, "digest", nodes, 1, tuple(candidates), tuple(findings), expiry_s, False)
+
+
+@dataclass
+class Bench:
+    """Everything a use case works with, on a scripted cloud and a clock that is moved by hand."""
+
+    cloud: ScriptedCloud
+    home: Home
+    records: Records
+    ledger: object
+    clock: ManualClock
+    heard: list
+
+    @property
+    def provisioning(self):
+        buyer = Buyer("ann", "vision", "ssh-ed25519 AAAA", {})
+        return Provisioning(self.cloud, self.ledger, self.records, self.home, self.clock, buyer, self.heard.append)
+
+    @property
+    def teardown(self):
+        return Teardown(self.cloud, self.ledger, self.records, self.home, self.clock, "ann", self.heard.append)
+
+
+@pytest.fixture
+def bench(tmp_path: Path):
+    home = Home(tmp_path / "home").ensure()
+    ledger = open_ledger(f"sqlite:///{home.ledger_db}")
+    yield Bench(ScriptedCloud(), home, Records(home), ledger, ManualClock(START), [])
+    ledger.dispose()
+
+
+@pytest.fixture
+def make():
+    """Makers of plans and their parts."""
+
+    class Make:
+        plan = staticmethod(plan_of)
+        candidate = staticmethod(candidate)
+        node = staticmethod(node)
+        thing = Thing
+
+    return Make
