@@ -112,7 +112,7 @@ class Session:
                 service,
                 region_name=self.region,
                 endpoint_url=self.endpoint.url or None,
-                config=_config(self.endpoint, once=once),
+                config=_config(self.endpoint, service, once=once),
             )
         if self._on_call is not None:
             _report(client, service, self._on_call)
@@ -139,7 +139,7 @@ def connect(endpoint: Endpoint, region: str, profile: str | None = None, on_call
     return Session(source, endpoint, region, on_call)
 
 
-def _config(endpoint: Endpoint, *, once: bool) -> Config:
+def _config(endpoint: Endpoint, service: str, *, once: bool) -> Config:
     options: dict[str, Any] = {
         "connect_timeout": _CONNECT_TIMEOUT_S,
         "read_timeout": _LAUNCH_TIMEOUT_S if once else _READ_TIMEOUT_S,
@@ -149,6 +149,9 @@ def _config(endpoint: Endpoint, *, once: bool) -> Config:
         # The real AWS is meant when no endpoint is given, whatever the environment says.
         "ignore_configured_endpoint_urls": True,
     }
+    if service == "s3":
+        # Without it, links that are signed for later use an older signature, which many buckets refuse.
+        options["signature_version"] = "s3v4"
     if endpoint.url:
         # A proxy cannot reach this machine's loopback, and bucket names are no host names there.
         options |= {"proxies": {}, "s3": {"addressing_style": "path"}}

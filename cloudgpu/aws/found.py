@@ -1,0 +1,104 @@
+"""What a search by tag finds: each kind of thing, how it is asked for and how its answer reads."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Kind = Literal[
+    "fleet",
+    "instance",
+    "elastic-ip",
+    "network-interface",
+    "volume",
+    "launch-template",
+    "placement-group",
+    "instance-profile",
+    "role",
+    "security-group",
+    "key-pair",
+    "route-table",
+    "subnet",
+    "internet-gateway",
+    "vpc",
+]
+"""In the order in which they can be ended."""
+
+GLOBAL = "global"
+"""`Found.region` of what belongs to no region."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """One thing that carries a cluster's tag."""
+
+    kind: Kind
+    id: str
+    region: str
+    name: str
+    tags: Mapping[str, str]
+    state: str = ""
+
+    @property
+    def label(self) -> str:
+        """`instance i-0abc (running) in us-east-1`."""
+        state = f" ({self.state})" if self.state else ""
+        return f"{self.kind} {self.id}{state} in {self.region}"
+
+
+@dataclass(frozen=True)
+class Listing:
+    """One kind of EC2's: which call lists it, where the list stands, and what of an entry is what."""
+
+    kind: Kind
+    call: str
+    plural: str
+    id_key: str
+    state: Callable[[Mapping[str, Any]], str] = lambda _: ""
+    over: frozenset[str] = frozenset()
+    """States in which it is as good as gone: it costs nothing and nobody can use it."""
+
+    def ask(self, ec2: Any, filters: list[dict[str, Any]]) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401
+        """Every entry that the filters match and that is not over, page by page where AWS has pages."""
+        if ec2.can_paginate(self.call):
+            pages = ec2.get_paginator(self.call).paginate(Filters=filters)
+        else:
+            pages = [getattr(ec2, self.call)(Filters=filters)]
+        for page in pages:
+            for entry in self._entries(page):
+                if self.state(entry) not in self.over:
+                    yield entry
+
+    def _entries(self, page: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        if self.kind == "instance":
+            return (entry for one in page["Reservations"] for entry in one["Instances"])
+        return iter(page[self.plural])
+
+
+def _state(entry: Mapping[str, Any]) -> str:
+    return str(entry.get("State") or "")
+
+
+def _status(entry: Mapping[str, Any]) -> str:
+    return str(entry.get("Status") or "")
+
+
+def _instance_state(entry: Mapping[str, Any]) -> str:
+    return str(entry["State"]["Name"])
+
+
+LISTINGS: tuple[Listing, ...] = (
+    Listing("instance", "describe_instances", "", "InstanceId", _instance_state, frozenset({"terminated"})),
+    Listing("elastic-ip", "describe_addresses", "Addresses", "AllocationId"),
+    Listing("network-interface", "describe_network_interfaces", "NetworkInterfaces", "NetworkInterfaceId", _status),
+    Listing("volume", "describe_volumes", "Volumes", "VolumeId", _state, frozenset({"deleting", "deleted"})),
+    Listing("launch-template", "describe_launch_templates", "LaunchTemplates", "LaunchTemplateId"),
+    Listing(
+        "placement-group", "describe_placement_groups", "PlacementGroups", "GroupName", _state, frozenset({"deleted"})
+    ),
+    Listing("security-group", "describe_security_groups", "SecurityGroups", "GroupId"),
+    Listing("key-pair", "describe_key_pairs", "KeyPairs", "KeyName"),
+    Listing("route-table", "describe_route_tables", "RouteTables", "RouteTableId"),
+    Listing("subnet", "describe_subnets", "Subnets", "SubnetId", _state),
+    Listing("internet-gateway", "describe_internet_gateways", "InternetGateways", "InternetGatewayId"),
+    Listing("vpc", "describe_vpcs", "Vpcs", "VpcId", _state),
+)

@@ -1,0 +1,69 @@
+"""A new node's SSH host key, as the cloud itself tells it: cloud-init prints it on the console at first boot."""
+
+import base64
+import binascii
+import hashlib
+import re
+
+from cloudgpu.aws.faults import typed
+from cloudgpu.aws.session import Clients
+from cloudgpu.errors import CloudGpuError
+
+_FINGERPRINT = re.compile(r"\bSHA256:[A-Za-z0-9+/]{43}=?")
+_KEY = re.compile(r"\b(?:ssh|ecdsa)-[a-z0-9-]+ ((?:[A-Za-z0-9+/]{4})+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?)(?=\s)")
+_BEGIN = "-----BEGIN SSH HOST KEY"
+_NO_LATEST = frozenset({"UnsupportedOperation", "Unsupported", "InvalidParameterCombination", "InvalidParameterValue"})
+"""How AWS refuses `Latest` for instances that do not run on Nitro."""
+
+
+def fingerprints(clients: Clients, instance_id: str) -> tuple[str, ...]:
+    """`SHA256:...` of every host key that the node has printed; empty while it has not.
+
+    Raises:
+        CloudError: AWS refused or cannot be reached.
+    """
+    try:
+        output = _console(clients, instance_id, Latest=True)
+    except CloudGpuError as err:
+        if getattr(err, "code", "") not in _NO_LATEST:
+            raise
+        output = _console(clients, instance_id)
+    return parsed(output)
+
+
+def parsed(console: str) -> tuple[str, ...]:
+    """The fingerprints in a console output, in the order printed, each once.
+
+    Only what stands between cloud-init's own lines counts, and only the last such block: it belongs to the last
+    boot that made keys, and anything else on the console may come from anybody's program.
+    """
+    text = console.replace("\r", "")
+    printed = [one.rstrip("=") for one in _FINGERPRINT.findall(_last_block(text, "FINGERPRINTS"))]
+    computed = [_fingerprint(blob) for blob in _KEY.findall(_last_block(text, "KEYS"))]
+    return tuple(dict.fromkeys(printed or computed))
+
+
+def _last_block(text: str, what: str) -> str:
+    """Empty while it is still being printed."""
+    start = text.rfind(f"-----BEGIN SSH HOST KEY {what}-----")
+    end = text.find(f"-----END SSH HOST KEY {what}-----", start)
+    return text[start:end] if 0 <= start < end else ""
+
+
+def _fingerprint(blob: str) -> str:
+    digest = hashlib.sha256(base64.b64decode(blob)).digest()
+    return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
+
+
+def _console(clients: Clients, instance_id: str, **options: bool) -> str:
+    with typed(f"reading the console of {instance_id}"):
+        output = clients.client("ec2").get_console_output(InstanceId=instance_id, **options).get("Output") or ""
+    return output if _BEGIN in output or not output else _decoded(str(output))
+
+
+def _decoded(output: str) -> str:
+    """Botocore decodes the console by itself; an endpoint that encodes it twice is read all the same."""
+    try:
+        return base64.b64decode(output, validate=True).decode("utf-8", errors="replace")
+    except (binascii.Error, ValueError):
+        return output

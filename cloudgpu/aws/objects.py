@@ -1,0 +1,200 @@
+"""Data in S3: what lies under an `s3://` address, links to it, and putting a directory there."""
+
+import difflib
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cloudgpu.aws.faults import is_gone, typed
+from cloudgpu.aws.session import Clients
+from cloudgpu.errors import BadRequestError, CloudGpuError, StateError
+
+_AT_ONCE = 8
+_SHA256 = "sha256"
+"""Metadata key that holds an object's checksum: an ETag is none for objects that were sent in parts."""
+_LONGEST_LINK_S = 7 * 24 * 3600
+"""S3's own limit."""
+
+
+@dataclass(frozen=True)
+class ObjectInfo:
+    """One object. `relative` is its path below the address that was listed."""
+
+    key: str
+    relative: str
+    size: int
+    etag: str
+
+
+@dataclass(frozen=True)
+class Uploaded:
+    """What `put_files` did: objects and bytes sent, objects that were there already."""
+
+    sent: int
+    sent_bytes: int
+    reused: int
+
+
+@dataclass(frozen=True)
+class Address:
+    """A bucket and a prefix in it, without slashes at its ends; an empty prefix is the whole bucket."""
+
+    bucket: str
+    prefix: str
+
+    @classmethod
+    def parse(cls, url: str) -> "Address":
+        """Read `s3://bucket/prefix`.
+
+        Raises:
+            BadRequestError: It is no such address.
+        """
+        scheme, _, rest = url.partition("://")
+        bucket, _, prefix = rest.partition("/")
+        if scheme != "s3" or not bucket:
+            message = f"{url!r} is no address in S3"
+            raise BadRequestError(message, code="InvalidURI", hint="write s3://BUCKET/PREFIX")
+        return cls(bucket, prefix.strip("/"))
+
+
+def listing(clients: Clients, url: str) -> tuple[ObjectInfo, ...]:
+    """The object at the address, or every object below it, sorted by key. Folder markers are left out.
+
+    Raises:
+        BadRequestError: The bucket does not exist, or nothing lies there; the hint names what lies nearest.
+        AuthError: The bucket may not be read.
+    """
+    address = Address.parse(url)
+    try:
+        with typed(f"listing {url}"):
+            found = tuple(_below(clients.client("s3"), address))
+    except CloudGpuError as err:
+        if is_gone(err):
+            raise _no_bucket(clients, address) from err
+        raise
+    if not found:
+        raise _nothing(clients, address, url)
+    return found
+
+
+def presigned(clients: Clients, url: str, keys: Iterable[str], expires_s: int) -> dict[str, str]:
+    """Key -> a link that reads it without credentials for `expires_s` seconds. No call is made.
+
+    Raises:
+        BadRequestError: The links would have to live longer than S3 allows, 7 days.
+    """
+    if expires_s > _LONGEST_LINK_S:
+        message = f"links can live {_LONGEST_LINK_S} s at most, {expires_s} s were asked for"
+        raise BadRequestError(message, code="AuthorizationQueryParametersError")
+    address, s3 = Address.parse(url), clients.client("s3")
+    with typed(f"signing links to {url}"):
+        return {
+            key: s3.generate_presigned_url(
+                "get_object", Params={"Bucket": address.bucket, "Key": key}, ExpiresIn=expires_s
+            )
+            for key in keys
+        }
+
+
+def put_files(clients: Clients, url: str, directory: Path) -> Uploaded:
+    """Send every file of a directory to the address; one that is there with the same content is not sent again.
+
+    Raises:
+        StateError: A file cannot be read.
+        CloudError: AWS refused or cannot be reached.
+    """
+    address, s3 = Address.parse(url), clients.client("s3")
+    _ensure_bucket(clients, address.bucket)
+    with typed(f"listing {url}"):
+        sizes = {one.key: one.size for one in _below(s3, address)}
+    files = sorted(path for path in directory.rglob("*") if path.is_file())
+    with ThreadPoolExecutor(_AT_ONCE) as workers:
+        sent = list(workers.map(lambda path: _put(s3, address, path, directory, sizes), files))
+    return Uploaded(
+        sent=sum(one is not None for one in sent),
+        sent_bytes=sum(one or 0 for one in sent),
+        reused=sum(one is None for one in sent),
+    )
+
+
+def _below(s3: Any, address: Address) -> Iterator[ObjectInfo]:  # noqa: ANN401
+    """`data/set` is the object of that name and everything under `data/set/`, and not `data/set-2`."""
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=address.bucket, Prefix=address.prefix)
+    under = f"{address.prefix}/" if address.prefix else ""
+    for page in pages:
+        for one in page.get("Contents") or ():
+            key = one["Key"]
+            if key.endswith("/") or not (key == address.prefix or key.startswith(under)):
+                continue
+            relative = key[len(under) :] if key.startswith(under) else key.rpartition("/")[2]
+            yield ObjectInfo(key, relative, one["Size"], one["ETag"].strip('"'))
+
+
+def _put(s3: Any, address: Address, path: Path, directory: Path, sizes: Mapping[str, int]) -> int | None:  # noqa: ANN401
+    """Bytes sent; None when the object was there already."""
+    relative = path.relative_to(directory).as_posix()
+    key = f"{address.prefix}/{relative}" if address.prefix else relative
+    try:
+        size, digest = path.stat().st_size, _digest(path)
+    except OSError as err:
+        message = f"cannot read {path}: {err.strerror}"
+        raise StateError(message) from err
+    with typed(f"sending {path} to s3://{address.bucket}/{key}"):
+        if sizes.get(key) == size:
+            there = s3.head_object(Bucket=address.bucket, Key=key)["Metadata"].get(_SHA256)
+            if there == digest:
+                return None
+        s3.upload_file(str(path), address.bucket, key, ExtraArgs={"Metadata": {_SHA256: digest}})
+    return size
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _ensure_bucket(clients: Clients, bucket: str) -> None:
+    s3 = clients.client("s3")
+    try:
+        with typed(f"looking at bucket {bucket}"):
+            s3.head_bucket(Bucket=bucket)
+    except CloudGpuError as err:
+        if not is_gone(err):
+            raise
+    else:
+        return
+    # The oldest region is the default and may not be named.
+    where = {} if clients.region == "us-east-1" else {"LocationConstraint": clients.region}
+    options = {"CreateBucketConfiguration": where} if where else {}
+    with typed(f"making bucket {bucket}"):
+        s3.create_bucket(Bucket=bucket, **options)
+
+
+def _no_bucket(clients: Clients, address: Address) -> BadRequestError:
+    """Names of buckets are a help, not a need: who may not list them gets the error without."""
+    try:
+        with typed("listing buckets"):
+            names = [one["Name"] for one in clients.client("s3").list_buckets().get("Buckets") or ()]
+    except CloudGpuError:
+        names = []
+    message = f"there is no bucket {address.bucket}"
+    return BadRequestError(message, code="NoSuchBucket", hint=_nearest(address.bucket, names, "s3://{}"))
+
+
+def _nothing(clients: Clients, address: Address, url: str) -> BadRequestError:
+    parent, _, name = address.prefix.rpartition("/")
+    below = f"{parent}/" if parent else ""
+    with typed(f"listing s3://{address.bucket}/{below}"):
+        page = clients.client("s3").list_objects_v2(Bucket=address.bucket, Prefix=below, Delimiter="/")
+    folders = [one["Prefix"].rstrip("/") for one in page.get("CommonPrefixes") or ()]
+    names = [one.rpartition("/")[2] for one in (*folders, *(entry["Key"] for entry in page.get("Contents") or ()))]
+    message = f"nothing lies under {url}"
+    return BadRequestError(message, code="NoSuchKey", hint=_nearest(name, names, f"s3://{address.bucket}/{below}{{}}"))
+
+
+def _nearest(wanted: str, names: Sequence[str], form: str) -> str:
+    near = difflib.get_close_matches(wanted, names, n=1)
+    return f"did you mean {form.format(near[0])}?" if near else "check the address and the region"

@@ -1,0 +1,38 @@
+"""Where a type can be launched now: the zones that offer it, asked for at once for all regions."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from cloudgpu.aws.faults import typed
+from cloudgpu.aws.session import Clients
+from cloudgpu.plan.plan import Quotes
+
+_AT_ONCE = 8
+_FILTER_VALUES = 200
+
+
+def quotes(clients_for: Callable[[str], Clients], wanted: Sequence[tuple[str, str]]) -> Quotes:
+    """The zones of every wanted (instance type, region); empty for a type that is retired or unknown there.
+
+    Raises:
+        CloudError: AWS refused or cannot be reached in one of the regions.
+    """
+    regions = sorted({region for _, region in wanted})
+    types = {region: sorted({name for name, where in wanted if where == region}) for region in regions}
+    with ThreadPoolExecutor(_AT_ONCE) as workers:
+        answers = workers.map(lambda region: _offered(clients_for(region), types[region]), regions)
+        offered = dict(zip(regions, answers, strict=True))
+    zones = {(name, region): tuple(sorted(offered[region].get(name, ()))) for name, region in wanted}
+    return Quotes(zones=zones, live=True)
+
+
+def _offered(clients: Clients, types: Sequence[str]) -> dict[str, set[str]]:
+    zones: dict[str, set[str]] = {}
+    for start in range(0, len(types), _FILTER_VALUES):
+        filters = [{"Name": "instance-type", "Values": list(types[start : start + _FILTER_VALUES])}]
+        with typed(f"asking which zones of {clients.region} offer {', '.join(types)}"):
+            paginator = clients.client("ec2").get_paginator("describe_instance_type_offerings")
+            for page in paginator.paginate(LocationType="availability-zone", Filters=filters):
+                for one in page["InstanceTypeOfferings"]:
+                    zones.setdefault(one["InstanceType"], set()).add(one["Location"])
+    return zones

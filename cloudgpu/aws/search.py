@@ -1,0 +1,251 @@
+"""Everything that carries a cluster's tag, whatever any record says, and the end of it."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from itertools import groupby
+from typing import Any, get_args
+
+from cloudgpu.aws.faults import is_gone, is_in_use, typed
+from cloudgpu.aws.found import GLOBAL, LISTINGS, Found, Kind, Listing
+from cloudgpu.aws.instances import terminate
+from cloudgpu.aws.patience import awaited, retried
+from cloudgpu.aws.resources.base import Context
+from cloudgpu.aws.resources.fleet import FLEET_TAG
+from cloudgpu.aws.resources.registry import handler
+from cloudgpu.aws.session import Clients
+from cloudgpu.aws.tagging import CLUSTER, TOKEN, mapped
+from cloudgpu.clock import Clock
+from cloudgpu.errors import CloudGpuError, TeardownError
+
+_AT_ONCE = 6
+_RELEASE_S = 600
+_EXPIRES = "cloudgpu:expires-at"
+_NAMED = "cloudgpu-"
+"""Every IAM name of ours starts with it: IAM cannot be searched by tag, and listing all tags of all roles is slow."""
+
+_ORDER: Mapping[Kind, int] = {kind: place for place, kind in enumerate(get_args(Kind))}
+
+_HANDLED: Mapping[Kind, str] = {
+    "fleet": "aws:ec2/fleet:Fleet",
+    "launch-template": "aws:ec2/launchTemplate:LaunchTemplate",
+    "placement-group": "aws:ec2/placementGroup:PlacementGroup",
+    "instance-profile": "aws:iam/instanceProfile:InstanceProfile",
+    "role": "aws:iam/role:Role",
+    "security-group": "aws:ec2/securityGroup:SecurityGroup",
+    "key-pair": "aws:ec2/keyPair:KeyPair",
+    "route-table": "aws:ec2/routeTable:RouteTable",
+    "subnet": "aws:ec2/subnet:Subnet",
+    "internet-gateway": "aws:ec2/internetGateway:InternetGateway",
+    "vpc": "aws:ec2/vpc:Vpc",
+}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A cluster as its tags tell of it. `expires_at` is None where the tag is missing or unreadable."""
+
+    cluster: str
+    token: str
+    region: str
+    owner: str
+    team: str
+    run: str
+    expires_at: datetime | None
+    things: tuple[Found, ...]
+
+    @property
+    def instances(self) -> tuple[Found, ...]:
+        """Those of its things that cost most."""
+        return tuple(one for one in self.things if one.kind == "instance")
+
+
+def everything(clients: Clients, cluster: str, token: str | None = None) -> tuple[Found, ...]:
+    """All that carries the cluster's tag (and its token) in this region, and in IAM, in the order of its end.
+
+    Raises:
+        CloudError: AWS refused one of the questions or cannot be reached: then nobody knows, and nothing is "gone".
+    """
+    wanted = {CLUSTER: cluster} | ({TOKEN: token} if token else {})
+    filters = [{"Name": f"tag:{key}", "Values": [value]} for key, value in wanted.items()]
+    found = _tagged(clients, filters, f"{_NAMED}{cluster}-")
+    return tuple(one for one in found if wanted.items() <= one.tags.items())
+
+
+def clusters(clients: Clients) -> tuple[Seen, ...]:
+    """Every cluster of anybody that this region, or IAM, still holds something of.
+
+    Raises:
+        CloudError: AWS refused one of the questions or cannot be reached.
+    """
+    found = _tagged(clients, [{"Name": "tag-key", "Values": [CLUSTER]}], _NAMED)
+
+    def whose(one: Found) -> tuple[str, str]:
+        return one.tags.get(CLUSTER, ""), one.tags.get(TOKEN, "")
+
+    ordered = sorted((one for one in found if CLUSTER in one.tags), key=whose)
+    return tuple(_seen(clients.region, *key, tuple(things)) for key, things in groupby(ordered, key=whose))
+
+
+def release(clients: Clients, found: Sequence[Found], clock: Clock) -> None:
+    """End what was found, in an order in which it can be ended; what is gone already counts as ended.
+
+    Raises:
+        TeardownError: Something could not be ended or confirmed; `left` names all of it. The rest was ended.
+    """
+    left: list[str] = []
+    reasons: list[CloudGpuError] = []
+    ordered = sorted(found, key=lambda one: (_ORDER[one.kind], one.id))
+    for _, same_kind in groupby(ordered, key=lambda one: one.kind):
+        for one, err in _released(clients, list(same_kind), clock):
+            left.append(f"{one.label}: {err.message}")
+            reasons.append(err)
+    if left:
+        message = f"{len(left)} of {len(found)} things could not be ended"
+        raise TeardownError(message, left=left, hint="run the same command again") from reasons[0]
+
+
+def _tagged(clients: Clients, filters: list[dict[str, Any]], iam_prefix: str) -> tuple[Found, ...]:
+    """All kinds at once: the questions are independent, and one after the other they take seconds."""
+    questions: list[Callable[[], list[Found]]] = [
+        *(_question(clients, listing, filters) for listing in LISTINGS),
+        lambda: list(_roles(clients, iam_prefix)),
+        lambda: list(_profiles(clients, iam_prefix)),
+    ]
+    with ThreadPoolExecutor(_AT_ONCE) as workers:
+        answers = list(workers.map(lambda ask: ask(), questions))
+    found = [one for answer in answers for one in answer]
+    found += _fleets(clients, found)
+    return tuple(sorted(found, key=lambda one: (_ORDER[one.kind], one.id)))
+
+
+def _question(clients: Clients, listing: Listing, filters: list[dict[str, Any]]) -> Callable[[], list[Found]]:
+    def ask() -> list[Found]:
+        with typed(f"searching {clients.region} for anything of kind {listing.kind}"):
+            return [_found(clients, listing, entry) for entry in listing.ask(clients.client("ec2"), filters)]
+
+    return ask
+
+
+def _found(clients: Clients, listing: Listing, entry: Mapping[str, Any]) -> Found:
+    tags = mapped(entry.get("Tags") or entry.get("TagSet"))
+    name = tags.get("Name") or entry.get("GroupName") or entry.get("LaunchTemplateName") or ""
+    return Found(listing.kind, entry[listing.id_key], clients.region, name, tags, listing.state(entry))
+
+
+def _fleets(clients: Clients, found: Iterable[Found]) -> list[Found]:
+    """By their instances: AWS lists an `instant` fleet to nobody who does not know its id."""
+    of_fleets = {one.tags[FLEET_TAG]: one for one in found if one.kind == "instance" and FLEET_TAG in one.tags}
+    return [Found("fleet", fleet_id, clients.region, one.name, one.tags) for fleet_id, one in of_fleets.items()]
+
+
+def _roles(clients: Clients, prefix: str) -> Iterator[Found]:
+    iam = clients.client("iam")
+    with typed("searching IAM for roles"):
+        pages = iam.get_paginator("list_roles").paginate()
+        names = [one["RoleName"] for page in pages for one in page["Roles"] if one["RoleName"].startswith(prefix)]
+    for name in names:
+        tags = _iam_tags(partial(iam.list_role_tags, RoleName=name))
+        if tags is not None:
+            yield Found("role", name, GLOBAL, name, tags)
+
+
+def _profiles(clients: Clients, prefix: str) -> Iterator[Found]:
+    iam = clients.client("iam")
+    with typed("searching IAM for instance profiles"):
+        pages = iam.get_paginator("list_instance_profiles").paginate()
+        found = [one["InstanceProfileName"] for page in pages for one in page["InstanceProfiles"]]
+    for name in (one for one in found if one.startswith(prefix)):
+        tags = _iam_tags(partial(iam.list_instance_profile_tags, InstanceProfileName=name))
+        if tags is not None:
+            yield Found("instance-profile", name, GLOBAL, name, tags)
+
+
+def _iam_tags(ask: Callable[[], Mapping[str, Any]]) -> dict[str, str] | None:
+    """None when it vanished since it was listed."""
+    try:
+        with typed("reading tags in IAM"):
+            return mapped(ask().get("Tags"))
+    except CloudGpuError as err:
+        if is_gone(err):
+            return None
+        raise
+
+
+def _seen(region: str, cluster: str, token: str, things: tuple[Found, ...]) -> Seen:
+    tags = next((one.tags for one in things if one.kind == "instance"), things[0].tags)
+    return Seen(
+        cluster=cluster,
+        token=token,
+        region=region,
+        owner=tags.get("cloudgpu:owner", ""),
+        team=tags.get("cloudgpu:team", ""),
+        run=tags.get("cloudgpu:run", ""),
+        expires_at=_utc(tags.get(_EXPIRES, "")),
+        things=things,
+    )
+
+
+def _utc(text: str) -> datetime | None:
+    try:
+        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def _released(clients: Clients, found: list[Found], clock: Clock) -> list[tuple[Found, CloudGpuError]]:
+    """End things of one kind; returns those that would not end, and why."""
+    if found[0].kind == "instance":
+        return _tried(found, lambda _: terminate(clients, clock, [one.id for one in found]), together=True)
+    if found[0].kind in ("volume", "network-interface"):
+        found = _remaining(clients, found)
+    with ThreadPoolExecutor(_AT_ONCE) as workers:
+        answers = workers.map(lambda one: _tried([one], lambda it: _end(clients, it, clock), together=False), found)
+        return [failure for answer in answers for failure in answer]
+
+
+def _tried(found: list[Found], end: Callable[[Found], None], *, together: bool) -> list[tuple[Found, CloudGpuError]]:
+    try:
+        end(found[0])
+    except CloudGpuError as err:
+        return [(one, err) for one in (found if together else found[:1])]
+    return []
+
+
+def _remaining(clients: Clients, found: list[Found]) -> list[Found]:
+    """Disks and interfaces mostly go with their instances: only those that did not are worth a call each."""
+    listing = next(one for one in LISTINGS if one.kind == found[0].kind)
+    name = f"{listing.kind}-id"
+    alive: set[str] = set()
+    for start in range(0, len(found), 200):
+        ids = [one.id for one in found[start : start + 200]]
+        with typed(f"looking at what is left of kind {listing.kind}"):
+            entries = listing.ask(clients.client("ec2"), [{"Name": name, "Values": ids}])
+            alive |= {entry[listing.id_key] for entry in entries}
+    return [one for one in found if one.id in alive]
+
+
+def _end(clients: Clients, one: Found, clock: Clock) -> None:
+    if one.kind in _HANDLED:
+        handler(_HANDLED[one.kind]).delete(Context(clients, clock, "", {}), one.id, {})
+        return
+    try:
+        retried(clock, lambda: _call(clients, one), when=is_in_use, total_s=_RELEASE_S)
+    except CloudGpuError as err:
+        if not is_gone(err):
+            raise
+    if one.kind != "elastic-ip":
+        awaited(clock, lambda: not _remaining(clients, [one]) or None, what=f"{one.label} to go", total_s=_RELEASE_S)
+
+
+def _call(clients: Clients, one: Found) -> None:
+    ec2 = clients.client("ec2")
+    with typed(f"ending {one.label}"):
+        if one.kind == "volume":
+            ec2.delete_volume(VolumeId=one.id)
+        elif one.kind == "network-interface":
+            ec2.delete_network_interface(NetworkInterfaceId=one.id)
+        else:
+            ec2.release_address(AllocationId=one.id)
