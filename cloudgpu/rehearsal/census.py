@@ -1,0 +1,66 @@
+"""Everything that costs money or lingers, in every region, from the endpoint's own state."""
+
+from typing import Any
+
+from moto.core.base_backend import BackendDict
+from moto.ec2.models import ec2_backends
+from moto.iam.models import iam_backends
+from moto.s3.models import s3_backends
+
+from cloudgpu.rehearsal.records import records_of
+
+
+def census() -> dict[str, list[dict[str, Any]]]:
+    """Lists by kind; default networks, AWS's own roles and terminated instances are not counted."""
+    found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in _KINDS}
+    for _, _, backend in list(ec2_backends.iter_backends()):
+        for kind, rows in _of_region(backend).items():
+            found[kind] += [{"region": backend.region_name, **row} for row in rows]
+    for _, _, backend in _iter(iam_backends):
+        found["roles"] += [_tagged(role.name, role) for role in backend.roles.values()]
+        found["instance_profiles"] += [_tagged(row.name, row) for row in backend.instance_profiles.values()]
+    for _, _, backend in _iter(s3_backends):
+        found["buckets"] += [{"id": name, "region": bucket.region_name} for name, bucket in backend.buckets.items()]
+    return found
+
+
+_KINDS = (
+    "instances", "volumes", "interfaces", "addresses", "groups", "launch_templates", "fleets", "placement_groups",
+    "key_pairs", "vpcs", "subnets", "roles", "instance_profiles", "buckets",
+)  # fmt: skip
+
+
+def _iter(backends: BackendDict[Any]) -> list[Any]:
+    return list(backends.iter_backends())
+
+
+def _of_region(backend: Any) -> dict[str, list[dict[str, Any]]]:  # noqa: ANN401 - moto is untyped
+    records = records_of(backend)
+    tags = backend.tags
+
+    def row(physical_id: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+        return {"id": physical_id, "tags": dict(tags.get(physical_id, {})), **more}
+
+    groups = [group for groups in backend.groups.values() for group in groups.values() if group.name != "default"]
+    subnets = [subnet for zone in backend.subnets.values() for subnet in zone.values()]
+    return {
+        "instances": [
+            row(i.id, state=i.state, instance_type=i.instance_type)
+            for i in backend.all_instances()
+            if i.state != "terminated"
+        ],
+        "volumes": [row(name) for name in backend.volumes],
+        "interfaces": [row(name) for name in backend.enis],
+        "addresses": [row(address.allocation_id) for address in backend.addresses],
+        "groups": [row(group.id, name=group.name) for group in groups],
+        "launch_templates": [row(name, name=item.name) for name, item in backend.launch_templates.items()],
+        "fleets": [row(name) for name, fleet in records.fleets.items() if not fleet.deleted],
+        "placement_groups": [row(group.id, name=group.name) for group in records.placement_groups.values()],
+        "key_pairs": [row(pair.id, name=pair.key_name) for pair in backend.key_pairs.values()],
+        "vpcs": [row(vpc.id) for vpc in backend.vpcs.values() if not vpc.is_default],
+        "subnets": [row(subnet.id) for subnet in subnets if str(subnet.default_for_az).lower() != "true"],
+    }
+
+
+def _tagged(name: str, item: Any) -> dict[str, Any]:  # noqa: ANN401
+    return {"id": name, "tags": {key: row["Value"] for key, row in (getattr(item, "tags", None) or {}).items()}}

@@ -1,0 +1,337 @@
+"""Find, start, ask and stop this home's rehearsal cloud. Loads neither moto nor boto3."""
+
+import fcntl
+import http.client
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from cloudgpu.clock import Clock, SystemClock
+from cloudgpu.errors import CloudGpuError, RehearsalError
+from cloudgpu.paths import Home, unwritable
+from cloudgpu.rehearsal.keyring import load, load_or_create
+from cloudgpu.rehearsal.layout import RehearsalFiles
+from cloudgpu.rehearsal.seal import HEADER, seal
+
+_START_LIMIT_S = 60.0
+_STOP_LIMIT_S = 60.0
+_POLL_S = 0.02
+_ANSWER_LIMIT_S = 30.0
+_LAST_LINES = 15
+_OK = 200
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """A running rehearsal cloud and the key that its owner calls it with."""
+
+    url: str
+    access_key_id: str
+    secret_access_key: str = field(repr=False)
+    region: str = "us-east-1"
+    pid: int = 0
+
+
+@dataclass(frozen=True)
+class NodeInfo:
+    """A simulated instance. Address and port are empty until its node listens; `host_key` is `SHA256:...`."""
+
+    instance_id: str
+    instance_type: str
+    region: str
+    zone: str
+    state: str
+    address: str
+    port: int
+    user: str
+    host_key: str
+    cluster: str
+    simulated: bool = True
+
+
+@dataclass(frozen=True)
+class RehearsalStatus:
+    """What runs now. `resident_mib` is the server's memory; `idle_stop_at` is None while instances keep it up."""
+
+    cloud: Cloud | None
+    nodes: tuple[NodeInfo, ...] = ()
+    regions: tuple[str, ...] = ()
+    resident_mib: float = 0.0
+    idle_stop_at: datetime | None = None
+
+
+def ensure(home: Home, clock: Clock | None = None) -> Cloud:
+    """Return the home's cloud, starting it when it does not run; exactly one even when two processes race.
+
+    Raises:
+        StateError: The home cannot be written.
+        RehearsalError: The server died or did not answer in time; the message ends with its last lines.
+    """
+    found = running(home)
+    if found is not None:
+        return found
+    clock = clock or SystemClock()
+    files = RehearsalFiles.of(home.ensure())
+    with _starting(files):
+        found = running(home)
+        return found if found is not None else _start(home, files, clock)
+
+
+def running(home: Home) -> Cloud | None:
+    """The home's cloud if it runs, is ready and is the home's own, else None."""
+    files = RehearsalFiles.of(home)
+    cloud = _recorded(files)
+    if cloud is None:
+        return None
+    health = _health(cloud)
+    return cloud if health is not None and health["ready"] and not health["failure"] else None
+
+
+def stop(home: Home) -> bool:
+    """End the server and its nodes; returns whether there was one.
+
+    Raises:
+        RehearsalError: It does not end.
+    """
+    cloud = _recorded(RehearsalFiles.of(home))
+    health = _health(cloud) if cloud is not None else None
+    if cloud is None or health is None:
+        return False
+    call(cloud, "POST", "stop")
+    clock = SystemClock()
+    deadline = clock.monotonic() + _STOP_LIMIT_S
+    while _alive(int(health["pid"])):
+        if clock.monotonic() > deadline:
+            message = f"the rehearsal server (process {health['pid']}) does not stop"
+            raise RehearsalError(message, hint=f"kill {health['pid']}")
+        clock.sleep(_POLL_S)
+    return True
+
+
+def status(home: Home) -> RehearsalStatus:
+    """What runs now; never starts anything.
+
+    Raises:
+        RehearsalError: The server stopped answering half-way.
+    """
+    cloud = running(home)
+    if cloud is None:
+        return RehearsalStatus(None)
+    health = call(cloud, "GET", "health")
+    found = nodes(cloud)
+    left = timedelta(seconds=float(health["idle_left_s"]))
+    return RehearsalStatus(
+        cloud=cloud,
+        nodes=found,
+        regions=tuple(health["regions"]),
+        resident_mib=float(health["resident_mib"]),
+        idle_stop_at=None if found else SystemClock().now() + left,
+    )
+
+
+def nodes(cloud: Cloud) -> tuple[NodeInfo, ...]:
+    """Every instance that is not terminated.
+
+    Raises:
+        RehearsalError: The server does not answer.
+    """
+    return tuple(NodeInfo(**row) for row in call(cloud, "GET", "nodes")["nodes"])
+
+
+def census(cloud: Cloud) -> dict[str, list[dict[str, Any]]]:
+    """Everything that costs money or lingers, by kind, over all regions.
+
+    Raises:
+        RehearsalError: The server does not answer.
+    """
+    return dict(call(cloud, "GET", "census"))
+
+
+def put_faults(cloud: Cloud, rules: Sequence[Mapping[str, Any]]) -> None:
+    """Replace the fault script; counters start at zero and held calls go on.
+
+    Raises:
+        RehearsalError: A rule makes no sense, or the server does not answer.
+    """
+    call(cloud, "PUT", "faults", list(rules))
+
+
+def faults(cloud: Cloud) -> dict[str, Any]:
+    """`rules` with their counters, `held` calls, `calls` and `mutating_calls` since the rules were put.
+
+    Raises:
+        RehearsalError: The server does not answer.
+    """
+    return dict(call(cloud, "GET", "faults"))
+
+
+def release(cloud: Cloud) -> int:
+    """Let held calls go on; returns how many there were.
+
+    Raises:
+        RehearsalError: The server does not answer.
+    """
+    return int(call(cloud, "POST", "release")["released"])
+
+
+def put_capacity(cloud: Cloud, table: Mapping[str, int]) -> None:
+    """Limit instances: `{"us-east-1c/p3dn.24xlarge/on-demand": 0}`; parts may be `*`.
+
+    Raises:
+        RehearsalError: A row makes no sense, or the server does not answer.
+    """
+    call(cloud, "PUT", "capacity", dict(table))
+
+
+def put_quotas(cloud: Cloud, table: Mapping[str, int]) -> None:
+    """Limit vCPUs: `{"us-east-1/p/on-demand": 96}`; parts may be `*`.
+
+    Raises:
+        RehearsalError: A row makes no sense, or the server does not answer.
+    """
+    call(cloud, "PUT", "quotas", dict(table))
+
+
+def advance(cloud: Cloud, seconds: float) -> None:
+    """Move the clock that the nodes' power-off timers follow.
+
+    Raises:
+        RehearsalError: The server does not answer.
+    """
+    call(cloud, "POST", "advance", {"seconds": seconds})
+
+
+def env_lines(cloud: Cloud) -> list[str]:
+    """Shell lines with which any AWS client talks to this cloud."""
+    values = {
+        "AWS_ENDPOINT_URL": cloud.url,
+        "AWS_ACCESS_KEY_ID": cloud.access_key_id,
+        "AWS_SECRET_ACCESS_KEY": cloud.secret_access_key,
+        "AWS_DEFAULT_REGION": cloud.region,
+        "AWS_REGION": cloud.region,
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+    unset = ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "AWS_ENDPOINT_URL_EC2")
+    return [f"export {name}={value}" for name, value in values.items()] + [f"unset {' '.join(unset)}"]
+
+
+def call(cloud: Cloud, method: str, name: str, value: object = None) -> Any:  # noqa: ANN401 - JSON
+    """One control call.
+
+    Raises:
+        RehearsalError: The server does not answer, or refuses.
+    """
+    body = b"" if value is None else json.dumps(value).encode()
+    try:
+        status_code, answer = _exchange(cloud, method, f"/_cloudgpu/{name}", body)
+    except (OSError, http.client.HTTPException, ValueError) as err:
+        message = f"the rehearsal cloud at {cloud.url} does not answer: {err}"
+        raise RehearsalError(message, hint="cloudgpu rehearsal start") from err
+    if status_code != _OK:
+        message = f"the rehearsal cloud refused {name}: {answer.get('error', status_code)}"
+        raise RehearsalError(message)
+    return answer
+
+
+def _exchange(cloud: Cloud, method: str, target: str, body: bytes) -> tuple[int, Any]:
+    address = cloud.url.removeprefix("http://")
+    connection = http.client.HTTPConnection(address, timeout=_ANSWER_LIMIT_S)
+    try:
+        headers = {HEADER: seal(cloud.secret_access_key, method, target, body), "Content-Type": "application/json"}
+        connection.request(method, target, body=body or None, headers=headers)
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+    finally:
+        connection.close()
+
+
+def _recorded(files: RehearsalFiles) -> Cloud | None:
+    """The cloud that the last server wrote down; it may be dead."""
+    try:
+        row = json.loads(files.endpoint.read_text(encoding="utf-8"))
+        key = load(files.keys).caller
+        return Cloud(str(row["url"]), key.access_key_id, key.secret_access_key, pid=int(row["pid"]))
+    except (OSError, ValueError, KeyError, TypeError, CloudGpuError):
+        return None
+
+
+def _health(cloud: Cloud) -> dict[str, Any] | None:
+    """What the server says of itself, or None when nobody or a stranger listens there."""
+    try:
+        health = call(cloud, "GET", "health")
+    except RehearsalError:
+        return None
+    return dict(health) if int(health.get("pid", 0)) == cloud.pid else None
+
+
+@contextmanager
+def _starting(files: RehearsalFiles) -> Iterator[None]:
+    """Let one process at a time start a server; a killed starter leaves no lock behind."""
+    try:
+        files.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = files.start_lock.open("wb")
+    except OSError as err:
+        raise unwritable(files.root, err) from err
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _start(home: Home, files: RehearsalFiles, clock: Clock) -> Cloud:
+    load_or_create(files.keys)
+    process = _spawn(home, files)
+    deadline = clock.monotonic() + _START_LIMIT_S
+    while clock.monotonic() < deadline:
+        cloud = _recorded(files)
+        if cloud is not None and cloud.pid == process.pid and running(home) is not None:
+            return cloud
+        if process.poll() is not None:
+            message = f"the rehearsal server ended with status {process.returncode}: {_last_lines(files.log)}"
+            raise RehearsalError(message, hint=f"its log is {files.log}")
+        clock.sleep(_POLL_S)
+    message = f"the rehearsal server did not answer within {_START_LIMIT_S:.0f} s: {_last_lines(files.log)}"
+    raise RehearsalError(message, hint=f"its log is {files.log}")
+
+
+def _spawn(home: Home, files: RehearsalFiles) -> "subprocess.Popen[bytes]":
+    """Start the server in a session of its own, so that neither Ctrl-C nor the end of this process reaches it."""
+    try:
+        log = os.open(files.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    except OSError as err:
+        raise unwritable(files.log, err) from err
+    command = [sys.executable, "-m", "cloudgpu.rehearsal.server", "--home", str(home.root.absolute())]
+    try:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/"
+        )
+    finally:
+        os.close(log)
+
+
+def _last_lines(log: Path) -> str:
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return "it wrote nothing"
+    return " | ".join(lines[-_LAST_LINES:]) or "it wrote nothing"
+
+
+def _alive(pid: int) -> bool:
+    """Whether the process runs; a dead child of our own that nobody reaped counts as dead."""
+    try:
+        if os.waitpid(pid, os.WNOHANG)[0] == pid:
+            return False
+    except ChildProcessError:
+        pass
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,141 @@
+"""The way of one request: guard, control, signature, faults, service, disk, faults, answer."""
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import RLock
+from typing import Protocol
+from xml.sax.saxutils import escape
+
+from cloudgpu.clock import Clock
+from cloudgpu.errors import CloudGpuError
+from cloudgpu.rehearsal import aws_chunked
+from cloudgpu.rehearsal.control import PREFIX, Control
+from cloudgpu.rehearsal.faults import ApiCall, FaultScript, Phase, Rule
+from cloudgpu.rehearsal.http_guard import refusal
+from cloudgpu.rehearsal.http_message import DropConnectionError, HttpRequest, HttpResponse
+from cloudgpu.rehearsal.identify import identify
+from cloudgpu.rehearsal.keyring import Keyring
+from cloudgpu.rehearsal.sigv4 import Scope, SignatureError, verify
+
+_log = logging.getLogger(__name__)
+_JSON_SERVICES = ("ssm", "dynamodb", "scheduler", "tagging", "secretsmanager", "logs", "events", "kms", "ecr")
+
+
+class Cloud(Protocol):
+    """The simulated services and their state."""
+
+    def answer(self, request: HttpRequest, scope: Scope) -> HttpResponse:
+        """Carry a verified request out."""
+
+    def save(self, *, mutated: bool) -> None:
+        """Make its effect durable."""
+
+
+@dataclass
+class Endpoint:
+    """One server's request handling; an `Application` for the HTTP server.
+
+    Attributes:
+        cloud: Returns the services, waiting for them to be loaded; raises CloudGpuError when they cannot be.
+        touched: Called for every request that came from a client.
+    """
+
+    port: int
+    keyring: Keyring
+    control: Control
+    faults: FaultScript
+    lock: RLock
+    clock: Clock
+    cloud: Callable[[], Cloud]
+    touched: Callable[[], None]
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        """Answer one request."""
+        refused = refusal(request, self.port)
+        if refused is not None:
+            return refused
+        if request.raw_path.startswith(PREFIX):
+            return self.control.answer(request)
+        try:
+            scope = verify(request, self.keyring.secret_of, self.clock.now())
+            request = aws_chunked.plain(request) if aws_chunked.is_streaming(request) else request
+        except SignatureError as err:
+            return error_answer(_service_of(request), err.code, err.message, 403)
+        except ValueError as err:
+            return error_answer("s3", "InvalidRequest", str(err), 400)
+        self.touched()
+        return self._carry_out(request, scope, identify(request, scope))
+
+    def _carry_out(self, request: HttpRequest, scope: Scope, call: ApiCall) -> HttpResponse:
+        struck = self._strike(call, "before")
+        if struck is not None:
+            return struck
+        try:
+            answer = self._effect(request, scope, call)
+        except CloudGpuError as err:
+            _log.exception("%s failed", call.action)
+            return error_answer(call.service, "InternalFailure", err.message, 500)
+        struck = self._strike(call, "after_effect")
+        return answer if struck is None else struck
+
+    def _effect(self, request: HttpRequest, scope: Scope, call: ApiCall) -> HttpResponse:
+        """Do it and make it durable before anybody hears of it."""
+        cloud = self.cloud()
+        with self.lock:
+            started = time.monotonic()
+            answer = cloud.answer(request, scope)
+            cloud.save(mutated=call.mutating)
+        took_ms = (time.monotonic() - started) * 1000
+        _log.info("%s %s %s -> %d in %.0f ms", call.service, call.action, call.region, answer.status, took_ms)
+        return answer
+
+    def _strike(self, call: ApiCall, phase: Phase) -> HttpResponse | None:
+        rule = self.faults.find(call, phase)
+        if rule is None:
+            return None
+        _log.info("fault %s strikes %s (%s)", rule.id, call.action, phase)
+        return self._fault(rule, call)
+
+    def _fault(self, rule: Rule, call: ApiCall) -> HttpResponse | None:
+        if rule.do == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if rule.do == "delay":
+            self.clock.sleep(rule.seconds)
+        if rule.do == "hold":
+            self.faults.hold(rule, call)
+        if rule.do == "drop" or (rule.do == "hold" and rule.drop):
+            raise DropConnectionError
+        if rule.do == "error":
+            return error_answer(call.service, rule.code, rule.message, rule.http)
+        return None
+
+
+def error_answer(service: str, code: str, message: str, status: int) -> HttpResponse:
+    """An error in the form that clients of this service read."""
+    if service in _JSON_SERVICES:
+        body = '{{"__type": "{}", "message": "{}"}}'.format(code, message.replace('"', "'"))
+        return HttpResponse(
+            status, {"Content-Type": "application/x-amz-json-1.1", "x-amzn-errortype": code}, body.encode()
+        )
+    error = f"<Code>{escape(code)}</Code><Message>{escape(message)}</Message>"
+    if service == "s3":
+        text = f"<Error>{error}<RequestId>rehearsal</RequestId></Error>"
+    elif service == "ec2":
+        text = f"<Response><Errors><Error>{error}</Error></Errors><RequestID>rehearsal</RequestID></Response>"
+    else:
+        text = (
+            f"<ErrorResponse><Error><Type>Sender</Type>{error}</Error><RequestId>rehearsal</RequestId></ErrorResponse>"
+        )
+    return HttpResponse(status, {"Content-Type": "text/xml"}, f'<?xml version="1.0"?>{text}'.encode())
+
+
+def _service_of(request: HttpRequest) -> str:
+    """The service that an unverified request claims, to answer in its own form."""
+    scope = request.headers.find("authorization").partition("Credential=")[2].partition(",")[0].split("/")
+    if len(scope) == 5:  # noqa: PLR2004 - id, date, region, service, terminator
+        return scope[3]
+    return "ssm" if request.headers.find("x-amz-target") else "s3"

@@ -1,0 +1,130 @@
+"""A small threaded HTTP/1.1 server on 127.0.0.1: whole bodies in, whole answers out, connections kept."""
+
+import logging
+import socket
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import cast
+
+from cloudgpu.rehearsal.http_message import Application, DropConnectionError, Headers, HttpRequest, HttpResponse
+
+_MAX_BODY = 1 << 30
+_IDLE_CONNECTION_S = 120
+_log = logging.getLogger(__name__)
+
+
+class LoopbackServer(ThreadingHTTPServer):
+    """Serves one application on 127.0.0.1; port 0 takes any free port."""
+
+    daemon_threads = True
+    request_queue_size = 256
+    allow_reuse_address = True
+
+    def __init__(self, application: Application, port: int = 0) -> None:
+        self.application = application
+        super().__init__(("127.0.0.1", port), _Handler)
+
+    @property
+    def port(self) -> int:
+        """The port that was taken."""
+        return int(self.server_address[1])
+
+    def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - set by socketserver
+        """Log a failed connection; the default prints to stderr without a time."""
+        _log.error("connection from %s failed", client_address, exc_info=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server_version = "cloudgpu-rehearsal"
+    sys_version = ""
+    timeout = _IDLE_CONNECTION_S
+    disable_nagle_algorithm = True  # a header and a body in two packets would wait 40 ms for each other
+    wbufsize = -1
+
+    def handle_one_request(self) -> None:
+        try:
+            super().handle_one_request()
+        except (ConnectionError, TimeoutError):
+            self.close_connection = True
+
+    def handle_expect_100(self) -> bool:
+        """Say `continue` at once: left in the buffer, every upload would wait a second for it."""
+        proceed = super().handle_expect_100()
+        self.wfile.flush()
+        return proceed
+
+    def _serve(self) -> None:
+        try:
+            body = self._read_body()
+        except ValueError as err:
+            self.close_connection = True
+            self._send(HttpResponse(400, {"Content-Type": "text/plain"}, str(err).encode()))
+            return
+        fields: dict[str, str] = {}
+        for name, value in self.headers.items():
+            fields[name] = f"{fields[name]},{value}" if name in fields else value
+        request = HttpRequest(self.command, self.path, Headers(fields), body)
+        try:
+            answer = cast("LoopbackServer", self.server).application(request)
+        except DropConnectionError:
+            self._cut()
+            return
+        except Exception:
+            self.close_connection = True
+            self._send(HttpResponse(500, {"Content-Type": "text/plain"}, b"the rehearsal cloud has a bug: see its log"))
+            raise
+        self._send(answer)
+
+    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = _serve  # noqa: N815 - names set by http.server
+
+    def _read_body(self) -> bytes:
+        """Read the whole body, chunked or not.
+
+        Raises:
+            ValueError: The framing is wrong or the body is too large.
+        """
+        if "chunked" in (self.headers.get("Transfer-Encoding") or "").lower():
+            return self._read_chunks()
+        length = int(self.headers.get("Content-Length") or 0)
+        if not 0 <= length <= _MAX_BODY:
+            message = f"a body of {length} bytes is not accepted"
+            raise ValueError(message)
+        body = self.rfile.read(length)
+        if len(body) != length:
+            message = "the connection ended inside a body"
+            raise ConnectionError(message)
+        return body
+
+    def _read_chunks(self) -> bytes:
+        parts: list[bytes] = []
+        total = 0
+        while size := int(self.rfile.readline(1024).split(b";")[0].strip() or b"0", 16):
+            total += size
+            if total > _MAX_BODY:
+                message = "the body is too large"
+                raise ValueError(message)
+            parts.append(self.rfile.read(size))
+            self.rfile.readline(8)
+        while self.rfile.readline(65537).strip():
+            continue
+        return b"".join(parts)
+
+    def _send(self, answer: HttpResponse) -> None:
+        self.send_response(answer.status)
+        fields = Headers(answer.headers).without("transfer-encoding", "connection", "server", "date")
+        bodiless = self.command == "HEAD" or answer.status in (204, 304)
+        if not (bodiless and fields.find("content-length")):
+            fields = fields.with_fields({"Content-Length": str(len(answer.body))})
+        for name, value in fields.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if not bodiless:
+            self.wfile.write(answer.body)
+        self.wfile.flush()
+
+    def _cut(self) -> None:
+        self.close_connection = True
+        self.connection.shutdown(socket.SHUT_RDWR)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing: the endpoint logs calls itself, without query strings that may hold signatures."""

@@ -1,0 +1,63 @@
+"""Name the API call that a request is: for fault rules, for the log, and to know whether it changes anything."""
+
+import re
+from urllib.parse import parse_qsl
+
+from cloudgpu.rehearsal.faults import ApiCall
+from cloudgpu.rehearsal.http_message import HttpRequest
+from cloudgpu.rehearsal.sigv4 import Scope
+
+_READING = re.compile(r"(Describe|Get|List|Head|Lookup|Search|Select|BatchGet|AssumeRole)")
+_FACTS = {
+    "instance_type": re.compile(r"(^|\.)InstanceType$"),
+    "zone": re.compile(r"(^|\.)AvailabilityZone$"),
+    "subnet": re.compile(r"(^|\.)SubnetId$"),
+    "market": re.compile(r"(^|\.)(DefaultTargetCapacityType|MarketType)$"),
+}
+_S3_POSTS = (("uploads", "CreateMultipartUpload"), ("uploadId", "CompleteMultipartUpload"), ("delete", "DeleteObjects"))
+
+
+def identify(request: HttpRequest, scope: Scope) -> ApiCall:
+    """Service, action and what a fault rule may match on."""
+    if scope.service == "s3":
+        action = _s3_action(request)
+        return ApiCall("s3", action, scope.region, request.method not in ("GET", "HEAD"))
+    fields = _form(request)
+    target = request.headers.find("x-amz-target")
+    action = fields.get("Action") or target.rpartition(".")[2] or f"{request.method} {request.raw_path}"
+    reading = bool(_READING.match(action)) if " " not in action else request.method in ("GET", "HEAD")
+    return ApiCall(scope.service, action, scope.region, not reading, _facts(fields))
+
+
+def _form(request: HttpRequest) -> dict[str, str]:
+    if "x-www-form-urlencoded" not in request.headers.find("content-type"):
+        return request.query()
+    return dict(parse_qsl(request.body.decode("utf-8", "replace"), keep_blank_values=True))
+
+
+def _facts(fields: dict[str, str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for fact, pattern in _FACTS.items():
+        for name, value in fields.items():
+            if pattern.search(name):
+                found.setdefault(fact, value)
+    return found
+
+
+def _s3_action(request: HttpRequest) -> str:
+    bucket, _, key = request.raw_path.lstrip("/").partition("/")
+    query = request.query()
+    if not bucket:
+        return "ListBuckets"
+    if request.method == "POST":
+        return next((name for word, name in _S3_POSTS if word in query), "PostObject")
+    if key:
+        return _s3_object_action(request.method, query)
+    names = {"GET": "ListObjectsV2", "HEAD": "HeadBucket", "PUT": "CreateBucket", "DELETE": "DeleteBucket"}
+    return names.get(request.method, request.method)
+
+
+def _s3_object_action(method: str, query: dict[str, str]) -> str:
+    if "uploadId" in query:
+        return {"PUT": "UploadPart", "DELETE": "AbortMultipartUpload", "GET": "ListParts"}.get(method, method)
+    return f"{method.capitalize()}Object"

@@ -1,0 +1,63 @@
+"""File names below `Home.rehearsal`. Everything of one rehearsal cloud lies here, private to its owner."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloudgpu.paths import Home
+
+
+@dataclass(frozen=True)
+class RehearsalFiles:
+    """The files of one rehearsal cloud."""
+
+    root: Path
+
+    @classmethod
+    def of(cls, home: Home) -> "RehearsalFiles":
+        """The files of this home's rehearsal cloud."""
+        return cls(home.rehearsal)
+
+    @property
+    def endpoint(self) -> Path:
+        """Address and process of the server that runs now, or of the last one that did."""
+        return self.root / "endpoint.json"
+
+    @property
+    def keys(self) -> Path:
+        """Access keys, mode 0600."""
+        return self.root / "keys.json"
+
+    @property
+    def log(self) -> Path:
+        """What the server says; read back when it dies at the start."""
+        return self.root / "server.log"
+
+    @property
+    def start_lock(self) -> Path:
+        """Held by whoever starts the server; the kernel frees it when that process dies."""
+        return self.root / "start.lock"
+
+    @property
+    def server_lock(self) -> Path:
+        """Held by the server for its life, so that two servers never share one state."""
+        return self.root / "server.lock"
+
+    @property
+    def state(self) -> Path:
+        """Snapshots, one file a service and region."""
+        return self.root / "state"
+
+    @property
+    def objects(self) -> Path:
+        """Contents of S3 objects, named by their SHA-256."""
+        return self.root / "objects"
+
+    @property
+    def market(self) -> Path:
+        """Capacity and quota tables."""
+        return self.root / "market.json"
+
+    @property
+    def nodes(self) -> Path:
+        """The node host's own directory."""
+        return self.root / "nodes"

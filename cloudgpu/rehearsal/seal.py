@@ -1,0 +1,26 @@
+"""Signatures on control calls: the key itself never travels, so a stranger on a reused port learns nothing."""
+
+import hashlib
+import hmac
+import time
+
+HEADER = "X-Cloudgpu-Seal"
+_TOLERANCE_S = 300.0
+
+
+def seal(secret: str, method: str, target: str, body: bytes, *, at: float | None = None) -> str:
+    """The header value for one control call; `at` is Unix time in seconds."""
+    stamp = f"{time.time() if at is None else at:.3f}"
+    text = b"\n".join([stamp.encode(), method.encode(), target.encode(), hashlib.sha256(body).hexdigest().encode()])
+    return f"{stamp}:{hmac.new(secret.encode(), text, hashlib.sha256).hexdigest()}"
+
+
+def seal_holds(secret: str, value: str, method: str, target: str, body: bytes) -> bool:
+    """Whether this header was made with `secret` for exactly this call, within five minutes."""
+    stamp, _, _ = value.partition(":")
+    try:
+        at = float(stamp)
+    except ValueError:
+        return False
+    fresh = abs(time.time() - at) <= _TOLERANCE_S
+    return fresh and hmac.compare_digest(seal(secret, method, target, body, at=at).encode(), value.encode())

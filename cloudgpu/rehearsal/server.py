@@ -1,0 +1,235 @@
+"""The rehearsal server process: `python -m cloudgpu.rehearsal.server --home DIR`."""
+
+import argparse
+import fcntl
+import importlib
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cloudgpu.clock import Clock, SystemClock
+from cloudgpu.errors import CloudGpuError, RehearsalError
+from cloudgpu.paths import Home
+from cloudgpu.rehearsal.control import Control
+from cloudgpu.rehearsal.durable import write_durably
+from cloudgpu.rehearsal.endpoint import Cloud, Endpoint
+from cloudgpu.rehearsal.faults import FaultScript
+from cloudgpu.rehearsal.http_server import LoopbackServer
+from cloudgpu.rehearsal.keyring import load_or_create
+from cloudgpu.rehearsal.layout import RehearsalFiles
+from cloudgpu.rehearsal.market import Market
+from cloudgpu.rehearsal.nodes.host_client import NodeHostClient
+from cloudgpu.rehearsal.world import NodeHost
+
+_IDLE_MINUTES = 30.0
+_HOUSEKEEPING_S = 2.0
+_log = logging.getLogger(__name__)
+
+
+class RehearsalServer:
+    """One home's simulated cloud: an HTTP endpoint, its state, and the nodes behind it."""
+
+    def __init__(self, home: Home, host: NodeHost, clock: Clock, *, idle_minutes: float = _IDLE_MINUTES) -> None:
+        self._files = RehearsalFiles.of(home)
+        self._host = host
+        self._clock = clock
+        self._idle_s = idle_minutes * 60
+        self._lock = threading.RLock()
+        self._last_request = clock.monotonic()
+        self._stop = threading.Event()
+        self._loaded = threading.Event()
+        self._failure: CloudGpuError | None = None
+        self._cloud: Any = None
+        self.keyring = load_or_create(self._files.keys)
+        self.faults = FaultScript()
+        self.market = Market(self._files.market)
+        self._http = LoopbackServer(self._application, port=_last_port(self._files.endpoint))
+        control = Control(self.keyring.caller.secret_access_key, self.faults, self.market, self)
+        self._endpoint = Endpoint(
+            self._http.port, self.keyring, control, self.faults, self._lock, clock, self._ready_cloud, self._touched
+        )
+
+    @property
+    def port(self) -> int:
+        """The port on 127.0.0.1."""
+        return self._http.port
+
+    def run(self) -> None:
+        """Serve until told to stop or idle for long enough.
+
+        Raises:
+            CloudGpuError: The state cannot be loaded.
+        """
+        threading.Thread(target=self._http.serve_forever, args=(0.1,), daemon=True).start()
+        threading.Thread(target=self._load, daemon=True).start()
+        row = {"url": f"http://127.0.0.1:{self.port}", "pid": os.getpid(), "started": self._clock.now().isoformat()}
+        write_durably(self._files.endpoint, json.dumps(row).encode())
+        while not self._stop.wait(_HOUSEKEEPING_S):
+            self._housekeep()
+        self._close()
+        if self._failure is not None:
+            raise self._failure
+
+    def health(self) -> dict[str, Any]:
+        """Who this is, whether it is ready, and how long it may idle."""
+        return {
+            "pid": os.getpid(),
+            "home": str(self._files.root),
+            "ready": self._loaded.is_set(),
+            "failure": self._failure.message if self._failure else "",
+            "regions": sorted(self._cloud.regions()) if self._loaded.is_set() and self._cloud else [],
+            "idle_left_s": self._idle_s - (self._clock.monotonic() - self._last_request),
+            "resident_mib": resident_mib(),
+        }
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """Every instance that is not terminated."""
+        return list(self._ready_cloud().nodes())
+
+    def census(self) -> dict[str, list[dict[str, Any]]]:
+        """Everything that costs or lingers."""
+        with self._lock:
+            found: dict[str, list[dict[str, Any]]] = self._ready_cloud().census()
+        return found
+
+    def advance(self, seconds: float) -> None:
+        """Move the clock of power-off timers."""
+        self._host.advance(seconds)
+
+    def request_stop(self) -> None:
+        """Stop soon."""
+        self._stop.set()
+
+    def _application(self, request: Any) -> Any:  # noqa: ANN401 - see `Application`
+        return self._endpoint(request)
+
+    def _touched(self) -> None:
+        self._last_request = self._clock.monotonic()
+
+    def _ready_cloud(self) -> Any:  # noqa: ANN401 - `SimulatedCloud`, which is imported late
+        self._loaded.wait()
+        if self._failure is not None:
+            raise self._failure
+        return self._cloud
+
+    def _load(self) -> None:
+        """Import moto and bring the state back; a second of work that the first request waits for."""
+        try:
+            module = importlib.import_module("cloudgpu.rehearsal.simulated_cloud")
+            cloud = module.SimulatedCloud(
+                self._files, self._host, self.market, self._clock, self._lock, self.keyring.role
+            )
+            cloud.restore()
+            self._cloud = cloud
+        except CloudGpuError as err:
+            self._failure = err
+            self._stop.set()
+        except Exception as err:
+            self._failure = RehearsalError(f"the rehearsal cloud could not be loaded: {err}")
+            self._stop.set()
+            raise
+        finally:
+            self._loaded.set()
+
+    def _housekeep(self) -> None:
+        if not self._loaded.is_set() or self._failure is not None:
+            return
+        self._cloud.housekeep()
+        idle = self._clock.monotonic() - self._last_request > self._idle_s
+        if idle and not self._cloud.nodes():
+            _log.info("idle for %.0f s: stopping", self._idle_s)
+            self._stop.set()
+
+    def _close(self) -> None:
+        """Let answers under way go out, then end nodes when none is wanted any more."""
+        self._http.shutdown()
+        if self._cloud is not None:
+            self._cloud.close()
+        self._host.shutdown()
+
+
+def resident_mib() -> float:
+    """Memory of this process, MiB; 0 where the system does not say."""
+    statm = Path("/proc/self/statm")
+    if not statm.exists():
+        return 0.0
+    return int(statm.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
+def _last_port(endpoint: Path) -> int:
+    """The port of the last server of this home when it is free: presigned URLs stay good over a restart."""
+    try:
+        port = int(json.loads(endpoint.read_text(encoding="utf-8"))["url"].rpartition(":")[2])
+        LoopbackServer(_nobody, port).server_close()
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+    return port
+
+
+def _nobody(request: Any) -> Any:  # noqa: ANN401 - never called: it only holds the place of an application
+    raise NotImplementedError(request)
+
+
+@contextmanager
+def sole_server(files: RehearsalFiles) -> Iterator[None]:
+    """Hold the home's server lock; the kernel frees it when this process dies.
+
+    Raises:
+        RehearsalError: Another server has it.
+    """
+    with files.server_lock.open("wb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            message = f"another rehearsal server runs in {files.root}"
+            raise RehearsalError(message) from None
+        yield
+
+
+def _clean_environment() -> None:
+    """Take the user's AWS settings away: moto reads them, and a profile that is not there would break it."""
+    for name in [name for name in os.environ if name.startswith(("AWS_", "MOTO_"))]:
+        del os.environ[name]
+    os.environ.update(
+        MOTO_EC2_LOAD_DEFAULT_AMIS="false", AWS_CONFIG_FILE=os.devnull, AWS_SHARED_CREDENTIALS_FILE=os.devnull
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one server in the foreground; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="cloudgpu.rehearsal.server")
+    parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument("--idle-minutes", type=float, default=_IDLE_MINUTES)
+    options = parser.parse_args(argv)
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.Formatter.converter = time.gmtime
+    _clean_environment()
+    home = Home(options.home)
+    files = RehearsalFiles.of(home)
+    try:
+        files.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with sole_server(files):
+            server = RehearsalServer(
+                home, NodeHostClient(files.nodes), SystemClock(), idle_minutes=options.idle_minutes
+            )
+            signal.signal(signal.SIGTERM, lambda *_: server.request_stop())
+            server.run()
+    except CloudGpuError as err:
+        _log.error("%s", err.message)
+        return err.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
+
+
+__all__ = ["Cloud", "RehearsalServer", "main"]

@@ -1,0 +1,96 @@
+"""Hand a verified request to the right simulated service. Importing this loads moto (about a second)."""
+
+import re
+from functools import lru_cache
+from typing import Any
+
+from botocore.model import OperationNotFoundError
+from moto import backend_index, backends
+from moto.core.base_backend import BackendDict
+from moto.core.exceptions import ServiceException
+from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.core.request import Request
+from werkzeug.exceptions import HTTPException
+
+from cloudgpu.rehearsal.http_message import HttpRequest, HttpResponse
+from cloudgpu.rehearsal.sigv4 import Scope
+from cloudgpu.rehearsal.strict.ec2 import StrictEc2
+from cloudgpu.rehearsal.strict.parameters import StrictSsm
+from cloudgpu.rehearsal.world import World
+
+_GLOBAL = ("iam", "budgets", "cloudfront", "route53")
+_XML = "<Response><Errors><Error><Code>{code}</Code><Message>{text}</Message></Error></Errors></Response>"
+
+
+class Services:
+    """Every simulated service of one server."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def answer(self, request: HttpRequest, scope: Scope) -> HttpResponse:
+        """Carry the request out; what nobody simulates is refused by name."""
+        url = _url(request, scope)
+        moto_request = Request.from_primitives(request.method, url, dict(request.headers), request.body)
+        try:
+            status, headers, body = self._carry_out(moto_request, url, scope)
+        except OperationNotFoundError as err:
+            return _refused("InvalidAction", str(err))
+        except NotImplementedError as err:
+            return _refused("NotImplemented", f"The rehearsal cloud does not simulate this: {err}", 501)
+        except HTTPException as err:
+            status, headers, body = err.code or 500, dict(err.get_headers()), err.get_body()
+        except ServiceException as err:
+            return _refused(err.code, err.message)
+        return HttpResponse(int(status), _text_fields(headers), body.encode() if isinstance(body, str) else bytes(body))
+
+    def _carry_out(self, request: Request, url: str, scope: Scope) -> Any:  # noqa: ANN401 - moto's triple
+        if scope.service == "ec2":
+            return StrictEc2(self._world)._dispatch(request, url)
+        if scope.service == "ssm":
+            return StrictSsm()._dispatch(request, url)
+        for pattern, handler in _routes(scope.service, url):
+            if pattern.match(url.partition("?")[0]):
+                result = handler(request, url, request.headers)
+                return result if len(result) == 3 else (200, {}, result)  # noqa: PLR2004 - status, headers, body
+        message = f"service {scope.service}"
+        raise NotImplementedError(message)
+
+
+def _url(request: HttpRequest, scope: Scope) -> str:
+    """The address that the request would have had on AWS; moto finds service and region by it."""
+    host = (
+        f"{scope.service}.amazonaws.com"
+        if scope.service in _GLOBAL
+        else f"{scope.service}.{scope.region}.amazonaws.com"
+    )
+    return f"https://{host}{request.target}"
+
+
+def _routes(service: str, url: str) -> list[tuple[re.Pattern[str], Any]]:
+    name = next((name for name, pattern in backend_index.backend_url_patterns if pattern.match(url)), None)
+    if name is None:
+        message = f"service {service}"
+        raise NotImplementedError(message)
+    return _compiled(name)
+
+
+@lru_cache(maxsize=64)
+def _compiled(name: Any) -> list[tuple[re.Pattern[str], Any]]:  # noqa: ANN401 - moto's literal of names
+    table = backends.get_backend(name)
+    if isinstance(table, BackendDict):
+        account = table[DEFAULT_ACCOUNT_ID]
+        backend = account["us-east-1" if "us-east-1" in account else "aws"]
+    else:
+        backend = table["global"]
+    return [(re.compile(url), handler) for url, handler in backend.urls.items()]
+
+
+def _text_fields(headers: Any) -> dict[str, str]:  # noqa: ANN401 - dict or header object
+    return {str(name): str(value) for name, value in dict(headers).items() if str(name).lower() != "status"}
+
+
+def _refused(code: str, text: str, status: int = 400) -> HttpResponse:
+    clean = text.replace("&", "&amp;").replace("<", "&lt;")
+    body = _XML.format(code=code, text=clean).encode()
+    return HttpResponse(status, {"Content-Type": "text/xml", "x-amzn-errortype": code}, body)

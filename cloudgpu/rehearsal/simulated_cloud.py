@@ -1,0 +1,101 @@
+"""The simulated services with their state and their nodes. Importing this loads moto."""
+
+import logging
+import threading
+from typing import Any
+
+from moto.ec2.models import ec2_backends
+
+from cloudgpu.clock import Clock
+from cloudgpu.rehearsal.census import census
+from cloudgpu.rehearsal.http_message import HttpRequest, HttpResponse
+from cloudgpu.rehearsal.instances import NodeKeeper
+from cloudgpu.rehearsal.keyring import AccessKey
+from cloudgpu.rehearsal.layout import RehearsalFiles
+from cloudgpu.rehearsal.market import Market
+from cloudgpu.rehearsal.records import records_of
+from cloudgpu.rehearsal.services import Services
+from cloudgpu.rehearsal.sigv4 import Scope
+from cloudgpu.rehearsal.store import Store
+from cloudgpu.rehearsal.world import NodeHost, World
+
+_CLUSTER_TAG = "cloudgpu:cluster"
+_log = logging.getLogger(__name__)
+
+
+class SimulatedCloud:
+    """Everything behind the endpoint."""
+
+    def __init__(
+        self,
+        files: RehearsalFiles,
+        host: NodeHost,
+        market: Market,
+        clock: Clock,
+        lock: "threading.RLock",
+        role: AccessKey,
+    ) -> None:
+        self._lock = lock
+        self._store = Store(files.state, files.objects)
+        self._keeper = NodeKeeper(host, lock, clock, lambda: self.save(mutated=True), role)
+        self._services = Services(World(clock, market, host, lock, self._keeper))
+
+    def restore(self) -> None:
+        """Read the state back and bring nodes and instances into step.
+
+        Raises:
+            StateError: The state is damaged.
+        """
+        self._store.load()
+        if any(True for _ in self._instances()):
+            self._keeper.reconcile()
+
+    def answer(self, request: HttpRequest, scope: Scope) -> HttpResponse:
+        """Carry a verified request out."""
+        return self._services.answer(request, scope)
+
+    def save(self, *, mutated: bool) -> None:
+        """Make effects durable."""
+        self._store.save(mutated=mutated)
+
+    def regions(self) -> set[str]:
+        """Regions that hold anything of the caller's."""
+        return {str(row["region"]) for rows in census().values() for row in rows if row.get("region")}
+
+    def census(self) -> dict[str, list[dict[str, Any]]]:
+        """Everything that costs or lingers."""
+        return census()
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """Every instance that is not terminated, with where its node listens."""
+        with self._lock:
+            return [_shown(instance) for instance in self._instances() if instance.state != "terminated"]
+
+    def housekeep(self) -> None:
+        """Forget what ended long ago."""
+        self._keeper.forget_old()
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        self._keeper.stop()
+
+    def _instances(self) -> list[Any]:
+        registered: list[Any] = list(ec2_backends.iter_backends())
+        return [instance for _, _, backend in registered for instance in backend.all_instances()]
+
+
+def _shown(instance: Any) -> dict[str, Any]:  # noqa: ANN401 - moto is untyped
+    backend = instance.ec2_backend
+    record = records_of(backend).nodes[instance.id]
+    return {
+        "instance_id": instance.id,
+        "instance_type": str(instance.instance_type),
+        "region": str(backend.region_name),
+        "zone": str(instance.placement.zone),
+        "state": str(instance.state),
+        "address": record.address,
+        "port": record.port,
+        "user": record.user,
+        "host_key": record.host_key,
+        "cluster": backend.tags.get(instance.id, {}).get(_CLUSTER_TAG, ""),
+    }

@@ -1,0 +1,183 @@
+"""Durable state: moto's back ends and our records, one snapshot file a service and region.
+
+S3 contents are not in the snapshots but in files named by their digest, written once: a 50 MiB object does not
+make every later call 50 MiB slower.
+"""
+
+import hashlib
+import io
+import os
+import pickle
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from moto.core.base_backend import BackendDict
+from moto.s3.models import FakeKey, s3_backends
+
+from cloudgpu.errors import StateError
+from cloudgpu.paths import unwritable
+from cloudgpu.rehearsal.durable import write_durably
+
+_FORMAT = f"cloudgpu-rehearsal 1 moto {version('moto')}\n".encode()
+_SHELF = "_rehearsal_digest"
+
+
+class Store:
+    """Writes what changed since the last time, and reads everything back."""
+
+    def __init__(self, state: Path, objects: Path) -> None:
+        self._state = state
+        self._objects = objects
+        self._written: dict[str, bytes] = {}
+        for directory in (state, objects):
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def save(self, *, mutated: bool) -> None:
+        """Make the present state durable; after a read only back ends that are new (a region's first use).
+
+        Raises:
+            StateError: The disk is full or unwritable.
+        """
+        for name, backend in _live():
+            if not mutated and name in self._written:
+                continue
+            content = self._dump(backend)
+            digest = hashlib.sha256(content).digest()
+            if self._written.get(name) != digest:
+                write_durably(self._state / f"{name}.pickle", _FORMAT + content)
+                self._written[name] = digest
+
+    def load(self) -> None:
+        """Bring every snapshot back.
+
+        Raises:
+            StateError: A snapshot is damaged or was written by another version.
+        """
+        for path in sorted(self._state.glob("*.pickle")):
+            _shelve(path.stem, self._read(path))
+        self._drop_orphans()
+
+    def _read(self, path: Path) -> Any:  # noqa: ANN401 - whatever moto's back end is
+        content = path.read_bytes()
+        if not content.startswith(_FORMAT):
+            raise StateError(
+                f"{path} was written by another version of the rehearsal cloud",
+                hint="run `cloudgpu rehearsal stop`, then delete that directory to start an empty cloud",
+            )
+        try:
+            return _Unpickler(io.BytesIO(content[len(_FORMAT) :]), self._objects).load()
+        except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, OSError, ValueError) as err:
+            message = f"{path} is damaged: {err}"
+            raise StateError(message, hint="delete that directory to start an empty cloud") from err
+
+    def _dump(self, backend: Any) -> bytes:  # noqa: ANN401
+        buffer = io.BytesIO()
+        _Pickler(buffer, self._objects).dump(backend)
+        return buffer.getvalue()
+
+    def _drop_orphans(self) -> None:
+        """Delete contents that no object names any more; only at the start, when nobody writes."""
+        named = {getattr(key, _SHELF, ("", 0))[0] for key in _all_keys()}
+        for path in self._objects.iterdir():
+            if path.name not in named:
+                path.unlink(missing_ok=True)
+
+
+def _live() -> Iterator[tuple[str, Any]]:
+    registered: list[Any] = list(vars(BackendDict)["_instances"])
+    for backends in registered:
+        for account, region, backend in list(backends.iter_backends()):
+            yield f"{backends.service_name}@{region}@{account}", backend
+
+
+def _shelve(name: str, backend: Any) -> None:  # noqa: ANN401
+    service, region, account = name.split("@")
+    module = __import__(f"moto.{service.replace('-', '')}.models", fromlist=["models"])
+    backends = getattr(module, f"{service.replace('-', '')}_backends")
+    backends[account][region] = backend
+    if service == "s3":
+        for bucket in backend.buckets:
+            backends.bucket_accounts[bucket] = (backend.partition, account)
+
+
+def _all_keys() -> Iterator[FakeKey]:
+    registered: list[Any] = list(s3_backends.iter_backends())
+    for _, _, backend in registered:
+        for bucket in backend.buckets.values():
+            for _, versions in bucket.keys.iterlists():
+                yield from (item for item in versions if isinstance(item, FakeKey))
+            for multipart in bucket.multiparts.values():
+                yield from multipart.parts.values()
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """Stands for an S3 object's bytes inside a snapshot."""
+
+    digest: str
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles S3 objects without their contents."""
+
+    def __init__(self, buffer: io.BytesIO, objects: Path) -> None:
+        super().__init__(buffer, protocol=pickle.HIGHEST_PROTOCOL)
+        self._objects = objects
+
+    def persistent_id(self, obj: Any) -> str | None:  # noqa: ANN401 - protocol of pickle
+        """Write the digest where the contents would stand."""
+        return obj.digest if isinstance(obj, _Contents) else None
+
+    def reducer_override(self, obj: Any) -> Any:  # noqa: ANN401 - protocol of pickle
+        """Take an S3 object apart without reading it again when it has not changed."""
+        if not isinstance(obj, FakeKey):
+            return NotImplemented
+        fields = obj.__dict__
+        if fields.get(_SHELF, ("", -1))[1] != obj.contentsize:
+            fields[_SHELF] = (_put_object(self._objects, obj.value), obj.contentsize)
+        state = {name: value for name, value in fields.items() if name not in ("_value_buffer", "lock")}
+        return _bare_key, (), {**state, "value": _Contents(fields[_SHELF][0])}
+
+
+def _bare_key() -> Any:  # noqa: ANN401 - a FakeKey without its state
+    return FakeKey.__new__(FakeKey)
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads a snapshot and the contents that it names."""
+
+    def __init__(self, buffer: io.BytesIO, objects: Path) -> None:
+        super().__init__(buffer)
+        self._objects = objects
+
+    def persistent_load(self, pid: Any) -> bytes:  # noqa: ANN401 - protocol of pickle
+        """The bytes of one S3 object."""
+        return (self._objects / str(pid)).read_bytes()
+
+
+def _put_object(objects: Path, content: bytes) -> str:
+    """Write the contents once.
+
+    Raises:
+        StateError: The disk is full or unwritable.
+    """
+    digest = hashlib.sha256(content).hexdigest()
+    path = objects / digest
+    if not path.exists():
+        try:
+            _link_into_place(path, content)
+        except OSError as err:
+            raise unwritable(path, err) from err
+    return digest
+
+
+def _link_into_place(path: Path, content: bytes) -> None:
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".new.", delete=False) as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    Path(file.name).replace(path)

@@ -1,0 +1,50 @@
+"""How an instant fleet spreads its target over pools. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Pool:
+    """One (override, zone) that could serve; `room` instances fit."""
+
+    index: int
+    instance_type: str
+    zone: str
+    room: int
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the fleet asks for."""
+
+    target: int
+    minimum: int = 0
+    single_type: bool = False
+    single_zone: bool = False
+
+
+def allocate(pools: Sequence[Pool], terms: Terms) -> dict[int, int]:
+    """Instances a pool, by index; empty when the minimum cannot be reached. Pools come in order of preference."""
+    attempts = [_fill([pool for pool in pools if _goes_with(pool, first, terms)], terms.target) for first in pools]
+    if not attempts:
+        return {}
+    best = next((plan for plan in attempts if sum(plan.values()) >= terms.target), None)
+    chosen = best if best is not None else max(attempts, key=lambda plan: sum(plan.values()))
+    return chosen if sum(chosen.values()) >= max(terms.minimum, 1) else {}
+
+
+def _goes_with(pool: Pool, first: Pool, terms: Terms) -> bool:
+    same_type = pool.instance_type == first.instance_type or not terms.single_type
+    return same_type and (pool.zone == first.zone or not terms.single_zone)
+
+
+def _fill(pools: Sequence[Pool], target: int) -> dict[int, int]:
+    plan: dict[int, int] = {}
+    left = target
+    for pool in pools:
+        taken = min(pool.room, left)
+        if taken:
+            plan[pool.index] = taken
+            left -= taken
+    return plan

@@ -1,0 +1,96 @@
+"""moto's EC2 with the strict rules in front."""
+
+from typing import Any
+
+from moto.core.exceptions import ServiceException
+from moto.core.responses import ActionResult
+from moto.core.utils import camelcase_to_underscores
+from moto.ec2.exceptions import DryRunClientError
+from moto.ec2.responses import EC2Response
+
+from cloudgpu.rehearsal.records import SavedAnswer, records_of
+from cloudgpu.rehearsal.strict import (  # noqa: F401 - importing them fills the table of rules
+    fleet,
+    groups,
+    images,
+    listing,
+    offers,
+    placement,
+    running,
+    templates,
+    tokens,
+)
+from cloudgpu.rehearsal.strict.call import RULES, AwsError, Call
+from cloudgpu.rehearsal.world import World
+
+_CHECKS_ITSELF = ("RunInstances",)
+"""Actions that look at their parameters before they answer a dry run."""
+
+
+class StrictEc2(EC2Response):
+    """One request; moto makes a response object a request."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def call_action(self) -> tuple[int, dict[str, Any], Any]:
+        """Answer the request; errors become AWS's own error answers."""
+        status = 0
+        try:
+            status, headers, body = self._answered()
+        except ServiceException as err:
+            code, headers, body = self.serialized(ActionResult(err))
+            status = err.http if isinstance(err, AwsError) else code
+        headers, body = self._enrich_response(headers, body)
+        return status, headers, body
+
+    def _answered(self) -> tuple[int, dict[str, Any], Any]:
+        action = str(self._get_action())
+        params = dict(self.params)
+        backend = self.ec2_backend
+        images.register(backend)
+        key = tokens.key_of(action, params)
+        digest = tokens.digest_of(params) if key else ""
+        saved = tokens.replay(records_of(backend), key, digest) if key else None
+        if saved:
+            return saved.status, dict(saved.headers), saved.body
+        if params.get("DryRun") and action not in _CHECKS_ITSELF:
+            raise DryRunClientError
+        status, headers, body = self.serialized(self._result(action, params, backend))
+        if key:
+            raw = body.encode() if isinstance(body, str) else bytes(body)
+            answer = SavedAnswer(digest, status, {name: str(value) for name, value in headers.items()}, raw)
+            tokens.keep(records_of(backend), key, answer)
+        return status, headers, body
+
+    def _result(self, action: str, params: dict[str, Any], backend: Any) -> ActionResult:  # noqa: ANN401
+        found = RULES.get(action)
+        if found is None:
+            return self._moto(action)
+        call = Call(
+            action=action,
+            params=params,
+            region=str(self.region),
+            backend=backend,
+            records=records_of(backend),
+            world=self._world,
+            proceed=lambda: self._moto(action),
+        )
+        answer = found(call)
+        return answer if isinstance(answer, ActionResult) else ActionResult(answer)
+
+    def _moto(self, action: str) -> ActionResult:
+        """Run moto's implementation.
+
+        Raises:
+            AwsError: moto has none, so the rehearsal cloud has none.
+        """
+        method = getattr(self, camelcase_to_underscores(action), None)
+        try:
+            result: ActionResult | None = method() if method else None
+        except NotImplementedError as err:
+            raise AwsError("UnsupportedOperation", f"The rehearsal cloud does not simulate this: {err}") from err
+        if result is None:
+            raise AwsError("UnsupportedOperation", f"The rehearsal cloud does not simulate {action}.")
+        return result

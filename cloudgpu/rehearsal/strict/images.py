@@ -1,0 +1,107 @@
+"""Machine images that public SSM parameters name: ids that are made up but stable, names that say `simulated`."""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+from moto.ec2.models.amis import Ami
+
+_UBUNTU = "/aws/service/canonical/ubuntu/server"
+_DLAMI = "/aws/service/deeplearning/ami/x86_64"
+_CANONICAL, _AMAZON = "099720109477", "898082745236"
+
+
+@dataclass(frozen=True)
+class PublicImage:
+    """An image by the SSM parameter that names it."""
+
+    parameter: str
+    name: str
+    owner: str
+    user: str
+    root_device: str = "/dev/sda1"
+
+    def ami_id(self, region: str) -> str:
+        """The same in every rehearsal cloud; another one in each region, as on AWS."""
+        return "ami-0" + hashlib.sha256(f"{region}:{self.name}".encode()).hexdigest()[:16]
+
+
+def _ubuntu(release: str, code: str, volume: str) -> PublicImage:
+    return PublicImage(
+        f"{_UBUNTU}/{release}/stable/current/amd64/hvm/ebs-{volume}/ami-id",
+        f"ubuntu/images/hvm-ssd/ubuntu-{code}-{release}-amd64-server (simulated)",
+        _CANONICAL,
+        "ubuntu",
+    )
+
+
+def _dlami(folder: str, title: str, user: str = "ubuntu") -> PublicImage:
+    root = "/dev/sda1" if user == "ubuntu" else "/dev/xvda"
+    return PublicImage(f"{_DLAMI}/{folder}/latest/ami-id", f"{title} (simulated)", _AMAZON, user, root)
+
+
+PUBLIC_IMAGES = (
+    _ubuntu("22.04", "jammy", "gp2"),
+    _ubuntu("22.04", "jammy", "gp3"),
+    _ubuntu("24.04", "noble", "gp2"),
+    _ubuntu("24.04", "noble", "gp3"),
+    _dlami("base-oss-nvidia-driver-gpu-ubuntu-22.04", "Deep Learning Base OSS Nvidia Driver GPU AMI (Ubuntu 22.04)"),
+    _dlami("base-oss-nvidia-driver-gpu-ubuntu-24.04", "Deep Learning Base OSS Nvidia Driver GPU AMI (Ubuntu 24.04)"),
+    _dlami(
+        "base-oss-nvidia-driver-gpu-amazon-linux-2023",
+        "Deep Learning Base OSS Nvidia Driver GPU AMI (Amazon Linux 2023)",
+        "ec2-user",
+    ),
+    _dlami(
+        "oss-nvidia-driver-gpu-pytorch-2.7-ubuntu-22.04",
+        "Deep Learning OSS Nvidia Driver AMI GPU PyTorch 2.7 (Ubuntu 22.04)",
+    ),
+    PublicImage(
+        "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64",
+        "al2023-ami-kernel-default-x86_64 (simulated)",
+        "137112412989",
+        "ec2-user",
+        "/dev/xvda",
+    ),
+)
+_BY_PARAMETER = {image.parameter: image for image in PUBLIC_IMAGES}
+
+
+def ami_of_parameter(name: str, region: str) -> str | None:
+    """The image id that a public parameter holds in this region, or None when it is not one of ours."""
+    image = _BY_PARAMETER.get(name)
+    return image.ami_id(region) if image else None
+
+
+def register(backend: Any) -> None:  # noqa: ANN401 - moto is untyped
+    """Let a region's back end know the public images; once is enough, again is harmless."""
+    for image in PUBLIC_IMAGES:
+        ami_id = image.ami_id(backend.region_name)
+        if ami_id not in backend.amis:
+            backend.amis[ami_id] = _ami(backend, image, ami_id)
+
+
+def login_of(backend: Any, ami_id: str) -> str:  # noqa: ANN401
+    """The user that this image's cloud-init makes."""
+    for image in PUBLIC_IMAGES:
+        if image.ami_id(backend.region_name) == ami_id:
+            return image.user
+    return "ubuntu"
+
+
+def _ami(backend: Any, image: PublicImage, ami_id: str) -> Ami:  # noqa: ANN401
+    return Ami(
+        backend,
+        ami_id,
+        name=image.name,
+        description="simulated by the rehearsal cloud",
+        owner_id=image.owner,
+        public=True,
+        virtualization_type="hvm",
+        architecture="x86_64",
+        hypervisor="xen",
+        root_device_type="ebs",
+        root_device_name=image.root_device,
+        region_name=f"{backend.region_name}a",
+        boot_mode="uefi-preferred",
+    )

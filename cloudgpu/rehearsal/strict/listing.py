@@ -1,0 +1,78 @@
+"""DescribeInstances and its kin: filters and pages that moto lacks, the nodes' real console."""
+
+import base64
+from typing import Any
+
+from moto.ec2 import utils as moto_utils
+
+from cloudgpu.rehearsal.strict.call import AwsError, Call, page, rule
+from cloudgpu.rehearsal.strict.running import find
+
+_TEMPLATES_PER_PAGE = 200
+
+moto_utils.filter_dict_attribute_mapping.update(
+    {
+        "client-token": "client_token",
+        "placement-group-name": "placement.group_name",
+        "instance-lifecycle": "lifecycle",
+        "instance-state-code": "state_code",
+        "reservation-id": "reservation_id",
+        "launch-index": "ami_launch_index",
+        "tenancy": "placement.tenancy",
+    }
+)
+
+
+@rule("DescribeInstances")
+def describe_instances(call: Call) -> dict[str, Any]:
+    """By id and filter, in pages."""
+    ids = call.texts("InstanceIds")
+    if ids:
+        find(call, ids)
+    if ids and call.params.get("MaxResults"):
+        raise AwsError(
+            "InvalidParameterCombination", "The parameter instancesSet cannot be used with the parameter maxResults"
+        )
+    filters = call.filters()
+    try:
+        reservations = call.backend.describe_instances(filters=filters)
+    except NotImplementedError:
+        raise AwsError("InvalidParameterValue", f"One of the filters is invalid: {', '.join(filters)}") from None
+    for reservation in reservations:
+        reservation.instances = [i for i in reservation.instances if not ids or i.id in ids]
+    rows, token = page([row for row in reservations if row.instances], call.params)
+    return {"Reservations": rows, "NextToken": token}
+
+
+@rule("GetConsoleOutput")
+def console_output(call: Call) -> dict[str, Any]:
+    """The console log of the node, as its cloud-init printed it."""
+    instance = find(call, [str(call.params.get("InstanceId") or "")])[0]
+    log = b"" if instance.state == "pending" else call.world.host.console(instance.id)
+    text = base64.b64encode(log[-65536:]).decode()
+    return {"InstanceId": instance.id, "Timestamp": call.world.clock.now(), "Output": text}
+
+
+@rule("DescribeLaunchTemplates")
+def describe_templates(call: Call) -> dict[str, Any]:
+    """In pages; moto cuts the list at 15 and gives no token."""
+    found = call.backend.describe_launch_templates(
+        template_names=call.texts("LaunchTemplateNames"),
+        template_ids=call.texts("LaunchTemplateIds"),
+        filters=call.filters(),
+    )
+    rows, token = page(list(found), call.params, limit=_TEMPLATES_PER_PAGE)
+    creator = f"arn:aws:iam::{call.backend.account_id}:root"
+    shown = [
+        {
+            "CreateTime": template.create_time,
+            "CreatedBy": creator,
+            "DefaultVersionNumber": template.default_version_number,
+            "LatestVersionNumber": template.latest_version_number,
+            "LaunchTemplateId": template.id,
+            "LaunchTemplateName": template.name,
+            "Tags": template.get_tags(),
+        }
+        for template in rows
+    ]
+    return {"LaunchTemplates": shown, "NextToken": token}

@@ -1,0 +1,86 @@
+"""Which types exist, where they are offered, and what they hold."""
+
+from functools import lru_cache
+from typing import Any
+
+from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYPES
+
+from cloudgpu.rehearsal.strict.call import AwsError, Call, rule
+
+_RETIRED = ("p2.", "p3.2xlarge", "p3.8xlarge", "p3.16xlarge", "g2.", "g3.", "g3s.", "cg1.")
+_BUCKETS = {"trn": "trn", "inf": "inf", "vt": "g", "dl": "dl", "p": "p", "g": "g", "f": "f", "x": "x", "u": "u"}
+
+
+@lru_cache(maxsize=64)
+def zones_by_type(region: str) -> dict[str, tuple[str, ...]]:
+    """Zones of this region by the instance type that they offer."""
+    table: dict[str, list[str]] = {}
+    for row in INSTANCE_TYPE_OFFERINGS["availability-zone"].get(region, []):
+        table.setdefault(row["InstanceType"], []).append(row["Location"])
+    return {name: tuple(sorted(zones)) for name, zones in table.items()}
+
+
+def require_type(region: str, instance_type: str) -> dict[str, Any]:
+    """Facts of a type that this region has.
+
+    Raises:
+        AwsError: Retired or unknown (InvalidInstanceType, InvalidParameterValue), or not in this region.
+    """
+    if instance_type.startswith(_RETIRED):
+        raise AwsError(
+            "InvalidInstanceType",
+            f"The instance type '{instance_type}' has been retired and can no longer be launched.",
+        )
+    facts = INSTANCE_TYPES.get(instance_type)
+    if facts is None:
+        raise AwsError("InvalidParameterValue", f"Invalid value '{instance_type}' for InstanceType.")
+    if instance_type not in zones_by_type(region):
+        raise AwsError("Unsupported", f"The requested configuration is currently not supported: {instance_type}.")
+    return dict(facts)
+
+
+def require_zone(region: str, instance_type: str, zone: str) -> None:
+    """Refuse a zone that does not offer the type.
+
+    Raises:
+        AwsError: `Unsupported`, with the zones that do.
+    """
+    offered = zones_by_type(region).get(instance_type, ())
+    if zone not in offered:
+        raise AwsError(
+            "Unsupported",
+            f"Your requested instance type ({instance_type}) is not supported in your requested Availability Zone "
+            f"({zone}). Please retry your request by not specifying an Availability Zone or choosing "
+            f"{', '.join(offered)}.",
+        )
+
+
+def vcpus(instance_type: str) -> int:
+    """VCPUs of one instance."""
+    return int(INSTANCE_TYPES.get(instance_type, {}).get("VCpuInfo", {}).get("DefaultVCpus", 0))
+
+
+def bucket(instance_type: str) -> str:
+    """The quota bucket that a type counts against: `p`, `g`, `standard` and the like."""
+    family = instance_type.partition(".")[0]
+    letters = family[: next((at for at, letter in enumerate(family) if not letter.isalpha()), len(family))]
+    return next((pool for prefix, pool in _BUCKETS.items() if letters.startswith(prefix)), "standard")
+
+
+def gpus(instance_type: str) -> tuple[str, int, int]:
+    """Name, count and memory (MiB each) of a type's GPUs; empty, 0, 0 without."""
+    rows = INSTANCE_TYPES.get(instance_type, {}).get("GpuInfo", {}).get("Gpus", [])
+    if not rows:
+        return "", 0, 0
+    return str(rows[0]["Name"]), int(rows[0]["Count"]), int(rows[0].get("MemoryInfo", {}).get("SizeInMiB", 0))
+
+
+@rule("DescribeInstanceTypes")
+def describe(call: Call) -> Any:  # noqa: ANN401 - moto's answer
+    """As moto, but a retired type is unknown."""
+    retired = [name for name in call.texts("InstanceTypes") if name.startswith(_RETIRED)]
+    if retired:
+        raise AwsError(
+            "InvalidInstanceType", f"The following supplied instance types do not exist: [{', '.join(retired)}]"
+        )
+    return call.proceed()
