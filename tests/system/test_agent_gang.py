@@ -374,7 +374,7 @@ def test_the_caller_may_die_at_once(make_gang) -> None:
     gang = make_gang(1)
     spec = gang.spec(0, ["sleep 1; echo alive"])
     caller = gang.popen("start", spec)
-    until(lambda: (gang.dir(0) / "status.json").exists(), bool, 10)
+    until((gang.dir(0) / "status.json").exists, bool, 10)
     caller.kill()
     caller.communicate()
     assert gang.wait()["state"] == "succeeded"

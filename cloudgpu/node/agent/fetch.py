@@ -50,7 +50,7 @@ def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
         AgentError: The request is wrong, or a file could not be fetched; the first failure is named, the rest stops.
     """
     files = _read(spec)
-    downloads = Downloads()
+    downloads = Downloads(int(spec.get("attempts") or _ATTEMPTS))
     with ThreadPoolExecutor(_THREADS) as pool:
         fetched = list(pool.map(downloads.fetch, files))
     if downloads.failure is not None:
@@ -61,9 +61,10 @@ def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
 class Downloads:
     """What several threads do at once, and the first failure that ends them all."""
 
-    def __init__(self) -> None:
+    def __init__(self, attempts: int) -> None:
         self.bytes = 0
         self.failure: AgentError | None = None
+        self._most = attempts
         self._lock = threading.Lock()
         self._over = threading.Event()
 
@@ -104,11 +105,11 @@ class Downloads:
         Raises:
             AgentError: It will not become so.
         """
-        for attempt in range(1, _ATTEMPTS + 1):
+        for attempt in range(1, self._most + 1):
             try:
                 self._download(part, wanted)
             except Passing as trouble:
-                if attempt == _ATTEMPTS:
+                if attempt == self._most:
                     raise AgentError(f"{wanted.path}: {trouble} ({attempt} attempts)", code="network") from None
                 wait = min(_LONGEST_WAIT_S, _BACK_OFF_S * 2**attempt) * random.uniform(0.5, 1)  # noqa: S311 - jitter
                 self._over.wait(wait)

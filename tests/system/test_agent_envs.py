@@ -1,0 +1,164 @@
+"""The agent's Python environments, with real interpreters; `uv` and `pip` are stand-ins where a network were needed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.node.payload import agent_name, agent_source
+
+pytestmark = pytest.mark.system
+
+# Makes the environment's directory and a Python in it, notes each call, and can be told to fail or to take long.
+UV = """#!/bin/sh
+echo "$@" >>"$CALLS"
+echo "Resolved 1 package from https://user:hunter2@index.example/simple"
+[ -z "$UV_SLEEPS" ] || { touch "$CALLS.sleeping"; sleep "$UV_SLEEPS"; }
+[ -z "$UV_FAILS" ] || { echo "error: no such package"; exit 2; }
+if [ "$1" = venv ]; then
+  for last in "$@"; do :; done
+  mkdir -p "$last/bin" && ln -s "$REAL_PYTHON" "$last/bin/python"
+fi
+"""
+
+
+NOT_MET = ["pytest>=999", "pytest<1", "no-such-thing-zz", "pytest @ https://x.example/y", "-r x"]
+
+# A real venv without pip, so that nothing is downloaded.
+PYTHON_WITHOUT_PIP = f"""#!/bin/sh
+if [ "$2" = venv ]; then exec {sys.executable} -m venv --without-pip "$3"; fi
+exec {sys.executable} "$@"
+"""
+
+
+class Node:
+    def __init__(self, root: Path) -> None:
+        self.bin, self.envs, self.calls = root / "bin", root / "envs", root / "calls"
+        self.bin.mkdir()
+        self.agent = root / agent_name()
+        self.agent.write_bytes(agent_source())
+        self.add("uv", UV)
+        (self.bin / "python3").symlink_to(sys.executable)
+        self.calls.touch()
+
+    def add(self, name: str, text: str) -> None:
+        (self.bin / name).write_text(text)
+        (self.bin / name).chmod(0o755)
+
+    def popen(self, *requirements: str, version: str | None = None, **environment: str) -> subprocess.Popen:
+        spec = {"requirements": list(requirements), "version": version, "root": str(self.envs)}
+        process = subprocess.Popen(
+            [str(self.bin / "python3"), str(self.agent), "env"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={
+                "PATH": f"{self.bin}:/usr/bin:/bin",
+                "HOME": str(self.bin),
+                "CALLS": str(self.calls),
+                "REAL_PYTHON": sys.executable,
+                **environment,
+            },
+        )
+        process.stdin.write(json.dumps(spec).encode())
+        process.stdin.close()
+        process.stdin = None
+        return process
+
+    def env(self, *requirements: str, ok: bool = True, version: str | None = None, **environment: str) -> list[dict]:
+        process = self.popen(*requirements, version=version, **environment)
+        output = process.communicate(timeout=60)[0]
+        assert (process.returncode == 0) is ok, output
+        assert b"hunter2" not in output
+        return [json.loads(line) for line in output.splitlines()]
+
+    def installs(self) -> int:
+        return self.calls.read_text().count("pip install")
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def test_an_interpreter_that_has_it_all_is_used_as_it_is(node: Node) -> None:
+    assert node.env("pytest>=8") == [{"interpreter": str(node.bin / "python3"), "built": False}]
+    assert node.calls.read_text() == ""
+
+
+def test_a_named_interpreter_comes_first(node: Node) -> None:
+    (answer,) = node.env("pytest", CLOUDGPU_PYTHON=sys.executable)
+    assert answer["interpreter"] == sys.executable
+
+
+@pytest.mark.parametrize("requirement", NOT_MET)
+def test_what_is_not_met_is_built(node: Node, requirement: str) -> None:
+    *progress, answer = node.env(requirement)
+    assert answer["built"] is True
+    assert answer["interpreter"].startswith(str(node.envs))
+    assert any("Resolved" in line["progress"] for line in progress)
+    (again,) = node.env(requirement)
+    assert again == {**answer, "built": False}
+    assert node.installs() == 1
+
+
+def test_another_python_version_is_not_the_same(node: Node) -> None:
+    assert node.env("pytest", version="3.99")[-1]["built"] is True
+    assert "--python 3.99" in node.calls.read_text()
+
+
+def test_nodes_that_share_the_directory_build_once(node: Node) -> None:
+    both = [node.popen("zz", UV_SLEEPS="1") for _ in range(3)]
+    answers = [json.loads(process.communicate(timeout=60)[0].splitlines()[-1]) for process in both]
+    assert sorted(answer["built"] for answer in answers) == [False, False, True]
+    assert node.installs() == 1
+
+
+def test_a_failed_build_shows_the_tools_words_and_is_not_kept(node: Node) -> None:
+    answer = node.env("zz", ok=False, UV_FAILS="1")[-1]
+    assert "no such package" in answer["error"]
+    assert node.env("zz")[-1]["built"] is True
+
+
+def test_a_killed_build_is_never_taken_for_a_whole_one(node: Node) -> None:
+    killed = node.popen("zz", UV_SLEEPS="2")
+    deadline = time.monotonic() + 10
+    while not Path(f"{node.calls}.sleeping").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.communicate()
+    (half,) = [path.with_suffix("") for path in node.envs.glob("*.lock")]
+    (half / "bin").mkdir(parents=True)
+    (half / "bin" / "python").symlink_to(sys.executable)
+    progress, answer = node.env("zz")[:-1], node.env("zz")[-1]
+    assert any("removing" in line["progress"] for line in progress)
+    assert answer["built"] is False
+
+
+def test_an_environment_whose_python_is_gone_is_built_anew(node: Node) -> None:
+    built = node.env("zz")[-1]["interpreter"]
+    Path(built).unlink()
+    Path(built).symlink_to("/nowhere/python")
+    assert node.env("zz")[-1]["built"] is True
+
+
+def test_without_uv_venv_and_pip_do_it(node: Node) -> None:
+    (node.bin / "uv").unlink()
+    (node.bin / "python3").unlink()
+    node.add("python3", PYTHON_WITHOUT_PIP)
+    process = node.popen("no-such-thing-zz")
+    lines = [json.loads(line) for line in process.communicate(timeout=60)[0].splitlines()]
+    assert process.returncode == 1
+    assert "No module named pip" in lines[-1]["error"]
+
+
+def test_no_python_of_that_version(node: Node) -> None:
+    (node.bin / "uv").unlink()
+    answer = node.env(ok=False, version="3.99")[-1]
+    assert "3.99" in answer["error"]
+    assert "uv" in answer["hint"]
