@@ -46,13 +46,14 @@ class Charge:
         used = (self.end or now) - self.start
         return max(MINIMUM_S, math.ceil(used.total_seconds()))
 
-    def node_ms(self, now: datetime) -> int:
-        """Milliseconds charged, of all nodes together."""
-        return 0 if self.free else self.nodes * self.seconds(now) * 1000
 
-    def until(self, now: datetime) -> datetime:
-        """When the charged time ends."""
-        return self.start + timedelta(seconds=self.seconds(now))
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """What a charge comes to: when the charged time ends, the money, the milliseconds of all nodes together."""
+
+    until: datetime
+    micro_usd: int
+    node_ms: int
 
 
 def charge(entry: Entry) -> Charge:
@@ -76,7 +77,7 @@ def charge(entry: Entry) -> Charge:
 def entry_usd(entry: Entry, now: datetime) -> Decimal:
     """What `entry` has cost by `now`, in USD."""
     one = charge(entry)
-    return usd(Rates().micro_usd(one, now))
+    return usd(Rates().bill(one, now).micro_usd)
 
 
 class Rates:
@@ -85,11 +86,12 @@ class Rates:
     def __init__(self) -> None:
         self._nano: dict[str, int] = {}
 
-    def micro_usd(self, one: Charge, now: datetime) -> int:
-        """Micro-dollars of `one` until its end, or until `now`; half a micro-dollar counts as one."""
-        if one.free:
-            return 0
-        return (self._rate(one.node_hourly_usd) * one.nodes * one.seconds(now) + 1_800_000) // 3_600_000
+    def bill(self, one: Charge, now: datetime) -> Bill:
+        """What `one` comes to by its end, or by `now`; half a micro-dollar counts as one."""
+        seconds = one.seconds(now)
+        node_s = 0 if one.free else one.nodes * seconds
+        micro_usd = (self._rate(one.node_hourly_usd) * node_s + 1_800_000) // 3_600_000
+        return Bill(one.start + timedelta(seconds=seconds), micro_usd, node_s * 1000)
 
     def _rate(self, text: str) -> int:
         if text not in self._nano:
@@ -104,6 +106,8 @@ def usd(micro_usd: int) -> Decimal:
 
 def apportion(total: int, weights: Sequence[int]) -> list[int]:
     """Split `total` by `weights` into whole numbers that add up to `total` again."""
+    if len(weights) == 1:
+        return [total]
     whole = sum(weights)
     reached = (total * weight // whole for weight in accumulate(weights, initial=0))
     return [upto - before for before, upto in pairwise(reached)]

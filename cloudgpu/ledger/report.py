@@ -1,21 +1,29 @@
 """The bill: what was spent, by user, team, run, recipe or cluster. Pure; the rows add up to the totals, always."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from math import lcm
+from operator import attrgetter
 from typing import Literal
 
 from cloudgpu.ledger.attribution import RunIndex, RunInterval, Slice, slices
-from cloudgpu.ledger.billing import Charge, Rates, apportion, usd
+from cloudgpu.ledger.billing import Bill, Charge, Rates, apportion, usd
 
 By = Literal["user", "team", "run", "recipe", "cluster"]
 
 NOBODY = "(none)"
 """The key of what has no owner, team or recipe."""
 _OF_RUNS = ("run", "recipe")
+_OWN: Mapping[By, Callable[[Charge], str]] = {
+    "user": attrgetter("owner"),
+    "team": attrgetter("team"),
+    "run": attrgetter("run_id"),
+    "recipe": attrgetter("recipe"),
+    "cluster": attrgetter("cluster"),
+}
 _NODE_HOUR = Decimal("0.000001")
 
 
@@ -83,10 +91,10 @@ def report(
     sums: dict[tuple[str, bool], _Sum] = defaultdict(_Sum)
     rates, index = Rates(), RunIndex(runs)
     for one in charges:
-        until = one.until(now)
-        if since is None or until > since:
-            parts = _parts(one, index.overlapping(one, until), by, since, until)
-            _add(sums, one, parts, money=rates.micro_usd(one, now), node_ms=one.node_ms(now))
+        bill = rates.bill(one, now)
+        if since is None or bill.until > since:
+            parts = _parts(one, index.overlapping(one, bill.until), by, since, bill.until)
+            _add(sums, one, parts, bill)
     rows = sorted((_row(key, total) for key, total in sums.items()), key=lambda row: (-row.usd, row.key, row.simulated))
     return Report(by, since, now, tuple(rows), real_usd=_total(sums, "real"), simulated_usd=_total(sums, "simulated"))
 
@@ -118,27 +126,25 @@ def _keys(one: Charge, runs: Sequence[RunInterval], by: By) -> list[tuple[str, f
 
 def _own_key(one: Charge, by: By) -> str:
     """The row of time that no run is known to have used."""
-    keys = {"user": one.owner, "team": one.team, "run": one.run_id, "recipe": one.recipe, "cluster": one.cluster}
-    return keys[by] or (f"(idle) {one.cluster}" if by in _OF_RUNS else NOBODY)
+    return _OWN[by](one) or (f"(idle) {one.cluster}" if by in _OF_RUNS else NOBODY)
 
 
 def _run_ids(one: Charge, runs: Iterable[RunInterval]) -> frozenset[str]:
     return frozenset(run.run_id for run in runs) | ({one.run_id} if one.run_id else set())
 
 
-def _add(sums: dict[tuple[str, bool], _Sum], one: Charge, parts: Sequence[_Part], *, money: int, node_ms: int) -> None:
+def _add(sums: dict[tuple[str, bool], _Sum], one: Charge, parts: Sequence[_Part], bill: Bill) -> None:
     weights = [part.weight for part in parts]
-    shares = zip(parts, apportion(money, weights), apportion(node_ms, weights), strict=True)
-    keys = set()
-    for part, micro_usd, milliseconds in shares:
+    shares = zip(parts, apportion(bill.micro_usd, weights), apportion(bill.node_ms, weights), strict=True)
+    for part, micro_usd, node_ms in shares:
         if part.counted:
             total = sums[part.key, one.simulated]
             total.micro_usd += micro_usd
-            total.node_ms += milliseconds
+            total.node_ms += node_ms
             total.runs |= part.runs
-            keys.add(part.key)
-    for key in keys:
-        sums[key, one.simulated].open_entries += one.end is None
+    if one.end is None:
+        for key in {part.key for part in parts if part.counted}:
+            sums[key, one.simulated].open_entries += 1
 
 
 def _row(key: tuple[str, bool], total: _Sum) -> ReportRow:

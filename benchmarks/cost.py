@@ -1,0 +1,116 @@
+"""The bill of a ledger with 10,000 entries, each launched, closed and used by a run.
+
+Aims: `cloudgpu cost` <= 0.4 s; the report alone <= 0.15 s. Beside it, what sqlite3 takes to read the same rows.
+"""
+
+import sqlite3
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import get_args
+
+import sqlalchemy as sa
+from measure import CLOUDGPU, run, show
+
+from cloudgpu.ledger import database, rows, schema
+from cloudgpu.ledger.entry import Spending
+from cloudgpu.ledger.report import By
+from cloudgpu.ledger.store import Ledger, open_ledger
+from cloudgpu.ledger.times import to_text
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+TIMES = 5
+
+
+def spending(number: int) -> Spending:
+    at = START + timedelta(minutes=10 * number)
+    return Spending(
+        entry_id=f"token-{number}/us-east-1c/p3dn.24xlarge/spot",
+        cluster="quickstart",
+        run_id=f"run-{number}",
+        recipe=f"recipe-{number % 20}",
+        owner=f"user-{number % 10}",
+        team=f"team-{number % 3}",
+        target="aws",
+        simulated=number % 2 == 0,
+        account="123456789012",
+        endpoint="",
+        region="us-east-1",
+        zone="us-east-1c",
+        instance_type="p3dn.24xlarge",
+        market="spot",
+        nodes=2,
+        node_hourly_usd=Decimal("8.29") + number % 40,
+        opened_at=at,
+        expires_at=at + timedelta(hours=8),
+    )
+
+
+def fill(ledger: Ledger, count: int) -> None:
+    """Write the events in one transaction; one by one, each waits for the disk."""
+    every = [spending(number) for number in range(count)]
+    purchases = [{"entry_id": one.entry_id, "attempt": 1} for one in every]
+
+    def at(number: int, **later: float) -> str:
+        return to_text(every[number].opened_at + timedelta(**later))
+
+    events = {
+        schema.opened: [rows.opened(one, 1) for one in every],
+        schema.launched: [
+            one | {"instance_id": f"i-{number:08x}{node}", "position": node, "launched_at": at(number, seconds=20)}
+            for number, one in enumerate(purchases)
+            for node in range(2)
+        ],
+        schema.closed: [one | {"closed_at": at(number, minutes=9)} for number, one in enumerate(purchases)],
+        schema.run_started: [
+            {"run_id": one.run_id, "cluster": one.cluster, "recipe": one.recipe, "owner": one.owner, "team": one.team}
+            | {"started_at": at(number, minutes=1)}
+            for number, one in enumerate(every)
+        ],
+        schema.run_ended: [
+            {"run_id": one.run_id, "state": "succeeded", "ended_at": at(number, minutes=8)}
+            for number, one in enumerate(every)
+        ],
+    }
+    with database.writing(ledger.engine) as connection:
+        for table, written in events.items():
+            connection.execute(sa.insert(table), written)
+
+
+def report_s(ledger: Ledger, by: By) -> float:
+    found = []
+    for _ in range(TIMES):
+        started = time.perf_counter()
+        ledger.report(by=by, now=START + timedelta(days=365))
+        found.append(time.perf_counter() - started)
+    return min(found)
+
+
+def bare_s(path: Path) -> float:
+    with sqlite3.connect(path) as connection:
+        started = time.perf_counter()
+        for table in schema.EVENTS:
+            connection.execute(f"SELECT * FROM {table.name}").fetchall()
+        return time.perf_counter() - started
+
+
+def main() -> None:
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "ledger.sqlite3"
+        with open_ledger(f"sqlite:///{path}") as ledger:
+            fill(ledger, count)
+            bare = bare_s(path)
+            print(f"     {count} entries; sqlite3 reads their rows in {bare:.3f} s")
+            for by in get_args(By):
+                show(f"report by {by}", report_s(ledger, by), 0.15, "s")
+        for by in ("user", "run"):
+            found = run([CLOUDGPU, "cost", "--by", by], env={"CLOUDGPU_HOME": folder})
+            show(f"cloudgpu cost --by {by}, wall", found.wall_s, 0.4, "s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""How the benchmarks measure: the best of several runs of a whole process, and figures next to their aims."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CLOUDGPU = Path(sys.executable).with_name("cloudgpu")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one run of a process took, in seconds."""
+
+    cpu_s: float
+    wall_s: float
+
+
+def run(argv: Sequence[str | Path], *, env: Mapping[str, str] | None = None, times: int = 5) -> Cost:
+    """The best of `times` runs; the first one only warms the caches."""
+    found = [_once(argv, env or {}) for _ in range(times + 1)][1:]
+    return Cost(min(one.cpu_s for one in found), min(one.wall_s for one in found))
+
+
+def _once(argv: Sequence[str | Path], env: Mapping[str, str]) -> Cost:
+    started = time.perf_counter()
+    child = subprocess.Popen(argv, stdout=subprocess.DEVNULL, env=os.environ | env, cwd=ROOT)
+    _, status, used = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        sys.exit(f"{' '.join(map(str, argv))} ended with {child.returncode}")
+    return Cost(used.ru_utime + used.ru_stime, time.perf_counter() - started)
+
+
+def show(what: str, found: float, aim: float, unit: str) -> None:
+    """One line: the figure, the aim, whether it holds."""
+    verdict = "ok  " if found <= aim else "OVER"
+    print(f"{verdict} {what:<58} {found:>9.3f} {unit:<3} (aim <= {aim:g})")
