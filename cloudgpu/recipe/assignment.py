@@ -51,7 +51,8 @@ def _path(name: str, params: tuple[str, ...]) -> FieldPath:
             return (*path, ".".join(parts[index:]))
         if part not in known and (path == ("params",) or not _is_mapping(path)):
             choices = [*params, *_dotted(known, path), *_everywhere()]
-            message = f"--set {name}: no such parameter or field{suggestion(name, choices)}"
+            meant = next((choice for choice in choices if choice.endswith(f".{name}")), name)
+            message = f"--set {name}: no such parameter or field{suggestion(meant, choices)}"
             listed = ", ".join(params) or "none"
             raise RecipeError(message, problems=[message], hint=f"parameters of this recipe: {listed}")
         path = (*path, part)

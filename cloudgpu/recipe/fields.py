@@ -23,6 +23,17 @@ def section_at(path: FieldPath) -> Section | None:
     return next((option for option in options(annotation_at(path)) if _is_section(option)), None)
 
 
+def section_within(annotation: Any) -> Section | None:  # noqa: ANN401 - any annotation
+    """The section that a field holds, directly, in a list or by name; None when it holds values."""
+    for option in options(annotation):
+        if _is_section(option):
+            found: Section = option
+            return found
+        if get_origin(option) in (tuple, dict):
+            return section_within(get_args(option)[1 if get_origin(option) is dict else 0])
+    return None
+
+
 def annotation_at(path: FieldPath) -> Any:  # noqa: ANN401 - any annotation
     """The annotation of the field at this place; None when no such field exists."""
     annotation: Any = Recipe

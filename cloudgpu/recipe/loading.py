@@ -39,11 +39,13 @@ def find(name_or_path: str, *, roots: Sequence[Path]) -> Path:
     Raises:
         RecipeError: There is none; the message has the nearest name.
     """
+    if not name_or_path:
+        raise _not_found(name_or_path, roots)
     given = Path(name_or_path).expanduser()
     places = [given] if _is_path(name_or_path) else [given, *(root / name_or_path for root in roots)]
     for place in places:
-        for file in (place / FILE_NAME, place, place.with_name(place.name + ".yaml")):
-            if name_or_path and files.is_file(file):
+        for file in (place / FILE_NAME, place, place.parent / f"{place.name}.yaml"):
+            if files.is_file(file):
                 return file
     raise _not_found(name_or_path, roots)
 

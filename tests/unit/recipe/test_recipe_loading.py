@@ -1,0 +1,220 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.errors import RecipeError
+from cloudgpu.recipe import loading
+
+GOOD = """\
+schema: 1
+name: tiny
+resources:
+  gpu: V100:8
+launch:
+  with: torchrun
+  command: train.py --epochs {epochs}
+params:
+  epochs: 3
+"""
+
+SHOWN = "recipes/x/recipe.yaml"
+
+
+def test_a_good_recipe_loads_with_its_base(write):
+    path = write(GOOD)
+    loaded = loading.load(path)
+    assert (loaded.recipe.name, loaded.path, loaded.base) == ("tiny", path, path.parent)
+    assert loaded.recipe.resources.nodes == 1
+
+
+def test_every_problem_is_told_at_once_with_file_line_field_and_nearest_name(problems):
+    text = """\
+schema: 1
+name: Tiny One
+resources:
+  gpu: V100
+  node: 2
+  market: spto
+  disk: 300
+launch:
+  with: torchrum
+  command: train.py
+metrics:
+  accuracy:
+    pattern: 'acc=([0-9.]+)'
+    better: up
+data:
+  - name: digits
+    from: nowhere/
+    to: data
+environment:
+  container: {image: x}
+  python: {requirements: [torch]}
+budgt: {max_usd: 3}
+"""
+    assert problems(text) == [
+        f"{SHOWN}:2: name: expected at most 40 lower case letters, digits and dashes, a letter first, got Tiny One",
+        f'{SHOWN}:5: resources.node: unknown field; did you mean "nodes"?',
+        f'{SHOWN}:6: resources.market: expected on-demand or spot, got spto; did you mean "spot"?',
+        f"{SHOWN}:7: resources.disk: expected a size with its unit, for instance 300GiB",
+        f'{SHOWN}:9: launch.with: expected torchrun, got torchrum; did you mean "torchrun"?',
+        f"{SHOWN}:14: metrics.accuracy.better: expected higher or lower, got up",
+        f"{SHOWN}:17: data[0].from: no such file or directory: 'nowhere/'",
+        f"{SHOWN}:18: data[0].to: expected an absolute directory, for instance /data/x, got data",
+        f"{SHOWN}:21: environment.python: container is given already; expected a container or a Python, not both",
+        f'{SHOWN}:22: budgt: unknown field; did you mean "budget"?',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("schema: 1", "schema: 2", "1: schema: expected 1, got 2"),
+        ("schema: 1\n", "", "1: schema: required, but not there"),
+        ("  gpu: V100:8", "  {}", "3: resources: expected one of gpu, any_of or instance_type"),
+        ("  gpu: V100:8", "  gpu: V100:8\n  instance_type: a.b", "5: resources.instance_type: gpu is given already"),
+        ("  gpu: V100:8", "  any_of: [V100:8, T4]", "4: resources.any_of[1]: expected a GPU and how many a node"),
+        ("  gpu: V100:8", "  gpu: V100:8\n  nodes: true", "5: resources.nodes: expected a whole number, got true"),
+        ("  gpu: V100:8", "  gpu: V100:8\n  nodes: 0", "5: resources.nodes: expected at least 1, got 0"),
+        (
+            "  gpu: V100:8",
+            "  gpu: V100:8\n  regions: [us-east-1]\n  zones: [us-west-2a]",
+            "6: resources.zones[0]: us-west-2a is in none of the regions given (us-east-1)",
+        ),
+        ("{epochs}", "{epoch}", '7: launch.command: unknown placeholder {epoch}; did you mean "epochs"?'),
+        ("{epochs}", "'", "7: launch.command: cannot be split into arguments: no closing quotation"),
+        ("{epochs}", "{epochs", "7: launch.command: a single { in {epochs; write {{ for the character"),
+        ("{epochs}", "1 && rm x", "7: launch.command: no shell runs it, so && would be an argument"),
+        ("{epochs}", "{checkpoint}", "7: launch.command: unknown placeholder {checkpoint}; known here: epochs"),
+        ("train.py --epochs {epochs}", "''", "7: launch.command: expected a command, got nothing"),
+        ("  epochs: 3", "  epochs: 3\n  run: 3", "10: params.run: {run} already means something else"),
+        ("  epochs: 3", "  epochs: .nan", "9: params.epochs: expected text, a finite number, true or false, or null"),
+        ("  epochs: 3", "  epochs: [1]", "9: params.epochs: expected text, a finite number, true or false, or null"),
+        ("params:", "workdir: nowhere\nparams:", "8: workdir: no such directory: nowhere"),
+        ("params:", "outputs: [../x]\nparams:", "8: outputs[0]: expected a path below the work directory, got ../x"),
+        ("params:", "checkpoint: {path: /x}\nparams:", "8: checkpoint.path: expected a path below the work directory"),
+        (
+            "params:",
+            "rehearsal: {params: {epoch: 1}}\nparams:",
+            "8: rehearsal.params.epoch: unknown parameter; did you",
+        ),
+        ("params:", "rehearsal: {command: 'a {b}'}\nparams:", "8: rehearsal.command: unknown placeholder {b}"),
+        (
+            "params:",
+            "rehearsal: {objects: {s3://bucket/a/: none}}\nparams:",
+            "8: rehearsal.objects.s3://bucket/a/: no such file or directory: 'none'",
+        ),
+        ("params:", "environment: {env: {A: 1}}\nparams:", '8: environment.env.A: expected text, got 1; write "1" in'),
+        (
+            "params:",
+            "environment: {env: {KEY: x}, secrets: [KEY]}\nparams:",
+            "8: environment.secrets[0]: KEY stands in env too; a secret's value must never be written in a recipe",
+        ),
+        (
+            "params:",
+            "metrics: {a: {pattern: '(', better: lower}}\nparams:",
+            "8: metrics.a.pattern: not a regular expre",
+        ),
+        (
+            "params:",
+            "metrics: {a: {pattern: 'x', better: lower}}\nparams:",
+            "8: metrics.a.pattern: expected a group nam",
+        ),
+        (
+            "params:",
+            "data: [{name: a, from: http://x, to: /a}]\nparams:",
+            "8: data[0].from: expected s3://bucket/prefi",
+        ),
+        (
+            "params:",
+            "data: [{name: a, from: ., to: /a}, {name: a, from: ., to: /b}]\nparams:",
+            "8: data[1].name: another dataset is called a",
+        ),
+        (
+            "params:",
+            "data: [{name: a, from: ., to: /a, manifest: m}]\nparams:",
+            "8: data[0].manifest: no such file or d",
+        ),
+        ("params:", "budget: {expiry: 8}\nparams:", "8: budget.expiry: expected a duration with its unit"),
+        ("params:", "budget: {max_usd: -1}\nparams:", "8: budget.max_usd: expected more than 0, got -1"),
+    ],
+)
+def test_one_wrong_thing_is_named_where_it_stands(problems, old, new, expected):
+    assert old in GOOD
+    (found,) = problems(GOOD.replace(old, new))
+    assert found.startswith(f"{SHOWN}:{expected}")
+
+
+def test_what_is_not_text_or_not_a_mapping_is_told(problems):
+    assert problems(b"schema: 1\nname: \xff\xfe\n") == [f"{SHOWN}:2: not UTF-8 text (byte 16)"]
+    assert problems("- a\n- b\n") == [f"{SHOWN}:1: expected a mapping of fields, starting with schema: 1"]
+    assert problems("x" * (loading.MAX_BYTES + 1)) == [f"{SHOWN} is larger than 1 MiB, which no recipe is"]
+
+
+def test_a_mark_at_the_start_of_the_file_is_fine(write):
+    assert loading.load(write("\ufeff" + GOOD)).recipe.name == "tiny"
+
+
+def test_only_names_as_they_are_documented_are_accepted(problems):
+    found = problems(GOOD.replace("with: torchrun", "launcher: torchrun"))
+    assert any("launch.launcher: unknown field" in line for line in found)
+
+
+@pytest.mark.parametrize("given", ["recipes/x", "recipes/x/recipe.yaml", "x", "./recipes/x"])
+def test_a_recipe_is_found_by_folder_file_or_bare_name(write, given):
+    path = write(GOOD)
+    found = loading.find(given, roots=[Path("recipes")])
+    assert found.resolve() == path
+
+
+def test_a_single_file_among_the_recipes_is_found_by_its_name(write):
+    path = write(GOOD).parent.parent / "single.yaml"
+    path.write_text(GOOD)
+    assert loading.find("single", roots=[path.parent]) == path
+
+
+def test_a_folder_of_the_same_name_without_a_recipe_hides_nothing(write, tmp_path):
+    path = write(GOOD)
+    (tmp_path / "x").mkdir()
+    assert loading.find("x", roots=[tmp_path / "recipes"]) == path
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("xy", 'there is no recipe "xy"; did you mean "x"?'),
+        ("some/where", "there is no recipe some/where"),
+        ("recipes", "recipes is a directory without a recipe.yaml"),
+        ("", 'there is no recipe ""'),
+        ("a\0b", 'there is no recipe "a\0b"'),
+        ("n" * 5000, f'there is no recipe "{"n" * 5000}"'),
+    ],
+)
+def test_a_name_that_leads_nowhere_gives_the_nearest_and_the_list(write, given, message):
+    root = write(GOOD).parent.parent
+    with pytest.raises(RecipeError) as caught:
+        loading.find(given, roots=[root])
+    assert caught.value.message == message
+    assert caught.value.hint == "recipes found here: x"
+
+
+def test_loading_never_waits_for_a_pipe(tmp_path):
+    pipe = tmp_path / "recipe.yaml"
+    os.mkfifo(pipe)
+    with pytest.raises(RecipeError, match="there is no file"):
+        loading.load(pipe)
+
+
+def test_a_directory_cannot_be_loaded(tmp_path):
+    with pytest.raises(RecipeError, match=r"is a directory without a recipe\.yaml"):
+        loading.load(tmp_path)
+
+
+def test_the_first_root_that_has_a_name_wins(tmp_path):
+    for root in ("mine", "theirs"):
+        (tmp_path / root / "same").mkdir(parents=True)
+        (tmp_path / root / "same" / "recipe.yaml").write_text(GOOD)
+    roots = [tmp_path / "mine", tmp_path / "theirs"]
+    assert loading.known(roots) == (tmp_path / "mine" / "same" / "recipe.yaml",)
+    assert loading.names(roots) == ("same",)

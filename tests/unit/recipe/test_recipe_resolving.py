@@ -1,0 +1,214 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloudgpu.errors import RecipeError
+from cloudgpu.recipe import document, loading
+from cloudgpu.recipe.digest import digest
+from cloudgpu.recipe.resolve import resolve
+
+TEXT = """\
+schema: 1
+name: tiny
+resources: {any_of: [V100:8, T4:4], nodes: 2}
+environment: {container: {image: nvcr.io/nvidia/pytorch:24.12-py3}}
+params: {epochs: 3, rate: 0.1, fast: false, tag: x, resume: null}
+launch: {with: torchrun, command: 'train.py --epochs {epochs}'}
+metrics: {loss: {pattern: 'loss=(?P<value>[0-9.]+)', better: lower}}
+rehearsal:
+  environment: {python: {requirements: [torch]}}
+  command: small.py {epochs}
+  ranks_per_node: 1
+  params: {epochs: 1}
+"""
+
+
+@pytest.fixture(name="loaded")
+def _loaded(write):
+    return loading.load(write(TEXT))
+
+
+def test_without_rehearsal_and_sets_nothing_changes(loaded):
+    assert resolve(loaded, sets={}, rehearsal=False) == loaded.recipe
+
+
+def test_the_rehearsal_stanza_replaces_what_it_names_and_stays_in_the_recipe(loaded):
+    recipe = resolve(loaded, sets={}, rehearsal=True)
+    assert recipe.environment.container is None
+    assert recipe.environment.python.requirements == ("torch",)
+    assert (recipe.launch.command, recipe.launch.ranks_per_node) == ("small.py {epochs}", 1)
+    assert recipe.params == {"epochs": 1, "rate": 0.1, "fast": False, "tag": "x", "resume": None}
+    assert recipe.rehearsal == loaded.recipe.rehearsal
+    assert recipe.resources == loaded.recipe.resources
+
+
+def test_what_the_caller_sets_wins_over_the_stanza(loaded):
+    assert resolve(loaded, sets={"epochs": "7"}, rehearsal=True).params["epochs"] == 7
+    assert resolve(loaded, sets={"rehearsal.params.epochs": "9"}, rehearsal=True).params["epochs"] == 9
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("epochs", "7", 7),
+        ("params.epochs", "7", 7),
+        ("rate", "1", 1.0),
+        ("fast", "TRUE", True),
+        ("tag", "12", "12"),
+        ("tag", "", ""),
+        ("resume", "12", 12),
+        ("resume", "a: b", "a: b"),
+        ("resume", "[1", "[1"),
+    ],
+)
+def test_a_parameter_keeps_the_type_of_its_default(loaded, name, text, value):
+    found = resolve(loaded, sets={name: text}, rehearsal=False).params[name.removeprefix("params.")]
+    assert (found, type(found)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "read"),
+    [
+        ("resources.nodes", "4", lambda recipe: recipe.resources.nodes == 4),
+        ("resources.disk", "1TiB", lambda recipe: recipe.resources.disk == 1024),
+        ("resources.regions", "us-west-2, eu-west-1", lambda r: r.resources.regions == ("us-west-2", "eu-west-1")),
+        ("resources.image", "ami-1", lambda recipe: recipe.resources.image == "ami-1"),
+        ("resources.image", "null", lambda recipe: recipe.resources.image is None),
+        ("budget.expiry", "90m", lambda recipe: recipe.budget.expiry == 5400),
+        ("budget.idle", "20m", lambda recipe: recipe.budget.idle == 1200),
+        ("environment.env.A.B", "x", None),
+        ("environment.env.A_B", "3", lambda recipe: recipe.environment.env == {"A_B": "3"}),
+        ("metrics.loss.at_least", "0.5", lambda recipe: recipe.metrics["loss"].at_least == 0.5),
+        ("launch.ranks_per_node", "2", lambda recipe: recipe.launch.ranks_per_node == 2),
+        ("launch.ranks_per_node", "gpus", lambda recipe: recipe.launch.ranks_per_node == "gpus"),
+        ("launch.with", "torchrun", lambda recipe: recipe.launch.launcher == "torchrun"),
+        ("workdir", "null", lambda recipe: recipe.workdir is None),
+    ],
+)
+def test_any_single_field_can_be_set(loaded, name, text, read):
+    if read is None:
+        with pytest.raises(RecipeError, match="expected the name of an environment variable"):
+            resolve(loaded, sets={name: text}, rehearsal=False)
+        return
+    assert read(resolve(loaded, sets={name: text}, rehearsal=False))
+
+
+def test_setting_hardware_one_way_takes_back_the_other(loaded):
+    resources = resolve(loaded, sets={"resources.instance_type": "p3dn.24xlarge"}, rehearsal=False).resources
+    assert (resources.instance_type, resources.any_of, resources.nodes) == ("p3dn.24xlarge", (), 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("epoch", "1", '--set epoch: no such parameter or field; did you mean "epochs"?'),
+        ("params.new", "1", "--set params.new: no such parameter or field"),
+        ("epochs", "many", "--set epochs=many: expected a whole number, as its default 3 is"),
+        ("epochs", "0.5", "--set epochs=0.5: expected a whole number, as its default 3 is"),
+        ("fast", "maybe", "--set fast=maybe: expected true or false, as its default false is"),
+        ("resources.node", "1", '--set resources.node: no such parameter or field; did you mean "resources.nodes"?'),
+        ("nodes", "1", '--set nodes: no such parameter or field; did you mean "resources.nodes"?'),
+        ("resources", "1", "--set resources: this is a whole section; set one field of it"),
+        ("data", "1", "--set data: this is a whole section; set one field of it"),
+        ("environment.env", "1", "--set environment.env: this is a whole section; set one field of it"),
+        ("metrics.lost.unit", "x", "--set metrics.lost.unit: the recipe has no such section"),
+        ("resources.nodes.x", "1", "--set resources.nodes.x: no such parameter or field"),
+        ("", "1", "--set : no such parameter or field"),
+        ("resources.nodes", "x", "resources.nodes: expected a whole number, got x"),
+        ("rate", "nan", "params.rate: expected text, a finite number, true or false, or null"),
+        ("launch.command", "a {b}", "launch.command: unknown placeholder {b}"),
+        ("environment.python.version", "3.11", "container is given already; expected a container or a Python"),
+    ],
+)
+def test_a_wrong_assignment_says_why(loaded, name, text, message):
+    with pytest.raises(RecipeError) as caught:
+        resolve(loaded, sets={name: text}, rehearsal=False)
+    assert message in caught.value.message
+    assert caught.value.problems
+
+
+def test_a_recipe_comes_back_from_its_own_yaml(loaded):
+    for rehearsal in (False, True):
+        recipe = resolve(loaded, sets={"budget.max_usd": "12.5"}, rehearsal=rehearsal)
+        value = document.parse(document.as_yaml(recipe)).value
+        assert loading.check(value, loaded.base) == (recipe, ())
+
+
+QUICKSTART = Path(__file__).parents[3] / "recipes" / "quickstart" / "recipe.yaml"
+
+GOLDEN = """\
+schema: 1
+name: tiny
+resources:
+  any_of:
+    - V100:8
+    - T4:4
+  nodes: 2
+environment:
+  python:
+    requirements:
+      - torch
+params:
+  epochs: 1
+  rate: 0.1
+  fast: false
+  tag: x
+  resume: null
+launch:
+  with: torchrun
+  command: small.py {epochs}
+  ranks_per_node: 1
+metrics:
+  loss:
+    pattern: loss=(?P<value>[0-9.]+)
+    better: lower
+budget:
+  max_usd: 40
+rehearsal:
+  environment:
+    python:
+      requirements:
+        - torch
+  command: small.py {epochs}
+  ranks_per_node: 1
+  params:
+    epochs: 1
+"""
+
+
+def test_a_resolved_recipe_is_shown_without_its_defaults(loaded):
+    assert (
+        document.as_yaml(resolve(loaded, sets={"budget.max_usd": "40"}, rehearsal=True)).replace(
+            "resume:\n", "resume: null\n"
+        )
+        == GOLDEN
+    )
+
+
+def test_the_digest_ignores_order_and_defaults_and_sees_every_value(loaded):
+    recipe = loaded.recipe
+    other_order = dict(reversed(recipe.params.items()))
+    assert digest(recipe) == digest(recipe.model_copy(update={"params": other_order}))
+    assert digest(recipe) == digest(resolve(loaded, sets={"resources.disk": "200GiB"}, rehearsal=False))
+    assert digest(recipe) != digest(resolve(loaded, sets={"rate": "0.2"}, rehearsal=False))
+    assert len(digest(recipe)) == 64
+
+
+def test_the_digest_of_a_known_recipe_stays_what_it_is(loaded):
+    # A changed digest makes every recorded run look like another recipe: change it on purpose only.
+    assert digest(loaded.recipe) == "DIGEST"
+
+
+@given(
+    st.dictionaries(st.sampled_from(["epochs", "rate", "fast", "tag", "resume", "nope", "a.b"]), st.text(max_size=8))
+)
+def test_any_assignment_gives_a_recipe_or_a_recipe_error(sets):
+    loaded = loading.load(QUICKSTART)
+    try:
+        recipe = resolve(loaded, sets=sets, rehearsal=True)
+    except RecipeError as err:
+        assert err.problems
+    else:
+        assert set(recipe.params) == set(loaded.recipe.params)
