@@ -1,0 +1,1 @@
+"""The node host: one background process whose SSH servers are the instances of the rehearsal cloud."""

@@ -1,0 +1,99 @@
+"""Which loopback address a node gets, and its sockets."""
+
+import errno
+import hashlib
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloudgpu.errors import RehearsalError
+
+SSH_PORT = 2222
+METADATA_PORT = 1338
+_FIRST, _LAST = 2, 254
+_TAKEN = (errno.EADDRINUSE, errno.EACCES)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Two bound sockets of one address. The metadata socket listens already, which is what keeps others off it."""
+
+    address: str
+    ssh: socket.socket
+    metadata: socket.socket
+
+    @property
+    def port(self) -> int:
+        """Of the SSH server."""
+        return int(self.ssh.getsockname()[1])
+
+    @property
+    def metadata_port(self) -> int:
+        """Of the metadata service."""
+        return int(self.metadata.getsockname()[1])
+
+    def close(self) -> None:
+        """Give both up."""
+        self.ssh.close()
+        self.metadata.close()
+
+
+def claim_new(directory: Path, wanted: str, used: set[str]) -> Claim:
+    """Bind the wanted address, else the next free one of this home, else a free port of 127.0.0.1.
+
+    Raises:
+        RehearsalError: Nothing can be bound.
+    """
+    for address in (wanted,) if wanted else _candidates(directory):
+        if address in used:
+            continue
+        try:
+            return claim(address, SSH_PORT, METADATA_PORT)
+        except OSError as err:
+            if err.errno == errno.EADDRNOTAVAIL:
+                break
+            if err.errno not in _TAKEN:
+                raise RehearsalError(f"cannot bind {address}: {err.strerror}") from err
+    try:
+        return claim("127.0.0.1", 0, 0)
+    except OSError as err:
+        raise RehearsalError(f"no loopback port is free for a node: {err.strerror}") from err
+
+
+def claim(address: str, port: int, metadata_port: int) -> Claim:
+    """Bind both sockets of an address.
+
+    Raises:
+        OSError: Somebody has one of them.
+    """
+    metadata = _bound(address, metadata_port)
+    try:
+        metadata.listen(64)
+        return Claim(address, _bound(address, port), metadata)
+    except BaseException:
+        metadata.close()
+        raise
+
+
+def _candidates(directory: Path) -> Iterator[str]:
+    """127.x.y.z with x and y from the home, so that two homes hardly ever meet."""
+    digest = hashlib.sha256(str(directory).encode()).digest()
+    second = 16 + digest[0] % 224
+    for step in range(256):
+        third = (digest[1] + step) % 256
+        for fourth in range(_FIRST, _LAST + 1):
+            yield f"127.{second}.{third}.{fourth}"
+
+
+def _bound(address: str, port: int) -> socket.socket:
+    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        # Connections of a node that just ended linger, and the node that boots again needs its port.
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((address, port))
+        bound.settimeout(0)
+    except BaseException:
+        bound.close()
+        raise
+    return bound

@@ -1,0 +1,178 @@
+"""What callers may ask of the host: one JSON line a request on its Unix socket."""
+
+import asyncio
+import base64
+import contextlib
+import json
+import logging
+import os
+import socket
+import struct
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from cloudgpu.errors import CloudGpuError
+from cloudgpu.rehearsal.nodes.fleet import Fleet
+from cloudgpu.rehearsal.nodes.values import RoleCredentials, spec_from_json
+
+_LOG = logging.getLogger(__name__)
+_LIMIT_BYTES = 64 * 1024 * 1024
+
+
+class Control:
+    """Serves callers of the same user."""
+
+    def __init__(self, fleet: Fleet, save: Callable[[], None]) -> None:
+        """Nothing listens yet.
+
+        Args:
+            fleet: The nodes.
+            save: Keeps the clock and the credentials for the next host.
+        """
+        self._fleet = fleet
+        self._save = save
+        self._listeners: dict[asyncio.StreamWriter, asyncio.Event] = {}
+        self.over = asyncio.Event()
+        """Set when somebody asked the host to end."""
+        self.last_asked_s = time.monotonic()
+        fleet.changed = self._tell
+        self._operations: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
+            "start": self._start,
+            "stop": lambda request: fleet.stop(request["instance_id"]),
+            "power_off": lambda request: fleet.power_off(request["instance_id"]),
+            "reboot": lambda request: fleet.reboot(request["instance_id"]),
+            "forget": lambda request: fleet.forget(request["instance_id"]),
+            "list": self._list,
+            "console": self._console,
+            "advance": self._advance,
+            "credentials": self._credentials,
+            "resident": self._resident,
+        }
+        self._closing: list[asyncio.StreamWriter] = []
+
+    async def listen(self, bound: socket.socket) -> asyncio.Server:
+        """Serve on a bound Unix socket.
+
+        Raises:
+            OSError: The socket is unusable.
+        """
+        return await asyncio.start_unix_server(self._serve, sock=bound, limit=_LIMIT_BYTES)
+
+    @property
+    def listened_to(self) -> bool:
+        """Whether somebody waits for events."""
+        return bool(self._listeners)
+
+    def release(self) -> None:
+        """Let those who asked for the end, and those who wait for events, see that it is over."""
+        for writer in (*self._closing, *self._listeners):
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.last_asked_s = time.monotonic()
+        with contextlib.suppress(ConnectionError, asyncio.LimitOverrunError):
+            if not _same_user(writer):
+                writer.close()
+                return
+            request = _request(await reader.readline())
+            if request.get("op") == "shutdown":
+                self._closing.append(writer)
+                self.over.set()
+                return
+            if request.get("op") == "events":
+                await self._events(reader, writer)
+            else:
+                writer.write(json.dumps(await self._answer(request)).encode() + b"\n")
+                await writer.drain()
+        self.last_asked_s = time.monotonic()
+        writer.close()
+
+    async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        operation = self._operations.get(str(request.get("op")))
+        if operation is None:
+            return {"error": f"the node host does not know the operation {request.get('op')!r}"}
+        try:
+            return {"result": await operation(request)}
+        except CloudGpuError as err:
+            return {"error": err.message, "hint": err.hint}
+        except (KeyError, ValueError, TypeError) as err:
+            _LOG.warning("bad request", exc_info=err)
+            return {"error": f"the node host cannot read the request: {type(err).__name__}: {err}"}
+        except OSError as err:
+            _LOG.warning("failed request", exc_info=err)
+            return {"error": f"the node host cannot do that: {err}"}
+
+    async def _start(self, request: dict[str, Any]) -> Any:
+        return asdict(await self._fleet.start(spec_from_json(request["spec"])))
+
+    async def _list(self, _: dict[str, Any]) -> Any:
+        return [asdict(report) for report in self._fleet.reports()]
+
+    async def _console(self, request: dict[str, Any]) -> Any:
+        return base64.b64encode(self._fleet.find(request["instance_id"]).console.read()).decode()
+
+    async def _advance(self, request: dict[str, Any]) -> None:
+        self._fleet.advance(float(request["seconds"]))
+        self._save()
+
+    async def _credentials(self, request: dict[str, Any]) -> None:
+        self._fleet.credentials = RoleCredentials(
+            access_key_id=str(request["access_key_id"]),
+            secret_access_key=str(request["secret_access_key"]),
+            session_token=str(request["session_token"]),
+            expires_at=datetime.fromisoformat(request["expires_at"]),
+        )
+        self._save()
+
+    async def _resident(self, _: dict[str, Any]) -> float:
+        return self._fleet.resident_mib()
+
+    async def _events(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Send what is unheard, one at a time, each again to the next listener until somebody confirms it."""
+        news = self._listeners[writer] = asyncio.Event()
+        answer = asyncio.ensure_future(reader.readline())
+        try:
+            while True:
+                news.clear()
+                waiting = self._fleet.unheard()
+                if waiting:
+                    writer.write(json.dumps(asdict(waiting[0])).encode() + b"\n")
+                else:
+                    told = asyncio.ensure_future(news.wait())
+                    await asyncio.wait({told, answer}, return_when=asyncio.FIRST_COMPLETED)
+                    told.cancel()
+                    if not answer.done():
+                        continue
+                line = await answer
+                if not line:
+                    return
+                self._fleet.heard(str(_request(line).get("heard")))
+                answer = asyncio.ensure_future(reader.readline())
+        finally:
+            answer.cancel()
+            del self._listeners[writer]
+
+    def _tell(self) -> None:
+        for news in self._listeners.values():
+            news.set()
+
+
+def _request(line: bytes) -> dict[str, Any]:
+    try:
+        values = json.loads(line)
+    except ValueError:
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def _same_user(writer: asyncio.StreamWriter) -> bool:
+    """Whether the peer is our own user; the socket's mode says so already, this holds where modes do not count."""
+    peer = writer.get_extra_info("socket")
+    if sys.platform != "linux" or peer is None:
+        return True
+    _, user, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    return bool(user in (0, os.geteuid()))

@@ -1,0 +1,337 @@
+"""All nodes of one home: started, adopted and ended, each by one caller at a time."""
+
+import asyncio
+import logging
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import asyncssh
+
+from cloudgpu.errors import RehearsalError
+from cloudgpu.rehearsal.node_spec import NodeSpec
+from cloudgpu.rehearsal.nodes import addresses, mounts, record
+from cloudgpu.rehearsal.nodes.body import Body
+from cloudgpu.rehearsal.nodes.caged import CagedBody
+from cloudgpu.rehearsal.nodes.metadata import hostname
+from cloudgpu.rehearsal.nodes.node import Node, Surrounding
+from cloudgpu.rehearsal.nodes.plain import PlainBody
+from cloudgpu.rehearsal.nodes.power import Action
+from cloudgpu.rehearsal.nodes.record import NodePaths, NodeRecord
+from cloudgpu.rehearsal.nodes.surroundings import Surroundings
+from cloudgpu.rehearsal.nodes.values import NodeReport, PoweredOff, RoleCredentials, StartedNode
+
+_LOG = logging.getLogger(__name__)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
+_USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
+
+
+class Fleet:
+    """The nodes of one home."""
+
+    def __init__(self, directory: Path, surroundings: Surroundings, isolation: str, offset_s: float = 0.0) -> None:
+        """Nothing is looked at yet.
+
+        Args:
+            directory: Where each node has a folder under `instances`.
+            surroundings: What nodes may see of the machine.
+            isolation: `cage` or `plain`.
+            offset_s: How far the clock of timers is ahead.
+        """
+        self._instances = directory / "instances"
+        self._directory = directory
+        self._surroundings = surroundings
+        self._isolation = isolation
+        self._mounts = mounts.machine_mounts(_mount_table())
+        self._nodes: dict[str, Node] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._endings: set[asyncio.Task[None]] = set()
+        self.offset_s = offset_s
+        self.credentials: RoleCredentials | None = None
+        self.changed: Callable[[], None] = lambda: None
+        """Called when a node ended by itself."""
+
+    async def adopt(self) -> None:
+        """Find the nodes of an earlier host: take over those that still run, boot the others of them again.
+
+        Raises:
+            OSError: The folder cannot be read or written.
+        """
+        self._instances.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in sorted(self._instances.iterdir()):
+            try:
+                stored = record.load(folder / "record.json")
+            except (OSError, ValueError, KeyError, TypeError) as err:
+                _LOG.warning("%s has no usable record (%s): removed", folder.name, err)
+                continue
+            self._nodes[folder.name] = self._node(stored)
+        _end_strays(self._instances, {node.record.pid for node in self._nodes.values()})
+        for folder in self._instances.iterdir():
+            if folder.name not in self._nodes:
+                shutil.rmtree(folder, ignore_errors=True)
+        await asyncio.gather(*(self._adopt(node) for node in self._nodes.values()))
+
+    async def start(self, spec: NodeSpec) -> StartedNode:
+        """Boot a node; one that runs is answered as it is.
+
+        Raises:
+            RehearsalError: The spec is wrong, or the machine does not permit it.
+        """
+        if not _NAME.fullmatch(spec.instance_id) or not _USER.fullmatch(spec.user):
+            raise RehearsalError(f"no node can be called {spec.instance_id!r} with a user {spec.user!r}")
+        async with self._lock(spec.instance_id):
+            node = self._nodes.get(spec.instance_id)
+            if node is None or not node.record.disk:
+                node = await self._create(spec)
+            if node.record.state != "running":
+                await self._power_on(node)
+            return StartedNode(node.record.address, node.record.port, node.record.host_key)
+
+    async def stop(self, instance_id: str) -> None:
+        """End a node and remove its disk; unknown ones are ended already.
+
+        Raises:
+            RehearsalError: Some process does not end.
+        """
+        async with self._lock(instance_id):
+            node = self._nodes.get(instance_id)
+            if node is None:
+                return
+            if node.record.state == "running":
+                await node.power_off("it was stopped", unheard=False)
+            elif node.record.unheard:
+                node.heard()
+            if node.record.disk:
+                await node.remove_disk()
+
+    async def power_off(self, instance_id: str) -> None:
+        """End a node and keep its disk.
+
+        Raises:
+            RehearsalError: Some process does not end.
+        """
+        async with self._lock(instance_id):
+            node = self._nodes.get(instance_id)
+            if node is not None and node.record.state == "running":
+                await node.power_off("it was powered off", unheard=False)
+
+    async def reboot(self, instance_id: str) -> None:
+        """Boot a running node again, from its disk.
+
+        Raises:
+            RehearsalError: It does not run.
+        """
+        async with self._lock(instance_id):
+            node = self.find(instance_id)
+            if node.record.state != "running":
+                raise RehearsalError(f"the node {instance_id} is off")
+            await node.power_off("it was rebooted", unheard=False)
+            await self._power_on(node)
+
+    async def forget(self, instance_id: str) -> None:
+        """End a node and remove everything about it.
+
+        Raises:
+            RehearsalError: Some process does not end.
+        """
+        await self.stop(instance_id)
+        async with self._lock(instance_id):
+            node = self._nodes.pop(instance_id, None)
+            if node is not None:
+                shutil.rmtree(node.paths.root, ignore_errors=True)
+
+    async def stop_all(self) -> None:
+        """End every node, in parallel.
+
+        Raises:
+            RehearsalError: Some process does not end.
+        """
+        await asyncio.gather(*(self.stop(name) for name in tuple(self._nodes)))
+
+    def find(self, instance_id: str) -> Node:
+        """The node of that id.
+
+        Raises:
+            RehearsalError: There is none.
+        """
+        if instance_id not in self._nodes:
+            raise RehearsalError(f"there is no node {instance_id}")
+        return self._nodes[instance_id]
+
+    def reports(self) -> list[NodeReport]:
+        """Every node."""
+        return [node.record.report() for node in self._nodes.values()]
+
+    def unheard(self) -> list[PoweredOff]:
+        """Nodes that ended by themselves and nobody was told about."""
+        nodes = [node.record for node in self._nodes.values() if node.record.unheard]
+        return [PoweredOff(item.spec.instance_id, item.reason) for item in nodes]
+
+    def heard(self, instance_id: str) -> None:
+        """Somebody was told.
+
+        Raises:
+            OSError: The record cannot be written.
+        """
+        node = self._nodes.get(instance_id)
+        if node is not None and node.record.unheard:
+            node.heard()
+
+    def now_s(self) -> float:
+        """Seconds since the epoch, on the clock of timers."""
+        return time.time() + self.offset_s
+
+    def advance(self, seconds: float) -> None:
+        """Move that clock."""
+        self.offset_s += seconds
+        for node in self._nodes.values():
+            if node.record.state == "running":
+                node.arm()
+
+    def any_running(self) -> bool:
+        """Whether any node has power."""
+        return any(node.record.state == "running" for node in self._nodes.values())
+
+    def trim_consoles(self) -> None:
+        """Keep what nodes print within bounds."""
+        for node in self._nodes.values():
+            node.console.trim()
+
+    def resident_mib(self) -> float:
+        """Memory of this process and of every process of every node."""
+        folders = {Path("/proc/self")}
+        for node in self._nodes.values():
+            folders.update(node.body.resident_files())
+        return sum(_resident_kib(folder) for folder in folders) / 1024
+
+    # Inside.
+
+    def _lock(self, instance_id: str) -> asyncio.Lock:
+        return self._locks.setdefault(instance_id, asyncio.Lock())
+
+    async def _create(self, spec: NodeSpec) -> Node:
+        old = self._nodes.get(spec.instance_id)
+        paths = NodePaths(self._instances / spec.instance_id)
+        paths.create()
+        key = asyncssh.generate_private_key("ssh-ed25519")
+        record.write_private(paths.host_key, key.export_private_key().decode())
+        claim = addresses.claim_new(self._directory, old.record.address if old else spec.address, self._used())
+        stored = NodeRecord(
+            spec=spec, address=claim.address, port=claim.port, metadata_port=claim.metadata_port,
+            host_key=key.get_fingerprint(), isolation=self._isolation,
+        )  # fmt: skip
+        claim.close()
+        node = self._node(stored)
+        record.save(paths.record, stored)
+        node.body.layer.folder.mkdir(parents=True)
+        node.body.layer.lay(
+            user=spec.user,
+            hostname=hostname(claim.address),
+            authorized_keys=spec.authorized_keys,
+            host_key_public=key.export_public_key().decode().strip(),
+        )
+        self._nodes[spec.instance_id] = node
+        return node
+
+    def _used(self) -> set[str]:
+        return {node.record.address for node in self._nodes.values() if node.record.address != "127.0.0.1"}
+
+    def _node(self, stored: NodeRecord) -> Node:
+        paths = NodePaths(self._instances / stored.spec.instance_id)
+        around = Surrounding(now_s=self.now_s, credentials=lambda: self.credentials, ended=self._ended)
+        return Node(stored, paths, self._body(stored, paths), around)
+
+    def _body(self, stored: NodeRecord, paths: NodePaths) -> Body:
+        if stored.isolation == "plain":
+            return PlainBody(paths.disk / "root", paths.run, self._surroundings)
+        cage = mounts.Cage(
+            disk=paths.disk,
+            run=paths.run,
+            console=paths.console,
+            hostname=hostname(stored.address),
+            surroundings=self._surroundings,
+            machine_mounts=self._mounts,
+        )
+        return CagedBody(cage)
+
+    async def _power_on(self, node: Node) -> None:
+        claim = self._claim(node.record)
+        try:
+            await node.power_on(claim)
+        except OSError as err:
+            await node.power_off(f"it did not boot: {err.strerror}", unheard=False)
+            raise RehearsalError(f"the node {node.record.spec.instance_id} did not boot: {err}") from err
+        except RehearsalError as err:
+            claim.close()
+            await node.power_off(f"it did not boot: {err.message}", unheard=False)
+            raise
+
+    def _claim(self, stored: NodeRecord) -> addresses.Claim:
+        try:
+            return addresses.claim(stored.address, stored.port, stored.metadata_port)
+        except OSError as err:
+            raise RehearsalError(f"the address {stored.address}:{stored.port} is taken: {err.strerror}") from err
+
+    async def _adopt(self, node: Node) -> None:
+        stored = node.record
+        alive = node.body.adopt((stored.pid, stored.pid_started))
+        if stored.state == "running" and stored.booted and alive:
+            await node.adopt(self._claim(stored))
+            return
+        await node.body.power_off()
+        if stored.state == "running":
+            _LOG.warning(
+                "%s: found without its init or in the middle of its boot: booted again", stored.spec.instance_id
+            )
+            await self._power_on(node)
+
+    def _ended(self, node: Node, action: Action, reason: str) -> None:
+        """A node asked for its end; its own tasks are cancelled by that, so it is done from here."""
+        task = asyncio.get_running_loop().create_task(self._end(node, action, reason))
+        self._endings.add(task)
+        task.add_done_callback(self._endings.discard)
+
+    async def _end(self, node: Node, action: Action, reason: str) -> None:
+        async with self._lock(node.record.spec.instance_id):
+            if node.record.state != "running":
+                return
+            await node.power_off(reason, unheard=action == "off")
+            if action == "reboot":
+                await self._power_on(node)
+                return
+        self.changed()
+
+
+def _mount_table() -> str:
+    table = Path("/proc/self/mountinfo")
+    return table.read_text() if table.exists() else ""
+
+
+def _resident_kib(folder: Path) -> int:
+    try:
+        found = re.search(r"^VmRSS:\s+(\d+)", (folder / "status").read_text(), re.MULTILINE)
+    except OSError:
+        return 0
+    return int(found[1]) if found else 0
+
+
+def _end_strays(instances: Path, known: set[int]) -> None:
+    """Kill nodes that a host started and did not live to write down."""
+    if sys.platform != "linux":
+        return
+    marker = f"{instances}/".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            children = (folder / "task" / folder.name / "children").read_text().split()
+        except OSError:
+            continue
+        ours = words[0].endswith(b"unshare") and any(word.startswith(marker) for word in words)
+        if ours and not known & {int(child) for child in children}:
+            _LOG.warning("stray node init behind process %s: killed", folder.name)
+            os.kill(int(folder.name), signal.SIGKILL)

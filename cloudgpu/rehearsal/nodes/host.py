@@ -1,0 +1,202 @@
+"""The node host process: `python -m cloudgpu.rehearsal.nodes.host --directory DIR --home DIR --envs DIR`.
+
+Returns once its detached child listens, or at once when another host of the same directory runs.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import shutil
+import signal
+import sys
+import time
+import warnings
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+
+from cloudgpu.errors import CloudGpuError
+from cloudgpu.rehearsal.nodes import caged, record, sockets, surroundings
+from cloudgpu.rehearsal.nodes.control import Control
+from cloudgpu.rehearsal.nodes.fleet import Fleet
+from cloudgpu.rehearsal.nodes.values import RoleCredentials
+
+_LOG = logging.getLogger("cloudgpu.rehearsal.nodes.host")
+_LOOK_EVERY_S = 5.0
+_IDLE_S = 1800.0
+_LOG_LIMIT_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command line says."""
+
+    directory: Path
+    home: Path
+    envs: Path
+    isolation: str
+
+    @property
+    def clock(self) -> Path:
+        """How far the clock of timers is ahead, and the credentials of roles."""
+        return self.directory / "host.json"
+
+
+def main(arguments: list[str]) -> int:
+    """Start the host in the background, unless it runs; the exit status says whether one listens."""
+    settings = _settings(arguments)
+    settings.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = os.open(settings.directory / "host.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return 0
+    ready, tell = os.pipe()
+    if os.fork() != 0:
+        os.close(tell)
+        # Nothing comes when the child dies first: its reason went to our standard error.
+        return 0 if os.read(ready, 1) else 1
+    os.close(ready)
+    os.setsid()
+    return _child(settings, lock, tell)
+
+
+def _child(settings: Settings, lock: int, tell: int) -> int:
+    try:
+        asyncio.run(_serve(settings, lock, tell))
+    except (CloudGpuError, OSError) as err:
+        sys.stderr.write(f"{err}\n")
+        _LOG.exception("the host ended")
+        return 1
+    return 0
+
+
+def _settings(arguments: list[str]) -> Settings:
+    parser = argparse.ArgumentParser(description="Runs the nodes of one rehearsal cloud.")
+    for name in ("--directory", "--home", "--envs"):
+        parser.add_argument(name, type=Path, required=True)
+    parser.add_argument("--isolation", choices=("auto", "cage", "plain"), default="auto")
+    return Settings(**vars(parser.parse_args(arguments)))
+
+
+async def _serve(settings: Settings, lock: int, tell: int) -> None:
+    _watch_children_by_descriptor()
+    isolation = _isolation(settings)
+    seen = surroundings.survey(settings.home, settings.envs, os.environ)
+    fleet = Fleet(settings.directory, seen, isolation, _stored_offset(settings))
+    fleet.credentials = _stored_credentials(settings)
+    control = Control(fleet, lambda: _store(settings, fleet))
+    bound = sockets.bind(settings.directory / "host.sock")
+    _detach(settings.directory / "host.log")
+    _LOG.info("host %s with isolation %s", os.getpid(), isolation)
+    await fleet.adopt()
+    server = await control.listen(bound)
+    os.write(tell, b"1")
+    os.close(tell)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, control.over.set)
+    await _until_over(settings, control, fleet, lock)
+    # The socket goes first: whoever comes now starts a host of their own, which waits for the lock.
+    (settings.directory / "host.sock").unlink(missing_ok=True)
+    server.close()
+    await fleet.stop_all()
+    _LOG.info("host %s is done", os.getpid())
+    os.close(lock)
+    control.release()
+
+
+async def _until_over(settings: Settings, control: Control, fleet: Fleet, lock: int) -> None:
+    """Until somebody asks for the end, the home is gone, or nobody has wanted anything for long."""
+    while not control.over.is_set():
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(control.over.wait(), _LOOK_EVERY_S)
+        if not _still_ours(settings.directory / "host.lock", lock):
+            _LOG.warning("%s is gone", settings.directory)
+            return
+        fleet.trim_consoles()
+        busy = fleet.any_running() or control.listened_to
+        if not busy and time.monotonic() - control.last_asked_s > _IDLE_S:
+            _LOG.info("idle")
+            return
+
+
+def _still_ours(path: Path, lock: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(lock))
+    except OSError:
+        return False
+
+
+def _isolation(settings: Settings) -> str:
+    """Try the cage unless it is not wanted; asked for by name, its refusal is an error."""
+    if settings.isolation == "plain":
+        return "plain"
+    probe = settings.directory / "probe"
+    try:
+        refusal = caged.refusal(probe)
+    finally:
+        shutil.rmtree(probe, ignore_errors=True)
+    if refusal and settings.isolation == "cage":
+        message = f"nodes cannot be isolated here: {refusal}"
+        raise CloudGpuError(message)
+    if refusal:
+        _LOG.warning("nodes share this machine's files: %s", refusal)
+    return "plain" if refusal else "cage"
+
+
+def _stored_offset(settings: Settings) -> float:
+    return float(_stored(settings).get("offset_s") or 0.0)  # type: ignore[arg-type]
+
+
+def _stored_credentials(settings: Settings) -> RoleCredentials | None:
+    values = _stored(settings).get("credentials")
+    if not isinstance(values, dict):
+        return None
+    return RoleCredentials(**values | {"expires_at": datetime.fromisoformat(values["expires_at"])})
+
+
+def _stored(settings: Settings) -> dict[str, object]:
+    try:
+        values = json.loads(settings.clock.read_text())
+    except (OSError, ValueError):
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def _store(settings: Settings, fleet: Fleet) -> None:
+    keys = fleet.credentials
+    credentials = asdict(keys) | {"expires_at": keys.expires_at.isoformat()} if keys else None
+    record.write_private(settings.clock, json.dumps({"offset_s": fleet.offset_s, "credentials": credentials}))
+
+
+def _detach(log: Path) -> None:
+    """Leave the caller's terminal, folder and pipes: it waits for the end of the last one."""
+    if log.exists() and log.stat().st_size > _LOG_LIMIT_BYTES:
+        log.replace(log.with_suffix(".log.1"))
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for descriptor, target in ((nothing, 0), (output, 1), (output, 2)):
+        os.dup2(descriptor, target)
+    os.close(output)
+    os.close(nothing)
+    os.chdir("/")
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("asyncssh").setLevel(logging.WARNING)
+
+
+def _watch_children_by_descriptor() -> None:
+    """Python 3.11 waits for every child with a thread of its own unless told otherwise; later ones do this anyway."""
+    if sys.version_info < (3, 12) and sys.platform == "linux":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            watcher = asyncio.PidfdChildWatcher()
+            watcher.attach_loop(asyncio.get_running_loop())
+            asyncio.set_child_watcher(watcher)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

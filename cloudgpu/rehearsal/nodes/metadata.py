@@ -1,0 +1,195 @@
+"""Instance metadata of one node: version 2 only, on the node's own address."""
+
+import asyncio
+import contextlib
+import json
+import secrets
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from cloudgpu.rehearsal.node_spec import NodeSpec
+from cloudgpu.rehearsal.nodes.values import RoleCredentials
+
+_HEAD_LIMIT_BYTES = 16384
+_REQUEST_TIMEOUT_S = 10
+_LONGEST_TOKEN_S = 21600
+_ACCOUNT = "123456789012"
+_REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """One HTTP request. Header names are in lower case."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+
+
+class MetadataService:
+    """Answers what programs on a node ask about it."""
+
+    def __init__(
+        self,
+        spec: NodeSpec,
+        address: str,
+        port: int,
+        *,
+        now_s: Callable[[], float],
+        credentials: Callable[[], RoleCredentials | None],
+    ) -> None:
+        """Nothing listens yet.
+
+        Args:
+            spec: The node.
+            address: Where it listens.
+            port: The same.
+            now_s: Seconds that tokens age by.
+            credentials: The keys of roles, when there are any.
+        """
+        self._spec = spec
+        self._address = address
+        self._hosts = {address, f"{address}:{port}", f"localhost:{port}"}
+        self._now_s = now_s
+        self._credentials = credentials
+        self._tokens: dict[str, float] = {}
+        self._server: asyncio.Server | None = None
+
+    async def listen(self, bound: socket.socket) -> None:
+        """Serve on a bound socket.
+
+        Raises:
+            OSError: The port is somebody else's.
+        """
+        self._server = await asyncio.start_server(self._serve, sock=bound, limit=_HEAD_LIMIT_BYTES)
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    def answer(self, request: Request) -> tuple[int, str]:
+        """Status and body."""
+        if request.headers.get("host", "") not in self._hosts or "x-forwarded-for" in request.headers:
+            return 403, ""
+        if request.path == "/latest/api/token":
+            return self._new_token(request)
+        if request.method != "GET":
+            return 405, ""
+        if self._tokens.get(request.headers.get("x-aws-ec2-metadata-token", ""), 0.0) < self._now_s():
+            return 401, ""
+        return self._value(request.path.rstrip("/"), listing=request.path.endswith("/"))
+
+    def _new_token(self, request: Request) -> tuple[int, str]:
+        if request.method != "PUT":
+            return 405, ""
+        text = request.headers.get("x-aws-ec2-metadata-token-ttl-seconds", "")
+        if not text.isdigit() or not 1 <= int(text) <= _LONGEST_TOKEN_S:
+            return 400, ""
+        self._tokens = {token: end for token, end in self._tokens.items() if end >= self._now_s()}
+        token = secrets.token_urlsafe(40)
+        self._tokens[token] = self._now_s() + int(text)
+        return 200, token
+
+    def _value(self, path: str, *, listing: bool) -> tuple[int, str]:
+        del listing
+        values = self._tree()
+        if path in values:
+            return 200, values[path]
+        names = {rest.partition("/") for key in values if key.startswith(f"{path}/") for rest in [key[len(path) + 1 :]]}
+        if not names:
+            return 404, ""
+        return 200, "\n".join(sorted({name + slash for name, slash, _ in names}))
+
+    def _tree(self) -> dict[str, str]:
+        spec, meta = self._spec, "/latest/meta-data"
+        values = {
+            f"{meta}/instance-id": spec.instance_id,
+            f"{meta}/instance-type": spec.instance_type,
+            f"{meta}/instance-life-cycle": "spot" if spec.spot else "on-demand",
+            f"{meta}/ami-id": spec.image_id,
+            f"{meta}/local-ipv4": self._address,
+            f"{meta}/public-ipv4": self._address,
+            f"{meta}/hostname": hostname(self._address),
+            f"{meta}/local-hostname": hostname(self._address),
+            f"{meta}/placement/availability-zone": spec.zone,
+            f"{meta}/placement/region": spec.region,
+            f"{meta}/services/domain": "amazonaws.com",
+            "/latest/user-data": spec.user_data.decode(errors="replace"),
+            "/latest/dynamic/instance-identity/document": self._document(),
+        }
+        for index, key in enumerate(spec.authorized_keys):
+            values[f"{meta}/public-keys/{index}/openssh-key"] = key
+        return values | self._role(meta)
+
+    def _role(self, meta: str) -> dict[str, str]:
+        keys = self._credentials()
+        if not self._spec.role or keys is None:
+            return {}
+        body = {
+            "Code": "Success",
+            "Type": "AWS-HMAC",
+            "AccessKeyId": keys.access_key_id,
+            "SecretAccessKey": keys.secret_access_key,
+            "Token": keys.session_token,
+            "Expiration": keys.expires_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        return {f"{meta}/iam/security-credentials/{self._spec.role}": json.dumps(body, indent=2)}
+
+    def _document(self) -> str:
+        spec = self._spec
+        values = {
+            "accountId": _ACCOUNT,
+            "architecture": "x86_64",
+            "availabilityZone": spec.zone,
+            "imageId": spec.image_id,
+            "instanceId": spec.instance_id,
+            "instanceType": spec.instance_type,
+            "privateIp": self._address,
+            "region": spec.region,
+            "version": "2017-09-30",
+        }
+        return json.dumps(values, indent=2)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError):
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _REQUEST_TIMEOUT_S)
+            request = parse_head(head)
+            status, body = (400, "") if request is None else self.answer(request)
+            writer.write(_response(status, body))
+            await writer.drain()
+        writer.close()
+
+
+def hostname(address: str) -> str:
+    """The name that EC2 would give the address."""
+    return f"ip-{address.replace('.', '-').replace(':', '-')}"
+
+
+def parse_head(head: bytes) -> Request | None:
+    """The request line and headers, or None when they are none."""
+    lines = head.decode("latin-1").split("\r\n")
+    words = lines[0].split(" ")
+    if len(words) != 3 or not words[1].startswith("/"):  # noqa: PLR2004 - method, path, version
+        return None
+    headers = {}
+    for line in lines[1:]:
+        name, colon, value = line.partition(":")
+        if colon:
+            headers[name.strip().lower()] = value.strip()
+    return Request(words[0], words[1].partition("?")[0], headers)
+
+
+def _response(status: int, body: str) -> bytes:
+    content = body.encode()
+    head = f"HTTP/1.1 {status} {_REASONS[status]}\r\nServer: EC2ws\r\nContent-Type: text/plain\r\n"
+    return f"{head}Content-Length: {len(content)}\r\nConnection: close\r\n\r\n".encode() + content

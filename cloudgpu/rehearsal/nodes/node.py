@@ -1,0 +1,304 @@
+"""One node: powered on or off, with its servers, its boot and its timers."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import asyncssh
+
+from cloudgpu.errors import RehearsalError
+from cloudgpu.rehearsal.nodes import addresses, record, standins, user_data
+from cloudgpu.rehearsal.nodes.body import Body
+from cloudgpu.rehearsal.nodes.boot import CloudInit, HostKeyText
+from cloudgpu.rehearsal.nodes.console import Console
+from cloudgpu.rehearsal.nodes.metadata import MetadataService, hostname
+from cloudgpu.rehearsal.nodes.power import Action, ending
+from cloudgpu.rehearsal.nodes.record import NodePaths, NodeRecord, Timer
+from cloudgpu.rehearsal.nodes.sshd import Login, NodeSshServer
+from cloudgpu.rehearsal.nodes.standin_server import StandInServer
+from cloudgpu.rehearsal.nodes.values import RoleCredentials
+
+_LOG = logging.getLogger(__name__)
+_HOOK_PATIENCE_S = 60.0
+_LONGEST_SLEEP_S = 3600.0
+
+
+@dataclass(frozen=True)
+class Surrounding:
+    """What a node needs of its host."""
+
+    now_s: Callable[[], float]
+    credentials: Callable[[], RoleCredentials | None]
+    ended: Callable[["Node", Action, str], None]
+    """The node asks to be ended, or to be booted again, with the reason."""
+
+
+class Node:
+    """One simulated instance. Its methods are called one at a time; `fleet` sees to that."""
+
+    def __init__(self, stored: NodeRecord, paths: NodePaths, body: Body, around: Surrounding) -> None:
+        """Nothing runs yet.
+
+        Args:
+            stored: What is known about it.
+            paths: Its files.
+            body: What carries its processes.
+            around: Its host.
+        """
+        self.record = stored
+        self.paths = paths
+        self.body = body
+        self.console = Console(paths.console)
+        self.booting = False
+        self._around = around
+        self._claim: addresses.Claim | None = None
+        self._ssh: NodeSshServer | None = None
+        self._metadata: MetadataService | None = None
+        self._standins = StandInServer(self._asked, self._answered)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._alarms: list[asyncio.TimerHandle] = []
+        self._boot_failed = False
+        self._boot_over = asyncio.Event()
+        self._listening = asyncio.Event()
+
+    async def power_on(self, claim: addresses.Claim) -> None:
+        """Boot; returns once SSH listens, or when a boot hook takes longer than a minute.
+
+        Raises:
+            RehearsalError: The machine does not permit it.
+            OSError: The disk is full or not writable.
+        """
+        self._boot_over.clear()
+        self._listening.clear()
+        self.console.write("")
+        await self.body.power_on()
+        self._keep(state="running", reason="", unheard=False, booted=False, timers=())
+        await self._serve(claim)
+        self._spawn(self._boot(claim))
+        waiting = asyncio.ensure_future(self._listening.wait())
+        await asyncio.wait({waiting}, timeout=_HOOK_PATIENCE_S)
+        waiting.cancel()
+
+    async def adopt(self, claim: addresses.Claim) -> None:
+        """Take over a node that an earlier host booted.
+
+        Raises:
+            OSError: Its sockets cannot be served.
+        """
+        self._keep(address=claim.address, port=claim.port, metadata_port=claim.metadata_port)
+        await self._serve(claim)
+        await self._listen(claim)
+        self._boot_over.set()
+        self.arm()
+
+    async def power_off(self, reason: str, *, unheard: bool) -> None:
+        """End everything of it but its disk, console and record.
+
+        Raises:
+            RehearsalError: Some process does not end.
+            OSError: The record cannot be written.
+        """
+        self._silence()
+        if self._ssh is not None:
+            await self._ssh.close()
+            self._ssh = None
+        await self.body.power_off()
+        self._close_sockets()
+        self._boot_over.set()
+        self._listening.set()
+        self.record = self.record.off(reason, unheard=unheard)
+        record.save(self.paths.record, self.record)
+
+    async def remove_disk(self) -> None:
+        """Throw away what the node wrote; only while it is off.
+
+        Raises:
+            OSError: Something could not be removed.
+        """
+        loop = asyncio.get_running_loop()
+        if self.paths.disk.exists():
+            await loop.run_in_executor(None, shutil.rmtree, self.paths.disk)
+        shutil.rmtree(self.paths.run, ignore_errors=True)
+        self._keep(disk=False)
+
+    def arm(self) -> None:
+        """Set every alarm anew; called when a timer or the clock changed."""
+        for alarm in self._alarms:
+            alarm.cancel()
+        loop, now = asyncio.get_running_loop(), self._around.now_s()
+        # An alarm that is far away wakes up early and looks again: the machine may have slept.
+        self._alarms = [
+            loop.call_later(min(max(0.0, timer.due_epoch_s - now), _LONGEST_SLEEP_S), self._ring)
+            for timer in self.record.timers
+        ]
+
+    def heard(self) -> None:
+        """Somebody was told that the node ended by itself.
+
+        Raises:
+            OSError: The record cannot be written.
+        """
+        self._keep(unheard=False)
+
+    # Boot.
+
+    async def _boot(self, claim: addresses.Claim) -> None:
+        self.booting = True
+        key = self._key_text()
+        name = hostname(self.record.address)
+        environment = self._environment() | {"INSTANCE_ID": self.record.spec.instance_id}
+        boot = CloudInit(self.body, self.console, user_data.parse(self.record.spec.user_data), environment)
+        try:
+            await boot.early(name, key)
+            await self._listen(claim)
+            if not self.record.scripts_done:
+                await boot.scripts()
+                self._keep(scripts_done=True)
+            boot.late(name, key)
+        finally:
+            self.booting = False
+        self._boot_failed = boot.failed
+        self._keep(booted=True)
+        self._boot_over.set()
+
+    async def _serve(self, claim: addresses.Claim) -> None:
+        self._claim = claim
+        self._metadata = MetadataService(
+            self.record.spec, claim.address, claim.metadata_port,
+            now_s=self._around.now_s, credentials=self._around.credentials,
+        )  # fmt: skip
+        await self._metadata.listen(claim.metadata)
+        await self._standins.listen(self.paths.run)
+        self._spawn(self._watch())
+
+    async def _listen(self, claim: addresses.Claim) -> None:
+        spec = self.record.spec
+        login = Login(
+            user=spec.user,
+            authorized_keys=spec.authorized_keys,
+            home=self.body.home(spec.user),
+            environment=self._environment(),
+            hostname=hostname(claim.address),
+            address=claim.address,
+        )
+        self._ssh = NodeSshServer(self.body, login, asyncssh.read_private_key(self.paths.host_key))
+        await self._ssh.listen(claim.ssh)
+        self._listening.set()
+
+    def _environment(self) -> dict[str, str]:
+        endpoint = f"http://{self.record.address}:{self.record.metadata_port}"
+        root = "/root" if not self.body.layer.shown else self.body.layer.shown
+        own = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": endpoint, "HOME": root, "USER": "root", "LOGNAME": "root"}
+        return self.body.environment() | own
+
+    def _key_text(self) -> HostKeyText:
+        key = asyncssh.read_private_key(self.paths.host_key)
+        return HostKeyText(key.get_fingerprint(), " ".join(key.export_public_key().decode().split()[:2]))
+
+    async def _watch(self) -> None:
+        await self.body.ended()
+        self._around.ended(self, "off", "its init ended")
+
+    # Stand-ins and timers.
+
+    async def _asked(self, program: str, arguments: Sequence[str], units: Mapping[str, str]) -> standins.Reply:
+        reply = standins.reply(program, arguments, units, self._scene())
+        if reply.wait_for_boot:
+            await self._boot_over.wait()
+            reply = standins.reply(program, arguments, units, self._scene())
+        if reply.disarm:
+            self._keep(timers=tuple(timer for timer in self.record.timers if timer.unit != reply.disarm))
+        if reply.arm is not None:
+            others = tuple(timer for timer in self.record.timers if timer.unit != reply.arm.unit)
+            self._keep(timers=(*others, reply.arm))
+        if reply.log:
+            await self._run(["/bin/sh", "-c", _NOTE, "note", self.body.layer.shown, reply.log])
+        return reply
+
+    def _answered(self, reply: standins.Reply) -> None:
+        """Only now: the command that asked has its answer before its node ends."""
+        if reply.run:
+            self._spawn(self._run(list(reply.run)))
+        if reply.arm is not None or reply.disarm:
+            self.arm()
+        if reply.end is not None:
+            self._around.ended(self, reply.end, "it powered itself off" if reply.end == "off" else "it rebooted itself")
+
+    def _scene(self) -> standins.Scene:
+        now = datetime.fromtimestamp(self._around.now_s(), UTC)
+        return standins.Scene(
+            self.record.spec, now, self.record.timers, boot_finished=not self.booting, boot_failed=self._boot_failed
+        )
+
+    def _ring(self) -> None:
+        now = self._around.now_s()
+        due = [timer for timer in self.record.timers if timer.due_epoch_s <= now]
+        if due:
+            self._keep(timers=tuple(timer for timer in self.record.timers if timer not in due))
+        self.arm()
+        for timer in due:
+            self._fire(timer)
+
+    def _fire(self, timer: Timer) -> None:
+        action = ending(timer.command)
+        if action is None:
+            self._spawn(self._run(list(timer.command)))
+        else:
+            self._around.ended(self, action, f"its timer {timer.unit} fired")
+
+    async def _run(self, argv: list[str]) -> None:
+        """A command of the node's superuser, its output on the console."""
+        output = self.console.open()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self.body.command(argv, cwd="/", terminal=False),
+                stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output,
+                env=self._environment(), start_new_session=True,
+            )  # fmt: skip
+        finally:
+            os.close(output)
+        await process.wait()
+
+    # Bookkeeping.
+
+    def _keep(self, **changes: object) -> None:
+        pid, started = self.body.process
+        self.record = replace(self.record, pid=pid, pid_started=started, **changes)  # type: ignore[arg-type]
+        record.save(self.paths.record, self.record)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._over)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (err := task.exception()) is not None:
+            _LOG.error("%s: %s", self.record.spec.instance_id, err, exc_info=err)
+            if isinstance(err, OSError | RehearsalError):
+                with contextlib.suppress(OSError):
+                    self.console.write(f"cloud-init: the boot stopped: {err}\n")
+
+    def _silence(self) -> None:
+        for alarm in self._alarms:
+            alarm.cancel()
+        self._alarms = []
+        for task in tuple(self._tasks):
+            task.cancel()
+        self._standins.close()
+
+    def _close_sockets(self) -> None:
+        if self._metadata is not None:
+            self._metadata.close()
+            self._metadata = None
+        if self._claim is not None:
+            self._claim.close()
+            self._claim = None
+
+
+_NOTE = 'mkdir -p "$1/var/log" && echo "$(date -u +%FT%TZ) simulated: $2" >> "$1/var/log/cloudgpu-rehearsal.log"'

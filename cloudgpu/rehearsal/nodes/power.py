@@ -1,0 +1,189 @@
+"""What commands say about ending a node: `shutdown`, `systemd-run`, timers in unit files. Pure."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+Action = Literal["off", "reboot"]
+SHUTDOWN_UNIT = "shutdown"
+"""The pending `shutdown`; there is one at most, as with the real one."""
+
+_UNITS_S = {
+    "": 1, "s": 1, "sec": 1, "second": 1, "seconds": 1, "m": 60, "min": 60, "minute": 60, "minutes": 60,
+    "h": 3600, "hr": 3600, "hour": 3600, "hours": 3600, "d": 86400, "day": 86400, "days": 86400,
+    "w": 604800, "week": 604800, "weeks": 604800, "ms": 0.001, "msec": 0.001, "us": 0.000001,
+}  # fmt: skip
+_SPAN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*")
+_MOMENT = re.compile(
+    r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,?\s+)?(\d{4})-(\d{1,2})-(\d{1,2})"
+    r"(?:[T ]+(\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.\d+)?)?)?\s*(?:UTC|Z)?"
+)
+_CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?\s*(?:UTC)?")
+
+
+@dataclass(frozen=True)
+class Shutdown:
+    """A `shutdown` command: what to do and after how many seconds; `cancel` takes a pending one back."""
+
+    action: Action = "off"
+    delay_s: float = 0.0
+    cancel: bool = False
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A transient unit of `systemd-run`, or a timer file. Without `due` the command runs at once."""
+
+    name: str
+    command: tuple[str, ...]
+    due: datetime | None
+    wait: bool = False
+
+
+def shutdown(arguments: Sequence[str], now: datetime) -> Shutdown:
+    """Read the arguments of `shutdown`.
+
+    Raises:
+        ValueError: The time cannot be read.
+    """
+    flags = [argument for argument in arguments if argument.startswith("-")]
+    times = [argument for argument in arguments if not argument.startswith("-")]
+    if any(flag in ("-c", "--cancel") for flag in flags):
+        return Shutdown(cancel=True)
+    action: Action = "reboot" if any(flag in ("-r", "--reboot") for flag in flags) else "off"
+    return Shutdown(action, _delay_s(times[0] if times else "+1", now))
+
+
+def _delay_s(text: str, now: datetime) -> float:
+    if text in ("now", "+0"):
+        return 0.0
+    if re.fullmatch(r"\+?\d+", text):
+        return float(text.lstrip("+")) * 60
+    return max(0.0, (moment(text, now) - now).total_seconds())
+
+
+def ending(command: Sequence[str]) -> Action | None:
+    """What a command does to the node's power when it does it at once, else None."""
+    words = [word.rpartition("/")[2] if index == 0 else word for index, word in enumerate(command)]
+    while words[:1] == ["sudo"]:
+        words = [word for word in words[1:] if not word.startswith("-")]
+    verb, rest = (words[0], words[1:]) if words else ("", [])
+    if verb in ("poweroff", "halt") or (verb == "systemctl" and {"poweroff", "halt"} & set(rest)):
+        return "off"
+    if verb == "reboot" or (verb == "systemctl" and "reboot" in rest):
+        return "reboot"
+    if verb == "shutdown" and "now" in rest:
+        return "reboot" if "-r" in rest else "off"
+    return None
+
+
+def systemd_run(arguments: Sequence[str], now: datetime) -> Unit:
+    """Read the arguments of `systemd-run`.
+
+    Raises:
+        ValueError: A time cannot be read, or there is nothing to run.
+    """
+    options: dict[str, str] = {}
+    rest = list(arguments)
+    while rest and rest[0].startswith("-"):
+        word = rest.pop(0)
+        if word == "--":
+            break
+        name, equals, value = word.partition("=")
+        if not equals and name in _TAKES_VALUE and rest:
+            value = rest.pop(0)
+        options.setdefault(_LONG.get(name, name), value)
+    due = _due(options, now)
+    unit = options.get("--unit", "run-transient").removesuffix(".service").removesuffix(".timer")
+    if not rest and due is None:
+        message = "Command line to execute required."
+        raise ValueError(message)
+    command = tuple(rest) or ("systemctl", "start", f"{unit}.service")
+    return Unit(unit, command, due, wait=bool({"--wait", "--pipe", "--pty", "--scope"} & options.keys()))
+
+
+_LONG = {"-u": "--unit", "-p": "--property", "-t": "--pty", "-P": "--pipe", "-G": "--collect"}
+_TAKES_VALUE = frozenset(
+    "--unit -u --property -p --on-calendar --on-active --on-boot --on-startup --timer-property --description "
+    "--slice --uid --gid --nice --working-directory --setenv -E --service-type -M -H".split()
+)
+
+
+def _due(options: Mapping[str, str], now: datetime) -> datetime | None:
+    if "--on-calendar" in options:
+        return moment(options["--on-calendar"], now)
+    for name in ("--on-active", "--on-boot", "--on-startup"):
+        if name in options:
+            return now + span(options[name])
+    return None
+
+
+def timer_file(name: str, units: Mapping[str, str], now: datetime) -> Unit | None:
+    """The timer in the unit files that came with a `systemctl start` or `enable --now`; None when there is none.
+
+    Raises:
+        ValueError: Its time cannot be read.
+    """
+    values = _settings(units.get(name, ""))
+    stem = name.removesuffix(".timer")
+    service = _settings(units.get(f"{stem}.service", ""))
+    command = tuple(service.get("ExecStart", f"systemctl start {stem}.service").lstrip("-@:+!").split())
+    if "OnCalendar" in values:
+        return Unit(stem, command, moment(values["OnCalendar"], now))
+    for key in ("OnActiveSec", "OnBootSec", "OnStartupSec"):
+        if key in values:
+            return Unit(stem, command, now + span(values[key]))
+    return None
+
+
+def _settings(text: str) -> dict[str, str]:
+    pairs = (
+        line.partition("=") for line in text.splitlines() if "=" in line and not line.lstrip().startswith(("#", ";"))
+    )
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def moment(text: str, now: datetime) -> datetime:
+    """An absolute time as systemd or `shutdown` write it, UTC unless it is on the clock alone: then the next such.
+
+    Raises:
+        ValueError: It cannot be read, or repeats.
+    """
+    text = text.strip()
+    if text == "now":
+        return now
+    if text.startswith("@"):
+        return datetime.fromtimestamp(float(text[1:]), UTC)
+    found = _MOMENT.fullmatch(text)
+    if found:
+        year, month, day, hour, minute, second = (int(value or 0) for value in found.groups())
+        return datetime(year, month, day, hour, minute, second, tzinfo=UTC)
+    found = _CLOCK.fullmatch(text)
+    if not found:
+        message = f"Failed to parse calendar specification: {text}"
+        raise ValueError(message)
+    hour, minute, second = (int(value or 0) for value in found.groups())
+    today = now.replace(hour=hour, minute=minute, second=second, microsecond=0)
+    return today if today > now else today + timedelta(days=1)
+
+
+def span(text: str) -> timedelta:
+    """A span of time as systemd writes it: `90`, `5min`, `1h 30m`.
+
+    Raises:
+        ValueError: It cannot be read.
+    """
+    total, at = 0.0, 0
+    text = text.strip().lower()
+    while at < len(text):
+        found = _SPAN.match(text, at)
+        if not found or found[2] not in _UNITS_S:
+            break
+        total += float(found[1]) * _UNITS_S[found[2]]
+        at = found.end()
+    if not text or at < len(text):
+        message = f"Failed to parse time span: {text}"
+        raise ValueError(message)
+    return timedelta(seconds=total)

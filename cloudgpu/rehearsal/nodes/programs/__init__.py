@@ -1,0 +1,1 @@
+"""Programs that run inside a node: single files, standard library only, imported by nothing."""

@@ -1,0 +1,136 @@
+"""What the host keeps about a node, so that its successor finds the node again."""
+
+import json
+import os
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cloudgpu.rehearsal.node_spec import NodeSpec
+from cloudgpu.rehearsal.nodes.values import NodeReport, PowerState, spec_from_json, spec_to_json
+
+
+@dataclass(frozen=True)
+class Timer:
+    """A unit that fires at an absolute time on the host's clock; `command` is what it runs inside the node."""
+
+    unit: str
+    due_epoch_s: float
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class NodeRecord:
+    """One node. `pid` and `pid_started` name its init; 0 where it has none."""
+
+    spec: NodeSpec
+    address: str
+    port: int
+    metadata_port: int
+    host_key: str
+    isolation: str
+    state: PowerState = "off"
+    reason: str = ""
+    unheard: bool = False
+    """It ended by itself and nobody was told yet."""
+    scripts_done: bool = False
+    booted: bool = False
+    """The boot went through to its end; a host that finds it otherwise boots the node again."""
+    disk: bool = True
+    pid: int = 0
+    pid_started: int = 0
+    timers: tuple[Timer, ...] = ()
+
+    def report(self) -> NodeReport:
+        """The record as callers see it."""
+        return NodeReport(
+            instance_id=self.spec.instance_id,
+            state=self.state,
+            address=self.address,
+            port=self.port,
+            user=self.spec.user,
+            host_key=self.host_key,
+            reason=self.reason,
+        )
+
+    def off(self, reason: str, *, unheard: bool) -> "NodeRecord":
+        """The record of the same node without power."""
+        return replace(self, state="off", reason=reason, unheard=unheard, pid=0, pid_started=0, timers=(), booted=False)
+
+
+@dataclass(frozen=True)
+class NodePaths:
+    """The files of one node on its machine."""
+
+    root: Path
+
+    @property
+    def record(self) -> Path:
+        """The record."""
+        return self.root / "record.json"
+
+    @property
+    def console(self) -> Path:
+        """Everything that the node printed while booting."""
+        return self.root / "console.log"
+
+    @property
+    def host_key(self) -> Path:
+        """The private key of its SSH server."""
+        return self.root / "host_key"
+
+    @property
+    def disk(self) -> Path:
+        """What the node wrote; gone when the node is."""
+        return self.root / "disk"
+
+    @property
+    def run(self) -> Path:
+        """Seen by the node as well: its end of the socket to the host, and the sign that the host's files exist."""
+        return self.root / "run"
+
+    def create(self) -> None:
+        """Make the folders, private to their owner.
+
+        Raises:
+            OSError: The disk is full or not writable.
+        """
+        for folder in (self.root, self.disk, self.run):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (self.run / "alive").touch()
+
+
+def save(path: Path, record: NodeRecord) -> None:
+    """Replace the stored record at once, or leave the old one.
+
+    Raises:
+        OSError: The disk is full or not writable.
+    """
+    values = asdict(record) | {"spec": spec_to_json(record.spec)}
+    write_private(path, json.dumps(values))
+
+
+def load(path: Path) -> NodeRecord:
+    """Read a record.
+
+    Raises:
+        OSError: It is not there.
+        ValueError: It is damaged.
+        KeyError: It lacks something.
+        TypeError: It holds something unknown.
+    """
+    values: dict[str, Any] = json.loads(path.read_text())
+    timers = tuple(Timer(item["unit"], item["due_epoch_s"], tuple(item["command"])) for item in values["timers"])
+    return NodeRecord(**values | {"spec": spec_from_json(values["spec"]), "timers": timers})
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner may read, as a whole or not at all.
+
+    Raises:
+        OSError: The disk is full or not writable.
+    """
+    partial = path.with_name(f"{path.name}.part")
+    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as stream:
+        stream.write(text)
+    partial.replace(path)

@@ -1,0 +1,65 @@
+"""Unix sockets under directories of any length: the kernel takes 108 bytes for a socket's path, homes are longer."""
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cloudgpu.errors import RehearsalError
+
+_LIMIT_BYTES = 100
+"""Linux takes 107, macOS 103."""
+
+
+def connect(path: Path, timeout_s: float | None) -> socket.socket:
+    """A connected stream socket.
+
+    Raises:
+        OSError: Nobody listens there.
+        RehearsalError: The path is too long for this system.
+    """
+    peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    peer.settimeout(timeout_s)
+    try:
+        with _short(path) as short:
+            peer.connect(short)
+    except BaseException:
+        peer.close()
+        raise
+    return peer
+
+
+def bind(path: Path) -> socket.socket:
+    """A bound, non-blocking stream socket that only its owner may connect to; replaces what lay there.
+
+    Raises:
+        OSError: The directory cannot be written.
+        RehearsalError: The path is too long for this system.
+    """
+    path.unlink(missing_ok=True)
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with _short(path) as short:
+            server.bind(short)
+        path.chmod(0o600)
+    except BaseException:
+        server.close()
+        raise
+    server.settimeout(0)
+    return server
+
+
+@contextmanager
+def _short(path: Path) -> Iterator[str]:
+    if len(os.fsencode(path)) <= _LIMIT_BYTES:
+        yield str(path)
+        return
+    if not Path("/proc/self/fd").is_dir():
+        message = f"the path {path} is too long for a socket on this system"
+        raise RehearsalError(message, hint="set CLOUDGPU_HOME to a shorter directory")
+    parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{parent}/{path.name}"
+    finally:
+        os.close(parent)

@@ -1,0 +1,138 @@
+"""The SSH server of one node."""
+
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import asyncssh
+
+from cloudgpu.rehearsal.nodes.body import Body
+from cloudgpu.rehearsal.nodes.session import NodeSession
+
+_LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+_LOGIN_TIMEOUT_S = 60
+
+
+@dataclass(frozen=True)
+class Login:
+    """Who may log in to a node, and what their processes start with."""
+
+    user: str
+    authorized_keys: tuple[str, ...]
+    home: str
+    environment: Mapping[str, str]
+    hostname: str
+    address: str
+
+
+class NodeSshServer:
+    """Listens for one node; ends every connection when the node ends."""
+
+    def __init__(self, body: Body, login: Login, key: asyncssh.SSHKey) -> None:
+        """Nothing listens yet.
+
+        Args:
+            body: Where commands run.
+            login: Who may log in.
+            key: The node's host key.
+        """
+        self._body = body
+        self._login = login
+        self._key = key
+        self._acceptor: asyncssh.SSHAcceptor | None = None
+        self.connections: set[asyncssh.SSHServerConnection] = set()
+
+    async def listen(self, bound: socket.socket) -> None:
+        """Accept connections on a bound socket, which is closed with the server.
+
+        Raises:
+            OSError: The socket is unusable.
+        """
+        keys = _parsed(self._login.authorized_keys)
+        self._acceptor = await asyncssh.listen(
+            sock=bound,
+            config=[],
+            server_factory=lambda: _Gate(self, self._body, self._login, keys),
+            server_host_keys=[self._key],
+            server_version="cloudgpu-rehearsal",
+            encoding=None,
+            line_editor=False,
+            agent_forwarding=False,
+            x11_forwarding=False,
+            gss_host=None,
+            password_auth=False,
+            kbdint_auth=False,
+            login_timeout=_LOGIN_TIMEOUT_S,
+            backlog=256,
+        )
+
+    async def close(self) -> None:
+        """Stop listening and cut every connection."""
+        if self._acceptor is not None:
+            self._acceptor.close()
+            await self._acceptor.wait_closed()
+            self._acceptor = None
+        for connection in tuple(self.connections):
+            connection.abort()
+        self.connections.clear()
+
+
+class _Gate(asyncssh.SSHServer):
+    """One connection: public keys only, the node's own user only."""
+
+    def __init__(self, server: NodeSshServer, body: Body, login: Login, keys: frozenset[bytes]) -> None:
+        self._server = server
+        self._body = body
+        self._login = login
+        self._keys = keys
+        self._connection: asyncssh.SSHServerConnection | None = None
+
+    def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
+        self._connection = conn
+        self._server.connections.add(conn)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        if self._connection is not None:
+            self._server.connections.discard(self._connection)
+
+    def begin_auth(self, username: str) -> bool:
+        del username
+        return True
+
+    def public_key_auth_supported(self) -> bool:
+        return True
+
+    def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
+        return username == self._login.user and key.public_data in self._keys
+
+    def session_requested(self) -> NodeSession:
+        return NodeSession(self._body, self._login.user, self._login.home, self._variables())
+
+    def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> bool:
+        """Tunnels lead to this node only, as they would behind a security group."""
+        del orig_host, orig_port
+        if dest_host not in _LOCAL_NAMES | {self._login.address, self._login.hostname}:
+            raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, f"{dest_host} is not this node")
+        return bool(dest_port)
+
+    def _variables(self) -> dict[str, str]:
+        """What OpenSSH adds for a login."""
+        values = dict(self._login.environment)
+        if self._connection is not None:
+            peer = self._connection.get_extra_info("peername") or ("", 0)
+            own = self._connection.get_extra_info("sockname") or ("", 0)
+            values["SSH_CONNECTION"] = f"{peer[0]} {peer[1]} {own[0]} {own[1]}"
+            values["SSH_CLIENT"] = f"{peer[0]} {peer[1]} {own[1]}"
+        return values
+
+
+def _parsed(lines: tuple[str, ...]) -> frozenset[bytes]:
+    """The keys as sent on the wire. A line that is no key lets nobody in, as in OpenSSH."""
+    found = set()
+    for line in lines:
+        try:
+            found.add(asyncssh.import_public_key(line).public_data)
+        except asyncssh.KeyImportError:
+            continue
+    return frozenset(found)

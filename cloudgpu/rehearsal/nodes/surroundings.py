@@ -1,0 +1,130 @@
+"""What of the machine a node may see: interpreters, package caches and settings, and nothing private."""
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import cloudgpu
+
+_PASSED_PREFIXES = ("PIP_", "UV_", "SSL_CERT_")
+_PASSED_NAMES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "LANG", "LC_ALL", "TZ")
+_PASSED_SUFFIXES = ("_PROXY", "_proxy")
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Paths of the machine. `hidden` is empty inside a node, but for what is listed in the other two."""
+
+    base_python: str
+    commands: tuple[tuple[str, str], ...]
+    """Name on a node's PATH, and what it runs."""
+    environment: tuple[tuple[str, str], ...]
+    readable: tuple[Path, ...]
+    writable: tuple[Path, ...]
+    hidden: tuple[Path, ...]
+    path: str = _PATH
+
+
+def survey(home: Path, envs: Path, environment: Mapping[str, str]) -> Surroundings:
+    """Look at this machine and its user. Creates the shared folders when they are missing.
+
+    Raises:
+        OSError: One of them cannot be created.
+    """
+    # Real paths only: inside a node nothing is mounted on a path that has a link in it.
+    user_home, home, envs = _real(Path.home()), _real(home), _real(envs)
+    caches = {name: str(_real(Path(path))) for name, path in _caches(user_home, environment).items()}
+    writable = [envs, *(Path(path) for path in caches.values())]
+    for folder in writable:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    base = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+    commands = _commands(base, environment)
+    passed = {name: value for name, value in environment.items() if _passes(name)}
+    passed |= _settings(user_home, environment) | caches
+    passed |= {"CLOUDGPU_ENVS": str(envs)}
+    passed.setdefault("UV_LINK_MODE", "copy")  # cache and environments are different mounts: no hard links
+    return Surroundings(
+        base_python=base,
+        commands=tuple(commands.items()),
+        environment=tuple(sorted(passed.items())),
+        readable=tuple(sorted(_readable(commands, passed, writable))),
+        writable=tuple(writable),
+        hidden=tuple(sorted({home, user_home, Path("/home"), Path("/root")} - {Path("/")})),
+    )
+
+
+def _passes(name: str) -> bool:
+    return name.startswith(_PASSED_PREFIXES) or name.endswith(_PASSED_SUFFIXES) or name in _PASSED_NAMES
+
+
+def _caches(user_home: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    cache = Path(environment.get("XDG_CACHE_HOME") or user_home / ".cache")
+    mac = user_home / "Library" / "Caches"
+    pip = mac / "pip" if sys.platform == "darwin" else cache / "pip"
+    found = {
+        "PIP_CACHE_DIR": environment.get("PIP_CACHE_DIR") or str(pip),
+        "UV_CACHE_DIR": environment.get("UV_CACHE_DIR") or str(cache / "uv"),
+    }
+    pythons = environment.get("UV_PYTHON_INSTALL_DIR") or str(user_home / ".local" / "share" / "uv" / "python")
+    if Path(pythons).is_dir():
+        found["UV_PYTHON_INSTALL_DIR"] = pythons
+    return found
+
+
+def _settings(user_home: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """The user's pip and uv settings; a node has another home, so they are named instead of found."""
+    config = Path(environment.get("XDG_CONFIG_HOME") or user_home / ".config")
+    candidates = {
+        "PIP_CONFIG_FILE": (config / "pip" / "pip.conf", user_home / ".pip" / "pip.conf"),
+        "UV_CONFIG_FILE": (config / "uv" / "uv.toml",),
+    }
+    found = {}
+    for name, paths in candidates.items():
+        present = [str(path) for path in paths if path.is_file()]
+        if present and name not in environment:
+            found[name] = present[0]
+    return found
+
+
+def _commands(base: str, environment: Mapping[str, str]) -> dict[str, str]:
+    named = environment.get("CLOUDGPU_REHEARSAL_PYTHON", "")
+    python = shutil.which(named) if named else None
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    found = {version: base, "python3": str(_real(Path(python).parent) / Path(python).name) if python else base}
+    beside = Path(sys.executable).parent / "uv"
+    uv = str(beside) if beside.is_file() else shutil.which("uv")
+    if uv:
+        found["uv"] = os.path.realpath(uv)
+    return found
+
+
+def _readable(commands: Mapping[str, str], passed: Mapping[str, str], writable: list[Path]) -> set[Path]:
+    """Files and folders that must be there even under a hidden folder."""
+    found = {_real(Path(sys.base_prefix)), _real(Path(sys.prefix)), Path(cloudgpu.__file__).resolve().parent}
+    for path in commands.values():
+        found |= _prefixes(Path(path))
+    for value in passed.values():
+        if value.startswith("/") and Path(value).exists():
+            found.add(Path(value))
+    found = {_real(path.parent) / path.name for path in found}
+    return {path for path in found if path not in writable and path != Path("/")}
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))
+
+
+def _prefixes(program: Path) -> set[Path]:
+    """What a program needs: its own file, and the environment or installation of Python that it belongs to."""
+    real = Path(os.path.realpath(program))
+    found = {program, real}
+    # Only what is surely Python's: the folder above a tool's `bin` may be the user's whole `~/.local`.
+    if (program.parent.parent / "pyvenv.cfg").is_file():
+        found.add(program.parent.parent)
+    if real.name.startswith("python") and any((real.parent.parent / "lib").glob("python3*/os.py")):
+        found.add(real.parent.parent)
+    return found - {Path("/usr"), Path("/usr/local")}

@@ -1,0 +1,111 @@
+"""User data as cloud-init reads it: which parts run at every boot, which once, and which are refused."""
+
+import email
+import email.policy
+import zlib
+from dataclasses import dataclass
+from typing import Literal
+
+_LIMIT_BYTES = 16 * 1024 * 1024
+"""Of unpacked data, so that a small gzip cannot fill the memory."""
+
+Kind = Literal["boothook", "script"]
+_TYPES: dict[str, Kind] = {"text/cloud-boothook": "boothook", "text/x-shellscript": "script"}
+_MARKS: tuple[tuple[bytes, Kind], ...] = ((b"#cloud-boothook", "boothook"), (b"#!", "script"))
+
+
+@dataclass(frozen=True)
+class Part:
+    """One program in the user data."""
+
+    kind: Kind
+    name: str
+    body: bytes
+
+
+@dataclass(frozen=True)
+class UserData:
+    """What to run, in order, and one line for each thing that is not."""
+
+    parts: tuple[Part, ...]
+    refused: tuple[str, ...] = ()
+
+    def of(self, kind: Kind) -> tuple[Part, ...]:
+        """The parts of one kind."""
+        return tuple(part for part in self.parts if part.kind == kind)
+
+
+def parse(data: bytes) -> UserData:
+    """Take user data apart; what cannot be understood is refused by name, never dropped in silence."""
+    try:
+        data = _unpacked(data)
+    except ValueError as err:
+        return UserData((), (str(err),))
+    if not data.strip():
+        return UserData(())
+    if _is_mime(data):
+        return _from_mime(data)
+    return _from_text(data, "part-001", "")
+
+
+def _is_mime(data: bytes) -> bool:
+    head = data[:4096].lower()
+    return head.startswith((b"content-type:", b"mime-version:", b"from ")) or b"\ncontent-type: multipart/" in head
+
+
+def _from_mime(data: bytes) -> UserData:
+    message = email.message_from_bytes(data, policy=email.policy.default)
+    parts: list[Part] = []
+    refused: list[str] = []
+    leaves = [part for part in message.walk() if not part.is_multipart()]
+    for number, leaf in enumerate(leaves, start=1):
+        body = leaf.get_payload(decode=True)
+        name = leaf.get_filename() or f"part-{number:03d}"
+        found = _from_text(body if isinstance(body, bytes) else b"", name, leaf.get_content_type())
+        parts += found.parts
+        refused += found.refused
+    return UserData(tuple(parts), tuple(refused))
+
+
+def _from_text(body: bytes, name: str, content_type: str) -> UserData:
+    try:
+        body = _unpacked(body)
+    except ValueError as err:
+        return UserData((), (f"{name}: {err}",))
+    kind = _TYPES.get(content_type)
+    if kind is None:
+        kind = next((kind for mark, kind in _MARKS if body.startswith(mark)), None)
+    if kind is None:
+        return UserData((), (f"{name}: {_named(body, content_type)} is not simulated, nothing of it was done",))
+    # cloud-init takes its own marker line off a boot hook, so that a `#!` line may follow.
+    if kind == "boothook" and body.startswith(b"#cloud-boothook"):
+        body = body.partition(b"\n")[2]
+    return UserData((Part(kind, _plain_name(name), body),))
+
+
+def _named(body: bytes, content_type: str) -> str:
+    first = body.split(b"\n", 1)[0][:40].decode(errors="replace")
+    if first.startswith("#cloud-config") or content_type == "text/cloud-config":
+        return "cloud-config"
+    return f"user data of type {content_type}" if content_type else f"user data that begins with {first!r}"
+
+
+def _plain_name(name: str) -> str:
+    """A file name of a node, from a name that anybody may have written."""
+    kept = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)
+    return kept.lstrip(".")[:100] or "part"
+
+
+def _unpacked(data: bytes) -> bytes:
+    if not data.startswith(b"\x1f\x8b"):
+        return data
+    try:
+        unpacker = zlib.decompressobj(wbits=31)
+        unpacked = unpacker.decompress(data, _LIMIT_BYTES)
+    except zlib.error as err:
+        message = f"damaged gzip data: {err}"
+        raise ValueError(message) from err
+    if unpacker.unconsumed_tail:
+        message = f"gzip data of more than {_LIMIT_BYTES >> 20} MiB"
+        raise ValueError(message)
+    return unpacked
