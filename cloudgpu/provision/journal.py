@@ -238,7 +238,7 @@ def _fold(path: Path, data: bytes) -> Loaded:
 def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
     """The finished lines. A tail of zero bytes is what a power cut leaves of a row, so it counts as torn."""
     finished = data.rstrip(b"\0").rpartition(b"\n")[0]
-    if finished:
+    if b"\n" in data:
         yield from enumerate(finished.split(b"\n"), start=1)
 
 

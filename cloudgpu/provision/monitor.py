@@ -17,13 +17,13 @@ from cloudgpu.aws.session import Clients
 from cloudgpu.errors import BadRequestError, CloudGpuError, UnsupportedError
 from cloudgpu.provision.comparison import Wanted, with_ignored
 from cloudgpu.provision.deployment import Registry
-from cloudgpu.provision.options import read_options, refuse_version
+from cloudgpu.provision.options import Options, read_options, refuse_version
 from cloudgpu.provision.registrar import Registered
 from cloudgpu.provision.state import Resource
+from cloudgpu.provision.urn import STACK_TYPE, Place, aliased
 from cloudgpu.provision.vault import Vault
 from cloudgpu.provision.wire import Plain, plain, struct
 
-STACK_TYPE: Final = "pulumi:pulumi:Stack"
 _PROVIDER_PREFIX: Final = "pulumi:providers:"
 _PROVIDER_INPUTS: Final = frozenset({"region", "version"})
 _HARMLESS_PROVIDER_INPUTS: Final = frozenset(
@@ -32,12 +32,12 @@ _HARMLESS_PROVIDER_INPUTS: Final = frozenset(
 _FEATURES: Final = (
     resource_pb2.RESOURCE_MONITOR_FEATURE_SECRETS,
     resource_pb2.RESOURCE_MONITOR_FEATURE_RESOURCE_REFERENCES,
+    resource_pb2.RESOURCE_MONITOR_FEATURE_ALIAS_SPECS,
     resource_pb2.RESOURCE_MONITOR_FEATURE_DELETED_WITH,
     resource_pb2.RESOURCE_MONITOR_FEATURE_REPLACE_WITH,
     resource_pb2.RESOURCE_MONITOR_FEATURE_REPLACEMENT_TRIGGER,
 )
-"""Without ALIAS_SPECS the SDK works aliases out to whole URNs, inherited ones too. Hooks and transforms need a
-callback server; the SDK itself refuses them by name when they are missing here."""
+"""Hooks and transforms need a callback server; the SDK itself refuses them by name when they are missing here."""
 
 T = TypeVar("T")
 
@@ -82,6 +82,7 @@ class Monitor:
         self._closed = False
         self._providers: dict[str, str] = {}
         self._known: dict[str, Registered] = {}
+        self._aliases: dict[str, tuple[str, ...]] = {}
         self.failure: BaseException | None = None
         self.program_failure: BaseException | None = None
         self.invoke_failures: dict[str, CloudGpuError] = {}
@@ -188,19 +189,21 @@ class Monitor:
             raise StoppedError from err
 
     def _register(self, request: resource_pb2.RegisterResourceRequest) -> resource_pb2.RegisterResourceResponse:
-        urn = self._urn(request.parent, request.type, request.name)
+        place = self._place(request.parent, request.type, request.name)
+        urn = place.urn
         if request.type == STACK_TYPE:
             return resource_pb2.RegisterResourceResponse(urn=urn)
         self._once(urn)
         options = read_options(request, self._around.vault.digest)
+        self._aliases[urn] = aliased(place, request.aliases, self._aliases.get(request.parent, ()))
         if not request.custom:
             return resource_pb2.RegisterResourceResponse(urn=urn)
         if request.type.startswith(_PROVIDER_PREFIX):
             registered = self._provider(urn, request)
         else:
             handler = self._around.handlers.handler(request.type)
-            present = self._present(urn, request.name, options.aliases)
-            wanted = self._wanted(urn, request, handler, present)
+            present = self._present(urn, request.name)
+            wanted = self._wanted(place, request, options, present)
             registered = self._carrier.carry_out(wanted, handler, present)
         self._known[urn] = registered
         body = struct(registered.outputs, registered.secret_names)
@@ -213,29 +216,32 @@ class Monitor:
                 raise BadRequestError(message, hint="give the two resources different names")
             self.registered.add(urn)
 
-    def _present(self, urn: str, name: str, aliases: tuple[str, ...]) -> Resource | None:
+    def _present(self, urn: str, name: str) -> Resource | None:
         present = self._carrier.present(urn)
-        for alias in aliases:
+        for alias in self._aliases[urn]:
             if present is not None:
                 break
-            if alias != urn and self._carrier.present(alias) is not None:
+            if self._carrier.present(alias) is not None:
                 self._carrier.rename(alias, urn, name)
                 present = self._carrier.present(urn)
         return present
 
     def _wanted(
-        self, urn: str, request: resource_pb2.RegisterResourceRequest, handler: Handler, present: Resource | None
+        self,
+        place: Place,
+        request: resource_pb2.RegisterResourceRequest,
+        options: Options,
+        present: Resource | None,
     ) -> Wanted:
-        options = read_options(request, self._around.vault.digest)
         given = plain(request.object)
         self._around.vault.learn(given.values, given.secret_paths)
         region = str(given.values.pop("region", "") or self._provider_region(request.provider))
-        checked = dict(handler.check(given.values))
+        checked = dict(self._around.handlers.handler(place.type).check(given.values))
         masked = self._around.vault.masked(checked, given.secret_paths)
         if present is not None:
             checked, masked = with_ignored(checked, masked, present, options)
-        digest = self._around.vault.digest([request.type, region, masked])
-        return Wanted(urn, request.type, request.name, region, checked, masked, digest, options)
+        digest = self._around.vault.digest([place.type, region, masked])
+        return Wanted(place.urn, place.type, place.name, region, checked, masked, digest, options)
 
     def _provider(self, urn: str, request: resource_pb2.RegisterResourceRequest) -> Registered:
         """An explicit provider: another region is honoured, every other setting is refused by name."""
@@ -260,7 +266,7 @@ class Monitor:
         if physical is None:
             message = f"{request.type} {request.id} does not exist"
             raise BadRequestError(message, hint=f"check the id that the program gives to {request.name!r}")
-        urn = self._urn(request.parent, request.type, request.name)
+        urn = self._place(request.parent, request.type, request.name).urn
         self._known[urn] = Registered(physical.id, physical.outputs)
         body = struct(physical.outputs, frozenset(request.additionalSecretOutputs))
         return resource_pb2.ReadResourceResponse(urn=urn, id=physical.id, properties=body)
@@ -286,11 +292,8 @@ class Monitor:
             raise BadRequestError(message, hint="register it before it is referred to")
         return {"urn": urn, "id": self._known[urn].id, "state": dict(self._known[urn].outputs)}
 
-    def _urn(self, parent: str, type_token: str, name: str) -> str:
-        """Pulumi's name: the types of its parents stand in it, the stack's own does not."""
-        parent_type = parent.split("::")[2] if parent else ""
-        qualified = type_token if parent_type in {"", STACK_TYPE} else f"{parent_type}${type_token}"
-        return f"urn:pulumi:{self._around.stack}::{self._around.project}::{qualified}::{name}"
+    def _place(self, parent: str, type_token: str, name: str) -> Place:
+        return Place(self._around.stack, self._around.project, parent, type_token, name)
 
 
 def _refuse(what: str) -> NoReturn:

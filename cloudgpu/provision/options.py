@@ -14,7 +14,6 @@ from cloudgpu.provision.wire import plain_value
 PROVIDER_MAJORS: Final[Mapping[str, int]] = {"aws": 7}
 """The provider releases whose semantics the handlers follow."""
 
-_STACK_PREFIX: Final = "pulumi:pulumi:Stack$"
 _UNIT_S: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
 
@@ -43,7 +42,6 @@ class Options:
     delete_before_replace: bool | None = None
     """None: not said, so the handler decides."""
     hide_diffs: frozenset[str] = frozenset()
-    aliases: tuple[str, ...] = ()
     replace_with: tuple[str, ...] = ()
     create_timeout_s: float | None = None
     update_timeout_s: float | None = None
@@ -64,7 +62,6 @@ def read_options(request: _Request, digest: Callable[[object], str]) -> Options:
         replace_on_changes=tuple(request.replaceOnChanges),
         delete_before_replace=request.deleteBeforeReplace if request.deleteBeforeReplaceDefined else None,
         hide_diffs=frozenset(request.hideDiffs),
-        aliases=tuple(urn.replace(_STACK_PREFIX, "") for urn in request.aliasURNs),
         replace_with=tuple(request.replace_with),
         create_timeout_s=seconds(timeouts.create),
         update_timeout_s=seconds(timeouts.update),

@@ -154,9 +154,9 @@ from pulumi import ResourceOptions
 class Thing(pulumi.CustomResource):
     arn: pulumi.Output[str]
     password: pulumi.Output[str]
-    def __init__(self, name, opts=None, **props):
-        props = {"name": name, "arn": None, "password": None, **props}
-        super().__init__("fake:index:Thing", name, props, opts)
+    def __init__(self, logical, /, opts=None, **props):
+        props = {"name": logical, "arn": None, "password": None, **props}
+        super().__init__("fake:index:Thing", logical, props, opts)
 """
 
 
@@ -165,7 +165,7 @@ class Bench:
     root: Path
     cloud: FakeCloud
     clock: ManualClock
-    identity: Identity = Identity("123456789012")
+    identity: Identity = field(default_factory=lambda: Identity("123456789012"))
     events: list[Event] = field(default_factory=list)
     config: dict[str, str] = field(default_factory=lambda: {"token": "tok"})
     secrets: frozenset[str] = frozenset()

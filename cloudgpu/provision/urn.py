@@ -1,0 +1,71 @@
+"""Pulumi's names for resources, and the names that aliases give to them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pulumi.runtime.proto import alias_pb2
+
+STACK_TYPE: Final = "pulumi:pulumi:Stack"
+_STACK_PREFIX: Final = f"{STACK_TYPE}$"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a resource stands in a program: what its URN is made of."""
+
+    stack: str
+    project: str
+    parent: str
+    """URN; empty without one."""
+    type: str
+    name: str
+
+    @property
+    def urn(self) -> str:
+        """The types of its parents stand in it; the stack's own does not."""
+        parent_type = self.parent.split("::")[2] if self.parent else ""
+        qualified = self.type if parent_type in {"", STACK_TYPE} else f"{parent_type}${self.type}"
+        return f"urn:pulumi:{self.stack}::{self.project}::{qualified}::{self.name}"
+
+
+def aliased(place: Place, own: Iterable[alias_pb2.Alias], parents: Sequence[str]) -> tuple[str, ...]:
+    """Every URN that this resource may have had: by its own aliases, by those of its parent, by both.
+
+    Args:
+        place: Where it stands now.
+        own: Its own aliases.
+        parents: URNs that its parent may have had.
+    """
+    own = list(own)
+    moved = [place, *(_under(place, parent) for parent in parents)]
+    found: dict[str, None] = {}
+    for start in moved:
+        found[start.urn] = None
+        for alias in own:
+            found[_urn(start, alias)] = None
+    found.pop(place.urn, None)
+    return tuple(found)
+
+
+def _under(place: Place, parent: str) -> Place:
+    """The same child under a former parent. A name made from the parent's (`vpc-subnet`) changes with it."""
+    parent_name, former_name = place.parent.rpartition("::")[2], parent.rpartition("::")[2]
+    follows = bool(parent_name) and place.name.startswith(parent_name)
+    name = former_name + place.name[len(parent_name) :] if follows else place.name
+    return replace(place, parent=parent, name=name)
+
+
+def _urn(place: Place, alias: alias_pb2.Alias) -> str:
+    if alias.WhichOneof("alias") == "urn":
+        return alias.urn.replace(_STACK_PREFIX, "")
+    spec = alias.spec
+    parent = "" if spec.noParent else spec.parentUrn or place.parent
+    former = Place(
+        stack=spec.stack or place.stack,
+        project=spec.project or place.project,
+        parent=parent,
+        type=spec.type or place.type,
+        name=spec.name or place.name,
+    )
+    return former.urn

@@ -1,0 +1,107 @@
+"""The journal file by itself."""
+
+import threading
+
+import pytest
+
+from cloudgpu.errors import BusyError, StateError
+from cloudgpu.provision import journal as journal_module
+from cloudgpu.provision.journal import Identity, Journal, load
+
+OURS = Identity("1", "")
+
+
+def test_rows_of_many_threads_share_syncs_and_all_arrive(bench, monkeypatch):
+    syncs = []
+    real = journal_module.os.fsync
+    slow = threading.Event()
+
+    def fsync(descriptor):
+        syncs.append(descriptor)
+        slow.wait(0.005)
+        real(descriptor)
+
+    with Journal(bench.journal, OURS, bench.clock) as journal:
+        monkeypatch.setattr(journal_module.os, "fsync", fsync)
+        rows = [{"row": "outputs", "values": {str(number): number}} for number in range(200)]
+        threads = [
+            threading.Thread(target=lambda part=part: [journal.add(row) for row in rows[part::20]])
+            for part in range(20)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    found = bench.journal.read_text()
+    assert all(f'"{number}":{number}' in found for number in range(200))
+    assert 10 <= len(syncs) < 200
+
+
+def test_a_row_is_synced_before_add_returns(bench, monkeypatch):
+    order = []
+    write, fsync = journal_module._write, journal_module.os.fsync
+    with Journal(bench.journal, OURS, bench.clock) as journal:
+        monkeypatch.setattr(journal_module, "_write", lambda *args: (order.append("write"), write(*args)))
+        monkeypatch.setattr(journal_module.os, "fsync", lambda *args: (order.append("sync"), fsync(*args)))
+        journal.add({"row": "outputs", "values": {}})
+        order.append("returned")
+    assert order == ["write", "sync", "returned"]
+
+
+def test_two_writers_are_noticed(bench):
+    with Journal(bench.journal, OURS, bench.clock) as one, Journal(bench.journal, OURS, bench.clock) as two:
+        one.add({"row": "outputs", "values": {}})
+        with pytest.raises(BusyError, match="another process writes"):
+            two.add({"row": "outputs", "values": {}})
+
+
+def test_a_failed_sync_stops_everything_after_it(bench, monkeypatch):
+    def broken(descriptor):
+        raise OSError(5, "Input/output error")
+
+    with Journal(bench.journal, OURS, bench.clock) as journal:
+        monkeypatch.setattr(journal_module.os, "fsync", broken)
+        with pytest.raises(StateError, match="Input/output error"):
+            journal.add({"row": "outputs", "values": {}})
+        monkeypatch.undo()
+        with pytest.raises(StateError, match="could not be written before"):
+            journal.add({"row": "outputs", "values": {}})
+
+
+@pytest.mark.parametrize(
+    "rubbish",
+    [b"hello\n", b"{}\n", b'{"row":"header"}\n', b"\xff\xfe\n\n", b"\n", b'{"row":"intent","crc":"00000000"}\n[1]\n'],
+)
+def test_rubbish_is_an_error_with_a_hint(bench, rubbish):
+    bench.journal.parent.mkdir()
+    bench.journal.write_bytes(rubbish)
+    with pytest.raises(StateError) as caught:
+        load(bench.journal, OURS)
+    assert caught.value.hint
+    assert bench.journal.read_bytes() == rubbish
+
+
+@pytest.mark.parametrize("torn", [b"", b"{", b'{"row":"header","version":1', b"\0\0\0"])
+def test_a_beginning_that_was_torn_is_a_beginning(bench, torn):
+    bench.journal.parent.mkdir()
+    bench.journal.write_bytes(torn)
+    with Journal(bench.journal, OURS, bench.clock) as journal:
+        assert journal.state.empty
+    assert load(bench.journal, OURS).header is not None
+
+
+def test_a_newer_version_is_refused(bench):
+    with Journal(bench.journal, OURS, bench.clock):
+        pass
+    line = journal_module._line({"row": "header", "version": 99, "account": "1", "endpoint": "", "salt": "", "at": ""})
+    bench.journal.write_bytes(line)
+    with pytest.raises(StateError, match="version 99"):
+        load(bench.journal, OURS)
+
+
+def test_a_folder_that_cannot_be_made(bench):
+    (bench.root / "state").write_text("in the way")
+    with pytest.raises(StateError, match="cannot write"):
+        Journal(bench.journal, OURS, bench.clock)
+    with pytest.raises(StateError, match="cannot read the journal"):
+        load(bench.journal, OURS)

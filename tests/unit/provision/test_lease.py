@@ -1,0 +1,153 @@
+"""One at a time; a killed holder holds nothing."""
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+from datetime import UTC, datetime
+
+import pytest
+
+from cloudgpu.clock import ManualClock
+from cloudgpu.errors import BusyError, StateError
+from cloudgpu.provision import lease as lease_module
+from cloudgpu.provision.lease import STALE_AFTER_S, Lease
+
+START = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "demo" / "lease"
+
+
+def test_second_is_told_who_and_since_when(path):
+    clock = ManualClock(START)
+    with Lease(path, clock, "ada").hold():
+        clock.sleep(3600)
+        with pytest.raises(BusyError) as caught, Lease(path, clock, "bob").hold():
+            pass
+    assert "ada" in caught.value.message
+    assert str(os.getpid()) in caught.value.message
+    assert "2026-11-21T00:00:00" in caught.value.message
+    assert "demo" in caught.value.message
+
+
+def test_given_back_at_the_end_and_on_failure(path):
+    for _ in range(2):
+        with pytest.raises(ValueError, match="x"), Lease(path, ManualClock(START), "ada").hold():
+            raise ValueError("x")
+        assert not path.exists()
+
+
+def test_a_killed_holder_holds_nothing(path):
+    code = (
+        "import sys, time; from pathlib import Path; from cloudgpu.clock import SystemClock\n"
+        "from cloudgpu.provision.lease import Lease\n"
+        "with Lease(Path(sys.argv[1]), SystemClock(), 'ada').hold():\n    print('held', flush=True); time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE) as child:
+        assert child.stdout.readline() == b"held\n"
+        with pytest.raises(BusyError, match=str(child.pid)), Lease(path, ManualClock(START), "bob").hold():
+            pass
+        child.send_signal(signal.SIGKILL)
+        child.wait(20)
+        with Lease(path, ManualClock(START), "bob").hold():
+            assert json.loads(path.read_text())["owner"] == "bob"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("boot", "another boot"), ("process_start", "1"), ("pid", 2**22 + 7)],
+)
+def test_stale_by_boot_or_process(path, field, value):
+    with Lease(path, ManualClock(START), "ada").hold():
+        held = json.loads(path.read_text())
+    path.write_text(json.dumps({**held, field: value}))
+    with Lease(path, ManualClock(START), "bob").hold():
+        assert json.loads(path.read_text())["owner"] == "bob"
+
+
+def test_another_machine_is_believed_while_its_heart_beats(path):
+    clock = ManualClock(START)
+    with Lease(path, clock, "ada").hold():
+        held = json.loads(path.read_text())
+    path.write_text(json.dumps({**held, "host": "elsewhere", "pid": 1}))
+    clock.sleep(STALE_AFTER_S - 1)
+    with pytest.raises(BusyError, match="elsewhere"), Lease(path, clock, "bob").hold():
+        pass
+    clock.sleep(2)
+    with Lease(path, clock, "bob").hold():
+        assert json.loads(path.read_text())["owner"] == "bob"
+
+
+def test_heart_beats(path, monkeypatch):
+    monkeypatch.setattr(lease_module, "HEARTBEAT_EVERY_S", 0.01)
+    clock = ManualClock(START)
+    with Lease(path, clock, "ada").hold():
+        clock.sleep(100)
+        deadline = threading.Event()
+        for _ in range(500):
+            if "00:01:40" in json.loads(path.read_text())["heartbeat"]:
+                break
+            deadline.wait(0.01)
+        assert "00:01:40" in json.loads(path.read_text())["heartbeat"]
+
+
+def test_taken_over_is_noticed(path):
+    with Lease(path, ManualClock(START), "ada").hold() as lease:
+        lease.check()
+        held = json.loads(path.read_text())
+        path.write_text(json.dumps({**held, "nonce": "other", "owner": "bob"}))
+        with pytest.raises(BusyError, match="taken over by bob"):
+            lease.check()
+    assert json.loads(path.read_text())["owner"] == "bob", "somebody else's lease is not given back"
+
+
+@pytest.mark.parametrize("rubbish", ["", "{", "[]", '{"pid": 1}', "\0\0"])
+def test_rubbish_is_nobody_s(path, rubbish):
+    path.parent.mkdir()
+    path.write_text(rubbish)
+    assert Lease(path, ManualClock(START), "x").holder() is None
+    with Lease(path, ManualClock(START), "ada").hold() as lease:
+        assert lease.holder().owner == "ada"
+
+
+def test_the_folder_may_go_while_it_is_held(path):
+    with Lease(path, ManualClock(START), "ada").hold():
+        for found in path.parent.iterdir():
+            found.unlink()
+        path.parent.rmdir()
+    assert not path.parent.exists()
+
+
+def test_unwritable(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StateError), Lease(tmp_path / "file" / "lease", ManualClock(START), "ada").hold():
+        pass
+
+
+def _rush(path, gate, results):
+    gate.wait()
+    try:
+        with Lease(path, ManualClock(START), str(os.getpid())).hold():
+            results.put("won")
+            gate.wait()
+    except BusyError:
+        results.put("told")
+        gate.wait()
+
+
+def test_of_many_at_once_one_wins(path):
+    context = multiprocessing.get_context("fork")
+    gate, results = context.Barrier(6), context.Queue()
+    processes = [context.Process(target=_rush, args=(path, gate, results)) for _ in range(6)]
+    for process in processes:
+        process.start()
+    outcomes = sorted(results.get(timeout=30) for _ in processes)
+    for process in processes:
+        process.join(30)
+    assert outcomes == ["told"] * 5 + ["won"]
