@@ -10,7 +10,7 @@ _HEAD = """\
 # Settings
 
 Strongest first: a flag of the command, an environment variable, `cloudgpu.toml` in the working directory or the
-nearest folder above it, `cloudgpu/config.toml` in the platform's configuration directory, the default.
+nearest folder above it, `config.toml` in the folder `cloudgpu` of the platform's configuration directory, the default.
 `cloudgpu config` shows every setting with its value and where it came from; passwords are masked.
 An empty environment variable counts as not set. Relative paths start from the working directory; in a file, from the
 file's own folder.

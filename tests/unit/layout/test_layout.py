@@ -1,0 +1,137 @@
+"""Rules of the tree that no other tool checks."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cloudgpu import errors
+
+ROOT = Path(__file__).parents[3]
+HEAVY = ("asyncssh", "boto3", "botocore", "moto", "paramiko", "pulumi", "pulumi_aws", "sqlalchemy", "werkzeug")
+LONGEST_FILE = {"cloudgpu": 400, "infra": 400, "tests": 500}
+# Absolute paths of somebody's machine, and addresses of package indexes; put together here, so that this file does not
+# hold what it forbids.
+FORBIDDEN = re.compile(
+    r"(?<![\w.\]})*-])/"
+    + "(?:work|root|home/(?!ubuntu)\\w+|Users)/"
+    + r"|py"
+    + r"pi\.org|files\.python"
+    + "hosted|/opt/"
+    + "wheels"
+)
+
+
+def tracked() -> list[Path]:
+    """Files of the checkout, new ones included; without git, whatever lies there."""
+    listed = subprocess.run(
+        ["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        capture_output=True,
+        check=False,
+    )
+    if listed.returncode == 0:
+        names = listed.stdout.decode().split("\0")
+        return [ROOT / name for name in names if name and (ROOT / name).is_file()]
+    return [path for path in ROOT.rglob("*") if path.is_file() and not path.relative_to(ROOT).parts[0].startswith(".")]
+
+
+def texts(*suffixes: str) -> list[tuple[str, str]]:
+    found = []
+    for path in tracked():
+        if not suffixes or path.suffix in suffixes:
+            data = path.read_bytes()
+            if b"\0" not in data:
+                found.append((str(path.relative_to(ROOT)), data.decode("utf-8")))
+    return found
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_help_and_version_load_nothing_heavy(option: str):
+    program = f"""
+import sys
+from cloudgpu.cli.main import main
+code = main([{option!r}])
+print("LOADED", *sorted(set(sys.modules) & set({HEAVY!r})), file=sys.stderr)
+sys.exit(code)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "cloudgpu" in done.stdout
+    assert done.stderr.splitlines()[-1].split() == ["LOADED"]
+
+
+def test_no_file_is_long():
+    lines = {name: text.count("\n") for name, text in texts(".py")}
+    long = {name: found for name, found in lines.items() if found > LONGEST_FILE.get(name.split("/")[0], 400)}
+    assert long == {}, "a file this long has two subjects"
+
+
+def test_no_file_tells_of_one_machine_or_index():
+    found = [(name, hit.group()) for name, text in texts() for hit in FORBIDDEN.finditer(text)]
+    assert found == []
+
+
+def test_every_link_of_the_documents_leads_somewhere():
+    dead = []
+    for name, text in texts(".md"):
+        folder = (ROOT / name).parent
+        for target in re.findall(r"\]\(([^)\s]+)\)", text):
+            if not re.match(r"[a-z]+:", target) and not target.startswith("#"):
+                path = folder / target.partition("#")[0]
+                if not path.exists():
+                    dead.append((name, target))
+    assert dead == []
+
+
+def test_files_that_documents_name_exist():
+    """`cloudgpu/paths.py` in a document is a promise too. Names with placeholders are not."""
+    rooms = ("cloudgpu/", "infra/", "scripts/", "tests/", "benchmarks/", "docs/", ".ci/")
+    missing = []
+    for name, text in texts(".md"):
+        for target in re.findall(r"`([\w./-]+)`", text):
+            if target.startswith(rooms) and not (ROOT / target).exists():
+                missing.append((name, target))
+    assert missing == []
+
+
+def error_classes() -> list[type[errors.CloudGpuError]]:
+    classes = [one for one in vars(errors).values() if isinstance(one, type)]
+    return [one for one in classes if issubclass(one, errors.CloudGpuError)]
+
+
+def test_every_error_is_documented_with_its_code():
+    table = (ROOT / "docs/exit-codes.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^\| (\d+) \| `(\w+)` \|", table, re.MULTILINE)
+    documented = {name: int(code) for code, name in lines}
+    assert documented == {one.__name__: one.exit_code for one in error_classes()}
+
+
+def test_an_error_keeps_its_message_and_hint():
+    for one in error_classes():
+        raised = one("what happened", hint="what to do")
+        assert (raised.message, raised.hint, str(raised)) == ("what happened", "what to do", "what happened")
+
+
+def test_the_lock_holds_every_dependency_with_hashes_and_no_address():
+    text = (ROOT / "requirements-dev.lock").read_text(encoding="utf-8")
+    assert "://" not in text
+    entries = re.split(r"\n(?=\S)", text.strip())
+    assert all("--hash=sha256:" in entry for entry in entries)
+    locked = {re.match(r"[\w.-]+", entry)[0].lower().replace("_", "-").replace(".", "-") for entry in entries}
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    wanted = {
+        name.lower().replace(".", "-") for name in re.findall(r'^  "([\w.-]+)(?:\[[^"]*\])?>=', project, re.MULTILINE)
+    }
+    assert wanted
+    assert wanted <= locked, "run scripts/lock"
+
+
+def test_scripts_can_be_run_and_stop_at_the_first_fault():
+    for path in (ROOT / "scripts").iterdir():
+        first = path.read_text(encoding="utf-8").splitlines()[0]
+        if first == "#!/usr/bin/env bash":
+            assert path.stat().st_mode & 0o111, path
+            assert "set -euo pipefail" in path.read_text(encoding="utf-8"), path
+            subprocess.run(["bash", "-n", path], check=True)
