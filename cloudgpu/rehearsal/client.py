@@ -289,15 +289,21 @@ def _start(home: Home, files: RehearsalFiles, clock: Clock) -> Cloud:
     process = _spawn(home, files)
     deadline = clock.monotonic() + _START_LIMIT_S
     while clock.monotonic() < deadline:
-        cloud = _recorded(files)
-        if cloud is not None and cloud.pid == process.pid and running(home) is not None:
-            return cloud
-        if process.poll() is not None:
+        found = running(home)
+        if found is not None:
+            return found
+        if process.poll() is not None and not _someone_loads(files):
             message = f"the rehearsal server ended with status {process.returncode}: {_last_lines(files.log)}"
             raise RehearsalError(message, hint=f"its log is {files.log}")
         clock.sleep(_POLL_S)
     message = f"the rehearsal server did not answer within {_START_LIMIT_S:.0f} s: {_last_lines(files.log)}"
     raise RehearsalError(message, hint=f"its log is {files.log}")
+
+
+def _someone_loads(files: RehearsalFiles) -> bool:
+    """Whether the server of a starter that was killed is still on its way up: ours ended because of it."""
+    cloud = _recorded(files)
+    return cloud is not None and _health(cloud) is not None
 
 
 def _spawn(home: Home, files: RehearsalFiles) -> "subprocess.Popen[bytes]":

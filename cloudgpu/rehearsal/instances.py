@@ -2,284 +2,202 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
-from moto.core.models import DEFAULT_ACCOUNT_ID
-from moto.ec2.models import ec2_backends
-from moto.ec2.models.instances import StateReason
-
-from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError
-from cloudgpu.rehearsal.keyring import AccessKey
-from cloudgpu.rehearsal.node_spec import NodeSpec
+from cloudgpu.rehearsal import instance_book as book
 from cloudgpu.rehearsal.nodes.values import NodeReport, RoleCredentials
-from cloudgpu.rehearsal.records import NodeRecord, records_of
-from cloudgpu.rehearsal.strict import offers
 from cloudgpu.rehearsal.strict.running import set_state
-from cloudgpu.rehearsal.world import NodeHost
+from cloudgpu.rehearsal.world import Parts
 
 _AT_ONCE = 48
 _SHOWN_AFTER_END = timedelta(hours=1)
 _CREDENTIALS_LAST = timedelta(days=7)
+_SHOWN_TOKEN = "simulated"  # noqa: S105 - no secret
 _RETRY_S = 1.0
 _log = logging.getLogger(__name__)
 
+Work = Callable[[str, str], None]
+
 
 class NodeKeeper:
-    """Starts, ends and reconciles nodes. Every change of a record happens under `lock` and is saved."""
+    """Starts, ends and reconciles nodes.
 
-    def __init__(
-        self, host: NodeHost, lock: "threading.RLock", clock: Clock, save: Callable[[], None], role: AccessKey
-    ) -> None:
-        self._host = host
-        self._lock = lock
-        self._clock = clock
-        self._save = save
+    What nodes do is saved a little later, by `changed`: after a crash an instance is at worst shown in its former
+    state, and `reconcile` moves it on again. What callers ask for is saved before they are answered, elsewhere.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._host = parts.host
+        self._lock = parts.lock
+        self._clock = parts.clock
+        self._role = parts.role
         self._pool = ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="node")
-        self._role = role
         self._stopping = threading.Event()
         self._watcher: threading.Thread | None = None
+        self._dirty = False
 
-    def boot(self, region: str, instance_ids: list[str]) -> None:
+    def boot(self, region: str, instance_ids: Iterable[str]) -> None:
         """Start the nodes of pending instances."""
         self._watch_from_now_on()
-        for instance_id in instance_ids:
-            self._pool.submit(self._logged, self._boot, region, instance_id)
+        self._submit(self._boot, region, instance_ids)
 
-    def end(self, region: str, instance_ids: list[str]) -> None:
+    def end(self, region: str, instance_ids: Iterable[str]) -> None:
         """End nodes; what follows depends on the state that the instance is in."""
-        for instance_id in instance_ids:
-            self._pool.submit(self._logged, self._end, region, instance_id)
+        self._submit(self._end, region, instance_ids)
 
-    def reboot(self, region: str, instance_ids: list[str]) -> None:
+    def reboot(self, region: str, instance_ids: Iterable[str]) -> None:
         """Boot the nodes of running instances again."""
-        for instance_id in instance_ids:
-            self._pool.submit(self._logged, self._reboot, region, instance_id)
+        self._submit(self._reboot, region, instance_ids)
 
     def reconcile(self) -> None:
-        """After a restart: finish what was under way, restart lost nodes as a reboot would, end strangers."""
+        """After a restart: finish what was under way, start lost nodes again as a reboot would, end strangers."""
         self._watch_from_now_on()
         reports = {report.instance_id: report for report in self._host.list()}
         with self._lock:
-            known = {instance.id: (region, instance) for region, instance in _all_instances()}
-            for instance_id, (region, instance) in known.items():
-                self._resume(region, instance, reports.get(instance_id))
-            strangers = [name for name in reports if name not in known]
-            ended = [name for name, (_, instance) in known.items() if instance.state == "terminated"]
-        for instance_id in strangers:
-            self._pool.submit(self._logged, self._host_forget, "", instance_id)
-        for instance_id in [name for name in ended if name in reports and reports[name].state == "running"]:
-            self._pool.submit(self._logged, self._host_stop, "", instance_id)
+            known = {str(instance.id): instance for instance in book.all_instances()}
+            for instance_id, instance in known.items():
+                self._resume(instance, reports.get(instance_id))
+        self._submit(self._forget, "", [name for name in reports if name not in known])
 
-    def _watch_from_now_on(self) -> None:
-        """Follow power-offs once there are nodes; before, no node host need run."""
-        if self._watcher is None:
-            self._watcher = threading.Thread(target=self._watch, daemon=True, name="events")
-            self._watcher.start()
-
-    def _watch(self) -> None:
-        """Follow power-offs until the server stops."""
-        while not self._stopping.is_set():
-            try:
-                for event in self._host.events():
-                    self._logged(self._powered_off, event.reason, event.instance_id)
-            except (CloudGpuError, OSError) as err:
-                _log.warning("lost the node host's events: %s", err)
-            self._stopping.wait(_RETRY_S)
-
-    def stop(self) -> None:
-        """Begin nothing more."""
-        self._stopping.set()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+    def changed(self) -> bool:
+        """Whether nodes changed anything since the last time this was asked."""
+        with self._lock:
+            dirty, self._dirty = self._dirty, False
+            return dirty
 
     def forget_old(self) -> None:
         """Drop terminated instances an hour after their end, as AWS does."""
         before = self._clock.now() - _SHOWN_AFTER_END
         with self._lock:
-            gone = [name for backend in _regions() for name in _forget(backend, before)]
-            if gone:
-                self._save()
-        for instance_id in gone:
-            self._pool.submit(self._logged, self._host_forget, "", instance_id)
+            gone = [name for backend in book.backends() for name in book.forget(backend, before)]
+            self._dirty = self._dirty or bool(gone)
+        self._submit(self._forget, "", gone)
 
-    def _logged(self, work: Callable[[str, str], None], first: str, instance_id: str) -> None:
-        try:
-            work(first, instance_id)
-        except Exception:
-            _log.exception("%s of %s failed", work.__name__, instance_id)
-            raise
+    def terminate_all(self) -> None:
+        """Mark every instance as ended; the caller ends the node host itself."""
+        with self._lock:
+            for instance in [item for item in book.all_instances() if item.state != "terminated"]:
+                _, record = book.find(book.region_of(instance), instance.id)
+                book.terminate(instance, record, self._clock.now())
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        self._stopping.set()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _submit(self, work: Work, region: str, instance_ids: Iterable[str]) -> None:
+        for instance_id in instance_ids:
+            self._pool.submit(self._persistently, work, region, instance_id)
+
+    def _persistently(self, work: Work, region: str, instance_id: str) -> None:
+        """Try until it works: an instance must not stay shutting-down because the node host was just restarting."""
+        while not self._stopping.is_set():
+            try:
+                work(region, instance_id)
+            except CloudGpuError as err:
+                _log.warning("%s of %s: %s; again in %.0f s", work.__name__, instance_id, err, _RETRY_S)
+                self._stopping.wait(_RETRY_S)
+            except Exception:
+                _log.exception("%s of %s failed", work.__name__, instance_id)
+                raise
+            else:
+                return
+
+    def _watch_from_now_on(self) -> None:
+        """Follow power-offs once there are nodes; before, no node host need run."""
+        with self._lock:
+            if self._watcher is None:
+                self._watcher = threading.Thread(target=self._watch, daemon=True, name="events")
+                self._watcher.start()
+
+    def _watch(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                for event in self._host.events():
+                    _log.info("%s powered itself off: %s", event.instance_id, event.reason)
+                    self._submit(self._powered_off, "", [event.instance_id])
+            except (CloudGpuError, OSError) as err:
+                _log.warning("lost the node host's events: %s", err)
+            self._stopping.wait(_RETRY_S)
 
     def _boot(self, region: str, instance_id: str) -> None:
         with self._lock:
-            instance, record = _find(region, instance_id)
+            instance, record = book.find(region, instance_id)
             if instance.state != "pending":
                 return
-            spec = _spec(region, instance, record)
+            spec = book.spec(instance, record)
         try:
             if spec.role:
                 self._host.give_credentials(self._credentials())
             started = self._host.start(spec)
         except CloudGpuError as err:
-            _log.exception("node of %s did not start", instance_id)
+            _log.exception("the node of %s did not start", instance_id)
             self._fail(region, instance_id, err.message)
             return
-        self._came_up(region, instance_id, started.address, started.port, started.host_key)
+        with self._lock:
+            wanted = instance.state == "pending"
+            if wanted:
+                book.came_up(instance, record, started.address, started.port, started.host_key)
+                self._dirty = True
+        if not wanted:
+            self._end(region, instance_id)  # terminated while it booted: the other end may have come too early
 
     def _credentials(self) -> RoleCredentials:
         """The role key for nodes; the session token is for show, the signature decides."""
         return RoleCredentials(
             access_key_id=self._role.access_key_id,
             secret_access_key=self._role.secret_access_key,
-            session_token="rehearsal",
+            session_token=_SHOWN_TOKEN,
             expires_at=self._clock.now() + _CREDENTIALS_LAST,
         )
 
-    def _came_up(self, region: str, instance_id: str, address: str, port: int, host_key: str) -> None:
-        with self._lock:
-            instance, record = _find(region, instance_id)
-            record.address, record.port, record.host_key = address, port, host_key
-            if instance.state == "pending":
-                _readdress(instance, address)
-                set_state(instance, "running")
-                self._save()
-                return
-        self.end(region, [instance_id])  # terminated while it booted
-
     def _fail(self, region: str, instance_id: str, why: str) -> None:
         with self._lock:
-            instance, record = _find(region, instance_id)
-            self._terminate(instance, record, "Server.InternalError", f"Server.InternalError: {why}")
+            instance, record = book.find(region, instance_id)
+            if instance.state != "terminated":
+                book.terminate(instance, record, self._clock.now(), failure=why)
+                self._dirty = True
 
     def _end(self, region: str, instance_id: str) -> None:
         with self._lock:
-            stopping = _find(region, instance_id)[0].state == "stopping"
-        (self._host.power_off if stopping else self._host.stop)(instance_id)
+            instance, record = book.find(region, instance_id)
+            work = self._host.power_off if instance.state in ("stopping", "stopped") else self._host.stop
+        work(instance_id)
         with self._lock:
-            instance, record = _find(region, instance_id)
             if instance.state == "shutting-down":
-                why = "Client.UserInitiatedShutdown"
-                self._terminate(instance, record, why, f"{why}: User initiated shutdown")
+                book.terminate(instance, record, self._clock.now())
             elif instance.state == "stopping":
                 set_state(instance, "stopped")
-                self._save()
+            self._dirty = True
 
-    def _powered_off(self, reason: str, instance_id: str) -> None:
-        """A node ended itself: the launch's shutdown behaviour decides what becomes of the instance."""
+    def _powered_off(self, _region: str, instance_id: str) -> None:
         with self._lock:
-            found = next(((r, i) for r, i in _all_instances() if i.id == instance_id), None)
-            if found is None or found[1].state not in ("pending", "running"):
+            instance = book.search(instance_id)
+            if instance is None or instance.state not in ("pending", "running"):
                 return
-            region, instance = found
-            ends = instance.instance_initiated_shutdown_behavior == "terminate"
-            set_state(instance, "shutting-down" if ends else "stopping")
-            instance.state_reason = StateReason(
-                "Client.InstanceInitiatedShutdown: Instance initiated shutdown", "Client.InstanceInitiatedShutdown"
-            )
-            _log.info("%s powered itself off: %s", instance_id, reason)
-            self._save()
-        self._end(region, instance_id)
+            book.shut_down_by_itself(instance)
+            region = book.region_of(instance)
+        self.end(region, [instance_id])
 
     def _reboot(self, _region: str, instance_id: str) -> None:
         self._host.reboot(instance_id)
 
-    def _host_forget(self, _region: str, instance_id: str) -> None:
+    def _forget(self, _region: str, instance_id: str) -> None:
         self._host.forget(instance_id)
 
-    def _host_stop(self, _region: str, instance_id: str) -> None:
-        self._host.stop(instance_id)
-
-    def _terminate(self, instance: Any, record: NodeRecord, code: str, message: str) -> None:  # noqa: ANN401
-        own_reason = instance.state_reason
-        volumes = [device.volume_id for _, device in instance.get_block_device_mapping]
-        interfaces = [interface.id for interface in instance.nics.values()]
-        _readdress(instance, record.original_address)
-        instance.terminate()
-        backend = instance.ec2_backend
-        for gone in (name for name in volumes + interfaces if name not in backend.volumes and name not in backend.enis):
-            backend.tags.pop(gone, None)
-        set_state(instance, "terminated")
-        kept = own_reason.code == "Client.InstanceInitiatedShutdown"
-        instance.state_reason = own_reason if kept else StateReason(message, code)
-        record.ended = self._clock.now()
-        self._save()
-
-    def _resume(self, region: str, instance: Any, report: NodeReport | None) -> None:  # noqa: ANN401
-        if instance.state in ("shutting-down", "stopping"):
+    def _resume(self, instance: Any, report: NodeReport | None) -> None:  # noqa: ANN401 - moto's instance
+        region, state = book.region_of(instance), str(instance.state)
+        on = report is not None and report.state == "running"
+        if state in ("shutting-down", "stopping") or (state in ("terminated", "stopped") and on):
             self.end(region, [instance.id])
-        elif instance.state == "pending":
+        elif state == "pending":
             self.boot(region, [instance.id])
-        elif instance.state == "running" and report is None:
+        elif state == "running" and report is None:
             set_state(instance, "pending")
             self.boot(region, [instance.id])
-        elif instance.state == "running" and report is not None and report.state == "off":
-            self._pool.submit(self._logged, self._powered_off, report.reason, instance.id)
-
-
-def _regions() -> list[Any]:
-    return [backend for _, _, backend in list(ec2_backends.iter_backends())]
-
-
-def _all_instances() -> Iterator[tuple[str, Any]]:
-    for backend in _regions():
-        for instance in backend.all_instances():
-            yield str(backend.region_name), instance
-
-
-def _find(region: str, instance_id: str) -> tuple[Any, NodeRecord]:
-    backend = ec2_backends[DEFAULT_ACCOUNT_ID][region]
-    return backend.get_instance(instance_id), records_of(backend).nodes[instance_id]
-
-
-def _spec(region: str, instance: Any, record: NodeRecord) -> NodeSpec:  # noqa: ANN401
-    name, count, memory_mib = offers.gpus(str(instance.instance_type))
-    pair = instance.ec2_backend.key_pairs.get(instance.key_name)
-    return NodeSpec(
-        instance_id=instance.id,
-        instance_type=str(instance.instance_type),
-        region=region,
-        zone=str(instance.placement.zone),
-        image_id=str(instance.image_id),
-        address="",
-        user=record.user,
-        authorized_keys=(pair.public_key.strip(),) if pair else (),
-        user_data=record.image_user_data,
-        gpu=name,
-        gpus=count,
-        gpu_memory_mib=memory_mib,
-        efa_interfaces=record.efa_interfaces,
-        spot=instance.lifecycle == "spot",
-        role=record.role,
-    )
-
-
-def _readdress(instance: Any, address: str) -> None:  # noqa: ANN401
-    """Show the node's own loopback address, private and public at once; only it can be reached."""
-    primary = instance.nics.get(0)
-    if primary is None or not address:
-        return
-    primary.private_ip_address = address
-    for row in primary.private_ip_addresses:
-        if row.get("Primary"):
-            row["PrivateIpAddress"] = address
-    if primary.public_ip:
-        primary.public_ip = address
-
-
-def _forget(backend: Any, before: datetime) -> list[str]:  # noqa: ANN401
-    records = records_of(backend)
-    old = {name for name, record in records.nodes.items() if record.ended is not None and record.ended < before}
-    for reservation_id in [name for name, row in backend.reservations.items() if _only(row.instances, old)]:
-        del backend.reservations[reservation_id]
-    left = {instance.id for instance in backend.all_instances()}
-    gone = sorted(old - left)
-    for instance_id in gone:
-        backend.tags.pop(instance_id, None)
-        del records.nodes[instance_id]
-    return gone
-
-
-def _only(instances: Iterable[Any], old: set[str]) -> bool:
-    return all(instance.id in old for instance in instances)
+        elif state == "running" and not on:
+            self._submit(self._powered_off, "", [instance.id])

@@ -42,7 +42,8 @@ class NodeRecord:
 
     instance_id: str
     user: str
-    image_user_data: bytes
+    user_data: bytes
+    authorized_keys: tuple[str, ...]
     efa_interfaces: int
     role: str = ""
     placement_group: str = ""

@@ -20,14 +20,15 @@ from cloudgpu.errors import CloudGpuError, RehearsalError
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal.control import Control
 from cloudgpu.rehearsal.durable import write_durably
-from cloudgpu.rehearsal.endpoint import Cloud, Endpoint
+from cloudgpu.rehearsal.endpoint import Endpoint
 from cloudgpu.rehearsal.faults import FaultScript
+from cloudgpu.rehearsal.http_message import Application, HttpRequest, HttpResponse
 from cloudgpu.rehearsal.http_server import LoopbackServer
 from cloudgpu.rehearsal.keyring import load_or_create
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.market import Market
 from cloudgpu.rehearsal.nodes.host_client import NodeHostClient
-from cloudgpu.rehearsal.world import NodeHost
+from cloudgpu.rehearsal.world import NodeHost, Parts
 
 _IDLE_MINUTES = 30.0
 _HOUSEKEEPING_S = 2.0
@@ -46,12 +47,14 @@ class RehearsalServer:
         self._last_request = clock.monotonic()
         self._stop = threading.Event()
         self._loaded = threading.Event()
+        self._end_nodes = False
         self._failure: CloudGpuError | None = None
         self._cloud: Any = None
         self.keyring = load_or_create(self._files.keys)
         self.faults = FaultScript()
         self.market = Market(self._files.market)
-        self._http = LoopbackServer(self._application, port=_last_port(self._files.endpoint))
+        self._parts = Parts(self._files, clock, self.market, host, self._lock, self.keyring.role)
+        self._http = _bound(self._application, self._files.endpoint)
         control = Control(self.keyring.caller.secret_access_key, self.faults, self.market, self)
         self._endpoint = Endpoint(
             self._http.port, self.keyring, control, self.faults, self._lock, clock, self._ready_cloud, self._touched
@@ -105,10 +108,15 @@ class RehearsalServer:
         self._host.advance(seconds)
 
     def request_stop(self) -> None:
-        """Stop soon."""
+        """Stop soon, and end every node: nothing of this cloud runs afterwards."""
+        self._end_nodes = True
         self._stop.set()
 
-    def _application(self, request: Any) -> Any:  # noqa: ANN401 - see `Application`
+    def leave(self) -> None:
+        """Stop soon and leave the nodes running: the next server of this home takes them over."""
+        self._stop.set()
+
+    def _application(self, request: HttpRequest) -> HttpResponse:
         return self._endpoint(request)
 
     def _touched(self) -> None:
@@ -124,9 +132,7 @@ class RehearsalServer:
         """Import moto and bring the state back; a second of work that the first request waits for."""
         try:
             module = importlib.import_module("cloudgpu.rehearsal.simulated_cloud")
-            cloud = module.SimulatedCloud(
-                self._files, self._host, self.market, self._clock, self._lock, self.keyring.role
-            )
+            cloud = module.SimulatedCloud(self._parts)
             cloud.restore()
             self._cloud = cloud
         except CloudGpuError as err:
@@ -149,11 +155,12 @@ class RehearsalServer:
             self._stop.set()
 
     def _close(self) -> None:
-        """Let answers under way go out, then end nodes when none is wanted any more."""
+        """Let answers under way go out; the node host goes too unless it still carries nodes."""
         self._http.shutdown()
         if self._cloud is not None:
-            self._cloud.close()
-        self._host.shutdown()
+            self._cloud.close(end_nodes=self._end_nodes)
+        if self._end_nodes or self._cloud is None or not self._cloud.nodes():
+            self._host.shutdown()
 
 
 def resident_mib() -> float:
@@ -164,18 +171,13 @@ def resident_mib() -> float:
     return int(statm.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
 
-def _last_port(endpoint: Path) -> int:
-    """The port of the last server of this home when it is free: presigned URLs stay good over a restart."""
+def _bound(application: Application, endpoint: Path) -> LoopbackServer:
+    """Listen on the port of this home's last server where it is free: presigned URLs stay good over a restart."""
     try:
         port = int(json.loads(endpoint.read_text(encoding="utf-8"))["url"].rpartition(":")[2])
-        LoopbackServer(_nobody, port).server_close()
+        return LoopbackServer(application, port)
     except (OSError, ValueError, KeyError, TypeError):
-        return 0
-    return port
-
-
-def _nobody(request: Any) -> Any:  # noqa: ANN401 - never called: it only holds the place of an application
-    raise NotImplementedError(request)
+        return LoopbackServer(application)
 
 
 @contextmanager
@@ -220,7 +222,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             server = RehearsalServer(
                 home, NodeHostClient(files.nodes), SystemClock(), idle_minutes=options.idle_minutes
             )
-            signal.signal(signal.SIGTERM, lambda *_: server.request_stop())
+            signal.signal(signal.SIGTERM, lambda *_: server.leave())
             server.run()
     except CloudGpuError as err:
         _log.error("%s", err.message)
@@ -230,6 +232,3 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 if __name__ == "__main__":
     raise SystemExit(main())
-
-
-__all__ = ["Cloud", "RehearsalServer", "main"]

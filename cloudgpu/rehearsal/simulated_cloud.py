@@ -1,23 +1,18 @@
 """The simulated services with their state and their nodes. Importing this loads moto."""
 
 import logging
-import threading
 from typing import Any
 
 from moto.ec2.models import ec2_backends
 
-from cloudgpu.clock import Clock
 from cloudgpu.rehearsal.census import census
 from cloudgpu.rehearsal.http_message import HttpRequest, HttpResponse
 from cloudgpu.rehearsal.instances import NodeKeeper
-from cloudgpu.rehearsal.keyring import AccessKey
-from cloudgpu.rehearsal.layout import RehearsalFiles
-from cloudgpu.rehearsal.market import Market
 from cloudgpu.rehearsal.records import records_of
 from cloudgpu.rehearsal.services import Services
 from cloudgpu.rehearsal.sigv4 import Scope
 from cloudgpu.rehearsal.store import Store
-from cloudgpu.rehearsal.world import NodeHost, World
+from cloudgpu.rehearsal.world import Parts, World
 
 _CLUSTER_TAG = "cloudgpu:cluster"
 _log = logging.getLogger(__name__)
@@ -26,19 +21,11 @@ _log = logging.getLogger(__name__)
 class SimulatedCloud:
     """Everything behind the endpoint."""
 
-    def __init__(
-        self,
-        files: RehearsalFiles,
-        host: NodeHost,
-        market: Market,
-        clock: Clock,
-        lock: "threading.RLock",
-        role: AccessKey,
-    ) -> None:
-        self._lock = lock
-        self._store = Store(files.state, files.objects)
-        self._keeper = NodeKeeper(host, lock, clock, lambda: self.save(mutated=True), role)
-        self._services = Services(World(clock, market, host, lock, self._keeper))
+    def __init__(self, parts: Parts) -> None:
+        self._lock = parts.lock
+        self._store = Store(parts.files.state, parts.files.objects)
+        self._keeper = NodeKeeper(parts)
+        self._services = Services(World(parts.clock, parts.market, parts.host, self._keeper))
 
     def restore(self) -> None:
         """Read the state back and bring nodes and instances into step.
@@ -72,12 +59,22 @@ class SimulatedCloud:
             return [_shown(instance) for instance in self._instances() if instance.state != "terminated"]
 
     def housekeep(self) -> None:
-        """Forget what ended long ago."""
+        """Forget what ended long ago, and save what nodes changed."""
         self._keeper.forget_old()
+        self._save_nodes()
 
-    def close(self) -> None:
-        """Begin nothing more."""
-        self._keeper.stop()
+    def close(self, *, end_nodes: bool) -> None:
+        """Begin nothing more; the state says afterwards what is true: with `end_nodes` nothing runs any more."""
+        self._keeper.close()
+        if end_nodes:
+            self._keeper.terminate_all()
+            self.save(mutated=True)
+        self._save_nodes()
+
+    def _save_nodes(self) -> None:
+        with self._lock:
+            if self._keeper.changed():
+                self.save(mutated=True)
 
     def _instances(self) -> list[Any]:
         registered: list[Any] = list(ec2_backends.iter_backends())

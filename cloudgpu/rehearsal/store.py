@@ -5,6 +5,7 @@ make every later call 50 MiB slower.
 """
 
 import hashlib
+import importlib
 import io
 import os
 import pickle
@@ -96,7 +97,7 @@ def _live() -> Iterator[tuple[str, Any]]:
 
 def _shelve(name: str, backend: Any) -> None:  # noqa: ANN401
     service, region, account = name.split("@")
-    module = __import__(f"moto.{service.replace('-', '')}.models", fromlist=["models"])
+    module = importlib.import_module(f"moto.{service.replace('-', '')}.models")
     backends = getattr(module, f"{service.replace('-', '')}_backends")
     backends[account][region] = backend
     if service == "s3":

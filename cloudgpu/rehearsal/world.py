@@ -6,6 +6,8 @@ from threading import RLock
 from typing import Protocol
 
 from cloudgpu.clock import Clock
+from cloudgpu.rehearsal.keyring import AccessKey
+from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.market import Market
 from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes.values import NodeReport, PoweredOff, RoleCredentials, StartedNode
@@ -61,12 +63,23 @@ class Keeper(Protocol):
         """Boot the nodes of running instances again."""
 
 
-@dataclass
+@dataclass(frozen=True)
+class Parts:
+    """The parts of one server. `lock` guards moto's back ends and every record; `role` is the nodes' key."""
+
+    files: RehearsalFiles
+    clock: Clock
+    market: Market
+    host: NodeHost
+    lock: "RLock"
+    role: AccessKey
+
+
+@dataclass(frozen=True)
 class World:
-    """The parts of one server. `lock` guards moto's back ends and every record."""
+    """What the rules may use."""
 
     clock: Clock
     market: Market
     host: NodeHost
-    lock: RLock
     keeper: Keeper

@@ -115,8 +115,6 @@ def _volume(call: Call, ebs: dict[str, Any]) -> dict[str, Any]:
 def _finish(call: Call, wanted: Wanted, instance: Any, origin: Origin) -> None:  # noqa: ANN401 - moto's instance
     """Set what moto's own launch forgets."""
     instance._state.name, instance._state.code = "pending", 0
-    instance.hypervisor = "xen"
-    instance.private_ip_address_at_launch = instance.private_ip
     _tag(wanted, instance, origin)
     _set_volumes(wanted, instance)
     _set_interfaces(wanted, instance)
@@ -128,13 +126,20 @@ def _finish(call: Call, wanted: Wanted, instance: Any, origin: Origin) -> None: 
     call.records.nodes[instance.id] = NodeRecord(
         instance_id=instance.id,
         user=images.login_of(call.backend, instance.image_id),
-        image_user_data=wanted.user_data,
+        user_data=wanted.user_data,
+        authorized_keys=_authorized_keys(call, wanted),
         efa_interfaces=sum(row.get("InterfaceType") in _EFA for row in wanted.interfaces),
         role=role,
         placement_group=instance.placement.group_name,
         fleet_id=origin.fleet_id,
         original_address=str(instance.private_ip),
     )
+
+
+def _authorized_keys(call: Call, wanted: Wanted) -> tuple[str, ...]:
+    """The public key at launch: deleting the key pair later takes nothing from the instance."""
+    pair = call.backend.key_pairs.get(wanted.data.get("KeyName"))
+    return (str(pair.public_key).strip(),) if pair else ()
 
 
 def _tag(wanted: Wanted, instance: Any, origin: Origin) -> None:  # noqa: ANN401

@@ -5,10 +5,12 @@ from typing import Any
 
 from moto.ec2 import utils as moto_utils
 
+from cloudgpu.errors import RehearsalError
 from cloudgpu.rehearsal.strict.call import AwsError, Call, page, rule
 from cloudgpu.rehearsal.strict.running import find
 
 _TEMPLATES_PER_PAGE = 200
+_CONSOLE_BYTES = 65536
 
 moto_utils.filter_dict_attribute_mapping.update(
     {
@@ -48,9 +50,18 @@ def describe_instances(call: Call) -> dict[str, Any]:
 def console_output(call: Call) -> dict[str, Any]:
     """The console log of the node, as its cloud-init printed it."""
     instance = find(call, [str(call.params.get("InstanceId") or "")])[0]
-    log = b"" if instance.state == "pending" else call.world.host.console(instance.id)
-    text = base64.b64encode(log[-65536:]).decode()
+    text = base64.b64encode(_console(call, instance)[-_CONSOLE_BYTES:]).decode()
     return {"InstanceId": instance.id, "Timestamp": call.world.clock.now(), "Output": text}
+
+
+def _console(call: Call, instance: Any) -> bytes:  # noqa: ANN401 - moto's instance
+    """What the node printed; nothing before it boots and after it is forgotten, as on AWS."""
+    if instance.state == "pending":
+        return b""
+    try:
+        return call.world.host.console(instance.id)
+    except RehearsalError:
+        return b""
 
 
 @rule("DescribeLaunchTemplates")

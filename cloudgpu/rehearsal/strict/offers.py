@@ -5,7 +5,7 @@ from typing import Any
 
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYPES
 
-from cloudgpu.rehearsal.strict.call import AwsError, Call, rule
+from cloudgpu.rehearsal.strict.call import AwsError, Call, page, rule
 
 _RETIRED = ("p2.", "p3.2xlarge", "p3.8xlarge", "p3.16xlarge", "g2.", "g3.", "g3s.", "cg1.")
 _BUCKETS = {"trn": "trn", "inf": "inf", "vt": "g", "dl": "dl", "p": "p", "g": "g", "f": "f", "x": "x", "u": "u"}
@@ -16,7 +16,8 @@ def zones_by_type(region: str) -> dict[str, tuple[str, ...]]:
     """Zones of this region by the instance type that they offer."""
     table: dict[str, list[str]] = {}
     for row in INSTANCE_TYPE_OFFERINGS["availability-zone"].get(region, []):
-        table.setdefault(row["InstanceType"], []).append(row["Location"])
+        if not row["InstanceType"].startswith(_RETIRED):
+            table.setdefault(row["InstanceType"], []).append(row["Location"])
     return {name: tuple(sorted(zones)) for name, zones in table.items()}
 
 
@@ -56,7 +57,7 @@ def require_zone(region: str, instance_type: str, zone: str) -> None:
 
 
 def vcpus(instance_type: str) -> int:
-    """VCPUs of one instance."""
+    """Virtual CPUs of one instance."""
     return int(INSTANCE_TYPES.get(instance_type, {}).get("VCpuInfo", {}).get("DefaultVCpus", 0))
 
 
@@ -84,3 +85,13 @@ def describe(call: Call) -> Any:  # noqa: ANN401 - moto's answer
             "InvalidInstanceType", f"The following supplied instance types do not exist: [{', '.join(retired)}]"
         )
     return call.proceed()
+
+
+@rule("DescribeInstanceTypeOfferings")
+def describe_offerings(call: Call) -> dict[str, Any]:
+    """As moto, without retired types, in pages."""
+    kind = str(call.params.get("LocationType") or "region")
+    found = call.backend.describe_instance_type_offerings(kind, call.filters())
+    rows = [row for row in found if not str(row["InstanceType"]).startswith(_RETIRED)]
+    shown, token = page(rows, call.params)
+    return {"InstanceTypeOfferings": shown, "NextToken": token}
