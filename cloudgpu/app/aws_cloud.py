@@ -9,7 +9,9 @@ from threading import Lock
 from cloudgpu.app.calls import CallLog
 from cloudgpu.app.happenings import Say
 from cloudgpu.app.records import ClusterRecord
-from cloudgpu.aws import host_keys, instances, objects, offers, search
+from cloudgpu.aws import host_keys, instances, objects, offers
+from cloudgpu.aws import search as tag_search
+from cloudgpu.aws.found import Found
 from cloudgpu.aws.instances import Instance
 from cloudgpu.aws.resources import registry
 from cloudgpu.aws.session import Endpoint, Session, connect
@@ -145,24 +147,24 @@ class AwsCloud:
             states |= {one.id: one.state for one in instances.describe(self._session(region), list(instance_ids))}
         return states
 
-    def search(self, cluster: str, regions: Sequence[str]) -> Sequence[search.Found]:
+    def search(self, cluster: str, regions: Sequence[str]) -> Sequence[Found]:
         """Everything that carries the cluster's tag in these regions."""
         found = {}
         for region in regions:
-            for one in search.everything(self._session(region), cluster, None):
+            for one in tag_search.everything(self._session(region), cluster, None):
                 found[one.kind, one.id] = one
         return list(found.values())
 
-    def release(self, found: Sequence[search.Found]) -> None:
+    def release(self, found: Sequence[Found]) -> None:
         """End what a search found, and wait until it is confirmed."""
         regions = {one.region for one in found} - {"global"} or {self._settings.region}
         for region in sorted(regions):
             here = [one for one in found if one.region in (region, "global")]
-            search.release(self._session(region), here, self._clock)
+            tag_search.release(self._session(region), here, self._clock)
 
     def put_objects(self, url: str, source: Path) -> int:
         """Upload a file or directory to an S3 URL unless it is there already; returns bytes sent."""
-        return objects.put_files(self._session(self._settings.region), url, source)
+        return objects.put_files(self._session(self._settings.region), url, source).sent_bytes
 
     def objects(self, url: str, *, expires_s: int) -> Sequence[RemoteFile]:
         """List an S3 URL with presigned addresses."""
