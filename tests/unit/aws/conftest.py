@@ -1,0 +1,86 @@
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+# Read by moto when it is imported: its thousand old images take seconds to load.
+os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"
+
+import boto3
+import pytest
+from botocore.stub import Stubber
+from moto import mock_aws
+
+from cloudgpu.aws.resources.base import Context
+from cloudgpu.aws.session import Endpoint, Session, connect
+from cloudgpu.clock import ManualClock
+
+TAGS = {
+    "cloudgpu:cluster": "demo",
+    "cloudgpu:owner": "ada",
+    "cloudgpu:team": "lab",
+    "cloudgpu:run": "r-1",
+    "cloudgpu:expires-at": "2026-11-21T05:00:00Z",
+    "cloudgpu:token": "tok",
+}
+
+
+@pytest.fixture(autouse=True)
+def no_real_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    for name in list(os.environ):
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(datetime(2026, 11, 21, 4, 0, tzinfo=UTC))
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+    """A session whose calls moto answers in this process."""
+    with mock_aws():
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+        yield connect(Endpoint(), "us-east-1")
+
+
+@pytest.fixture
+def context(session: Session, clock: ManualClock) -> Callable[[str], Context]:
+    return lambda token: Context(session, clock, token, TAGS)
+
+
+@dataclass
+class Scripted:
+    """`Clients` whose answers are written down beforehand and checked against the service's own model."""
+
+    region: str = "us-east-1"
+    stubs: dict[str, Stubber] = field(default_factory=dict)
+
+    def stub(self, service: str) -> Stubber:
+        if service not in self.stubs:
+            name = "ec2" if service == "launch" else service
+            client = boto3.client(name, "us-east-1", aws_access_key_id="x", aws_secret_access_key="x")
+            self.stubs[service] = Stubber(client)
+            self.stubs[service].activate()
+        return self.stubs[service]
+
+    def client(self, service: str) -> Any:
+        return self.stub(service).client
+
+    def launch_client(self) -> Any:
+        return self.stub("launch").client
+
+    def done(self) -> None:
+        for stub in self.stubs.values():
+            stub.assert_no_pending_responses()
+
+
+@pytest.fixture
+def scripted() -> Scripted:
+    return Scripted()

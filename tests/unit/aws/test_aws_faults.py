@@ -1,0 +1,133 @@
+from typing import Any
+
+import pytest
+from botocore import exceptions as boto
+
+from cloudgpu.aws.faults import UNREACHABLE, fault, is_gone, is_in_use, refusal, typed
+from cloudgpu.errors import (
+    AuthError,
+    BadRequestError,
+    CapacityError,
+    CloudError,
+    LaunchError,
+    NotOfferedError,
+    QuotaError,
+    ThrottledError,
+)
+
+
+def client_error(code: str, message: str = "said so", status: int = 400) -> boto.ClientError:
+    answer: Any = {
+        "Error": {"Code": code, "Message": message},
+        "ResponseMetadata": {"HTTPStatusCode": status, "RequestId": "req-1"},
+    }
+    return boto.ClientError(answer, "SomeCall")
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("InsufficientInstanceCapacity", CapacityError),
+        ("UnfulfillableCapacity", CapacityError),
+        ("InsufficientFreeAddressesInSubnet", CapacityError),
+        ("SpotMaxPriceTooLow", CapacityError),
+        ("MaxSpotInstanceCountExceeded", QuotaError),
+        ("VcpuLimitExceeded", QuotaError),
+        ("AddressLimitExceeded", QuotaError),
+        ("Unsupported", NotOfferedError),
+        ("InvalidInstanceType", NotOfferedError),
+        ("RequestLimitExceeded", ThrottledError),
+        ("InternalError", ThrottledError),
+        ("UnauthorizedOperation", AuthError),
+        ("AuthFailure.ServiceLinkedRoleCreationNotPermitted", AuthError),
+        ("ExpiredToken", AuthError),
+        ("InvalidAMIID.NotFound", BadRequestError),
+        ("IdempotentParameterMismatch", BadRequestError),
+        ("SomethingNobodyKnows", BadRequestError),
+    ],
+)
+def test_codes_decide_the_class(code: str, expected: type[LaunchError | CloudError]) -> None:
+    err = refusal(code, "said so.", "launching")
+    assert type(err) is expected
+    assert err.code == code
+    assert err.message == f"launching: said so ({code})"
+
+
+def test_a_capacity_error_as_http_500_stays_a_capacity_error() -> None:
+    assert isinstance(fault(client_error("InsufficientInstanceCapacity", status=500), "launching"), CapacityError)
+
+
+def test_an_unknown_server_fault_may_be_sent_again() -> None:
+    err = fault(client_error("Weird", status=503), "asking")
+    assert isinstance(err, ThrottledError)
+    assert err.request_id == "req-1"
+
+
+def test_typed_keeps_the_original_as_cause() -> None:
+    original = client_error("AccessDenied")
+    with pytest.raises(AuthError) as caught, typed("asking"):
+        raise original
+    assert caught.value.__cause__ is original
+    assert caught.value.hint
+
+
+def test_typed_lets_other_errors_through() -> None:
+    with pytest.raises(KeyError), typed("asking"):
+        raise KeyError("bug")
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        boto.EndpointConnectionError(endpoint_url="https://x"),
+        boto.ConnectTimeoutError(endpoint_url="https://x"),
+        boto.ReadTimeoutError(endpoint_url="https://x"),
+        boto.ConnectionClosedError(endpoint_url="https://x"),
+    ],
+)
+def test_no_answer_is_neither_refused_nor_gone(lost: boto.BotoCoreError) -> None:
+    err = fault(lost, "asking")
+    assert type(err) is CloudError
+    assert err.code == UNREACHABLE
+    assert not is_gone(err)
+
+
+@pytest.mark.parametrize("err", [boto.NoCredentialsError(), boto.ProfileNotFound(profile="nobody")])
+def test_missing_credentials(err: boto.BotoCoreError) -> None:
+    assert isinstance(fault(err, "asking"), AuthError)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "InvalidInstanceID.NotFound",
+        "InvalidGroup.NotFound",
+        "InvalidPlacementGroup.Unknown",
+        "InvalidLaunchTemplateName.NotFoundException",
+        "NoSuchEntity",
+        "NoSuchBucket",
+        "404",
+        "fleetIdDoesNotExist",
+    ],
+)
+def test_gone(code: str) -> None:
+    assert is_gone(refusal(code, "", ""))
+
+
+@pytest.mark.parametrize("code", ["AccessDenied", "DependencyViolation", "InvalidParameterValue", ""])
+def test_not_gone(code: str) -> None:
+    assert not is_gone(refusal(code, "", ""))
+
+
+@pytest.mark.parametrize("code", ["DependencyViolation", "InvalidGroup.InUse", "InvalidPlacementGroup.InUse"])
+def test_in_use(code: str) -> None:
+    assert is_in_use(refusal(code, "", ""))
+
+
+def test_a_name_that_is_taken_says_what_to_do() -> None:
+    assert "another cluster name" in refusal("InvalidGroup.Duplicate", "exists", "making").hint
+    assert "another cluster name" in refusal("EntityAlreadyExists", "exists", "making").hint
+
+
+def test_quota_hint_names_the_quota_code() -> None:
+    assert "L-417A185B" in refusal("VcpuLimitExceeded", "", "").hint

@@ -1,0 +1,131 @@
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from cloudgpu.aws.session import ApiCall, Endpoint, Session, connect
+from cloudgpu.errors import AuthError, CloudError, ThrottledError
+
+HERE = Endpoint("http://127.0.0.1:9", "key", "very-secret")
+
+
+def test_an_endpoint_shows_no_secret() -> None:
+    assert "very-secret" not in repr(HERE)
+    assert "very-secret" not in str(HERE)
+
+
+def test_the_real_aws_ignores_the_environments_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_EC2", "http://127.0.0.1:9")
+    session = connect(Endpoint(), "us-east-1")
+    assert session.client("ec2").meta.endpoint_url == "https://ec2.us-east-1.amazonaws.com"
+    assert session.launch_client().meta.endpoint_url == "https://ec2.us-east-1.amazonaws.com"
+
+
+def test_a_given_endpoint_is_used_without_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    client = connect(HERE, "us-east-1").client("s3")
+    assert client.meta.endpoint_url == HERE.url
+    assert client.meta.config.proxies == {}
+    assert client.meta.config.s3["addressing_style"] == "path"
+
+
+def test_launch_calls_are_sent_once_and_others_are_not() -> None:
+    session = connect(HERE, "us-east-1")
+    assert session.launch_client().meta.config.retries["total_max_attempts"] == 1
+    assert session.client("ec2").meta.config.retries["total_max_attempts"] > 1
+
+
+def test_clients_are_built_once_by_many_threads() -> None:
+    session = connect(HERE, "us-east-1")
+    built: list[object] = []
+    threads = [threading.Thread(target=lambda: built.append(session.client("ec2"))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({id(one) for one in built}) == 1
+    assert session.launch_client() is not session.client("ec2")
+
+
+def test_without_credentials() -> None:
+    with pytest.raises(AuthError, match="no AWS credentials"):
+        connect(Endpoint(), "us-east-1")
+
+
+def test_an_unknown_profile() -> None:
+    with pytest.raises(AuthError, match="nobody"):
+        connect(Endpoint(), "us-east-1", profile="nobody")
+
+
+def test_account(session: Session) -> None:
+    assert session.account() == "123456789012"
+
+
+def test_another_region_keeps_endpoint_and_key() -> None:
+    other = connect(HERE, "us-east-1").in_region("eu-west-1")
+    assert (other.region, other.endpoint) == ("eu-west-1", HERE)
+    assert other.client("ec2").meta.region_name == "eu-west-1"
+
+
+class Refusing(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self.server.seen += 1  # type: ignore[attr-defined]
+        code = "InsufficientInstanceCapacity" if self.server.capacity else "InternalError"  # type: ignore[attr-defined]
+        body = (
+            f"<Response><Errors><Error><Code>{code}</Code><Message>none</Message></Error></Errors>"
+            "<RequestID>req-7</RequestID></Response>"
+        ).encode()
+        self.send_response(500)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def refusing():
+    server = HTTPServer(("127.0.0.1", 0), Refusing)
+    server.seen, server.capacity = 0, True
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_launch_error_500_is_not_sent_again_and_every_call_is_told(refusing) -> None:
+    calls: list[ApiCall] = []
+    url = f"http://127.0.0.1:{refusing.server_address[1]}"
+    session = connect(Endpoint(url, "k", "s"), "us-east-1", on_call=calls.append)
+    with pytest.raises(Exception, match="InsufficientInstanceCapacity"):
+        session.launch_client().describe_instances()
+    assert refusing.seen == 1
+    (call,) = calls
+    assert (call.service, call.operation, call.http_status, call.request_id) == (
+        "ec2",
+        "DescribeInstances",
+        500,
+        "req-7",
+    )
+    assert call.seconds >= 0
+
+
+def test_an_unreachable_endpoint_is_told_too() -> None:
+    calls: list[ApiCall] = []
+    session = connect(HERE, "us-east-1", on_call=calls.append)
+    with pytest.raises(Exception, match="Could not connect"):
+        session.launch_client().describe_instances()
+    assert [(call.operation, call.http_status) for call in calls] == [("DescribeInstances", 0)]
+
+
+def test_account_of_an_unreachable_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cloudgpu.aws.session._ATTEMPTS", 1)
+    with pytest.raises(CloudError) as caught:
+        connect(HERE, "us-east-1").account()
+    assert not isinstance(caught.value, (AuthError, ThrottledError))
