@@ -11,10 +11,9 @@ from cloudgpu.errors import ConnectError, HostKeyError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.remote import transfer
 from cloudgpu.remote.base import Result
-from cloudgpu.remote.bulk import BULK_BYTES, ClientProcess, client_found
 from cloudgpu.remote.command import Command
 from cloudgpu.remote.handshake import AuthRefusedError, Opened, open_link, open_socket
-from cloudgpu.remote.link import LOST, Link
+from cloudgpu.remote.link import LOST, Link, RefusedChannel
 from cloudgpu.remote.outcome import checked, describe
 from cloudgpu.remote.session import Patience, Session, SessionStream
 from cloudgpu.remote.ssh_command import ServerKey
@@ -22,6 +21,7 @@ from cloudgpu.remote.tunnel import Tunnel
 
 _CHANNEL_TIMEOUT_S = 30.0
 _LANES = 16
+_SESSIONS = 10
 _BOOT_PAUSE_S = (0.5, 1.0, 2.0, 4.0, 5.0)
 _LOGIN_GRACE_S = 60.0
 
@@ -145,16 +145,6 @@ class SshHost:
         session.start(command.wire(), stdin)
         return session
 
-    def start_bulk(self, command: Command, stdin: Iterable[bytes], size_bytes: int) -> Session | ClientProcess:
-        """Start a command that moves so many bytes: over the `ssh` program where it is there and worth its handshake.
-
-        Raises:
-            ConnectError: The connection was lost.
-        """
-        if size_bytes < BULK_BYTES or self.via is not None or not client_found():
-            return self.start(command, stdin)
-        return ClientProcess(self.node, self.key, self.server_key(), command, stdin)
-
     def put_bytes(self, content: bytes, path: str, *, mode: int = 0o600) -> None:
         """Write a file, atomically; missing directories are made.
 
@@ -246,9 +236,11 @@ class SshHost:
         """A new session channel. Servers limit sessions per connection (OpenSSH: 10): then another one is dialled."""
         for lane in range(_LANES):
             link = self._lane(lane)
+            if link.channels >= _SESSIONS:
+                continue
             try:
                 return link, link.open_session(timeout=_CHANNEL_TIMEOUT_S)
-            except paramiko.ChannelException:
+            except RefusedChannel:
                 continue
             except LOST as err:
                 link.hang_up()

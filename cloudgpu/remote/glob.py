@@ -21,11 +21,15 @@ _CLASSES = {
     b"xdigit": rb"0-9A-Fa-f",
 }
 _NOT_SLASH = rb"[^/]"
+_LITERAL = re.compile(rb"[^*?\[\\]*")
 
 
 def translate(glob: bytes) -> bytes | None:
     """The regular expression for a whole path below the pattern's own directory; None where nothing can match."""
-    out: list[bytes] = []
+    literal = _LITERAL.match(glob)
+    plain = literal.group() if literal else b""
+    out = [re.escape(plain)]
+    glob = glob[len(plain) :]  # git compares the plain beginning apart, so that in `a**/b` the stars count as alone
     at = 0
     while at < len(glob):
         step = _STEPS.get(glob[at : at + 1], _literal)(glob, at)
@@ -79,11 +83,11 @@ def _bracket(glob: bytes, at: int) -> tuple[bytes, int] | None:
     body = b"".join(members)
     if negated:
         return rb"[^/" + body + b"]", at + 1
-    return (rb"(?!/)[" + body + b"]" if body else rb"(?!)"), at + 1
+    return rb"(?!/)[" + body + b"]", at + 1
 
 
 def _member(glob: bytes, at: int) -> tuple[bytes, int] | None:
-    """One member of a set: a named class, a range or a character; a range that runs backwards is empty."""
+    """One member of a set: a named class, a range or a character; of a range that runs backwards, its first."""
     if glob[at : at + 2] == b"[:":
         end = glob.find(b"]", at + 2)
         if end > at + 2 and glob[end - 1 : end] == b":":
@@ -98,7 +102,7 @@ def _member(glob: bytes, at: int) -> tuple[bytes, int] | None:
     high = _character(glob, at + 1)
     if high is None:
         return None
-    return (_hex(low[0]) + b"-" + _hex(high[0]) if low[0] <= high[0] else b""), high[1]
+    return _hex(low[0]) + b"-" + _hex(max(low[0], high[0])), high[1]
 
 
 def _character(glob: bytes, at: int) -> tuple[int, int] | None:

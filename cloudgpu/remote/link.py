@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import socket
+import threading
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -25,10 +26,16 @@ _SIGNALS = {"HUP": 1, "INT": 2, "QUIT": 3, "ILL": 4, "ABRT": 6, "FPE": 8, "KILL"
 logging.getLogger("cloudgpu.ssh").addHandler(logging.NullHandler())
 
 
+class RefusedChannel(paramiko.SSHException):  # type: ignore[misc]  # paramiko has no types
+    """The server opens no further channel on this connection."""
+
+
 class _CountingPackets(Packetizer):  # type: ignore[misc]  # paramiko has no types
     """Counts what arrives, so that silence can be told from a long quiet command."""
 
     heard = 0
+    # AES may carry 2^32 blocks under one key (RFC 4344). Paramiko's 512 MiB would interrupt every larger transfer.
+    REKEY_BYTES = 1 << 34
 
     def read_message(self) -> tuple[int, paramiko.Message]:
         kind, message = super().read_message()
@@ -99,11 +106,31 @@ class Link(paramiko.Transport):  # type: ignore[misc]  # paramiko has no types
             packetizer_class=_CountingPackets,
         )
         self.set_log_channel("cloudgpu.ssh")
+        self._held: list[paramiko.Message] = []
 
     @property
     def heard(self) -> int:
         """How many packets have arrived so far."""
         return int(self.packetizer.heard)
+
+    @property
+    def channels(self) -> int:
+        """How many channels are open or being opened."""
+        return len(self._channels)
+
+    def open_session(self, *, timeout: float) -> paramiko.Channel:
+        """A channel for one command.
+
+        Raises:
+            RefusedChannel: The server allows no further one on this connection; the others go on.
+        """
+        try:
+            return super().open_session(timeout=timeout)
+        except paramiko.SSHException as err:
+            # Threads that fail at once take each other's exception away; the one left without gets this text.
+            if isinstance(err, paramiko.ChannelException) or (self.is_active() and "Unable to open" in str(err)):
+                raise RefusedChannel(str(err)) from err
+            raise
 
     def probe(self) -> None:
         """Ask for any answer. Servers answer an unknown request with a refusal, which is sign enough."""
@@ -112,6 +139,23 @@ class Link(paramiko.Transport):  # type: ignore[misc]  # paramiko has no types
         message.add_string("keepalive@openssh.com")
         message.add_boolean(b=True)
         self._send_user_message(message)
+
+    def _send_user_message(self, message: paramiko.Message) -> None:
+        """Send, or hold back while keys are exchanged anew.
+
+        Other threads wait for the end of that. The reading thread brings the end about, so it must not wait: paramiko's
+        own does, stands still for half a minute and gives the connection up.
+        """
+        if threading.current_thread() is self and not self.clear_to_send.is_set():
+            self._held.append(message)
+        else:
+            super()._send_user_message(message)
+
+    def _parse_newkeys(self, message: paramiko.Message) -> None:
+        super()._parse_newkeys(message)
+        held, self._held = self._held, []
+        for late in held:
+            super()._send_user_message(late)
 
     def hang_up(self) -> None:
         """End the connection now, whatever is under way on it."""

@@ -13,7 +13,8 @@ from cloudgpu.errors import ConnectError
 from cloudgpu.remote.link import LOST, Link
 
 _MSG_CHANNEL_REQUEST = bytes([98])
-_CHUNK_BYTES = 1 << 18
+_CHUNK_BYTES = 1 << 24
+_PACKET_BYTES = 1 << 15
 _INLINE_STDIN_BYTES = 1 << 16
 _STDERR_KEPT_BYTES = 1 << 20
 _TICK_S = 5.0
@@ -87,7 +88,10 @@ class Session:
                 now = self._clock.monotonic()
                 if self._link.heard != heard:
                     heard, since = self._link.heard, now
-                self._check_patience(now, deadline, now - since)
+                if deadline is not None and now >= deadline:
+                    self._give_up()
+                    raise ConnectError(f"{self._who}: the command did not end within {timeout_s:g} s")
+                self._check_alive(now - since)
                 if not self._more() and not self._over():
                     self._wake.wait(self._pause_s(now, deadline))
             self._check_ended()
@@ -129,10 +133,7 @@ class Session:
         tick = min(_TICK_S, self._patience.probe_after_s / 2)
         return tick if deadline is None else max(0.0, min(tick, deadline - now))
 
-    def _check_patience(self, now: float, deadline: float | None, silent_s: float) -> None:
-        if deadline is not None and now >= deadline:
-            self._give_up()
-            raise ConnectError(f"{self._who}: the command did not end in the time it was given")
+    def _check_alive(self, silent_s: float) -> None:
         if silent_s >= self._patience.dead_after_s:
             self._link.hang_up()
             raise ConnectError(
@@ -163,7 +164,9 @@ class Session:
         """Send standard input to its end. A command that stops reading early is no error: its exit code tells."""
         try:
             for piece in pieces:
-                self._channel.sendall(piece)
+                # Packet by packet: paramiko's sendall copies the whole rest for each packet.
+                for at in range(0, len(piece), _PACKET_BYTES):
+                    self._channel.sendall(piece[at : at + _PACKET_BYTES])
             self._channel.shutdown_write()
         except LOST:
             return

@@ -64,9 +64,6 @@ class Carrier(Protocol):
     def start(self, command: Command, stdin: bytes | Iterable[bytes] = b"") -> Running:
         """Start it."""
 
-    def start_bulk(self, command: Command, stdin: Iterable[bytes], size_bytes: int) -> Running:
-        """Start it over whatever carries so many bytes fastest."""
-
 
 def put_bytes(host: Carrier, content: bytes, path: str, *, mode: int) -> None:
     """Write one file on the node. It is renamed into place only when every byte has arrived.
@@ -164,7 +161,7 @@ def _ask(host: Carrier, command: Command, question: bytes, problem: str) -> byte
 
 
 def _apply(host: Carrier, to: str, header: bytes, contents: Contents) -> None:
-    running = host.start_bulk(_command("apply", to), contents.after(_PROGRAM + header), contents.size_bytes)
+    running = host.start(_command("apply", to), contents.after(_PROGRAM + header))
     for _ in running.output():
         pass
     if contents.problem is not None:
@@ -176,8 +173,7 @@ def _apply(host: Carrier, to: str, header: bytes, contents: Contents) -> None:
 def _receive(host: Carrier, source: str, wanted: Sequence[Entry], to: Path) -> None:
     """Receive the contents, each put in place as soon as it is whole; links last, when their parents are there."""
     files = [entry for entry in wanted if entry.link is None]
-    size_bytes = sum(entry.size for entry in files)
-    running = host.start_bulk(_command("read", source), (_PROGRAM + _message(files),), size_bytes)
+    running = host.start(_command("read", source), _PROGRAM + _message(files))
     with Landing(to) as landing:
         arriving = Arriving(running.output())
         for entry in files:

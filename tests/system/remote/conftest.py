@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,14 +18,14 @@ from cloudgpu.launch.inventory import Node
 from cloudgpu.remote.connection import SshHost, dial
 from cloudgpu.remote.keys import ensure_key, read_public
 
-pytestmark = pytest.mark.system
-
 
 def _sshd() -> str:
     found = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
     if found is None:
         reason = "sshd is not installed (Debian package openssh-server; scripts/test-parts installs it)"
-        pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
     return found
 
 
@@ -82,7 +82,7 @@ class Sshd:
         self.process.wait()
 
 
-def start_sshd(folder: Path, *, host_key_kinds: tuple[str, ...] = ("ed25519",), extra: str = "", port: int = 0) -> Sshd:
+def serve(folder: Path, *, host_key_kinds: tuple[str, ...] = ("ed25519",), extra: str = "", port: int = 0) -> Sshd:
     sshd = _sshd()
     folder.mkdir(parents=True, exist_ok=True)
     home = folder / "home"
@@ -135,8 +135,13 @@ def start_sshd(folder: Path, *, host_key_kinds: tuple[str, ...] = ("ed25519",), 
 
 
 @pytest.fixture
+def start_sshd() -> Callable[..., Sshd]:
+    return serve
+
+
+@pytest.fixture
 def sshd(tmp_path: Path) -> Iterator[Sshd]:
-    server = start_sshd(tmp_path / "sshd")
+    server = serve(tmp_path / "sshd")
     yield server
     server.kill()
 

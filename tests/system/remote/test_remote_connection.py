@@ -1,12 +1,48 @@
 """Connections and commands against a real OpenSSH server."""
 
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from cloudgpu.errors import RemoteCommandError
+from cloudgpu.clock import ManualClock, SystemClock
+from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError
 from cloudgpu.remote.command import Command, Raw, Secret
-from cloudgpu.remote.connection import SshHost
+from cloudgpu.remote.connection import SshHost, dial, wait_for
+from cloudgpu.remote.keys import ensure_key
+from cloudgpu.remote.session import Patience
+from cloudgpu.remote.ssh_command import ServerKey, ssh_argv, write_known_hosts
+
+Sshd = Any
 
 pytestmark = pytest.mark.system
+
+
+def until(true: Callable[[], bool], *, within_s: float = 10) -> None:
+    deadline = time.monotonic() + within_s
+    while not true():
+        assert time.monotonic() < deadline, "it did not come about in time"
+        time.sleep(0.02)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def other_host_key(tmp_path: Path) -> str:
+    return ensure_key(tmp_path / "stranger").line.split()[1]
 
 
 def test_a_command_and_its_result(host: SshHost) -> None:
@@ -37,3 +73,259 @@ def test_a_hundred_megabytes_both_ways_do_not_block(host: SshHost) -> None:
 def test_an_end_by_signal_has_the_shell_s_exit_code(host: SshHost) -> None:
     assert host.try_run(Command("sh", "-c", "kill -9 $$")).exit_code == 137
     assert host.try_run(Command(Raw("kill -15 $$"))).exit_code == 143
+
+
+def test_output_that_is_no_text_is_replaced(host: SshHost) -> None:
+    assert host.run(Command("printf", "a\\377b")).stdout == "a\ufffdb"
+
+
+def test_lines_come_while_the_command_runs(host: SshHost, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    stream = host.stream(Command("sh", "-c", f"echo first; cat < {gate}; printf 'last, no newline'"))
+    lines = stream.lines()
+    assert next(lines) == "first"
+    gate.write_text("é\r\nsecond\x0bstill second\n")
+    assert list(lines) == ["é\r", "second\x0bstill second", "last, no newline"]
+    assert stream.exit_code == 0
+
+
+def test_a_reader_that_stops_holds_nothing_up(host: SshHost) -> None:
+    stream = host.stream(Command("yes"))
+    assert next(stream.lines()) == "y"
+    stream.close()
+    assert host.run(Command("echo", "on")).stdout == "on\n"
+    for _ in host.stream(Command("yes")).lines():
+        break
+    assert host.run(Command("echo", "on")).stdout == "on\n"
+
+
+def test_closing_from_another_thread_ends_the_lines(host: SshHost) -> None:
+    stream = host.stream(Command("sh", "-c", "echo up; exec sleep 60"))
+    lines = stream.lines()
+    assert next(lines) == "up"
+    closer = threading.Thread(target=stream.close)
+    closer.start()
+    assert list(lines) == []
+    closer.join()
+
+
+def test_a_timeout_gives_up_and_leaves_the_connection_usable(host: SshHost, tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    with pytest.raises(ConnectError, match=r"did not end within 0\.5 s"):
+        host.run(Command("sleep", "60"), timeout_s=0.5)
+    with pytest.raises(ConnectError, match="did not end"):  # a flood does not keep the time from being looked at
+        host.run(Command("sh", "-c", f"echo $$ > {pid_file}; exec yes"), timeout_s=0.5)
+    until(lambda: not Path(f"/proc/{pid_file.read_text().strip()}").exists())
+    assert host.run(Command("echo", "on")).stdout == "on\n"
+
+
+def test_more_sessions_than_a_server_allows(host: SshHost) -> None:
+    streams = [host.stream(Command("sh", "-c", "echo up; read line; echo $line"), stdin=b"") for _ in range(25)]
+    assert [next(iter(stream.lines())) for stream in streams] == ["up"] * 25
+    held = [host.stream(Command("cat")) for _ in range(25)]
+    assert [list(stream.lines()) for stream in held] == [[]] * 25
+
+
+def test_many_threads_share_one_connection(host: SshHost) -> None:
+    with ThreadPoolExecutor(20) as pool:
+        results = list(pool.map(lambda n: host.run(Command("echo", str(n))).stdout, range(60)))
+    assert results == [f"{n}\n" for n in range(60)]
+
+
+def test_a_new_key_exchange_in_the_middle_of_everything(sshd: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cloudgpu.remote.link._CountingPackets.REKEY_BYTES", 1 << 18)
+    payload = os.urandom(3 << 20)
+    with dial(sshd.node(), sshd.key, clock=SystemClock()) as host, ThreadPoolExecutor(4) as pool:
+
+        def there_and_back(_: int) -> bytes:
+            session = host.start(Command("cat"), payload)
+            return b"".join(session.output(60))
+
+        assert set(pool.map(there_and_back, range(8))) == {payload}
+
+
+def test_the_wrong_host_is_told_and_nothing_is_sent(sshd: Sshd) -> None:
+    node = replace(sshd.node(), host_keys=("SHA256:" + "A" * 43,))
+    with pytest.raises(HostKeyError) as caught:
+        dial(node, sshd.key, clock=SystemClock())
+    assert caught.value.got == sshd.fingerprints[0]
+    assert caught.value.expected == node.host_keys
+    assert sshd.fingerprints[0] in caught.value.message
+    assert node.host_keys[0] in caught.value.message
+    assert "Accepted" not in (sshd.folder / "sshd.log").read_text()
+    with pytest.raises(HostKeyError, match="no pinned host key"):
+        dial(replace(node, host_keys=()), sshd.key, clock=SystemClock())
+
+
+def test_a_pin_of_any_type_that_the_server_holds(tmp_path: Path, start_sshd: Any) -> None:
+    server = start_sshd(tmp_path / "sshd", host_key_kinds=("ed25519", "ecdsa", "rsa"))
+    try:
+        for pin in server.fingerprints:
+            with dial(replace(server.node(), host_keys=(pin,)), server.key, clock=SystemClock()) as host:
+                assert host.run(Command("true")).ok
+        with pytest.raises(HostKeyError):
+            dial(replace(server.node(), host_keys=("SHA256:nope",)), server.key, clock=SystemClock())
+    finally:
+        server.kill()
+
+
+def test_a_key_that_the_server_does_not_know(sshd: Sshd, tmp_path: Path) -> None:
+    ensure_key(tmp_path / "other")
+    with pytest.raises(ConnectError, match="refused the key") as caught:
+        dial(sshd.node(), tmp_path / "other", clock=SystemClock())
+    assert caught.value.hint
+    (tmp_path / "rubbish").write_text("no key")
+    with pytest.raises(ConnectError, match="is not an SSH private key"):
+        dial(sshd.node(), tmp_path / "rubbish", clock=SystemClock())
+    with pytest.raises(ConnectError, match="cannot read"):
+        dial(sshd.node(), tmp_path / "missing", clock=SystemClock())
+
+
+def test_each_way_not_to_be_reachable_has_its_message(sshd: Sshd) -> None:
+    with pytest.raises(ConnectError, match="refused the connection"):
+        dial(replace(sshd.node(), port=free_port()), sshd.key, clock=SystemClock())
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        silent = replace(sshd.node(), port=mute.getsockname()[1])
+        with pytest.raises(ConnectError, match="not with SSH"):
+            dial(silent, sshd.key, clock=SystemClock(), timeout_s=0.5)
+
+
+def test_a_server_killed_in_the_middle_and_back_again(sshd: Sshd, start_sshd: Any) -> None:
+    with dial(sshd.node(), sshd.key, clock=SystemClock()) as host:
+        lines = host.stream(Command("sh", "-c", "echo up; exec sleep 60")).lines()
+        assert next(lines) == "up"
+        sshd.kill()
+        with pytest.raises(ConnectError, match="lost the connection"):
+            list(lines)
+        with pytest.raises(ConnectError, match="refused the connection"):
+            host.run(Command("true"))
+        again = start_sshd(sshd.folder, port=sshd.port)
+        try:
+            assert host.run(Command("echo", "back")).stdout == "back\n"
+        finally:
+            again.kill()
+
+
+def test_a_node_that_changed_its_key_is_not_reconnected_to(sshd: Sshd, start_sshd: Any) -> None:
+    with dial(sshd.node(), sshd.key, clock=SystemClock()) as host:
+        sshd.kill()
+        for path in sshd.folder.glob("host_*"):
+            path.unlink()
+        stranger = start_sshd(sshd.folder, port=sshd.port)
+        try:
+            until(lambda: not host._links[0].is_active())
+            with pytest.raises(HostKeyError):
+                host.run(Command("true"))
+        finally:
+            stranger.kill()
+
+
+def test_a_node_that_hangs_is_noticed(sshd: Sshd) -> None:
+    patience = Patience(probe_after_s=0.2, dead_after_s=1.0)
+    with dial(sshd.node(), sshd.key, clock=SystemClock(), patience=patience) as host:
+        quiet = host.stream(Command("sh", "-c", "echo up; exec sleep 2"))
+        assert list(quiet.lines()) == ["up"]  # silent for longer than dead_after_s, and answering probes
+        lines = host.stream(Command("sh", "-c", "echo up; exec sleep 60")).lines()
+        assert next(lines) == "up"
+        stopped = sshd.children()
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(ConnectError, match="no sign of life"):
+                list(lines)
+        finally:
+            for pid in stopped:
+                os.kill(pid, signal.SIGCONT)
+        assert host.run(Command("echo", "back")).stdout == "back\n"
+
+
+def test_waiting_for_a_node_that_boots(sshd: Sshd, start_sshd: Any) -> None:
+    port = free_port()
+    booting = replace(sshd.node(), port=port)
+    started = []
+
+    class Boots(ManualClock):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            if self.monotonic() > 20 and not started:
+                started.append(start_sshd(sshd.folder, port=port))
+
+    clock = Boots(datetime(2026, 11, 21, tzinfo=UTC))
+    try:
+        with wait_for(booting, sshd.key, clock=clock, deadline_s=300) as host:
+            assert host.run(Command("true")).ok
+        assert 20 < clock.monotonic() < 30
+    finally:
+        started[0].kill()
+    clock = ManualClock(datetime(2026, 11, 21, tzinfo=UTC))
+    with pytest.raises(ConnectError, match="refused the connection"):
+        wait_for(replace(booting, port=free_port()), sshd.key, clock=clock, deadline_s=300)
+    assert 300 <= clock.monotonic() < 310
+    before = clock.monotonic()
+    with pytest.raises(HostKeyError):
+        wait_for(replace(sshd.node(), host_keys=("SHA256:x",)), sshd.key, clock=clock, deadline_s=300)
+    assert clock.monotonic() == before
+
+
+def test_through_another_node(sshd: Sshd) -> None:
+    with dial(sshd.node(), sshd.key, clock=SystemClock()) as gate:
+        with dial(sshd.node(1), sshd.key, clock=SystemClock(), via=gate) as inner:
+            assert inner.run(Command("echo", "inside")).stdout == "inside\n"
+        with pytest.raises(ConnectError, match="cannot connect to"):
+            dial(replace(sshd.node(1), port=free_port()), sshd.key, clock=SystemClock(), via=gate)
+
+
+def test_a_tunnel(host: SshHost) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = host.forward(server.getsockname()[1])
+        assert host.forward(server.getsockname()[1]) == port
+        payload = os.urandom(1 << 20)
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            far, _ = server.accept()
+            with far, ThreadPoolExecutor(1) as pool:
+                received = pool.submit(lambda: b"".join(iter(lambda: far.recv(1 << 16), b"")))
+                client.sendall(payload)
+                client.shutdown(socket.SHUT_WR)
+                assert received.result() == payload
+                far.sendall(b"and back")
+                far.shutdown(socket.SHUT_WR)
+                assert client.recv(100) == b"and back"
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        assert client.recv(1) == b""  # nobody listens there any more
+    host.close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+
+
+def test_the_real_ssh_client_with_the_pinned_key(host: SshHost, sshd: Sshd, tmp_path: Path) -> None:
+    home = tmp_path / "a home, 100% ours"
+    known_hosts = write_known_hosts(home / "known_hosts", host.node, host.server_key())
+    argv = ssh_argv(host.node, key=sshd.key, known_hosts=known_hosts, command=("echo there",))
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "there\n"), done.stderr
+    stranger = write_known_hosts(home / "known_hosts", host.node, ServerKey("ssh-ed25519", other_host_key(tmp_path)))
+    argv = ssh_argv(host.node, key=sshd.key, known_hosts=stranger, command=("echo there",))
+    refused = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert refused.returncode == 255
+    assert "Host key verification failed" in refused.stderr
+
+
+def test_nothing_is_written_to_the_terminal(sshd: Sshd) -> None:
+    code = (
+        "import sys, dataclasses\n"
+        "from pathlib import Path\n"
+        "from cloudgpu.clock import SystemClock\n"
+        "from cloudgpu.errors import ConnectError\n"
+        "from cloudgpu.launch.inventory import Node\n"
+        "from cloudgpu.remote.connection import dial\n"
+        f"node = Node(**{asdict(sshd.node())!r})\n"
+        "for change in ({'host_keys': ('SHA256:x',)}, {'user': 'nobody-here'}):\n"
+        "    try:\n"
+        f"        dial(dataclasses.replace(node, **change), Path({str(sshd.key)!r}), clock=SystemClock())\n"
+        "    except ConnectError:\n"
+        "        continue\n"
+        "    sys.exit('connected')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

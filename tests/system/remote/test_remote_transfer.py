@@ -1,0 +1,333 @@
+"""Trees and files to and from a real OpenSSH server."""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloudgpu.clock import SystemClock
+from cloudgpu.errors import ConnectError, RemoteCommandError, StateError, UsageError
+from cloudgpu.remote.command import Command
+from cloudgpu.remote.connection import SshHost, dial
+from cloudgpu.remote.tree import files_to_send
+
+Sshd = Any
+
+pytestmark = pytest.mark.system
+
+STRANGE = ["a b", "new\nline", "quo'te\"$x`y`", os.fsdecode(b"\xff\xfe"), "-rf", "ünï", "sub/x", "sub/deep/y", "~", "*"]
+
+
+def plant(root: Path, contents: dict[str, bytes]) -> None:
+    for name, content in contents.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(content)
+
+
+def snapshot(root: Path) -> dict[str, Any]:
+    """Everything below a directory: content and mode of files, text of links."""
+    found: dict[str, Any] = {}
+    for here, folders, files in os.walk(root):
+        for name in [*files, *folders]:
+            path = Path(here) / name
+            key = str(path.relative_to(root))
+            if path.is_symlink():
+                found[key] = f"-> {path.readlink()}"
+            elif path.is_file():
+                found[key] = (path.read_bytes(), oct(stat.S_IMODE(path.stat().st_mode)), path.stat().st_mtime_ns)
+            elif not any(path.iterdir()):
+                found[key] = "empty directory"
+    return found
+
+
+def send(host: SshHost, source: Path, to: str = "~/work") -> int:
+    return host.send_tree(source, files_to_send(source).files, to)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    root = tmp_path / "source"
+    plant(root, {name: name.encode("utf-8", "surrogateescape") * 100 for name in STRANGE})
+    (root / "sub" / "x").chmod(0o755)
+    (root / "empty").write_bytes(b"")
+    (root / "dead").symlink_to("nowhere")
+    (root / "sub" / "up").symlink_to("../a b")
+    (root / "way").symlink_to("sub")
+    return root
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of two MiB."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small file system needs root")
+    folder = tmp_path / "small disk"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(folder)], check=False).returncode:
+        pytest.skip("this machine does not let us mount a tmpfs")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_there_and_back_exactly(host: SshHost, sshd: Sshd, source: Path, tmp_path: Path) -> None:
+    sent = send(host, source)
+    assert sent == files_to_send(source).bytes
+    assert snapshot(sshd.home / "work") == snapshot(source)
+    names = host.fetch_tree("~/work", [], tmp_path / "back")
+    assert snapshot(tmp_path / "back") == snapshot(source)
+    assert sorted(names) == sorted(files_to_send(source).files)
+
+
+def test_only_what_changed_is_sent_and_fetched(host: SshHost, sshd: Sshd, source: Path, tmp_path: Path) -> None:
+    send(host, source)
+    assert send(host, source) == 0
+    (source / "a b").write_bytes(b"12345")
+    assert send(host, source) == 5
+    (source / "sub" / "x").chmod(0o644)
+    assert send(host, source) == 500 - 200
+    assert snapshot(sshd.home / "work") == snapshot(source)
+    back = tmp_path / "back"
+    host.fetch_tree("~/work", [], back)
+    inode = (back / "sub/x").stat().st_ino
+    (sshd.home / "work" / "a b").write_bytes(b"newer")
+    host.fetch_tree("~/work", [], back)
+    assert (back / "a b").read_bytes() == b"newer"
+    assert (back / "sub/x").stat().st_ino == inode
+
+
+def test_what_is_gone_here_goes_there_and_kinds_may_change(host: SshHost, sshd: Sshd, source: Path) -> None:
+    send(host, source)
+    work = sshd.home / "work"
+    (source / "sub" / "deep" / "y").unlink()  # its directory with it
+    (source / "way").unlink()
+    plant(source, {"way/inside": b"a directory where a link was"})
+    (source / "a b").unlink()
+    plant(source, {"a b/c": b"a directory where a file was"})
+    (source / "ünï").unlink()
+    (source / "ünï").symlink_to("sub/x")
+    plant(work, {"left by a run": b"?", "dir/too": b"?", "quo'te\"$x`y`.d/z": b"?"})
+    (work / "-rf").unlink()
+    plant(work, {"-rf/is a directory now": b"?"})
+    (work / "an empty one").mkdir()
+    send(host, source)
+    after = snapshot(work)
+    expected = snapshot(source)
+    expected.pop("sub/deep", None)  # empty directories do not travel
+    assert after == expected
+    assert (work / "sub" / "x").read_bytes() == b"sub/x" * 100
+
+
+def test_a_link_on_the_node_does_not_lead_the_contents_astray(host: SshHost, sshd: Sshd, source: Path) -> None:
+    send(host, source)
+    outside = sshd.home / "outside"
+    outside.mkdir()
+    (outside / "precious").write_bytes(b"stays")
+    work = sshd.home / "work"
+    for path in sorted((work / "sub").rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+    (work / "sub").rmdir()
+    (work / "sub").symlink_to(outside)
+    send(host, source)
+    assert snapshot(work) == snapshot(source)
+    assert snapshot(outside).keys() == {"precious"}
+
+
+def test_a_directory_of_somebody_else_is_left_alone(host: SshHost, sshd: Sshd, source: Path) -> None:
+    plant(sshd.home / "mine", {"thesis.tex": b"years"})
+    with pytest.raises(RemoteCommandError, match="did not put there"):
+        send(host, source, "~/mine")
+    for dangerous in ("~", "~/", ".", "~/..", "/", str(sshd.home.parent)):
+        with pytest.raises(RemoteCommandError, match="holds the home directory"):
+            send(host, source, dangerous)
+    assert snapshot(sshd.home / "mine").keys() == {"thesis.tex"}
+    assert send(host, source, str(sshd.home / "new" / "deep")) > 0
+    (sshd.home / "empty").mkdir()
+    assert send(host, source, "empty") > 0
+
+
+def test_a_sender_killed_half_way_and_the_next_one(sshd: Sshd, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    plant(source, {f"small {n}": b"x" * 1000 for n in range(50)})
+    with dial(sshd.node(), sshd.key, clock=SystemClock()) as host:
+        send(host, source)
+        before = snapshot(sshd.home / "work")
+        (source / "small 7").write_bytes(b"changed")
+        (source / "z big").write_bytes(os.urandom(1 << 20) * 200)
+        code = (
+            "import sys\n"
+            "from pathlib import Path\n"
+            "from cloudgpu.clock import SystemClock\n"
+            "from cloudgpu.launch.inventory import Node\n"
+            "from cloudgpu.remote.connection import dial\n"
+            "from cloudgpu.remote.tree import files_to_send\n"
+            f"host = dial(Node(**{asdict(sshd.node())!r}), Path({str(sshd.key)!r}), clock=SystemClock())\n"
+            f"host.send_tree(Path({str(source)!r}), files_to_send(Path({str(source)!r})).files, '~/work')\n"
+        )
+        sender = subprocess.Popen([sys.executable, "-c", code])
+        part = sshd.home / "work" / ".cloudgpu-part" / "file"
+        until(lambda: part.exists() and part.stat().st_size > 1 << 20)
+        sender.send_signal(signal.SIGKILL)
+        sender.wait()
+        half = snapshot(sshd.home / "work")
+        assert "z big" not in half
+        assert {name for name in before if half[name] != before[name]} <= {"small 7"}
+        send(host, source)
+    assert snapshot(sshd.home / "work") == snapshot(source)
+
+
+def test_two_senders_at_once(sshd: Sshd, source: Path) -> None:
+    plant(source, {f"many/{n}": os.urandom(3000) for n in range(500)})
+
+    def once(_: int) -> int:
+        with dial(sshd.node(), sshd.key, clock=SystemClock()) as host:
+            return send(host, source)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(once, range(4)))
+    assert snapshot(sshd.home / "work") == snapshot(source)
+
+
+def test_a_node_whose_disk_is_full(host: SshHost, source: Path, full_disk: Path) -> None:
+    (source / "big").write_bytes(bytes(4 << 20))
+    with pytest.raises(RemoteCommandError, match="No space left on device"):
+        send(host, source, str(full_disk / "work"))
+    with pytest.raises(RemoteCommandError, match="No space left on device"):
+        host.put_bytes(bytes(4 << 20), str(full_disk / "file"))
+    assert not (full_disk / "file").exists()
+    (source / "big").unlink()
+    send(host, source, str(full_disk / "work"))
+    assert snapshot(full_disk / "work") == snapshot(source)
+
+
+def test_a_caller_whose_disk_is_full(host: SshHost, sshd: Sshd, source: Path, full_disk: Path) -> None:
+    send(host, source)
+    (sshd.home / "work" / "big").write_bytes(bytes(4 << 20))
+    with pytest.raises(StateError, match="no space left"):
+        host.fetch_tree("~/work", [], full_disk / "out")
+    with pytest.raises(StateError, match="no space left"):
+        host.get_file("~/work/big", full_disk / "big")
+    assert not [name for name in snapshot(full_disk) if "part" in name or "big" in name]
+    assert host.run(Command("echo", "on")).stdout == "on\n"
+
+
+def test_files_that_change_or_vanish_while_they_are_read(host: SshHost, sshd: Sshd, source: Path) -> None:
+    big = source / "big"
+    big.write_bytes(b"a" * (40 << 20))
+    files = files_to_send(source).files
+    with ThreadPoolExecutor(1) as pool:
+        sending = pool.submit(host.send_tree, source, [*files, "never was there"], "~/work")
+        until(lambda: (sshd.home / "work" / ".cloudgpu-part" / "file").exists())
+        big.write_bytes(b"b" * (30 << 20))
+        (source / "dead").unlink()
+        sending.result()
+    assert snapshot(sshd.home / "work") == snapshot(source)
+
+
+def test_a_file_that_cannot_be_read_spoils_nothing(
+    host: SshHost, sshd: Sshd, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(host, source)
+    before = snapshot(sshd.home / "work")
+    (source / "a b").write_bytes(b"new")
+    real = Path.open
+
+    def broken(path: Path, *args: Any, **options: Any) -> Any:
+        if path.name == "a b":
+            raise OSError(5, "Input/output error", str(path))
+        return real(path, *args, **options)
+
+    monkeypatch.setattr(Path, "open", broken)
+    with pytest.raises(StateError, match="a b: Input/output error"):
+        send(host, source)
+    assert snapshot(sshd.home / "work") == before
+
+
+def test_fetching_by_pattern(host: SshHost, sshd: Sshd, tmp_path: Path) -> None:
+    plant(sshd.home / "run", {name: b"1" for name in ("m.pt", "log/a.txt", "log/b.txt", "ck/1/w.pt", "ck/2/w.pt", "x")})
+    (sshd.home / "run" / "pipe").parent.mkdir(exist_ok=True)
+    os.mkfifo(sshd.home / "run" / "pipe")
+
+    def fetch(*patterns: str) -> list[str]:
+        return host.fetch_tree("~/run", patterns, tmp_path / "-".join(patterns).replace("/", "_"))
+
+    assert fetch("*.pt") == ["m.pt"]
+    assert fetch("**/*.pt") == ["ck/1/w.pt", "ck/2/w.pt", "m.pt"]
+    assert fetch("log/", "./x") == ["log/a.txt", "log/b.txt", "x"]
+    assert fetch("ck/*/") == ["ck/1/w.pt", "ck/2/w.pt"]
+    assert fetch("nothing*") == []
+    with pytest.raises(UsageError, match="not a file pattern"):
+        fetch("[a")
+    with pytest.raises(RemoteCommandError, match="no such directory"):
+        host.fetch_tree("~/missing", [], tmp_path / "m")
+
+
+def test_a_log_that_grows_and_one_that_shrinks(host: SshHost, sshd: Sshd, tmp_path: Path) -> None:
+    plant(sshd.home / "run", {"a growing": b"x" * (8 << 20), "shrinks": b"y" * (8 << 20)})
+    real = host.start
+
+    def meddling(command: Command, stdin: Any = b"") -> Any:
+        if "read" in command.parts:
+            with (sshd.home / "run" / "a growing").open("ab") as log:
+                log.write(b"more")
+            os.truncate(sshd.home / "run" / "shrinks", 5)
+        return real(command, stdin)
+
+    host.start = meddling  # type: ignore[method-assign]
+    host.fetch_tree("~/run", [], tmp_path / "out")
+    assert (tmp_path / "out" / "a growing").read_bytes() == b"x" * (8 << 20)
+    assert (tmp_path / "out" / "shrinks").read_bytes() == b"yyyyy"
+
+
+def test_a_node_killed_while_sending(host: SshHost, sshd: Sshd, tmp_path: Path) -> None:
+    plant(sshd.home / "run", {"a": b"first", "b": bytes(300 << 20)})
+    with ThreadPoolExecutor(1) as pool:
+        fetching = pool.submit(host.fetch_tree, "~/run", [], tmp_path / "out")
+        until(lambda: (tmp_path / "out" / "a").exists())
+        sshd.kill()
+        with pytest.raises(ConnectError):
+            fetching.result()
+    assert snapshot(tmp_path / "out").keys() == {"a"}
+
+
+def test_single_files(host: SshHost, sshd: Sshd, tmp_path: Path) -> None:
+    content = os.urandom(3 << 20)
+    for path in ("~/deep/er/a b'c", str(sshd.home / "absolute"), "relative to nothing"):
+        where = path if path.startswith(("~", "/")) else f"{sshd.home}/{path}"
+        host.put_bytes(content, where, mode=0o640)
+        host.get_file(where, tmp_path / "got")
+        assert (tmp_path / "got").read_bytes() == content
+    assert stat.S_IMODE((sshd.home / "absolute").stat().st_mode) == 0o640
+    host.put_bytes(b"", "~/absolute")
+    assert stat.S_IMODE((sshd.home / "absolute").stat().st_mode) == 0o600
+    assert not list(sshd.home.glob("**/*.part.*"))
+    with pytest.raises(RemoteCommandError, match="No such file"):
+        host.get_file("~/missing", tmp_path / "missing")
+    assert not (tmp_path / "missing").exists()
+    with pytest.raises(RemoteCommandError, match="cannot write"):
+        host.put_bytes(b"x", "/proc/no/such")
+
+
+def test_half_a_file_is_never_put_in_place(host: SshHost, sshd: Sshd) -> None:
+    host.put_bytes(b"old", "~/file")
+    from cloudgpu.remote import transfer
+
+    short = host.try_run(Command("sh", "-c", transfer._PUT, "sh", "~/file", "10", "600"), stdin=b"only 5")
+    assert "cut off" in short.stderr
+    assert (sshd.home / "file").read_bytes() == b"old"
+    assert not list(sshd.home.glob("*.part.*"))
+
+
+def until(true: Callable[[], bool], *, within_s: float = 20) -> None:
+    deadline = time.monotonic() + within_s
+    while not true():
+        assert time.monotonic() < deadline, "it did not come about in time"
+        time.sleep(0.005)
