@@ -4,15 +4,18 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from cloudgpu.recipe import documentation
 from cloudgpu.settings import settings_docs
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS: Mapping[str, Callable[[], str]] = {
+    "docs/recipe.md": documentation.markdown,
     "docs/settings.md": settings_docs,
 }
 
 
 def main() -> int:
+    """Write, or compare."""
     stale = []
     for name, render in DOCUMENTS.items():
         path, text = ROOT / name, render()

@@ -1,0 +1,71 @@
+"""How long `cloudgpu status` takes from records: 20 clusters that stand, and 200 runs that are over.
+
+Aim: <= 0.4 s.
+"""
+
+import sys
+import tempfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from measure import CLOUDGPU, run, show
+
+from cloudgpu.app.records import ClusterRecord, Records, RunRecord
+from cloudgpu.paths import Home
+
+CLUSTERS = 20
+
+
+def fill(home: Home, runs: int) -> None:
+    records, now = Records(home), datetime.now(UTC)
+    for number in range(CLUSTERS):
+        cluster = ClusterRecord(
+            name=f"cluster-{number}",
+            token=f"token-{number}",
+            owner="ann",
+            team="vision",
+            recipe="quickstart",
+            target="rehearsal",
+            account="123456789012",
+            endpoint="http://127.0.0.1:1",
+            created_at=now - timedelta(hours=1),
+            expires_at=now + timedelta(hours=7),
+            made_by="up",
+            state="up",
+            regions=("us-east-1",),
+            region="us-east-1",
+            zone="us-east-1c",
+            instance_type="p3dn.24xlarge",
+            market="on-demand",
+            nodes=2,
+            node_hourly_usd="31.212",
+            instance_ids=(f"i-{number:017x}", f"i-{number + 100:017x}"),
+        )
+        records.save_cluster(cluster, now)
+    for number in range(runs):
+        finished = RunRecord(
+            run_id=f"run-{number}",
+            cluster=f"cluster-{number % CLUSTERS}",
+            recipe="quickstart",
+            recipe_path="recipes/quickstart",
+            owner="ann",
+            team="vision",
+            target="rehearsal",
+            started_at=now - timedelta(minutes=30),
+            state="succeeded",
+            ended_at=now,
+        )
+        records.save_run(finished)
+
+
+def main() -> None:
+    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 200
+    with tempfile.TemporaryDirectory() as folder:
+        fill(Home(Path(folder)), runs)
+        for options in ([], ["--json"]):
+            found = run([CLOUDGPU, "status", *options], env={"CLOUDGPU_HOME": folder})
+            show(" ".join(["cloudgpu status", *options, "wall"]), found.wall_s, 0.4, "s")
+
+
+if __name__ == "__main__":
+    main()
