@@ -15,7 +15,8 @@ do_driver() {
     echo "no prebuilt modules for $kernel: building them"
     modules="linux-headers-$kernel nvidia-dkms-$driver_branch-server$open"
   fi
-  wanted="$modules nvidia-kernel-common-$driver_branch-server nvidia-utils-$driver_branch-server libnvidia-compute-$driver_branch-server"
+  branch=$driver_branch-server
+  wanted="$modules nvidia-headless-no-dkms-$branch$open nvidia-utils-$branch"
   [ "$driver_fabric" = no ] || wanted="$wanted nvidia-fabricmanager-$driver_branch"
   # shellcheck disable=SC2086 # a list of names
   packages $wanted

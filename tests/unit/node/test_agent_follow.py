@@ -1,0 +1,72 @@
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloudgpu.node.agent import follow
+from cloudgpu.node.agent.follow import LogReader
+
+TEXT = st.lists(st.sampled_from([b"a", b"\n", "ä".encode(), "€".encode(), "😀".encode(), b"\xff", b"\r"]), max_size=60)
+
+
+def drain(reader: LogReader, *, whole: bool) -> list[dict]:
+    found = []
+    while (message := reader.next(whole=whole)) is not None:
+        found.append(message)
+    return found
+
+
+@given(TEXT, st.lists(st.integers(0, 60), max_size=6), st.integers(8, 40))
+def test_any_way_of_writing_and_following_delivers_each_byte_once(tmp_path_factory, pieces, cuts, batch) -> None:
+    path = tmp_path_factory.mktemp("log") / "rank-0.log"
+    content, written, offset, got = b"".join(pieces), 0, 0, []
+    reader = LogReader(str(path), 0, 0)
+    original, follow._BATCH_BYTES = follow._BATCH_BYTES, batch
+    try:
+        for cut in sorted(min(cut, len(content)) for cut in cuts):
+            with path.open("ab") as stream:
+                stream.write(content[written:cut])
+            written = cut
+            got += drain(reader, whole=True)
+            # A follower that lost its connection begins again where it was.
+            offset = sum(message["bytes"] for message in got)
+            reader = LogReader(str(path), 0, offset)
+        with path.open("ab") as stream:
+            stream.write(content[written:])
+        got += drain(reader, whole=False)
+    finally:
+        follow._BATCH_BYTES = original
+    position = 0
+    for message in got:
+        assert message["offset"] == position
+        raw = content[position : position + message["bytes"]]
+        assert message["data"] == raw.decode("utf-8", "replace")
+        position += message["bytes"]
+    assert position == len(content)
+    if b"\xff" not in content:
+        assert "".join(message["data"] for message in got) == content.decode()
+
+
+def test_an_unfinished_line_waits_for_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"one\ntw")
+    reader = LogReader(str(path), 3, 0)
+    assert reader.next(whole=True) == {"rank": 3, "offset": 0, "bytes": 4, "data": "one\n"}
+    assert reader.next(whole=True) is None
+    with path.open("ab") as stream:
+        stream.write(b"o\n")
+    assert reader.next(whole=True) == {"rank": 3, "offset": 4, "bytes": 4, "data": "two\n"}
+
+
+def test_a_line_longer_than_a_mebibyte_is_split_between_characters(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    line = "ä€".encode() * 500_000 + b"\n"
+    path.write_bytes(line)
+    got = drain(LogReader(str(path), 0, 0), whole=True)
+    assert len(got) == 3
+    assert max(message["bytes"] for message in got) <= 1 << 20
+    assert "".join(message["data"] for message in got).encode() == line
+
+
+def test_no_log_yet(tmp_path: Path) -> None:
+    assert LogReader(str(tmp_path / "log"), 0, 0).next(whole=False) is None
