@@ -1,0 +1,323 @@
+"""The gang's launch against scripted answers: what is sent, what every refusal becomes, and what is released."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from botocore.stub import ANY
+
+from cloudgpu.aws.resources.base import Context
+from cloudgpu.aws.resources.registry import handler
+from cloudgpu.errors import (
+    AuthError,
+    BadRequestError,
+    CapacityError,
+    CloudError,
+    LaunchError,
+    NotOfferedError,
+    QuotaError,
+    ThrottledError,
+    UnsupportedError,
+)
+
+FLEET = handler("aws:ec2/fleet:Fleet")
+INPUTS = {
+    "type": "instant",
+    "terminateInstances": True,
+    "launchTemplateConfigs": [
+        {
+            "launchTemplateSpecification": {"launchTemplateId": "lt-1", "version": "$Latest"},
+            "overrides": [{"instanceType": "p3dn.24xlarge", "subnetId": "subnet-1"}],
+        }
+    ],
+    "targetCapacitySpecification": {"defaultTargetCapacityType": "on-demand", "totalTargetCapacity": 2.0},
+    "onDemandOptions": {
+        "allocationStrategy": "lowestPrice",
+        "minTargetCapacity": 2.0,
+        "singleInstanceType": True,
+        "singleAvailabilityZone": True,
+    },
+    "tags": {"Name": "n"},
+}
+TAGS = [
+    {"Key": "Name", "Value": "n"},
+    {"Key": "cloudgpu:intent", "Value": "token-1"},
+    {"Key": "cloudgpu:token", "Value": "tok"},
+]
+SENT = {
+    "ClientToken": "token-1",
+    "Type": "instant",
+    "LaunchTemplateConfigs": [
+        {
+            "LaunchTemplateSpecification": {"LaunchTemplateId": "lt-1", "Version": "$Latest"},
+            "Overrides": [{"InstanceType": "p3dn.24xlarge", "SubnetId": "subnet-1"}],
+        }
+    ],
+    "TargetCapacitySpecification": {"DefaultTargetCapacityType": "on-demand", "TotalTargetCapacity": 2},
+    "OnDemandOptions": {
+        "AllocationStrategy": "lowest-price",
+        "MinTargetCapacity": 2,
+        "SingleInstanceType": True,
+        "SingleAvailabilityZone": True,
+    },
+    "TagSpecifications": [{"ResourceType": "fleet", "Tags": TAGS}, {"ResourceType": "instance", "Tags": TAGS}],
+}
+BOTH = ["i-a", "i-b"]
+
+
+@pytest.fixture
+def ctx(scripted, clock) -> Context:
+    return Context(scripted, clock, "token-1", {"cloudgpu:token": "tok"})
+
+
+def instance(instance_id: str, state: str, reason: str = "", fleet: str = "fleet-1") -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "InstanceId": instance_id,
+        "InstanceType": "p3dn.24xlarge",
+        "LaunchTime": datetime(2026, 11, 21, tzinfo=UTC),
+        "Placement": {"AvailabilityZone": "us-east-1c"},
+        "State": {"Name": state},
+        "Tags": [{"Key": "aws:ec2:fleet-id", "Value": fleet}],
+    }
+    if reason:
+        found["StateReason"] = {"Code": reason, "Message": f"because of {reason}"}
+    return found
+
+
+class Script:
+    """The answers in the order in which they are asked for."""
+
+    def __init__(self, scripted: Any) -> None:
+        self.ec2, self.launch = scripted.stub("ec2"), scripted.stub("launch")
+
+    def launched(self, ids: list[str], *errors: tuple[str, str], token: str = "token-1") -> None:
+        answer: dict[str, Any] = {"FleetId": "fleet-1"}
+        if ids:
+            answer["Instances"] = [{"InstanceIds": ids, "InstanceType": "p3dn.24xlarge"}]
+        if errors:
+            answer["Errors"] = [{"ErrorCode": code, "ErrorMessage": text} for code, text in errors]
+        sent = SENT if token == "token-1" else {**SENT, "ClientToken": token}
+        self.launch.add_response("create_fleet", answer, sent)
+
+    def refused(self, code: str, text: str = "said so", status: int = 400) -> None:
+        self.launch.add_client_error("create_fleet", code, text, http_status_code=status, expected_params=SENT)
+
+    def seen(self, *instances: dict[str, Any], filters: Any = ANY) -> None:
+        answer = {"Reservations": [{"Instances": list(instances)}]}
+        self.ec2.add_response("describe_instances", answer, {"Filters": filters})
+
+    def released(self, *alive: dict[str, Any]) -> None:
+        """The fleet's deletion, its members by tag, and, where there are any, their end."""
+        self.ec2.add_response(
+            "delete_fleets",
+            {"SuccessfulFleetDeletions": [{"FleetId": "fleet-1"}]},
+            {"FleetIds": ["fleet-1"], "TerminateInstances": True},
+        )
+        self.seen(*alive)
+        if alive:
+            self.seen(*alive)
+            running = sorted(
+                one["InstanceId"] for one in alive if one["State"]["Name"] not in ("shutting-down", "terminated")
+            )
+            if running:
+                self.ec2.add_response("terminate_instances", {}, {"InstanceIds": running})
+            self.seen(*({**one, "State": {"Name": "shutting-down"}} for one in alive))
+            self.seen(*({**one, "State": {"Name": "terminated"}} for one in alive))
+
+
+@pytest.fixture
+def script(scripted) -> Any:
+    yield Script(scripted)
+    scripted.done()
+
+
+def inputs() -> Any:
+    return FLEET.check(INPUTS)
+
+
+def test_a_gang(script: Script, ctx: Context, clock) -> None:
+    script.launched(["i-b", "i-a"])
+    script.seen(instance("i-a", "pending"))  # the other one is not visible yet
+    script.seen(instance("i-a", "running"), instance("i-b", "pending"))
+    script.seen(instance("i-a", "running"), instance("i-b", "running"))
+    made = FLEET.create(ctx, inputs())
+    assert made.id == "fleet-1"
+    assert made.outputs["fleetInstanceSets"] == [
+        {"instanceIds": BOTH, "instanceType": "p3dn.24xlarge", "lifecycle": "on-demand", "platform": ""}
+    ]
+    assert clock.monotonic() > 0
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("InsufficientInstanceCapacity", CapacityError),
+        ("UnfulfillableCapacity", CapacityError),
+        ("MaxSpotInstanceCountExceeded", QuotaError),
+        ("VcpuLimitExceeded", QuotaError),
+        ("Unsupported", NotOfferedError),
+        ("InvalidParameterValue", BadRequestError),
+        ("UnauthorizedOperation", AuthError),
+    ],
+)
+def test_an_empty_gang_says_why_and_leaves_no_fleet(script: Script, ctx: Context, code: str, expected: type) -> None:
+    script.launched([], (code, "none here"))
+    script.released()
+    with pytest.raises(expected) as caught:
+        FLEET.create(ctx, inputs())
+    assert type(caught.value) is expected
+    assert caught.value.code == code
+    assert "none here" in caught.value.message
+
+
+def test_of_several_reasons_the_decisive_one_counts(script: Script, ctx: Context) -> None:
+    script.launched([], ("InsufficientInstanceCapacity", "none"), ("VcpuLimitExceeded", "limit"))
+    script.released()
+    with pytest.raises(QuotaError):
+        FLEET.create(ctx, inputs())
+
+
+def test_half_a_gang_is_released_before_the_error(script: Script, ctx: Context) -> None:
+    script.launched(["i-a"], ("InsufficientInstanceCapacity", "only one"))
+    script.released(instance("i-a", "running"))
+    with pytest.raises(CapacityError):
+        FLEET.create(ctx, inputs())
+
+
+def test_no_instances_and_no_reason_is_no_capacity(script: Script, ctx: Context) -> None:
+    script.launched([])
+    script.released()
+    with pytest.raises(CapacityError, match="gave no reason"):
+        FLEET.create(ctx, inputs())
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        ("Server.InsufficientInstanceCapacity", CapacityError),
+        ("Client.VolumeLimitExceeded", QuotaError),
+        ("Client.InvalidSnapshot.NotFound", LaunchError),
+        ("Server.SpotInstanceTermination", LaunchError),
+    ],
+)
+def test_a_node_that_dies_while_starting_takes_the_gang_with_it(
+    script: Script, ctx: Context, reason: str, expected: type
+) -> None:
+    dead, alive = instance("i-a", "terminated", reason), instance("i-b", "running")
+    script.launched(BOTH)
+    script.seen(dead, alive)
+    script.released(dead, alive)
+    with pytest.raises(expected) as caught:
+        FLEET.create(ctx, inputs())
+    assert type(caught.value) is expected
+
+
+def test_a_capacity_error_comes_back_at_once(script: Script, ctx: Context, clock) -> None:
+    script.refused("InsufficientInstanceCapacity", status=500)
+    with pytest.raises(CapacityError):
+        FLEET.create(ctx, inputs())
+    assert clock.monotonic() == 0
+
+
+def test_throttling_sends_the_same_token_again(script: Script, ctx: Context) -> None:
+    script.refused("RequestLimitExceeded", status=503)
+    script.refused("InternalError", status=500)
+    script.launched(BOTH)
+    script.seen(instance("i-a", "running"), instance("i-b", "running"))
+    assert FLEET.create(ctx, inputs()).id == "fleet-1"
+
+
+def test_throttling_without_end_is_told(scripted, ctx: Context, clock) -> None:
+    for _ in range(60):
+        Script(scripted).refused("RequestLimitExceeded", status=503)
+    with pytest.raises(ThrottledError):
+        FLEET.create(ctx, inputs())
+    assert 60 < clock.monotonic() <= 120
+
+
+def test_a_new_profile_that_ec2_does_not_know_yet(script: Script, ctx: Context) -> None:
+    said = "Value (x) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"
+    script.launched([], ("InvalidParameterValue", said))
+    script.released()
+    script.launched(BOTH, token="token-1-1")
+    script.seen(instance("i-a", "running"), instance("i-b", "running"))
+    assert FLEET.create(ctx, inputs()).id == "fleet-1"
+
+
+def test_gangs_that_never_run_are_told_in_time(scripted, ctx: Context, clock) -> None:
+    script = Script(scripted)
+    script.launched(BOTH)
+    for _ in range(90):
+        script.seen(instance("i-a", "pending"), instance("i-b", "pending"))
+    with pytest.raises(CloudError, match="to run") as caught:
+        FLEET.create(ctx, inputs())
+    assert caught.value.code == "TimedOut"
+    assert clock.monotonic() <= 600
+
+
+def test_find_by_the_calls_own_tag(script: Script, ctx: Context) -> None:
+    script.seen(
+        instance("i-0", "terminated", fleet="fleet-0"),
+        instance("i-a", "running"),
+        instance("i-b", "pending"),
+        filters=[{"Name": "tag:cloudgpu:intent", "Values": ["token-1"]}],
+    )
+    found = FLEET.find(ctx, inputs())
+    assert found is not None
+    assert found.id == "fleet-1"
+    assert found.outputs["fleetInstanceSets"][0]["instanceIds"] == BOTH
+
+
+def test_nothing_to_find(script: Script, ctx: Context) -> None:
+    script.seen()
+    assert FLEET.find(ctx, inputs()) is None
+
+
+def test_a_fleet_whose_instances_are_gone_is_gone(script: Script, ctx: Context) -> None:
+    script.seen(instance("i-a", "terminated"), instance("i-b", "shutting-down"))
+    assert FLEET.read(ctx, "fleet-1") is None
+
+
+def test_delete_ends_recorded_and_found_instances(script: Script, ctx: Context) -> None:
+    script.released(instance("i-a", "running"), instance("i-b", "shutting-down"))
+    FLEET.delete(ctx, "fleet-1", {"fleetInstanceSets": [{"instanceIds": ["i-a"]}]})
+
+
+def test_delete_of_a_fleet_that_is_gone(script: Script, ctx: Context) -> None:
+    failed = {"FleetId": "fleet-1", "Error": {"Code": "fleetIdDoesNotExist", "Message": "no"}}
+    script.ec2.add_response("delete_fleets", {"UnsuccessfulFleetDeletions": [failed]})
+    script.seen()
+    script.seen()
+    script.seen()
+    FLEET.delete(ctx, "fleet-1", {"fleetInstanceSets": [{"instanceIds": ["i-a"]}]})
+
+
+def test_a_fleet_that_cannot_be_deleted_is_an_error(script: Script, ctx: Context) -> None:
+    failed = {"FleetId": "fleet-1", "Error": {"Code": "unexpectedError", "Message": "no"}}
+    script.ec2.add_response("delete_fleets", {"UnsuccessfulFleetDeletions": [failed]})
+    with pytest.raises(CloudError):
+        FLEET.delete(ctx, "fleet-1", {})
+
+
+def test_one_instance_that_vanished_does_not_save_the_others(script: Script, ctx: Context) -> None:
+    both = instance("i-a", "running"), instance("i-b", "running")
+    script.ec2.add_response("delete_fleets", {})
+    script.seen(*both)
+    script.seen(*both)
+    script.ec2.add_client_error("terminate_instances", "InvalidInstanceID.NotFound", http_status_code=400)
+    script.ec2.add_response("terminate_instances", {}, {"InstanceIds": ["i-a"]})
+    script.ec2.add_client_error("terminate_instances", "InvalidInstanceID.NotFound", http_status_code=400)
+    script.seen(instance("i-a", "terminated"))
+    FLEET.delete(ctx, "fleet-1", {})
+
+
+@pytest.mark.parametrize("change", [{"type": "maintain"}, {"terminateInstances": False}, {"type": None}])
+def test_other_fleets_are_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedError, match="instant"):
+        FLEET.check({**INPUTS, **change})
+
+
+def test_everything_but_tags_needs_a_new_gang() -> None:
+    old = inputs()
+    assert FLEET.diff(old, {**old, "tags": {}}).replace == ()
+    assert FLEET.diff(old, {**old, "targetCapacitySpecification": {}}).replace == ("targetCapacitySpecification",)

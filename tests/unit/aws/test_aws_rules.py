@@ -1,0 +1,44 @@
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloudgpu.aws.resources.rules import present, wanted
+
+PORTS = st.integers(0, 65535)
+CIDRS = st.sampled_from(["198.51.100.7/32", "10.0.0.0/8", "0.0.0.0/0"])
+
+
+@st.composite
+def pulumi_rules(draw: Any) -> dict[str, Any]:
+    protocol = draw(st.sampled_from(["tcp", "udp", "-1", "all", "6", "TCP"]))
+    low, high = sorted((draw(PORTS), draw(PORTS)))
+    return {
+        "protocol": protocol,
+        "fromPort": float(low),
+        "toPort": float(high),
+        "cidrBlocks": draw(st.lists(CIDRS, unique=True)),
+        "ipv6CidrBlocks": draw(st.lists(st.just("::/0"), max_size=1)),
+        "securityGroups": draw(st.lists(st.sampled_from(["sg-1", "sg-2"]), unique=True)),
+        "self": draw(st.booleans()),
+        "description": draw(st.sampled_from(["", "why"])),
+    }
+
+
+@given(st.lists(pulumi_rules(), max_size=5))
+def test_what_is_sent_reads_back_as_what_was_wanted(rules: list[dict[str, Any]]) -> None:
+    want = wanted(rules, "sg-own")
+    assert present([rule.permission() for rule in want]) == want
+
+
+def test_spellings_of_one_protocol_are_one_rule() -> None:
+    def one(protocol: str) -> Any:
+        return wanted([{"protocol": protocol, "fromPort": 22, "toPort": 22, "cidrBlocks": ["10.0.0.0/8"]}], "sg")
+
+    assert one("tcp") == one("TCP") == one("6")
+    assert one("-1") == one("all")
+
+
+def test_all_protocols_carry_no_ports() -> None:
+    (rule,) = wanted([{"protocol": "-1", "fromPort": 0, "toPort": 0, "self": True}], "sg-own")
+    assert rule.permission() == {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": "sg-own"}]}
