@@ -1,7 +1,7 @@
 """Communication settings by kind of node: what NCCL and gloo need where they would guess wrong.
 
 Modern EFA software (aws-ofi-nccl 1.7 and later) sets what EFA types need by itself, and values of ours would only
-fight it; so EFA nodes get nothing but what helps fork. See `docs/decisions/0002-ranks-are-started-by-the-agent.md`.
+fight it; so EFA nodes get nothing but what helps fork. See `docs/decisions/0003-ranks-are-started-by-the-agent.md`.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """The `torchrun` launcher: one process a rank, with the environment that torchrun gives its workers.
 
 The rendezvous is static: the nodes are known, so nobody needs to agree on anything but the head's address and a port.
-See `docs/decisions/0002-ranks-are-started-by-the-agent.md`.
+See `docs/decisions/0003-ranks-are-started-by-the-agent.md`.
 """
 
 from collections.abc import Iterator, Mapping
