@@ -27,7 +27,7 @@ def weigh(question: Question) -> Field:
     for kind in question.types:
         unfit = exclusions.of_type(question, kind)
         left_out += unfit
-        for region in () if unfit else question.regions:
+        for region in () if unfit else question.known_regions:
             unfit_here = exclusions.of_region(question, kind, region)
             left_out += unfit_here
             candidates += () if unfit_here else _candidates(question, kind, region)

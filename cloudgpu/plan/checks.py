@@ -62,8 +62,7 @@ def _left_out(_question: Question, field: Field, _plan: Plan) -> Iterator[Findin
 
 def _nothing_left(question: Question, field: Field, _plan: Plan) -> Iterator[Finding]:
     """An error even if no other check can say why, so that a plan without candidates is never applied."""
-    regions_known = set(question.regions) <= set(question.catalog.regions)
-    if question.types and regions_known and not field.candidates and not field.left_out:
+    if question.types and question.known_regions == question.regions and not field.candidates and not field.left_out:
         message = f"no zone of {', '.join(question.regions)} can be used for this recipe"
         yield Finding("candidates", "error", message)
 

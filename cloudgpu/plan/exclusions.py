@@ -26,8 +26,6 @@ def of_type(question: Question, kind: InstanceType) -> list[Exclusion]:
 
 def of_region(question: Question, kind: InstanceType, region: str) -> list[Exclusion]:
     """Why this type cannot be used in this region; empty when it can."""
-    if region not in question.catalog.regions:
-        return []  # an unknown region is an error of its own, whatever else is left
     return [*_not_offered(question, kind, region), *_not_priced(question, kind, region)]
 
 

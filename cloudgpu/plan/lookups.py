@@ -12,5 +12,4 @@ def wanted_offers(recipe: Recipe, catalog: Catalog, default_region: str) -> tupl
     """(instance type, region) pairs whose zones decide the plan: known types and regions, nothing retired."""
     question = Question(recipe, "aws", catalog, Quotes(), default_region, date.min)
     names = [kind.name for kind in question.types if not kind.retired]
-    regions = [region for region in question.regions if region in catalog.regions]
-    return tuple((name, region) for name in names for region in regions)
+    return tuple((name, region) for name in names for region in question.known_regions)

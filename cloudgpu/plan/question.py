@@ -37,6 +37,11 @@ class Question:
         return tuple(dict.fromkeys(resources.regions)) or of_zones or (self.default_region,)
 
     @property
+    def known_regions(self) -> tuple[str, ...]:
+        """Of those, the ones that the catalogue knows; the others are an error, whatever a cloud offers there."""
+        return tuple(region for region in self.regions if region in self.catalog.regions)
+
+    @property
     def wishes(self) -> tuple[str, ...]:
         """GPUs with count and instance types, as the recipe names them, in order."""
         resources = self.recipe.resources

@@ -1,0 +1,407 @@
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cloudgpu.catalog import load
+from cloudgpu.plan import lookups, planner
+from cloudgpu.plan.plan import Plan, Quotes
+from cloudgpu.plan.question import Question
+from cloudgpu.recipe.digest import digest
+from cloudgpu.recipe.schema import Recipe
+
+CATALOG = load()
+TODAY = date(2026, 8, 1)
+
+
+def recipe(**sections):
+    return Recipe.model_validate(
+        {
+            "schema": 1,
+            "name": "tiny",
+            "resources": {"instance_type": "p3dn.24xlarge", "nodes": 2},
+            "launch": {"with": "torchrun", "command": "train.py"},
+            "budget": {"max_usd": 10_000},
+            **sections,
+        }
+    )
+
+
+def make(one, *, target="aws", quotes=None, today=TODAY, region="us-east-1") -> Plan:
+    return planner.make(
+        one, target=target, catalog=CATALOG, quotes=quotes or Quotes(), default_region=region, today=today
+    )
+
+
+def on(**resources):
+    return recipe(resources={"nodes": 2, **resources})
+
+
+def found(plan):
+    return {(finding.check, finding.severity) for finding in plan.findings}
+
+
+def places(plan):
+    return [(one.instance_type, one.zone) for one in plan.candidates]
+
+
+def test_a_plain_plan():
+    plan = make(recipe())
+    assert places(plan) == [("p3dn.24xlarge", "us-east-1c"), ("p3dn.24xlarge", "us-east-1d")]
+    assert plan.findings == ()
+    assert (plan.nodes, plan.ranks_per_node, plan.expiry_s) == (2, 8, 8 * 3600)
+    assert plan.hourly_usd == Decimal("62.424")
+    assert plan.worst_case_usd == Decimal("499.39")
+    assert not plan.priced_live
+    assert plan.recipe_digest == digest(plan.recipe)
+    first = plan.candidates[0]
+    assert (first.efa_interfaces, first.gpu, first.gpus_per_node, first.market) == (1, "V100", 8, "on-demand")
+    assert "canonical/ubuntu" in first.image
+
+
+def test_candidates_go_by_wish_then_region_then_zone():
+    plan = make(on(any_of=["T4:4", "V100:8"], regions=["us-west-2", "us-east-1"]), quotes=_quoted("us-west-2"))
+    assert [(one.instance_type, one.region) for one in plan.candidates] == sorted(
+        [(one.instance_type, one.region) for one in plan.candidates],
+        key=lambda pair: (["g4dn.12xlarge", "p3dn.24xlarge"].index(pair[0]), ["us-west-2", "us-east-1"].index(pair[1])),
+    )
+    assert len({one.instance_type for one in plan.candidates}) == 2
+    assert ("ranks", "warning") in found(plan)
+
+
+def _quoted(region):
+    kind = CATALOG.types["g4dn.12xlarge"]
+    return Quotes(prices={(kind.name, zone, "on-demand"): Decimal("4.2") for zone in kind.zones[region]})
+
+
+def test_zones_are_tried_in_the_order_of_the_recipe_and_name_their_region():
+    plan = make(on(instance_type="p3dn.24xlarge", zones=["us-west-2c", "us-west-2b"]))
+    assert places(plan) == [("p3dn.24xlarge", "us-west-2c"), ("p3dn.24xlarge", "us-west-2b")]
+
+
+def test_the_clouds_own_answer_beats_the_catalogue():
+    quotes = Quotes(zones={("p3dn.24xlarge", "us-east-1"): ("us-east-1a", "us-east-1-bos-1a")}, live=True)
+    assert places(make(recipe(), quotes=quotes)) == [("p3dn.24xlarge", "us-east-1a")]
+    gone = Quotes(zones={("p3dn.24xlarge", "us-east-1"): ()}, live=True)
+    assert found(make(recipe(), quotes=gone)) == {("offered", "error")}
+
+
+def test_a_region_that_only_the_cloud_knows_is_an_error_and_no_crash():
+    quotes = Quotes(zones={("p3dn.24xlarge", "mars-1"): ("mars-1a",)}, live=True)
+    assert found(make(on(gpu="V100:8", regions=["mars-1"]), quotes=quotes)) == {("region", "error")}
+
+
+def test_prices_read_today_make_a_plan_priced_live():
+    prices = {("p3dn.24xlarge", zone, "on-demand"): Decimal(30) for zone in ("us-east-1c", "us-east-1d")}
+    plan = make(recipe(), quotes=Quotes(prices=prices, live=True), today=date(2027, 1, 1))
+    assert plan.priced_live
+    assert {one.priced_on for one in plan.candidates} == {date(2027, 1, 1)}
+    assert plan.hourly_usd == 60
+    assert ("price-age", "warning") not in found(plan)
+
+
+@pytest.mark.parametrize(
+    ("resources", "check", "message", "fix"),
+    [
+        (
+            {"instance_type": "p3.16xlarge"},
+            "retired",
+            "AWS retired p3.16xlarge on 2025-12-20: nobody can launch it any more; "
+            "the nearest that works is p3dn.24xlarge",
+            "--set resources.instance_type=p3dn.24xlarge",
+        ),
+        (
+            {"gpu": "V100:4"},
+            "retired",
+            "AWS retired p3.8xlarge on 2025-12-20: nobody can launch it any more; "
+            "the nearest that works is g5.12xlarge",
+            "--set resources.instance_type=g5.12xlarge",
+        ),
+        (
+            {"instance_type": "p3dn.24xlage"},
+            "instance-type",
+            'unknown instance type p3dn.24xlage; did you mean "p3dn.24xlarge"?',
+            "--set resources.instance_type=p3dn.24xlarge",
+        ),
+        ({"gpu": "V10:8"}, "gpu", 'unknown GPU V10; did you mean "V100"?', "--set resources.gpu=V100:8"),
+        ({"gpu": "T4:3"}, "gpu", "no instance type has 3 T4; there are T4:1, T4:4, T4:8", "--set resources.gpu=T4:8"),
+        (
+            {"gpu": "V100:8", "regions": ["us-eastt-1"]},
+            "region",
+            'unknown region us-eastt-1; did you mean "us-east-1"?',
+            "--set resources.regions=us-east-1",
+        ),
+        (
+            {"gpu": "V100:8", "regions": ["eu-central-1"]},
+            "offered",
+            "p3dn.24xlarge is not offered in eu-central-1",
+            "--set resources.regions=ap-northeast-1,eu-west-1,us-east-1,us-west-2",
+        ),
+        (
+            {"gpu": "V100:8", "zones": ["us-east-1a"]},
+            "offered",
+            "p3dn.24xlarge is not offered in us-east-1a; in us-east-1 it is in us-east-1c, us-east-1d",
+            "--set resources.zones=us-east-1c,us-east-1d",
+        ),
+        (
+            {"instance_type": "g5.xlarge", "network": "efa"},
+            "efa",
+            "g5.xlarge has no EFA; g5.8xlarge has it",
+            "--set resources.network=auto",
+        ),
+        (
+            {"instance_type": "p4d.24xlarge"},
+            "efa",
+            "p4d.24xlarge has 4 network cards, and AWS gives such nodes no public address, "
+            "which cloudgpu needs for now",
+            "--set resources.network=tcp",
+        ),
+        (
+            {"instance_type": "g5.xlarge", "regions": ["eu-west-1"]},
+            "price",
+            "no price is known for g5.xlarge in eu-west-1",
+            "--set resources.regions=us-east-1",
+        ),
+    ],
+)
+def test_what_cannot_be_had_is_an_error_with_a_fix(resources, check, message, fix):
+    plan = make(on(**resources))
+    assert plan.candidates == ()
+    assert [(one.check, one.message, one.fix) for one in plan.errors] == [(check, message, fix)]
+
+
+def test_what_cannot_be_had_is_only_a_warning_while_something_else_can():
+    plan = make(on(any_of=["p3.16xlarge", "A100:8", "V100:8"]))
+    assert {one.instance_type for one in plan.candidates} == {"p3dn.24xlarge"}
+    assert found(plan) == {("retired", "warning"), ("efa", "warning")}
+
+
+def test_a_typo_is_an_error_even_when_something_else_can_be_had():
+    assert found(make(on(any_of=["V100:8", "p3nd.24xlarge"]))) == {("instance-type", "error")}
+    assert found(make(on(gpu="V100:8", regions=["us-east-1", "us-best-1"]))) == {("region", "error")}
+
+
+def test_a_gpu_means_no_retired_type_and_does_not_speak_of_them():
+    plan = make(on(gpu="V100:8"))
+    assert {one.instance_type for one in plan.candidates} == {"p3dn.24xlarge"}
+    assert plan.findings == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "network", "nodes", "interfaces"),
+    [
+        ("p3dn.24xlarge", "auto", 2, 1),
+        ("p3dn.24xlarge", "tcp", 2, 0),
+        ("p3dn.24xlarge", "efa", 1, 1),
+        ("p3dn.24xlarge", "auto", 1, 0),
+        ("p4d.24xlarge", "auto", 1, 0),
+        ("p4d.24xlarge", "tcp", 2, 0),
+        ("g5.xlarge", "auto", 2, 0),
+    ],
+)
+def test_efa_is_attached_where_it_is_of_use(kind, network, nodes, interfaces):
+    plan = make(on(instance_type=kind, network=network, nodes=nodes))
+    assert {one.efa_interfaces for one in plan.candidates} == {interfaces}
+
+
+def test_a_worst_case_above_the_budget_is_refused_with_an_expiry_that_fits():
+    plan = make(recipe(budget={"max_usd": 100, "expiry": "8h"}))
+    (error,) = plan.errors
+    assert error.check == "budget"
+    assert error.message == ("the worst case is 499.39 USD (2 nodes x 31.212 USD/h x 8h), above budget.max_usd 100 USD")
+    assert error.fix == "--set budget.max_usd=499.39, or --set budget.expiry=1h36m"
+    assert make(recipe(budget={"max_usd": 100, "expiry": "1h36m"})).errors == ()
+    assert found(make(recipe(budget={}))) == {("budget", "note")}
+
+
+def test_a_cap_that_no_useful_expiry_fits_offers_none():
+    (error,) = make(recipe(budget={"max_usd": 5})).errors
+    assert error.fix == "--set budget.max_usd=499.39"
+
+
+def test_spot_costs_the_highest_price_seen_and_asks_for_a_checkpoint():
+    plan = make(on(instance_type="p3dn.24xlarge", market="spot"))
+    assert {one.node_hourly_usd for one in plan.candidates} == {Decimal("8.29")}
+    assert [one.check for one in plan.findings] == ["spot", "spot"]
+    kept = recipe(resources={"gpu": "V100:8", "market": "spot"}, checkpoint={"path": "c"})
+    assert [one.check for one in make(kept).findings] == ["spot"]
+    unknown = make(on(instance_type="g5.xlarge", market="spot"))
+    assert {one.node_hourly_usd for one in unknown.candidates} == {Decimal("1.006")}
+
+
+def test_old_prices_are_said_and_louder_on_aws():
+    for target, severity in (("aws", "warning"), ("rehearsal", "note")):
+        assert found(make(recipe(), target=target, today=date(2026, 8, 20))) == {("price-age", severity)}
+    assert found(make(recipe(), today=date(2026, 8, 19))) == set()
+
+
+def test_containers_are_refused_on_aws_and_not_run_when_rehearsed():
+    boxed = recipe(environment={"container": {"image": "nvcr.io/nvidia/pytorch:24.12-py3"}})
+    assert found(make(boxed)) == {("container", "error")}
+    (warning,) = make(boxed, target="rehearsal").findings
+    assert (warning.severity, warning.message) == ("warning", "not run: needs nvcr.io/nvidia/pytorch:24.12-py3")
+
+
+@pytest.mark.parametrize(
+    ("kind", "image", "fix"),
+    [
+        ("p3dn.24xlarge", "nvcr.io/nvidia/pytorch:25.01-py3", "nvcr.io/nvidia/pytorch:24.12-py3"),
+        ("g5.xlarge", "nvcr.io/nvidia/mxnet:18.08-py3", "nvcr.io/nvidia/mxnet:20.10-py3"),
+        ("p3dn.24xlarge", "nvcr.io/nvidia/pytorch:24.12-py3", None),
+        ("g5.xlarge", "nvcr.io/nvidia/pytorch:25.01-py3", None),
+        ("p3dn.24xlarge", "ubuntu:22.04", None),
+    ],
+)
+def test_an_image_that_cannot_run_on_the_gpu_is_refused(kind, image, fix):
+    boxed = recipe(resources={"instance_type": kind}, environment={"container": {"image": image}})
+    fixes = [one.fix for one in make(boxed, target="rehearsal").errors]
+    assert fixes == ([f"--set environment.container.image={fix}"] if fix else [])
+
+
+@pytest.mark.parametrize(
+    ("requirement", "warned"),
+    [
+        ("torch", True),
+        ("torch>=2.6", True),
+        ("torch==2.11", True),
+        ("torch>=2.15", True),
+        ("Torch>=2.6,<3", True),
+        ("torch>=2.6,<2.11", False),
+        ("torch==2.10.0", False),
+        ("torch==2.10.0+cu128", False),
+        ("torch~=2.10.0", False),
+        ("torch~=2.10", True),
+        ("torch<=2.10.1", False),
+        ("torchvision", False),
+        ("torch-geometric", False),
+        ("numpy", False),
+    ],
+)
+def test_a_torch_that_no_longer_knows_the_gpu_is_warned_of(requirement, warned):
+    plan = make(recipe(environment={"python": {"requirements": [requirement]}}))
+    assert (("torch", "warning") in found(plan)) == warned
+    other = recipe(resources={"gpu": "T4:1"}, environment={"python": {"requirements": [requirement]}})
+    assert found(make(other)) == set()
+
+
+def test_data_cannot_be_mounted_yet():
+    mounted = recipe(data=[{"name": "a", "from": "s3://bucket/a", "to": "/a", "mode": "mount"}])
+    (error,) = make(mounted).errors
+    assert (error.check, error.fix) == ("data", "write mode: copy for a")
+
+
+def test_more_ranks_than_gpus_are_refused_and_many_on_one_machine_warned_of():
+    many = recipe(launch={"with": "torchrun", "command": "x", "ranks_per_node": 9})
+    assert found(make(many)) == {("ranks", "error")}
+    assert found(make(many, target="rehearsal")) == {("ranks", "warning")}
+    assert found(make(recipe(), target="rehearsal")) == set()
+
+
+def test_what_is_not_carried_out_yet_is_never_silent():
+    kept = recipe(checkpoint={"path": "c", "to": "s3://bucket/x"}, budget={"max_usd": 10_000, "idle": "20m"})
+    assert found(make(kept)) == {("checkpoint", "warning"), ("idle", "warning")}
+
+
+def test_secrets_are_named():
+    (note,) = make(recipe(environment={"secrets": ["TOKEN", "KEY"]})).findings
+    assert (note.severity, note.message) == ("note", "taken from your environment and never stored: TOKEN, KEY")
+
+
+def test_errors_come_first():
+    plan = make(recipe(budget={"max_usd": 1, "idle": "20m"}, environment={"secrets": ["KEY"]}))
+    assert [one.severity for one in plan.findings] == ["error", "warning", "note"]
+
+
+def test_what_to_ask_the_cloud_about():
+    wanted = on(any_of=["V100:8", "p3.16xlarge", "nope.large"], regions=["us-east-1", "us-nowhere-1"])
+    assert lookups.wanted_offers(wanted, CATALOG, "us-west-2") == (("p3dn.24xlarge", "us-east-1"),)
+    assert lookups.wanted_offers(recipe(), CATALOG, "us-west-2") == (("p3dn.24xlarge", "us-west-2"),)
+
+
+WISHES = [*CATALOG.types, "V100:8", "V100:4", "T4:1", "A10G:8", "A100:8", "H900:8", "x.large", "V100", "T4:²"]
+PLACES = ["us-east-1", "us-west-2", "eu-west-1", "mars-1"]
+ZONES = ["us-east-1a", "us-east-1c", "us-west-2b", "mars-1a", "x", ""]
+
+
+@st.composite
+def recipes(draw):
+    some = st.lists
+    wishes = draw(some(st.sampled_from(WISHES), min_size=1, max_size=4))
+    resources = {
+        "any_of": wishes,
+        "nodes": draw(st.integers(1, 1000)),
+        "market": draw(st.sampled_from(["on-demand", "spot"])),
+        "regions": draw(some(st.sampled_from(PLACES), max_size=3)),
+        "zones": draw(some(st.sampled_from(ZONES), max_size=2)),
+        "network": draw(st.sampled_from(["efa", "tcp", "auto"])),
+    }
+    budget = {"expiry": f"{draw(st.integers(1, 10_000))}m"}
+    return recipe(resources=resources, budget=budget)
+
+
+@st.composite
+def quoted(draw):
+    names = st.tuples(st.sampled_from([*CATALOG.types]), st.sampled_from(PLACES))
+    zones = st.lists(st.sampled_from(ZONES[:4]), max_size=3).map(tuple)
+    return Quotes(zones=draw(st.dictionaries(names, zones, max_size=6)), live=draw(st.booleans()))
+
+
+@settings(deadline=None)  # a busy machine is no bug
+@given(recipes(), quoted(), st.sampled_from(["aws", "rehearsal"]))
+def test_no_world_breaks_the_planner_and_no_plan_leaves_its_recipe(one, quotes, target):
+    plan = make(one, target=target, quotes=quotes)
+    resources = one.resources
+    for candidate in plan.candidates:
+        assert not CATALOG.types[candidate.instance_type].retired
+        assert candidate.region in (resources.regions or [zone[:-1] for zone in resources.zones] or ["us-east-1"])
+        assert not resources.zones or candidate.zone in resources.zones
+        assert candidate.zone[:-1] == candidate.region
+        assert candidate.market == resources.market
+        assert candidate.efa_interfaces == 0 or resources.network != "tcp"
+    assert len(set(places(plan))) == len(plan.candidates)
+    assert plan.candidates or plan.errors
+    assert make(one, target=target, quotes=quotes) == plan
+
+
+@settings(deadline=None)  # a busy machine is no bug
+@given(recipes())
+def test_the_worst_case_is_nodes_times_price_times_expiry(one):
+    plan = make(one)
+    if plan.candidates:
+        dearest = max(candidate.node_hourly_usd for candidate in plan.candidates)
+        exact = one.resources.nodes * dearest * int(one.budget.expiry) / 3600
+        assert abs(plan.worst_case_usd - exact) <= Decimal("0.005")
+    else:
+        assert plan.worst_case_usd is None
+
+
+@settings(deadline=None)  # a busy machine is no bug
+@given(st.integers(1, 50), st.integers(1, 5000))
+def test_the_expiry_offered_really_fits_the_cap(nodes, cap):
+    plan = make(recipe(resources={"gpu": "V100:8", "nodes": nodes}, budget={"max_usd": cap}))
+    for error in plan.errors:
+        _, offered, expiry = error.fix.partition("--set budget.expiry=")
+        if offered:
+            cured = recipe(resources={"gpu": "V100:8", "nodes": nodes}, budget={"max_usd": cap, "expiry": expiry})
+            assert make(cured).errors == ()
+
+
+def test_the_order_of_candidates_is_that_of_the_regions_given():
+    forward = make(on(gpu="V100:8", regions=["us-east-1", "us-west-2"])).candidates
+    backward = make(on(gpu="V100:8", regions=["us-west-2", "us-east-1"])).candidates
+    assert forward == (*backward[2:], *backward[:2])
+
+
+def test_the_default_region_is_used_only_when_the_recipe_names_none():
+    question = Question(recipe(), "aws", CATALOG, Quotes(), "eu-west-1", TODAY)
+    assert question.regions == ("eu-west-1",)
+    assert replace(question, recipe=on(gpu="V100:8", regions=["us-west-2"])).regions == ("us-west-2",)
+
+
+def test_a_plan_as_json_has_money_as_text():
+    stored = make(recipe(), target="rehearsal").as_json()
+    assert (stored["worst_case_usd"], stored["simulated"]) == ("499.39", True)
+    assert stored["candidates"][0]["node_hourly_usd"] == "31.212"

@@ -1,0 +1,85 @@
+"""The text that a person reads before money is spent, word for word."""
+
+from datetime import date
+from pathlib import Path
+
+from cloudgpu.catalog import load
+from cloudgpu.cli.show_plan import plan_lines
+from cloudgpu.plan import planner
+from cloudgpu.plan.plan import Quotes
+from cloudgpu.recipe import loading
+from cloudgpu.recipe.resolve import resolve
+
+QUICKSTART = loading.load(Path(__file__).parents[3] / "recipes" / "quickstart" / "recipe.yaml")
+
+
+def shown(target="aws", today=date(2026, 8, 1), **sets):
+    recipe = resolve(
+        QUICKSTART,
+        sets={name.replace("__", "."): value for name, value in sets.items()},
+        rehearsal=target == "rehearsal",
+    )
+    plan = planner.make(recipe, target=target, catalog=load(), quotes=Quotes(), default_region="us-east-1", today=today)
+    return "\n".join(plan_lines(plan, "quickstart-1"))
+
+
+def test_the_quickstart_rehearsed():
+    assert (
+        shown("rehearsal", today=date(2026, 11, 21))
+        == """\
+quickstart on 2 x p3dn.24xlarge (8 x V100 32 GiB each)  [simulated]
+cluster quickstart-1: 2 ranks (1 a node), ends itself after 1h
+
+  try  type           zone        market     EFA  USD/h a node  priced on
+    1  p3dn.24xlarge  us-east-1c  on-demand    1        31.212  2026-07-20
+    2  p3dn.24xlarge  us-east-1d  on-demand    1        31.212  2026-07-20
+
+worst case: 0.00 USD; simulated: on AWS it would be 62.42 USD = 2 nodes x 31.212 USD/h x 1h
+note: prices were read on 2026-07-20, 124 days ago [price-age]"""
+    )
+
+
+def test_the_quickstart_for_real():
+    assert (
+        shown()
+        == """\
+quickstart on 2 x p3dn.24xlarge (8 x V100 32 GiB each)
+cluster quickstart-1: 16 ranks (8 a node), ends itself after 1h
+
+  try  type           zone        market     EFA  USD/h a node  priced on
+    1  p3dn.24xlarge  us-east-1c  on-demand    1        31.212  2026-07-20
+    2  p3dn.24xlarge  us-east-1d  on-demand    1        31.212  2026-07-20
+
+worst case: 62.42 USD = 2 nodes x 31.212 USD/h x 1h"""
+    )
+
+
+def test_several_types_and_what_was_left_out():
+    assert (
+        shown(resources__any_of="T4:4,p3.16xlarge", resources__nodes="1", resources__zones="us-east-1a")
+        == """\
+quickstart on 1 x g4dn.12xlarge (4 x T4 16 GiB)
+cluster quickstart-1: 4 ranks, ends itself after 1h
+
+  try  type           zone        market     EFA  USD/h a node  priced on
+    1  g4dn.12xlarge  us-east-1a  on-demand    -         3.912  2026-07-20
+
+worst case: 3.91 USD = 1 node x 3.912 USD/h x 1h
+warning: left out: AWS retired p3.16xlarge on 2025-12-20: nobody can launch it any more; \
+the nearest that works is p3dn.24xlarge [retired]
+    fix: --set resources.instance_type=p3dn.24xlarge"""
+    )
+
+
+def test_nothing_to_be_had():
+    assert (
+        shown(resources__gpu="V10:8")
+        == """\
+quickstart on nothing that can be had
+cluster quickstart-1: 2 ranks (1 a node), ends itself after 1h
+
+no candidates
+
+error: unknown GPU V10; did you mean "V100"? [gpu]
+    fix: --set resources.gpu=V100:8"""
+    )

@@ -1,0 +1,49 @@
+"""The recipe that every new user runs first."""
+
+import csv
+import gzip
+import hashlib
+from pathlib import Path
+
+from cloudgpu.recipe import loading, template
+from cloudgpu.recipe.resolve import resolve
+
+FOLDER = Path(__file__).parents[3] / "recipes" / "quickstart"
+LOADED = loading.load(FOLDER / "recipe.yaml")
+
+
+def test_it_is_found_by_its_name(tmp_path):
+    assert loading.find("quickstart", roots=loading.search_roots(tmp_path)) == FOLDER / "recipe.yaml"
+
+
+def test_the_manifest_names_every_file_of_the_data_and_nothing_else():
+    lines = (FOLDER / LOADED.recipe.data[0].manifest).read_text().splitlines()
+    listed = dict(reversed(line.split("  ")) for line in lines)
+    there = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (FOLDER / "data").iterdir()}
+    assert listed == there
+    assert "CC BY 4.0" in (FOLDER / "data" / "ATTRIBUTION.md").read_text()
+
+
+def test_the_data_is_1797_images_of_64_values_and_a_digit():
+    with gzip.open(FOLDER / "data" / "digits.csv.gz", "rt", newline="") as file:
+        rows = [[int(value) for value in row] for row in csv.reader(file)]
+    assert len(rows) == 1797
+    assert {len(row) for row in rows} == {65}
+    assert {row[-1] for row in rows} == set(range(10))
+    assert 0 <= min(map(min, rows)) <= max(map(max, rows)) == 16
+
+
+def test_the_command_is_what_the_script_takes():
+    recipe = resolve(LOADED, sets={}, rehearsal=True)
+    values = {**recipe.params, "data.digits": "/data/digits", "run": "r", "outputs": "/o", "checkpoint": "/c"}
+    argv = template.argv(recipe.launch.command, values)
+    assert argv[0] == "train.py"
+    assert (FOLDER / argv[0]).is_file()
+    script = (FOLDER / "train.py").read_text()
+    assert [option for option in argv[1::2] if f'"{option}"' not in script] == []
+
+
+def test_it_asks_for_what_runs_on_a_v100_and_must_reach_95_percent():
+    assert LOADED.recipe.environment.python.requirements == ("torch>=2.6,<2.11",)
+    assert LOADED.recipe.metrics["accuracy"].at_least == 0.95
+    assert LOADED.recipe.rehearsal.objects == {"s3://cloudgpu-quickstart/digits/": "data/"}
