@@ -1,0 +1,101 @@
+"""The guards of tests/conftest.py, tried on tests that should fail."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CONFTEST = Path(__file__).parents[2] / "conftest.py"
+PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
+
+
+@pytest.mark.parametrize("address", ["192.0.2.1", "169.254.169.254", "0.0.0.0", "::2"])
+def test_no_connection_leaves_this_machine(address: str):
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as one:
+        for connect in (one.connect, one.connect_ex):
+            with pytest.raises(pytest.fail.Exception, match="outside this machine"):
+                connect((address, 9))
+
+
+def test_no_name_is_looked_up():
+    with pytest.raises(pytest.fail.Exception, match="look up"):
+        socket.getaddrinfo("sts.amazonaws.com", 443)
+    assert socket.getaddrinfo("localhost", 22)
+    assert socket.getaddrinfo("127.0.0.9", 22)
+
+
+def test_nothing_of_an_account_is_visible():
+    assert os.environ["AWS_EC2_METADATA_DISABLED"] == "true"
+    assert not [name for name in os.environ if name.startswith("AWS_") and ("KEY" in name or "PROFILE" in name)]
+    assert not Path(os.environ["AWS_SHARED_CREDENTIALS_FILE"]).exists()
+
+
+INNER = """
+import pytest
+
+@pytest.mark.system
+def test_needs_a_part():
+    pytest.skip("no sshd here")
+
+@pytest.mark.gpu
+def test_needs_a_gpu():
+    pytest.skip("no GPU here")
+
+@pytest.mark.xfail(reason="known", strict=True)
+def test_known_fault():
+    assert False
+
+@pytest.mark.full
+def test_long():
+    assert False
+
+@pytest.mark.live(3)
+def test_dear():
+    assert False
+"""
+
+
+@pytest.mark.parametrize(
+    ("ci", "options", "expected"),
+    [
+        ("", (), "2 skipped, 2 deselected, 1 xfailed"),
+        ("true", (), "1 failed, 1 skipped, 2 deselected, 1 xfailed"),
+        ("", ("--full",), "1 failed, 2 skipped, 1 deselected, 1 xfailed"),
+    ],
+)
+def test_in_ci_a_missing_part_is_a_failure(tmp_path: Path, ci: str, options: tuple[str, ...], expected: str):
+    shutil.copy(CONFTEST, tmp_path / "conftest.py")
+    shutil.copy(PYPROJECT, tmp_path / "pyproject.toml")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_inner.py").write_text(INNER)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options],
+        cwd=tmp_path,
+        env=os.environ | {"CI": ci},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.stdout.splitlines()[-1].startswith(expected), done.stdout
+
+
+def test_in_ci_a_skipped_module_is_a_failure(tmp_path: Path):
+    shutil.copy(CONFTEST, tmp_path / "conftest.py")
+    (tmp_path / "test_inner.py").write_text("import pytest\npytest.importorskip('no_such_module')\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=tmp_path,
+        env=os.environ | {"CI": "true"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode != 0
+    assert "1 error" in done.stdout
