@@ -17,7 +17,7 @@ from cloudgpu.provision.ordering import in_order
 from cloudgpu.provision.program_run import ProgramRun, run_program
 from cloudgpu.provision.project import Project, read_project
 from cloudgpu.provision.registrar import Registrar
-from cloudgpu.provision.search import existing, unanswered
+from cloudgpu.provision.search import adopt, existing, unanswered
 from cloudgpu.provision.state import Resource, State
 from cloudgpu.provision.vault import Vault, hidden_for_show
 
@@ -92,7 +92,8 @@ class DirectEngine:
         """
         with Journal(stack.journal, self._identity, self._clock) as journal:
             deployment = self._deployment(stack, journal, _ignore)
-            search_all(deployment, unanswered(deployment))
+            for intent in unanswered(deployment):
+                adopt(deployment, intent)
             resources = {(resource.urn, resource.id): resource for resource in existing(deployment)}
             failures = in_order({key: set() for key in resources}, lambda key: _reread(deployment, resources[key]))
             for failure in failures.values():

@@ -1,0 +1,229 @@
+"""The direct engine, the real cluster program and the real handlers on a rehearsal cloud."""
+
+import multiprocessing
+import os
+import signal
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.aws import search
+from cloudgpu.aws.resources import registry
+from cloudgpu.aws.session import Endpoint, connect
+from cloudgpu.clock import SystemClock
+from cloudgpu.errors import BadRequestError, CapacityError, StateError
+from cloudgpu.paths import Home, bundled
+from cloudgpu.provision.direct import DirectEngine, Identity
+from cloudgpu.provision.engine import Stack
+from cloudgpu.rehearsal import client
+
+pytestmark = [
+    pytest.mark.rehearsal,
+    # the rehearsal server is meant to outlive whoever started it
+    pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning"),
+]
+
+TYPES = ("PlacementGroup", "KeyPair", "Role", "InstanceProfile", "SecurityGroup", "LaunchTemplate", "Fleet")
+PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGcyZqYq0n1o0u8q9Ck4yQJ8P0Q0lq8m3yq8m3yq8m3y me"
+IMAGE = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
+
+
+class Site:
+    """A home, its rehearsal cloud, and the stack of one cluster in it."""
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.cloud = client.ensure(home, SystemClock())
+        self.on_call = None
+        self.events = []
+        expiry = datetime.now(UTC) + timedelta(hours=2)
+        self.config = {
+            "cluster": "demo",
+            "owner": "ada",
+            "team": "vision",
+            "run": "r-1",
+            "expiresAt": expiry.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "token": "tok-1",
+            "instanceType": "p3dn.24xlarge",
+            "nodes": "2",
+            "zone": "us-east-1c",
+            "market": "on-demand",
+            "publicKey": PUBLIC_KEY,
+            "sshCidr": "127.0.0.1/32",
+            "image": IMAGE,
+            "diskGib": "100",
+            "efaInterfaces": "1",
+        }
+
+    def clients(self, region="us-east-1"):
+        endpoint = Endpoint(self.cloud.url, self.cloud.access_key_id, self.cloud.secret_access_key)
+        return connect(endpoint, region, on_call=self.on_call)
+
+    def engine(self):
+        sessions = {}
+        tags = {
+            f"cloudgpu:{name}": self.config[key]
+            for name, key in {"cluster": "cluster", "owner": "owner", "team": "team", "run": "run"}.items()
+        }
+        tags |= {"cloudgpu:expires-at": self.config["expiresAt"], "cloudgpu:token": self.config["token"]}
+
+        def clients_for(region):
+            return sessions.setdefault(region, self.clients(region))
+
+        return DirectEngine(
+            clients_for=clients_for,
+            handlers=registry,
+            tags=tags,
+            identity=Identity("123456789012", "rehearsal"),
+            clock=SystemClock(),
+        )
+
+    @property
+    def stack(self):
+        journal = self.home.cluster("demo").journal("us-east-1")
+        return Stack("demo", "us-east-1", bundled("infra"), self.config, journal)
+
+    def up(self):
+        return self.engine().up(self.stack, self.events.append)
+
+    def destroy(self):
+        self.engine().destroy(self.stack, self.events.append)
+
+    def left(self):
+        """What the endpoint itself still counts, and what a search by tag finds."""
+        counted = {kind: rows for kind, rows in client.census(self.cloud).items() if rows and kind != "buckets"}
+        counted = {kind: [row for row in rows if "cloudgpu:cluster" in row["tags"]] for kind, rows in counted.items()}
+        return {kind: rows for kind, rows in counted.items() if rows}, search.everything(self.clients(), "demo")
+
+
+@pytest.fixture
+def site(tmp_path: Path):
+    home = Home(tmp_path / "home").ensure()
+    yield Site(home)
+    client.stop(home)
+
+
+def test_up_again_refresh_and_down(site):
+    preview = site.engine().preview(site.stack)
+    assert {step.type.rpartition(":")[2] for step in preview} == set(TYPES)
+    assert site.left() == ({}, ())
+    applied = site.up()
+    assert dict(applied.changes) == {"create": len(TYPES)}
+    nodes = {node.instance_id: node for node in client.nodes(site.cloud)}
+    assert sorted(applied.outputs["instanceIds"]) == sorted(nodes)
+    assert {(node.cluster, node.zone, node.state) for node in nodes.values()} == {("demo", "us-east-1c", "running")}
+    assert dict(site.up().changes) == {"same": len(TYPES)}
+    refreshed = site.engine().refresh(site.stack)
+    assert refreshed.outputs == applied.outputs
+    assert dict(site.up().changes) == {"same": len(TYPES)}
+    assert {step.operation for step in site.engine().preview(site.stack)} == {"same"}
+    site.destroy()
+    assert site.left() == ({}, ())
+    site.engine().close(site.stack)
+
+
+def test_no_capacity_then_the_next_zone(site):
+    client.put_capacity(site.cloud, {"us-east-1c/*/*": 1})
+    with pytest.raises(CapacityError) as caught:
+        site.up()
+    assert caught.value.code
+    assert client.census(site.cloud)["instances"] == []
+    site.config["zone"] = "us-east-1d"
+    applied = site.up()
+    assert applied.changes["create"] >= 1
+    assert {node.zone for node in client.nodes(site.cloud)} == {"us-east-1d"}
+    site.destroy()
+    assert site.left() == ({}, ())
+
+
+def test_another_address_for_ssh_changes_the_group_in_place(site):
+    site.up()
+    site.config["sshCidr"] = "127.0.0.2/32"
+    applied = site.up()
+    assert applied.changes["update"] == 1
+    groups = site.clients().client("ec2").describe_security_groups(GroupIds=[applied.outputs["securityGroupId"]])
+    ranges = [r["CidrIp"] for rule in groups["SecurityGroups"][0]["IpPermissions"] for r in rule["IpRanges"]]
+    assert ranges == ["127.0.0.2/32"]
+    site.destroy()
+    assert site.left() == ({}, ())
+
+
+def test_a_wrong_setting_names_itself_before_anything_is_made(site):
+    site.config["nodes"] = "two"
+    with pytest.raises(BadRequestError, match=r"settings\.py:\d+: cloudgpu:nodes is 'two'"):
+        site.up()
+    assert site.left() == ({}, ())
+
+
+def test_an_unreachable_endpoint_is_never_gone(site):
+    site.up()
+    journal = site.stack.journal.read_bytes()
+    client.stop(site.home)
+    with pytest.raises(Exception, match=r"left|reached|connect"):
+        site.destroy()
+    assert site.stack.journal.read_bytes().startswith(journal)
+    site.cloud = client.ensure(site.home, SystemClock())
+    site.destroy()
+    assert site.left() == ({}, ())
+
+
+def test_a_journal_is_of_one_cloud(site):
+    site.up()
+    other = DirectEngine(
+        clients_for=site.clients,
+        handlers=registry,
+        tags={},
+        identity=Identity("123456789012", ""),
+        clock=SystemClock(),
+    )
+    with pytest.raises(StateError, match="lists resources of account 123456789012 at rehearsal"):
+        other.destroy(site.stack, site.events.append)
+    site.destroy()
+
+
+@pytest.fixture(scope="module")
+def calls(tmp_path_factory):
+    """How many calls an undisturbed `up` makes."""
+    home = Home(tmp_path_factory.mktemp("undisturbed") / "home").ensure()
+    site, counted = Site(home), []
+    site.on_call = counted.append
+    site.up()
+    site.on_call = None
+    site.destroy()
+    client.stop(home)
+    return len(counted)
+
+
+def _up_and_be_killed(site, after):
+    calls = []
+
+    def count(call):
+        calls.append(call)
+        if len(calls) >= after:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    site.on_call = count
+    site.up()
+
+
+def _kill_after(site, after):
+    child = multiprocessing.get_context("fork").Process(target=_up_and_be_killed, args=(site, after))
+    child.start()
+    child.join(100)
+    return child.exitcode
+
+
+@pytest.mark.parametrize(
+    "share",
+    [0.25, 0.5, 0.9, 0.97, *(pytest.param((part + 0.5) / 40, marks=pytest.mark.full) for part in range(40))],
+)
+def test_killed_between_two_calls(site, calls, share):
+    """SIGKILL in the middle of `up`: going on makes nothing twice, and `down` leaves nothing."""
+    after = max(1, round(share * calls))
+    assert _kill_after(site, after) == -signal.SIGKILL
+    if round(share * 100) % 2:
+        applied = site.up()
+        assert sorted(applied.outputs["instanceIds"]) == sorted(node.instance_id for node in client.nodes(site.cloud))
+    site.destroy()
+    assert site.left() == ({}, ())
