@@ -45,7 +45,7 @@ def claim_new(directory: Path, wanted: str, used: set[str]) -> Claim:
     Raises:
         RehearsalError: Nothing can be bound.
     """
-    for address in (wanted,) if wanted else _candidates(directory):
+    for address in (*((wanted,) if wanted else ()), *_candidates(directory)):
         if address in used:
             continue
         try:

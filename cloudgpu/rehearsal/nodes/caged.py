@@ -141,7 +141,7 @@ class CagedBody:
     def resident_files(self) -> list[Path]:
         """The `/proc` folders of every process in the node's namespace."""
         try:
-            own = os.readlink(f"/proc/{self.process[0]}/ns/pid")
+            own = str(Path(f"/proc/{self.process[0]}/ns/pid").readlink())
         except OSError:
             return []
         return [folder for folder in Path("/proc").glob("[0-9]*") if _link(folder / "ns" / "pid") == own]
@@ -186,7 +186,7 @@ def _started(pid: int) -> int:
 
 def _link(path: Path) -> str:
     try:
-        return os.readlink(path)
+        return str(path.readlink())
     except OSError:
         return ""
 

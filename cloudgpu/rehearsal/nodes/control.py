@@ -106,13 +106,13 @@ class Control:
             _LOG.warning("failed request", exc_info=err)
             return {"error": f"the node host cannot do that: {err}"}
 
-    async def _start(self, request: dict[str, Any]) -> Any:
+    async def _start(self, request: dict[str, Any]) -> dict[str, object]:
         return asdict(await self._fleet.start(spec_from_json(request["spec"])))
 
-    async def _list(self, _: dict[str, Any]) -> Any:
+    async def _list(self, _: dict[str, Any]) -> list[dict[str, object]]:
         return [asdict(report) for report in self._fleet.reports()]
 
-    async def _console(self, request: dict[str, Any]) -> Any:
+    async def _console(self, request: dict[str, Any]) -> str:
         return base64.b64encode(self._fleet.find(request["instance_id"]).console.read()).decode()
 
     async def _advance(self, request: dict[str, Any]) -> None:

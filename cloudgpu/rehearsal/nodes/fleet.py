@@ -220,7 +220,9 @@ class Fleet:
         paths.create()
         key = asyncssh.generate_private_key("ssh-ed25519")
         record.write_private(paths.host_key, key.export_private_key().decode())
-        claim = addresses.claim_new(self._directory, old.record.address if old else spec.address, self._used())
+        claim = addresses.claim_new(
+            self._directory, old.record.address if old else spec.address, self._used(spec.instance_id)
+        )
         stored = NodeRecord(
             spec=spec, address=claim.address, port=claim.port, metadata_port=claim.metadata_port,
             host_key=key.get_fingerprint(), isolation=self._isolation,
@@ -238,8 +240,9 @@ class Fleet:
         self._nodes[spec.instance_id] = node
         return node
 
-    def _used(self) -> set[str]:
-        return {node.record.address for node in self._nodes.values() if node.record.address != "127.0.0.1"}
+    def _used(self, but: str) -> set[str]:
+        others = (node.record for name, node in self._nodes.items() if name != but)
+        return {item.address for item in others if item.address != "127.0.0.1"}
 
     def _node(self, stored: NodeRecord) -> Node:
         paths = NodePaths(self._instances / stored.spec.instance_id)

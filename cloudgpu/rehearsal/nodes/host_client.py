@@ -1,6 +1,7 @@
 """How the rehearsal cloud talks to the node host. Standard library only; starts the host when it is absent."""
 
 import base64
+import io
 import json
 import socket
 import subprocess
@@ -183,7 +184,7 @@ class NodeHostClient:
     def _socket(self) -> Path:
         return self.directory / "host.sock"
 
-    def _call(self, operation: str, **arguments: Any) -> Any:
+    def _call(self, operation: str, **arguments: object) -> Any:  # noqa: ANN401 - as JSON has it
         request = {"op": operation, **arguments}
         try:
             with self._connected() as peer, peer.makefile("rwb") as stream:
@@ -245,6 +246,6 @@ def _home_around(directory: Path) -> Path:
     return directory
 
 
-def _send(stream: Any, message: dict[str, Any]) -> None:
+def _send(stream: io.BufferedRWPair, message: dict[str, Any]) -> None:
     stream.write(json.dumps(message).encode() + b"\n")
     stream.flush()

@@ -16,8 +16,32 @@ network devices, and no process of a node can get one back."""
 LIMITED = ("setpriv", "--no-new-privs", "--inh-caps=-all", f"--bounding-set=-all,+{CAPABILITIES.replace(',', ',+')}")
 
 _PSEUDO = frozenset(
-    "proc sysfs devtmpfs devpts cgroup cgroup2 securityfs debugfs tracefs configfs fusectl pstore bpf mqueue "
-    "hugetlbfs autofs binfmt_misc efivarfs rpc_pipefs nsfs ramfs selinuxfs fuse.lxcfs fuse.gvfsd-fuse".split()
+    [
+        "proc",
+        "sysfs",
+        "devtmpfs",
+        "devpts",
+        "cgroup",
+        "cgroup2",
+        "securityfs",
+        "debugfs",
+        "tracefs",
+        "configfs",
+        "fusectl",
+        "pstore",
+        "bpf",
+        "mqueue",
+        "hugetlbfs",
+        "autofs",
+        "binfmt_misc",
+        "efivarfs",
+        "rpc_pipefs",
+        "nsfs",
+        "ramfs",
+        "selinuxfs",
+        "fuse.lxcfs",
+        "fuse.gvfsd-fuse",
+    ]
 )
 _OWN = ("/proc", "/sys", "/dev", "/run", "/tmp", "/boot", "/var/tmp", "/var/run")  # noqa: S108 - compared, not used
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "fuse")

@@ -12,8 +12,8 @@ _FIELDS: dict[str, Callable[[NodeSpec, int], str]] = {
     "name": lambda spec, _: shown_name(spec),
     "gpu_name": lambda spec, _: shown_name(spec),
     "count": lambda spec, _: str(spec.gpus),
-    "uuid": lambda spec, index: _uuid(spec, index),
-    "gpu_uuid": lambda spec, index: _uuid(spec, index),
+    "uuid": lambda spec, index: _uuid(spec, index),  # noqa: PLW0108 - defined below
+    "gpu_uuid": lambda spec, index: _uuid(spec, index),  # noqa: PLW0108 - defined below
     "serial": lambda *_: "[N/A]",
     "pci.bus_id": lambda _, index: f"00000000:{index:02X}:00.0",
     "gpu_bus_id": lambda _, index: f"00000000:{index:02X}:00.0",

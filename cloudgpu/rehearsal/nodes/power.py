@@ -106,8 +106,28 @@ def systemd_run(arguments: Sequence[str], now: datetime) -> Unit:
 
 _LONG = {"-u": "--unit", "-p": "--property", "-t": "--pty", "-P": "--pipe", "-G": "--collect"}
 _TAKES_VALUE = frozenset(
-    "--unit -u --property -p --on-calendar --on-active --on-boot --on-startup --timer-property --description "
-    "--slice --uid --gid --nice --working-directory --setenv -E --service-type -M -H".split()
+    [
+        "--unit",
+        "-u",
+        "--property",
+        "-p",
+        "--on-calendar",
+        "--on-active",
+        "--on-boot",
+        "--on-startup",
+        "--timer-property",
+        "--description",
+        "--slice",
+        "--uid",
+        "--gid",
+        "--nice",
+        "--working-directory",
+        "--setenv",
+        "-E",
+        "--service-type",
+        "-M",
+        "-H",
+    ]
 )
 
 

@@ -50,19 +50,27 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
         self._master = -1
         self._process: asyncio.subprocess.Process | None = None
         self._input: asyncio.WriteTransport | None = None
+        self._started = False
+        self._early: list[bytes] = []
+        self._input_over = False
         self._outputs: list[asyncio.ReadTransport] = []
         self._ended = asyncio.Event()
+        self._drained = asyncio.Event()
+        self._drained.set()
         self._open_outputs = 0
         self._task: asyncio.Task[None] | None = None
 
     def connection_made(self, chan: asyncssh.SSHServerChannel[bytes]) -> None:
         """Keep the channel."""
         self._channel = chan
+        # Without a reserve, "not paused" means that the client was sent everything.
+        chan.set_write_buffer_limits(high=0, low=0)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone: close our ends, which is what its process sees."""
         del exc
         self._channel = None
+        self._drained.set()
         self._close_pipes()
 
     def pty_requested(
@@ -90,9 +98,8 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
         return subsystem == "sftp"
 
     def session_started(self) -> None:
-        """Everything is negotiated: start the process, and let no byte in before it can take one."""
+        """Everything is negotiated: start the process."""
         if self._channel is not None:
-            self._channel.pause_reading()
             for name, value in self._channel.get_environment().items():
                 if name.startswith(_PERMITTED_VARIABLES):
                     self._environment[name] = value
@@ -101,11 +108,17 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
         """Bytes for the process; one that closed its input misses them."""
         del datatype
-        if self._input is not None and not self._input.is_closing():
+        if not self._started:
+            # The process is not there yet. A pause asked for earlier than now would be undone by the channel.
+            self._early.append(data)
+            if self._channel is not None:
+                self._channel.pause_reading()
+        elif self._input is not None and not self._input.is_closing():
             self._input.write(data)
 
     def eof_received(self) -> bool:
         """End of input. A terminal has none: its programs watch for Ctrl-D."""
+        self._input_over = True
         if self._input is not None and not self._terminal:
             self._input.close()
         return True
@@ -123,12 +136,14 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
 
     def pause_writing(self) -> None:
         """The client reads more slowly than the process writes."""
+        self._drained.clear()
         for output in self._outputs:
             if not output.is_closing():
                 output.pause_reading()
 
     def resume_writing(self) -> None:
         """The client has caught up."""
+        self._drained.set()
         for output in self._outputs:
             if not output.is_closing():
                 output.resume_reading()
@@ -139,10 +154,7 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
         except OSError as err:
             self._leave(_NOT_STARTED, f"cannot start: {err.strerror}\n")
             return
-        if self._channel is None:
-            self._close_pipes()
-        else:
-            self._channel.resume_reading()
+        self._let_input_in()
         assert self._process is not None  # noqa: S101 - started above
         code = await self._process.wait()
         if self._terminal:
@@ -150,7 +162,22 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
             await asyncio.wait({asyncio.ensure_future(self._ended.wait())}, timeout=_DRAIN_S)
         else:
             await self._ended.wait()
+        # Clients close a channel once they know the exit status: what is unsent by then would be lost.
+        await self._drained.wait()
         self._leave(code)
+
+    def _let_input_in(self) -> None:
+        """Hand over what came, or ended, before the process was there."""
+        self._started = True
+        if self._channel is None:
+            self._close_pipes()
+            return
+        if self._early and self._input is not None:
+            self._input.write(b"".join(self._early))
+        self._early = []
+        self._channel.resume_reading()
+        if self._input_over:
+            self.eof_received()
 
     def _leave(self, code: int, message: str = "") -> None:
         channel, self._channel = self._channel, None
@@ -229,7 +256,7 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
 
     def _close_pipes(self) -> None:
         self._master = -1
-        if self._input is not None:
+        if self._input is not None and (not self._input.is_closing() or self._input.get_write_buffer_size()):
             # Not `close`: what a vanished client left unread would keep the pipe open for ever.
             self._input.abort()
         for output in self._outputs:
@@ -248,13 +275,19 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
         if self._open_outputs <= 0:
             self._ended.set()
 
+    def input_ended(self) -> None:
+        """The input is closed, by us or by the process; its transport is no more."""
+        self._input = None
+
     def input_full(self, *, full: bool) -> None:
         """The process reads more slowly than the client sends, or has caught up."""
         if self._channel is not None:
             if full:
                 self._channel.pause_reading()
             else:
-                self._channel.resume_reading()
+                # Not at once: the end of input may come with it, and a pipe that is closed from inside this call
+                # throws away what it was given in the same call.
+                asyncio.get_running_loop().call_soon(self._channel.resume_reading)
 
 
 class _Outlet(asyncio.Protocol):
@@ -273,6 +306,10 @@ class _Outlet(asyncio.Protocol):
 class _Inlet(asyncio.BaseProtocol):
     def __init__(self, session: NodeSession) -> None:
         self._session = session
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        self._session.input_ended()
 
     def pause_writing(self) -> None:
         self._session.input_full(full=True)

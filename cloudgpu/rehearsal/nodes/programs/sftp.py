@@ -128,7 +128,7 @@ class Server:
             _RMDIR: lambda packet: self._act(os.rmdir, packet.text()),
             _REALPATH: self._real_path,
             _RENAME: self._rename,
-            _READLINK: lambda packet: self._names([(os.readlink(packet.text()), None)]),
+            _READLINK: lambda packet: self._names([(os.readlink(packet.text()), None)]),  # noqa: PTH115 - bytes, no Path
             _SYMLINK: lambda packet: self._act(os.symlink, packet.text(), packet.text()),
             _EXTENDED: self._extended,
         }
@@ -288,12 +288,12 @@ class Server:
         # Version 3 must not replace an existing file; `posix-rename` may.
         if os.path.lexists(new):
             raise FileExistsError(errno.EEXIST, "the new name exists")
-        return self._act(os.rename, old, new)  # noqa: PTH104 - bytes, no Path
+        return self._act(os.rename, old, new)
 
     def _extended(self, packet: _Packet) -> bytes:
         name = packet.text()
         if name == b"posix-rename@openssh.com":
-            return self._act(os.replace, packet.text(), packet.text())  # noqa: PTH105 - bytes, no Path
+            return self._act(os.replace, packet.text(), packet.text())
         if name == b"hardlink@openssh.com":
             return self._act(os.link, packet.text(), packet.text())
         if name == b"fsync@openssh.com":
