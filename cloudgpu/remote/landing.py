@@ -42,6 +42,17 @@ class Arriving:
         self._pieces = pieces
         self._rest = memoryview(b"")
 
+    def skip_past(self, mark: bytes) -> bool:
+        """Drop everything up to and including the mark; False when it does not come."""
+        seen = b""
+        while mark not in seen:
+            piece = next(self._pieces, b"")
+            if not piece:
+                return False
+            seen = seen[-len(mark) :] + piece
+        self._rest = memoryview(seen)[seen.index(mark) + len(mark) :]
+        return True
+
     def take(self, size: int) -> Iterator[memoryview]:
         """The next `size` bytes in pieces; fewer when the stream ends."""
         while size:
@@ -53,9 +64,14 @@ class Arriving:
             size -= len(piece)
             yield piece
 
+    def pieces(self) -> Iterator[bytes]:
+        """Everything that is left, as it comes."""
+        yield bytes(self._rest)
+        yield from self._pieces
+
     def rest(self) -> bytes:
         """Everything that is left."""
-        return bytes(self._rest) + b"".join(self._pieces)
+        return b"".join(self.pieces())
 
 
 class Landing:

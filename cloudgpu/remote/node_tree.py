@@ -7,7 +7,8 @@ the manifest.
 `read FROM`: reads entries, sends their contents.
 
 A manifest is a list of entries. Every file is written beside its
-place and then renamed, so a reader never sees half of one. Errors are one line on standard error and exit code 1.
+place and then renamed, so a reader never sees half of one. Output begins with a mark: what comes before it was said by
+the shell's start-up files and is no part of the answer. Errors are one line on standard error and exit code 1.
 """
 
 # Names on a node are bytes, which pathlib does not hold.
@@ -31,6 +32,8 @@ from typing import IO, NamedTuple
 
 PART = b".cloudgpu-part"
 CHUNK_BYTES = 1 << 20
+LONGEST_MESSAGE_BYTES = 1 << 30
+MARK = b"\036cloudgpu\036"
 SECOND_NS = 1000000000
 
 
@@ -68,7 +71,10 @@ def take(source: IO[bytes], count: int) -> bytes:
 
 def take_json(source: IO[bytes]) -> object:
     """One message: its length in eight bytes, then JSON."""
-    return json.loads(take(source, struct.unpack(">Q", take(source, 8))[0]).decode("ascii"))
+    size = struct.unpack(">Q", take(source, 8))[0]
+    if size > LONGEST_MESSAGE_BYTES:
+        raise RefusedError("the transfer makes no sense")
+    return json.loads(take(source, size).decode("ascii"))
 
 
 def take_entries(source: IO[bytes]) -> list[Entry]:
@@ -129,6 +135,7 @@ def walk(root: bytes) -> Iterator[bytes]:
 def plan(to: str, source: IO[bytes]) -> None:
     """Compare a directory with the manifest; changes nothing."""
     root = place(to)
+    check_ours(root)
     manifest = take_entries(source)
     wanted = [index for index, entry in enumerate(manifest) if not same(entry, entry_at(root, encoded(entry.path)))]
     names = {encoded(entry.path) for entry in manifest}
@@ -143,16 +150,20 @@ def marker_of(root: bytes) -> bytes:
     return os.path.join(folder, hashlib.sha256(root).hexdigest()[:32].encode("ascii"))
 
 
-def claim(root: bytes) -> IO[bytes]:
-    """Open the marker, made only for a directory that is new or empty, and wait for another transfer to end."""
+def check_ours(root: bytes) -> None:
+    """Refuse a directory whose contents are not ours to remove."""
     home = os.path.realpath(os.path.expanduser(b"~"))
     if (home + b"/").startswith(root.rstrip(b"/") + b"/"):
         raise RefusedError("this directory holds the home directory; name one below it")
-    marker = marker_of(root)
     filled = os.path.lexists(root) and not (os.path.isdir(root) and not os.listdir(root))
-    if filled and not os.path.exists(marker):
+    if filled and not os.path.exists(marker_of(root)):
         raise RefusedError("this directory has contents that cloudgpu did not put there; name a new or empty one")
-    held = open(marker, "ab")  # noqa: SIM115  # the caller holds it, and with it the lock
+
+
+def claim(root: bytes) -> IO[bytes]:
+    """Open the marker, made only for a directory that is new or empty, and wait for another transfer to end."""
+    check_ours(root)
+    held = open(marker_of(root), "ab")  # noqa: SIM115  # the caller holds it, and with it the lock
     fcntl.flock(held, fcntl.LOCK_EX)
     return held
 
@@ -288,6 +299,7 @@ def send(path: bytes, size: int) -> int:
 def main(verb: str, where: str) -> int:
     """Carry out one verb; the exit code."""
     verbs = {"plan": plan, "apply": apply, "list": listing, "read": read}
+    sys.stdout.buffer.write(MARK)
     try:
         verbs[verb](where, sys.stdin.buffer)
         sys.stdout.buffer.flush()

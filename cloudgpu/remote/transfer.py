@@ -15,7 +15,7 @@ from cloudgpu.remote.base import Result
 from cloudgpu.remote.command import Command
 from cloudgpu.remote.contents import Contents
 from cloudgpu.remote.landing import Arriving, Landing, trusted
-from cloudgpu.remote.node_tree import Entry, entry_at, same
+from cloudgpu.remote.node_tree import MARK, Entry, entry_at, same
 from cloudgpu.remote.outcome import describe
 from cloudgpu.remote.patterns import regexes
 
@@ -36,6 +36,7 @@ chmod "$3" "$part" && mv -f -- "$part" "$to"
 """
 _GET = """
 case "$1" in "~/"*) from=$HOME/${1#"~/"} ;; *) from=$1 ;; esac
+printf '\\036cloudgpu\\036'
 exec cat -- "$from"
 """
 
@@ -87,7 +88,9 @@ def get_file(host: Carrier, path: str, to: Path) -> None:
     running = host.start(Command("sh", "-c", _GET, "sh", path))
     try:
         with Landing(to.parent) as landing:
-            landing.receive_all(running.output())
+            arriving = Arriving(running.output())
+            arriving.skip_past(MARK)
+            landing.receive_all(arriving.pieces())
             if running.exit_code != 0:
                 raise _broken(host, f"cannot read {path}", running)
             landing.place(to.name)
@@ -108,9 +111,8 @@ def send_tree(host: Carrier, source: Path, files: Sequence[str], to: str) -> int
     changed: list[str] = []
     for _ in range(_ROUNDS):
         manifest = _manifest(source, files)
-        plan = json.loads(_ask(host, _command("plan", to), _message(manifest), f"cannot compare {to}"))
-        wanted = [manifest[index] for index in plan["wanted"]]
-        if not wanted and not plan["extra"]:
+        wanted, extra = _plan(host, manifest, to)
+        if not wanted and not extra:
             return sent
         contents = Contents(source, wanted)
         _apply(host, to, _message(manifest) + _message(wanted), contents)
@@ -133,8 +135,8 @@ def fetch_tree(host: Carrier, source: str, patterns: Sequence[str], to: Path) ->
         RemoteCommandError: It cannot be read there.
     """
     question = _message(regexes(patterns))
-    answer = json.loads(_ask(host, _command("list", source), question, f"cannot list {source}"))
-    entries = [trusted(describe(host.node), fields) for fields in answer]
+    answer = _ask(host, _command("list", source), question, f"cannot list {source}")
+    entries = [trusted(describe(host.node), fields) for fields in (answer if isinstance(answer, list) else [answer])]
     root = os.fsencode(to)
     wanted = [entry for entry in entries if not same(entry, entry_at(root, os.fsencode(entry.path)))]
     if wanted:
@@ -151,13 +153,25 @@ def _manifest(source: Path, files: Sequence[str]) -> list[Entry]:
     return [entry for entry in entries if entry is not None]  # what is gone by now is not there to be sent
 
 
-def _ask(host: Carrier, command: Command, question: bytes, problem: str) -> bytes:
-    """Run a verb whose answer is one message; its text."""
+def _plan(host: Carrier, manifest: Sequence[Entry], to: str) -> tuple[list[Entry], int]:
+    """Which entries are to be sent, and how much is there too much."""
+    problem = f"cannot compare {to}"
+    match _ask(host, _command("plan", to), _message(manifest), problem):
+        case {"wanted": [*indices], "extra": int(extra)} if all(index in range(len(manifest)) for index in indices):
+            return [manifest[index] for index in indices], extra
+        case _:
+            raise _senseless(host, problem)
+
+
+def _ask(host: Carrier, command: Command, question: bytes, problem: str) -> object:
+    """Run a verb whose answer is one message."""
     running = host.start(command, _PROGRAM + question)
-    answer = b"".join(running.output())
+    arriving = Arriving(running.output())
+    arriving.skip_past(MARK)
+    answer = arriving.rest()
     if running.exit_code != 0:
         raise _broken(host, problem, running)
-    return answer[_HEADER_BYTES:]
+    return _parsed(host, answer, problem)
 
 
 def _apply(host: Carrier, to: str, header: bytes, contents: Contents) -> None:
@@ -176,17 +190,33 @@ def _receive(host: Carrier, source: str, wanted: Sequence[Entry], to: Path) -> N
     running = host.start(_command("read", source), _PROGRAM + _message(files))
     with Landing(to) as landing:
         arriving = Arriving(running.output())
-        for entry in files:
-            if not landing.receive(entry, arriving):
-                break
+        arriving.skip_past(MARK)
+        whole = all(landing.receive(entry, arriving) for entry in files)
         trailer = arriving.rest()
-        if running.exit_code != 0:
+        if running.exit_code != 0 or not whole:
             raise _broken(host, f"cannot read {source}", running)
-        for index, size in json.loads(trailer[_HEADER_BYTES:]).items():
-            landing.cut(files[int(index)], size)
+        _cut(landing, files, _parsed(host, trailer, f"cannot read {source}"))
         for entry in wanted:
             if entry.link is not None:
                 landing.link(entry)
+
+
+def _cut(landing: Landing, files: Sequence[Entry], short: object) -> None:
+    """Shorten the files that had shrunk on the node; anything else that it says is passed over."""
+    for index, size in short.items() if isinstance(short, dict) else ():
+        if index.isdigit() and int(index) < len(files) and isinstance(size, int):
+            landing.cut(files[int(index)], size)
+
+
+def _parsed(host: Carrier, message: bytes, problem: str) -> object:
+    try:
+        return json.loads(message[_HEADER_BYTES:])
+    except ValueError as err:
+        raise _senseless(host, problem) from err
+
+
+def _senseless(host: Carrier, problem: str) -> RemoteCommandError:
+    return RemoteCommandError(f"{describe(host.node)}: {problem}: its answer makes no sense")
 
 
 def _command(verb: str, where: str) -> Command:

@@ -93,7 +93,7 @@ def test_only_what_changed_is_sent_and_fetched(host: SshHost, sshd: Sshd, source
     (source / "a b").write_bytes(b"12345")
     assert send(host, source) == 5
     (source / "sub" / "x").chmod(0o644)
-    assert send(host, source) == 500 - 200
+    assert send(host, source) == 500
     assert snapshot(sshd.home / "work") == snapshot(source)
     back = tmp_path / "back"
     host.fetch_tree("~/work", [], back)
@@ -177,6 +177,7 @@ def test_a_sender_killed_half_way_and_the_next_one(sshd: Sshd, tmp_path: Path) -
         until(lambda: part.exists() and part.stat().st_size > 1 << 20)
         sender.send_signal(signal.SIGKILL)
         sender.wait()
+        until(lambda: not part.parent.exists())
         half = snapshot(sshd.home / "work")
         assert "z big" not in half
         assert {name for name in before if half[name] != before[name]} <= {"small 7"}
@@ -225,7 +226,7 @@ def test_files_that_change_or_vanish_while_they_are_read(host: SshHost, sshd: Ss
     files = files_to_send(source).files
     with ThreadPoolExecutor(1) as pool:
         sending = pool.submit(host.send_tree, source, [*files, "never was there"], "~/work")
-        until(lambda: (sshd.home / "work" / ".cloudgpu-part" / "file").exists())
+        until((sshd.home / "work" / ".cloudgpu-part" / "file").exists)
         big.write_bytes(b"b" * (30 << 20))
         (source / "dead").unlink()
         sending.result()
@@ -245,9 +246,10 @@ def test_a_file_that_cannot_be_read_spoils_nothing(
             raise OSError(5, "Input/output error", str(path))
         return real(path, *args, **options)
 
-    monkeypatch.setattr(Path, "open", broken)
-    with pytest.raises(StateError, match="a b: Input/output error"):
-        send(host, source)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "open", broken)
+        with pytest.raises(StateError, match="a b: Input/output error"):
+            send(host, source)
     assert snapshot(sshd.home / "work") == before
 
 
@@ -291,7 +293,7 @@ def test_a_node_killed_while_sending(host: SshHost, sshd: Sshd, tmp_path: Path) 
     plant(sshd.home / "run", {"a": b"first", "b": bytes(300 << 20)})
     with ThreadPoolExecutor(1) as pool:
         fetching = pool.submit(host.fetch_tree, "~/run", [], tmp_path / "out")
-        until(lambda: (tmp_path / "out" / "a").exists())
+        until((tmp_path / "out" / "a").exists)
         sshd.kill()
         with pytest.raises(ConnectError):
             fetching.result()
@@ -314,6 +316,43 @@ def test_single_files(host: SshHost, sshd: Sshd, tmp_path: Path) -> None:
     assert not (tmp_path / "missing").exists()
     with pytest.raises(RemoteCommandError, match="cannot write"):
         host.put_bytes(b"x", "/proc/no/such")
+
+
+def test_a_shell_that_talks_when_it_starts(tmp_path: Path, start_sshd: Any, source: Path) -> None:
+    """Everybody has a `.bashrc`; some print."""
+    talking = tmp_path / "talking"
+    talking.write_text('#!/bin/sh\necho Welcome to the lab!\nexec sh -c "$SSH_ORIGINAL_COMMAND"\n')
+    talking.chmod(0o755)
+    server = start_sshd(tmp_path / "sshd", extra=f"ForceCommand {talking}")
+    try:
+        with dial(server.node(), server.key, clock=SystemClock()) as host:
+            send(host, source)
+            assert snapshot(server.home / "work") == snapshot(source)
+            host.fetch_tree("~/work", [], tmp_path / "back")
+            assert snapshot(tmp_path / "back") == snapshot(source)
+            host.get_file("~/work/a b", tmp_path / "got")
+            assert (tmp_path / "got").read_bytes() == b"a b" * 100
+    finally:
+        server.kill()
+
+
+@pytest.mark.parametrize(
+    "answer", ["", "rubbish", "12345678rubbish", '12345678{"wanted": [99], "extra": 0}', "12345678[]"]
+)
+def test_a_node_that_answers_rubbish(tmp_path: Path, start_sshd: Any, source: Path, answer: str) -> None:
+    lying = tmp_path / "lying"
+    lying.write_text(f"#!/bin/sh\ncat > /dev/null\nprintf '\\036cloudgpu\\036'\nprintf '%s' '{answer}'\n")
+    lying.chmod(0o755)
+    server = start_sshd(tmp_path / "sshd", extra=f"ForceCommand {lying}")
+    try:
+        with dial(server.node(), server.key, clock=SystemClock()) as host:
+            with pytest.raises(RemoteCommandError, match="its answer makes no sense"):
+                send(host, source)
+            if answer != "12345678[]":  # an empty list is a fine answer to `list`
+                with pytest.raises((RemoteCommandError, StateError), match="makes no sense"):
+                    host.fetch_tree("~/work", [], tmp_path / "back")
+    finally:
+        server.kill()
 
 
 def test_half_a_file_is_never_put_in_place(host: SshHost, sshd: Sshd) -> None:

@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 from cloudgpu.errors import UsageError
 from cloudgpu.remote.tree import files_to_send
 
-NAMES = [
-    "a", "b", "ab", "foo", "foo.py", "bar.txt", "build", "x y", "é", "[z]", "-", "!n", "#h", ".hid", "A", "a.b.c", "z ",
-]  # fmt: skip
-TOKENS = ["a", "b", "foo", "*", "**", "/", "?", ".py", "[ab]", "[!a]", "[^b]", "[a-f]", "build", "\\", "[", "]", "!", "#",
-          " ", "[[:alpha:]]", "[[:bad:]]", "[]z]", "[z-a]", "[\\]z]", "é", ".", "-", "**/", "/**", "***", "\r"]  # fmt: skip
+NAMES = [*"a b ab foo foo.py bar.txt build é [z] - !n #h .hid A a.b.c".split(), "x y", "z "]  # noqa: SIM905
+PIECES = "a b foo build é . - ! # \\ .py / ? * ** *** **/ /** [ ] [ab] [!a] [^b] [a-f] [z-a] []z] [\\]z]"
+TOKENS = [*PIECES.split(), "[[:alpha:]]", "[[:bad:]]", " ", "\r"]
 
 lines = st.lists(st.sampled_from(TOKENS), min_size=1, max_size=5).map("".join)
 ignore_file = st.lists(lines, max_size=6).map(lambda found: "\n".join(found) + "\n")

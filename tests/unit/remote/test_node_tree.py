@@ -1,0 +1,70 @@
+"""The program that runs on nodes, spoken to directly."""
+
+import ast
+import io
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.remote import node_tree
+
+SOURCE = Path(node_tree.__file__)
+
+
+def test_it_is_python_3_8_and_uses_the_standard_library_only() -> None:
+    tree = ast.parse(SOURCE.read_text(), feature_version=(3, 8))
+    imported = {
+        name.split(".")[0]
+        for node in ast.walk(tree)
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    }
+    allowed = "__future__ contextlib fcntl hashlib json os re shutil stat struct sys typing collections"
+    assert imported <= set(allowed.split())
+
+
+@pytest.mark.parametrize("rubbish", [b"", b"\0" * 7, b"\xff" * 8, b"\0" * 7 + b"\x05abc"])
+def test_a_stream_that_ends_too_early_changes_nothing(
+    tmp_path: Path, rubbish: bytes, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(rubbish)))
+    (tmp_path / "work").mkdir()
+    code = node_tree.main("apply", "~/work")
+    assert code == 1
+    assert not list((tmp_path / "work").iterdir())
+
+
+def test_whole_seconds_are_compared_by_the_second() -> None:
+    exact = node_tree.Entry("f", 5, 1_700_000_000_123_456_789, 0o644, None)
+    coarse = exact._replace(mtime_ns=1_700_000_000_000_000_000)
+    assert node_tree.same(exact, exact)
+    assert node_tree.same(exact, coarse)
+    assert not node_tree.same(exact, exact._replace(mtime_ns=exact.mtime_ns + 1))
+    assert not node_tree.same(exact, exact._replace(size=6))
+    assert not node_tree.same(exact, exact._replace(mode=0o755))
+    assert not node_tree.same(exact, exact._replace(link="x"))
+    assert not node_tree.same(exact, None)
+
+
+def has_python_3_8() -> bool:
+    return bool(shutil.which("python3.8")) and subprocess.run(["python3.8", "-V"], capture_output=True).returncode == 0
+
+
+@pytest.mark.skipif(not has_python_3_8(), reason="no Python 3.8 here to try it with")
+def test_it_runs_on_the_oldest_python(tmp_path: Path) -> None:
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    done = subprocess.run(
+        ["python3.8", "-I", str(SOURCE), "plan", "~/w"], input=b"\0" * 7 + b"\x02[]", capture_output=True, check=False,
+        env=environment,
+    )  # fmt: skip
+    assert done.stderr == b""
+    assert done.stdout.endswith(b'{"wanted": [], "extra": 0}')
