@@ -157,6 +157,7 @@ class RehearsalServer:
     def _close(self) -> None:
         """Let answers under way go out; the node host goes too unless it still carries nodes."""
         self._http.shutdown()
+        self._http.server_close()
         if self._cloud is not None:
             self._cloud.close(end_nodes=self._end_nodes)
         if self._end_nodes or self._cloud is None or not self._cloud.nodes():

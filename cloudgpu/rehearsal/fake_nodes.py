@@ -12,7 +12,13 @@ from cloudgpu.rehearsal.nodes.values import NodeReport, PoweredOff, RoleCredenti
 
 
 class FakeHost:
-    """Implements `cloudgpu.rehearsal.world.NodeHost`."""
+    """Implements `cloudgpu.rehearsal.world.NodeHost` for whoever wants the API alone.
+
+    Attributes:
+        refuse: A message: boots fail with it.
+        advanced_s: How far the timers' clock was moved, seconds.
+        started: What was booted, in order.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -32,6 +38,7 @@ class FakeHost:
         draft.replace(self._path)
 
     def start(self, spec: NodeSpec) -> StartedNode:
+        """Pretend to boot; the same id again is adopted."""
         with self._lock:
             if self.refuse:
                 raise RehearsalError(self.refuse)
@@ -43,12 +50,15 @@ class FakeHost:
             return StartedNode(row["address"], 2222, "SHA256:fake")
 
     def stop(self, instance_id: str) -> None:
+        """Pretend to end."""
         self._set(instance_id, "off")
 
     def power_off(self, instance_id: str) -> None:
+        """Pretend to power off."""
         self._set(instance_id, "off")
 
     def reboot(self, instance_id: str) -> None:
+        """Pretend to boot again."""
         self._set(instance_id, "running")
 
     def _set(self, instance_id: str, state: str) -> None:
@@ -59,15 +69,18 @@ class FakeHost:
                 self._write(nodes)
 
     def forget(self, instance_id: str) -> None:
+        """Drop the record."""
         with self._lock:
             nodes = self._nodes()
             nodes.pop(instance_id, None)
             self._write(nodes)
 
     def give_credentials(self, credentials: RoleCredentials) -> None:
+        """Keep them for a look."""
         self.credentials = credentials
 
     def list(self) -> tuple[NodeReport, ...]:
+        """What was started and not forgotten."""
         with self._lock:
             nodes = self._nodes()
         return tuple(
@@ -76,18 +89,23 @@ class FakeHost:
         )
 
     def console(self, instance_id: str) -> bytes:
+        """One line."""
         return f"console of {instance_id}\r\n".encode()
 
     def events(self) -> Iterator[PoweredOff]:
+        """Power-offs that `power_itself_off` made."""
         while (event := self._events.get()) is not None:
             yield event
 
     def power_itself_off(self, instance_id: str) -> None:
+        """Let a node end by itself."""
         self._set(instance_id, "off")
         self._events.put(PoweredOff(instance_id, "shutdown"))
 
     def advance(self, seconds: float) -> None:
+        """Add up."""
         self.advanced_s += seconds
 
     def shutdown(self) -> None:
+        """End the listening."""
         self._events.put(None)

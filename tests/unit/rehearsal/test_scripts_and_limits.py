@@ -1,0 +1,205 @@
+"""Fault scripts, market tables, fleet allocation, call names, keys."""
+
+import json
+import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloudgpu.errors import StateError
+from cloudgpu.rehearsal.durable import write_durably
+from cloudgpu.rehearsal.faults import ApiCall, FaultScript
+from cloudgpu.rehearsal.http_message import Headers, HttpRequest
+from cloudgpu.rehearsal.identify import identify
+from cloudgpu.rehearsal.keyring import load, load_or_create
+from cloudgpu.rehearsal.market import Market
+from cloudgpu.rehearsal.sigv4 import Scope
+from cloudgpu.rehearsal.strict.allocation import Pool, Terms, allocate
+
+RUN = ApiCall("ec2", "RunInstances", "us-east-1", True, {"zone": "us-east-1c", "instance_type": "p3dn.24xlarge"})
+LOOK = ApiCall("ec2", "DescribeVpcs", "us-east-1", False)
+
+
+def strikes(script: FaultScript, *calls: ApiCall) -> list[bool]:
+    return [script.find(call, "before") is not None for call in calls]
+
+
+def test_the_kth_mutating_call_is_struck():
+    script = FaultScript()
+    script.put([{"action": "*", "mutating": True, "nth": 2}])
+    assert strikes(script, RUN, LOOK, RUN, LOOK, RUN) == [False, False, True, False, False]
+    assert script.shown()["mutating_calls"] == 3
+    assert script.shown()["calls"] == 5
+
+
+def test_a_rule_strikes_as_often_as_it_says_and_only_what_it_matches():
+    script = FaultScript()
+    script.put([{"action": "Run*", "service": "ec2", "match": {"zone": "*c", "region": "us-*"}, "times": 1}])
+    assert strikes(script, LOOK, RUN, RUN) == [False, True, False]
+
+
+def test_phases_are_counted_apart():
+    script = FaultScript()
+    script.put([{"phase": "after_effect", "nth": 1}])
+    assert script.find(RUN, "before") is None
+    assert script.find(RUN, "after_effect") is not None
+
+
+def test_a_held_call_goes_on_when_released():
+    script = FaultScript()
+    script.put([{"id": "h", "do": "hold"}])
+    rule = script.find(RUN, "before")
+    done = threading.Event()
+    thread = threading.Thread(target=lambda: (script.hold(rule, RUN, limit_s=10), done.set()))
+    thread.start()
+    while not script.shown()["held"]:
+        pass
+    assert script.shown()["held"] == [{"rule": "h", "action": "RunInstances", "region": "us-east-1", "phase": "before"}]
+    assert not done.is_set()
+    assert script.release() == 1
+    thread.join(5)
+    assert done.is_set()
+    assert script.shown()["held"] == []
+
+
+def test_new_rules_let_held_calls_go():
+    script = FaultScript()
+    script.put([{"do": "hold"}])
+    rule = script.find(RUN, "before")
+    thread = threading.Thread(target=script.hold, args=(rule, RUN))
+    thread.start()
+    while not script.shown()["held"]:
+        pass
+    script.put([])
+    thread.join(5)
+    assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("row", [{"action": "X", "when": 1}, {"do": "explode"}, {"phase": "during"}])
+def test_a_rule_that_makes_no_sense_is_refused(row):
+    with pytest.raises(ValueError, match="fault rule 0"):
+        FaultScript().put([row])
+
+
+def test_the_tightest_row_holds_and_survives(tmp_path):
+    market = Market(tmp_path / "market.json")
+    market.put_capacity({"*/p3dn.24xlarge/*": 4, "us-east-1c/p3dn.24xlarge/on-demand": 0})
+    market.put_quotas({"us-east-1/p/on-demand": 96})
+    again = Market(tmp_path / "market.json")
+    assert again.capacity_of("us-east-1c", "p3dn.24xlarge", "on-demand") == 0
+    assert again.capacity_of("us-east-1c", "p3dn.24xlarge", "spot") == 4
+    assert again.capacity_of("us-east-1c", "g5.xlarge", "spot") is None
+    assert again.quota_of("us-east-1", "p", "on-demand") == 96
+
+
+@pytest.mark.parametrize("table", [{"a/b": 1}, {"a/b/c": -1}, {"a/b/c": "1"}, {"a/b/c": None}])
+def test_a_row_that_makes_no_sense_is_refused(tmp_path, table):
+    market = Market(tmp_path / "market.json")
+    with pytest.raises(ValueError, match="is not a row"):
+        market.put_capacity(table)
+    assert market.capacity == {}
+
+
+def test_a_damaged_table_is_a_state_error(tmp_path):
+    (tmp_path / "market.json").write_text("{")
+    with pytest.raises(StateError):
+        Market(tmp_path / "market.json")
+
+
+POOLS = st.lists(
+    st.tuples(st.sampled_from(["a", "b"]), st.sampled_from(["x", "y"]), st.integers(0, 5)), max_size=5
+).map(lambda rows: [Pool(index, kind, zone, room) for index, (kind, zone, room) in enumerate(rows)])
+TERMS = st.builds(Terms, st.integers(1, 8), st.integers(0, 8), st.booleans(), st.booleans())
+
+
+@given(pools=POOLS, terms=TERMS)
+def test_an_allocation_keeps_its_terms(pools, terms):
+    plan = allocate(pools, terms)
+    used = [pool for pool in pools if pool.index in plan]
+    assert all(0 < plan[pool.index] <= pool.room for pool in used)
+    assert sum(plan.values()) <= terms.target
+    if plan:
+        assert sum(plan.values()) >= terms.minimum
+        assert len({pool.instance_type for pool in used}) == 1 or not terms.single_type
+        assert len({pool.zone for pool in used}) == 1 or not terms.single_zone
+
+
+@given(pools=POOLS, terms=TERMS)
+def test_what_one_pool_can_serve_is_served(pools, terms):
+    if any(pool.room >= terms.target for pool in pools) and terms.minimum <= terms.target:
+        assert sum(allocate(pools, terms).values()) == terms.target
+
+
+def test_a_gang_is_all_or_nothing():
+    pools = [Pool(0, "a", "x", 1), Pool(1, "a", "y", 1)]
+    assert allocate(pools, Terms(2, 2, single_type=True, single_zone=True)) == {}
+    assert allocate(pools, Terms(2)) == {0: 1, 1: 1}
+
+
+def call(method: str, target: str, body: bytes = b"", service: str = "s3", **headers: str) -> tuple[str, bool]:
+    fields = Headers({name.replace("_", "-"): value for name, value in headers.items()})
+    found = identify(HttpRequest(method, target, fields, body), Scope("k", "us-east-1", service))
+    return found.action, found.mutating
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "expected"),
+    [
+        ("GET", "/", ("ListBuckets", False)),
+        ("PUT", "/b", ("CreateBucket", True)),
+        ("HEAD", "/b/k", ("HeadObject", False)),
+        ("PUT", "/b/k", ("PutObject", True)),
+        ("PUT", "/b/k?partNumber=1&uploadId=x", ("UploadPart", True)),
+        ("POST", "/b/k?uploads", ("CreateMultipartUpload", True)),
+        ("POST", "/b/k?uploadId=x", ("CompleteMultipartUpload", True)),
+        ("POST", "/b?delete", ("DeleteObjects", True)),
+    ],
+)
+def test_object_calls_are_named(method, target, expected):
+    assert call(method, target) == expected
+
+
+def test_query_and_json_calls_are_named_with_their_facts():
+    form = "application/x-www-form-urlencoded"
+    assert call("POST", "/", b"Action=DescribeVpcs", "ec2", content_type=form) == ("DescribeVpcs", False)
+    assert call("POST", "/", b"{}", "ssm", x_amz_target="AmazonSSM.GetParameter") == ("GetParameter", False)
+    assert call("POST", "/schedules/x", b"{}", "scheduler") == ("POST /schedules/x", True)
+    body = (
+        b"Action=CreateFleet&LaunchTemplateConfigs.1.Overrides.1.InstanceType=g5.xlarge"
+        b"&LaunchTemplateConfigs.1.Overrides.1.AvailabilityZone=us-east-1a"
+    )
+    request = HttpRequest("POST", "/", Headers({"Content-Type": form}), body)
+    found = identify(request, Scope("k", "us-east-1", "ec2"))
+    assert found.facts == {"instance_type": "g5.xlarge", "zone": "us-east-1a"}
+    assert found.mutating
+
+
+def test_racing_processes_agree_on_one_private_key_file(tmp_path):
+    path = tmp_path / "keys.json"
+    with ThreadPoolExecutor(8) as pool:
+        rings = list(pool.map(lambda _: load_or_create(path), range(16)))
+    assert len(set(rings)) == 1
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [item.name for item in tmp_path.iterdir()] == ["keys.json"]
+    assert rings[0].secret_of(rings[0].role.access_key_id) == rings[0].role.secret_access_key
+    assert rings[0].secret_of("AKIASOMEBODYELSE") is None
+    assert rings[0].caller.secret_access_key not in repr(rings[0])
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"caller": {}, "role": {}}', "[]"])
+def test_a_damaged_key_file_is_a_state_error(tmp_path, content):
+    (tmp_path / "keys.json").write_text(content)
+    with pytest.raises(StateError):
+        load(tmp_path / "keys.json")
+
+
+def test_a_failed_write_keeps_the_old_file(tmp_path):
+    path = tmp_path / "x.json"
+    write_durably(path, json.dumps(1).encode())
+    with pytest.raises(StateError):
+        write_durably(tmp_path / "absent" / "x.json", b"2")
+    assert path.read_text() == "1"
+    assert [item.name for item in tmp_path.iterdir()] == ["x.json"]

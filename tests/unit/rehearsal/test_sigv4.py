@@ -1,0 +1,137 @@
+"""Our verifier against botocore's signers: what they sign is accepted, anything changed is not."""
+
+from datetime import UTC, datetime, timedelta
+from urllib.parse import quote, urlsplit
+
+import pytest
+from botocore.auth import HmacV1QueryAuth, S3SigV4Auth, S3SigV4QueryAuth, SigV4Auth, SigV4QueryAuth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloudgpu.rehearsal.http_message import Headers, HttpRequest
+from cloudgpu.rehearsal.sigv4 import Scope, SignatureError, verify
+
+KEY, SECRET = "AKIAABCDEFGHIJKLMNOP", "a secret/with+signs"
+HOST = "127.0.0.1:4566"
+TEXT = st.text(st.characters(blacklist_categories=["Cs", "Cc"]), min_size=1, max_size=12)
+
+
+def secret_of(access_key_id: str) -> str | None:
+    return SECRET if access_key_id == KEY else None
+
+
+def signed(auth_class, method, url, body=b"", service="ec2", **options) -> HttpRequest:
+    request = AWSRequest(method, url, data=body, headers={"Host": HOST})
+    if auth_class is HmacV1QueryAuth:
+        auth_class(Credentials(KEY, SECRET), **options).add_auth(request)
+    else:
+        auth_class(Credentials(KEY, SECRET), service, "us-east-1", **options).add_auth(request)
+    prepared = request.prepare()
+    parts = urlsplit(prepared.url)
+    target = parts.path + (f"?{parts.query}" if parts.query else "")
+    headers = {name: value.decode() if isinstance(value, bytes) else value for name, value in prepared.headers.items()}
+    return HttpRequest(method, target, Headers({**headers, "Host": HOST}), body)
+
+
+def check(request: HttpRequest, *, later: timedelta = timedelta(0)) -> Scope:
+    return verify(request, secret_of, datetime.now(UTC) + later)
+
+
+@given(body=st.binary(max_size=60))
+def test_a_signed_query_call_is_accepted(body):
+    assert check(signed(SigV4Auth, "POST", f"http://{HOST}/", body)) == Scope(KEY, "us-east-1", "ec2")
+
+
+@given(key=TEXT, name=TEXT, value=TEXT)
+def test_any_object_name_and_query_is_accepted(key, name, value):
+    url = f"http://{HOST}/bucket/{quote(key, safe='/~')}?{quote(name, safe='')}={quote(value, safe='')}"
+    assert check(signed(S3SigV4Auth, "GET", url, service="s3")).service == "s3"
+
+
+@pytest.mark.parametrize("path", ["/", "/a/b", "/a%20b/", "//x", "/v1/tags/arn%3Aaws%3Aec2"])
+def test_paths_of_other_services_are_encoded_twice(path):
+    assert check(signed(SigV4Auth, "GET", f"http://{HOST}{path}", service="scheduler"))
+
+
+@given(key=TEXT)
+def test_presigned_s3_urls_of_both_kinds_are_accepted(key):
+    url = f"http://{HOST}/bucket/{quote(key, safe='/~')}"
+    assert check(signed(S3SigV4QueryAuth, "GET", url, service="s3", expires=60))
+    assert check(signed(HmacV1QueryAuth, "GET", url, expires=60))
+
+
+def test_a_presigned_call_of_another_service_is_accepted():
+    url = f"http://{HOST}/?Action=GetCallerIdentity&Version=2011-06-15"
+    assert check(signed(SigV4QueryAuth, "GET", url, service="sts", expires=60)).service == "sts"
+
+
+@pytest.mark.parametrize("auth", [S3SigV4QueryAuth, HmacV1QueryAuth])
+def test_an_expired_url_is_refused(auth):
+    request = signed(auth, "GET", f"http://{HOST}/bucket/key", service="s3", expires=60)
+    with pytest.raises(SignatureError, match="expired"):
+        check(request, later=timedelta(seconds=90))
+
+
+@pytest.mark.parametrize("auth", [S3SigV4Auth, S3SigV4QueryAuth, HmacV1QueryAuth])
+def test_a_signature_is_good_for_one_object_and_method_only(auth):
+    request = signed(auth, "GET", f"http://{HOST}/bucket/key", service="s3")
+    other = HttpRequest("GET", request.target.replace("/key", "/kez", 1), request.headers)
+    put = HttpRequest("PUT", request.target, request.headers)
+    for changed in (other, put):
+        with pytest.raises(SignatureError) as err:
+            check(changed)
+        assert err.value.code == "SignatureDoesNotMatch"
+
+
+def test_a_changed_body_is_refused():
+    request = signed(SigV4Auth, "POST", f"http://{HOST}/", b"Action=DescribeVpcs")
+    changed = HttpRequest(request.method, request.target, request.headers, b"Action=RunInstances")
+    with pytest.raises(SignatureError):
+        check(changed)
+
+
+def test_a_body_that_belies_its_digest_is_refused():
+    request = signed(S3SigV4Auth, "PUT", f"http://{HOST}/b/k", b"one", service="s3")
+    headers = request.headers.with_fields({"x-amz-content-sha256": "0" * 64})
+    with pytest.raises(SignatureError) as err:
+        check(HttpRequest("PUT", request.target, headers, b"one"))
+    assert err.value.code == "XAmzContentSHA256Mismatch"
+
+
+def test_a_strangers_key_is_refused_with_the_code_of_the_service():
+    request = signed(SigV4Auth, "POST", f"http://{HOST}/")
+    with pytest.raises(SignatureError) as err:
+        verify(request, lambda _: None, datetime.now(UTC))
+    assert err.value.code == "AuthFailure"
+
+
+@pytest.mark.parametrize("later", [timedelta(hours=1), timedelta(hours=-1)])
+def test_an_old_or_early_request_is_refused(later):
+    with pytest.raises(SignatureError) as err:
+        check(signed(SigV4Auth, "POST", f"http://{HOST}/"), later=later)
+    assert err.value.code == "RequestTimeTooSkewed"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{}, {"Authorization": "Bearer x"}, {"Authorization": "AWS4-HMAC-SHA256 Credential=a/b, Signature=c"}],
+)
+def test_an_unsigned_request_is_refused(headers):
+    with pytest.raises(SignatureError):
+        check(HttpRequest("POST", "/", Headers({"Host": HOST, **headers})))
+
+
+@given(value=TEXT, name=st.sampled_from(["Authorization", "x-amz-date"]))
+def test_rubbish_is_refused_and_never_crashes(value, name):
+    request = signed(SigV4Auth, "POST", f"http://{HOST}/")
+    with pytest.raises(SignatureError):
+        check(HttpRequest("POST", "/", request.headers.with_fields({name: value})))
+
+
+@given(query=TEXT)
+def test_rubbish_queries_are_refused_and_never_crash(query):
+    target = f"/b/k?X-Amz-Signature={quote(query)}&X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Expires={quote(query)}"
+    with pytest.raises(SignatureError):
+        check(HttpRequest("GET", target, Headers({"Host": HOST})))

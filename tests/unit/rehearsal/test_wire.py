@@ -1,0 +1,148 @@
+"""Uploads in chunks, control seals, the guard, the server's framing."""
+
+import socket
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloudgpu.rehearsal.aws_chunked import is_streaming, plain
+from cloudgpu.rehearsal.http_guard import refusal
+from cloudgpu.rehearsal.http_message import DropConnectionError, Headers, HttpRequest, HttpResponse
+from cloudgpu.rehearsal.http_server import LoopbackServer
+from cloudgpu.rehearsal.seal import seal, seal_holds
+
+
+def framed(parts: list[bytes], trailer: str = "x-amz-checksum-crc32:AAAA==") -> bytes:
+    chunks = b"".join(f"{len(part):x};chunk-signature=ab\r\n".encode() + part + b"\r\n" for part in parts if part)
+    return chunks + f"0\r\n{trailer}\r\n\r\n".encode()
+
+
+@given(parts=st.lists(st.binary(max_size=50), max_size=5))
+def test_chunks_become_the_body_they_carry(parts):
+    body = b"".join(parts)
+    headers = Headers(
+        {
+            "X-Amz-Content-SHA256": "STREAMING-UNSIGNED-PAYLOAD-TRAILER",
+            "x-amz-decoded-content-length": str(len(body)),
+            "Content-Encoding": "aws-chunked,gzip",
+        }
+    )
+    request = HttpRequest("PUT", "/b/k", headers, framed(parts))
+    assert is_streaming(request)
+    got = plain(request)
+    assert got.body == body
+    assert got.headers.find("content-encoding") == "gzip"
+    assert got.headers.find("x-amz-checksum-crc32") == "AAAA=="
+    assert got.headers.find("content-length") == str(len(body))
+
+
+@pytest.mark.parametrize("body", [b"", b"zz\r\n", b"5\r\nab\r\n", b"ff", b"1\r\nab0\r\n\r\n"])
+def test_broken_chunks_are_an_error(body):
+    headers = Headers({"x-amz-content-sha256": "STREAMING-X", "x-amz-decoded-content-length": "5"})
+    with pytest.raises(ValueError, match=r"chunk|invalid literal"):
+        plain(HttpRequest("PUT", "/b/k", headers, body))
+
+
+def test_a_seal_holds_for_one_call_only():
+    value = seal("secret", "PUT", "/_cloudgpu/faults", b"[]")
+    assert seal_holds("secret", value, "PUT", "/_cloudgpu/faults", b"[]")
+    assert not seal_holds("other", value, "PUT", "/_cloudgpu/faults", b"[]")
+    assert not seal_holds("secret", value, "GET", "/_cloudgpu/faults", b"[]")
+    assert not seal_holds("secret", value, "PUT", "/_cloudgpu/stop", b"[]")
+    assert not seal_holds("secret", value, "PUT", "/_cloudgpu/faults", b"[1]")
+    assert "secret" not in value
+
+
+@pytest.mark.parametrize("value", ["", "x", "1:2", ":", "nan:0", "é:1"])
+def test_a_wrong_or_old_seal_does_not_hold(value):
+    assert not seal_holds("secret", value, "GET", "/", b"")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:80", "localhost:80", "LOCALHOST:80"])
+def test_the_guard_lets_own_clients_in(host):
+    assert refusal(HttpRequest("GET", "/", Headers({"host": host})), 80) is None
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Host": "evil.example:80"},
+        {"Host": "127.0.0.1:81"},
+        {"Host": "127.0.0.1"},
+        {"Host": "127.0.0.1:80", "Origin": "http://127.0.0.1:80"},
+        {"Host": "127.0.0.1:80", "origin": "null"},
+    ],
+)
+def test_the_guard_refuses_pages_and_foreign_names(headers):
+    answer = refusal(HttpRequest("GET", "/", Headers(headers)), 80)
+    assert answer is not None
+    assert answer.status == 403
+
+
+@pytest.fixture
+def echo():
+    def application(request: HttpRequest) -> HttpResponse:
+        if request.raw_path == "/drop":
+            raise DropConnectionError
+        if request.raw_path == "/bug":
+            message = "a bug"
+            raise RuntimeError(message)
+        return HttpResponse(200, {"X-Path": request.target, "Server": "other"}, request.method.encode() + request.body)
+
+    server = LoopbackServer(application)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def exchange(server: LoopbackServer, raw: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as peer:
+        peer.sendall(raw)
+        peer.shutdown(socket.SHUT_WR)
+        got = b""
+        while data := peer.recv(65536):
+            got += data
+        return got
+
+
+def test_the_server_listens_on_loopback_only(echo):
+    assert echo.server_address[0] == "127.0.0.1"
+
+
+def test_two_requests_travel_over_one_connection(echo):
+    got = exchange(echo, b"PUT /a?b=%20 HTTP/1.1\r\nContent-Length: 2\r\n\r\nhiGET /c HTTP/1.1\r\n\r\n")
+    assert got.count(b"HTTP/1.1 200") == 2
+    assert b"X-Path: /a?b=%20\r\n" in got
+    assert b"PUThi" in got
+    assert got.lower().count(b"server:") == 2
+
+
+def test_transfer_chunks_are_read(echo):
+    got = exchange(echo, b"PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n")
+    assert got.endswith(b"PUTabcde")
+
+
+def test_continue_is_said_before_the_body_comes(echo):
+    with socket.create_connection(("127.0.0.1", echo.port), timeout=5) as peer:
+        peer.sendall(b"PUT / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n")
+        assert peer.recv(100).startswith(b"HTTP/1.1 100")
+        peer.sendall(b"x")
+        assert b"200" in peer.recv(1000)
+
+
+@pytest.mark.parametrize("length", [b"-1", b"99999999999", b"x"])
+def test_an_impossible_length_is_refused(echo, length):
+    assert b" 400 " in exchange(echo, b"PUT / HTTP/1.1\r\nContent-Length: " + length + b"\r\n\r\n")
+
+
+def test_a_dropped_call_gets_no_answer(echo):
+    assert exchange(echo, b"GET /drop HTTP/1.1\r\n\r\n") == b""
+
+
+def test_a_bug_is_answered_and_the_server_lives(echo):
+    assert b" 500 " in exchange(echo, b"GET /bug HTTP/1.1\r\n\r\n")
+    assert b" 200 " in exchange(echo, b"GET / HTTP/1.1\r\n\r\n")
