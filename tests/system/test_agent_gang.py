@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -382,16 +383,122 @@ def test_the_caller_may_die_at_once(make_gang) -> None:
 
 
 def test_start_killed_at_random_moments_never_doubles_a_run(make_gang) -> None:
-    for i in range(6):
+    for i in range(12):
         gang = make_gang(1)
         spec = gang.spec(0, ["echo once >>count; sleep 0.2"])
         caller = gang.popen("start", spec)
-        time.sleep(0.03 * i)
+        time.sleep(0.012 * i)
         caller.kill()
         caller.communicate()
         gang.call("start", spec)
         assert gang.wait()["state"] == "succeeded"
         assert (gang.workdir / "count").read_text() == "once\n"
+
+
+class Proxy:
+    """Stands between a worker and its head; cuts every connection, or damages what passes, when asked."""
+
+    def __init__(self, to_port: int) -> None:
+        self.to_port, self.pairs, self.made, self.damage = to_port, [], 0, False
+        self.server = socket.create_server(("127.0.0.2", 0))
+        self.port = self.server.getsockname()[1]
+        self.threads = [threading.Thread(target=self.accept, daemon=True)]
+        self.threads[0].start()
+
+    def accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self.server.accept()
+                far = socket.create_connection(("127.0.0.2", self.to_port))
+                self.pairs += [near, far]
+                self.made += 1
+                for pair in ((near, far), (far, near)):
+                    thread = threading.Thread(target=self.pump, args=pair, daemon=True)
+                    self.threads.append(thread)
+                    thread.start()
+
+    def pump(self, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(4096):
+                if self.damage and b"false" in data:
+                    self.damage, data = False, data.replace(b"false", b"true ")
+                sink.sendall(data)
+
+    def cut(self) -> None:
+        for sock in self.pairs:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self.server.shutdown(socket.SHUT_RDWR)
+        self.server.close()
+        self.cut()
+        for thread in self.threads:
+            thread.join(5)
+        for sock in self.pairs:
+            sock.close()
+
+
+def test_a_broken_or_damaged_connection_is_made_anew(make_gang) -> None:
+    gang = make_gang()
+    gang.call("start", gang.spec(0, ["sleep 3; echo ok"]))
+    proxy = Proxy(gang.port)
+    spec = gang.spec(1, ["sleep 3; echo ok"])
+    spec["gang"] = {**spec["gang"], "port": proxy.port}
+    gang.call("start", spec)
+    gang.wait(0, state={"running"})
+    proxy.cut()
+    until(lambda: proxy.made, lambda made: made >= 2, 3)
+    time.sleep(0.3)
+    proxy.damage = True
+    until(lambda: proxy.made, lambda made: made >= 3, 3)
+    assert [gang.wait(node)["state"] for node in (0, 1)] == ["succeeded", "succeeded"]
+    proxy.close()
+
+
+def test_a_full_disk_does_not_swallow_the_verdict(make_gang) -> None:
+    gang = make_gang(1)
+    gang.dir(0).mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(gang.dir(0))]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("may not mount")
+    try:
+        gang.start("yes 'all work and no play'")
+        status = gang.wait(within_s=15)
+        assert status["state"] == "failed"
+        assert status["first_failure"]["rank"] == 0
+    finally:
+        gang.stop_daemons()
+        subprocess.run(["umount", "-l", str(gang.dir(0))], check=True)
+
+
+def test_even_a_killed_guard_leaves_no_rank_behind(make_gang) -> None:
+    gang = make_gang(1)
+    gang.start("sleep 300")
+    status = gang.wait(state={"running"})
+    agent = status["agent"]["pid"]
+    children = Path(f"/proc/{agent}/task/{agent}/children").read_text().split()
+    (guard,) = {int(pid) for pid in children} - {status["ranks"][0]["pid"]}
+    kill(guard, signal.SIGKILL)
+    kill(agent, signal.SIGKILL)
+    until(lambda: running(status["ranks"][0]["pid"]), lambda alive: not alive, 3)
+
+
+def test_files_of_the_ranks_have_the_callers_mask(make_gang) -> None:
+    gang = make_gang(1)
+    gang.start("umask >mask")
+    gang.wait()
+    here = os.umask(0o022)
+    os.umask(here)
+    assert int((gang.workdir / "mask").read_text(), 8) == here
+
+
+def test_a_gang_of_sixteen(make_gang) -> None:
+    gang = make_gang(16)
+    gang.start("[ $RANK = 11 ] && exit 5; sleep 300")
+    failures = [gang.wait(node)["first_failure"] for node in range(16)]
+    assert all(failure == failures[0] for failure in failures)
+    assert (failures[0]["rank"], failures[0]["exit_code"]) == (11, 5)
 
 
 # --- follow
@@ -495,5 +602,6 @@ def test_rubbish_is_refused_without_a_traceback(make_gang, spec: dict) -> None:
     gang = make_gang(1)
     answer = gang.call("start", spec, ok=False)
     assert answer["error"].startswith(("start:", "run_dir"))
+    assert "grace_s" in gang.call("stop", {"run_dir": "/tmp", "grace_s": "x"}, ok=False)["error"]
     missing = gang.call("status", {"run_dir": str(gang.root / "nowhere")}, ok=False)
     assert missing["code"] == "no-run"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import resource
 import selectors
 import socket
 import time
@@ -18,6 +19,7 @@ _GREETING_S = 5.0
 """Whoever has not proved the token by then is a stranger."""
 _STRANGERS = 256
 """Connections that have not proved it yet, at most."""
+_SPARE_HANDLES = 1024
 _RETRY_S = 0.25
 _BYE_S = 2.0
 
@@ -59,6 +61,8 @@ class HeadGang(Gang):
 
     def __init__(self, spec: StartSpec, selector: selectors.BaseSelector) -> None:
         super().__init__(spec, selector)
+        if spec.gang.nodes > _STRANGERS:
+            _allow_handles(spec.gang.nodes + _SPARE_HANDLES)
         self._listener = _listen(spec.gang.head_address, spec.gang.port)
         self._links: dict[int, Link] = {}
         self._strangers: set[Link] = set()
@@ -253,6 +257,14 @@ def _listen(address: str, port: int) -> socket.socket:
         ) from error
     sock.settimeout(0)
     return sock
+
+
+def _allow_handles(wanted: int) -> None:
+    """One connection a node: the usual 1024 handles are too few for the largest gangs."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    enough = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < enough:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
 
 
 def _dial(address: str, port: int) -> socket.socket:

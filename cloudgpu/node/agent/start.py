@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import suppress
 from typing import Any, Callable, Dict
 
 from . import files, status
@@ -89,14 +90,19 @@ def _begin(wanted: StartSpec, write: int) -> Supervisor:
         supervisor = Supervisor(wanted)
     except (AgentError, OSError) as error:
         told = error if isinstance(error, AgentError) else AgentError(f"the agent cannot start: {error.strerror}")
-        os.write(write, json.dumps({"error": told.message, "hint": told.hint, "code": told.code}).encode())
+        _tell(write, {"error": told.message, "hint": told.hint, "code": told.code})
         raise
-    os.write(write, b"{}")
+    _tell(write, {})
     return supervisor
 
 
+def _tell(write: int, word: dict[str, Any]) -> None:
+    """Answer the caller, who may have been killed meanwhile: the run goes on without him."""
+    with suppress(BrokenPipeError):
+        os.write(write, json.dumps(word).encode())
+
+
 def _detach(folder: str) -> None:
-    os.umask(0o077)
     os.chdir("/")
     null = os.open(os.devnull, os.O_RDWR)
     log = os.open(os.path.join(folder, "agent.log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

@@ -60,7 +60,10 @@ def read(folder: str) -> dict[str, Any]:
 
 def read_if_any(folder: str) -> dict[str, Any] | None:
     """Like `read`, but None when there is no run."""
-    stored = files.read_json(path(folder))
+    try:
+        stored = files.read_json(path(folder))
+    except ValueError:
+        raise AgentError(f"{path(folder)} is damaged", hint="use another run directory") from None
     if stored is None:
         return None
     if stored["state"] not in FINAL and not proc.alive(stored["agent"]):

@@ -12,6 +12,7 @@ from .errors import AgentError
 from .supervisor import REQUEST
 
 _DEFAULT_GRACE_S = 10.0
+_LONGEST_GRACE_S = 86400.0
 _PATIENCE_S = 20.0
 """Beyond the grace: for the gang's agreement and for processes that take long to die."""
 
@@ -23,7 +24,7 @@ def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
         AgentError: There is no run, the signal is unknown, or the run did not end in time.
     """
     folder = status.run_dir(spec)
-    name, grace_s = _signal(spec), float(spec.get("grace_s", _DEFAULT_GRACE_S))
+    name, grace_s = _signal(spec), _grace_s(spec)
     known = status.read(folder)
     if known["state"] not in status.FINAL:
         files.write_json(os.path.join(folder, REQUEST), {"signal": name, "grace_s": grace_s})
@@ -37,6 +38,13 @@ def _signal(spec: dict[str, Any]) -> str:
     if not isinstance(name, str) or name not in signal.Signals.__members__:
         raise AgentError(f"stop: unknown signal {name!r}", hint="for instance SIGTERM")
     return name
+
+
+def _grace_s(spec: dict[str, Any]) -> float:
+    given = spec.get("grace_s", _DEFAULT_GRACE_S)
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 <= given <= _LONGEST_GRACE_S:
+        raise AgentError(f"stop: grace_s must be between 0 and {_LONGEST_GRACE_S:.0f} seconds")
+    return float(given)
 
 
 def _knock(agent: dict[str, Any]) -> None:

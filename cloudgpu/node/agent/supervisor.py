@@ -20,6 +20,7 @@ from .verdict import Report
 REQUEST = "stop-request.json"
 """How `stop` tells the daemon which signal and grace it wants."""
 _TICK_S = 0.2
+_RESERVE = ".reserve"
 _RESERVE_BYTES = 64 * 1024
 _SAVE_AGAIN_S = 600.0
 
@@ -106,6 +107,7 @@ class Supervisor:
         deadline = time.monotonic() + _SAVE_AGAIN_S
         while not self._save() and time.monotonic() < deadline:
             time.sleep(1.0)
+        _release(self._spec.run_dir)
 
     def _linger(self) -> None:
         while not self._gang.released(time.monotonic()):
@@ -175,12 +177,13 @@ def _touch(path: str) -> None:
 
 def _reserve(folder: str) -> None:
     """Keep some room for the last word of a run whose ranks fill the disk."""
-    with open(os.path.join(folder, ".reserve"), "wb") as stream:
+    handle = os.open(os.path.join(folder, _RESERVE), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "wb") as stream:
         stream.write(b"\0" * _RESERVE_BYTES)
 
 
 def _release(folder: str) -> None:
     try:
-        os.unlink(os.path.join(folder, ".reserve"))
+        os.unlink(os.path.join(folder, _RESERVE))
     except FileNotFoundError:
         return
