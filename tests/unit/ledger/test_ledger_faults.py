@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.errors import LedgerError
+from cloudgpu.ledger import database
 from cloudgpu.ledger.store import open_ledger
 
 WRITER = """
@@ -17,6 +18,7 @@ import sys
 from datetime import UTC, datetime
 from decimal import Decimal
 from cloudgpu.ledger.entry import Spending
+from cloudgpu.ledger import database
 from cloudgpu.ledger.store import open_ledger
 url, name, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 noon = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -45,6 +47,12 @@ def test_processes_that_write_at_once_lose_nothing(tmp_path: Path):
         entries = ledger.entries()
     assert len(entries) == 100
     assert all(entry.instance_ids == (f"i-{entry.spending.entry_id}",) for entry in entries)
+
+
+def test_the_second_of_two_that_make_the_tables_finds_them_made(ledger):
+    with database.writing(ledger.engine) as connection:
+        database._create(connection)
+        assert connection.exec_driver_sql("SELECT version FROM cloudgpu_ledger").scalars().all() == [1]
 
 
 def test_what_open_returned_from_survives_sigkill(tmp_path: Path):

@@ -93,6 +93,13 @@ def test_since_counts_only_what_was_spent_from_then_on(ledger, make_spending):
     assert found.rows[0].node_hours == 1
 
 
+def test_since_may_cut_the_minute_that_a_short_entry_is_charged_for(ledger, make_spending):
+    ledger.open(make_spending(nodes=1, node_hourly_usd=Decimal("3.6")))
+    ledger.launched("e1", ["i"], NOON)
+    ledger.close("e1", after(seconds=1))
+    assert ledger.report(by="user", now=NOON, since=after(seconds=40)).real_usd == Decimal("0.02")
+
+
 def test_a_cluster_made_for_a_run_belongs_to_the_run(ledger, make_spending):
     ledger.open(make_spending(run_id="r1"))
     ledger.launched("e1", ["i-1", "i-2"], NOON)
@@ -131,6 +138,8 @@ def test_a_run_whose_end_was_never_written_lasts_as_long_as_its_nodes(ledger, ma
         ledger.close(f"e{number}", after(hours=number + 1))
     ledger.run_started("r1", "red", "a", "ann", "", after(minutes=15))
     assert rows(ledger.report(by="run", now=NOON)) == {"r1": Decimal("2.7"), "(idle) red": Decimal("4.5")}
+    ledger.run_started("r2", "red", "a", "ann", "", after(hours=5))
+    assert rows(ledger.report(by="run", now=NOON))["r2"] == Decimal("3.6")
 
 
 def test_the_same_name_later_is_another_cluster(ledger, make_spending):
