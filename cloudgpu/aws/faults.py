@@ -22,6 +22,7 @@ UNREACHABLE = "Unreachable"
 """`CloudError.code` when no answer came: nobody knows whether the call had an effect."""
 
 _SERVER_FAULT = 500
+_NOT_IMPLEMENTED = 501
 
 _CLASSES: Mapping[type[LaunchError] | type[CloudError], frozenset[str]] = {
     CapacityError: frozenset(
@@ -176,7 +177,7 @@ def _refused(err: boto.ClientError, doing: str) -> LaunchError | CloudError:
     request_id = str(answer.get("RequestId", ""))
     status = answer.get("HTTPStatusCode", 0)
     known = code in _BY_CODE or code.split(".", maxsplit=1)[0] in _BY_CODE
-    if status >= _SERVER_FAULT and not known:
+    if status >= _SERVER_FAULT and status != _NOT_IMPLEMENTED and not known:
         return ThrottledError(f"{doing}: {message} ({code or status})", code=code, request_id=request_id)
     return refusal(code, message, doing, request_id=request_id)
 

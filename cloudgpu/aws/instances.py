@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from cloudgpu.aws.faults import is_gone, typed
@@ -114,7 +114,7 @@ def _instance(found: Mapping[str, Any]) -> Instance:
         state=found["State"]["Name"],
         public_address=found.get("PublicIpAddress") or "",
         private_address=found.get("PrivateIpAddress") or "",
-        launched_at=found["LaunchTime"],
+        launched_at=found["LaunchTime"].astimezone(UTC),
         tags=mapped(found.get("Tags")),
         interface_types=tuple(one.get("InterfaceType") or "interface" for one in interfaces),
         placement_group=found["Placement"].get("GroupName") or "",

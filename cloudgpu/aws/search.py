@@ -158,9 +158,14 @@ def _profiles(clients: Clients, prefix: str) -> Iterator[Found]:
         pages = iam.get_paginator("list_instance_profiles").paginate()
         found = [one["InstanceProfileName"] for page in pages for one in page["InstanceProfiles"]]
     for name in (one for one in found if one.startswith(prefix)):
-        tags = _iam_tags(partial(iam.list_instance_profile_tags, InstanceProfileName=name))
+        tags = _iam_tags(partial(_profile, iam, name))
         if tags is not None:
             yield Found("instance-profile", name, GLOBAL, name, tags)
+
+
+def _profile(iam: Any, name: str) -> Mapping[str, Any]:  # noqa: ANN401
+    found: Mapping[str, Any] = iam.get_instance_profile(InstanceProfileName=name)["InstanceProfile"]
+    return found
 
 
 def _iam_tags(ask: Callable[[], Mapping[str, Any]]) -> dict[str, str] | None:
