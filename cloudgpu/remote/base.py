@@ -33,6 +33,13 @@ class Result:
 class Stream(Protocol):
     """A command that runs while its output is read."""
 
+    exit_code: int | None
+    """None until the lines have ended; 128 + n when signal n ended the command."""
+
+    @property
+    def stderr(self) -> str:
+        """What it wrote to standard error so far, the last MiB of it."""
+
     def lines(self) -> Iterator[str]:
         """Lines of standard output as they come, without their newline; ends when the command ends.
 

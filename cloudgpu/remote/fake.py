@@ -160,7 +160,6 @@ class FakeStream:
         self._answer = answer
         self._stdout = stdout
         self.exit_code: int | None = None
-        self.stderr = answer.stderr
         self.closed = False
 
     def lines(self) -> Iterator[str]:
@@ -177,6 +176,11 @@ class FakeStream:
         if self._answer.error is not None:
             raise self._answer.error
         self.exit_code = self._answer.exit_code
+
+    @property
+    def stderr(self) -> str:
+        """The scripted one."""
+        return self._answer.stderr
 
     def close(self) -> None:
         """Stop."""

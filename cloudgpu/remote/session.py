@@ -161,15 +161,18 @@ class Session:
         self.close()
 
     def _feed(self, pieces: Iterable[bytes]) -> None:
-        """Send standard input to its end. A command that stops reading early is no error: its exit code tells."""
-        try:
-            for piece in pieces:
-                # Packet by packet: paramiko's sendall copies the whole rest for each packet.
-                for at in range(0, len(piece), _PACKET_BYTES):
-                    self._channel.sendall(piece[at : at + _PACKET_BYTES])
-            self._channel.shutdown_write()
-        except LOST:
-            return
+        """Send standard input to its end, which comes too where making it fails: the command must not wait for more.
+
+        A command that stops reading early is no error: its exit code tells.
+        """
+        with contextlib.suppress(*LOST):
+            try:
+                for piece in pieces:
+                    # Packet by packet: paramiko's sendall copies the whole rest for each packet.
+                    for at in range(0, len(piece), _PACKET_BYTES):
+                        self._channel.sendall(piece[at : at + _PACKET_BYTES])
+            finally:
+                self._channel.shutdown_write()
 
     def _request(self, kind: str, text: str, *, reply: bool) -> None:
         """A channel request without waiting for the answer: one round trip less, and nothing that can hang."""

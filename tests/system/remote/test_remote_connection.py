@@ -1,5 +1,6 @@
 """Connections and commands against a real OpenSSH server."""
 
+import itertools
 import os
 import signal
 import socket
@@ -234,6 +235,24 @@ def test_a_node_that_hangs_is_noticed(sshd: Sshd) -> None:
         try:
             with pytest.raises(ConnectError, match="no sign of life"):
                 list(lines)
+        finally:
+            for pid in stopped:
+                os.kill(pid, signal.SIGCONT)
+        assert host.run(Command("echo", "back")).stdout == "back\n"
+
+
+def test_a_node_that_hangs_while_much_is_sent_to_it(sshd: Sshd) -> None:
+    patience = Patience(probe_after_s=0.2, dead_after_s=1.0)
+    with dial(sshd.node(), sshd.key, clock=SystemClock(), patience=patience) as host:
+        session = host.start(Command("sh", "-c", "echo up; exec cat > /dev/null"), itertools.repeat(bytes(1 << 20)))
+        output = session.output()
+        assert next(output) == b"up\n"
+        stopped = sshd.children()
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(ConnectError, match="no sign of life"):
+                list(output)
         finally:
             for pid in stopped:
                 os.kill(pid, signal.SIGCONT)
