@@ -217,6 +217,11 @@ def test_a_worst_case_above_the_budget_is_refused_with_an_expiry_that_fits():
     assert found(make(recipe(budget={}))) == {("budget", "note")}
 
 
+@pytest.mark.parametrize(("cap", "refused"), [("499.39", False), ("499.38", True), ("499.40", False)])
+def test_the_cap_is_exact_to_the_cent(cap, refused):
+    assert bool(make(recipe(budget={"max_usd": cap})).errors) == refused
+
+
 def test_a_cap_that_no_useful_expiry_fits_offers_none():
     (error,) = make(recipe(budget={"max_usd": 5})).errors
     assert error.fix == "--set budget.max_usd=499.39"

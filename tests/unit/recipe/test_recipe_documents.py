@@ -74,6 +74,12 @@ def test_what_is_no_recipe_is_said_with_its_line(text, line, message):
     assert found[1].text.startswith(message)
 
 
+def test_what_is_too_large_is_refused_before_anything_is_built(monkeypatch):
+    monkeypatch.setattr(document, "_root", lambda _: pytest.fail("it was built"))
+    for text in ("a: [" + "x," * 30_000 + "]", "[" * 3000, BOMB):
+        assert document.parse(text).problems
+
+
 def test_a_few_aliases_are_welcome():
     assert document.parse("a: &x [1, 2]\nb: *x\n").value == {"a": [1, 2], "b": [1, 2]}
 
