@@ -399,7 +399,8 @@ class Proxy:
     """Stands between a worker and its head; cuts every connection, or damages what passes, when asked."""
 
     def __init__(self, to_port: int) -> None:
-        self.to_port, self.pairs, self.made, self.damage = to_port, [], 0, False
+        self.to_port, self.pairs, self.made = to_port, [], 0
+        self.damage, self.dead = False, []
         self.server = socket.create_server(("127.0.0.2", 0))
         self.port = self.server.getsockname()[1]
         self.threads = [threading.Thread(target=self.accept, daemon=True)]
@@ -422,7 +423,11 @@ class Proxy:
             while data := source.recv(4096):
                 if self.damage and b"false" in data:
                     self.damage, data = False, data.replace(b"false", b"true ")
-                sink.sendall(data)
+                if source not in self.dead:
+                    sink.sendall(data)
+        for sock in (source, sink):
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
 
     def cut(self) -> None:
         for sock in self.pairs:
@@ -441,9 +446,9 @@ class Proxy:
 
 def test_a_broken_or_damaged_connection_is_made_anew(make_gang) -> None:
     gang = make_gang()
-    gang.call("start", gang.spec(0, ["sleep 3; echo ok"]))
+    gang.call("start", gang.spec(0, ["sleep 6; echo ok"], lost_s=4))
     proxy = Proxy(gang.port)
-    spec = gang.spec(1, ["sleep 3; echo ok"])
+    spec = gang.spec(1, ["sleep 6; echo ok"], lost_s=4)
     spec["gang"] = {**spec["gang"], "port": proxy.port}
     gang.call("start", spec)
     gang.wait(0, state={"running"})
@@ -452,6 +457,9 @@ def test_a_broken_or_damaged_connection_is_made_anew(make_gang) -> None:
     time.sleep(0.3)
     proxy.damage = True
     until(lambda: proxy.made, lambda made: made >= 3, 3)
+    time.sleep(0.3)
+    proxy.dead = list(proxy.pairs)  # the connection is dead, and nobody says so
+    until(lambda: proxy.made, lambda made: made >= 4, 4)
     assert [gang.wait(node)["state"] for node in (0, 1)] == ["succeeded", "succeeded"]
     proxy.close()
 

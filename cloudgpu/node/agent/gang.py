@@ -192,8 +192,11 @@ class WorkerGang(Gang):
 
     def _connect(self, now: float) -> None:
         link = self._link
-        if link is not None and not link.wire.ready and now - link.opened > _GREETING_S:
-            self._drop()
+        if link is not None:
+            stuck = not link.wire.ready and now - link.opened > _GREETING_S
+            # A connection may die without a word; a new one gets through while the head still waits for us.
+            if stuck or now - max(link.opened, self._core.heard) > self._spec.limits.lost_s / 2:
+                self._drop()
         if self._link is not None or now < self._retry_at or self._bye_at is not None:
             return
         self._retry_at = now + _RETRY_S

@@ -133,6 +133,11 @@ class WorkerCore:
         self._cancelled_at: float | None = None
         self._cancel: dict[str, Any] = {}
 
+    @property
+    def heard(self) -> float:
+        """When the head was last heard; the beginning if never."""
+        return self._began if self._heard is None else self._heard
+
     def cancel(self, request: dict[str, Any], now: float) -> None:
         """Somebody wants the run to end. The head decides; without its answer this node ends alone."""
         if self._cancelled_at is None:
