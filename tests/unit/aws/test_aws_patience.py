@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 
 from cloudgpu.aws.patience import awaited, is_throttled, retried
@@ -15,7 +17,7 @@ def test_retried_until_it_works(clock: ManualClock) -> None:
         return "done"
 
     assert retried(clock, call, when=is_throttled, total_s=60) == "done"
-    pauses = [later - earlier for earlier, later in zip(calls, calls[1:], strict=False)]
+    pauses = [later - earlier for earlier, later in pairwise(calls)]
     assert pauses == sorted(pauses)
     assert pauses[0] > 0
 

@@ -1,0 +1,31 @@
+import pytest
+
+from cloudgpu.aws.offers import quotes
+from cloudgpu.aws.session import Session
+from cloudgpu.errors import AuthError
+
+
+def test_zones_by_type_and_region(session: Session) -> None:
+    wanted = [
+        ("p3dn.24xlarge", "us-east-1"),
+        ("g4dn.xlarge", "us-east-1"),
+        ("p3.16xlarge", "us-east-1"),
+        ("zz9.bogus", "eu-west-1"),
+    ]
+    found = quotes(session.in_region, wanted)
+    assert found.live
+    assert set(found.zones) == set(wanted)
+    assert found.zones["p3dn.24xlarge", "us-east-1"] == ("us-east-1c", "us-east-1d")
+    assert len(found.zones["g4dn.xlarge", "us-east-1"]) > 2
+    assert found.zones["p3.16xlarge", "us-east-1"] == ()
+    assert found.zones["zz9.bogus", "eu-west-1"] == ()
+
+
+def test_nothing_wanted_asks_nothing() -> None:
+    assert quotes(pytest.fail, []).zones == {}
+
+
+def test_one_region_that_refuses_is_an_error_not_an_empty_answer(scripted) -> None:
+    scripted.stub("ec2").add_client_error("describe_instance_type_offerings", "AuthFailure", http_status_code=401)
+    with pytest.raises(AuthError):
+        quotes(lambda _: scripted, [("p3dn.24xlarge", "us-east-1")])
