@@ -8,6 +8,7 @@ from threading import Lock
 
 from cloudgpu.app.calls import CallLog
 from cloudgpu.app.happenings import Say
+from cloudgpu.app.ports import Leftover
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.aws import host_keys, instances, objects, offers
 from cloudgpu.aws import search as tag_search
@@ -155,11 +156,12 @@ class AwsCloud:
                 found[one.kind, one.id] = one
         return list(found.values())
 
-    def release(self, found: Sequence[Found]) -> None:
+    def release(self, found: Sequence[Leftover]) -> None:
         """End what a search found, and wait until it is confirmed."""
-        regions = {one.region for one in found} - {"global"} or {self._settings.region}
+        own = [one for one in found if isinstance(one, Found)]
+        regions = {one.region for one in own} - {"global"} or {self._settings.region}
         for region in sorted(regions):
-            here = [one for one in found if one.region in (region, "global")]
+            here = [one for one in own if one.region in (region, "global")]
             tag_search.release(self._session(region), here, self._clock)
 
     def put_objects(self, url: str, source: Path) -> int:

@@ -81,7 +81,7 @@ class Training:
         """
         secrets = secret_values(request.plan.recipe.environment.secrets, request.environ)
         stages = Stages(self._clock, self._say)
-        record = self._records.save_run(self._new_run(request))
+        record = self._begun(request)
         finishing = self._finishing(request, stages)
         try:
             return self._carry_out(request, record, secrets, stages, finishing)
@@ -108,7 +108,7 @@ class Training:
                     files(dataset)
         with stages.stage("provision"):
             standing = self._cluster(request, record)
-        record = self._on_cluster(record, standing)
+        record = self._records.save_run(replace(record, ends_cluster=standing.made))
         job = Job(record.run_id, recipe, standing.inventory, new_gang_token())
         with Running(self._home, self._records, self._clock, self._dial, stages, self._say) as running:
             running.connect(standing.inventory)
@@ -126,6 +126,14 @@ class Training:
                 followed = running.follow(record, recipe)
             record = self._records.save_run(judged(record, followed))
             return finishing.finish(record, job, running, followed.measured, followed.tail)
+
+    def _begun(self, request: TrainRequest) -> RunRecord:
+        """The run is in the records and in the ledger before anything is bought for it."""
+        record = self._records.save_run(self._new_run(request))
+        self._ledger.run_started(
+            record.run_id, record.cluster, record.recipe, record.owner, record.team, record.started_at
+        )
+        return record
 
     def _new_run(self, request: TrainRequest) -> RunRecord:
         recipe = request.plan.recipe
@@ -158,11 +166,6 @@ class Training:
         return self._provisioning.up(
             request.plan, record.cluster, run_id=record.run_id, keep_on_failure=request.keep_on_failure
         )
-
-    def _on_cluster(self, record: RunRecord, standing: Standing) -> RunRecord:
-        now = self._clock.now()
-        self._ledger.run_started(record.run_id, record.cluster, record.recipe, record.owner, record.team, now)
-        return self._records.save_run(replace(record, ends_cluster=standing.made))
 
     def _finishing(self, request: TrainRequest, stages: Stages) -> Finishing:
         return Finishing(

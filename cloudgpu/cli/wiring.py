@@ -17,9 +17,8 @@ from cloudgpu.cli.screen import Screen
 from cloudgpu.clock import Clock, SystemClock
 from cloudgpu.errors import QuestionError, UsageError
 from cloudgpu.paths import Home, bundled
-from cloudgpu.plan.plan import Target
 from cloudgpu.run.progress import RankLine
-from cloudgpu.settings import Settings, load
+from cloudgpu.settings import Settings, Target, load
 
 if TYPE_CHECKING:
     from cloudgpu.app.calls import CallLog
