@@ -260,7 +260,12 @@ class RouteTable(NetworkPart):
             ec2.delete_route(RouteTableId=table_id, **{key: value})
 
     def _unmake(self, clients: Clients, physical_id: str) -> None:
-        clients.client("ec2").delete_route_table(RouteTableId=physical_id)
+        """Associations go first: they carry no tags, so a teardown by tag meets them only here."""
+        ec2, found = clients.client("ec2"), self._by_id(clients, physical_id) or {}
+        for one in found.get("Associations") or ():
+            if not one.get("Main"):
+                ec2.disassociate_route_table(AssociationId=one["RouteTableAssociationId"])
+        ec2.delete_route_table(RouteTableId=physical_id)
 
     def _outputs(self, clients: Clients, found: dict[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
         return {"vpcId": found["VpcId"]}

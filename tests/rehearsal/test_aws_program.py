@@ -1,0 +1,193 @@
+"""The real program, resource by resource through the real handlers, against the rehearsal cloud."""
+
+import runpy
+import subprocess
+import threading
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloudgpu.aws import host_keys, instances, search
+from cloudgpu.aws.resources import registry
+from cloudgpu.aws.resources.base import Context, Physical
+from cloudgpu.aws.session import Endpoint, Session, connect
+from cloudgpu.clock import SystemClock
+from cloudgpu.errors import CapacityError, CloudGpuError, NotOfferedError, TeardownError
+from cloudgpu.paths import Home
+from cloudgpu.rehearsal import client
+
+pytestmark = [
+    pytest.mark.rehearsal,
+    # The server outlives the process object that started it, on purpose.
+    pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning"),
+]
+
+MOCK = runpy.run_path(str(Path(__file__).parents[1] / "infra" / "program_mock.py"))
+IMAGE = "/aws/service/canonical/ubuntu/server/22.04/stable/current/amd64/hvm/ebs-gp2/ami-id"
+CLOCK = SystemClock()
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[client.Cloud]:
+    home = Home(tmp_path_factory.mktemp("home"))
+    yield client.ensure(home.ensure(), CLOCK)
+    client.stop(home)
+
+
+@pytest.fixture(scope="module")
+def session(cloud: client.Cloud) -> Session:
+    return connect(Endpoint(cloud.url, cloud.access_key_id, cloud.secret_access_key), "us-east-1")
+
+
+@pytest.fixture(scope="module")
+def public_key(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("key") / "id"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
+    return path.with_suffix(".pub").read_text().strip()
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(cloud: client.Cloud, session: Session) -> Iterator[None]:
+    yield
+    for name in ("demo", "other"):
+        search.release(session, search.everything(session, name), CLOCK)
+    left = {kind: found for kind, found in client.census(cloud).items() if found}
+    assert left == {}
+
+
+@dataclass
+class Carried:
+    """What was made, in the order in which it was made."""
+
+    session: Session
+    salt: str = field(default_factory=lambda: uuid.uuid4().hex)
+    made: list[tuple[Any, Context, Any, Physical]] = field(default_factory=list)
+    exports: dict[str, Any] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def create(self, args: Any) -> tuple[str, dict[str, Any]]:
+        if not args.typ.startswith("aws:"):
+            return args.name, dict(args.inputs)
+        handler = registry.handler(args.typ)
+        inputs = handler.check(args.inputs)
+        ctx = Context(self.session, CLOCK, f"{self.salt}-{args.typ.rpartition(':')[2]}", {})
+        made = handler.create(ctx, inputs)
+        with self.lock:
+            self.made.append((handler, ctx, inputs, made))
+        return made.id, dict(made.outputs)
+
+
+def carry_out(session: Session, public_key: str, **changes: str) -> Carried:
+    carried = Carried(session)
+
+    class Real(MOCK["Recorder"]):
+        def new_resource(self, args: Any) -> Any:
+            return carried.create(args)
+
+        def call(self, args: Any) -> Any:
+            return registry.invoke(args.token, args.args, session)
+
+    expires_at = datetime.now(UTC) + timedelta(hours=1)
+    run_program = MOCK["run_program"]
+    run_program.__globals__["Recorder"] = Real
+    settings = {"image": IMAGE, "publicKey": public_key, "expiresAt": f"{expires_at:%Y-%m-%dT%H:%M:%SZ}"}
+    carried.exports = run_program(**{**settings, **changes}).exports
+    return carried
+
+
+def test_a_gang_from_nothing_to_nothing(session: Session, cloud: client.Cloud, public_key: str) -> None:
+    carried = carry_out(session, public_key)
+    for handler, ctx, inputs, made in carried.made:
+        assert handler.find(ctx, inputs).id == made.id
+        assert handler.read(ctx, made.id).id == made.id
+
+    nodes = instances.describe(session, carried.exports["instanceIds"])
+    assert [one.state for one in nodes] == ["running", "running"]
+    assert {one.zone for one in nodes} == {"us-east-1c"}
+    assert {one.interface_types for one in nodes} == {("efa",)}
+    assert {one.placement_group for one in nodes} == {"cloudgpu-demo"}
+    shown = {one.instance_id: one.host_key for one in client.nodes(cloud)}
+    for one in nodes:
+        printed = CLOCK.monotonic() + 20
+        while not host_keys.fingerprints(session, one.id) and CLOCK.monotonic() < printed:
+            CLOCK.sleep(0.1)
+        assert shown[one.id] in host_keys.fingerprints(session, one.id)
+
+    found = search.everything(session, "demo", "tok-1")
+    assert {one.kind for one in found} == {
+        "fleet",
+        "instance",
+        "network-interface",
+        "volume",
+        "launch-template",
+        "placement-group",
+        "instance-profile",
+        "role",
+        "security-group",
+        "key-pair",
+    }
+    assert {one.id for one in found if one.kind == "instance"} == set(carried.exports["instanceIds"])
+    untagged = [one.label for one in found if not {"cloudgpu:owner", "cloudgpu:expires-at"} <= one.tags.keys()]
+    assert untagged == []
+    assert search.everything(session, "demo", "other-token") == ()
+    assert search.everything(session, "dem") == ()
+    (seen,) = search.clusters(session)
+    assert (seen.cluster, seen.owner, seen.team, seen.token) == ("demo", "ada", "lab", "tok-1")
+    assert seen.expires_at is not None
+    assert len(seen.instances) == 2
+
+    for handler, ctx, _, made in reversed(carried.made):
+        handler.delete(ctx, made.id, made.outputs)
+    assert search.everything(session, "demo") == ()
+
+
+def test_own_network_and_its_end_by_tag_alone(session: Session, public_key: str) -> None:
+    carry_out(session, public_key, createVpc="true", nodes="1", efaInterfaces="0")
+    found = search.everything(session, "demo")
+    assert {"vpc", "subnet", "internet-gateway", "route-table"} <= {one.kind for one in found}
+    search.release(session, found, CLOCK)
+    assert search.everything(session, "demo") == ()
+    search.release(session, found, CLOCK)  # ending what is gone already is no error
+
+
+def test_a_spot_gang(session: Session, public_key: str) -> None:
+    carried = carry_out(session, public_key, market="spot", nodes="3", instanceType="g4dn.xlarge", efaInterfaces="0")
+    assert len(carried.exports["instanceIds"]) == 3
+
+
+def test_no_room_leaves_no_instance(session: Session, cloud: client.Cloud, public_key: str) -> None:
+    client.put_capacity(cloud, {"us-east-1c/p3dn.24xlarge/*": 1})
+    try:
+        with pytest.raises(CapacityError):
+            carry_out(session, public_key)
+        assert client.census(cloud)["instances"] == []
+        assert client.census(cloud)["fleets"] == []
+    finally:
+        client.put_capacity(cloud, {})
+
+
+def test_a_retired_type_is_told_as_such(session: Session, public_key: str) -> None:
+    with pytest.raises(CloudGpuError) as caught:
+        carry_out(session, public_key, instanceType="p3.16xlarge", efaInterfaces="0")
+    assert isinstance(caught.value, NotOfferedError)
+
+
+def test_the_same_token_never_launches_a_second_gang(session: Session, public_key: str) -> None:
+    carried = carry_out(session, public_key)
+    (handler, ctx, inputs, made) = next(one for one in carried.made if one[0].type.endswith(":Fleet"))
+    again = handler.create(ctx, inputs)
+    assert again.id == made.id
+    assert again.outputs["fleetInstanceSets"] == made.outputs["fleetInstanceSets"]
+
+
+def test_a_search_that_is_refused_is_not_an_empty_one(session: Session, cloud: client.Cloud) -> None:
+    wrong = connect(Endpoint(cloud.url, cloud.access_key_id, "not the secret"), "us-east-1")
+    with pytest.raises(CloudGpuError) as caught:
+        search.everything(wrong, "demo")
+    assert not isinstance(caught.value, TeardownError)
+    assert "AuthError" in {type(caught.value).__name__}
