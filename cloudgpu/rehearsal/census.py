@@ -63,7 +63,7 @@ def _of_region(backend: Any) -> dict[str, list[dict[str, Any]]]:  # noqa: ANN401
 
 
 def _tagged(name: str, item: Any) -> dict[str, Any]:  # noqa: ANN401
-    """moto keeps the tags of roles and profiles as a list or as a mapping, depending on the call that set them."""
+    """Moto keeps the tags of roles and profiles as a list or as a mapping, depending on the call that set them."""
     tags = getattr(item, "tags", None) or {}
     rows = tags.values() if isinstance(tags, dict) else tags
     return {"id": name, "tags": {row["Key"]: row["Value"] for row in rows}}

@@ -4,7 +4,6 @@ import fcntl
 import http.client
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ _START_LIMIT_S = 60.0
 _STOP_LIMIT_S = 60.0
 _POLL_S = 0.02
 _ANSWER_LIMIT_S = 30.0
+_HEALTH_LIMIT_S = 3.0
 _LAST_LINES = 15
 _OK = 200
 
@@ -222,7 +222,7 @@ def env_lines(cloud: Cloud) -> list[str]:
     return [f"export {name}={value}" for name, value in values.items()] + [f"unset {' '.join(unset)}"]
 
 
-def call(cloud: Cloud, method: str, name: str, value: object = None) -> Any:  # noqa: ANN401 - JSON
+def call(cloud: Cloud, method: str, name: str, value: object = None, *, limit_s: float = _ANSWER_LIMIT_S) -> Any:  # noqa: ANN401 - JSON
     """One control call.
 
     Raises:
@@ -230,7 +230,7 @@ def call(cloud: Cloud, method: str, name: str, value: object = None) -> Any:  # 
     """
     body = b"" if value is None else json.dumps(value).encode()
     try:
-        status_code, answer = _exchange(cloud, method, f"/_cloudgpu/{name}", body)
+        status_code, answer = _exchange(cloud, method, f"/_cloudgpu/{name}", body, limit_s)
     except (OSError, http.client.HTTPException, ValueError) as err:
         message = f"the rehearsal cloud at {cloud.url} does not answer: {err}"
         raise RehearsalError(message, hint="cloudgpu rehearsal start") from err
@@ -240,9 +240,9 @@ def call(cloud: Cloud, method: str, name: str, value: object = None) -> Any:  # 
     return answer
 
 
-def _exchange(cloud: Cloud, method: str, target: str, body: bytes) -> tuple[int, Any]:
+def _exchange(cloud: Cloud, method: str, target: str, body: bytes, limit_s: float) -> tuple[int, Any]:
     address = cloud.url.removeprefix("http://")
-    connection = http.client.HTTPConnection(address, timeout=_ANSWER_LIMIT_S)
+    connection = http.client.HTTPConnection(address, timeout=limit_s)
     try:
         headers = {HEADER: seal(cloud.secret_access_key, method, target, body), "Content-Type": "application/json"}
         connection.request(method, target, body=body or None, headers=headers)
@@ -265,7 +265,7 @@ def _recorded(files: RehearsalFiles) -> Cloud | None:
 def _health(cloud: Cloud) -> dict[str, Any] | None:
     """What the server says of itself, or None when nobody or a stranger listens there."""
     try:
-        health = call(cloud, "GET", "health")
+        health = call(cloud, "GET", "health", limit_s=_HEALTH_LIMIT_S)
     except RehearsalError:
         return None
     return dict(health) if int(health.get("pid", 0)) == cloud.pid else None
@@ -286,14 +286,14 @@ def _starting(files: RehearsalFiles) -> Iterator[None]:
 
 def _start(home: Home, files: RehearsalFiles, clock: Clock) -> Cloud:
     load_or_create(files.keys)
-    process = _spawn(home, files)
+    pid = _spawn(home, files)
     deadline = clock.monotonic() + _START_LIMIT_S
     while clock.monotonic() < deadline:
         found = running(home)
         if found is not None:
             return found
-        if process.poll() is not None and not _someone_loads(files):
-            message = f"the rehearsal server ended with status {process.returncode}: {_last_lines(files.log)}"
+        if not _alive(pid) and not _someone_loads(files):
+            message = f"the rehearsal server ended: {_last_lines(files.log)}"
             raise RehearsalError(message, hint=f"its log is {files.log}")
         clock.sleep(_POLL_S)
     message = f"the rehearsal server did not answer within {_START_LIMIT_S:.0f} s: {_last_lines(files.log)}"
@@ -306,17 +306,20 @@ def _someone_loads(files: RehearsalFiles) -> bool:
     return cloud is not None and _health(cloud) is not None
 
 
-def _spawn(home: Home, files: RehearsalFiles) -> "subprocess.Popen[bytes]":
+def _spawn(home: Home, files: RehearsalFiles) -> int:
     """Start the server in a session of its own, so that neither Ctrl-C nor the end of this process reaches it."""
     try:
         log = os.open(files.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     except OSError as err:
         raise unwritable(files.log, err) from err
     command = [sys.executable, "-m", "cloudgpu.rehearsal.server", "--home", str(home.root.absolute())]
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_DUP2, log, 1),
+        (os.POSIX_SPAWN_DUP2, log, 2),
+    ]
     try:
-        return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/"
-        )
+        return os.posix_spawn(sys.executable, command, os.environ, file_actions=actions, setsid=True)
     finally:
         os.close(log)
 

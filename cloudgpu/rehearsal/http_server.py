@@ -2,6 +2,7 @@
 
 import logging
 import socket
+import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import cast
 
@@ -21,12 +22,30 @@ class LoopbackServer(ThreadingHTTPServer):
 
     def __init__(self, application: Application, port: int = 0) -> None:
         self.application = application
+        self._answering = threading.Condition()
+        self._open_requests = 0
         super().__init__(("127.0.0.1", port), _Handler)
 
     @property
     def port(self) -> int:
         """The port that was taken."""
         return int(self.server_address[1])
+
+    def begin(self) -> None:
+        """Count a request that will be answered."""
+        with self._answering:
+            self._open_requests += 1
+
+    def finish(self) -> None:
+        """Its answer is on the wire, or nobody waits for it any more."""
+        with self._answering:
+            self._open_requests -= 1
+            self._answering.notify_all()
+
+    def drain(self, limit_s: float) -> None:
+        """Wait for answers under way: the end of the process would cut them off."""
+        with self._answering:
+            self._answering.wait_for(lambda: self._open_requests == 0, timeout=limit_s)
 
     def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - set by socketserver
         """Log a failed connection; the default prints to stderr without a time."""
@@ -54,6 +73,14 @@ class _Handler(BaseHTTPRequestHandler):
         return proceed
 
     def _serve(self) -> None:
+        server = cast("LoopbackServer", self.server)
+        server.begin()
+        try:
+            self._exchange(server)
+        finally:
+            server.finish()
+
+    def _exchange(self, server: LoopbackServer) -> None:
         try:
             body = self._read_body()
         except ValueError as err:
@@ -65,7 +92,7 @@ class _Handler(BaseHTTPRequestHandler):
             fields[name] = f"{fields[name]},{value}" if name in fields else value
         request = HttpRequest(self.command, self.path, Headers(fields), body)
         try:
-            answer = cast("LoopbackServer", self.server).application(request)
+            answer = server.application(request)
         except DropConnectionError:
             self._cut()
             return

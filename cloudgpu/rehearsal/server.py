@@ -32,6 +32,7 @@ from cloudgpu.rehearsal.world import NodeHost, Parts
 
 _IDLE_MINUTES = 30.0
 _HOUSEKEEPING_S = 2.0
+_DRAIN_S = 3.0
 _log = logging.getLogger(__name__)
 
 
@@ -157,6 +158,8 @@ class RehearsalServer:
     def _close(self) -> None:
         """Let answers under way go out; the node host goes too unless it still carries nodes."""
         self._http.shutdown()
+        self.faults.release()
+        self._http.drain(_DRAIN_S)
         self._http.server_close()
         if self._cloud is not None:
             self._cloud.close(end_nodes=self._end_nodes)
@@ -215,7 +218,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.Formatter.converter = time.gmtime
     _clean_environment()
-    home = Home(options.home)
+    home = Home(options.home.absolute())
+    os.chdir("/")  # hold no directory of the caller's busy
     files = RehearsalFiles.of(home)
     try:
         files.root.mkdir(mode=0o700, parents=True, exist_ok=True)

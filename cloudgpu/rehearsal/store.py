@@ -7,8 +7,10 @@ make every later call 50 MiB slower.
 import hashlib
 import importlib
 import io
+import logging
 import os
 import pickle
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,9 +23,12 @@ from moto.s3.models import FakeKey, s3_backends
 
 from cloudgpu.errors import StateError
 from cloudgpu.paths import unwritable
+from cloudgpu.rehearsal.closures import is_local, take_apart
 from cloudgpu.rehearsal.durable import write_durably
 
-_FORMAT = f"cloudgpu-rehearsal 1 moto {version('moto')}\n".encode()
+_FORMAT = f"cloudgpu-rehearsal 1 moto {version('moto')} python {sys.version_info[:2]}\n".encode()
+_DURABLE = ("ec2@", "iam@", "s3@", "ssm@", "sts@", "kms@")
+_log = logging.getLogger(__name__)
 _SHELF = "_rehearsal_digest"
 
 
@@ -34,6 +39,7 @@ class Store:
         self._state = state
         self._objects = objects
         self._written: dict[str, bytes] = {}
+        self._volatile: set[str] = set()
         for directory in (state, objects):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -44,11 +50,11 @@ class Store:
             StateError: The disk is full or unwritable.
         """
         for name, backend in _live():
-            if not mutated and name in self._written:
+            if (not mutated and name in self._written) or name in self._volatile:
                 continue
-            content = self._dump(backend)
+            content = self._dump(name, backend)
             digest = hashlib.sha256(content).digest()
-            if self._written.get(name) != digest:
+            if content and self._written.get(name) != digest:
                 write_durably(self._state / f"{name}.pickle", _FORMAT + content)
                 self._written[name] = digest
 
@@ -75,9 +81,17 @@ class Store:
             message = f"{path} is damaged: {err}"
             raise StateError(message, hint="delete that directory to start an empty cloud") from err
 
-    def _dump(self, backend: Any) -> bytes:  # noqa: ANN401
+    def _dump(self, name: str, backend: Any) -> bytes:  # noqa: ANN401
+        """Serialise one back end; one that cannot be is remembered as volatile rather than breaking every call."""
         buffer = io.BytesIO()
-        _Pickler(buffer, self._objects).dump(backend)
+        try:
+            _Pickler(buffer, self._objects).dump(backend)
+        except (pickle.PicklingError, TypeError, AttributeError):
+            if name.startswith(_DURABLE):
+                raise
+            _log.warning("moto's %s cannot be saved: its state is lost when the server ends", name, exc_info=True)
+            self._volatile.add(name)
+            return b""
         return buffer.getvalue()
 
     def _drop_orphans(self) -> None:
@@ -135,6 +149,8 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, obj: Any) -> Any:  # noqa: ANN401 - protocol of pickle
         """Take an S3 object apart without reading it again when it has not changed."""
+        if is_local(obj):
+            return take_apart(obj)
         if not isinstance(obj, FakeKey):
             return NotImplemented
         fields = obj.__dict__

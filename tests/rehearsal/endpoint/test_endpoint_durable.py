@@ -1,0 +1,230 @@
+"""State survives the server: killed between effect and answer, restarted, with nodes that came or went meanwhile."""
+
+import multiprocessing
+import os
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+from moto.core.base_backend import BackendDict
+from moto.moto_api._internal import mock_random
+
+from cloudgpu.paths import Home
+from cloudgpu.rehearsal import client
+from cloudgpu.rehearsal.keyring import load
+from cloudgpu.rehearsal.layout import RehearsalFiles
+
+pytestmark = pytest.mark.rehearsal
+
+KILLS = 100
+UBUNTU = "/aws/service/canonical/ubuntu/server/22.04/stable/current/amd64/hvm/ebs-gp2/ami-id"
+
+
+def serve(root: str, faults: list[dict[str, Any]]) -> None:
+    """A server in a forked process, where moto is loaded already: starting it costs milliseconds."""
+    from cloudgpu.clock import SystemClock
+    from cloudgpu.rehearsal.fake_nodes import FakeHost
+    from cloudgpu.rehearsal.server import RehearsalServer
+
+    home = Home(Path(root))
+    mock_random.seed()  # a fork inherits the state of moto's generator, and with it the next ids
+    server = RehearsalServer(home, FakeHost(home.root / "nodes.json"), SystemClock())
+    server.faults.put(faults)
+    signal.signal(signal.SIGTERM, lambda *_: server.leave())
+    server.run()
+
+
+class Life:
+    """One server process after the other on one home."""
+
+    def __init__(self, root: Path) -> None:
+        import cloudgpu.rehearsal.simulated_cloud  # noqa: F401 - loaded once, before the forks
+
+        BackendDict.reset()
+        (root / "rehearsal").mkdir()
+        self.home = Home(root)
+        self._context = multiprocessing.get_context("fork")
+        self._process: Any = None
+
+    def start(self, faults: list[dict[str, Any]] | None = None) -> None:
+        self._process = self._context.Process(target=serve, args=(str(self.home.root), faults or []))
+        self._process.start()
+        deadline = time.monotonic() + 30
+        while (found := client.running(self.home)) is None or found.pid != self._process.pid:
+            assert self._process.is_alive(), "the server died at its start"
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+
+    def end(self, how: int = signal.SIGTERM) -> None:
+        if self._process.is_alive():
+            os.kill(self._process.pid, how)
+        self._process.join(30)
+
+    def dead(self) -> bool:
+        self._process.join(30)
+        return self._process.exitcode == -signal.SIGKILL
+
+    @property
+    def cloud(self) -> client.Cloud:
+        found = client.running(self.home)
+        assert found is not None
+        return found
+
+    def aws(self, service: str, **config: Any) -> Any:
+        key = load(RehearsalFiles.of(self.home).keys).caller
+        return boto3.client(
+            service,
+            region_name="us-east-1",
+            endpoint_url=self.cloud.url,
+            aws_access_key_id=key.access_key_id,
+            aws_secret_access_key=key.secret_access_key,
+            config=Config(retries={"total_max_attempts": 1}, **config),
+        )
+
+
+@pytest.fixture
+def life(tmp_path):
+    one = Life(tmp_path)
+    yield one
+    one.end(signal.SIGKILL)
+
+
+def test_a_hundred_kills_between_effect_and_answer_lose_and_double_nothing(life):
+    """Each call is sent, its server killed, and sent again with the same token to the next server."""
+    dice = random.Random(7)
+    life.start()
+    ami = life.aws("ssm").get_parameter(Name=UBUNTU)["Parameter"]["Value"]
+    run = {"MinCount": 1, "MaxCount": 1, "ImageId": ami, "InstanceType": "g5.xlarge"}
+    volume = {"AvailabilityZone": "us-east-1a", "Size": 1}
+    ec2 = life.aws("ec2")
+    life.end()
+    instances: set[str] = set()
+    volumes: set[str] = set()
+    for number in range(KILLS):
+        phase = dice.choice(["before", "after_effect"])
+        life.start([{"do": "die", "mutating": True, "phase": phase}])
+        call, wanted = (ec2.run_instances, run) if number % 2 else (ec2.create_volume, volume)
+        with pytest.raises((BotoCoreError, ClientError)):
+            call(**wanted, ClientToken=f"t{number}")
+        assert life.dead(), f"round {number}: the fault did not kill the server"
+        life.start()
+        answer = call(**wanted, ClientToken=f"t{number}")
+        if number % 2:
+            instances.add(answer["Instances"][0]["InstanceId"])
+        else:
+            volumes.add(answer["VolumeId"])
+        life.end(dice.choice([signal.SIGTERM, signal.SIGKILL]))
+    life.start()
+    left = client.census(life.cloud)
+    assert {row["id"] for row in left["instances"]} == instances
+    assert len(instances) + len(volumes) == KILLS
+    assert volumes <= {row["id"] for row in left["volumes"]}
+    assert len(left["volumes"]) == KILLS, "one root volume an instance, and the volumes asked for"
+    assert len(left["interfaces"]) == len(instances)
+
+
+def test_objects_survive_a_kill_and_are_not_written_again(life):
+    life.start()
+    s3 = life.aws("s3")
+    s3.create_bucket(Bucket="data")
+    body = os.urandom(8 << 20)
+    s3.put_object(Bucket="data", Key="big", Body=body, Metadata={"k": "v"})
+    objects = RehearsalFiles.of(life.home).objects
+    before = {path.name: path.stat().st_mtime_ns for path in objects.iterdir()}
+    s3.put_object(Bucket="data", Key="small", Body=b"x")
+    after = {path.name: path.stat().st_mtime_ns for path in objects.iterdir()}
+    assert before.items() < after.items()
+    snapshots = sum(path.stat().st_size for path in RehearsalFiles.of(life.home).state.iterdir())
+    assert snapshots < 1 << 20
+    life.end(signal.SIGKILL)
+    life.start()
+    got = life.aws("s3").get_object(Bucket="data", Key="big")
+    assert got["Body"].read() == body
+    assert got["Metadata"] == {"k": "v"}
+    life.aws("s3").delete_object(Bucket="data", Key="big")
+    life.end()
+    life.start()
+    assert len(list(objects.iterdir())) == 1
+    assert [row["Key"] for row in life.aws("s3").list_objects_v2(Bucket="data")["Contents"]] == ["small"]
+
+
+def test_a_restarted_server_brings_nodes_and_instances_into_step(life):
+    life.start()
+    ami = life.aws("ssm").get_parameter(Name=UBUNTU)["Parameter"]["Value"]
+    run = {"MinCount": 3, "MaxCount": 3, "ImageId": ami, "InstanceType": "g5.xlarge"}
+    made = life.aws("ec2").run_instances(InstanceInitiatedShutdownBehavior="terminate", **run)["Instances"]
+    kept, lost, off = (row["InstanceId"] for row in made)
+    until(lambda: {node.state for node in client.nodes(life.cloud)} == {"running"})
+    addresses = {node.instance_id: node.address for node in client.nodes(life.cloud)}
+    life.aws("ec2").describe_instances()
+    time.sleep(0)
+    life.end()
+    import json
+
+    path = life.home.root / "nodes.json"
+    nodes = json.loads(path.read_text())
+    del nodes[lost]
+    nodes[off]["state"] = "off"
+    nodes["i-stranger"] = {"address": "127.9.9.9", "user": "x", "state": "running"}
+    path.write_text(json.dumps(nodes))
+    life.start()
+    until(lambda: {node.instance_id for node in client.nodes(life.cloud)} == {kept, lost})
+    until(lambda: {node.state for node in client.nodes(life.cloud)} == {"running"})
+    until(lambda: "i-stranger" not in json.loads(path.read_text()))
+    assert {node.instance_id: node.address for node in client.nodes(life.cloud)}[kept] == addresses[kept]
+    rows = life.aws("ec2").describe_instances(InstanceIds=[off])["Reservations"][0]["Instances"]
+    assert rows[0]["State"]["Name"] == "terminated"
+
+
+def test_parameters_and_roles_survive(life):
+    life.start()
+    life.aws("ssm").put_parameter(Name="/mine", Value="v", Type="SecureString")
+    life.aws("iam").create_role(RoleName="r", AssumeRolePolicyDocument="{}")
+    life.end(signal.SIGKILL)
+    life.start()
+    assert life.aws("ssm").get_parameter(Name="/mine", WithDecryption=True)["Parameter"]["Value"] == "v"
+    assert client.census(life.cloud)["roles"][0]["id"] == "r"
+
+
+def test_a_region_keeps_its_default_network_that_was_only_looked_at(life):
+    life.start()
+    before = life.aws("ec2").describe_vpcs()["Vpcs"][0]["VpcId"]
+    life.end(signal.SIGKILL)
+    life.start()
+    assert life.aws("ec2").describe_vpcs()["Vpcs"][0]["VpcId"] == before
+
+
+def test_a_service_that_cannot_be_saved_does_not_break_the_others(life):
+    life.start()
+    life.aws("sqs").create_queue(QueueName="q")
+    life.aws("logs").create_log_group(logGroupName="g")
+    life.aws("ec2").create_placement_group(GroupName="g")
+    life.end(signal.SIGKILL)
+    life.start()
+    assert [row["name"] for row in client.census(life.cloud)["placement_groups"]] == ["g"]
+
+
+@pytest.mark.parametrize("damage", [b"", b"another format\n", None])
+def test_a_damaged_snapshot_is_said_and_nothing_is_overwritten(life, damage):
+    life.start()
+    life.aws("ec2").create_placement_group(GroupName="g")
+    life.end()
+    path = next(RehearsalFiles.of(life.home).state.glob("ec2@us-east-1@*"))
+    content = damage if damage is not None else path.read_bytes()[:-40]
+    path.write_bytes(content)
+    with pytest.raises(AssertionError, match="died"):
+        life.start()
+    assert path.read_bytes() == content
+
+
+def until(holds: Any, limit_s: float = 15.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
