@@ -5,6 +5,8 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pytest
+
 import cloudgpu.node.agent
 from cloudgpu.node.payload import agent_name, agent_source
 
@@ -49,3 +51,14 @@ def test_annotations_are_never_evaluated() -> None:
     for path in SOURCES:
         lines = path.read_text().splitlines()
         assert path.name in ("__init__.py", "__main__.py", "errors.py") or "from __future__ import annotations" in lines
+
+
+@pytest.mark.parametrize("given", [b'{"secrets": {"PASSWORD": "hunter2"', b'"hunter2"', b"\xffhunter2"])
+def test_input_that_is_no_request_is_never_shown(tmp_path: Path, given: bytes) -> None:
+    path = tmp_path / agent_name()
+    path.write_bytes(agent_source())
+    shown = subprocess.run([sys.executable, str(path), "start"], input=given, capture_output=True, check=False)
+    assert shown.returncode == 1
+    assert b"standard input is not" in shown.stdout
+    assert b"hunter2" not in shown.stdout + shown.stderr
+    assert shown.stderr == b""
