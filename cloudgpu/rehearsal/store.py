@@ -23,8 +23,8 @@ from moto.s3.models import FakeKey, s3_backends
 
 from cloudgpu.errors import StateError
 from cloudgpu.paths import unwritable
-from cloudgpu.rehearsal.closures import is_local, take_apart
 from cloudgpu.rehearsal.durable import write_durably
+from cloudgpu.rehearsal.reductions import take_apart
 
 _FORMAT = f"cloudgpu-rehearsal 1 moto {version('moto')} python {sys.version_info[:2]}\n".encode()
 _DURABLE = ("ec2@", "iam@", "s3@", "ssm@", "sts@", "kms@")
@@ -149,10 +149,8 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, obj: Any) -> Any:  # noqa: ANN401 - protocol of pickle
         """Take an S3 object apart without reading it again when it has not changed."""
-        if is_local(obj):
-            return take_apart(obj)
         if not isinstance(obj, FakeKey):
-            return NotImplemented
+            return take_apart(obj) or NotImplemented
         fields = obj.__dict__
         if fields.get(_SHELF, ("", -1))[1] != obj.contentsize:
             fields[_SHELF] = (_put_object(self._objects, obj.value), obj.contentsize)

@@ -317,7 +317,8 @@ def _mount_table() -> str:
 
 def _resident_kib(folder: Path) -> int:
     try:
-        found = re.search(r"^VmRSS:\s+(\d+)", (folder / "status").read_text(), re.MULTILINE)
+        # Proportional: hundreds of inits share the very same pages.
+        found = re.search(r"^Pss:\s+(\d+)", (folder / "smaps_rollup").read_text(), re.MULTILINE)
     except OSError:
         return 0
     return int(found[1]) if found else 0

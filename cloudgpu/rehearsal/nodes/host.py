@@ -49,8 +49,12 @@ class Settings:
 def main(arguments: list[str]) -> int:
     """Start the host in the background, unless it runs; the exit status says whether one listens."""
     settings = _settings(arguments)
-    settings.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    lock = os.open(settings.directory / "host.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        settings.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(settings.directory / "host.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as err:
+        sys.stderr.write(f"cannot write to {settings.directory}: {err.strerror}\n")
+        return 1
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

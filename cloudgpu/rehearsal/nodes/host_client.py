@@ -208,7 +208,7 @@ class NodeHostClient:
         for attempt in range(_ATTEMPTS):
             try:
                 return sockets.connect(self._socket, _CALL_TIMEOUT_S)
-            except (FileNotFoundError, ConnectionRefusedError):
+            except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
                 # A host that is just ending still holds the lock, so the next attempt waits a little.
                 time.sleep(0.1 * attempt)
                 self._spawn()

@@ -119,7 +119,7 @@ hidden() {
 }"""
 
 # Ends the node when the host's files of it are gone, so that a deleted home leaves no process behind.
-_REAP = "while [ -e /run/cloudgpu/alive ]; do sleep 15 & wait $!; done"
+_REAP = "while [ -e /run/cloudgpu/alive ]; do sleep 60 & wait $!; done"
 
 
 def machine_mounts(mountinfo: str) -> tuple[str, ...]:

@@ -1,0 +1,42 @@
+"""Take apart what `pickle` cannot: local functions, and default dictionaries with a constructor of their own."""
+
+import importlib
+import marshal
+from collections import defaultdict
+from types import CellType, FunctionType
+from typing import Any
+
+
+def take_apart(value: object) -> tuple[Any, ...] | None:
+    """What `pickle` needs to make the value again, or None when it can manage by itself."""
+    if isinstance(value, FunctionType) and "<" in value.__qualname__:
+        return _function(value)
+    if isinstance(value, defaultdict) and type(value) is not defaultdict:
+        made = (type(value), value.default_factory)
+        return _bare_dictionary, made, value.__dict__, None, iter(list(dict.items(value)))
+    return None
+
+
+def _bare_dictionary(kind: type[Any], factory: Any) -> Any:  # noqa: ANN401 - any subclass of defaultdict
+    made = defaultdict.__new__(kind)
+    defaultdict.__init__(made, factory)
+    return made
+
+
+def _function(function: FunctionType) -> tuple[Any, ...]:
+    """Code first, what it closes over later, so that cycles are possible."""
+    cells = function.__closure__ or ()
+    code = marshal.dumps(function.__code__)
+    made = (function.__module__, code, function.__defaults__, len(cells))
+    return _blank, made, [cell.cell_contents for cell in cells], None, None, _fill
+
+
+def _blank(module: str, code: bytes, defaults: tuple[Any, ...] | None, cells: int) -> FunctionType:
+    namespace = vars(importlib.import_module(module))
+    closure = tuple(CellType() for _ in range(cells))
+    return FunctionType(marshal.loads(code), namespace, None, defaults, closure)  # noqa: S302 - our own snapshot
+
+
+def _fill(function: FunctionType, contents: list[Any]) -> None:
+    for cell, value in zip(function.__closure__ or (), contents, strict=True):
+        cell.cell_contents = value

@@ -1,0 +1,49 @@
+"""Values that pickle alone cannot take apart come back as they were."""
+
+import io
+import pickle
+from collections import defaultdict
+
+from cloudgpu.rehearsal.reductions import take_apart
+
+
+class Pickler(pickle.Pickler):
+    def reducer_override(self, obj):
+        return take_apart(obj) or NotImplemented
+
+
+class Owned(defaultdict):
+    def __init__(self, owner):
+        super().__init__(list)
+        self.owner = owner
+
+
+class Holder:
+    def __init__(self, start):
+        self.start = start
+        self.count = lambda step=2: self.start + step
+        self.itself = lambda: self
+
+
+def copied(value):
+    buffer = io.BytesIO()
+    Pickler(buffer).dump(value)
+    return pickle.loads(buffer.getvalue())
+
+
+def test_a_local_function_keeps_its_defaults_and_what_it_closes_over():
+    number = 40
+    assert copied(lambda step=2: number + step)() == 42
+
+
+def test_a_function_may_close_over_the_object_that_holds_it():
+    again = copied(Holder(5))
+    assert again.count() == 7
+    assert again.itself() is again
+
+
+def test_a_dictionary_with_its_own_constructor_keeps_everything():
+    owned = Owned("me")
+    owned["a"].append(1)
+    again = copied(owned)
+    assert (type(again), again.owner, dict(again), again["new"]) == (Owned, "me", {"a": [1]}, [])
