@@ -13,7 +13,7 @@ from botocore.stub import Stubber
 from moto import mock_aws
 
 from cloudgpu.aws.resources.base import Context
-from cloudgpu.aws.session import Endpoint, Session, connect
+from cloudgpu.aws.session import Endpoint, Session
 from cloudgpu.clock import ManualClock
 
 TAGS = {
@@ -41,13 +41,18 @@ def clock() -> ManualClock:
     return ManualClock(datetime(2026, 11, 21, 4, 0, tzinfo=UTC))
 
 
+@pytest.fixture(scope="session")
+def shared() -> Session:
+    """Built once: reading the description of EC2 takes longer than most tests."""
+    source = boto3.Session(aws_access_key_id="testing", aws_secret_access_key="testing", region_name="us-east-1")
+    return Session(source, Endpoint(), "us-east-1")
+
+
 @pytest.fixture
-def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+def session(shared: Session) -> Iterator[Session]:
     """A session whose calls moto answers in this process."""
     with mock_aws():
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-        yield connect(Endpoint(), "us-east-1")
+        yield shared
 
 
 @pytest.fixture
@@ -59,14 +64,17 @@ def context(session: Session, clock: ManualClock) -> Callable[[str], Context]:
 class Scripted:
     """`Clients` whose answers are written down beforehand and checked against the service's own model."""
 
+    built: dict[str, Any] = field(default_factory=dict)
     region: str = "us-east-1"
     stubs: dict[str, Stubber] = field(default_factory=dict)
 
     def stub(self, service: str) -> Stubber:
         if service not in self.stubs:
-            name = "ec2" if service == "launch" else service
-            client = boto3.client(name, "us-east-1", aws_access_key_id="x", aws_secret_access_key="x")
-            self.stubs[service] = Stubber(client)
+            if service not in self.built:
+                name = "ec2" if service == "launch" else service
+                client = boto3.client(name, "us-east-1", aws_access_key_id="x", aws_secret_access_key="x")
+                self.built[service] = client
+            self.stubs[service] = Stubber(self.built[service])
             self.stubs[service].activate()
         return self.stubs[service]
 
@@ -81,6 +89,14 @@ class Scripted:
             stub.assert_no_pending_responses()
 
 
+@pytest.fixture(scope="session")
+def built() -> dict[str, Any]:
+    return {}
+
+
 @pytest.fixture
-def scripted() -> Scripted:
-    return Scripted()
+def scripted(built: dict[str, Any]) -> Iterator[Scripted]:
+    clients = Scripted(built)
+    yield clients
+    for stub in clients.stubs.values():
+        stub.deactivate()
