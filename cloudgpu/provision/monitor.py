@@ -17,6 +17,7 @@ from cloudgpu.aws.session import Clients
 from cloudgpu.errors import BadRequestError, CloudGpuError, UnsupportedError
 from cloudgpu.provision.comparison import Wanted, with_ignored
 from cloudgpu.provision.deployment import Registry
+from cloudgpu.provision.gate import Gate, StoppedError
 from cloudgpu.provision.options import Options, read_options, refuse_version
 from cloudgpu.provision.registrar import Registered
 from cloudgpu.provision.state import Resource
@@ -68,10 +69,6 @@ class Surroundings:
     vault: Vault
 
 
-class StoppedError(Exception):
-    """The monitor is closed: an earlier failure is the one to report."""
-
-
 class Monitor:
     """One run of a program. Its public methods in CamelCase are the service."""
 
@@ -79,7 +76,7 @@ class Monitor:
         self._around = surroundings
         self._carrier = carrier
         self._lock = threading.Lock()
-        self._closed = False
+        self._gate = Gate()
         self._providers: dict[str, str] = {}
         self._known: dict[str, Registered] = {}
         self._aliases: dict[str, tuple[str, ...]] = {}
@@ -91,19 +88,22 @@ class Monitor:
 
     def close(self) -> None:
         """Begin nothing new."""
-        with self._lock:
-            self._closed = True
+        self._gate.close()
+
+    def drain(self) -> None:
+        """Return when nothing is under way any more."""
+        self._gate.wait()
 
     def program_failed(self, failure: BaseException) -> None:
         """The program itself ended badly: begin nothing new. What fails after that is only a consequence."""
+        self._gate.close()
         with self._lock:
-            self._closed = True
             if self.failure is None:
                 self.program_failure = failure
 
     def _fail(self, failure: BaseException) -> None:
+        self._gate.close()
         with self._lock:
-            self._closed = True
             if self.failure is None and self.program_failure is None:
                 self.failure = failure
 
@@ -174,8 +174,10 @@ class Monitor:
         return empty_pb2.Empty()
 
     def _guarded(self, work: Callable[[], T], passing: type[Exception] | tuple[()] = ()) -> T:
-        if self._closed:
-            raise StoppedError
+        with self._gate:
+            return self._recorded(work, passing)
+
+    def _recorded(self, work: Callable[[], T], passing: type[Exception] | tuple[()]) -> T:
         try:
             return work()
         except passing:

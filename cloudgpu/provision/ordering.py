@@ -5,6 +5,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 from cloudgpu.errors import CloudGpuError
+from cloudgpu.provision.gate import Gate
 
 WORKERS = 32
 
@@ -20,19 +21,27 @@ def in_order(first: Mapping[K, Set[K]], work: Callable[[K], None]) -> dict[K, Cl
     waiting = {key: set(before) & set(first) for key, before in first.items()}
     failures: dict[K, CloudGpuError] = {}
     running: dict[Future[None], K] = {}
+    gate = Gate()
+
+    def guarded(key: K) -> None:
+        with gate:
+            work(key)
+
     pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="cloudgpu")
     try:
         while True:
             for key in _ready(waiting, idle=not running, failed=failures):
                 del waiting[key]
-                running[pool.submit(work, key)] = key
+                running[pool.submit(guarded, key)] = key
             if not running:
                 return failures
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 _settle(future, running.pop(future), waiting, failures)
     finally:
         # after an interrupt or a bug: begin nothing new, but see what is under way to its end
+        gate.close()
         pool.shutdown(wait=True, cancel_futures=True)
+        gate.wait()
 
 
 def _ready(waiting: Mapping[K, set[K]], *, idle: bool, failed: Mapping[K, CloudGpuError]) -> list[K]:

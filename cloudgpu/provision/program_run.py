@@ -133,6 +133,7 @@ def _drain(loop: asyncio.AbstractEventLoop, pool: ThreadPoolExecutor, monitor: M
     """Begin nothing new, wait for the calls under way, and take the SDK's own tasks down."""
     monitor.close()
     pool.shutdown(wait=True, cancel_futures=True)
+    monitor.drain()
     tasks = asyncio.all_tasks(loop)
     for task in tasks:
         task.cancel()

@@ -105,3 +105,19 @@ def test_a_folder_that_cannot_be_made(bench):
         Journal(bench.journal, OURS, bench.clock)
     with pytest.raises(StateError, match="cannot read the journal"):
         load(bench.journal, OURS)
+
+
+def test_a_half_written_row_is_taken_back(bench, monkeypatch):
+    real = journal_module._write
+
+    def full(descriptor, data):
+        real(descriptor, data[:10])
+        raise OSError(28, "No space left on device")
+
+    with Journal(bench.journal, OURS, bench.clock) as journal:
+        monkeypatch.setattr(journal_module, "_write", full)
+        with pytest.raises(StateError, match="no space left"):
+            journal.add({"row": "outputs", "values": {"a": 1}})
+        monkeypatch.undo()
+        journal.add({"row": "outputs", "values": {"b": 2}})
+    assert load(bench.journal, OURS).state.outputs == {"b": 2}

@@ -1,7 +1,10 @@
 """Killed at any moment: whatever was made is found again, and nothing is ever made twice."""
 
 import contextlib
+import os
 import random
+import signal
+import threading
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -303,3 +306,87 @@ def test_whatever_is_killed_whenever_ends_empty(new_bench, crash, seed, size, cr
     assert sorted(thing.name for thing in bench.cloud.things.values()) == [f"n{number}" for number in range(size)]
     bench.destroy()
     assert bench.cloud.things == {}
+
+
+def test_ctrl_c_during_a_creation_waits_for_its_end_and_begins_nothing_new(bench):
+    def script(moment, name):
+        if (moment, name) == ("create", "a"):
+            os.kill(os.getpid(), signal.SIGINT)
+            threading.Event().wait(0.2)
+
+    bench.cloud.script = script
+    with pytest.raises(KeyboardInterrupt):
+        bench.up(CHAIN)
+    assert [resource.name for resource in bench.engine().recorded(bench.stack()).resources] == ["a"]
+    assert list(bench.cloud.made) == ["a"]
+    bench.revive()
+    bench.up()
+    assert bench.cloud.made == {"a": 1, "b": 1, "c": 1}
+
+
+def test_ctrl_c_while_ending_waits_and_begins_nothing_new(bench):
+    bench.up(CHAIN)
+
+    def script(moment, name):
+        if (moment, name) == ("delete", "c"):
+            os.kill(os.getpid(), signal.SIGINT)
+            threading.Event().wait(0.2)
+
+    bench.cloud.script = script
+    with pytest.raises(KeyboardInterrupt):
+        bench.destroy()
+    assert [resource.name for resource in bench.engine().recorded(bench.stack()).resources] == ["a", "b"]
+    assert len(bench.cloud.things) == 2
+    bench.revive()
+    bench.destroy()
+    assert bench.cloud.things == {}
+
+
+def test_recovery_leaves_no_intent_unanswered(bench, crash):
+    bench.crash_when("create", "a")
+    with pytest.raises(crash):
+        bench.up('Thing("a")')
+    bench.revive()
+    bench.up()
+    assert journal_module.load(bench.journal, bench.identity).state.open == {}
+
+
+def test_an_update_after_a_killed_one_starts_from_what_the_cloud_has(bench, crash):
+    bench.up('Thing("a", size=2)')
+    bench.program('Thing("a", size=3)')
+    bench.crash_when("updated")
+    with pytest.raises(crash):
+        bench.up()
+    bench.revive()
+    handler = type(bench.cloud.handler("fake:index:Thing"))
+    update, olds = handler.update, []
+
+    def noting(self, ctx, physical_id, old, new):
+        olds.append(old["size"])
+        return update(self, ctx, physical_id, old, new)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(handler, "update", noting)
+        bench.up('Thing("a", size=4)')
+    assert olds == [3]
+
+
+def test_nothing_is_begun_after_a_failure_while_the_program_still_runs(bench):
+    failed = threading.Event()
+
+    def script(moment, name):
+        if (moment, name) == ("create", "bad"):
+            failed.set()
+            raise BadRequestError("no")
+        if moment == "invoke":
+            assert failed.wait(20)
+            threading.Event().wait(0.1)
+
+    bench.cloud.script = script
+    with pytest.raises(BadRequestError, match="no"):
+        bench.up("""
+            Thing("bad")
+            pulumi.runtime.invoke("aws:ec2/getVpc:getVpc", {})
+            Thing("after")
+        """)
+    assert "after" not in bench.cloud.moments("create")

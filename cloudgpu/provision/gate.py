@@ -1,0 +1,43 @@
+"""A gate for work in threads: once closed, nothing more begins, and whoever closed it can wait for the rest.
+
+A thread pool alone cannot promise that: an interrupt that hits `submit` leaves a thread that the pool does not know.
+"""
+
+import threading
+from types import TracebackType
+
+
+class StoppedError(Exception):
+    """The gate is closed: an earlier failure or interrupt is the one to report."""
+
+
+class Gate:
+    """`with gate:` around each piece of work."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._inside = 0
+        self._closed = False
+
+    def __enter__(self) -> None:
+        with self._changed:
+            if self._closed:
+                raise StoppedError
+            self._inside += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._changed:
+            self._inside -= 1
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Let nothing more in."""
+        with self._changed:
+            self._closed = True
+
+    def wait(self) -> None:
+        """Return when everything that is inside has ended."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._inside == 0)
