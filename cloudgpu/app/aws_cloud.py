@@ -210,7 +210,7 @@ def connect_rehearsal(settings: Settings, home: Home, clock: Clock, calls: CallL
     Raises:
         RehearsalError: It does not start.
     """
-    cloud = rehearsal.ensure(home, clock)
+    cloud = start_rehearsal(settings, home, clock)
     endpoint = Endpoint(cloud.url, cloud.access_key_id, cloud.secret_access_key)
 
     def reach(instance: Instance) -> tuple[str, int] | None:
@@ -221,6 +221,15 @@ def connect_rehearsal(settings: Settings, home: Home, clock: Clock, calls: CallL
 
     # The port changes from one start to the next; the key does not, and no other home has it.
     return AwsCloud("rehearsal", endpoint, f"rehearsal:{cloud.access_key_id}", settings, clock, calls, reach)
+
+
+def start_rehearsal(settings: Settings, home: Home, clock: Clock) -> rehearsal.Cloud:
+    """This home's rehearsal cloud, started as the settings say when it does not run.
+
+    Raises:
+        RehearsalError: It does not start.
+    """
+    return rehearsal.ensure(home, clock, envs=settings.env_cache, idle_minutes=float(settings.rehearsal_idle_minutes))
 
 
 def own_address() -> str:

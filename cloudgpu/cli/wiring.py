@@ -72,9 +72,9 @@ class Wiring:
 
     def rehearsal(self) -> "RehearsalCloud":
         """This home's rehearsal cloud, started when it does not run."""
-        from cloudgpu.rehearsal import client
+        from cloudgpu.app.aws_cloud import start_rehearsal
 
-        return client.ensure(self.home, self.clock)
+        return start_rehearsal(self.settings, self.home, self.clock)
 
     @cached_property
     def calls(self) -> "CallLog":

@@ -67,8 +67,16 @@ class RehearsalStatus:
     idle_stop_at: datetime | None = None
 
 
-def ensure(home: Home, clock: Clock | None = None) -> Cloud:
+def ensure(
+    home: Home, clock: Clock | None = None, *, envs: Path | None = None, idle_minutes: float | None = None
+) -> Cloud:
     """Return the home's cloud, starting it when it does not run; exactly one even when two processes race.
+
+    Args:
+        home: Whose cloud.
+        clock: Waits for the start.
+        envs: Python environments that the nodes share, `<home>/envs` unless given; counts when it is started now.
+        idle_minutes: When it stops by itself without nodes and requests; counts when it is started now.
 
     Raises:
         StateError: The home cannot be written.
@@ -81,7 +89,7 @@ def ensure(home: Home, clock: Clock | None = None) -> Cloud:
     files = RehearsalFiles.of(home.ensure())
     with _starting(files):
         found = running(home)
-        return found if found is not None else _start(home, files, clock)
+        return found if found is not None else _start(home, files, clock, _options(envs, idle_minutes))
 
 
 def running(home: Home) -> Cloud | None:
@@ -284,9 +292,9 @@ def _starting(files: RehearsalFiles) -> Iterator[None]:
         yield
 
 
-def _start(home: Home, files: RehearsalFiles, clock: Clock) -> Cloud:
+def _start(home: Home, files: RehearsalFiles, clock: Clock, options: Sequence[str]) -> Cloud:
     load_or_create(files.keys)
-    pid = _spawn(home, files)
+    pid = _spawn(home, files, options)
     deadline = clock.monotonic() + _START_LIMIT_S
     while clock.monotonic() < deadline:
         found = running(home)
@@ -300,19 +308,24 @@ def _start(home: Home, files: RehearsalFiles, clock: Clock) -> Cloud:
     raise RehearsalError(message, hint=f"its log is {files.log}")
 
 
+def _options(envs: Path | None, idle_minutes: float | None) -> list[str]:
+    chosen = [] if envs is None else ["--envs", str(envs.absolute())]
+    return chosen if idle_minutes is None else [*chosen, "--idle-minutes", str(idle_minutes)]
+
+
 def _someone_loads(files: RehearsalFiles) -> bool:
     """Whether the server of a starter that was killed is still on its way up: ours ended because of it."""
     cloud = _recorded(files)
     return cloud is not None and _health(cloud) is not None
 
 
-def _spawn(home: Home, files: RehearsalFiles) -> int:
+def _spawn(home: Home, files: RehearsalFiles, options: Sequence[str]) -> int:
     """Start the server in a session of its own, so that neither Ctrl-C nor the end of this process reaches it."""
     try:
         log = os.open(files.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     except OSError as err:
         raise unwritable(files.log, err) from err
-    command = [sys.executable, "-m", "cloudgpu.rehearsal.server", "--home", str(home.root.absolute())]
+    command = [sys.executable, "-m", "cloudgpu.rehearsal.server", "--home", str(home.root.absolute()), *options]
     actions = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_DUP2, log, 1),

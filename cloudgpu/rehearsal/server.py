@@ -214,6 +214,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="cloudgpu.rehearsal.server")
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--idle-minutes", type=float, default=_IDLE_MINUTES)
+    parser.add_argument("--envs", type=Path, default=None)
     options = parser.parse_args(argv)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.Formatter.converter = time.gmtime
@@ -224,9 +225,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         files.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         with sole_server(files):
-            server = RehearsalServer(
-                home, NodeHostClient(files.nodes), SystemClock(), idle_minutes=options.idle_minutes
-            )
+            host = NodeHostClient(files.nodes, envs=options.envs)
+            server = RehearsalServer(home, host, SystemClock(), idle_minutes=options.idle_minutes)
             signal.signal(signal.SIGTERM, lambda *_: server.leave())
             server.run()
     except CloudGpuError as err:

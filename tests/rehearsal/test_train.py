@@ -158,7 +158,7 @@ def test_a_secret_reaches_the_ranks_and_nothing_else(bench):
     assert holding == []
     logs = bench.run("logs").stdout
     assert hashlib.sha256(secret.encode()).hexdigest() in logs
-    bench.run("down")
+    bench.run("down", "--yes")
     assert bench.left() == {}
 
 
