@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any, Callable
 
-from . import files, tool
+from . import files, installer, tool
 from .errors import AgentError
 
 _MARKER = ".cloudgpu-complete.json"
@@ -83,7 +83,7 @@ def _base(version: str | None) -> str:
     found = next((path for path in map(shutil.which, names) if path), None)
     if found is not None:
         return found
-    if version is not None and _uv():
+    if version is not None and installer.find_uv():
         return version
     raise AgentError(f"no Python {version or 3} on this node", hint="install it, or uv, which fetches it")
 
@@ -158,7 +158,7 @@ def _build(wanted: Wanted, base: str, folder: str, progress: Callable[[str], Non
         _write_lines(listed, wanted.requirements)
         for what, argv in _steps(base, folder, listed if wanted.requirements else ""):
             progress(what)
-            tool.run(argv, what, progress, holds=lock, env=_tool_environment())
+            tool.run(argv, what, progress, holds=lock, env=installer.environment())
         made = {"requirements": list(wanted.requirements), "version": wanted.version, "base": base}
         files.write_json(os.path.join(folder, _MARKER), made)
     except OSError as error:
@@ -169,8 +169,8 @@ def _build(wanted: Wanted, base: str, folder: str, progress: Callable[[str], Non
 
 
 def _steps(base: str, folder: str, listed: str) -> list[tuple[str, list[str]]]:
-    """The tools to run, in order; `uv` where there is one."""
-    uv, python = _uv(), _python(folder)
+    """The tools to run, in order."""
+    uv, python = installer.chosen_uv(base), _python(folder)
     if uv is not None:
         steps = [("making a Python environment", [uv, "venv", "--no-project", "--python", base, folder])]
         install = [uv, "pip", "install", "--python", python, "-r", listed]
@@ -178,17 +178,6 @@ def _steps(base: str, folder: str, listed: str) -> list[tuple[str, list[str]]]:
         steps = [("making a Python environment", [base, "-m", "venv", folder])]
         install = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "-r", listed]
     return [*steps, ("installing the requirements", install)] if listed else steps
-
-
-def _uv() -> str | None:
-    """Where uv is; its installer puts it where a bare SSH command does not look."""
-    return shutil.which("uv") or shutil.which("uv", path=os.path.expanduser("~/.local/bin"))
-
-
-def _tool_environment() -> dict[str, str]:
-    """The caller's settings of pip and uv count; an active environment must not be mistaken for the target."""
-    dropped = ("VIRTUAL_ENV", "PYTHONHOME", "PYTHONPATH", "CONDA_PREFIX")
-    return {key: value for key, value in os.environ.items() if key not in dropped}
 
 
 def _write_lines(path: str, lines: tuple[str, ...]) -> None:

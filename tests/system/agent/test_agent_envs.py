@@ -36,6 +36,12 @@ exec {sys.executable} "$@"
 """
 
 
+PYTHON_WITHOUT_ENSUREPIP = f"""#!/bin/sh
+case "$*" in *ensurepip*) exit 1 ;; esac
+exec {sys.executable} "$@"
+"""
+
+
 class Node:
     def __init__(self, root: Path) -> None:
         self.bin, self.envs, self.calls = root / "bin", root / "envs", root / "calls"
@@ -61,6 +67,7 @@ class Node:
                 "HOME": str(self.bin),
                 "CALLS": str(self.calls),
                 "REAL_PYTHON": sys.executable,
+                "PIP_CONFIG_FILE": os.devnull,  # this machine's own settings do not choose the tool
                 **environment,
             },
         )
@@ -155,6 +162,42 @@ def test_without_uv_venv_and_pip_do_it(node: Node) -> None:
     lines = [json.loads(line) for line in process.communicate(timeout=60)[0].splitlines()]
     assert process.returncode == 1
     assert "No module named pip" in lines[-1]["error"]
+
+
+def built_by_pip(node: Node, **environment: str) -> bool:
+    """Whether pip was taken, although uv is there."""
+    (node.bin / "python3").unlink()
+    node.add("python3", PYTHON_WITHOUT_PIP)
+    process = node.popen("no-such-thing-zz", **environment)
+    output = process.communicate(timeout=60)[0]
+    assert ("No module named pip" in output.decode()) is (node.calls.read_text() == "")
+    return node.installs() == 0
+
+
+@pytest.mark.parametrize(
+    ("told", "by_pip"),
+    [
+        ({"PIP_INDEX_URL": "https://index.example/simple"}, True),
+        ({"PIP_CERT": "/etc/ssl/company.pem"}, True),
+        ({"PIP_CERT": "/etc/ssl/company.pem", "UV_DEFAULT_INDEX": "https://index.example/simple"}, False),
+        ({"PIP_CACHE_DIR": "/cache", "PIP_INDEX_URL": ""}, False),
+    ],
+)
+def test_what_only_pip_was_told_is_not_ignored(node: Node, told: dict[str, str], by_pip: bool) -> None:
+    assert built_by_pip(node, **told) is by_pip
+
+
+def test_a_settings_file_of_pip_that_names_a_source_counts(node: Node, tmp_path: Path) -> None:
+    named = tmp_path / "pip.conf"
+    named.write_text("[global]\nno-input = true\nindex-url = https://index.example/simple\n")
+    assert built_by_pip(node, PIP_CONFIG_FILE=str(named))
+
+
+def test_without_the_parts_of_venv_uv_is_taken_all_the_same(node: Node) -> None:
+    (node.bin / "python3").unlink()
+    node.add("python3", PYTHON_WITHOUT_ENSUREPIP)
+    assert node.env("zz", PIP_INDEX_URL="https://index.example/simple")[-1]["built"] is True
+    assert node.installs() == 1
 
 
 def test_no_python_of_that_version(node: Node) -> None:

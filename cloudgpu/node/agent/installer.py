@@ -1,0 +1,98 @@
+"""Which tool makes an environment: `uv`, or `venv` and `pip` where only pip was told where packages come from."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from typing import Mapping
+
+_PIP_SOURCES = (
+    "index-url",
+    "extra-index-url",
+    "find-links",
+    "no-index",
+    "cert",
+    "client-cert",
+    "proxy",
+    "trusted-host",
+    "constraint",
+)
+_UV_SOURCES = (
+    "UV_DEFAULT_INDEX",
+    "UV_INDEX",
+    "UV_INDEX_URL",
+    "UV_EXTRA_INDEX_URL",
+    "UV_FIND_LINKS",
+    "UV_TORCH_BACKEND",
+    "UV_CONFIG_FILE",
+)
+_PIP_FILES = ("/etc/pip.conf", "/etc/xdg/pip/pip.conf", "~/.config/pip/pip.conf", "~/.pip/pip.conf")
+_UV_FILES = ("/etc/uv/uv.toml", "~/.config/uv/uv.toml")
+_IN_A_PIP_FILE = re.compile(rf"^\s*(?:{'|'.join(_PIP_SOURCES)})\s*[=:]", re.MULTILINE)
+_CHECK_S = 60.0
+
+
+def find_uv() -> str | None:
+    """Where uv is; its installer puts it where a bare SSH command does not look."""
+    return shutil.which("uv") or shutil.which("uv", path=os.path.expanduser("~/.local/bin"))
+
+
+def chosen_uv(base: str) -> str | None:
+    """The uv to build with, or None: then it is the `venv` and `pip` of `base`.
+
+    uv reads none of pip's settings: with them alone it would ask the wrong index, or not trust the right one.
+    """
+    uv = find_uv()
+    if uv is None or not os.path.isabs(base):
+        return uv
+    told_pip_alone = _told_pip(os.environ) and not _told_uv(os.environ)
+    return None if told_pip_alone and _makes_environments(base) else uv
+
+
+def environment() -> dict[str, str]:
+    """The caller's settings of pip and uv count; an active environment must not be mistaken for the target."""
+    dropped = ("VIRTUAL_ENV", "PYTHONHOME", "PYTHONPATH", "CONDA_PREFIX")
+    # pip trusts what the machine trusts, a company's own authority too; uv only when told to, under either name.
+    trust = {"UV_SYSTEM_CERTS": "true", "UV_NATIVE_TLS": "true"}
+    return {**trust, **{key: value for key, value in os.environ.items() if key not in dropped}}
+
+
+def _told_pip(settings: Mapping[str, str]) -> bool:
+    variables = ("PIP_" + name.upper().replace("-", "_") for name in _PIP_SOURCES)
+    if any(settings.get(name) for name in variables):
+        return True
+    named = settings.get("PIP_CONFIG_FILE", "")
+    if named == os.devnull:  # pip's own way to say: read no file
+        return False
+    return any(_IN_A_PIP_FILE.search(_text(path)) for path in (named, *_PIP_FILES))
+
+
+def _told_uv(settings: Mapping[str, str]) -> bool:
+    return any(settings.get(name) for name in _UV_SOURCES) or any(map(_text, _UV_FILES))
+
+
+def _text(path: str) -> str:
+    """What a settings file says; nothing where there is none, or it is not ours to read."""
+    try:
+        with open(os.path.expanduser(path), encoding="utf-8", errors="replace") as stream:
+            return stream.read()
+    except OSError:
+        return ""
+
+
+def _makes_environments(base: str) -> bool:
+    """Whether this Python has all parts of `venv`; Debian ships them in a package of their own."""
+    try:
+        asked = subprocess.run(
+            [base, "-I", "-c", "import ensurepip, venv"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_CHECK_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return asked.returncode == 0
