@@ -28,6 +28,8 @@ from cloudgpu.rehearsal.nodes.values import (
 _CALL_TIMEOUT_S = 150.0
 _START_TIMEOUT_S = 30.0
 _ATTEMPTS = 5
+_NOT_TWICE = frozenset({"advance", "reboot"})
+"""What must not be sent again when nobody knows whether it was done; everything else may."""
 
 
 class NodeHostClient:
@@ -185,19 +187,29 @@ class NodeHostClient:
         return self.directory / "host.sock"
 
     def _call(self, operation: str, **arguments: object) -> Any:  # noqa: ANN401 - as JSON has it
-        request = {"op": operation, **arguments}
-        try:
-            with self._connected() as peer, peer.makefile("rwb") as stream:
-                _send(stream, request)
-                line = stream.readline()
-        except OSError as err:
-            raise RehearsalError(f"the node host did not answer {operation}: {err}", hint=self._log_hint) from err
+        line = b""
+        for attempts_left in range(_ATTEMPTS if operation not in _NOT_TWICE else 1, 0, -1):
+            try:
+                line = self._ask({"op": operation, **arguments})
+            except OSError as err:
+                # A host that is just ending, or was killed, takes a connection along; the next attempt starts another.
+                if attempts_left == 1:
+                    raise RehearsalError(
+                        f"the node host did not answer {operation}: {err}", hint=self._log_hint
+                    ) from err
+            if line:
+                break
         if not line:
             raise RehearsalError(f"the node host ended during {operation}", hint=self._log_hint)
         answer = json.loads(line)
         if "error" in answer:
             raise RehearsalError(answer["error"], hint=answer.get("hint", ""))
         return answer["result"]
+
+    def _ask(self, request: dict[str, Any]) -> bytes:
+        with self._connected() as peer, peer.makefile("rwb") as stream:
+            _send(stream, request)
+            return stream.readline()
 
     @contextmanager
     def _connected(self) -> Iterator[socket.socket]:

@@ -1,0 +1,161 @@
+"""A node cannot change, read the secrets of, or power off its machine."""
+
+import os
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.system
+
+# The first line is for the day this is broken: outside a cage nothing of it may run.
+_HOSTILE = """#!/bin/sh
+[ -e /run/cloudgpu/alive ] || exit 9
+exec 2>&1
+set -x
+echo hostile > /etc/cloudgpu-hostile
+echo hostile >> /etc/passwd
+echo hostile > /etc/hosts
+echo hostile > /usr/bin/cloudgpu-hostile
+rm -rf /usr/share /srv /var/lib/dpkg
+rm -rf '{canary}'
+ls -la '{home}' '{home}/rehearsal'
+cat '{secret}'
+ls -a ~root /root/.ssh /root/.aws
+apt-get install -y sl
+dpkg --purge --force-all libc6
+hostname evil
+/bin/hostname evil
+date -s '2001-01-01 00:00:00'
+sysctl -w kernel.panic=77
+echo 77 > /proc/sys/kernel/panic
+mount -o remount,rw /proc/sys
+mount -o remount,bind,rw /proc/sys
+umount /proc/sys
+echo 77 > /proc/sys/kernel/panic
+mount -t tmpfs none /mnt
+mknod /dev/evil b 254 0
+modprobe dummy
+echo h > /proc/sysrq-trigger
+ip link set lo down
+unshare --mount true
+nsenter --target 1 --mount true
+chroot /proc/1/root true
+python3 -c 'import ctypes; c = ctypes.CDLL(None, use_errno=True); print("cad", c.reboot(0), ctypes.get_errno())'
+kill -9 -1
+echo "still here"
+sudo /sbin/shutdown -h now
+"""
+
+
+def _machine() -> dict[str, object]:
+    def fingerprint(folder: str) -> list[tuple[str, int, int]]:
+        found = []
+        for entry in os.scandir(folder):
+            info = entry.stat(follow_symlinks=False)
+            found.append((entry.name, info.st_size, info.st_mtime_ns))
+        return sorted(found)
+
+    return {
+        "etc": fingerprint("/etc"),
+        "usr": fingerprint("/usr/bin") + fingerprint("/usr"),
+        "root": sorted(os.listdir("/")) + fingerprint("/srv") + fingerprint("/opt") + fingerprint("/mnt"),
+        "hosts": Path("/etc/hosts").read_text(),
+        "name": socket.gethostname(),
+        "panic": Path("/proc/sys/kernel/panic").read_text(),
+        "mounts": Path("/proc/self/mounts").read_text(),
+        "lo": subprocess.run(["ip", "-br", "link", "show", "lo"], capture_output=True, check=False).stdout,
+    }
+
+
+def test_hostile_user_data_changes_nothing_and_ends_only_its_node(caged_bench, tmp_path):
+    bench = caged_bench
+    canary = tmp_path / "canary"
+    canary.mkdir()
+    (canary / "bird").write_text("alive")
+    outside = Path("/var/lib") / f"cloudgpu-canary-{os.getpid()}"
+    outside.mkdir()
+    secret = bench.home / "ssh-key"
+    secret.write_text("the secret")
+    before, clock = _machine(), time.time() - time.monotonic()
+    try:
+        script = _HOSTILE.format(canary=f"{canary}' '{outside}", home=bench.home, secret=secret)
+        bench.client.start(bench.spec(user_data=script))
+        bench.client.start(bench.spec(2))
+        event = next(bench.client.events())
+        assert (canary / "bird").read_text() == "alive"
+        assert outside.is_dir()
+    finally:
+        outside.rmdir()
+    console = bench.client.console(bench.spec().instance_id).decode()
+    assert event.reason == "it powered itself off", console
+    assert "still here" in console
+    assert "the secret" not in console
+    assert "ledger" not in console
+    assert "cad -1 1" in console
+    assert abs(time.time() - time.monotonic() - clock) < 5
+    assert _machine() == before
+    assert bench.state(2)[0] == "running"
+
+
+def test_links_that_a_node_laid_are_not_followed_when_it_boots_again(caged_bench, tmp_path):
+    bench = caged_bench
+    trap = Path("/var/lib") / f"cloudgpu-trap-{os.getpid()}"
+    trap.mkdir()
+    try:
+        node = bench.client.start(bench.spec())
+        bench.finished()
+        laid = bench.ssh(
+            node,
+            f"umount /var/log/x; rm -rf /mnt /srv; ln -s {trap} /mnt; ln -s {trap} /srv; rm -rf ~/.ssh; ln -s {trap} ~/.ssh; mv /var/log /var/gone; ln -s {trap} /var/log; ln -s {trap} /tmp/{tmp_path.name}; true",
+        )
+        assert laid.returncode == 0
+        bench.client.reboot(bench.spec().instance_id)
+        assert bench.ssh(node, "true").returncode == 0
+        bench.client.stop(bench.spec().instance_id)
+        assert list(trap.iterdir()) == []
+    finally:
+        for left in trap.iterdir():
+            left.unlink()
+        trap.rmdir()
+
+
+def test_a_node_sees_neither_other_nodes_nor_processes_nor_services_of_its_machine(caged_bench):
+    bench = caged_bench
+    node = bench.client.start(bench.spec())
+    bench.client.start(bench.spec(2))
+    done = bench.ssh(
+        node, "hostname; ps ax -o pid= | wc -l; ls /run; ls /dev; ls /home; cat /proc/kcore | head -c 1 | wc -c"
+    )
+    lines = done.stdout.decode().split()
+    assert lines[0] == f"ip-{node.address.replace('.', '-')}"
+    assert int(lines[1]) < 12
+    assert {"vda", "sda", "kmsg", "mem"}.isdisjoint(lines)
+    assert lines[-1] == "0"
+    assert bench.ssh(node, "id -un; echo ~").stdout == b"ubuntu\n/home/ubuntu\n"
+
+
+def test_machine_changing_commands_are_simulated_and_say_so(bench):
+    node = bench.client.start(bench.spec())
+    done = bench.ssh(node, "sudo -E apt-get install -y sl && modprobe nvidia && systemctl enable --now docker")
+    assert done.returncode == 0
+    assert done.stdout.count(b"simulated") == 2
+    log = bench.ssh(node, 'cat "$CLOUDGPU_NODE_ROOT/var/log/cloudgpu-rehearsal.log"').stdout.decode()
+    assert "simulated: apt-get install -y sl" in log
+    assert "simulated: systemctl enable --now docker" in log
+
+
+def test_metadata_needs_a_token_and_refuses_foreign_hosts(bench):
+    node = bench.client.start(bench.spec(role="r"))
+    base = "$AWS_EC2_METADATA_SERVICE_ENDPOINT/latest"
+    code = "-s -o /dev/null -w '%{http_code} '"
+    done = bench.ssh(
+        node,
+        f"T=$(curl -s -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 60' {base}/api/token); H=\"X-aws-ec2-metadata-token: $T\"; "
+        f'curl {code} {base}/meta-data/instance-id; curl {code} -H "$H" {base}/meta-data/instance-id; '
+        f'curl {code} -H "$H" -H \'Host: evil.example\' {base}/meta-data/; curl {code} -H "$H" {base}/meta-data/spot/instance-action; '
+        f'curl -s -H "$H" {base}/meta-data/placement/availability-zone; curl -s -H "$H" {base}/meta-data/local-ipv4',
+    )
+    assert done.stdout.decode() == f"401 200 403 404 us-east-1c{node.address}"

@@ -1,0 +1,148 @@
+"""Every way of talking to a node that people use: OpenSSH, scp, sftp, rsync, paramiko."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+
+import paramiko
+import pytest
+
+from cloudgpu.errors import RehearsalError
+
+pytestmark = pytest.mark.system
+
+
+def test_a_command_has_its_output_its_errors_and_its_exit_status(bench):
+    node = bench.client.start(bench.spec())
+    done = bench.ssh(node, "echo out; echo err >&2; exit 7")
+    assert (done.returncode, done.stdout, done.stderr) == (7, b"out\n", b"err\n")
+
+
+def test_fifty_mebibytes_go_through_and_come_back_whole(bench):
+    node = bench.client.start(bench.spec())
+    data = os.urandom(50 << 20)
+    assert bench.ssh(node, "cat", data=data).stdout == data
+    assert bench.ssh(node, "sha256sum", data=data).stdout.split()[0].decode() == hashlib.sha256(data).hexdigest()
+
+
+def test_an_empty_input_ends_at_once(bench):
+    node = bench.client.start(bench.spec())
+    assert bench.ssh(node, "cat; echo end", data=b"").stdout == b"end\n"
+
+
+def test_a_terminal_is_the_node_s_own_and_has_a_size(bench):
+    node = bench.client.start(bench.spec())
+    done = bench.ssh(node, "tty && echo said > /dev/tty; test -t 0; exit $?", "-tt")
+    assert done.returncode == 0
+    assert done.stdout.startswith(b"/dev/pts/")
+    assert b"said" in done.stdout
+
+
+def test_a_process_in_the_background_outlives_its_session_and_does_not_hold_it(bench):
+    node = bench.client.start(bench.spec())
+    assert bench.ssh(node, "sleep 300 >/dev/null 2>&1 </dev/null & echo $! > pid").returncode == 0
+    assert bench.ssh(node, 'kill -0 "$(cat pid)"').returncode == 0
+
+
+def test_only_the_pinned_key_and_user_get_in(bench, tmp_path):
+    node = bench.client.start(bench.spec())
+    stranger = paramiko.RSAKey.generate(2048)
+    for user, key in (("root", paramiko.Ed25519Key(filename=str(bench.key))), ("ubuntu", stranger)):
+        with (
+            paramiko.Transport((node.address, node.port)) as transport,
+            pytest.raises(paramiko.AuthenticationException),
+        ):
+            transport.connect(username=user, pkey=key)
+
+
+def test_the_host_key_is_the_one_that_start_and_the_console_tell(bench):
+    node = bench.client.start(bench.spec())
+    with paramiko.Transport((node.address, node.port)) as transport:
+        transport.start_client(timeout=20)
+        shown = transport.get_remote_server_key().fingerprint
+        public = transport.get_remote_server_key().get_base64()
+    assert shown == node.host_key
+    console = bench.finished()
+    framed = console.split("-----BEGIN SSH HOST KEY FINGERPRINTS-----")[1].split("-----END")[0]
+    assert f"256 {node.host_key} root@" in framed
+    keys = console.split("-----BEGIN SSH HOST KEY KEYS-----\r\n")[1].split("-----END")[0]
+    assert keys.startswith(f"ssh-ed25519 {public} root@")
+
+
+def test_files_travel_by_scp_sftp_and_rsync(bench, tmp_path):
+    node = bench.client.start(bench.spec())
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    names = ["plain", "with space", "quote'\"", "new\nline", "ünïcode"]
+    for name in names:
+        (tree / name).write_text(name)
+    (tree / "dead link").symlink_to("nowhere")
+    there = f"ubuntu@{node.address}"
+    ssh = " ".join(bench.ssh_command(node))
+    commands = [
+        [*bench.ssh_command(node, "-r", program="scp"), str(tree / "plain"), f"{there}:one"],
+        [*bench.ssh_command(node, program="scp"), f"{there}:one", str(tmp_path / "back")],
+    ]
+    if shutil.which("rsync"):
+        commands.append(["rsync", "-a", "-e", ssh, f"{tree}/", f"{there}:tree/"])
+        commands.append(["rsync", "-a", "-e", ssh, f"{there}:tree/", f"{tmp_path}/again/"])
+    for command in commands:
+        done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+    assert (tmp_path / "back").read_text() == "plain"
+    if shutil.which("rsync"):
+        assert sorted(os.listdir(tmp_path / "again")) == sorted([*names, "dead link"])
+    batch = b"mkdir a\nput %s a/b\nrename a/b a/c\nchmod 600 a/c\nls -l a\nrm a/c\nrmdir a\n" % bytes(tree / "plain")
+    done = subprocess.run(
+        [*bench.ssh_command(node, "-b", "-", program="sftp"), there], input=batch, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"-rw-------" in done.stdout
+
+
+def test_paramiko_has_many_channels_files_and_a_tunnel(bench):
+    node = bench.client.start(bench.spec())
+    with paramiko.SSHClient() as client:
+        client.set_missing_host_key_policy(paramiko.AutoAddPolicy())
+        client.connect(node.address, node.port, "ubuntu", key_filename=str(bench.key), allow_agent=False)
+        running = [client.exec_command(f"read x; echo {number}; exit {number}") for number in range(9)]
+        for stdin, _, _ in running:
+            stdin.write("go\n")
+        assert [channel[1].read() for channel in running] == [b"%d\n" % number for number in range(9)]
+        assert [channel[1].channel.recv_exit_status() for channel in running] == list(range(9))
+        with client.open_sftp() as files:
+            data = os.urandom(3 << 20)
+            with files.open("big", "wb") as stream:
+                stream.write(data)
+            with files.open("big", "rb") as stream:
+                stream.prefetch()
+                assert stream.read() == data
+            assert files.stat("big").st_size == len(data)
+            with pytest.raises(FileNotFoundError):
+                files.stat("missing")
+        tunnel = client.get_transport().open_channel("direct-tcpip", (node.address, node.port), ("127.0.0.1", 1))
+        assert tunnel.recv(8) == b"SSH-2.0-"
+        with pytest.raises(paramiko.ChannelException):
+            client.get_transport().open_channel("direct-tcpip", ("127.0.0.1", 99), ("127.0.0.1", 1))
+        with pytest.raises(paramiko.ChannelException):
+            client.get_transport().open_channel("direct-tcpip", ("192.0.2.1", 22), ("127.0.0.1", 1))
+
+
+def test_a_node_finds_python_uv_settings_and_shared_environments(bench):
+    node = bench.client.start(bench.spec())
+    asked = (
+        'python3 -c "import sys; print(sys.version_info[:2] >= (3, 8))"; echo $CLOUDGPU_ENVS; touch $CLOUDGPU_ENVS/x'
+    )
+    done = bench.ssh(node, asked)
+    assert done.stdout.decode().split() == ["True", str(bench.home / "envs")]
+    assert (bench.home / "envs" / "x").exists()
+
+
+def test_starting_twice_is_answered_and_rubbish_is_refused(bench):
+    first = bench.client.start(bench.spec())
+    assert bench.client.start(bench.spec()) == first
+    for changes in ({"instance_id": "../x"}, {"user": "a b"}, {"user": "../root"}):
+        with pytest.raises(RehearsalError):
+            bench.client.start(bench.spec(**changes))
+    assert len(bench.client.list()) == 1
