@@ -97,9 +97,8 @@ class Running:
             RemoteCommandError: An agent refused.
         """
         with self._stages.stage("start"):
-            gang = launches(job, self._agents, staged)
-            self._say(Note(f"rank 0: {command_line(gang[0])}"))
-            start(job, self._agents, gang, secrets)
+            self._say(Note(f"rank 0: {command_line(launches(job, self._agents, staged)[0])}"))
+            gang = start(job, self._agents, staged, secrets)
         return {str(node.node_index): tuple(rank.rank for rank in node.ranks) for node in gang}
 
     def follow(self, record: RunRecord, recipe: Recipe) -> Followed:

@@ -17,7 +17,8 @@ def check(recipe: RecipeName, sets: Sets = None, json: Json = False) -> None:
 
     wiring = wire(json=json)
     loaded = loading.load(loading.find(recipe, roots=recipe_roots()))
-    resolve(loaded, sets=read_sets(sets or []), rehearsal=False)
+    for rehearsed in (False, True):
+        resolve(loaded, sets=read_sets(sets or []), rehearsal=rehearsed)
     if json:
         wiring.screen.document({"recipe": loaded.recipe.name, "path": str(loaded.path), "ok": True})
     else:

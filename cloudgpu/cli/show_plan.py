@@ -70,7 +70,7 @@ def _worst_case(plan: Plan) -> list[str]:
         return []
     spelled = f"{plan.worst_case_usd} USD = {sum_up(plan)}"
     if plan.simulated:
-        return [f"worst case: 0.00 USD; simulated: on AWS it would be {spelled}"]
+        return [f"worst case on AWS: {spelled} (simulated: nothing is charged)"]
     return [f"worst case: {spelled}"]
 
 

@@ -13,6 +13,14 @@ from cloudgpu.remote.command import Command, Raw
 OnLine = Callable[[Mapping[str, Any]], None]
 
 
+class AgentError(RemoteCommandError):
+    """An agent refused; `code` says why: `port-in-use`, `disk-full`, `checksum`, `network`, `tool` ..."""
+
+    def __init__(self, message: str, *, code: str = "", hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
+
+
 @dataclass(frozen=True)
 class Agent:
     """The agent file on one node, and where that node keeps things.
@@ -63,7 +71,7 @@ class Agent:
         node = self.host.node
         if "error" in answer:
             message = f"node {node.index} ({node.instance_id}): {answer['error']}"
-            raise RemoteCommandError(message, hint=str(answer.get("hint", "")))
+            raise AgentError(message, code=str(answer.get("code", "")), hint=str(answer.get("hint", "")))
         if not answer:
             message = f"node {node.index} ({node.instance_id}): the agent gave no answer to `{verb}`"
             raise RemoteCommandError(message, hint="is there a python3 on the node?")

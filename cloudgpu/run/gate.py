@@ -59,7 +59,10 @@ def _judged(node: Node, facts: Mapping[str, Any]) -> Health:
         RemoteCommandError: Something is missing.
     """
     if facts.get("bootstrap") == "failed":
-        raise _unfit(node, "its bootstrap failed; see /var/log/cloud-init-output.log on the node")
+        where = (
+            f"its bootstrap failed at step {facts.get('bootstrap_step') or '?'}: {facts.get('bootstrap_error') or '?'}"
+        )
+        raise _unfit(node, f"{where} (/var/lib/cloudgpu/bootstrap.log on the node tells more)")
     gpus = tuple(str(gpu["name"]) for gpu in facts.get("gpus", ()))
     if len(gpus) != node.gpus:
         raise _unfit(node, f"it shows {len(gpus)} GPUs, {node.instance_type} has {node.gpus}")

@@ -5,15 +5,17 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cloudgpu.errors import UsageError
+from cloudgpu.errors import RemoteCommandError, UsageError
 from cloudgpu.launch.launchers import launcher
 from cloudgpu.launch.ports import gang_port, master_port
 from cloudgpu.launch.ranks import LaunchContext, NodeLaunch
 from cloudgpu.remote.command import Command
 from cloudgpu.remote.fanout import all_or_raise, on_all
-from cloudgpu.run.agent import Agent
+from cloudgpu.run.agent import Agent, AgentError
 from cloudgpu.run.job import Job
 from cloudgpu.run.stage import Staged
+
+_PORT_ATTEMPTS = 5
 
 
 def new_gang_token() -> str:
@@ -21,8 +23,8 @@ def new_gang_token() -> str:
     return randomness.token_hex(32)
 
 
-def launches(job: Job, agents: Sequence[Agent], staged: Staged) -> tuple[NodeLaunch, ...]:
-    """Every rank's command and environment; nothing is started.
+def launches(job: Job, agents: Sequence[Agent], staged: Staged, attempt: int = 0) -> tuple[NodeLaunch, ...]:
+    """Every rank's command and environment; nothing is started. Another `attempt` has other ports.
 
     Raises:
         RecipeError: The command names an unknown placeholder.
@@ -34,7 +36,7 @@ def launches(job: Job, agents: Sequence[Agent], staged: Staged) -> tuple[NodeLau
         run_id=job.run_id,
         workdir=job.workdir(home),
         interpreter=staged.interpreter,
-        master_port=master_port(job.run_id),
+        master_port=master_port(job.run_id, attempt),
         data=staged.data,
         outputs=f"{job.workdir(home)}/outputs",
         checkpoint="" if checkpoint is None else f"{job.workdir(home)}/{checkpoint.path}",
@@ -55,26 +57,44 @@ def secret_values(names: Sequence[str], environ: Mapping[str, str]) -> dict[str,
     return {name: environ[name] for name in names}
 
 
-def start(job: Job, agents: Sequence[Agent], gang: Sequence[NodeLaunch], secrets: Mapping[str, str]) -> None:
-    """Hand every agent its ranks. Sending it again for the same run changes nothing.
+def start(job: Job, agents: Sequence[Agent], staged: Staged, secrets: Mapping[str, str]) -> tuple[NodeLaunch, ...]:
+    """Hand every agent its ranks; returns what was started. For a run that was started already it changes nothing.
 
     Raises:
         RemoteCommandError: An agent refused; the node is named.
         ConnectError: A node cannot be reached.
     """
+    for attempt in range(_PORT_ATTEMPTS):
+        gang = launches(job, agents, staged, attempt)
+        try:
+            _order_all(job, agents, gang, secrets, attempt)
+        except AgentError as err:
+            # Another run's port: the head binds it before it answers, so nothing was started yet.
+            if err.code != "port-in-use" or attempt == _PORT_ATTEMPTS - 1:
+                raise
+        else:
+            return gang
+    message = f"no free port for the gang in {_PORT_ATTEMPTS} attempts"
+    raise RemoteCommandError(message)
+
+
+def _order_all(
+    job: Job, agents: Sequence[Agent], gang: Sequence[NodeLaunch], secrets: Mapping[str, str], attempt: int
+) -> None:
+    """The head first, as it may find its port taken; then all others at once."""
     orders = {node.node_index: node for node in gang}
-    by_index = {agent.host.node.index: agent for agent in agents}
 
-    def order(index: int) -> dict[str, Any]:
-        agent = by_index[index]
-        request = _request(job, agent, orders[index], secrets)
+    def order(agent: Agent) -> dict[str, Any]:
         agent.host.run(Command("mkdir", "-p", f"{job.workdir(agent.home)}/outputs"))
-        return agent.ask("start", request)
+        return agent.ask("start", _request(job, agent, orders[agent.host.node.index], secrets, attempt))
 
-    all_or_raise(on_all([agent.host for agent in agents], lambda host: order(host.node.index)))
+    head, *others = sorted(agents, key=lambda agent: agent.host.node.index)
+    by_index = {agent.host.node.index: agent for agent in others}
+    order(head)
+    all_or_raise(on_all([agent.host for agent in others], lambda host: order(by_index[host.node.index])))
 
 
-def _request(job: Job, agent: Agent, launch: NodeLaunch, secrets: Mapping[str, str]) -> dict[str, Any]:
+def _request(job: Job, agent: Agent, launch: NodeLaunch, secrets: Mapping[str, str], attempt: int) -> dict[str, Any]:
     return {
         "run_id": job.run_id,
         "run_dir": job.run_dir(agent.home),
@@ -87,7 +107,7 @@ def _request(job: Job, agent: Agent, launch: NodeLaunch, secrets: Mapping[str, s
         "secrets": dict(secrets),
         "gang": {
             "head_address": job.inventory.head.private_address,
-            "port": gang_port(job.run_id),
+            "port": gang_port(job.run_id, attempt),
             "token": job.gang_token,
             "nodes": len(job.inventory.nodes),
         },

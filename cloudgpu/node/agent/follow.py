@@ -38,7 +38,8 @@ class LogReader:
             # An unfinished line is not read again before it has grown.
             self._fruitless = available
             return None
-        text = data[:size].decode("utf-8", "replace")
+        # Bytes that are not UTF-8 travel as surrogate escapes: the reader's copy is then the log, byte for byte.
+        text = data[:size].decode("utf-8", "surrogateescape")
         message = {"rank": self._rank, "offset": self._offset, "bytes": size, "data": text}
         self._offset += size
         return message

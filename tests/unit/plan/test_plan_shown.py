@@ -34,7 +34,7 @@ cluster quickstart-1: 2 ranks (1 a node), ends itself after 1h
     1  p3dn.24xlarge  us-east-1c  on-demand    1        31.212  2026-07-20
     2  p3dn.24xlarge  us-east-1d  on-demand    1        31.212  2026-07-20
 
-worst case: 0.00 USD; simulated: on AWS it would be 62.42 USD = 2 nodes x 31.212 USD/h x 1h
+worst case on AWS: 62.42 USD = 2 nodes x 31.212 USD/h x 1h (simulated: nothing is charged)
 note: prices were read on 2026-07-20, 124 days ago [price-age]"""
     )
 
