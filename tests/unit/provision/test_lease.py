@@ -141,7 +141,16 @@ def _rush(path, gate, results):
         gate.wait()
 
 
-def test_of_many_at_once_one_wins(path):
+def test_of_many_at_once_one_wins(path, monkeypatch):
+    read = Lease._read
+
+    def slow_read(self):
+        """Make the moment between looking and taking long enough for everybody."""
+        found = read(self)
+        threading.Event().wait(0.05)
+        return found
+
+    monkeypatch.setattr(Lease, "_read", slow_read)
     context = multiprocessing.get_context("fork")
     gate, results = context.Barrier(6), context.Queue()
     processes = [context.Process(target=_rush, args=(path, gate, results)) for _ in range(6)]

@@ -347,8 +347,19 @@ def test_recovery_leaves_no_intent_unanswered(bench, crash):
     with pytest.raises(crash):
         bench.up('Thing("a")')
     bench.revive()
-    bench.up()
+    assert dict(bench.up().changes) == {"create": 1}
     assert journal_module.load(bench.journal, bench.identity).state.open == {}
+    assert bench.journal.read_text().count('"row":"intent"') == 1, "the same intent, the same token"
+
+
+def test_a_second_life_gets_another_token(bench):
+    """AWS remembers a token for a day after its instances have ended, and would answer with those."""
+    bench.up('Thing("a")')
+    (first,) = bench.cloud.things.values()
+    bench.destroy()
+    bench.up()
+    (second,) = bench.cloud.things.values()
+    assert first.token != second.token
 
 
 def test_an_update_after_a_killed_one_starts_from_what_the_cloud_has(bench, crash):
