@@ -99,10 +99,10 @@ _OVERLAY = "mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work,i
 # machine, so nothing is created or mounted on a path that has a link in it.
 _STRAIGHT = """\
 straight() {
-    path=merged rest=${1#/}
+    walked=merged rest=${1#/}
     while [ -n "$rest" ]; do
-        path=$path/${rest%%/*}
-        if [ -L "$path" ]; then return 1; fi
+        walked=$walked/${rest%%/*}
+        if [ -L "$walked" ]; then return 1; fi
         case $rest in */*) rest=${rest#*/} ;; *) rest= ;; esac
     done
 }

@@ -61,7 +61,10 @@ def _machine() -> dict[str, object]:
     return {
         "etc": fingerprint("/etc"),
         "usr": fingerprint("/usr/bin") + fingerprint("/usr"),
-        "root": sorted(os.listdir("/")) + fingerprint("/srv") + fingerprint("/opt") + fingerprint("/mnt"),
+        "root": sorted(str(path) for path in Path("/").iterdir())
+        + fingerprint("/srv")
+        + fingerprint("/opt")
+        + fingerprint("/mnt"),
         "hosts": Path("/etc/hosts").read_text(),
         "name": socket.gethostname(),
         "panic": Path("/proc/sys/kernel/panic").read_text(),
@@ -107,10 +110,12 @@ def test_links_that_a_node_laid_are_not_followed_when_it_boots_again(caged_bench
     try:
         node = bench.client.start(bench.spec())
         bench.finished()
-        laid = bench.ssh(
-            node,
-            f"umount /var/log/x; rm -rf /mnt /srv; ln -s {trap} /mnt; ln -s {trap} /srv; rm -rf ~/.ssh; ln -s {trap} ~/.ssh; mv /var/log /var/gone; ln -s {trap} /var/log; ln -s {trap} /tmp/{tmp_path.name}; true",
-        )
+        places = ("/mnt", "/srv", "~/.ssh", "/var/log", "/var/tmp")
+        commands = [
+            *(f"rm -rf {place}; ln -s {trap} {place}" for place in places),
+            f"ln -s {trap} /tmp/{tmp_path.name}",
+        ]
+        laid = bench.ssh(node, "; ".join(commands))
         assert laid.returncode == 0
         bench.client.reboot(bench.spec().instance_id)
         assert bench.ssh(node, "true").returncode == 0
@@ -151,11 +156,15 @@ def test_metadata_needs_a_token_and_refuses_foreign_hosts(bench):
     node = bench.client.start(bench.spec(role="r"))
     base = "$AWS_EC2_METADATA_SERVICE_ENDPOINT/latest"
     code = "-s -o /dev/null -w '%{http_code} '"
-    done = bench.ssh(
-        node,
-        f"T=$(curl -s -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 60' {base}/api/token); H=\"X-aws-ec2-metadata-token: $T\"; "
-        f'curl {code} {base}/meta-data/instance-id; curl {code} -H "$H" {base}/meta-data/instance-id; '
-        f'curl {code} -H "$H" -H \'Host: evil.example\' {base}/meta-data/; curl {code} -H "$H" {base}/meta-data/spot/instance-action; '
-        f'curl -s -H "$H" {base}/meta-data/placement/availability-zone; curl -s -H "$H" {base}/meta-data/local-ipv4',
-    )
+    token = f"curl -s -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 60' {base}/api/token"
+    asked = [
+        f'H="X-aws-ec2-metadata-token: $({token})"',
+        f"curl {code} {base}/meta-data/instance-id",
+        f'curl {code} -H "$H" {base}/meta-data/instance-id',
+        f"curl {code} -H \"$H\" -H 'Host: evil.example' {base}/meta-data/",
+        f'curl {code} -H "$H" {base}/meta-data/spot/instance-action',
+        f'curl -s -H "$H" {base}/meta-data/placement/availability-zone',
+        f'curl -s -H "$H" {base}/meta-data/local-ipv4',
+    ]
+    done = bench.ssh(node, "; ".join(asked))
     assert done.stdout.decode() == f"401 200 403 404 us-east-1c{node.address}"

@@ -142,10 +142,8 @@ def test_stop_removes_the_disk_and_keeps_the_console(bench):
 def test_stop_kills_what_the_node_left_in_the_background(bench):
     node = bench.client.start(bench.spec())
     marker = f"{90000 + bench.host_pid()}"
-    bench.ssh(
-        node,
-        f"setsid sleep {marker} >/dev/null 2>&1 </dev/null & trap '' TERM HUP; (sleep {marker} &) </dev/null >/dev/null 2>&1",
-    )
+    quiet = ">/dev/null 2>&1 </dev/null"
+    bench.ssh(node, f"setsid sleep {marker} {quiet} & trap '' TERM HUP; (sleep {marker} &) {quiet}")
     assert bench.until(lambda: _running(marker) == 2)
     bench.client.stop(bench.spec().instance_id)
     assert _running(marker) == 0

@@ -21,6 +21,7 @@ from typing import BinaryIO
 (_READS, _WRITES, _APPENDS, _CREATES, _TRUNCATES, _EXCLUDES) = (1, 2, 4, 8, 16, 32)
 _PACKET_LIMIT_BYTES = 4 * 1024 * 1024
 _READ_LIMIT_BYTES = 256 * 1024
+_SHORTEST_REQUEST_BYTES = 5
 _NAMES_PER_ANSWER = 100
 _LONG_AGO_S = 180 * 86400
 _EXTENSIONS = (b"posix-rename@openssh.com", b"hardlink@openssh.com", b"fsync@openssh.com")
@@ -134,13 +135,15 @@ class Server:
         }
 
     def serve(self) -> None:
-        """Answer until the peer goes away."""
+        """Answer until the peer goes away, or sends what has no number to be answered by."""
         while (packet := self._receive()) is not None:
             kind, body = packet[0], _Packet(packet[1:])
             if kind == _INIT:
                 pairs = b"".join(_string(name) + _string(b"1") for name in _EXTENSIONS)
                 self._send(_VERSION, struct.pack(">I", 3) + pairs)
                 continue
+            if len(packet) < _SHORTEST_REQUEST_BYTES:
+                return
             number = body.take(4)
             answer = self._answer(kind, body)
             self._send(answer[0], number + answer[1:])

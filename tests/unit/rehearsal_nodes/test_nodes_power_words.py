@@ -1,0 +1,92 @@
+"""Every way of saying when a node ends."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloudgpu.rehearsal.nodes import power
+
+_NOW = datetime(2026, 11, 21, 2, 0, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["-h", "now"], power.Shutdown("off", 0)),
+        (["now"], power.Shutdown("off", 0)),
+        ([], power.Shutdown("off", 60)),
+        (["-P", "+30", "good bye"], power.Shutdown("off", 1800)),
+        (["-h", "5"], power.Shutdown("off", 300)),
+        (["-r", "+1"], power.Shutdown("reboot", 60)),
+        (["-h", "03:30"], power.Shutdown("off", 5400)),
+        (["01:00"], power.Shutdown("off", 23 * 3600)),
+        (["-c"], power.Shutdown(cancel=True)),
+    ],
+)
+def test_shutdown(arguments, expected):
+    assert power.shutdown(arguments, _NOW) == expected
+
+
+@pytest.mark.parametrize("text", ["tomorrow", "+x", "", "25:99", "2026-13-01", "*-*-* 05:00"])
+def test_a_time_that_cannot_be_read_is_an_error(text):
+    with pytest.raises(ValueError, match=r"."):
+        power.shutdown([text], _NOW)
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("systemctl poweroff", "off"), ("/usr/sbin/poweroff", "off"), ("halt -f", "off"), ("shutdown -h now", "off"),
+        ("sudo -n systemctl poweroff -i", "off"), ("systemctl reboot", "reboot"), ("reboot -f", "reboot"),
+        ("shutdown -r now", "reboot"), ("shutdown -h +5", None), ("systemctl stop x", None), ("ls", None), ("", None),
+    ],
+)  # fmt: skip
+def test_commands_that_end_a_node_at_once(command, expected):
+    assert power.ending(command.split()) == expected
+
+
+def test_systemd_run_reads_absolute_and_relative_times():
+    due = datetime(2026, 11, 21, 5, 0, 0, tzinfo=UTC)
+    words = ["--no-block", "--unit=cloudgpu-expiry", "--on-calendar=2026-11-21 05:00:00 UTC"]
+    words += ["--timer-property=AccuracySec=1s", "--property=DefaultDependencies=no", "systemctl", "poweroff"]
+    assert power.systemd_run(words, _NOW) == power.Unit("cloudgpu-expiry", ("systemctl", "poweroff"), due)
+    words = ["-u", "x.service", "--on-active", "1h 30min", "--", "poweroff", "--force"]
+    expected = power.Unit("x", ("poweroff", "--force"), _NOW + timedelta(minutes=90))
+    assert power.systemd_run(words, _NOW) == expected
+    assert power.systemd_run(["--wait", "ls", "-l"], _NOW) == power.Unit("run-transient", ("ls", "-l"), None, wait=True)
+    with pytest.raises(ValueError, match="Command line"):
+        power.systemd_run(["--unit=x"], _NOW)
+
+
+def test_a_timer_in_unit_files():
+    units = {
+        "end.timer": "[Timer]\n# comment = no\nOnCalendar=2026-11-21 05:00:00 UTC\n",
+        "end.service": "[Service]\nExecStart=-/usr/bin/systemctl poweroff\n",
+    }
+    found = power.timer_file("end.timer", units, _NOW)
+    assert found == power.Unit("end", ("/usr/bin/systemctl", "poweroff"), datetime(2026, 11, 21, 5, tzinfo=UTC))
+    assert power.timer_file("other.timer", units, _NOW) is None
+
+
+@given(st.integers(0, 10**6), st.sampled_from(["s", "sec", "min", "h", "d", ""]))
+def test_a_span_is_its_number_times_its_unit(number, unit):
+    seconds = {"s": 1, "sec": 1, "min": 60, "h": 3600, "d": 86400, "": 1}[unit]
+    assert power.span(f" {number} {unit} ") == timedelta(seconds=number * seconds)
+
+
+@given(st.datetimes(timezones=st.just(UTC)))
+def test_a_moment_that_was_written_is_read_back(moment):
+    moment = moment.replace(microsecond=0, year=2000 + moment.year % 100, day=1)
+    assert power.moment(moment.strftime("%Y-%m-%d %H:%M:%S UTC"), _NOW) == moment
+    assert power.moment(moment.strftime("%Y-%m-%dT%H:%M:%SZ"), _NOW) == moment
+
+
+@given(st.text(max_size=30))
+def test_rubbish_is_a_value_error_or_a_value(text):
+    for read in (power.span, lambda value: power.moment(value, _NOW)):
+        try:
+            assert read(text) is not None
+        except (ValueError, OverflowError):
+            continue
