@@ -120,6 +120,10 @@ class Layer:
         self._write("etc/shadow", f"{user}:*:19000:0:99999:7:::\nroot:*:19000:0:99999:7:::\n", mode=0o600)
         self._write("etc/gshadow", "", mode=0o600)
         self._write("etc/hosts", f"127.0.0.1 localhost\n::1 localhost\n127.0.1.1 {hostname}\n")
+        # Many systems link this file into /run, which a node has empty.
+        resolver = Path("/etc/resolv.conf")
+        if resolver.is_symlink() and resolver.is_file():
+            self._write("etc/resolv.conf", resolver.read_text(errors="replace"))
         for key in Path("/etc/ssh").glob("ssh_host_*"):
             self._write(f"etc/ssh/{key.name}", "", mode=0o600)
 

@@ -1,8 +1,10 @@
 """A node cannot change, read the secrets of, or power off its machine."""
 
 import os
+import shutil
 import socket
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -125,6 +127,25 @@ def test_links_that_a_node_laid_are_not_followed_when_it_boots_again(caged_bench
         for left in trap.iterdir():
             left.unlink()
         trap.rmdir()
+
+
+def test_the_state_home_and_the_user_s_home_are_out_of_sight_wherever_they_lie(caged_bench):
+    folder = Path(tempfile.mkdtemp(prefix="cloudgpu-test-", dir="/srv"))
+    bench = type(caged_bench)(folder / "state home", "cage")
+    try:
+        (bench.home / "ledger").write_text("the secret")
+        node = bench.client.start(bench.spec())
+        home = f"'{bench.home}'"
+        seen = bench.ssh(node, f"ls -A {home}; cat {home}/ledger; touch {home}/new; ls -A '{Path.home()}'")
+        assert "envs" in seen.stdout.decode().split()
+        assert b"ledger" not in seen.stdout
+        assert b"the secret" not in seen.stdout
+        assert not (bench.home / "new").exists()
+        private = {path.name for path in Path.home().iterdir()} - {".cache", ".local", ".pyenv", ".config", ".pip"}
+        assert private.isdisjoint(seen.stdout.decode().split())
+    finally:
+        bench.client.shutdown()
+        shutil.rmtree(folder)
 
 
 def test_a_node_sees_neither_other_nodes_nor_processes_nor_services_of_its_machine(caged_bench):

@@ -47,7 +47,17 @@ def test_the_script_is_a_shell_script_that_ends_without_privileges():
     assert subprocess.run(["sh", "-n"], input=mounts.init_script(_CAGE), text=True, check=False).returncode == 0
     last = _lines()[-1]
     assert last.startswith("exec setpriv --no-new-privs --inh-caps=-all --bounding-set=-all,+chown,")
-    for capability in "sys_admin sys_boot sys_module sys_time sys_rawio mknod net_admin sys_ptrace syslog".split():
+    for capability in [
+        "sys_admin",
+        "sys_boot",
+        "sys_module",
+        "sys_time",
+        "sys_rawio",
+        "mknod",
+        "net_admin",
+        "sys_ptrace",
+        "syslog",
+    ]:
         assert capability not in mounts.CAPABILITIES.split(",")
     assert _lines().index("echo ready") > _lines().index("pivot_root . .")
 
