@@ -4,13 +4,12 @@ import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import paramiko
-
 from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, HostKeyError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.remote import transfer
 from cloudgpu.remote.base import Result
+from cloudgpu.remote.channel import OrderlyChannel
 from cloudgpu.remote.command import Command
 from cloudgpu.remote.handshake import AuthRefusedError, Opened, open_link, open_socket
 from cloudgpu.remote.link import LOST, Link, RefusedChannel
@@ -195,7 +194,7 @@ class SshHost:
                 self._tunnels[remote_port] = Tunnel(lambda: self.open_tcp("127.0.0.1", remote_port))
             return self._tunnels[remote_port].port
 
-    def open_tcp(self, address: str, port: int, timeout_s: float = _CHANNEL_TIMEOUT_S) -> paramiko.Channel:
+    def open_tcp(self, address: str, port: int, timeout_s: float = _CHANNEL_TIMEOUT_S) -> OrderlyChannel:
         """A TCP connection from the node to somewhere it can reach.
 
         Raises:
@@ -203,7 +202,7 @@ class SshHost:
         """
         link = self._lane(0)
         try:
-            return link.open_channel("direct-tcpip", (address, port), ("127.0.0.1", 0), timeout=timeout_s)
+            return link.open("direct-tcpip", (address, port), timeout=timeout_s)
         except LOST as err:
             raise ConnectError(f"{describe(self.node)} cannot connect to {address}:{port}: {err}") from err
 
@@ -232,7 +231,7 @@ class SshHost:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _channel(self) -> tuple[Link, paramiko.Channel]:
+    def _channel(self) -> tuple[Link, OrderlyChannel]:
         """A new session channel. Servers limit sessions per connection (OpenSSH: 10): then another one is dialled."""
         for lane in range(_LANES):
             link = self._lane(lane)

@@ -10,17 +10,14 @@ from typing import ClassVar
 import paramiko
 from paramiko.packet import Packetizer
 
+from cloudgpu.remote.channel import HANDLERS, OrderlyChannel
+
 LOST = (paramiko.SSHException, EOFError, OSError)
 """What paramiko raises when a connection does not come about or breaks."""
 
 _WINDOW_BYTES = 16 << 20
 _PACKET_BYTES = 1 << 15
-_MSG_CHANNEL_CLOSE = 97
-_MSG_CHANNEL_REQUEST = 98
-_MSG_CHANNEL_FAILURE = 100
 _MSG_GLOBAL_REQUEST = bytes([80])
-_SIGNALS = {"HUP": 1, "INT": 2, "QUIT": 3, "ILL": 4, "ABRT": 6, "FPE": 8, "KILL": 9, "USR1": 10, "SEGV": 11,
-            "USR2": 12, "PIPE": 13, "ALRM": 14, "TERM": 15}  # fmt: skip
 
 # Without a handler of its own, logging writes paramiko's tracebacks to the user's terminal.
 logging.getLogger("cloudgpu.ssh").addHandler(logging.NullHandler())
@@ -49,30 +46,6 @@ def _first(preferred: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
     return front + tuple(name for name in known if name not in front)
 
 
-def _on_request(channel: paramiko.Channel, message: paramiko.Message) -> None:
-    """Paramiko ignores `exit-signal`; without it a killed command looks like a lost connection."""
-    if message.get_text() != "exit-signal":
-        message.rewind()
-        message.get_int()  # the channel number, which the transport has read before
-        channel._handle_request(message)
-        return
-    message.get_boolean()
-    channel.exit_status = 128 + _SIGNALS.get(message.get_text(), 0)
-    channel.status_event.set()
-
-
-def _on_close(channel: paramiko.Channel, message: paramiko.Message) -> None:
-    """Remember that the server closed the channel: paramiko also closes every channel of a link that broke."""
-    channel.closed_by_peer = True
-    channel._handle_close(message)
-
-
-def _on_failure(channel: paramiko.Channel, message: paramiko.Message) -> None:
-    """Remember that the server refused what was asked on this channel."""
-    channel.refused = True
-    channel._request_failed(message)
-
-
 class Link(paramiko.Transport):  # type: ignore[misc]  # paramiko has no types
     """An SSH transport with this project's preferences.
 
@@ -90,12 +63,7 @@ class Link(paramiko.Transport):  # type: ignore[misc]  # paramiko has no types
         for name in _first(("hmac-sha2-256-etm@openssh.com",), paramiko.Transport._preferred_macs)
         if "md5" not in name and name != "hmac-sha1-96"
     )
-    _channel_handler_table: ClassVar[dict[int, object]] = {
-        **paramiko.Transport._channel_handler_table,
-        _MSG_CHANNEL_CLOSE: _on_close,
-        _MSG_CHANNEL_REQUEST: _on_request,
-        _MSG_CHANNEL_FAILURE: _on_failure,
-    }
+    _channel_handler_table: ClassVar[dict[int, object]] = HANDLERS
 
     def __init__(self, opened: socket.socket | paramiko.Channel, *, without_keys: Sequence[str] = ()) -> None:
         super().__init__(
@@ -118,19 +86,25 @@ class Link(paramiko.Transport):  # type: ignore[misc]  # paramiko has no types
         """How many channels are open or being opened."""
         return len(self._channels)
 
-    def open_session(self, *, timeout: float) -> paramiko.Channel:
+    def open_session(self, *, timeout: float) -> OrderlyChannel:
         """A channel for one command.
 
         Raises:
             RefusedChannel: The server allows no further one on this connection; the others go on.
         """
         try:
-            return super().open_session(timeout=timeout)
+            return self.open("session", timeout=timeout)
         except paramiko.SSHException as err:
             # Threads that fail at once take each other's exception away; the one left without gets this text.
             if isinstance(err, paramiko.ChannelException) or (self.is_active() and "Unable to open" in str(err)):
                 raise RefusedChannel(str(err)) from err
             raise
+
+    def open(self, kind: str, to: tuple[str, int] | None = None, *, timeout: float) -> OrderlyChannel:
+        """A channel of any kind; `to` is where a `direct-tcpip` one leads."""
+        channel: OrderlyChannel = self.open_channel(kind, to, ("127.0.0.1", 0) if to else None, timeout=timeout)
+        channel.__class__ = OrderlyChannel  # paramiko offers no other way to have its channels made of a class of ours
+        return channel
 
     def probe(self) -> None:
         """Ask for any answer. Servers answer an unknown request with a refusal, which is sign enough."""

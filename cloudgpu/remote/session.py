@@ -6,13 +6,11 @@ import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-import paramiko
-
 from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError
+from cloudgpu.remote.channel import OrderlyChannel
 from cloudgpu.remote.link import LOST, Link
 
-_MSG_CHANNEL_REQUEST = bytes([98])
 _CHUNK_BYTES = 1 << 24
 _PACKET_BYTES = 1 << 15
 _INLINE_STDIN_BYTES = 1 << 16
@@ -44,7 +42,7 @@ class _Wake:
 class Session:
     """A started command. `output` must be read to its end before `exit_code` means anything."""
 
-    def __init__(self, link: Link, channel: paramiko.Channel, *, who: str, clock: Clock, patience: Patience) -> None:
+    def __init__(self, link: Link, channel: OrderlyChannel, *, who: str, clock: Clock, patience: Patience) -> None:
         self._link = link
         self._channel = channel
         self._who = who
@@ -63,7 +61,7 @@ class Session:
             ConnectError: The connection was lost.
         """
         try:
-            self._request("exec", wire, reply=True)
+            self._channel.request("exec", wire, reply=True)
             if isinstance(stdin, bytes) and len(stdin) <= _INLINE_STDIN_BYTES:
                 self._feed((stdin,) if stdin else ())
             else:
@@ -145,10 +143,10 @@ class Session:
             threading.Thread(target=_probe, args=(self._link,), daemon=True).start()
 
     def _check_ended(self) -> None:
-        if getattr(self._channel, "refused", False):
+        if self._channel.refused:
             raise ConnectError(f"{self._who} refuses to run commands", hint="does this account have a shell?")
         whole = self._channel.eof_received and self._channel.exit_status >= 0
-        if not (whole or self._closed_here or getattr(self._channel, "closed_by_peer", False)):
+        if not (whole or self._closed_here or self._channel.closed_by_peer):
             raise self._lost(self._link.get_exception())
 
     def _lost(self, err: BaseException | None) -> ConnectError:
@@ -157,7 +155,7 @@ class Session:
 
     def _give_up(self) -> None:
         with contextlib.suppress(*LOST):
-            self._request("signal", "TERM", reply=False)
+            self._channel.request("signal", "TERM", reply=False)
         self.close()
 
     def _feed(self, pieces: Iterable[bytes]) -> None:
@@ -173,16 +171,6 @@ class Session:
                         self._channel.sendall(piece[at : at + _PACKET_BYTES])
             finally:
                 self._channel.shutdown_write()
-
-    def _request(self, kind: str, text: str, *, reply: bool) -> None:
-        """A channel request without waiting for the answer: one round trip less, and nothing that can hang."""
-        message = paramiko.Message()
-        message.add_byte(_MSG_CHANNEL_REQUEST)
-        message.add_int(self._channel.remote_chanid)
-        message.add_string(kind)
-        message.add_boolean(reply)
-        message.add_string(text.encode("utf-8", "surrogateescape"))
-        self._link._send_user_message(message)
 
 
 class SessionStream:

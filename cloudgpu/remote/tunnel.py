@@ -5,9 +5,8 @@ import socket
 import threading
 from collections.abc import Callable
 
-import paramiko
-
 from cloudgpu.errors import ConnectError, StateError
+from cloudgpu.remote.channel import OrderlyChannel
 from cloudgpu.remote.link import LOST
 
 _CHUNK_BYTES = 1 << 16
@@ -16,7 +15,7 @@ _CHUNK_BYTES = 1 << 16
 class Tunnel:
     """Listens on 127.0.0.1 and carries every connection over the channel that `dial` opens for it."""
 
-    def __init__(self, dial: Callable[[], paramiko.Channel]) -> None:
+    def __init__(self, dial: Callable[[], OrderlyChannel]) -> None:
         self._dial = dial
         try:
             self._listener = socket.create_server(("127.0.0.1", 0))
@@ -53,7 +52,7 @@ class Tunnel:
             remote.close()
 
 
-def _pump(source: socket.socket | paramiko.Channel, sink: socket.socket | paramiko.Channel) -> None:
+def _pump(source: socket.socket | OrderlyChannel, sink: socket.socket | OrderlyChannel) -> None:
     """Copy until the source ends, then pass the end on: half-closed connections stay half open."""
     with contextlib.suppress(*LOST):
         while piece := source.recv(_CHUNK_BYTES):

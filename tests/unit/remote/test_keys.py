@@ -38,6 +38,14 @@ def test_processes_that_race_agree(tmp_path: Path) -> None:
     assert len(list(path.parent.iterdir())) == 2
 
 
+def test_a_key_that_appears_meanwhile_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "id"
+    theirs = ensure_key(path)
+    monkeypatch.setattr(Path, "exists", lambda _: False)  # as it was when the other process had not come so far
+    assert ensure_key(path) == theirs
+    assert path.with_name("id.pub").read_text() == theirs.line + "\n"
+
+
 @pytest.mark.parametrize("content", [b"", b"rubbish", b"-----BEGIN OPENSSH PRIVATE KEY-----\nx\n-----END"])
 def test_a_damaged_key_is_told_and_kept(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "id"

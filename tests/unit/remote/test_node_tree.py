@@ -43,6 +43,18 @@ def test_a_stream_that_ends_too_early_changes_nothing(
     assert not list((tmp_path / "work").iterdir())
 
 
+def test_apply_itself_refuses_what_is_not_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "thesis").write_text("years")
+    empty = b"\0" * 7 + b"\x02[]"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(empty + empty)))
+    assert node_tree.main("apply", "~/work") == 1
+    assert (tmp_path / "work" / "thesis").read_text() == "years"
+
+
 def test_whole_seconds_are_compared_by_the_second() -> None:
     exact = node_tree.Entry("f", 5, 1_700_000_000_123_456_789, 0o644, None)
     coarse = exact._replace(mtime_ns=1_700_000_000_000_000_000)

@@ -1,0 +1,124 @@
+"""A paramiko channel that says nothing after its own CLOSE, and remembers how it ended."""
+
+import contextlib
+from collections.abc import Iterator
+
+import paramiko
+
+_MSG_CLOSE = 97
+_MSG_REQUEST = 98
+_MSG_FAILURE = 100
+_SIGNALS = {"HUP": 1, "INT": 2, "QUIT": 3, "ILL": 4, "ABRT": 6, "FPE": 8, "KILL": 9, "USR1": 10, "SEGV": 11,
+            "USR2": 12, "PIPE": 13, "ALRM": 14, "TERM": 15}  # fmt: skip
+
+
+class OrderlyChannel(paramiko.Channel):  # type: ignore[misc]  # paramiko has no types
+    """Holds its CLOSE back while another thread is between making a message and sending it.
+
+    Paramiko's own lets the CLOSE overtake that message. The server then hears of a channel that no longer exists and
+    hangs up, on every other command of the connection too.
+
+    Attributes:
+        closed_by_peer: The server closed it; a connection that breaks closes its channels as well, without this.
+        refused: The server refused what was asked on it.
+    """
+
+    closed_by_peer = False
+    refused = False
+    _sending_now = 0
+    _held_back: tuple[paramiko.Message, ...] = ()
+
+    def request(self, kind: str, text: str, *, reply: bool) -> None:
+        """Ask for something without waiting for the answer: one round trip less, and nothing that can hang."""
+        message = paramiko.Message()
+        message.add_byte(bytes([_MSG_REQUEST]))
+        message.add_int(self.remote_chanid)
+        message.add_string(kind)
+        message.add_boolean(reply)
+        message.add_string(text.encode("utf-8", "surrogateescape"))
+        with self._sending():
+            if self.closed:
+                raise OSError("the channel is closed")
+            self.transport._send_user_message(message)
+
+    def recv(self, nbytes: int) -> bytes:
+        """Standard output. Reading is sending, too: it tells the server that there is room for more."""
+        with self._sending():
+            return bytes(super().recv(nbytes))
+
+    def recv_stderr(self, nbytes: int) -> bytes:
+        """Standard error."""
+        with self._sending():
+            return bytes(super().recv_stderr(nbytes))
+
+    def shutdown(self, how: int) -> None:
+        """End one direction or both, as for sockets."""
+        with self._sending():
+            super().shutdown(how)
+
+    def close(self) -> None:
+        """End both directions."""
+        self._end()
+
+    def _send(self, content: bytes, message: paramiko.Message) -> int:
+        with self._sending():
+            return int(super()._send(content, message))
+
+    @contextlib.contextmanager
+    def _sending(self) -> Iterator[None]:
+        with self.lock:
+            self._sending_now += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self._sending_now -= 1
+                late = () if self._sending_now else self._held_back
+                if late:
+                    self._held_back = ()
+            self._say(late)
+
+    def _end(self) -> None:
+        """Close; the messages that say so go out now, or after the last one that is under way."""
+        with self.lock:
+            if not self.active or self.closed:
+                return
+            last = tuple(message for message in self._close_internal() if message is not None)
+            if self._sending_now:
+                self._held_back, last = last, ()
+        self._say(last)
+
+    def _say(self, messages: tuple[paramiko.Message, ...]) -> None:
+        for message in messages:
+            self.transport._send_user_message(message)
+
+    def _handle_close(self, message: paramiko.Message) -> None:
+        del message
+        self.closed_by_peer = True
+        self._end()
+        self.transport._unlink_channel(self.chanid)
+
+    def _request_failed(self, message: paramiko.Message) -> None:
+        del message
+        self.refused = True
+        self._end()
+
+    def _handle_request(self, message: paramiko.Message) -> None:
+        """Paramiko ignores `exit-signal`; without it a killed command looks like a lost connection."""
+        if message.get_text() != "exit-signal":
+            message.rewind()
+            message.get_int()  # the channel number, which the transport has read before
+            super()._handle_request(message)
+            return
+        message.get_boolean()
+        self.exit_status = 128 + _SIGNALS.get(message.get_text(), 0)
+        self.status_event.set()
+
+
+HANDLERS = {
+    **paramiko.Transport._channel_handler_table,
+    _MSG_CLOSE: lambda channel, message: channel._handle_close(message),
+    _MSG_FAILURE: lambda channel, message: channel._request_failed(message),
+    _MSG_REQUEST: lambda channel, message: channel._handle_request(message),
+}
+"""What a transport calls for messages to a channel; paramiko's own table is bound to its own class."""
