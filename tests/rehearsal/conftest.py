@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent, indent
@@ -114,10 +115,23 @@ class Bench:
         return folder
 
 
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    work = tmp_path / "work"
+@contextmanager
+def bench_in(folder: Path) -> Iterator[Bench]:
+    work = folder / "work"
     work.mkdir()
-    made = Bench(Home(tmp_path / "home").ensure(), work)
+    made = Bench(Home(folder / "home").ensure(), work)
     yield made
     client.stop(made.home)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with bench_in(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def module_bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """One cloud for many cases: each of them leaves it empty, or fails."""
+    with bench_in(tmp_path_factory.mktemp("bench")) as made:
+        yield made

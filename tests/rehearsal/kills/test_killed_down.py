@@ -1,0 +1,34 @@
+"""SIGKILL of `down` at every call that it makes and before every change of a file: `down` again ends the rest."""
+
+import pytest
+
+pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(900)]
+
+UP = ("up", "plain", "--yes")
+DOWN = ("down", "plain")
+
+
+@pytest.fixture(scope="module")
+def counted(grave):
+    """What an undisturbed `down` does."""
+    grave.run(*UP)
+    seen = grave.count(*DOWN)
+    grave.check_empty("undisturbed")
+    assert set(seen.actions) >= {"DeleteFleets", "DeleteLaunchTemplate", "DeleteSecurityGroup", "DeleteRole"}
+    return seen
+
+
+def test_down_again_after_a_kill_at_every_call_leaves_nothing(grave, counted):
+    for point in counted.everything:
+        grave.run(*UP)
+        grave.kill_at(point, *DOWN)
+        grave.run(*DOWN)
+        grave.check_empty(point)
+
+
+def test_down_again_after_a_kill_before_every_change_of_a_file_leaves_nothing(grave, counted):
+    for step in range(1, counted.steps + 1):
+        grave.run(*UP)
+        grave.kill_before_step(step, *DOWN)
+        grave.run(*DOWN)
+        grave.check_empty(step)
