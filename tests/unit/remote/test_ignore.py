@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.errors import UsageError
@@ -39,6 +39,11 @@ def plant(root: Path, files: list[str]) -> None:
         path.write_text("")
 
 
+@example(top="a**/b\n", nested=".**/*\n", where="a", files=["ab", "a/x y", "a/b/foo"])
+@example(
+    top="[z-a]\n", nested="/b\nfoo/\n!a\n", where="a", files=["z", "b", "a/b", "a/a/b", "a/foo/a", "a/bar.txt/foo"]
+)
+@example(top="a/*\n!a/b\n", nested="/foo\n", where="a/b", files=["a/b/foo", "a/b/ab", "a/foo", "foo"])
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     top=ignore_file, nested=ignore_file, where=st.sampled_from(["a", "foo", "a/b"]), files=st.lists(paths, max_size=12)
@@ -83,13 +88,12 @@ def test_our_own_ignore_file_wins_both_ways(tmp_path: Path) -> None:
 def test_a_folder_inside_a_repository_obeys_the_rules_above_it(tmp_path: Path) -> None:
     (tmp_path / ".gitignore").write_text("outside\n")
     repository = tmp_path / "repository"
-    plant(repository, ["recipes/quick/train.py", "recipes/quick/__pycache__/x", "recipes/quick/top", "outside"])
+    names = ["train.py", "__pycache__/x", "top", "anchored", "outside", "kept.log", "lost.log"]
+    plant(repository, [f"recipes/quick/{name}" for name in names])
     git(repository, "init", "-q")
-    (repository / ".gitignore").write_text("__pycache__/\n/top\n")
-    (repository / "recipes" / ".gitignore").write_text("quick/top\n")
-    assert files_to_send(repository / "recipes" / "quick").files == ("train.py",)
-    plant(repository, ["recipes/quick/outside"])
-    assert "outside" in files_to_send(repository / "recipes" / "quick").files
+    (repository / ".gitignore").write_text("__pycache__/\n/top\n*.log\n")
+    (repository / "recipes" / ".gitignore").write_text("quick/anchored\n!kept.log\n")
+    assert files_to_send(repository / "recipes" / "quick").files == ("kept.log", "outside", "top", "train.py")
 
 
 def test_git_s_own_folder_never_travels(tmp_path: Path) -> None:
