@@ -8,11 +8,12 @@ from cloudgpu.app.happenings import Say
 from cloudgpu.app.outcome import RunOutcome
 from cloudgpu.app.ports import Cloud, Ledger
 from cloudgpu.app.records import ClusterRecord, Records, RunRecord
-from cloudgpu.app.running import Running
+from cloudgpu.app.running import Running, dead
 from cloudgpu.app.stages import Stages
 from cloudgpu.app.teardown import Teardown
 from cloudgpu.clock import Clock
-from cloudgpu.errors import CloudGpuError
+from cloudgpu.errors import CloudError, CloudGpuError
+from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import Home
 from cloudgpu.run.job import Job
 from cloudgpu.run.metrics import Measured
@@ -37,6 +38,7 @@ class Finishing:
         keep_on_failure: bool = False,
     ) -> None:
         self._ledger = ledger
+        self._cloud = cloud
         self._records = records
         self._home = home
         self._clock = clock
@@ -59,9 +61,12 @@ class Finishing:
         Raises:
             TeardownError: The cluster could not be confirmed gone.
         """
+        gone = self._gone(record, job)
+        running.forget(gone)
         with self._stages.stage("collect"):
             collected = running.collect(job)
-        notes = [f"no node had {pattern}" for pattern in collected.missing]
+        notes = [f"node {node.index} ({node.instance_id}) is gone, and what it held" for node in gone]
+        notes += [f"no node had {pattern}" for pattern in collected.missing]
         record = replace(record, outputs=collected.files)
         kept = self._why_kept(record, collected.failures)
         return self._closed(record, kept, tuple(measured), tuple(tail), tuple(notes))
@@ -99,6 +104,17 @@ class Finishing:
             return
         with self._stages.stage("down"):
             self._teardown.down(cluster.name, cluster.region)
+
+    def _gone(self, record: RunRecord, job: Job) -> list[Node]:
+        """Nodes of a run that went wrong whose outputs nobody will ever fetch: the cluster need not wait for them."""
+        cluster = self._records.cluster(record.cluster)
+        if cluster is None or record.state in ("succeeded", "not-run"):
+            return []
+        try:
+            states = self._cloud.nodes_alive(cluster.region, cluster.instance_ids)
+        except CloudError:
+            return []  # what can be fetched is fetched all the same; `down` will say what the cloud's trouble is
+        return dead(job.inventory, states)
 
     def _why_kept(self, record: RunRecord, failures: Sequence[str]) -> str:
         """Why the cluster stays, empty when it is to be ended. What could not be fetched weighs more than a wish."""

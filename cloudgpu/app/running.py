@@ -10,7 +10,7 @@ from cloudgpu.app.ports import Dial
 from cloudgpu.app.records import Records, RunRecord, RunState
 from cloudgpu.app.stages import Stages
 from cloudgpu.clock import Clock
-from cloudgpu.launch.inventory import Inventory
+from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.paths import Home
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.remote.fanout import all_or_raise, on_all
@@ -63,8 +63,29 @@ class Running:
         Raises:
             ConnectError: A node cannot be reached; HostKeyError when it is a stranger.
         """
+        self._connect(inventory.nodes)
+
+    def reconnect(self, inventory: Inventory, states: Mapping[str, str]) -> None:
+        """Reach the nodes that are left of a run that was started before, and name those that are gone.
+
+        Raises:
+            ConnectError: A node that the cloud calls alive cannot be reached.
+        """
+        gone = dead(inventory, states)
+        for node in gone:
+            self._say(Note(f"{node.instance_id} is {states[node.instance_id]}", node.index))
+        self._connect([node for node in inventory.nodes if node not in gone])
+
+    def forget(self, nodes: Sequence[Node]) -> None:
+        """Ask nothing of these nodes any more: they are gone."""
+        indexes = {node.index for node in nodes}
+        self._agents = [agent for agent in self._agents if agent.host.node.index not in indexes]
+
+    def _connect(self, nodes: Sequence[Node]) -> None:
+        if not nodes:
+            return
         with self._stages.stage("connect"):
-            hosts = self._dial(inventory.nodes, self._say)
+            hosts = self._dial(nodes, self._say)
             for host in hosts:
                 self._hosts.callback(host.close)
             self._agents = list(all_or_raise(on_all(hosts, install)).values())
@@ -111,6 +132,8 @@ class Running:
         for rank in sorted(rank for ranks in record.ranks.values() for rank in ranks):
             for line in logs.lines(rank):
                 metrics.read(line)
+        if not self._agents:
+            return Followed(Verdict("lost", reason="none of its nodes is left"), metrics.measured(), ())
         verdict = Verdict("lost")
         for item in follow(self._agents, self._ranks(record), self._run_dirs(record), logs, self._clock):
             if isinstance(item, Chunk):
@@ -150,6 +173,12 @@ class Running:
 
     def _run_dirs(self, record: RunRecord) -> dict[int, str]:
         return {agent.host.node.index: f"{agent.home}/.cloudgpu/runs/{record.run_id}" for agent in self._agents}
+
+
+def dead(inventory: Inventory, states: Mapping[str, str]) -> list[Node]:
+    """The nodes that the cloud no longer calls alive; one that it says nothing about is not among them."""
+    alive = ("running", "pending")
+    return [node for node in inventory.nodes if states.get(node.instance_id, "running") not in alive]
 
 
 def run_state(verdict: Verdict) -> RunState:

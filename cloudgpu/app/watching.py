@@ -1,6 +1,6 @@
 """Coming back to a run: `logs`, `attach`, `cancel`. None of them needs the command that started it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from cloudgpu.app.finishing import Finishing
@@ -45,7 +45,7 @@ class Watching:
         """
         record, cluster = self._live(run_id)
         with self._running(Stages(self._clock, self._say)) as running:
-            running.connect(stored_inventory(self._home, cluster))
+            running.reconnect(stored_inventory(self._home, cluster), self._states(cluster))
             followed = running.follow(record, Recipe.model_validate(record.resolved))
         self._records.save_run(judged(record, followed))
         return followed
@@ -73,7 +73,7 @@ class Watching:
         )
         inventory = stored_inventory(self._home, cluster)
         with self._running(stages) as running:
-            running.connect(inventory)
+            running.reconnect(inventory, self._states(cluster))
             with stages.stage("train"):
                 followed = running.follow(record, recipe)
             record = self._records.save_run(judged(record, followed))
@@ -90,7 +90,7 @@ class Watching:
         """
         record, cluster = self._live(run_id)
         with self._running(Stages(self._clock, self._say)) as running:
-            running.connect(stored_inventory(self._home, cluster))
+            running.reconnect(stored_inventory(self._home, cluster), self._states(cluster))
             running.stop(record)
             followed = running.follow(record, Recipe.model_validate(record.resolved))
         record = judged(record, followed)
@@ -98,6 +98,10 @@ class Watching:
         self._ledger.run_ended(run_id, record.state, now)
         self._say(Note(f"cluster {cluster.name} is still up until {cluster.expires_at:%Y-%m-%d %H:%M} UTC"))
         return self._records.save_run(replace(record, ended_at=now))
+
+    def _states(self, cluster: ClusterRecord) -> Mapping[str, str]:
+        """How its nodes are by the cloud: one that was terminated is not waited for."""
+        return self._cloud.nodes_alive(cluster.region, cluster.instance_ids)
 
     def _live(self, run_id: str, *, also_ended: bool = False) -> tuple[RunRecord, ClusterRecord]:
         record = found_run(self._records, run_id)

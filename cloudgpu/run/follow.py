@@ -16,6 +16,8 @@ from cloudgpu.run.agent import Agent
 
 _LOST_CONTACT_S = 180.0
 _RETRY_S = 1.0
+_OTHERS_S = 10.0
+"""How long the other nodes may take to agree once one says that the run failed: a dead node never will."""
 
 
 @dataclass(frozen=True)
@@ -143,8 +145,14 @@ def _merged(
 ) -> Iterator[Chunk | Verdict]:
     verdicts: list[Verdict] = []
     while len(verdicts) < readers:
-        item = feed.get()
+        failed = any(not one.succeeded for one in verdicts)
+        try:
+            item = feed.get(timeout=_OTHERS_S if failed else None)
+        except queue.Empty:
+            break
         if isinstance(item, CloudGpuError):
+            if failed:
+                break
             raise item
         if isinstance(item, Verdict):
             verdicts.append(item)
