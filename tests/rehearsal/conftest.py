@@ -4,8 +4,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent, indent
@@ -130,8 +130,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         yield made
 
 
-@pytest.fixture(scope="module")
-def module_bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """One cloud for many cases: each of them leaves it empty, or fails."""
-    with bench_in(tmp_path_factory.mktemp("bench")) as made:
-        yield made
+@pytest.fixture(scope="session")
+def make_bench() -> Callable[[Path], AbstractContextManager[Bench]]:
+    """For those who need several clouds, or one for many cases."""
+    return bench_in

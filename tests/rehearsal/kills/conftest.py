@@ -5,9 +5,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ import pytest
 
 from cloudgpu.rehearsal import client
 
+SIDE_BY_SIDE = 2
 _LIMIT_S = 60
 
 
@@ -72,7 +76,7 @@ class Command:
         return f"cloudgpu {' '.join(self.argv)}\n{self.out.read_text()}\n{self.err.read_text()}"
 
 
-@pytest.fixture(scope="session")
+@contextmanager
 def warm() -> Iterator[Warm]:
     command = [sys.executable, str(Path(__file__).with_name("warm.py"))]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -176,8 +180,46 @@ class Grave:
         assert {path.name for path in self.bench.home.clusters.glob("*/*")} <= {"lease.guard"}, case
 
 
-@pytest.fixture(scope="module")
-def grave(module_bench, warm) -> Grave:
-    module_bench.recipe()
-    module_bench.run("rehearsal", "start")
-    return Grave(module_bench, warm)
+@dataclass(frozen=True)
+class Graveyard:
+    """Clouds side by side, as many as there are cores: cases of one do not meet those of another."""
+
+    graves: tuple[Grave, ...]
+
+    def each(self, cases: Iterable[Any], work: Callable[[Grave, Any], None]) -> None:
+        """Work all cases off, each in whatever grave is free; the first failure ends it."""
+        waiting = iter(list(cases))
+        lock, failed = threading.Lock(), threading.Event()
+
+        def work_off(grave: Grave) -> None:
+            while not failed.is_set():
+                with lock:
+                    case = next(waiting, None)
+                if case is None:
+                    return
+                try:
+                    work(grave, case)
+                except BaseException:
+                    failed.set()
+                    raise
+
+        with ThreadPoolExecutor(len(self.graves)) as pool:
+            for ended in [pool.submit(work_off, grave) for grave in self.graves]:
+                ended.result()
+
+
+@pytest.fixture(scope="session")
+def graveyard(tmp_path_factory: pytest.TempPathFactory, make_bench) -> Iterator[Graveyard]:
+    with ExitStack() as stack:
+        graves = []
+        for number in range(SIDE_BY_SIDE):
+            bench = stack.enter_context(make_bench(tmp_path_factory.mktemp(f"grave{number}")))
+            bench.recipe()
+            bench.run("rehearsal", "start")
+            graves.append(Grave(bench, stack.enter_context(warm())))
+        yield Graveyard(tuple(graves))
+
+
+@pytest.fixture(scope="session")
+def grave(graveyard) -> Grave:
+    return graveyard.graves[0]

@@ -18,17 +18,21 @@ def counted(grave):
     return seen
 
 
-def test_down_again_after_a_kill_at_every_call_leaves_nothing(grave, counted):
-    for point in counted.everything:
+def test_down_again_after_a_kill_at_every_call_leaves_nothing(graveyard, counted):
+    def case(grave, point):
         grave.run(*UP)
         grave.kill_at(point, *DOWN)
         grave.run(*DOWN)
         grave.check_empty(point)
 
+    graveyard.each(counted.everything, case)
 
-def test_down_again_after_a_kill_before_every_change_of_a_file_leaves_nothing(grave, counted):
-    for step in range(1, counted.steps + 1):
+
+def test_down_again_after_a_kill_before_every_change_of_a_file_leaves_nothing(graveyard, counted):
+    def case(grave, step):
         grave.run(*UP)
         grave.kill_before_step(step, *DOWN)
         grave.run(*DOWN)
         grave.check_empty(step)
+
+    graveyard.each(range(1, counted.steps + 1), case)

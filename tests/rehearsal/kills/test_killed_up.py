@@ -27,18 +27,22 @@ def counted(grave):
     return seen
 
 
-def test_down_after_a_kill_at_every_call_leaves_nothing(grave, counted):
-    for point in counted.everything:
+def test_down_after_a_kill_at_every_call_leaves_nothing(graveyard, counted):
+    def case(grave, point):
         grave.kill_at(point, *UP)
         grave.run(*DOWN)
         grave.check_empty(point)
 
+    graveyard.each(counted.everything, case)
 
-def test_down_after_a_kill_before_every_change_of_a_file_leaves_nothing(grave, counted):
-    for step in range(1, counted.steps + 1):
+
+def test_down_after_a_kill_before_every_change_of_a_file_leaves_nothing(graveyard, counted):
+    def case(grave, step):
         grave.kill_before_step(step, *UP)
         grave.run(*DOWN)
         grave.check_empty(step)
+
+    graveyard.each(range(1, counted.steps + 1), case)
 
 
 def recorded(bench):
@@ -65,15 +69,43 @@ def whole(grave):
     return found
 
 
-def test_up_after_a_kill_around_every_change_makes_one_gang(grave, counted, whole):
-    for point in counted.changes:
+def check_one_gang(grave, whole, case):
+    """Go on after a kill: exactly what an undisturbed `up` makes, under the token and the expiry of the first try."""
+    first = recorded(grave.bench)
+    up = grave.json("up", "plain", "--yes")
+    found, tokens = standing(grave.bench)
+    assert found == whole, case
+    assert len(tokens) == 1, case
+    assert first in (None, recorded(grave.bench)), case
+    ids = [node.instance_id for node in client.nodes(grave.bench.cloud)]
+    assert sorted(ids) == sorted(node["instance_id"] for node in up["nodes"]), case
+    grave.run(*DOWN)
+    grave.check_empty(case)
+
+
+def test_up_after_a_kill_around_every_change_makes_one_gang(graveyard, counted, whole):
+    def case(grave, point):
         grave.kill_at(point, *UP)
-        token, expiry = recorded(grave.bench)
-        up = grave.json("up", "plain", "--yes")
-        found, tokens = standing(grave.bench)
-        assert (found, tokens) == (whole, {token}), point
-        assert recorded(grave.bench) == (token, expiry), point
-        ids = [node.instance_id for node in client.nodes(grave.bench.cloud)]
-        assert sorted(ids) == sorted(node["instance_id"] for node in up["nodes"]), point
+        assert recorded(grave.bench)
+        check_one_gang(grave, whole, point)
+
+    graveyard.each(counted.changes, case)
+
+
+@pytest.mark.full
+def test_up_after_a_kill_before_every_change_of_a_file_makes_one_gang(graveyard, counted, whole):
+    def case(grave, step):
+        grave.kill_before_step(step, *UP)
+        check_one_gang(grave, whole, step)
+
+    graveyard.each(range(1, counted.steps + 1), case)
+
+
+@pytest.mark.full
+def test_sixteen_nodes_killed_around_every_change_leave_nothing(graveyard, counted):
+    def case(grave, point):
+        grave.kill_at(point, *UP, "--set", "resources.nodes=16")
         grave.run(*DOWN)
         grave.check_empty(point)
+
+    graveyard.each(counted.changes, case)

@@ -30,6 +30,11 @@ IMPORTED = (
     "pulumi",
     "pulumi_aws.ec2",
     "pulumi_aws.iam",
+    "pulumi_aws.ssm",
+    "sqlite3",
+    "cloudgpu.catalog.catalog",
+    "importlib.readers",
+    "encodings.idna",
 )
 
 
@@ -82,7 +87,7 @@ def wait(pid):
 
 def serve():
     for name in IMPORTED:
-        importlib.import_module(name)
+        dir(importlib.import_module(name))  # pulumi_aws loads a module when it is first looked into
     gc.freeze()
     for line in sys.stdin:
         request = json.loads(line)
