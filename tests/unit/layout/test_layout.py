@@ -16,7 +16,7 @@ LONGEST_FILE = {"cloudgpu": 400, "infra": 400, "tests": 500}
 # hold what it forbids.
 FORBIDDEN = re.compile(
     r"(?<![\w.\]})*-])/"
-    + "(?:work/(?:main|shared)|root|home/(?!ubuntu)\\w+|Users)/"
+    + "(?:work/(?:main|shared)|home/(?!ubuntu|me\\b)\\w+|Users)/"
     + r"|py"
     + r"pi\.org|files\.python"
     + "hosted|/opt/"
