@@ -12,16 +12,22 @@ def attach(
     keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster up when the run ended.")] = False,
     json: Json = False,
 ) -> None:
-    """Follow a run to its end, bring its outputs back, end the cluster that it made, print the bill."""
+    """Come back to a run and finish it.
+
+    Follows it to its end, brings its outputs back, ends the cluster that it made, prints the bill. Ctrl-C leaves it
+    running.
+    """
     from cloudgpu.app.watching import found_run
-    from cloudgpu.cli.show_run import exit_code, outcome_lines
+    from cloudgpu.cli.interruption import going_on, told_when_interrupted
+    from cloudgpu.cli.show_run import exit_code, show_outcome
     from cloudgpu.cli.wiring import wire
 
     wiring = wire(json=json)
     record = found_run(wiring.records, run)
-    outcome = wiring.watching(record).attach(record.run_id, keep=keep)
+    with told_when_interrupted(wiring.screen, *going_on(record.run_id)):
+        outcome = wiring.watching(record).attach(record.run_id, keep=keep)
     if json:
         wiring.screen.document(outcome.as_json())
     else:
-        wiring.screen.lines(outcome_lines(outcome))
+        show_outcome(outcome, wiring.screen)
     raise typer.Exit(exit_code(outcome))

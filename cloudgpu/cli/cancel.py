@@ -4,14 +4,17 @@ from cloudgpu.cli.options import Json, RunName
 
 
 def cancel(run: RunName = "", json: Json = False) -> None:
-    """End a run on all its nodes and leave its cluster up."""
+    """End a run and leave its cluster up."""
     from cloudgpu.app.watching import found_run
+    from cloudgpu.cli.interruption import told_when_interrupted
     from cloudgpu.cli.wiring import wire
 
     wiring = wire(json=json)
     record = found_run(wiring.records, run)
-    ended = wiring.watching(record).cancel(record.run_id)
+    again = f"the run may be ending or not; cloudgpu cancel {record.run_id} goes on with it"
+    with told_when_interrupted(wiring.screen, again):
+        ended = wiring.watching(record).cancel(record.run_id)
     if json:
         wiring.screen.document({"run_id": ended.run_id, "state": ended.state, "cluster": ended.cluster})
-    else:
-        wiring.screen.line(f"run {ended.run_id}: {ended.state}")
+        return
+    wiring.screen.line(f"run {ended.run_id} is {ended.state}; cloudgpu down {ended.cluster} ends its cluster")

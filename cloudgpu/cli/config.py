@@ -1,10 +1,14 @@
 """`cloudgpu config`: every setting, its value and where it came from."""
 
 from cloudgpu.cli.options import Json
+from cloudgpu.cli.table import columns
 
 
 def config(json: Json = False) -> None:
-    """Show the settings in force, each with its origin. Passwords are masked."""
+    """Show the settings and where each came from.
+
+    Passwords are masked.
+    """
     from cloudgpu.cli.wiring import wire
 
     wiring = wire(json=json)
@@ -12,5 +16,5 @@ def config(json: Json = False) -> None:
     if json:
         wiring.screen.document([{"name": one.name, "value": one.shown, "origin": one.origin} for one in origins])
         return
-    width = max(len(one.name) for one in origins)
-    wiring.screen.lines([f"{one.name:<{width}}  {one.shown or '-'}  ({one.origin})" for one in origins])
+    rows = [("setting", "value", "from"), *((one.name, one.shown or "-", one.origin) for one in origins)]
+    wiring.screen.lines(columns(rows))

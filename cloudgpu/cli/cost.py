@@ -14,7 +14,10 @@ def cost(
     since: Annotated[str | None, typer.Option("--since", help="A date (2026-11-01) or an age (7d, 12h).")] = None,
     json: Json = False,
 ) -> None:
-    """Sum the ledger."""
+    """Show what was spent, by whom and on what.
+
+    Reads the ledger; asks no cloud. Simulated money is marked and never added to real money.
+    """
     from cloudgpu.cli.show_cost import read_since, report_json, report_lines
     from cloudgpu.cli.wiring import wire
 

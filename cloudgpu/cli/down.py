@@ -17,8 +17,13 @@ def down(
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """End a cluster and everything that carries its tag. Exits 6 until a search for it is empty."""
-    from cloudgpu.cli.show_run import ended_lines
+    """End a cluster, and confirm that nothing is left.
+
+    Ends everything that carries the cluster's tag. Exits 6 until a search for the tag is empty; `down` of what is
+    gone already says so and exits 0.
+    """
+    from cloudgpu.cli.interruption import told_when_interrupted
+    from cloudgpu.cli.show_cluster import ended_lines
     from cloudgpu.cli.wiring import wire
 
     wiring = wire(json=json, target=on, region=region)
@@ -27,7 +32,8 @@ def down(
         _say_nothing(wiring.screen, json=json)
         return
     wiring.confirm(f"End cluster {cluster}?", yes=yes or bool(name))
-    ended = wiring.teardown(cluster).down(cluster, wiring.settings.region)
+    with told_when_interrupted(wiring.screen, f"not everything is ended yet; cloudgpu down {cluster} goes on with it"):
+        ended = wiring.teardown(cluster).down(cluster, wiring.settings.region)
     if json:
         wiring.screen.document(ended.as_json())
     else:

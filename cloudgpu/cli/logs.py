@@ -10,19 +10,28 @@ from cloudgpu.cli.options import RunName
 def logs(
     run: RunName = "",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends.")] = False,
-    rank: Annotated[int | None, typer.Option("--rank", help="Only this rank.")] = None,
+    rank: Annotated[int | None, typer.Option("--rank", min=0, help="Only this rank.")] = None,
 ) -> None:
-    """Show the ranks' lines; `-f` re-attaches to a live run at the byte where this machine's copy ends."""
+    """Show what the ranks wrote.
+
+    Shows this machine's copy, rank after rank. With -f it goes on with a live run at the byte where the copy ends;
+    no line is lost or shown twice. Nothing is ended or collected: `cloudgpu attach` does that.
+    """
     from cloudgpu.app.watching import found_run, stored_lines
+    from cloudgpu.cli.interruption import going_on, told_when_interrupted
     from cloudgpu.cli.show_run import followed_code
     from cloudgpu.cli.wiring import wire
     from cloudgpu.run.progress import RankLine
 
-    wiring = wire()
+    wiring = wire(quits=True)
     record = found_run(wiring.records, run)
     for one, line in stored_lines(wiring.home, record, rank):
         wiring.say(RankLine(one, line))
-    if not follow or record.state != "running":
+    if record.state != "running":
         return
-    followed = wiring.watching(record, only_rank=rank).logs(record.run_id)
+    if not follow:
+        wiring.screen.hint(f"the run goes on; `cloudgpu logs -f {record.run_id}` follows it")
+        return
+    with told_when_interrupted(wiring.screen, *going_on(record.run_id)):
+        followed = wiring.watching(record, only_rank=rank).logs(record.run_id)
     raise typer.Exit(followed_code(followed, wiring.screen))

@@ -1,14 +1,17 @@
 """The entry point: registers the commands, and is the one place where errors become exit codes."""
 
+import io
 import sys
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
+from typer.exceptions import TyperException
 
 from cloudgpu.cli import attach, cancel, config, cost, down, logs, plan, recipe, rehearsal, ssh, status, train, up
 from cloudgpu.cli.screen import Screen
-from cloudgpu.errors import CloudGpuError
+from cloudgpu.cli.show_error import failure_json
+from cloudgpu.errors import CloudGpuError, UsageError
 from cloudgpu.version import __version__
 
 INTERRUPTED = 130
@@ -16,7 +19,7 @@ INTERRUPTED = 130
 app = typer.Typer(
     name="cloudgpu",
     help="GPU clusters that cannot leak: plan, up, train, down, from one recipe file.",
-    no_args_is_help=True,
+    epilog="First steps, with no account: cloudgpu train quickstart --on rehearsal",
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -29,15 +32,21 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def _root(
+    context: typer.Context,
     *,
     version: Annotated[  # noqa: ARG001 - its callback ends the command
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Write a log with AWS request ids (settings: debug).")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Write a log with AWS request ids, and shorten nothing (settings: debug).")
+    ] = False,
 ) -> None:
     """Options before the command."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(UsageError.exit_code)
     if debug:
         from cloudgpu.cli.wiring import set_debug
 
@@ -61,23 +70,59 @@ app.add_typer(rehearsal.app, name="rehearsal")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; a bug keeps its traceback."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    screen = Screen(json_mode="--json" in arguments)
+    own, remote = split(list(sys.argv[1:] if argv is None else argv))
+    screen = Screen(json_mode="--json" in own)
+    documents = Screen.documents
     try:
-        app(args=arguments, prog_name="cloudgpu")
+        code = _run(own, remote, screen)
+    except Exception as bug:
+        if screen.json_mode and Screen.documents == documents:
+            screen.document(failure_json(type(bug).__name__, str(bug), "", 1, []))
+        raise
+    if code and screen.json_mode and Screen.documents == documents:
+        # Ctrl-C, or "no" to a question: who reads standard output is owed a document all the same.
+        what = ("Interrupted", "interrupted") if code == INTERRUPTED else ("Declined", "nothing was done")
+        screen.document(failure_json(*what, "", code, []))
+    return code
+
+
+def _run(own: list[str], remote: list[str], screen: Screen) -> int:
+    try:
+        return int(app(args=own, prog_name="cloudgpu", standalone_mode=False, obj=remote) or 0)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1
+    except TyperException as err:
+        return _usage(err, screen)
     except CloudGpuError as err:
         screen.error(err)
         return err.exit_code
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
+    except (KeyboardInterrupt, typer.Abort):
+        screen.trouble("interrupted")
         return INTERRUPTED
-    return 0
+
+
+def split(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """What is meant for us, and for `ssh` what stands behind `--` and is meant for the node."""
+    if "ssh" not in arguments or "--" not in arguments[arguments.index("ssh") :]:
+        return arguments, []
+    place = arguments.index("--")
+    return arguments[:place], arguments[place + 1 :]
+
+
+def _usage(err: TyperException, screen: Screen) -> int:
+    """A wrong option or argument, told as our own errors are."""
+    command = getattr(getattr(err, "ctx", None), "command_path", "cloudgpu")
+    message = err.format_message().replace("Value error, ", "").rstrip(".")
+    screen.error(UsageError(f"{message[:1].lower()}{message[1:]}", hint=f"{command} --help"))
+    return UsageError.exit_code
 
 
 def entry() -> None:
     """The console script."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A locale that lacks a sign must not end a command half-way.
+            stream.reconfigure(errors="replace")
     sys.exit(main())
 
 

@@ -15,7 +15,11 @@ def plan(
     region: Region = None,
     json: Json = False,
 ) -> None:
-    """Show candidates, prices, worst case and findings. Exits 7 when a finding forbids it, 3 for the budget."""
+    """Show what a recipe would do and cost.
+
+    Shows candidates in the order they would be tried, prices, the worst case and every finding; changes nothing.
+    Exits 7 when a finding forbids the recipe, 3 when only its budget does.
+    """
     from cloudgpu.app.planning import refuse
     from cloudgpu.cli.show_plan import plan_lines
     from cloudgpu.cli.wiring import wire

@@ -3,13 +3,17 @@
 import typer
 
 from cloudgpu.cli.options import Json, On, RecipeName, Sets
+from cloudgpu.cli.table import columns
 
-app = typer.Typer(help="Look at recipes.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Check, show and list recipes.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.command("check")
 def check(recipe: RecipeName, sets: Sets = None, json: Json = False) -> None:
-    """Say whether a recipe is right; every problem at once, with file, line and field."""
+    """Say whether a recipe is right.
+
+    Every problem at once, with file, line and field.
+    """
     from cloudgpu.app.planning import read_sets
     from cloudgpu.cli.wiring import recipe_roots, wire
     from cloudgpu.recipe import loading
@@ -27,7 +31,10 @@ def check(recipe: RecipeName, sets: Sets = None, json: Json = False) -> None:
 
 @app.command("show")
 def show(recipe: RecipeName, on: On = None, sets: Sets = None, json: Json = False) -> None:
-    """Show a recipe as it would run: parameters set, and on rehearsal its rehearsal stanza applied."""
+    """Show a recipe as it would run.
+
+    Parameters are set, and with `--on rehearsal` its rehearsal stanza is applied.
+    """
     from cloudgpu.app.planning import read_sets
     from cloudgpu.cli.wiring import recipe_roots, wire
     from cloudgpu.recipe import loading
@@ -55,7 +62,7 @@ def list_recipes(json: Json = False) -> None:
     if json:
         wiring.screen.document([{"name": one.name, "description": one.description} for one in found])
     else:
-        wiring.screen.lines([f"{one.name:<20} {one.description}" for one in found])
+        wiring.screen.lines(columns([(one.name, one.description) for one in found]) or ["no recipes"])
 
 
 @app.command("schema")

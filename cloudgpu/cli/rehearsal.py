@@ -9,7 +9,10 @@ app = typer.Typer(help="The simulated AWS on this machine.", no_args_is_help=Tru
 
 @app.command("start")
 def start(json: Json = False) -> None:
-    """Start this home's rehearsal cloud, unless it runs already."""
+    """Start this home's simulated cloud.
+
+    One that runs already is left as it is. Commands that need one start it by themselves.
+    """
     from cloudgpu.cli.wiring import wire
 
     wiring = wire(json=json)
@@ -22,7 +25,10 @@ def start(json: Json = False) -> None:
 
 @app.command("status")
 def status(json: Json = False) -> None:
-    """Show the endpoint and every node: instance, type, zone, state, address, port, user, host key."""
+    """Show the endpoint and its simulated nodes.
+
+    For every node: instance, type, zone, state, cluster, address, port, user, host key.
+    """
     from cloudgpu.cli.show_rehearsal import status_json, status_lines
     from cloudgpu.cli.wiring import wire
     from cloudgpu.rehearsal import client
@@ -32,12 +38,15 @@ def status(json: Json = False) -> None:
     if json:
         wiring.screen.document(status_json(found))
     else:
-        wiring.screen.lines(status_lines(found))
+        wiring.screen.lines(status_lines(found, wiring.clock.now()))
 
 
 @app.command("stop")
 def stop(json: Json = False) -> None:
-    """Stop it; its nodes end. What it recorded stays, so that `down` can still tell the truth."""
+    """Stop it; its nodes end.
+
+    What it recorded stays, so that `down` can still tell the truth.
+    """
     from cloudgpu.cli.wiring import wire
     from cloudgpu.rehearsal import client
 
@@ -47,12 +56,17 @@ def stop(json: Json = False) -> None:
     if json:
         wiring.screen.document({"was_running": was_running})
     else:
-        wiring.screen.line("rehearsal cloud stopped" if was_running else "no rehearsal cloud was running")
+        wiring.screen.line(
+            "rehearsal cloud (simulated AWS) stopped" if was_running else "no rehearsal cloud was running"
+        )
 
 
 @app.command("env")
 def env() -> None:
-    """Print the export lines with which any AWS client sees and changes the same cloud."""
+    """Print the variables with which any AWS client sees it.
+
+    Made for `eval "$(cloudgpu rehearsal env)"`; the key in them works for this simulated cloud alone.
+    """
     from cloudgpu.cli.wiring import wire
     from cloudgpu.rehearsal import client
 

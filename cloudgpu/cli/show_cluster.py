@@ -1,8 +1,11 @@
-"""A cluster as text and as JSON."""
+"""A cluster that stands, and one that was ended, as text and as JSON."""
 
 from typing import Any
 
 from cloudgpu.app.provisioning import Standing
+from cloudgpu.app.teardown import Ended
+from cloudgpu.cli.figures import moment, money, plural
+from cloudgpu.cli.panel import Row
 
 
 def standing_json(standing: Standing) -> dict[str, Any]:
@@ -22,18 +25,44 @@ def standing_json(standing: Standing) -> dict[str, Any]:
     }
 
 
-def standing_lines(standing: Standing) -> list[str]:
-    """What stands, until when, and how to end it."""
+def standing_title(standing: Standing) -> str:
+    """`cluster s1 is up (simulated)`."""
     record = standing.record
-    head = "is up" if standing.made else "was up already, and is as it should be"
-    mark = " (simulated)" if record.simulated else ""
-    lines = [
-        "",
-        f"cluster {record.name} {head}: {record.nodes} x {record.instance_type} in {record.zone}{mark}",
-        f"  expires  {record.expires_at:%Y-%m-%d %H:%M} UTC, whatever happens",
+    state = "is up" if standing.made else "was up already, and is as it should be"
+    return f"cluster {record.name} {state}{' (simulated)' if record.simulated else ''}"
+
+
+def standing_rows(standing: Standing) -> list[Row]:
+    """What stands, until when, and how to use and end it."""
+    record = standing.record
+    return [
+        ("is", f"{record.nodes} x {record.instance_type} in {record.zone}"),
+        ("expires", f"{moment(record.expires_at)}, whatever happens to this machine"),
+        *(
+            (f"node {node.index}", f"{node.instance_id}  {node.user}@{node.address} port {node.port}")
+            for node in standing.inventory.nodes
+        ),
+        ("log in", f"cloudgpu ssh {record.name}"),
+        ("train", f"cloudgpu train RECIPE --cluster {record.name}"),
+        ("end it", f"cloudgpu down {record.name}"),
     ]
-    lines += [
-        f"  node {node.index}   {node.instance_id}  {node.user}@{node.address} port {node.port}"
-        for node in standing.inventory.nodes
-    ]
-    return [*lines, f"  end it   cloudgpu down {record.name}"]
+
+
+def ended_lines(ended: Ended) -> list[str]:
+    """What `down` confirmed."""
+    if not ended.known and not ended.strays:
+        return [f"no cluster {ended.cluster}: nothing carries its tag, nothing to end"]
+    count = len(ended.instances) + len(ended.strays)
+    what = plural(len(ended.instances), "instance") if not ended.strays else plural(count, "thing")
+    lines = [f"cluster {ended.cluster} is gone, confirmed by a search for its tag; {what} ended"]
+    lines += [f"  {one}" for one in ended.instances]
+    lines += [f"  {one}  (found by its tag alone)" for one in ended.strays]
+    return [*lines, *_bill(ended)]
+
+
+def _bill(ended: Ended) -> list[str]:
+    if not ended.known:
+        return []
+    if ended.simulated:
+        return [f"  AWS would have charged {money(ended.usd)} for it; simulated, so nothing was"]
+    return [f"  it cost {money(ended.usd)}"]

@@ -4,8 +4,11 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from cloudgpu.cli.figures import moment, money
+from cloudgpu.cli.table import columns
+from cloudgpu.cli.terminal import printable
 from cloudgpu.errors import UsageError
-from cloudgpu.ledger.report import Report
+from cloudgpu.ledger.report import Report, ReportRow
 
 _AGE = re.compile(r"^(\d+)([dhm])$")
 _UNIT = {"d": "days", "h": "hours", "m": "minutes"}
@@ -52,11 +55,14 @@ def report_json(report: Report, by: str) -> dict[str, Any]:
 
 def report_lines(report: Report, by: str) -> list[str]:
     """A table, then the two totals, never their sum."""
+    since = "" if report.since is None else f" since {moment(report.since)}"
     if not report.rows:
-        return ["nothing was spent"]
-    width = max(len(by), *(len(row.key) for row in report.rows))
-    lines = [f"{by:<{width}}  {'node hours':>10}  {'USD':>12}  "]
-    for row in report.rows:
-        marks = [word for word, on in (("simulated", row.simulated), ("still open", row.open_entries)) if on]
-        lines.append(f"{row.key:<{width}}  {row.node_hours:>10.3f}  {row.usd:>12.4f}  {', '.join(marks)}".rstrip())
-    return [*lines, "", f"real ${report.real_usd:.2f}, simulated ${report.simulated_usd:.2f}"]
+        return [f"nothing was spent{since}"]
+    rows = [_row(row) for row in report.rows]
+    table = columns([(by, "node hours", "cost", ""), *rows], right={1, 2})
+    return [*table, "", f"real {money(report.real_usd)}, simulated {money(report.simulated_usd)}{since}"]
+
+
+def _row(row: ReportRow) -> tuple[str, ...]:
+    marks = ", ".join(word for word, on in (("simulated", row.simulated), ("still costing", row.open_entries)) if on)
+    return printable(row.key), f"{row.node_hours:.3f}", money(row.usd), marks

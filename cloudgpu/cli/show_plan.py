@@ -1,7 +1,8 @@
 """A plan as the lines that a person reads before saying yes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
+from cloudgpu.cli.table import columns
 from cloudgpu.plan.money import sum_up
 from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.recipe.units import DurationS
@@ -40,7 +41,7 @@ def _candidates(plan: Plan) -> list[str]:
     if not plan.candidates:
         return ["no candidates", ""]
     rows = [_row(place, candidate) for place, candidate in enumerate(plan.candidates, start=1)]
-    return [*_table([_HEADINGS, *rows]), ""]
+    return [*columns([_HEADINGS, *rows], right=_RIGHT, indent="  "), ""]
 
 
 def _row(place: int, candidate: Candidate) -> tuple[str, ...]:
@@ -53,16 +54,6 @@ def _row(place: int, candidate: Candidate) -> tuple[str, ...]:
         f"{candidate.node_hourly_usd:.3f}",
         candidate.priced_on.isoformat(),
     )
-
-
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return ["  " + "  ".join(_cells(row, widths)).rstrip() for row in rows]
-
-
-def _cells(row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
-    for column, (cell, width) in enumerate(zip(row, widths, strict=True)):
-        yield cell.rjust(width) if column in _RIGHT else cell.ljust(width)
 
 
 def _worst_case(plan: Plan) -> list[str]:

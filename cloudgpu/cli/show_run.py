@@ -1,13 +1,18 @@
-"""The last panel of a run, and what ended, as text."""
+"""The last panel of a run, and how it ends the command."""
+
+from collections.abc import Iterator
 
 from cloudgpu.app.outcome import RunOutcome
 from cloudgpu.app.running import Followed
-from cloudgpu.app.teardown import Ended
-from cloudgpu.cli.screen import Screen, printable
+from cloudgpu.cli.figures import duration, money, plural
+from cloudgpu.cli.panel import Mood, Row
+from cloudgpu.cli.screen import Screen
+from cloudgpu.cli.terminal import printable
 from cloudgpu.errors import RemoteCommandError
 from cloudgpu.run.metrics import Measured
 
 _INTERRUPTED = 130
+_MOODS: dict[str, Mood] = {"succeeded": "green", "failed": "red", "lost": "red"}
 
 
 def exit_code(outcome: RunOutcome) -> int:
@@ -22,68 +27,101 @@ def exit_code(outcome: RunOutcome) -> int:
     return 0 if state == "preparing" else RemoteCommandError.exit_code
 
 
-def outcome_lines(outcome: RunOutcome) -> list[str]:
-    """What ran, how long each stage took, what it cost, what it reached, what is left."""
+def show_outcome(outcome: RunOutcome, screen: Screen) -> None:
+    """The panel, and below it the last lines of the rank that failed."""
+    state = outcome.record.state
+    screen.panel(outcome_title(outcome), outcome_rows(outcome), _MOODS.get(state, "yellow"))
+    screen.lines(failure_lines(outcome))
+
+
+def outcome_title(outcome: RunOutcome) -> str:
+    """`quickstart-k3fz8w succeeded (simulated)`."""
     record = outcome.record
-    mark = "  (simulated)" if outcome.simulated else ""
-    machines = f"{outcome.nodes} x {outcome.instance_type} {outcome.zone}{mark}" if outcome.nodes else "no cluster"
-    rows = [
-        ("run", f"{record.run_id}: {record.state}{f' ({record.reason})' if record.reason else ''}"),
-        ("on", machines),
-        ("took", "  ".join(f"{name} {seconds:.1f} s" for name, seconds in record.stages)),
-        *(("reached", _metric(one)) for one in outcome.measured),
-        ("cost", _cost(outcome)),
-    ]
-    if record.outputs:
-        rows.append(("outputs", f"{len(record.outputs)} files in {outcome.outputs}"))
-    rows.append(("logs", f"cloudgpu logs {record.run_id}"))
-    rows.append(("left", "; ".join(outcome.left) or "nothing"))
-    lines = ["", *_box(rows)]
-    if record.failed_rank is not None and record.state != "succeeded":
-        lines += [f"rank {record.failed_rank} ended first (exit code {record.exit_code}); its last lines:"]
-        lines += [f"  {printable(line)}" for line in outcome.tail]
-    return lines
+    state = {"not-run": "was not run", "running": "is running"}.get(record.state, record.state)
+    return f"{record.run_id} {state}{' (simulated)' if outcome.simulated else ''}"
 
 
-def ended_lines(ended: Ended) -> list[str]:
-    """What `down` confirmed."""
-    mark = " (simulated)" if ended.simulated else ""
-    if not ended.known and not ended.strays:
-        return [f"no cluster {ended.cluster}: nothing carries its tag, nothing to end"]
-    lines = [f"cluster {ended.cluster} is gone, confirmed by a search for its tag: ${ended.usd}{mark}"]
-    lines += [f"  ended {one}" for one in (*ended.instances, *ended.strays)]
-    return lines
+def outcome_rows(outcome: RunOutcome) -> list[Row]:
+    """What ran, how long each stage took, what it cost, what it reached, what is left."""
+    return [*_what(outcome), *_reached(outcome), *_figures(outcome), *_next(outcome)]
+
+
+def failure_lines(outcome: RunOutcome) -> list[str]:
+    """The rank that ended first, and its last lines."""
+    record = outcome.record
+    if record.failed_rank is None or record.state == "succeeded":
+        return []
+    node = next((node for node, ranks in record.ranks.items() if record.failed_rank in ranks), "")
+    where = f" on node {node}" if node else ""
+    head = f"rank {record.failed_rank} ended first (exit code {record.exit_code}){where}; its last lines:"
+    return ["", head, *(f"  {printable(line)}" for line in outcome.tail)]
 
 
 def followed_code(followed: Followed, screen: Screen) -> int:
     """The exit code of a `logs -f` that saw the end, after saying how it ended."""
     verdict = followed.verdict
     if verdict.succeeded:
-        screen.line("the run succeeded; `cloudgpu attach` brings its outputs back and ends its cluster")
+        screen.line("the run succeeded; `cloudgpu attach` brings its outputs back and ends the cluster that it made")
         return 0
     where = "" if verdict.rank is None else f": rank {verdict.rank} ended with {verdict.exit_code}"
     screen.line(f"the run {verdict.state}{where} {verdict.reason}".rstrip())
+    screen.line("`cloudgpu attach` brings back what there is and ends the cluster that it made")
     return RemoteCommandError.exit_code
+
+
+def _what(outcome: RunOutcome) -> Iterator[Row]:
+    record = outcome.record
+    if record.reason:
+        yield "because", printable(record.reason)
+    machines = f"{outcome.nodes} x {outcome.instance_type} in {outcome.zone}" if outcome.nodes else "no cluster"
+    yield "ran", f"recipe {record.recipe} on {machines}"
+    if outcome.tried:
+        yield "tried", "; ".join(outcome.tried)
+    if record.stages:
+        stages = ", ".join(f"{name} {duration(seconds)}" for name, seconds in record.stages)
+        yield "took", f"{duration(outcome.seconds)}: {stages}"
+
+
+def _reached(outcome: RunOutcome) -> Iterator[Row]:
+    for place, one in enumerate(outcome.measured):
+        yield "reached" if place == 0 else "", _metric(one)
+
+
+def _figures(outcome: RunOutcome) -> Iterator[Row]:
+    record = outcome.record
+    if record.ended_at is not None:
+        yield "cost", _cost(outcome)
+    if record.outputs:
+        yield "outputs", f"{plural(len(record.outputs), 'file')} in {outcome.outputs}"
+    for note in outcome.notes:
+        yield "note", printable(note)
+
+
+def _next(outcome: RunOutcome) -> Iterator[Row]:
+    run_id = outcome.record.run_id
+    yield "logs", f"cloudgpu logs {run_id}"
+    if outcome.record.state == "running":
+        yield (
+            "go on",
+            f"cloudgpu attach {run_id} follows it to its end and finishes it; cloudgpu cancel {run_id} ends it",
+        )
+    yield "left", "; ".join(outcome.left) or "nothing: a search for the cluster's tag found nothing more"
 
 
 def _metric(one: Measured) -> str:
     if one.value is None:
         return f"{one.name}: never printed"
     text = f"{one.name} {one.value:g} {one.metric.unit}".rstrip()
+    if one.metric.at_least is not None:
+        asked = f"{one.metric.at_least:g}"
+        text += f" (below the {asked} asked for)" if one.missed else f" (at least {asked})"
     if one.metric.reference is not None and one.share is not None:
         reference = one.metric.reference
-        text += f" = {one.share:.0%} of {reference.value:g} on {reference.on} ({reference.source})"
-    if one.metric.at_least is not None:
-        text += f", {'below' if one.missed else 'at least'} {one.metric.at_least:g}"
+        text += f", {one.share:.0%} of the reference {reference.value:g}: {reference.on} ({reference.source})"
     return text
 
 
 def _cost(outcome: RunOutcome) -> str:
     if outcome.simulated:
-        return f"${outcome.usd} on AWS (simulated: nothing was charged)"
-    return f"${outcome.usd}"
-
-
-def _box(rows: list[tuple[str, str]]) -> list[str]:
-    width = max(len(name) for name, _ in rows)
-    return [f"  {name:<{width}}  {text}" for name, text in rows]
+        return f"{money(outcome.usd)} is what AWS would have charged; simulated, so nothing was"
+    return money(outcome.usd)

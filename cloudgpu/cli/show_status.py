@@ -1,22 +1,32 @@
 """Clusters and runs as text and as JSON rows."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from cloudgpu.app.overview import ClusterStatus
 from cloudgpu.app.records import RunRecord
+from cloudgpu.cli.figures import age, distance, duration, moment, money
+from cloudgpu.cli.table import columns
+from cloudgpu.cli.terminal import printable
+
+_RUN_HEADINGS = ("run", "state", "started", "", "took", "result")
 
 
-def status_lines(clusters: Sequence[ClusterStatus]) -> list[str]:
+def status_lines(clusters: Sequence[ClusterStatus], now: datetime) -> list[str]:
     """One block a cluster; says so when there is none."""
     if not clusters:
         return ["no cluster is up"]
-    return [line for one in clusters for line in _block(one)]
+    return [line for one in clusters for line in _block(one, now)]
 
 
-def run_lines(runs: Sequence[RunRecord]) -> list[str]:
-    """One line a run, oldest first."""
-    return [f"run {run.run_id}  {run.state}  {run.started_at:%Y-%m-%d %H:%M}  {run.reason}".rstrip() for run in runs]
+def run_lines(runs: Sequence[RunRecord], clusters: Sequence[ClusterStatus], now: datetime) -> list[str]:
+    """A table of runs, oldest first."""
+    if not runs:
+        return ["", "no runs"]
+    up = {one.record.name for one in clusters}
+    return ["", *columns([_RUN_HEADINGS, *(_run_row(run, up, now) for run in runs)], right={4})]
 
 
 def run_rows(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
@@ -36,20 +46,30 @@ def run_rows(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
     ]
 
 
-def _block(one: ClusterStatus) -> list[str]:
+def _run_row(run: RunRecord, up: set[str], now: datetime) -> tuple[str, ...]:
+    took = "" if run.ended_at is None else duration((run.ended_at - run.started_at).total_seconds())
+    figures = ", ".join(f"{name} {value:g}" for name, value in run.metrics.items())
+    # A run whose cluster was ended under it stays as it was last seen: say that nobody saw its end.
+    unseen = run.ended_at is None and run.cluster not in up
+    state = "unknown" if unseen else run.state
+    result = f"last seen {run.state}; its cluster is gone" if unseen else run.reason or figures
+    return run.run_id, state, moment(run.started_at), distance(run.started_at, now), took, printable(result)
+
+
+def _block(one: ClusterStatus, now: datetime) -> Iterator[str]:
     record = one.record
-    mark = "  simulated" if record.simulated else ""
-    return [
-        f"{record.name}  {one.state}  {record.nodes} x {record.instance_type}  {record.zone}  {record.owner}{mark}",
-        f"  spent ${one.spent_usd} so far, expires {record.expires_at:%Y-%m-%d %H:%M} UTC, as of {age(one.age_s)} ago",
-        *(f"  {node}  {state}" for node, state in one.nodes),
-        *(f"  run {run.run_id}  {run.state}" for run in one.runs),
-    ]
+    team = f", team {record.team}" if record.team else ""
+    yield f"{record.name}  {one.state}{'  (simulated)' if record.simulated else ''}"
+    yield f"  {record.nodes} x {record.instance_type} in {record.zone or 'no zone yet'}, owner {record.owner}{team}"
+    yield f"  {_money(one)}; expires {moment(record.expires_at)}, {distance(record.expires_at, now)}"
+    yield from (f"  {node}  {state}" for node, state in one.nodes)
+    yield from (f"  run {run.run_id}  {run.state}, started {distance(run.started_at, now)}" for run in one.runs)
+    asked = "as the cloud said just now" if one.nodes else f"as recorded {age(one.age_s)} ago; --refresh asks the cloud"
+    yield f"  {asked}"
 
 
-def age(seconds: float) -> str:
-    """`3 min`."""
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
+def _money(one: ClusterStatus) -> str:
+    hourly = money(Decimal(one.record.node_hourly_usd) * one.record.nodes)
+    if one.record.simulated:
+        return f"AWS would charge {hourly} an hour, {money(one.spent_usd)} so far"
+    return f"{hourly} an hour, {money(one.spent_usd)} so far"

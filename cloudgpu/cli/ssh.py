@@ -7,9 +7,14 @@ import typer
 
 
 def ssh(
-    cluster: Annotated[str, typer.Argument(metavar="[CLUSTER]")] = "",
-    node: Annotated[int, typer.Option("--node", help="Index of the node; 0 is the head.")] = 0,
-    command: Annotated[list[str] | None, typer.Argument(metavar="[-- COMMAND...]")] = None,
+    context: typer.Context,
+    cluster: Annotated[
+        str, typer.Argument(metavar="[CLUSTER]", help="The cluster; may be left out when only one is up.")
+    ] = "",
+    node: Annotated[int, typer.Option("--node", min=0, help="Index of the node; 0 is the head.")] = 0,
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="What to run there; a shell when left out.")
+    ] = None,
     show: Annotated[bool, typer.Option("--print", help="Print the ssh command line instead of running it.")] = False,
 ) -> None:
     """Log in to a node, or run a command there."""
@@ -26,7 +31,7 @@ def ssh(
         wiring.clock,
         cluster=cluster or wiring.only_cluster(),
         index=node,
-        command=command or [],
+        command=[*(command or []), *context.obj],
     )
     if show:
         wiring.screen.line(shlex.join(argv))

@@ -9,20 +9,26 @@ from cloudgpu.cli.options import Json
 
 def status(
     refresh: Annotated[bool, typer.Option("--refresh", help="Ask the cloud for every node's state.")] = False,
-    runs: Annotated[bool, typer.Option("--all", help="Also the runs that are over.")] = False,
+    runs: Annotated[bool, typer.Option("--all", help="Also every run, those that are over too.")] = False,
     json: Json = False,
 ) -> None:
-    """List the clusters that are not confirmed gone, and the runs on them."""
+    """List the clusters that are up, and their runs.
+
+    Everything that is not confirmed gone is listed, from this machine's records with their age.
+    """
     from cloudgpu.app.overview import recorded
     from cloudgpu.cli.show_status import run_lines, run_rows, status_lines
     from cloudgpu.cli.wiring import wire
 
     wiring = wire(json=json)
-    clusters = recorded(wiring.records, wiring.clock.now())
+    now = wiring.clock.now()
+    clusters = recorded(wiring.records, now)
     if refresh:
         clusters = wiring.refreshed(clusters)
     past = wiring.records.runs() if runs else []
     if json:
         wiring.screen.document({"clusters": [one.as_json() for one in clusters], "runs": run_rows(past)})
-    else:
-        wiring.screen.lines([*status_lines(clusters), *run_lines(past)])
+        return
+    wiring.screen.lines(status_lines(clusters, now))
+    if runs:
+        wiring.screen.lines(run_lines(past, clusters, now))

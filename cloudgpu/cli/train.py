@@ -27,12 +27,16 @@ def train(  # noqa: PLR0917
     ssh_cidr: SshCidr = None,
     json: Json = False,
 ) -> None:
-    """Plan, provision, stage, train, bring back, tear down. Ends only a cluster that it made itself."""
+    """Run a recipe from plan to bill.
+
+    Plans, asks, buys the nodes, stages, trains, brings the outputs back and ends the cluster. Ends only a cluster that
+    it made itself.
+    """
     from cloudgpu.app.identifiers import checked_cluster
     from cloudgpu.app.planning import refuse
     from cloudgpu.app.training import TrainRequest
     from cloudgpu.cli.show_plan import plan_lines
-    from cloudgpu.cli.show_run import exit_code, outcome_lines
+    from cloudgpu.cli.show_run import exit_code, show_outcome
     from cloudgpu.cli.wiring import environ, wire
 
     wiring = wire(json=json, target=on, region=region, owner=owner, team=team, ssh_cidr=ssh_cidr)
@@ -56,5 +60,5 @@ def train(  # noqa: PLR0917
     if json:
         wiring.screen.document(outcome.as_json())
     else:
-        wiring.screen.lines(outcome_lines(outcome))
+        show_outcome(outcome, wiring.screen)
     raise typer.Exit(exit_code(outcome))

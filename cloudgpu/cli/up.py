@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.cli.options import Json, On, Owner, RecipeName, Region, Sets, SshCidr, Team, Yes
+from cloudgpu.cli.options import Json, On, OnInterrupt, Owner, RecipeName, Region, Sets, SshCidr, Team, Yes
 
 
 def up(  # noqa: PLR0917
@@ -13,17 +13,22 @@ def up(  # noqa: PLR0917
     name: Annotated[str, typer.Option("--name", help="Cluster name; the recipe's name when left out.")] = "",
     sets: Sets = None,
     yes: Yes = False,
+    on_interrupt: OnInterrupt = "ask",
     region: Region = None,
     owner: Owner = None,
     team: Team = None,
     ssh_cidr: SshCidr = None,
     json: Json = False,
 ) -> None:
-    """Make the recipe's cluster stand. One that stands already is checked and left as it is."""
+    """Make a recipe's cluster stand, and leave it.
+
+    One that stands already is checked and left as it is.
+    """
     from cloudgpu.app.identifiers import checked_cluster
     from cloudgpu.app.planning import refuse
     from cloudgpu.app.provisioning import Provisioning
-    from cloudgpu.cli.show_cluster import standing_json, standing_lines
+    from cloudgpu.cli.interruption import ask_about_cluster
+    from cloudgpu.cli.show_cluster import standing_json, standing_rows, standing_title
     from cloudgpu.cli.show_plan import plan_lines
     from cloudgpu.cli.wiring import wire
 
@@ -43,8 +48,12 @@ def up(  # noqa: PLR0917
         wiring.buyer,
         wiring.say,
     )
-    standing = provisioning.up(planned.plan, cluster)
+    try:
+        standing = provisioning.up(planned.plan, cluster)
+    except KeyboardInterrupt:
+        ask_about_cluster(wiring, cluster, on_interrupt)
+        raise
     if json:
         wiring.screen.document(standing_json(standing))
     else:
-        wiring.screen.lines(standing_lines(standing))
+        wiring.screen.panel(standing_title(standing), standing_rows(standing), "green")

@@ -174,9 +174,14 @@ class Wiring:
         if yes:
             return
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            message = "this needs an answer, and there is no terminal to ask on"
+            message = f"this needs an answer ({question}), and there is no terminal to ask on"
             raise QuestionError(message, hint="--yes answers yes")
-        if not typer.confirm(question, err=True):
+        try:
+            agreed = typer.confirm(question, err=True)
+        except typer.Abort:
+            self.screen.lines(["", "nothing was done"])
+            raise KeyboardInterrupt from None
+        if not agreed:
             self.screen.line("nothing was done")
             raise typer.Exit(1)
 
@@ -188,7 +193,10 @@ class Wiring:
                 return choice == "end"
             if not sys.stdin.isatty():
                 return False
-            return typer.confirm(f"\n{what} goes on. End it now?", default=False, err=True)
+            try:
+                return typer.confirm(f"\n{what} goes on. End it now?", default=False, err=True)
+            except typer.Abort:
+                return False  # a second Ctrl-C must not end what was not asked to be ended
 
         return decide
 
@@ -202,8 +210,10 @@ def set_debug() -> None:
     _debug = True
 
 
-def wire(*, json: bool = False, **flags: str | None) -> Wiring:
+def wire(*, json: bool = False, quits: bool = False, **flags: str | None) -> Wiring:
     """Everything for one command; `flags` are settings given on its command line.
+
+    `quits`: the command only shows things, so it may end when nobody reads them any more.
 
     Raises:
         UsageError: A setting does not make sense.
@@ -211,7 +221,7 @@ def wire(*, json: bool = False, **flags: str | None) -> Wiring:
     if _debug:
         flags["debug"] = "true"
     settings = load(flags=flags, environ=os.environ, cwd=Path.cwd())
-    return Wiring(settings, Screen(json_mode=json), SystemClock())
+    return Wiring(settings, Screen(json_mode=json, verbose=settings.debug, quits=quits), SystemClock())
 
 
 def recipe_roots() -> tuple[Path, ...]:

@@ -1,0 +1,47 @@
+"""Figures for people: money, counts, times, sizes. The documents of `--json` keep the exact values."""
+
+from datetime import datetime
+from decimal import ROUND_HALF_UP, Decimal
+
+_CENT = Decimal("0.01")
+_SMALL = Decimal("0.0001")
+_AGES = ((86400, "d"), (3600, "h"), (60, "min"))
+
+
+def money(usd: Decimal) -> str:
+    """`$62.42`; four digits below a dollar, where cents would hide the figure."""
+    step = _CENT if usd == 0 or abs(usd) >= 1 else _SMALL
+    return f"${usd.quantize(step, ROUND_HALF_UP):,}"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 file`, `2 files`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """`4.0 s`, `2 min 05 s`, `1 h 02 min`."""
+    if round(seconds, 1) < 60:  # noqa: PLR2004
+        return f"{seconds:.1f} s"
+    minutes, left = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {left:02d} s"
+
+
+def age(seconds: float) -> str:
+    """`3 min`: the largest whole unit, never rounded up."""
+    for size, unit in _AGES:
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{max(0, int(seconds))} s"
+
+
+def moment(at: datetime) -> str:
+    """`2026-11-21 03:35 UTC`."""
+    return f"{at:%Y-%m-%d %H:%M} UTC"
+
+
+def distance(at: datetime, now: datetime) -> str:
+    """`in 29 min`, or `3 h ago`."""
+    seconds = (at - now).total_seconds()
+    return f"in {age(seconds)}" if seconds >= 0 else f"{age(-seconds)} ago"

@@ -1,0 +1,125 @@
+"""What happens, as lines: stages, steps of the engine in AWS's words, ranks. Keeps what was said, to say it once."""
+
+import re
+from collections.abc import Callable, Mapping
+
+from cloudgpu.app.happenings import Happening, StageChange
+from cloudgpu.cli.figures import duration
+from cloudgpu.cli.terminal import printable
+from cloudgpu.provision.engine import Event
+from cloudgpu.run.progress import MetricValue, Note, RankLine
+
+Paint = Callable[[str, str], str]
+"""Text and the name of a colour."""
+
+STAGES: Mapping[str, str] = {
+    "check data": "is every dataset there?",
+    "provision": "buying the nodes, all of them in one zone or none",
+    "connect": "logging in to every node, host keys pinned",
+    "gate": "is every node what was bought?",
+    "stage": "work directory, data and Python environment to every node",
+    "start": "starting the ranks",
+    "train": "the ranks' own lines",
+    "collect": "bringing the outputs back",
+    "down": "ending the cluster, until a search for its tag finds nothing",
+}
+_WORDS: Mapping[str, str] = {
+    "Role": "IAM role",
+    "Vpc": "VPC",
+    "Fleet": "fleet",
+}
+_SIGNS = {"create": "+", "update": "~", "replace": "+-", "delete": "-", "adopt": "&"}
+_RANK_COLOURS = ("cyan", "green", "yellow")
+_CODE = re.compile(r"^(?P<reason>.*) \((?P<code>[A-Z][A-Za-z.]+)\)$", re.DOTALL)
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+# A line a package, and how each one was found: thirty lines that nobody reads while they wait.
+_PACKAGE_NOISE = re.compile(
+    r"^([+~-] \S+==|Collecting |Requirement already|Using cached |Obtaining |Preparing |Looking in |Attempting |"
+    r"Found existing|Uninstalling |Audited |Using Python |Creating virtual|Activate with|Using CPython|"
+    r"Downloading \S+ \([\d.]+ ?[kK]i?B\)|Downloading \S+\.metadata)"
+)
+_PIP_DONE = re.compile(r"^Successfully installed (?P<packages>.+)$")
+_PIP_ABOUT = re.compile(r"^Installing collected packages: (?P<packages>.+)$")
+
+
+class Narrator:
+    """Turns happenings into lines; with `verbose`, what package installers say is not shortened."""
+
+    def __init__(self, paint: Paint, *, verbose: bool = False) -> None:
+        self._paint = paint
+        self._verbose = verbose
+        self._refused = ""
+
+    def lines(self, what: Happening) -> list[str]:
+        """The lines of one happening; none for what has been said already."""
+        match what:
+            case StageChange():
+                return [self._stage(what)]
+            case Note():
+                return self._note(what)
+            case RankLine(rank=rank, text=text):
+                mark = self._paint(f"[rank {rank}]", _RANK_COLOURS[rank % len(_RANK_COLOURS)])
+                return [f"    {mark} {printable(text)}"]
+            case Event():
+                return self._event(what)
+            case MetricValue():
+                return []  # the line that it was read from has just been shown
+
+    def _stage(self, stage: StageChange) -> str:
+        if stage.seconds is not None:
+            return self._paint(f"    took {duration(stage.seconds)}", "dim")
+        return self._paint(f"==> {stage.name}", "bold") + self._about(stage.name)
+
+    def _about(self, stage: str) -> str:
+        return f"  {self._paint(STAGES[stage], 'dim')}" if stage in STAGES else ""
+
+    def _note(self, note: Note) -> list[str]:
+        # A refusal comes twice: from the engine with the resource, and as the reason to try the next candidate.
+        if self._refused and note.text.endswith(self._refused):
+            return []
+        text = note.text if note.node is None or self._verbose else installer_line(note.text)
+        if not text:
+            return []
+        return [f"    {'' if note.node is None else f'node {note.node}: '}{printable(text)}"]
+
+    def _event(self, event: Event) -> list[str]:
+        if event.kind == "failed":
+            self._refused = event.detail
+            return [f"    {self._paint('x', 'red')} {resource(event.type)}: {printable(refusal(event.detail))}"]
+        if event.kind == "waiting":
+            return [self._paint(f"    ... {_waiting(event)}", "dim")]
+        if event.kind == "start" or event.operation in ("same", "read"):
+            return []
+        sign = self._paint(_SIGNS[event.operation], "green")
+        return [f"    {sign} {resource(event.type)} {event.detail or event.name} ({event.seconds:.1f} s)"]
+
+
+def resource(token: str) -> str:
+    """`aws:ec2/securityGroup:SecurityGroup` -> `security group`."""
+    kind = token.rpartition(":")[2]
+    return _WORDS.get(kind) or _CAMEL.sub(" ", kind).lower()
+
+
+def refusal(detail: str) -> str:
+    """AWS's code first, then its first sentence: `InsufficientInstanceCapacity: launching 2 instances: ...`."""
+    match = _CODE.match(detail)
+    if match is None:
+        return detail
+    return f"{match['code']}: {match['reason'].partition('. ')[0]}"
+
+
+def installer_line(text: str) -> str:
+    """A line of `uv` or `pip` worth showing, shortened; empty for one a package."""
+    for pattern, word in ((_PIP_DONE, "installed"), (_PIP_ABOUT, "installing")):
+        match = pattern.match(text)
+        if match is not None:
+            packages = match["packages"].replace(",", " ").split()
+            return f"{word} {len(packages)} packages" if len(packages) > 1 else f"{word} {packages[0]}"
+    return "" if _PACKAGE_NOISE.match(text) else text
+
+
+def _waiting(event: Event) -> str:
+    if event.type == "pulumi:log":
+        return f"the program says: {printable(event.detail)}"
+    doing = "the end of " if event.operation == "delete" else ""
+    return f"waiting for {doing}{resource(event.type)} {event.name}, {event.detail}"

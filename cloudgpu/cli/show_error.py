@@ -1,0 +1,63 @@
+"""An error as text and as JSON."""
+
+from typing import Any
+
+from cloudgpu.cli.narration import refusal
+from cloudgpu.errors import (
+    CloudGpuError,
+    HostKeyError,
+    NoCapacityError,
+    PlanError,
+    RecipeError,
+    RemoteCommandError,
+    TeardownError,
+)
+
+_LISTS: dict[type[CloudGpuError], str] = {
+    RecipeError: "problems",
+    PlanError: "findings",
+    NoCapacityError: "tried",
+    TeardownError: "left",
+    RemoteCommandError: "tail",
+}
+
+
+def error_json(err: CloudGpuError) -> dict[str, Any]:
+    """The documented `--json` form of an error."""
+    return failure_json(type(err).__name__, err.message, err.hint, err.exit_code, details(err))
+
+
+def failure_json(kind: str, message: str, hint: str, exit_code: int, about: list[str]) -> dict[str, Any]:
+    """The same form for what is no error of ours: a wrong option, Ctrl-C."""
+    return {"error": {"type": kind, "message": message, "hint": hint, "exit_code": exit_code, "details": about}}
+
+
+def details(err: CloudGpuError) -> list[str]:
+    """Every single problem, finding, candidate or leftover of an error, whole."""
+    if isinstance(err, HostKeyError):
+        return _fingerprints(err)
+    for kind, name in _LISTS.items():
+        if isinstance(err, kind):
+            return list(getattr(err, name))
+    return []
+
+
+def detail_lines(err: CloudGpuError) -> list[str]:
+    """The details for people: without what the message says already, candidates with their code alone."""
+    if isinstance(err, NoCapacityError):
+        return [short_attempt(one) for one in err.tried]
+    if isinstance(err, HostKeyError):
+        return [one for one in details(err) if one.partition(" ")[2] not in err.message]
+    return [one for one in details(err) if one != err.message]
+
+
+def short_attempt(tried: str) -> str:
+    """`g4dn.xlarge us-east-1a on-demand: InsufficientInstanceCapacity`; the reason was shown when it happened."""
+    label, colon, reason = tried.partition(": ")
+    code = reason.partition(": ")[0]
+    return f"{label}: {code}" if colon and code.isidentifier() else refusal(tried)
+
+
+def _fingerprints(err: HostKeyError) -> list[str]:
+    got = [f"got {err.got}"] if err.got else []
+    return [*(f"expected {one}" for one in err.expected), *got]
