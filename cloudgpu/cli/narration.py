@@ -14,19 +14,19 @@ Paint = Callable[[str, str], str]
 
 STAGES: Mapping[str, str] = {
     "check data": "is every dataset there?",
-    "provision": "buying the nodes, all of them in one zone or none",
+    "provision": "getting the nodes, all of them in one zone or none",
     "connect": "logging in to every node, host keys pinned",
     "gate": "is every node what was bought?",
     "stage": "work directory, data and Python environment to every node",
     "start": "starting the ranks",
-    "train": "the ranks' own lines",
+    "train": "the ranks' own lines; they go on when this terminal closes",
     "collect": "bringing the outputs back",
     "down": "ending the cluster, until a search for its tag finds nothing",
 }
 _WORDS: Mapping[str, str] = {
     "Role": "IAM role",
     "Vpc": "VPC",
-    "Fleet": "fleet",
+    "Fleet": "EC2 fleet",
 }
 _SIGNS = {"create": "+", "update": "~", "replace": "+-", "delete": "-", "adopt": "&"}
 _RANK_COLOURS = ("cyan", "green", "yellow")

@@ -2,6 +2,7 @@
 
 import typer
 
+from cloudgpu.cli import rehearsal_faults
 from cloudgpu.cli.options import Json
 
 app = typer.Typer(help="The simulated AWS on this machine.", no_args_is_help=True, rich_markup_mode=None)
@@ -20,7 +21,9 @@ def start(json: Json = False) -> None:
     if json:
         wiring.screen.document({"endpoint": cloud.url, "region": cloud.region, "pid": cloud.pid})
     else:
-        wiring.screen.line(f"rehearsal cloud (simulated AWS) at {cloud.url}, process {cloud.pid}")
+        wiring.screen.line(
+            f"rehearsal cloud (simulated AWS) at {cloud.url}, process {cloud.pid}; no real AWS is asked or charged"
+        )
 
 
 @app.command("status")
@@ -72,3 +75,9 @@ def env() -> None:
 
     for line in client.env_lines(wire().rehearsal()):
         typer.echo(line)
+
+
+app.command("capacity")(rehearsal_faults.capacity)
+app.command("quota")(rehearsal_faults.quota)
+app.command("faults")(rehearsal_faults.faults)
+app.command("advance")(rehearsal_faults.advance)

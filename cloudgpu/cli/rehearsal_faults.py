@@ -1,0 +1,144 @@
+"""`cloudgpu rehearsal capacity | quota | faults | advance`: make the simulated AWS misbehave as the real one does."""
+
+import json as encoder
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cloudgpu.cli.figures import plural
+from cloudgpu.cli.options import Json
+from cloudgpu.errors import UsageError
+
+CapacityRows = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[ZONE/TYPE/MARKET=COUNT]...", help="Instances that may exist; parts may be *."),
+]
+QuotaRows = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[REGION/BUCKET/MARKET=VCPUS]...", help="vCPUs that may run; parts may be *."),
+]
+FaultFile = Annotated[
+    str, typer.Argument(metavar="[FILE]", help="A JSON list of rules, - for standard input; none ends all faults.")
+]
+Moved = Annotated[str, typer.Argument(metavar="DURATION", help="For instance 90s, 20m or 8h.")]
+
+
+def capacity(rows: CapacityRows = None, json: Json = False) -> None:
+    """Limit what the simulated zones have.
+
+    Replaces all limits; without rows everything is to be had again. Starts the rehearsal cloud.
+    """
+    from cloudgpu.cli.wiring import wire
+    from cloudgpu.rehearsal import client
+
+    table = read_rows(rows or [])
+    wiring = wire(json=json)
+    client.put_capacity(wiring.rehearsal(), table)
+    if json:
+        wiring.screen.document({"simulated": True, "capacity": table})
+    else:
+        wiring.screen.lines(limit_lines("capacity", table))
+
+
+def quota(rows: QuotaRows = None, json: Json = False) -> None:
+    """Limit the simulated account's vCPUs.
+
+    Replaces all limits; without rows there is none. Buckets are AWS's: p, g, standard and so on. Starts the rehearsal
+    cloud.
+    """
+    from cloudgpu.cli.wiring import wire
+    from cloudgpu.rehearsal import client
+
+    table = read_rows(rows or [])
+    wiring = wire(json=json)
+    client.put_quotas(wiring.rehearsal(), table)
+    if json:
+        wiring.screen.document({"simulated": True, "quota": table})
+    else:
+        wiring.screen.lines(limit_lines("quota", table))
+
+
+def faults(file: FaultFile = "", json: Json = False) -> None:
+    """Script faults of the simulated API.
+
+    Replaces the fault script: which calls fail, are delayed, held or cut, before or after their effect.
+    docs/rehearsal.md lists the fields of a rule. Starts the rehearsal cloud.
+    """
+    from cloudgpu.cli.wiring import wire
+    from cloudgpu.rehearsal import client
+
+    rules = read_rules(file)
+    wiring = wire(json=json)
+    cloud = wiring.rehearsal()
+    client.put_faults(cloud, rules)
+    if json:
+        wiring.screen.document({"simulated": True, "faults": rules})
+    else:
+        what = plural(len(rules), "rule") if rules else "none"
+        wiring.screen.line(f"simulated faults: {what}")
+
+
+def advance(by: Moved, json: Json = False) -> None:
+    """Move the clock of the nodes' power-off timers.
+
+    Nodes whose expiry is reached end themselves, as they would on AWS.
+    """
+    from cloudgpu.cli.wiring import wire
+    from cloudgpu.recipe.units import DurationS
+    from cloudgpu.rehearsal import client
+
+    try:
+        seconds = int(DurationS.parse(by))
+    except ValueError as err:
+        raise UsageError(f"{by!r} is no duration: {err}") from err
+    wiring = wire(json=json)
+    client.advance(wiring.rehearsal(), seconds)
+    if json:
+        wiring.screen.document({"simulated": True, "advanced_s": seconds})
+    else:
+        wiring.screen.line(f"the simulated nodes' clock moved by {DurationS(seconds)}")
+
+
+def read_rows(rows: Sequence[str]) -> dict[str, int]:
+    """`us-east-1c/p3dn.24xlarge/on-demand=0`, as a table.
+
+    Raises:
+        UsageError: A row is not of that form.
+    """
+    table = {}
+    for row in rows:
+        key, _, count = row.rpartition("=")
+        if key.count("/") != 2 or not count.isascii() or not count.isdigit():  # noqa: PLR2004
+            message = f"{row!r} is not of the form A/B/C=NUMBER"
+            raise UsageError(message, hint="for instance 'us-east-1c/p3dn.24xlarge/on-demand=0' or '*/*/spot=2'")
+        table[key] = int(count)
+    return table
+
+
+def read_rules(file: str) -> list[Any]:
+    """The rules of a fault script; none without a file.
+
+    Raises:
+        UsageError: The file cannot be read, or is not a JSON list.
+    """
+    if not file:
+        return []
+    try:
+        rules = encoder.loads(sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, ValueError) as err:
+        message = f"the fault script {file} cannot be read: {err}"
+        raise UsageError(message, hint="a JSON list of rules; docs/rehearsal.md has examples") from err
+    if not isinstance(rules, list):
+        message = f"the fault script {file} is not a list"
+        raise UsageError(message, hint='for instance [{"action": "CreateFleet", "code": "InternalError"}]')
+    return rules
+
+
+def limit_lines(what: str, table: dict[str, int]) -> list[str]:
+    """What is limited now."""
+    if not table:
+        return [f"simulated {what}: unlimited"]
+    return [f"simulated {what}:", *(f"  {key} = {count}" for key, count in table.items())]
