@@ -12,6 +12,7 @@ from cloudgpu.errors import RemoteCommandError
 from cloudgpu.run.metrics import Measured
 
 _INTERRUPTED = 130
+_STAGES_A_LINE = 5
 _MOODS: dict[str, Mood] = {"succeeded": "green", "failed": "red", "lost": "red"}
 
 
@@ -77,9 +78,15 @@ def _what(outcome: RunOutcome) -> Iterator[Row]:
     yield "ran", f"recipe {record.recipe} on {machines}"
     if outcome.tried:
         yield "tried", "; ".join(outcome.tried)
-    if record.stages:
-        stages = ", ".join(f"{name} {duration(seconds)}" for name, seconds in record.stages)
-        yield "took", f"{duration(outcome.seconds)}: {stages}"
+    yield from _stages(outcome)
+
+
+def _stages(outcome: RunOutcome) -> Iterator[Row]:
+    took = [f"{name} {duration(seconds)}" for name, seconds in outcome.record.stages]
+    if took:
+        yield "took", f"{duration(outcome.seconds)} in all"
+    for first in range(0, len(took), _STAGES_A_LINE):
+        yield "", ", ".join(took[first : first + _STAGES_A_LINE])
 
 
 def _reached(outcome: RunOutcome) -> Iterator[Row]:
@@ -101,11 +108,11 @@ def _next(outcome: RunOutcome) -> Iterator[Row]:
     run_id = outcome.record.run_id
     yield "logs", f"cloudgpu logs {run_id}"
     if outcome.record.state == "running":
-        yield (
-            "go on",
-            f"cloudgpu attach {run_id} follows it to its end and finishes it; cloudgpu cancel {run_id} ends it",
-        )
-    yield "left", "; ".join(outcome.left) or "nothing: a search for the cluster's tag found nothing more"
+        yield "finish", f"cloudgpu attach {run_id}"
+        yield "end it", f"cloudgpu cancel {run_id}"
+    left = [part for one in outcome.left for part in one.split("; ")]
+    for place, part in enumerate(left or ["nothing: a search for the cluster's tag found nothing more"]):
+        yield "left" if place == 0 else "", part
 
 
 def _metric(one: Measured) -> str:
