@@ -84,7 +84,8 @@ def faults(file: FaultFile = "", json: Json = False) -> None:
 def advance(by: Moved, json: Json = False) -> None:
     """Move the clock of the nodes' power-off timers.
 
-    Nodes whose expiry is reached end themselves, as they would on AWS.
+    Nodes whose expiry is reached end themselves, as they would on AWS. The clock stays ahead until `cloudgpu rehearsal
+    stop`: nodes that are made meanwhile end when they boot, if their expiry is nearer than that.
     """
     from cloudgpu.cli.wiring import wire
     from cloudgpu.recipe.units import DurationS

@@ -185,7 +185,7 @@ class Wiring:
             self.screen.line("nothing was done")
             raise typer.Exit(1)
 
-    def end_on_interrupt(self, choice: str) -> Callable[[str], bool]:
+    def end_on_interrupt(self, choice: str, state: str = "goes on") -> Callable[[str], bool]:
         """What Ctrl-C means for what is running: asked on a terminal, left alone elsewhere."""
 
         def decide(what: str) -> bool:
@@ -194,7 +194,7 @@ class Wiring:
             if not sys.stdin.isatty():
                 return False
             try:
-                return typer.confirm(f"\n{what} goes on. End it now?", default=False, err=True)
+                return typer.confirm(f"\n{what} {state}. End it now?", default=False, err=True)
             except typer.Abort:
                 return False  # a second Ctrl-C must not end what was not asked to be ended
 
