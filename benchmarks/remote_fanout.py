@@ -1,0 +1,187 @@
+"""First contact with 256 SSH servers and one command on each, then more commands over the open connections.
+
+Aims: first contact <= 1.1x a pool of threads around bare paramiko clients; later commands <= 4 ms a host.
+
+The servers are asyncssh in one process of their own, so both sides share the machine's cores, for us and for the pool.
+CPU seconds are of the client alone.
+"""
+
+import asyncio
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import asyncssh
+import paramiko
+from measure import show
+
+from cloudgpu.clock import SystemClock
+from cloudgpu.launch.inventory import Node
+from cloudgpu.remote.command import Command
+from cloudgpu.remote.fanout import LIMIT, all_or_raise, dial_all, on_all
+from cloudgpu.remote.keys import ensure_key, fingerprint
+
+SERVERS = 256
+ROUNDS = 3
+LATER = 5
+ANSWER = "here\n"
+
+
+class _Anybody(asyncssh.SSHServer):
+    """Takes the one key that it was told of."""
+
+
+async def _answer(process: asyncssh.SSHServerProcess[str]) -> None:
+    process.stdout.write(ANSWER)
+    process.exit(0)
+
+
+async def _serve(count: int, public: str) -> None:
+    host_key = asyncssh.generate_private_key("ssh-ed25519")
+    known = asyncssh.import_authorized_keys(public)
+    acceptors = [
+        await asyncssh.listen(
+            "127.0.0.1",
+            0,
+            server_factory=_Anybody,
+            server_host_keys=[host_key],
+            authorized_client_keys=known,
+            process_factory=_answer,
+        )
+        for _ in range(count)
+    ]
+    told = {"ports": [one.get_port() for one in acceptors], "host_key": host_key.export_public_key().decode().strip()}
+    print(json.dumps(told), flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+
+
+def ours(nodes: list[Node], key: Path) -> Callable[[], None]:
+    """First contact; returns what sends one more command everywhere."""
+    hosts = all_or_raise(dial_all(nodes, key, clock=SystemClock()))
+
+    def command() -> None:
+        answers = all_or_raise(on_all(hosts.values(), lambda host: host.run(Command("hostname"))))
+        assert all(one.stdout == ANSWER for one in answers.values())
+
+    command()
+    return command
+
+
+def bare(nodes: list[Node], key: Path, host_key: str) -> Callable[[], None]:
+    """The same with paramiko clients in a pool of as many threads."""
+    kind, base64 = host_key.split()[:2]
+    private = paramiko.Ed25519Key.from_private_key_file(str(key))
+    pinned = paramiko.hostkeys.HostKeyEntry.from_line(f"x {kind} {base64}").key
+
+    def connect(node: Node) -> paramiko.SSHClient:
+        client = paramiko.SSHClient()
+        client.get_host_keys().add(f"[{node.address}]:{node.port}", kind, pinned)
+        client.connect(
+            node.address, node.port, node.user, pkey=private, allow_agent=False, look_for_keys=False, timeout=15
+        )
+        return client
+
+    def ask(client: paramiko.SSHClient) -> str:
+        return client.exec_command("hostname")[1].read().decode()
+
+    with ThreadPoolExecutor(LIMIT) as pool:
+        clients = list(pool.map(connect, nodes))
+
+    def command() -> None:
+        with ThreadPoolExecutor(LIMIT) as pool:
+            assert set(pool.map(ask, clients)) == {ANSWER}
+
+    command()
+    return command
+
+
+def timed(do: Callable[[], Callable[[], None]]) -> dict[str, float]:
+    """Seconds of the first contact and of one later command on every host, and CPU seconds of both."""
+    before, started = _cpu_s(), time.perf_counter()
+    command = do()
+    first_s, first_cpu_s = time.perf_counter() - started, _cpu_s() - before
+    laters = []
+    for _ in range(LATER):
+        started = time.perf_counter()
+        command()
+        laters.append(time.perf_counter() - started)
+    return {"first_s": first_s, "first_cpu_s": first_cpu_s, "later_s": min(laters)}
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def once(who: str, folder: Path, told: dict[str, object]) -> dict[str, float]:
+    """One measurement in a process of its own: neither side inherits the other's threads."""
+    command = [sys.executable, __file__, who, str(folder), json.dumps(told)]
+    return json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+
+
+def measure(who: str, folder: Path, told: dict[str, object]) -> None:
+    key, host_key = folder / "key", str(told["host_key"])
+    pins = (fingerprint(paramiko.hostkeys.HostKeyEntry.from_line(f"x {host_key}").key.asbytes()),)
+    ports = [int(port) for port in told["ports"]]
+    nodes = [
+        Node(
+            index,
+            f"i-{index}",
+            "127.0.0.1",
+            port,
+            "ubuntu",
+            pins,
+            "127.0.0.1",
+            "p3dn.24xlarge",
+            "z",
+            "V100",
+            8,
+            simulated=True,
+        )  # fmt: skip
+        for index, port in enumerate(ports)
+    ]
+    found = timed((lambda: ours(nodes, key)) if who == "ours" else (lambda: bare(nodes, key, host_key)))
+    print(json.dumps(found), flush=True)
+
+
+def main() -> None:
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else SERVERS
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        public = ensure_key(folder / "key").line
+        server = subprocess.Popen(
+            [sys.executable, __file__, "serve", str(count), public],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            told = json.loads(server.stdout.readline())
+            rounds = [(once("bare", folder, told), once("ours", folder, told)) for _ in range(ROUNDS)]
+        finally:
+            server.stdin.close()
+            server.wait(30)
+    for theirs, mine in rounds:
+        print(
+            f"     first contact: paramiko {theirs['first_s']:.2f} s ({theirs['first_cpu_s']:.2f} s CPU), "
+            f"cloudgpu {mine['first_s']:.2f} s ({mine['first_cpu_s']:.2f} s CPU)"
+        )
+    ratio = statistics.median(mine["first_s"] / theirs["first_s"] for theirs, mine in rounds)
+    show(f"{count} hosts, first contact over bare paramiko", ratio, 1.1, "x")
+    show("later commands, a host", min(mine["later_s"] for _, mine in rounds) / count * 1000, 4, "ms")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["serve"]:
+        asyncio.run(_serve(int(sys.argv[2]), sys.argv[3]))
+    elif sys.argv[1:2] in (["ours"], ["bare"]):
+        measure(sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3]))
+    else:
+        main()
