@@ -144,7 +144,7 @@ def measure(who: str, folder: Path, told: dict[str, object]) -> None:
             "V100",
             8,
             simulated=True,
-        )  # fmt: skip
+        )
         for index, port in enumerate(ports)
     ]
     found = timed((lambda: ours(nodes, key)) if who == "ours" else (lambda: bare(nodes, key, host_key)))
