@@ -23,6 +23,7 @@ QuotaRows = Annotated[
 FaultFile = Annotated[
     str, typer.Argument(metavar="[FILE]", help="A JSON list of rules, - for standard input; none ends all faults.")
 ]
+Back = Annotated[bool, typer.Option("--back", help="Move it back by that much instead.")]
 Moved = Annotated[str, typer.Argument(metavar="DURATION", help="For instance 90s, 20m or 8h.")]
 
 
@@ -81,11 +82,11 @@ def faults(file: FaultFile = "", json: Json = False) -> None:
         wiring.screen.line(f"simulated faults: {what}")
 
 
-def advance(by: Moved, json: Json = False) -> None:
+def advance(by: Moved, back: Back = False, json: Json = False) -> None:
     """Move the clock of the nodes' power-off timers.
 
-    Nodes whose expiry is reached end themselves, as they would on AWS. The clock stays ahead until `cloudgpu rehearsal
-    stop`: nodes that are made meanwhile end when they boot, if their expiry is nearer than that.
+    Nodes whose expiry is reached end themselves, as they would on AWS. The clock stays ahead, over restarts too: nodes
+    that are made later end when they boot, if their expiry is nearer than that. `--back` brings it back.
     """
     from cloudgpu.cli.wiring import wire
     from cloudgpu.recipe.units import DurationS
@@ -96,11 +97,12 @@ def advance(by: Moved, json: Json = False) -> None:
     except ValueError as err:
         raise UsageError(f"{by!r} is no duration: {err}") from err
     wiring = wire(json=json)
-    client.advance(wiring.rehearsal(), seconds)
+    moved_s = -seconds if back else seconds
+    client.advance(wiring.rehearsal(), moved_s)
     if json:
-        wiring.screen.document({"simulated": True, "advanced_s": seconds})
+        wiring.screen.document({"simulated": True, "advanced_s": moved_s})
     else:
-        wiring.screen.line(f"the simulated nodes' clock moved by {DurationS(seconds)}")
+        wiring.screen.line(f"the simulated nodes' clock moved {'back' if back else 'on'} by {DurationS(seconds)}")
 
 
 def read_rows(rows: Sequence[str]) -> dict[str, int]:
