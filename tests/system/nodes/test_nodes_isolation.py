@@ -1,14 +1,19 @@
 """A node cannot change, read the secrets of, or power off its machine."""
 
+import json
 import os
 import shutil
 import socket
 import subprocess
 import tempfile
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+
+from cloudgpu.node.bootstrap import script
+from gpu_cluster.user_data import user_data
 
 pytestmark = pytest.mark.system
 
@@ -103,6 +108,20 @@ def test_hostile_user_data_changes_nothing_and_ends_only_its_node(caged_bench, t
     assert abs(time.time() - time.monotonic() - clock) < 5
     assert _machine() == before
     assert bench.state(2)[0] == "running"
+
+
+def test_a_full_bootstrap_leaves_the_machine_as_it_was(bench):
+    before = _machine()
+    whole = user_data(datetime.now(UTC) + timedelta(hours=1), script(gpu="V100", efa=True))
+    node = bench.client.start(bench.spec(user_data=whole))
+    console = bench.finished()
+    assert "cloudgpu bootstrap: done" in console
+    state = json.loads(bench.ssh(node, 'cat "${CLOUDGPU_NODE_ROOT:-}/var/lib/cloudgpu/bootstrap.json"').stdout)
+    assert state["state"] == "done"
+    assert [step["name"] for step in state["steps"]] == ["quiet", "python", "driver", "efa"]
+    assert _machine() == before
+    bench.client.stop(bench.spec().instance_id)
+    assert _machine() == before
 
 
 def test_links_that_a_node_laid_are_not_followed_when_it_boots_again(caged_bench, tmp_path):
