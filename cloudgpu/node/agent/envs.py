@@ -176,7 +176,8 @@ def _steps(base: str, folder: str, listed: str) -> list[tuple[str, list[str]]]:
         install = [uv, "pip", "install", "--python", python, "-r", listed]
     else:
         steps = [("making a Python environment", [base, "-m", "venv", folder])]
-        install = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "-r", listed]
+        install = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
+        install += ["--progress-bar", "off", "-r", listed]  # its bars are for a terminal: lines of them tell nothing
     return [*steps, ("installing the requirements", install)] if listed else steps
 
 
