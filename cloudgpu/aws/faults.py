@@ -21,6 +21,7 @@ from cloudgpu.errors import (
 UNREACHABLE = "Unreachable"
 """`CloudError.code` when no answer came: nobody knows whether the call had an effect."""
 
+_REPORT = "`cloudgpu --debug` notes the calls; please report this"
 _SERVER_FAULT = 500
 _NOT_IMPLEMENTED = 501
 
@@ -178,7 +179,12 @@ def _refused(err: boto.ClientError, doing: str) -> LaunchError | CloudError:
     status = answer.get("HTTPStatusCode", 0)
     known = code in _BY_CODE or code.split(".", maxsplit=1)[0] in _BY_CODE
     if status >= _SERVER_FAULT and status != _NOT_IMPLEMENTED and not known:
-        return ThrottledError(f"{doing}: {message} ({code or status})", code=code, request_id=request_id)
+        return ThrottledError(
+            f"{doing}: {message} ({code or status})",
+            code=code,
+            request_id=request_id,
+            hint="AWS is in trouble; try later",
+        )
     return refusal(code, message, doing, request_id=request_id)
 
 
@@ -188,7 +194,7 @@ def _unanswered(err: boto.BotoCoreError, doing: str) -> CloudGpuError:
     if isinstance(err, (boto.ProfileNotFound, boto.TokenRetrievalError, boto.SSOTokenLoadError)):
         return AuthError(f"{doing}: {err}", hint="see `aws configure list-profiles`, or log in again")
     if isinstance(err, (boto.ParamValidationError, boto.UnknownServiceError)):
-        return BadRequestError(f"{doing}: {err}", code=type(err).__name__)
+        return BadRequestError(f"{doing}: {err}", code=type(err).__name__, hint=_REPORT)
     if isinstance(err, (boto.HTTPClientError, boto.ConnectionError)):
         return CloudError(f"{doing}: no answer: {err}", code=UNREACHABLE, hint="check the network, then run it again")
-    return CloudError(f"{doing}: {err}", code=type(err).__name__)
+    return CloudError(f"{doing}: {err}", code=type(err).__name__, hint=_REPORT)

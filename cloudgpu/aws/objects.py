@@ -88,7 +88,7 @@ def presigned(clients: Clients, url: str, keys: Iterable[str], expires_s: int) -
     """
     if expires_s > _LONGEST_LINK_S:
         message = f"links can live {_LONGEST_LINK_S} s at most, {expires_s} s were asked for"
-        raise BadRequestError(message, code="AuthorizationQueryParametersError")
+        raise BadRequestError(message, code="AuthorizationQueryParametersError", hint="ask for a shorter life")
     address, s3 = Address.parse(url), clients.client("s3")
     with typed(f"signing links to {url}"):
         return {
@@ -141,7 +141,7 @@ def _put(s3: Any, address: Address, path: Path, directory: Path, sizes: Mapping[
         size, digest = path.stat().st_size, _digest(path)
     except OSError as err:
         message = f"cannot read {path}: {err.strerror}"
-        raise StateError(message) from err
+        raise StateError(message, hint="make it readable, or leave it out") from err
     with typed(f"sending {path} to s3://{address.bucket}/{key}"):
         if sizes.get(key) == size:
             there = s3.head_object(Bucket=address.bucket, Key=key)["Metadata"].get(_SHA256)

@@ -16,6 +16,8 @@ from cloudgpu.ledger.entry import Entry, EntryState, Spending
 from cloudgpu.ledger.report import By, Report, report
 from cloudgpu.ledger.times import to_text
 
+_ANOTHER = "was it written to another ledger? `cloudgpu config` shows which one is used (ledger_url)"
+
 
 def open_ledger(url: str) -> "Ledger":
     """The ledger at `url`, an SQLAlchemy address; SQLite files are made where they are missing.
@@ -56,7 +58,10 @@ class Ledger:
             last = _known(connection, entry_id)
             if not last.is_open:
                 late = ", ".join(instance_ids)
-                raise LedgerError(f"ledger entry {entry_id} is closed, but {late} was launched for it")
+                raise LedgerError(
+                    f"ledger entry {entry_id} is closed, but {late} was launched for it",
+                    hint="`cloudgpu down` with the name of the cluster finds it by its tag and ends it",
+                )
             purchase = {"entry_id": entry_id, "attempt": last.attempt}
             known = _instances(connection, purchase)
             fresh = [one for one in dict.fromkeys(instance_ids) if one not in known]
@@ -98,7 +103,7 @@ class Ledger:
         """
         with database.writing(self.engine) as connection:
             if not _has_run(connection, schema.run_started, run_id):
-                raise LedgerError(f"the ledger has no run {run_id}")
+                raise LedgerError(f"the ledger has no run {run_id}", hint=_ANOTHER)
             if not _has_run(connection, schema.run_ended, run_id):
                 connection.execute(sa.insert(schema.run_ended).values(run_id=run_id, state=state, ended_at=to_text(at)))
 
@@ -177,7 +182,7 @@ def _last(connection: sa.Connection, entry_id: str) -> _Purchase:
 def _known(connection: sa.Connection, entry_id: str) -> _Purchase:
     last = _last(connection, entry_id)
     if not last.attempt:
-        raise LedgerError(f"the ledger has no entry {entry_id}")
+        raise LedgerError(f"the ledger has no entry {entry_id}", hint=_ANOTHER)
     return last
 
 
@@ -194,5 +199,6 @@ def _refuse_senseless(spending: Spending) -> None:
     price = spending.node_hourly_usd
     if not price.is_finite() or price < 0 or spending.nodes < 1:
         raise LedgerError(
-            f"ledger entry {spending.entry_id}: {spending.nodes} nodes at {price} USD an hour is no purchase"
+            f"ledger entry {spending.entry_id}: {spending.nodes} nodes at {price} USD an hour is no purchase",
+            hint="nothing was written and nothing bought; please report this",
         )

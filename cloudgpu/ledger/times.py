@@ -12,7 +12,9 @@ def to_text(moment: datetime) -> str:
         LedgerError: The time has no zone, so nobody knows when it was.
     """
     if moment.tzinfo is None:
-        raise LedgerError(f"a time without a zone cannot go into the ledger: {moment.isoformat()}")
+        raise LedgerError(
+            f"a time without a zone cannot go into the ledger: {moment.isoformat()}", hint="please report this"
+        )
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 

@@ -14,6 +14,7 @@ from cloudgpu.recipe.problem import FieldPath
 from cloudgpu.recipe.schema import Scalar
 
 _HARDWARE = ("gpu", "any_of", "instance_type")
+_FIELDS = "`cloudgpu recipe show RECIPE` shows parameters and fields with their present values"
 
 
 def assign(values: dict[str, Any], name: str, text: str) -> FieldPath:
@@ -82,7 +83,7 @@ def _field_value(path: FieldPath, text: str, name: str) -> Any:  # noqa: ANN401 
     kinds = list(options(annotation_at(path)))
     if section_at(path) is not None or _is_mapping(path) or section_at((*path, 0)) is not None:
         message = f"--set {name}: this is a whole section; set one field of it"
-        raise RecipeError(message, problems=[message])
+        raise RecipeError(message, problems=[message], hint=_FIELDS)
     if any(get_origin(kind) is tuple for kind in kinds):
         return [part.strip() for part in text.split(",") if part.strip()]
     if type(None) in kinds and text in ("", "null"):
@@ -97,7 +98,7 @@ def _write(values: dict[str, Any], path: FieldPath, value: object) -> None:
             if _needs_more(path[: index + 1]):
                 names = ", ".join(names_at(path[: index + 1]))
                 message = f"--set {'.'.join(map(str, path))}: the recipe has no such section ({names})"
-                raise RecipeError(message, problems=[message])
+                raise RecipeError(message, problems=[message], hint="write the section into the recipe")
         values = values[str(part)]
     values[str(path[-1])] = value
 
@@ -122,7 +123,7 @@ def _like(default: Scalar, text: str, name: str) -> Scalar:
     except (ValueError, KeyError):
         kind = _KINDS[type(default)]
         message = f"--set {name}={text}: expected {kind}, as its default {str(default).lower()} is"
-        raise RecipeError(message, problems=[message]) from None
+        raise RecipeError(message, problems=[message], hint=_FIELDS) from None
     return parsed
 
 

@@ -109,16 +109,16 @@ def _text(path: Path, shown: str) -> str:
         message = (
             f"{shown} is a directory without a {FILE_NAME}" if files.is_directory(path) else f"there is no file {shown}"
         )
-        raise RecipeError(message)
+        raise RecipeError(message, hint=f"name a file, or a folder with a {FILE_NAME}")
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except OSError as err:
         message = f"cannot read {shown}: {err.strerror}"
-        raise RecipeError(message) from err
+        raise RecipeError(message, hint="make it readable") from err
     if len(content) > MAX_BYTES:
         message = f"{shown} is larger than 1 MiB, which no recipe is"
-        raise RecipeError(message)
+        raise RecipeError(message, hint="is it the file that was meant?")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as err:

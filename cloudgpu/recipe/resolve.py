@@ -29,7 +29,7 @@ def resolve(loaded: LoadedRecipe, *, sets: Mapping[str, str], rehearsal: bool) -
     if recipe is None or problems:
         lines = [problem.text for problem in problems]
         message = f"the recipe {loaded.recipe.name} is wrong with {_shown(sets)}: {'; '.join(lines)}"
-        raise RecipeError(message, problems=lines)
+        raise RecipeError(message, problems=lines, hint=f"cloudgpu recipe show {loaded.path} shows what may be set")
     return recipe
 
 

@@ -27,7 +27,8 @@ def argv(command: str, values: Mapping[str, Scalar]) -> tuple[str, ...]:
     found = tuple(problems(command, values))
     if found:
         message = f"launch.command: {found[0]}"
-        raise RecipeError(message, problems=[f"launch.command: {problem}" for problem in found])
+        problems_found = [f"launch.command: {problem}" for problem in found]
+        raise RecipeError(message, problems=problems_found, hint="correct the command, or the parameters it names")
     return tuple(_filled(token, values) for token in shlex.split(command))
 
 

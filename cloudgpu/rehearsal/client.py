@@ -244,7 +244,7 @@ def call(cloud: Cloud, method: str, name: str, value: object = None, *, limit_s:
         raise RehearsalError(message, hint="cloudgpu rehearsal start") from err
     if status_code != _OK:
         message = f"the rehearsal cloud refused {name}: {answer.get('error', status_code)}"
-        raise RehearsalError(message)
+        raise RehearsalError(message, hint="`cloudgpu rehearsal stop`, then start it again")
     return answer
 
 

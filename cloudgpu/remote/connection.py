@@ -13,7 +13,7 @@ from cloudgpu.remote.channel import OrderlyChannel
 from cloudgpu.remote.command import Command
 from cloudgpu.remote.handshake import AuthRefusedError, Opened, open_link, open_socket
 from cloudgpu.remote.link import LOST, Link, RefusedChannel
-from cloudgpu.remote.outcome import checked, describe
+from cloudgpu.remote.outcome import STILL_THERE, checked, describe
 from cloudgpu.remote.session import Patience, Session, SessionStream
 from cloudgpu.remote.ssh_command import ServerKey
 from cloudgpu.remote.tunnel import Tunnel
@@ -204,7 +204,10 @@ class SshHost:
         try:
             return link.open("direct-tcpip", (address, port), timeout=timeout_s)
         except LOST as err:
-            raise ConnectError(f"{describe(self.node)} cannot connect to {address}:{port}: {err}") from err
+            raise ConnectError(
+                f"{describe(self.node)} cannot connect to {address}:{port}: {err}",
+                hint="check that something listens there, and that the security group lets the node reach it",
+            ) from err
 
     def server_key(self) -> ServerKey:
         """The host key that was verified, whole, for a `known_hosts` file.
@@ -243,7 +246,7 @@ class SshHost:
                 continue
             except LOST as err:
                 link.hang_up()
-                raise ConnectError(f"lost the connection to {describe(self.node)}: {err}") from err
+                raise ConnectError(f"lost the connection to {describe(self.node)}: {err}", hint=STILL_THERE) from err
         raise ConnectError(f"{describe(self.node)} accepts no more sessions", hint="close some of those that are open")
 
     def _lane(self, index: int) -> Link:

@@ -18,6 +18,8 @@ Opened: TypeAlias = "socket.socket | paramiko.Channel"
 OpenSocket = Callable[[float], Opened]
 """Opens something that behaves like a connected socket, within so many seconds."""
 
+_ANOTHER_KEY = "name another one in the settings: CLOUDGPU_SSH_KEY"
+
 _KEY_TYPES = {
     "ssh-ed25519": ("ssh-ed25519",),
     "ecdsa-sha2-nistp256": ("ecdsa-sha2-nistp256",),
@@ -64,7 +66,10 @@ def open_link(node: Node, key: Path, *, clock: Clock, timeout_s: float, connect:
         ) from err
     except LOST as err:
         link.hang_up()
-        raise ConnectError(f"{describe(node)} hung up while logging in: {err or 'end of stream'}") from err
+        raise ConnectError(
+            f"{describe(node)} hung up while logging in: {err or 'end of stream'}",
+            hint="the node may still be booting, or may be ending; `cloudgpu status --refresh` tells which",
+        ) from err
     return link
 
 
@@ -101,7 +106,10 @@ def _exchange(
         link.hang_up()
         if without_keys:
             return None
-        raise ConnectError(f"{describe(node)} and cloudgpu share no SSH algorithm: {err}") from err
+        raise ConnectError(
+            f"{describe(node)} and cloudgpu share no SSH algorithm: {err}",
+            hint="allow a current key exchange, cipher and host key type in the node's sshd_config",
+        ) from err
     except LOST as err:
         link.hang_up()
         if without_keys and not isinstance(err, OSError):
@@ -125,9 +133,9 @@ def _load(key: Path) -> paramiko.PKey:
     try:
         return paramiko.PKey.from_path(key)
     except OSError as err:
-        raise ConnectError(f"cannot read the SSH key {key}: {err.strerror}") from err
+        raise ConnectError(f"cannot read the SSH key {key}: {err.strerror}", hint=_ANOTHER_KEY) from err
     except (ValueError, TypeError, paramiko.SSHException) as err:
-        raise ConnectError(f"{key} is not an SSH private key without a passphrase: {err}") from err
+        raise ConnectError(f"{key} is not an SSH private key without a passphrase: {err}", hint=_ANOTHER_KEY) from err
 
 
 def _unreachable(node: Node, err: OSError, timeout_s: float) -> ConnectError:
@@ -140,5 +148,10 @@ def _unreachable(node: Node, err: OSError, timeout_s: float) -> ConnectError:
             hint="check that the node runs and that its security group lets your address in (`--ssh-cidr`)",
         )
     if isinstance(err, socket.gaierror):
-        return ConnectError(f"{who}: the address does not resolve: {err.strerror}")
-    return ConnectError(f"{who} cannot be reached: {err.strerror or err}")
+        return ConnectError(
+            f"{who}: the address does not resolve: {err.strerror}", hint="check the name and your resolver"
+        )
+    return ConnectError(
+        f"{who} cannot be reached: {err.strerror or err}",
+        hint="check your network, then that the node runs: `cloudgpu status --refresh`",
+    )

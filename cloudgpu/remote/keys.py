@@ -64,7 +64,9 @@ def read_public(path: Path) -> PublicKey:
         private = load_ssh_private_key(path.read_bytes(), password=None)
         line = private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
     except OSError as err:
-        raise StateError(f"cannot read the SSH key {path}: {err.strerror}") from err
+        raise StateError(
+            f"cannot read the SSH key {path}: {err.strerror}", hint="make it yours and readable: chmod 600"
+        ) from err
     except (ValueError, TypeError, UnsupportedAlgorithm) as err:
         raise StateError(f"{path} is not an OpenSSH private key without a passphrase: {err}", hint=hint) from err
     return PublicKey(f"{line} cloudgpu", fingerprint(base64.b64decode(line.split()[1])))

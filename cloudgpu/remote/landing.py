@@ -12,6 +12,7 @@ from cloudgpu.remote.node_tree import Entry
 from cloudgpu.remote.tree import stays_inside
 
 _PREFIX = ".cloudgpu-part-"
+_DISTRUST = "do not trust what else comes from this node"
 
 
 def trusted(who: str, fields: object) -> Entry:
@@ -24,13 +25,13 @@ def trusted(who: str, fields: object) -> Entry:
         case [str(path), int(size), int(mtime_ns), int(mode), None | str() as link] if size >= 0:
             entry = Entry(path, size, mtime_ns, mode & 0o777, link)
         case _:
-            raise StateError(f"{who} sent a file list that makes no sense")
+            raise StateError(f"{who} sent a file list that makes no sense", hint=_DISTRUST)
     names = path.split("/")
     inside = link is None or stays_inside(os.fsencode(path), os.fsencode(link))
     if not inside or "\0" in path or any(name in ("", ".", "..") for name in names):
         raise StateError(
             f"{who} sent a file that would land outside the directory it was fetched to: {path!r}",
-            hint="do not trust what else comes from this node",
+            hint=_DISTRUST,
         )
     return entry
 

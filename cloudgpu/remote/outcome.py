@@ -4,6 +4,9 @@ from cloudgpu.errors import RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.remote.base import Result
 
+STILL_THERE = "check that the node still runs: `cloudgpu status --refresh`"
+"""The hint of every connection that broke."""
+
 
 def describe(node: Node) -> str:
     """How messages name a node."""
@@ -18,7 +21,8 @@ def checked(result: Result) -> Result:
     """
     if result.ok:
         return result
-    tail = result.tail()
     raise RemoteCommandError(
-        "\n".join((f"{result.host}: `{result.shown}` ended with exit code {result.exit_code}", *tail)), tail=tail
+        f"{result.host}: `{result.shown}` ended with exit code {result.exit_code}",
+        tail=result.tail(),
+        hint="log in and look: `cloudgpu ssh`",
     )

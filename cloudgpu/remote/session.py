@@ -10,6 +10,7 @@ from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError
 from cloudgpu.remote.channel import OrderlyChannel
 from cloudgpu.remote.link import LOST, Link
+from cloudgpu.remote.outcome import STILL_THERE
 
 _CHUNK_BYTES = 1 << 24
 _PACKET_BYTES = 1 << 15
@@ -88,7 +89,7 @@ class Session:
                     heard, since = self._link.heard, now
                 if deadline is not None and now >= deadline:
                     self._give_up()
-                    raise ConnectError(f"{self._who}: the command did not end within {timeout_s:g} s")
+                    raise ConnectError(f"{self._who}: the command did not end within {timeout_s:g} s", hint=STILL_THERE)
                 self._check_alive(now - since)
                 if not self._more() and not self._over():
                     self._wake.wait(self._pause_s(now, deadline))
@@ -136,7 +137,7 @@ class Session:
             self._link.hang_up()
             raise ConnectError(
                 f"{self._who} gave no sign of life for {silent_s:.0f} s; the command may still run there",
-                hint="check that the node still runs: `cloudgpu status --refresh`",
+                hint=STILL_THERE,
             )
         if silent_s >= self._patience.probe_after_s:
             # In a thread of its own: when the peer no longer reads, even sending blocks.
@@ -151,7 +152,7 @@ class Session:
 
     def _lost(self, err: BaseException | None) -> ConnectError:
         self._link.hang_up()
-        return ConnectError(f"lost the connection to {self._who}: {err or 'the other end closed it'}")
+        return ConnectError(f"lost the connection to {self._who}: {err or 'the other end closed it'}", hint=STILL_THERE)
 
     def _give_up(self) -> None:
         with contextlib.suppress(*LOST):

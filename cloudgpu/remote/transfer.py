@@ -120,7 +120,10 @@ def send_tree(host: Carrier, source: Path, files: Sequence[str], to: str) -> int
         changed = contents.changed
         if not changed:
             return sent
-    raise StateError(f"{source} keeps changing while it is sent: {', '.join(changed[:3])}")
+    raise StateError(
+        f"{source} keeps changing while it is sent: {', '.join(changed[:3])}",
+        hint="stop what writes there, or name those files in .cloudgpuignore",
+    )
 
 
 def fetch_tree(host: Carrier, source: str, patterns: Sequence[str], to: Path) -> list[str]:
@@ -179,7 +182,10 @@ def _apply(host: Carrier, to: str, header: bytes, contents: Contents) -> None:
     for _ in running.output():
         pass
     if contents.problem is not None:
-        raise StateError(f"cannot read {contents.problem.filename}: {contents.problem.strerror}") from contents.problem
+        raise StateError(
+            f"cannot read {contents.problem.filename}: {contents.problem.strerror}",
+            hint="make it readable, or name it in .cloudgpuignore",
+        ) from contents.problem
     if running.exit_code != 0:
         raise _broken(host, f"cannot write {to}", running)
 
@@ -216,7 +222,10 @@ def _parsed(host: Carrier, message: bytes, problem: str) -> object:
 
 
 def _senseless(host: Carrier, problem: str) -> RemoteCommandError:
-    return RemoteCommandError(f"{describe(host.node)}: {problem}: its answer makes no sense")
+    return RemoteCommandError(
+        f"{describe(host.node)}: {problem}: its answer makes no sense",
+        hint="look for what the login shell of the node prints or replaces: `cloudgpu ssh`",
+    )
 
 
 def _command(verb: str, where: str) -> Command:

@@ -44,7 +44,7 @@ def files_to_send(root: Path) -> Listing:
         UsageError: `root` is not a directory that can be read.
     """
     if not root.is_dir():
-        raise UsageError(f"{root} is not a directory")
+        raise UsageError(f"{root} is not a directory", hint="name a directory, or make it")
     top = root.resolve()
     walk = _Walk(os.fsencode(top) + b"/")
     pending = [_Directory(b"", *_above(top))]

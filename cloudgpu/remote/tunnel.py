@@ -20,7 +20,9 @@ class Tunnel:
         try:
             self._listener = socket.create_server(("127.0.0.1", 0))
         except OSError as err:
-            raise StateError(f"no local port for a tunnel: {err.strerror}") from err
+            raise StateError(
+                f"no local port for a tunnel: {err.strerror}", hint="close tunnels or other programs"
+            ) from err
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._serve, daemon=True).start()
 

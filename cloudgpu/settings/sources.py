@@ -89,6 +89,8 @@ def _written(name: str, value: object, path: Path) -> Given:
     if name not in FIELDS:
         raise unknown_setting(name, str(path))
     if not isinstance(value, str | int):
-        raise UsageError(f"{path}: {name}: expected text, a number or true/false, found {value!r}")
+        raise UsageError(
+            f"{path}: {name}: expected text, a number or true/false, found {value!r}", hint="see docs/settings.md"
+        )
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return Given(Setting(name, text, f"file {path}"), path.parent)

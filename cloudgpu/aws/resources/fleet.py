@@ -123,7 +123,7 @@ def _launched(ctx: Context, inputs: Properties) -> tuple[str, list[str]]:
                 raise
         ctx.clock.sleep(min(5.0, 1.0 + attempt))
     message = "EC2 does not know the instance profile"
-    raise BadRequestError(message, code="InvalidParameterValue")
+    raise BadRequestError(message, code="InvalidParameterValue", hint="run it again: IAM takes a while to be seen")
 
 
 def _sent(ctx: Context, inputs: Properties, token: str) -> tuple[str, list[str]]:
@@ -152,7 +152,11 @@ def _short(errors: Sequence[Mapping[str, Any]], got: int, wanted: int) -> CloudG
     doing = f"launching {wanted} instances"
     found = [refusal(one.get("ErrorCode", ""), one.get("ErrorMessage", ""), doing) for one in errors]
     if not found:
-        return CapacityError(f"{doing}: AWS launched {got} and gave no reason", code="UnfulfillableCapacity")
+        return CapacityError(
+            f"{doing}: AWS launched {got} and gave no reason",
+            code="UnfulfillableCapacity",
+            hint="another zone may have some",
+        )
     return min(found, key=_severity)
 
 
@@ -211,7 +215,7 @@ def _delete_fleet(clients: Clients, fleet_id: str) -> None:
     for one in answer.get("UnsuccessfulFleetDeletions") or ():
         why = refusal(one["Error"]["Code"], one["Error"].get("Message", ""), f"deleting fleet {fleet_id}")
         if not is_gone(why) and why.code != "fleetNotInDeletableState":
-            raise CloudError(why.message, code=why.code)
+            raise CloudError(why.message, code=why.code, hint=why.hint or "run `cloudgpu down` again")
 
 
 def _physical(clients: Clients, fleet_id: str, members: Sequence[Instance], inputs: Properties) -> Physical:

@@ -124,7 +124,7 @@ def _required(clients: Clients, group_id: str) -> dict[str, Any]:
         groups = clients.client("ec2").describe_security_groups(GroupIds=[group_id])["SecurityGroups"]
     if not groups:
         message = f"security group {group_id} does not exist"
-        raise CloudError(message, code="InvalidGroup.NotFound")
+        raise CloudError(message, code="InvalidGroup.NotFound", hint="`cloudgpu down` and `cloudgpu up` make a new one")
     found: dict[str, Any] = groups[0]
     return found
 
