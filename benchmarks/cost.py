@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import get_args
 
 import sqlalchemy as sa
-from measure import CLOUDGPU, run, show
+from measure import CLOUDGPU, run, show, show_command
 
 from cloudgpu.ledger import database, rows, schema
 from cloudgpu.ledger.entry import Spending
@@ -109,7 +109,7 @@ def main() -> None:
                 show(f"report by {by}", report_s(ledger, by), 0.15, "s")
         for by in ("user", "run"):
             found = run([CLOUDGPU, "cost", "--by", by], env={"CLOUDGPU_HOME": folder})
-            show(f"cloudgpu cost --by {by}, wall", found.wall_s, 0.4, "s")
+            show_command(f"cloudgpu cost --by {by}, wall", found, 0.4)
 
 
 if __name__ == "__main__":

@@ -40,3 +40,9 @@ def show(what: str, found: float, aim: float, unit: str) -> None:
     """One line: the figure, the aim, whether it holds."""
     verdict = "ok  " if found <= aim else "OVER"
     print(f"{verdict} {what:<58} {found:>9.3f} {unit:<3} (aim <= {aim:g})")
+
+
+def show_command(what: str, found: Cost, aim_s: float) -> None:
+    """The same for a whole command; below it its CPU time, which other work on the machine changes less."""
+    show(what, found.wall_s, aim_s, "s")
+    print(f"     {'of that on a CPU':<58} {found.cpu_s:>9.3f} s")

@@ -5,16 +5,16 @@ Aim: `plan recipes/quickstart --offline` <= 0.6 s.
 
 import tempfile
 
-from measure import CLOUDGPU, run, show
+from measure import CLOUDGPU, run, show_command
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         command = [CLOUDGPU, "plan", "recipes/quickstart", "--on", "rehearsal", "--offline"]
         found = run(command, env={"CLOUDGPU_HOME": folder})
-        show("cloudgpu plan recipes/quickstart --offline, wall", found.wall_s, 0.6, "s")
+        show_command("cloudgpu plan recipes/quickstart --offline, wall", found, 0.6)
         found = run([*command, "--json"], env={"CLOUDGPU_HOME": folder})
-        show("the same with --json", found.wall_s, 0.6, "s")
+        show_command("the same with --json", found, 0.6)
 
 
 if __name__ == "__main__":

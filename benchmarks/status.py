@@ -8,7 +8,7 @@ import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from measure import CLOUDGPU, run, show
+from measure import CLOUDGPU, run, show_command
 
 from cloudgpu.app.records import ClusterRecord, Records, RunRecord
 from cloudgpu.paths import Home
@@ -64,7 +64,7 @@ def main() -> None:
         fill(Home(Path(folder)), runs)
         for options in ([], ["--json"]):
             found = run([CLOUDGPU, "status", *options], env={"CLOUDGPU_HOME": folder})
-            show(" ".join(["cloudgpu status", *options, "wall"]), found.wall_s, 0.4, "s")
+            show_command(" ".join(["cloudgpu status", *options, "wall"]), found, 0.4)
 
 
 if __name__ == "__main__":
