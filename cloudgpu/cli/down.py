@@ -29,7 +29,7 @@ def down(
     wiring = wire(json=json, target=on, region=region)
     cluster = name or wiring.only_cluster()
     if not cluster:
-        _say_nothing(wiring.screen, json=json)
+        _say_nothing(wiring.screen, simulated=wiring.settings.target == "rehearsal", json=json)
         return
     wiring.confirm(f"End cluster {cluster}?", yes=yes or bool(name))
     with told_when_interrupted(wiring.screen, f"not everything is ended yet; cloudgpu down {cluster} goes on with it"):
@@ -40,8 +40,9 @@ def down(
         wiring.screen.lines(ended_lines(ended))
 
 
-def _say_nothing(screen: Screen, *, json: bool) -> None:
+def _say_nothing(screen: Screen, *, simulated: bool, json: bool) -> None:
+    nothing = {"cluster": None, "known": False, "instances_ended": [], "strays_ended": [], "usd": "0"}
     if json:
-        screen.document({"cluster": None, "known": False, "instances_ended": [], "strays_ended": [], "left": []})
+        screen.document({**nothing, "simulated": simulated, "left": []})
     else:
         screen.line("no cluster is up; nothing to end")

@@ -29,7 +29,15 @@ def framed(title: str, rows: Sequence[Row], mood: Mood, columns: int, *, colour:
     from rich.console import Console
 
     width = min(columns, _WIDEST)
-    console = Console(width=width, force_terminal=colour, no_color=not colour, highlight=False, legacy_windows=False)
+    # Colour and width were decided by the caller: the library's own look at the environment would decide again.
+    console = Console(
+        width=width,
+        force_terminal=colour,
+        color_system="standard" if colour else None,
+        highlight=False,
+        legacy_windows=False,
+        _environ={},
+    )
     with console.capture() as captured:
         console.print(_panel(title, rows, mood))
     return "\n" + captured.get()

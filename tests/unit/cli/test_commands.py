@@ -1,0 +1,216 @@
+"""Every command: its help, its one document, its exit code."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from cloudgpu import errors
+from cloudgpu.cli import main as boundary
+from cloudgpu.cli.main import app, main, split
+from cloudgpu.cli.rehearsal_faults import limit_lines, read_rows, read_rules
+from cloudgpu.errors import CloudGpuError, UsageError
+
+COMMAND = typer.main.get_command(app)
+ERRORS = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, CloudGpuError)]
+HEAVY = ("asyncssh", "boto3", "moto", "paramiko", "pulumi", "rich", "ruamel", "sqlalchemy", "yaml")
+
+
+def commands(group=COMMAND, path=()):
+    for name, command in group.commands.items():
+        yield (*path, name), command
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+
+
+@pytest.mark.parametrize(
+    ("path", "command"), list(commands()), ids=lambda value: " ".join(value) if type(value) is tuple else ""
+)
+def test_every_command_and_option_has_help(path, command, capsys):
+    assert main([*path, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert f"Usage: cloudgpu {' '.join(path)}" in shown
+    first = command.help.strip().split("\n")[0]
+    # A longer line is cut off in the list of commands.
+    assert len(first) <= 60, first
+    assert first.endswith(".")
+    for param in command.params:
+        assert param.help, f"{' '.join(path)}: {param.name} has no help"
+
+
+def test_without_arguments_the_help_is_shown(capsys):
+    assert main([]) == 2
+    assert "Commands:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("argv", "message", "hint"),
+    [
+        (["traim"], "no such command 'traim'. Did you mean 'train'?", "cloudgpu --help"),
+        (["plan"], "missing argument 'RECIPE'", "cloudgpu plan --help"),
+        (["status", "--nope"], "no such option: --nope", "cloudgpu status --help"),
+        (["cost", "--by", "x"], "invalid value for '--by': 'x' is not one of 'user'", "cloudgpu cost --help"),
+    ],
+)
+def test_wrong_usage_is_told_as_any_error_is(argv, message, hint, capsys):
+    assert main([*argv, "--json"]) == 2
+    told = capsys.readouterr()
+    error = json.loads(told.out)["error"]
+    assert error["type"] == "UsageError"
+    assert error["message"].startswith(message)
+    assert error["hint"] == hint
+    assert told.err.startswith(f"error: {message}")
+    assert main(argv) == 2
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+@pytest.mark.parametrize("json_mode", [False, True])
+def test_every_error_ends_with_its_own_code(kind, json_mode, monkeypatch, capsys):
+    def fail(**_kwargs):
+        raise kind("what happened", hint="what next")
+
+    monkeypatch.setattr(boundary, "app", fail)
+    assert main(["status", *(["--json"] if json_mode else [])]) == kind.exit_code
+    told = capsys.readouterr()
+    assert told.err.startswith("error: what happened\n")
+    assert told.err.endswith("hint: what next\n")
+    if json_mode:
+        assert json.loads(told.out)["error"]["exit_code"] == kind.exit_code
+    else:
+        assert told.out == ""
+
+
+@pytest.mark.parametrize(("end", "code"), [(KeyboardInterrupt, 130), (typer.Abort, 130)])
+def test_ctrl_c(end, code, monkeypatch, capsys):
+    def interrupted(**_kwargs):
+        raise end
+
+    monkeypatch.setattr(boundary, "app", interrupted)
+    assert main(["train", "x", "--json"]) == code
+    assert json.loads(capsys.readouterr().out)["error"]["type"] == "Interrupted"
+
+
+def test_a_bug_keeps_its_traceback_and_gives_a_document(monkeypatch, capsys):
+    def bug(**_kwargs):
+        raise ZeroDivisionError("what a bug")
+
+    monkeypatch.setattr(boundary, "app", bug)
+    with pytest.raises(ZeroDivisionError):
+        main(["status", "--json"])
+    assert json.loads(capsys.readouterr().out)["error"]["type"] == "ZeroDivisionError"
+
+
+@pytest.mark.parametrize(
+    ("argv", "keys"),
+    [
+        (["status"], {"clusters", "runs"}),
+        (["status", "--all"], {"clusters", "runs"}),
+        (["cost"], {"by", "rows", "real_usd", "simulated_usd"}),
+        (["down"], {"cluster", "known", "instances_ended", "strays_ended", "usd", "simulated", "left"}),
+        (["rehearsal", "status"], {"running", "simulated", "endpoint", "regions", "resident_mib", "nodes"}),
+        (["rehearsal", "stop"], {"was_running"}),
+        (["recipe", "check", "quickstart"], {"recipe", "path", "ok"}),
+    ],
+)
+@pytest.mark.usefixtures("home")
+def test_documents_have_their_documented_keys(argv, keys, capsys):
+    assert main([*argv, "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)) == keys
+
+
+@pytest.mark.usefixtures("home")
+def test_lists_are_documents_too(capsys):
+    assert main(["config", "--json"]) == 0
+    assert {tuple(one) for one in json.loads(capsys.readouterr().out)} == {("name", "value", "origin")}
+    assert main(["recipe", "list", "--json"]) == 0
+    assert "quickstart" in {one["name"] for one in json.loads(capsys.readouterr().out)}
+    assert main(["plan", "quickstart", "--offline", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["simulated"] is True
+
+
+@pytest.mark.usefixtures("home")
+def test_a_question_without_a_terminal_is_an_error(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
+    assert main(["logs"]) == 2
+    assert "there is no run yet" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "own", "remote"),
+    [
+        (["ssh", "s1", "--", "ls", "--all"], ["ssh", "s1"], ["ls", "--all"]),
+        (["ssh", "--", "ls"], ["ssh"], ["ls"]),
+        (["ssh", "s1", "ls"], ["ssh", "s1", "ls"], []),
+        (["--debug", "ssh", "--node", "1", "--", "a", "--", "b"], ["--debug", "ssh", "--node", "1"], ["a", "--", "b"]),
+        (["plan", "--", "x"], ["plan", "--", "x"], []),
+    ],
+)
+def test_what_stands_behind_the_dashes_is_for_the_node(arguments, own, remote):
+    assert split(arguments) == (own, remote)
+
+
+def test_completion_can_be_shown():
+    done = subprocess.run(
+        [sys.executable, "-m", "cloudgpu", "--show-completion", "bash"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={"PATH": "/usr/bin:/bin", "SHELL": "/bin/bash", "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "complete" in done.stdout
+
+
+# Where a command has options of its own, the option parser itself takes pydantic to read them.
+@pytest.mark.parametrize(
+    ("arguments", "heavy"),
+    [
+        (["--help"], ("pydantic", *HEAVY)),
+        (["--version"], ("pydantic", *HEAVY)),
+        (["train", "--help"], HEAVY),
+        (["train"], HEAVY),
+        (["rehearsal", "--help"], HEAVY),
+    ],
+)
+def test_help_and_mistakes_load_nothing_heavy(arguments, heavy):
+    program = f"""
+import sys
+from cloudgpu.cli.main import main
+main({arguments!r})
+print("LOADED", *sorted(set(sys.modules) & set({heavy!r})))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "LOADED"
+
+
+def test_limits_of_the_simulated_cloud_are_read():
+    assert read_rows(["us-east-1c/*/spot=2", "*/*/*=0"]) == {"us-east-1c/*/spot": 2, "*/*/*": 0}
+    assert limit_lines("quota", {}) == ["simulated quota: unlimited"]
+    assert limit_lines("quota", {"a/b/c": 1}) == ["simulated quota:", "  a/b/c = 1"]
+
+
+@pytest.mark.parametrize("row", ["", "a/b=1", "a/b/c", "a/b/c=", "a/b/c=-1", "a/b/c=x", "a/b/c=²", "=1"])
+def test_a_senseless_limit_is_refused(row):
+    with pytest.raises(UsageError):
+        read_rows([row])
+
+
+@pytest.mark.parametrize("text", ["", "{}", "not json", "\xff"])
+def test_a_senseless_fault_script_is_refused(text, tmp_path):
+    path = tmp_path / "faults.json"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(UsageError):
+        read_rules(str(path))
+    with pytest.raises(UsageError):
+        read_rules(str(tmp_path / "none.json"))
+
+
+def test_a_fault_script_is_read(tmp_path):
+    path = tmp_path / "faults.json"
+    path.write_text('[{"action": "CreateFleet"}]')
+    assert read_rules(str(path)) == [{"action": "CreateFleet"}]
+    assert read_rules("") == []

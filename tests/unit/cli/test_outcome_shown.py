@@ -1,0 +1,102 @@
+"""The last panel, word for word, and the exit code of what it tells."""
+
+from dataclasses import replace
+
+import pytest
+
+from cloudgpu.cli import panel
+from cloudgpu.cli.show_run import exit_code, failure_lines, outcome_rows, outcome_title
+
+
+def shown(outcome, columns=100):
+    return "\n".join(panel.plain(outcome_title(outcome), outcome_rows(outcome), columns))
+
+
+def test_a_run_that_succeeded(outcome):
+    assert (
+        shown(outcome)
+        == """
+quickstart-k3fz8w succeeded (simulated)
+  ran      recipe quickstart on 2 x p3dn.24xlarge in us-east-1c
+  took     2 min 10 s in all
+           check data 0.2 s, provision 2.0 s, connect 0.1 s, gate 0.2 s, stage 0.7 s
+           start 0.3 s, train 2 min 05 s, collect 0.3 s, down 0.8 s
+  reached  accuracy 0.9833 (at least 0.95), 100% of the reference 0.9833: 2 ranks on CPU (this
+           recipe, seed 0)
+           images_per_s 5847 img/s
+           loss: never printed
+  cost     $1.04 is what AWS would have charged; simulated, so nothing was
+  outputs  1 file in home/runs/quickstart-k3fz8w/outputs
+  logs     cloudgpu logs quickstart-k3fz8w
+  left     nothing: a search for the cluster's tag found nothing more"""
+    )
+
+
+def test_a_run_that_failed_names_rank_node_and_last_lines(outcome):
+    record = replace(outcome.record, state="failed", reason="exit code 3", failed_rank=1, exit_code=3, outputs=())
+    failed = replace(outcome, record=record, tail=("before", "bad \x1b[2J data"), measured=(), simulated=False)
+    text = shown(failed)
+    assert "quickstart-k3fz8w failed\n  because  exit code 3\n" in text
+    assert "cost     $1.04\n" in text
+    assert "outputs" not in text
+    assert failure_lines(failed) == [
+        "",
+        "rank 1 ended first (exit code 3) on node 1; its last lines:",
+        "  before",
+        "  bad \ufffd[2J data",
+    ]
+    assert failure_lines(outcome) == []
+
+
+def test_a_run_left_running_says_how_to_go_on_and_claims_no_cost(outcome):
+    record = replace(outcome.record, state="running", ended_at=None, outputs=())
+    left = ("cluster s1 (2 x p3dn.24xlarge) is up until 2026-11-21 04:20 UTC; `cloudgpu down s1` ends it now",)
+    text = shown(replace(outcome, record=record, measured=(), kept="detached", left=left))
+    assert text.startswith("\nquickstart-k3fz8w is running (simulated)\n")
+    assert "cost" not in text
+    assert (
+        """
+  logs    cloudgpu logs quickstart-k3fz8w
+  finish  cloudgpu attach quickstart-k3fz8w
+  end it  cloudgpu cancel quickstart-k3fz8w
+  left    cluster s1 (2 x p3dn.24xlarge) is up until 2026-11-21 04:20 UTC
+          `cloudgpu down s1` ends it now"""
+        in text
+    )
+
+
+def test_a_missed_figure_says_what_was_asked_for(outcome):
+    missed = replace(outcome.measured[0], value=0.5)
+    assert "accuracy 0.5 (below the 0.95 asked for), 51% of the reference" in shown(
+        replace(outcome, measured=(missed,))
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "kept", "reason", "code"),
+    [
+        ("succeeded", "", "", 0),
+        ("not-run", "", "not run: needs an image", 0),
+        ("failed", "", "exit code 3", 5),
+        ("lost", "", "", 5),
+        ("cancelled", "", "", 5),
+        ("cancelled", "", "interrupted", 130),
+        ("running", "detached", "", 0),
+        ("running", "interrupted; the cluster was left as it is", "", 130),
+    ],
+)
+def test_exit_codes(outcome, state, kept, reason, code):
+    assert exit_code(replace(outcome, record=replace(outcome.record, state=state, reason=reason), kept=kept)) == code
+
+
+def test_a_terminal_gets_a_frame_with_the_same_words(outcome):
+    framed = panel.framed(outcome_title(outcome), outcome_rows(outcome), "green", 100, colour=False)
+    assert "\x1b" not in framed
+    assert all(len(line) == 100 for line in framed.strip().splitlines())
+    for _, text in outcome_rows(outcome):
+        assert text.split()[0] in framed
+    assert "\x1b[" in panel.framed("x", [("a", "b")], "red", 60, colour=True)
+
+
+def test_markup_in_a_value_is_text():
+    assert "[bold]x[/nope]" in panel.framed("[t]", [("a", "[bold]x[/nope]")], "red", 60, colour=False)

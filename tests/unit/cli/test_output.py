@@ -1,0 +1,119 @@
+"""Streams: colours, control characters, readers that go away."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloudgpu.cli.screen import Screen
+from cloudgpu.cli.terminal import UNREAD, Output, colour_wanted, printable
+from cloudgpu.errors import HostKeyError, NoCapacityError, RecipeError, UsageError
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+class Unread(io.StringIO):
+    """A pipe whose reader is gone."""
+
+    def write(self, text):
+        raise BrokenPipeError
+
+
+@pytest.mark.parametrize(
+    ("stream", "environ", "wanted"),
+    [
+        (Terminal(), {}, True),
+        (Terminal(), {"TERM": "xterm"}, True),
+        (Terminal(), {"NO_COLOR": "1"}, False),
+        (Terminal(), {"NO_COLOR": ""}, True),
+        (Terminal(), {"TERM": "dumb"}, False),
+        (io.StringIO(), {}, False),
+    ],
+)
+def test_colours_are_for_terminals_that_want_them(stream, environ, wanted):
+    assert colour_wanted(stream, environ) is wanted
+
+
+@given(st.text())
+def test_no_control_character_reaches_the_terminal(text):
+    shown = printable(text)
+    assert all(char.isprintable() or char == "\t" for char in shown)
+    assert len(shown) == len(text)
+    assert printable(shown) == shown
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=["C", "Z"])))
+def test_text_of_any_language_stays(text):
+    assert printable(text) == text
+
+
+def test_work_goes_on_when_nobody_reads():
+    out = Output(Unread())
+    out.write("one\n")
+    out.write("two\n")
+
+
+def test_a_command_that_only_shows_ends_with_its_reader():
+    with pytest.raises(typer.Exit) as end:
+        Output(Unread(), quits=True).write("one\n")
+    assert end.value.exit_code == UNREAD
+
+
+def test_a_reader_that_leaves_breaks_nothing_at_the_end_of_the_process():
+    program = """
+import sys
+from cloudgpu.cli.terminal import Output
+out = Output(sys.stdout)
+for number in range(100_000):
+    out.write(f"line {number}\\n")
+sys.stderr.write("done")
+"""
+    read_end, write_end = os.pipe()
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=write_end, stderr=subprocess.PIPE)
+    os.close(write_end)
+    assert os.read(read_end, 6) == b"line 0"
+    os.close(read_end)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, b"done")
+
+
+def test_an_error_says_what_and_what_next(capsys):
+    err = RecipeError("r.yaml has 2 problems", problems=["r.yaml:1: a", "r.yaml:2: b"], hint="look there")
+    Screen().error(err)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err == "error: r.yaml has 2 problems\n  r.yaml:1: a\n  r.yaml:2: b\nhint: look there\n"
+
+
+def test_an_error_is_the_only_document(capsys):
+    Screen(json_mode=True).error(UsageError("no", hint="yes"))
+    assert json.loads(capsys.readouterr().out) == {
+        "error": {"type": "UsageError", "message": "no", "hint": "yes", "exit_code": 2, "details": []}
+    }
+
+
+def test_what_the_message_says_is_not_repeated(capsys):
+    Screen().error(RecipeError("--set nope: no such field", problems=["--set nope: no such field"]))
+    assert capsys.readouterr().err == "error: --set nope: no such field\n"
+
+
+def test_candidates_are_listed_with_their_codes(capsys):
+    long = "g5.xlarge us-east-1a spot: InsufficientInstanceCapacity: we have none (InsufficientInstanceCapacity)"
+    Screen().error(NoCapacityError("none", tried=[long]))
+    assert capsys.readouterr().err == "error: none\n  g5.xlarge us-east-1a spot: InsufficientInstanceCapacity\n"
+
+
+def test_both_fingerprints_are_in_the_document(capsys):
+    Screen(json_mode=True).error(HostKeyError("another key", expected=["SHA256:a"], got="SHA256:b"))
+    told = capsys.readouterr()
+    assert json.loads(told.out)["error"]["details"] == ["expected SHA256:a", "got SHA256:b"]
+    assert "expected SHA256:a\n  got SHA256:b" in told.err

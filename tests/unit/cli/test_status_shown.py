@@ -1,0 +1,157 @@
+"""`status`, `cost`, `up`, `down` and `rehearsal status`, word for word."""
+
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+
+from cloudgpu.app.provisioning import Standing
+from cloudgpu.app.teardown import Ended
+from cloudgpu.cli import panel
+from cloudgpu.cli.show_cluster import ended_lines, standing_json, standing_rows, standing_title
+from cloudgpu.cli.show_cost import report_json, report_lines
+from cloudgpu.cli.show_rehearsal import status_json
+from cloudgpu.cli.show_rehearsal import status_lines as rehearsal_lines
+from cloudgpu.cli.show_status import run_lines, run_rows, status_lines
+from cloudgpu.launch.inventory import Inventory, Node
+from cloudgpu.ledger.report import Report, ReportRow
+from cloudgpu.rehearsal.client import Cloud, NodeInfo, RehearsalStatus
+
+NODE = Node(
+    index=0,
+    instance_id="i-1",
+    address="127.55.0.2",
+    port=2222,
+    user="ubuntu",
+    host_keys=("SHA256:abc",),
+    private_address="10.0.0.2",
+    instance_type="p3dn.24xlarge",
+    zone="us-east-1c",
+    gpu="V100",
+    gpus=8,
+    simulated=True,
+)
+
+
+def test_a_cluster_from_records(standing_status, now):
+    assert status_lines([standing_status], now) == [
+        "s1  up  (simulated)",
+        "  2 x p3dn.24xlarge in us-east-1c, owner ann, team vision",
+        "  AWS would charge $62.42 an hour, $10.40 so far; expires 2026-11-21 04:20 UTC, in 50 min",
+        "  as recorded 3 min ago; --refresh asks the cloud",
+    ]
+
+
+def test_a_real_cluster_just_asked_about(standing_status, run, now):
+    record = replace(standing_status.record, target="aws", team="")
+    live = replace(run, state="running", ended_at=None)
+    asked = replace(standing_status, record=record, age_s=0.0, nodes=(("i-1", "running"),), runs=(live,))
+    assert status_lines([asked], now) == [
+        "s1  up",
+        "  2 x p3dn.24xlarge in us-east-1c, owner ann",
+        "  $62.42 an hour, $10.40 so far; expires 2026-11-21 04:20 UTC, in 50 min",
+        "  i-1  running",
+        "  run quickstart-k3fz8w  running, started 3 min ago",
+        "  as the cloud said just now",
+    ]
+    assert status_lines([], now) == ["no cluster is up"]
+
+
+def test_runs_with_their_age(run, now):
+    lost = replace(run, run_id="other-2", state="running", ended_at=None, started_at=now - timedelta(hours=30))
+    assert run_lines([lost, run], [], now) == [
+        "",
+        "run                state      started                                took  result",
+        "other-2            unknown    2026-11-19 21:30 UTC  1 d ago                "
+        "last seen running; its cluster is gone",
+        "quickstart-k3fz8w  succeeded  2026-11-21 03:27 UTC  3 min ago  3 min 00 s  accuracy 0.9833",
+    ]
+    assert run_lines([], [], now) == ["", "no runs"]
+    assert set(run_rows([run])[0]) == {
+        *("run_id", "cluster", "recipe", "state", "reason", "started_at", "ended_at", "metrics"),
+    }
+
+
+def test_a_cluster_that_stands(cluster):
+    standing = Standing(cluster, Inventory("s1", (NODE,)), made=True)
+    assert (
+        "\n".join(panel.plain(standing_title(standing), standing_rows(standing), 100))
+        == """
+cluster s1 is up (simulated)
+  is       2 x p3dn.24xlarge in us-east-1c
+  expires  2026-11-21 04:20 UTC, whatever happens to this machine
+  node 0   i-1  ubuntu@127.55.0.2 port 2222
+  log in   cloudgpu ssh s1
+  train    cloudgpu train RECIPE --cluster s1
+  end it   cloudgpu down s1"""
+    )
+    assert standing_title(replace(standing, made=False)).startswith("cluster s1 was up already")
+    assert set(standing_json(standing)) == {
+        *("cluster", "made", "simulated", "region", "zone", "instance_type", "nodes", "node_hourly_usd"),
+        *("expires_at", "tried"),
+    }
+
+
+def test_what_down_confirmed():
+    ended = Ended("s1", known=True, instances=("i-1", "i-2"), usd=Decimal("0.0379"), simulated=True)
+    assert ended_lines(ended) == [
+        "cluster s1 is gone, confirmed by a search for its tag; 2 instances ended",
+        "  i-1",
+        "  i-2",
+        "  AWS would have charged $0.0379 for it; simulated, so nothing was",
+    ]
+    stray = Ended("s1", known=False, strays=("security-group sg-1",))
+    assert ended_lines(stray) == [
+        "cluster s1 is gone, confirmed by a search for its tag; 1 thing ended",
+        "  security-group sg-1  (found by its tag alone)",
+    ]
+    assert ended_lines(replace(ended, simulated=False))[-1] == "  it cost $0.0379"
+    assert ended_lines(Ended("x", known=False)) == ["no cluster x: nothing carries its tag, nothing to end"]
+
+
+def test_the_bill(now):
+    rows = (
+        ReportRow("ann", False, Decimal("2.5"), Decimal("1234.5"), 1, 3),
+        ReportRow("bob\x1b", True, Decimal("0.0333"), Decimal("0.01753"), 0, 1),
+    )
+    report = Report("user", None, now, rows, Decimal("1234.5"), Decimal("0.01753"))
+    assert report_lines(report, "user") == [
+        "user  node hours       cost",
+        "ann        2.500  $1,234.50  still costing",
+        "bob\ufffd       0.033    $0.0175  simulated",
+        "",
+        "real $1,234.50, simulated $0.0175",
+    ]
+    nothing = replace(report, rows=(), since=now)
+    assert report_lines(nothing, "user") == ["nothing was spent since 2026-11-21 03:30 UTC"]
+    document = report_json(report, "user")
+    assert set(document) == {"by", "rows", "real_usd", "simulated_usd"}
+    assert document["rows"][0] == {
+        "user": "ann",
+        "simulated": False,
+        "node_hours": "2.5",
+        "usd": "1234.5",
+        "open_entries": 1,
+        "runs": 3,
+    }
+
+
+def test_the_rehearsal_cloud(now):
+    cloud = Cloud("http://127.0.0.1:4711", "AKIA", "secret", pid=7)
+    node = NodeInfo(
+        "i-1", "g4dn.xlarge", "us-east-1", "us-east-1a", "running", "127.1.0.2", 22, "ubuntu", "SHA256:a", "s1"
+    )
+    assert rehearsal_lines(
+        RehearsalStatus(cloud, (node, replace(node, address="", state="pending")), (), 189.7), now
+    ) == [
+        "rehearsal cloud (simulated AWS) at http://127.0.0.1:4711, 190 MiB of memory",
+        "  instance  type         zone        state    cluster  log in                    host key",
+        "  i-1       g4dn.xlarge  us-east-1a  running  s1       ubuntu@127.1.0.2 port 22  SHA256:a",
+        "  i-1       g4dn.xlarge  us-east-1a  pending  s1       not listening yet         SHA256:a",
+    ]
+    idle = RehearsalStatus(cloud, (), (), 189.7, now + timedelta(minutes=29, seconds=30))
+    assert rehearsal_lines(idle, now)[1] == "  no nodes; stops by itself in 29 min"
+    assert rehearsal_lines(RehearsalStatus(None), now)[0] == "no rehearsal cloud is running"
+    document = status_json(idle)
+    assert document["simulated"] is True
+    assert set(document) == {"running", "simulated", "endpoint", "regions", "resident_mib", "nodes"}
+    assert "secret" not in str(document)
