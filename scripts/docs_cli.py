@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""Write `docs/cli.md` from the commands themselves; `scripts/docs.py` does it together with the other pages."""
+
+import inspect
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from cloudgpu.cli.main import app
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
+INTRODUCTION = """<!-- Generated from cloudgpu/cli by scripts/docs_cli.py; edit the commands' own help there. -->
+# Commands
+
+`cloudgpu COMMAND --help` says the same. Before the command: `--debug` writes a log with AWS request ids and shortens
+nothing, `--version` prints the version, `--install-completion` installs completion for your shell.
+
+What `--json` prints is in [json.md](json.md), what the exit codes mean in [exit-codes.md](exit-codes.md), what can be
+set once instead of every time in [settings.md](settings.md).
+"""
+EXAMPLES: Mapping[str, str] = {
+    "plan": "cloudgpu plan quickstart --set resources.nodes=4",
+    "up": "cloudgpu up quickstart --name lab --on rehearsal",
+    "train": "cloudgpu train quickstart --on rehearsal --yes --set epochs=5",
+    "attach": "cloudgpu attach quickstart-k3fz8w",
+    "status": "cloudgpu status --refresh",
+    "logs": "cloudgpu logs -f --rank 0",
+    "cancel": "cloudgpu cancel quickstart-k3fz8w",
+    "down": "cloudgpu down lab",
+    "cost": "cloudgpu cost --by user --since 30d",
+    "ssh": "cloudgpu ssh lab --node 1 -- nvidia-smi",
+    "config": "cloudgpu config",
+    "recipe check": "cloudgpu recipe check recipes/quickstart",
+    "recipe show": "cloudgpu recipe show quickstart --on rehearsal",
+    "recipe list": "cloudgpu recipe list",
+    "recipe schema": "cloudgpu recipe schema > recipe.schema.json",
+    "rehearsal start": "cloudgpu rehearsal start",
+    "rehearsal status": "cloudgpu rehearsal status --json",
+    "rehearsal stop": "cloudgpu rehearsal stop",
+    "rehearsal env": 'eval "$(cloudgpu rehearsal env)" && aws ec2 describe-instances',
+    "rehearsal capacity": "cloudgpu rehearsal capacity 'us-east-1c/p3dn.24xlarge/*=0'",
+    "rehearsal quota": "cloudgpu rehearsal quota 'us-east-1/p/on-demand=96'",
+    "rehearsal faults": "cloudgpu rehearsal faults faults.json",
+    "rehearsal advance": "cloudgpu rehearsal advance 2h",
+}
+
+
+def markdown() -> str:
+    """The page."""
+    parts = [INTRODUCTION]
+    for name, command in _commands(typer.main.get_command(app)):
+        parts.append("\n".join(_section(name, command)))
+    return "\n".join(parts)
+
+
+def _commands(group: Any, path: str = "") -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - typer keeps its classes private
+    for name, command in group.commands.items():
+        whole = f"{path} {name}".strip()
+        if hasattr(command, "commands"):
+            yield from _commands(command, whole)
+        else:
+            yield whole, command
+
+
+def _section(name: str, command: Any) -> Iterator[str]:  # noqa: ANN401
+    yield f"## cloudgpu {name}\n"
+    yield f"{inspect.cleandoc(command.help)}\n"
+    yield f"```\n{EXAMPLES[name]}\n```\n"
+    rows = [_row(param) for param in command.params]
+    if rows:
+        yield "| | |\n|---|---|"
+        yield from (f"| `{left}` | {right} |" for left, right in rows)
+        yield ""
+
+
+def _row(param: Any) -> tuple[str, str]:  # noqa: ANN401
+    left, right = param.get_help_record(typer.Context(typer.main.get_command(app)))
+    return left.replace("|", "\\|"), right.replace("|", "\\|")
+
+
+def main() -> int:
+    """Write the page, or with --check compare it."""
+    text = markdown()
+    if "--check" in sys.argv:
+        return 0 if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text else 1
+    PAGE.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
