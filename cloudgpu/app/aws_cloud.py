@@ -3,6 +3,8 @@
 import ipaddress
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
@@ -12,12 +14,12 @@ from cloudgpu.app.ports import Leftover
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.aws import host_keys, instances, objects, offers
 from cloudgpu.aws import search as tag_search
-from cloudgpu.aws.found import Found
+from cloudgpu.aws.found import GLOBAL, Found
 from cloudgpu.aws.instances import Instance
 from cloudgpu.aws.resources import registry
 from cloudgpu.aws.session import Endpoint, Session, connect
 from cloudgpu.clock import Clock
-from cloudgpu.errors import CloudError, ConnectError
+from cloudgpu.errors import CloudError, CloudGpuError, ConnectError, TeardownError
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Quotes, Target
@@ -34,26 +36,32 @@ _POLL_S = 0.5
 _POLL_SLOWEST_S = 10.0
 _ADDRESS_SERVICE = "https://checkip.amazonaws.com"
 
-Reach = Callable[[Instance], tuple[str, int] | None]
-"""Address and port of an instance's SSH server, None while it has none."""
+_CONSOLES_AT_ONCE = 8
+
+Reach = Callable[[Sequence[Instance]], Mapping[str, tuple[str, int]]]
+"""Instance id -> address and port of its SSH server; instances that have none yet are left out."""
+
+
+@dataclass(frozen=True)
+class Where:
+    """Which cloud it is.
+
+    Attributes:
+        identity: What tells it from others of the same account id; empty for the real AWS.
+    """
+
+    target: Target
+    endpoint: Endpoint
+    identity: str
 
 
 class AwsCloud:
     """AWS, or what stands in for it, in every region that is asked for."""
 
-    def __init__(  # noqa: PLR0917
-        self,
-        target: Target,
-        endpoint: Endpoint,
-        identity: str,
-        settings: Settings,
-        clock: Clock,
-        calls: CallLog,
-        reach: Reach,
-    ) -> None:
-        self.target: Target = target
-        self.endpoint = identity
-        self._endpoint = endpoint
+    def __init__(self, where: Where, reach: Reach, settings: Settings, clock: Clock, calls: CallLog) -> None:
+        self.target: Target = where.target
+        self.endpoint = where.identity
+        self._endpoint = where.endpoint
         self._settings = settings
         self._clock = clock
         self._calls = calls
@@ -98,19 +106,15 @@ class AwsCloud:
         Raises:
             CloudError: An instance ended meanwhile, or ten minutes passed.
         """
-        clients = self._session(record.region)
         deadline = self._clock.monotonic() + _BOOT_LIMIT_S
         nodes: dict[str, Node] = {}
         pause = _POLL_S
         while True:
-            for instance in instances.describe(clients, [one for one in instance_ids if one not in nodes]):
-                node = self._node(record, instance, list(instance_ids).index(instance.id))
-                if node is not None:
-                    nodes[instance.id] = node
-                    say(Note(f"{instance.id} is up at {node.address}, host key {node.host_keys[0]}", node.index))
+            for node in self._came(record, instance_ids, [one for one in instance_ids if one not in nodes]):
+                nodes[node.instance_id] = node
+                say(Note(f"{node.instance_id} is up at {node.address}, host key {node.host_keys[0]}", node.index))
             if len(nodes) == len(instance_ids):
-                ordered = sorted(nodes.values(), key=lambda node: node.index)
-                return Inventory(record.name, tuple(ordered))
+                return Inventory(record.name, tuple(sorted(nodes.values(), key=lambda node: node.index)))
             if self._clock.monotonic() > deadline:
                 silent = [one for one in instance_ids if one not in nodes]
                 message = f"after {_BOOT_LIMIT_S // 60} minutes {', '.join(silent)} printed no host key on the console"
@@ -118,19 +122,30 @@ class AwsCloud:
             self._clock.sleep(pause)
             pause = min(pause * 1.5, _POLL_SLOWEST_S)
 
-    def _node(self, record: ClusterRecord, instance: Instance, index: int) -> Node | None:
-        if instance.state not in ("pending", "running"):
-            message = f"instance {instance.id} is {instance.state} before it was reached"
-            raise CloudError(message, hint=f"cloudgpu down {record.name}")
-        reached = self._reach(instance)
-        keys = host_keys.fingerprints(self._session(record.region), instance.id) if reached else ()
-        if reached is None or not keys:
-            return None
+    def _came(self, record: ClusterRecord, gang: Sequence[str], awaited: Sequence[str]) -> list[Node]:
+        """Those that have an address and a host key by now; a console is read until it has shown its key, not again."""
+        clients = self._session(record.region)
+        found = instances.describe(clients, list(awaited))
+        for instance in found:
+            _refuse_ended(record, instance)
+        reached = self._reach(found)
+        there = [instance for instance in found if instance.id in reached]
+        with ThreadPoolExecutor(_CONSOLES_AT_ONCE) as consoles:
+            keys = list(consoles.map(lambda one: host_keys.fingerprints(clients, one.id), there))
+        return [
+            self._node(record, instance, gang.index(instance.id), reached[instance.id], key)
+            for instance, key in zip(there, keys, strict=True)
+            if key
+        ]
+
+    def _node(
+        self, record: ClusterRecord, instance: Instance, index: int, at: tuple[str, int], keys: tuple[str, ...]
+    ) -> Node:
         return Node(
             index=index,
             instance_id=instance.id,
-            address=reached[0],
-            port=reached[1],
+            address=at[0],
+            port=at[1],
             user=self._settings.ssh_user,
             host_keys=keys,
             private_address=instance.private_address,
@@ -157,15 +172,31 @@ class AwsCloud:
         return list(found.values())
 
     def release(self, found: Sequence[Leftover]) -> None:
-        """End what a search found, and wait until it is confirmed."""
+        """End what a search found, and wait until it is confirmed; trouble in one region does not spare the others.
+
+        Raises:
+            TeardownError: Something could not be ended; all of it is named.
+        """
         own = [one for one in found if isinstance(one, Found)]
-        regions = {one.region for one in own} - {"global"} or {self._settings.region}
-        for region in sorted(regions):
-            here = [one for one in own if one.region in (region, "global")]
-            tag_search.release(self._session(region), here, self._clock)
+        regions = sorted({one.region for one in own} - {GLOBAL}) or [self._settings.region]
+        failures: list[CloudGpuError] = []
+        for region in regions:
+            # What belongs to no region goes last, when nothing anywhere uses it any more.
+            last = (GLOBAL,) if region == regions[-1] else ()
+            try:
+                here = [one for one in own if one.region in (region, *last)]
+                tag_search.release(self._session(region), here, self._clock)
+            except CloudGpuError as err:
+                failures.append(err)
+        if len(failures) == 1:
+            raise failures[0]
+        if failures:
+            left = [line for err in failures for line in getattr(err, "left", (err.message,))]
+            message = "; ".join(err.message for err in failures)
+            raise TeardownError(message, left=left, hint="run the same command again")
 
     def put_objects(self, url: str, source: Path) -> int:
-        """Upload a file or directory to an S3 URL unless it is there already; returns bytes sent."""
+        """Upload a directory to an S3 URL unless it is there already; returns bytes sent."""
         return objects.put_files(self._session(self._settings.region), url, source).sent_bytes
 
     def objects(self, url: str, *, expires_s: int) -> Sequence[RemoteFile]:
@@ -183,6 +214,13 @@ class AwsCloud:
             return self._sessions[region]
 
 
+def _refuse_ended(record: ClusterRecord, instance: Instance) -> None:
+    if instance.state not in ("pending", "running"):
+        because = f": {instance.reason_text or instance.reason}" if instance.reason_text or instance.reason else ""
+        message = f"instance {instance.id} is {instance.state} before it was reached{because}"
+        raise CloudError(message, hint=f"cloudgpu down {record.name}")
+
+
 def cluster_tags(record: ClusterRecord) -> dict[str, str]:
     """The tags on everything that costs money."""
     return {
@@ -198,10 +236,10 @@ def cluster_tags(record: ClusterRecord) -> dict[str, str]:
 def connect_aws(settings: Settings, clock: Clock, calls: CallLog) -> AwsCloud:
     """The real AWS with the user's own credentials; `AWS_ENDPOINT_URL` is ignored."""
 
-    def reach(instance: Instance) -> tuple[str, int] | None:
-        return (instance.public_address, 22) if instance.public_address else None
+    def reach(found: Sequence[Instance]) -> Mapping[str, tuple[str, int]]:
+        return {one.id: (one.public_address, 22) for one in found if one.public_address}
 
-    return AwsCloud("aws", Endpoint(), "", settings, clock, calls, reach)
+    return AwsCloud(Where("aws", Endpoint(), ""), reach, settings, clock, calls)
 
 
 def connect_rehearsal(settings: Settings, home: Home, clock: Clock, calls: CallLog) -> AwsCloud:
@@ -213,14 +251,14 @@ def connect_rehearsal(settings: Settings, home: Home, clock: Clock, calls: CallL
     cloud = start_rehearsal(settings, home, clock)
     endpoint = Endpoint(cloud.url, cloud.access_key_id, cloud.secret_access_key)
 
-    def reach(instance: Instance) -> tuple[str, int] | None:
-        for node in rehearsal.nodes(cloud):
-            if node.instance_id == instance.id and node.address and node.port:
-                return node.address, node.port
-        return None
+    def reach(found: Sequence[Instance]) -> Mapping[str, tuple[str, int]]:
+        wanted = {one.id for one in found}
+        nodes = [node for node in rehearsal.nodes(cloud) if node.instance_id in wanted]
+        return {node.instance_id: (node.address, node.port) for node in nodes if node.address and node.port}
 
     # The port changes from one start to the next; the key does not, and no other home has it.
-    return AwsCloud("rehearsal", endpoint, f"rehearsal:{cloud.access_key_id}", settings, clock, calls, reach)
+    where = Where("rehearsal", endpoint, f"rehearsal:{cloud.access_key_id}")
+    return AwsCloud(where, reach, settings, clock, calls)
 
 
 def start_rehearsal(settings: Settings, home: Home, clock: Clock) -> rehearsal.Cloud:
@@ -240,7 +278,8 @@ def own_address() -> str:
     """
     try:
         with urllib.request.urlopen(_ADDRESS_SERVICE, timeout=10) as answer:
-            return f"{ipaddress.ip_address(answer.read(64).decode().strip())}/32"
+            # An IPv6 address is refused: with /32 behind it, it would let half a continent in.
+            return f"{ipaddress.IPv4Address(answer.read(64).decode().strip())}/32"
     except (OSError, ValueError) as err:
         message = f"could not find out this machine's public address from {_ADDRESS_SERVICE}"
         raise ConnectError(message, hint="say it: --ssh-cidr 203.0.113.7/32") from err

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Protocol
 
 from cloudgpu.clock import Clock
-from cloudgpu.paths import unwritable
 
 
 class Call(Protocol):
@@ -34,7 +33,10 @@ class Call(Protocol):
 
 
 class CallLog:
-    """Appends calls to a file; without a file it does nothing."""
+    """Appends calls to a file; without a file, or where it cannot be written any more, it does nothing.
+
+    It is called between AWS's answer and whoever waits for it: an error here would lose the answer of a launch.
+    """
 
     def __init__(self, path: Path | None, clock: Clock) -> None:
         self._path = path
@@ -42,12 +44,9 @@ class CallLog:
         self._lock = threading.Lock()
 
     def __call__(self, call: Call) -> None:
-        """Note one call.
-
-        Raises:
-            StateError: The log cannot be written.
-        """
-        if self._path is None:
+        """Note one call."""
+        path = self._path
+        if path is None:
             return
         line = {
             "at": self._clock.now().isoformat(),
@@ -58,7 +57,7 @@ class CallLog:
             "seconds": round(call.seconds, 3),
         }
         try:
-            with self._lock, self._path.open("a", encoding="utf-8") as log:
+            with self._lock, path.open("a", encoding="utf-8") as log:
                 log.write(json.dumps(line) + "\n")
-        except OSError as err:
-            raise unwritable(self._path, err) from err
+        except OSError:
+            self._path = None

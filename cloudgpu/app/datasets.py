@@ -1,14 +1,16 @@
 """Datasets before a run: what is to be staged, and what it must be. Asked before anything is bought."""
 
+import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from cloudgpu.app.ports import Cloud
-from cloudgpu.errors import RecipeError
+from cloudgpu.errors import RecipeError, UsageError
 from cloudgpu.recipe.schema import Data, Recipe
-from cloudgpu.run.files import RemoteFile
+from cloudgpu.remote.tree import files_to_send
+from cloudgpu.run.files import Files, RemoteFile
 
 _LINE = re.compile(r"^(?P<sha>[0-9a-fA-F]{64}) [ *](?P<path>.+)$")
 _URL_LIFE_S = 6 * 3600
@@ -18,21 +20,68 @@ def put_rehearsal_objects(recipe: Recipe, base: Path, cloud: Cloud) -> int:
     """Fill the rehearsal's buckets as the recipe's rehearsal stanza says; bytes sent, 0 when all was there.
 
     Raises:
+        RecipeError: What it names is no directory.
         CloudError: The rehearsal endpoint refused.
     """
     if recipe.rehearsal is None or cloud.target != "rehearsal":
         return 0
+    for source in recipe.rehearsal.objects.values():
+        if not (base / source).is_dir():
+            raise RecipeError(f"rehearsal.objects: {base / source} is not a directory")
     return sum(cloud.put_objects(url, base / source) for url, source in recipe.rehearsal.objects.items())
 
 
-def lister(cloud: Cloud, base: Path) -> Callable[[Data], Sequence[RemoteFile]]:
-    """How a dataset's files are listed, with fresh presigned addresses and the manifest's checksums."""
+def lister(cloud: Cloud, base: Path) -> Files:
+    """How a dataset's files are listed, with fresh presigned addresses and the manifest's checksums.
+
+    A dataset on this machine is held against its manifest here, for nothing checks it on the way.
+    """
+    listed: dict[str, Sequence[RemoteFile]] = {}
 
     def files(dataset: Data) -> Sequence[RemoteFile]:
-        found = cloud.objects(dataset.source, expires_s=_URL_LIFE_S)
-        return found if dataset.manifest is None else _matched(dataset, found, base / dataset.manifest)
+        if dataset.source.startswith("s3://"):
+            found = cloud.objects(dataset.source, expires_s=_URL_LIFE_S)
+            return found if dataset.manifest is None else _matched(dataset, found, base / dataset.manifest)
+        if dataset.name not in listed:
+            listed[dataset.name] = _local(dataset, base)
+        return listed[dataset.name]
 
     return files
+
+
+def _local(dataset: Data, base: Path) -> Sequence[RemoteFile]:
+    source = (base / dataset.source).resolve()
+    if source.is_file():
+        names: Sequence[str] = (source.name,)
+        source = source.parent
+    else:
+        names = _names_below(dataset, source)
+    files = [RemoteFile("", name, (source / name).lstat().st_size, None) for name in names]
+    if dataset.manifest is None:
+        return files
+    matched = _matched(dataset, files, base / dataset.manifest)
+    for file in matched:
+        digest = _digest(source / file.relative)
+        if digest != file.sha256:
+            message = f"dataset {dataset.name}: {source / file.relative} has sha256 {digest}, not {file.sha256}"
+            raise RecipeError(message, hint="the file has changed or is damaged, or the manifest is of another one")
+    return matched
+
+
+def _names_below(dataset: Data, source: Path) -> Sequence[str]:
+    try:
+        return files_to_send(source).files
+    except UsageError as err:
+        message = f"dataset {dataset.name}: {err.message}"
+        raise RecipeError(message, hint="`from` is a path relative to the recipe, or s3://...") from err
+
+
+def _digest(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as err:
+        raise RecipeError(f"cannot read {path}: {err.strerror}") from err
 
 
 def read_manifest(path: Path) -> Mapping[str, str]:

@@ -1,174 +1,216 @@
-"""The end of a run: outputs first, then the cluster it made, then the bill. Used by `train` and `attach`."""
+"""The end of a run: outputs first, then the cluster it made, then the bill. Used by `train` and `attach`.
 
-from collections.abc import Callable, Sequence
+What an error or Ctrl-C comes to is decided by how far the run is:
+
+    no rank was started     the run is over; a cluster that it made is ended, unless it is to be kept
+    ranks may be running    nothing is ended: only the gang's own verdict ends a run, `attach` comes back to it
+    the verdict is known    the cluster stays until its outputs are here, `attach` fetches them
+"""
+
+import contextlib
+from collections.abc import Callable
 from dataclasses import replace
-from decimal import Decimal
 
-from cloudgpu.app.happenings import Say
+from cloudgpu.app.books import Books
+from cloudgpu.app.desk import Desk
 from cloudgpu.app.outcome import RunOutcome
-from cloudgpu.app.ports import Cloud, Ledger
-from cloudgpu.app.records import ClusterRecord, Records, RunRecord
-from cloudgpu.app.running import Running, dead
+from cloudgpu.app.records import ClusterRecord, RunRecord
+from cloudgpu.app.running import Followed, Running, judged
 from cloudgpu.app.stages import Stages
-from cloudgpu.app.teardown import Teardown
-from cloudgpu.clock import Clock
-from cloudgpu.errors import CloudError, CloudGpuError
-from cloudgpu.launch.inventory import Node
-from cloudgpu.paths import Home
-from cloudgpu.run.job import Job
-from cloudgpu.run.metrics import Measured
+from cloudgpu.app.standing import ALIVE
+from cloudgpu.app.teardown import Teardown, unended
+from cloudgpu.errors import CloudError, CloudGpuError, LedgerError, StateError, TeardownError
 from cloudgpu.run.progress import Note
+
+_INTERRUPTED = "interrupted"
 
 
 class Finishing:
     """Ends runs. One object for one run."""
 
-    def __init__(  # noqa: PLR0917
-        self,
-        cloud: Cloud,
-        ledger: Ledger,
-        records: Records,
-        home: Home,
-        clock: Clock,
-        owner: str,
-        stages: Stages,
-        say: Say,
-        *,
-        keep: bool = False,
-        keep_on_failure: bool = False,
-    ) -> None:
-        self._ledger = ledger
-        self._cloud = cloud
-        self._records = records
-        self._home = home
-        self._clock = clock
+    def __init__(self, desk: Desk, stages: Stages) -> None:
+        self._desk = desk
         self._stages = stages
-        self._say = say
-        self._keep = keep
-        self._keep_on_failure = keep_on_failure
-        self._teardown = Teardown(cloud, ledger, records, home, clock, owner, say)
+        self._books = Books(desk)
+        self._teardown = Teardown(desk)
 
     def finish(
-        self,
-        record: RunRecord,
-        job: Job,
-        running: Running,
-        measured: Sequence[Measured],
-        tail: Sequence[str] = (),
+        self, record: RunRecord, running: Running | None, followed: Followed | None = None, *, insist: bool = False
     ) -> RunOutcome:
         """Collect, end the cluster unless it is to be kept, close the books.
 
+        Args:
+            record: With the verdict.
+            running: What is connected to the nodes; None where there is nothing to be brought back.
+            followed: Where the verdict comes from, with metrics and last lines.
+            insist: End a cluster that the run made, whatever was wished before.
+
         Raises:
-            TeardownError: The cluster could not be confirmed gone.
+            StateError: The run's record cannot be written.
+            LedgerError: The ledger cannot be written.
         """
-        gone = self._gone(record, job)
-        running.forget(gone)
-        with self._stages.stage("collect"):
-            collected = running.collect(job)
-        notes = [f"node {node.index} ({node.instance_id}) is gone, and what it held" for node in gone]
-        notes += [f"no node had {pattern}" for pattern in collected.missing]
-        record = replace(record, outputs=collected.files)
-        kept = self._why_kept(record, collected.failures)
-        return self._closed(record, kept, tuple(measured), tuple(tail), tuple(notes))
+        notes: tuple[str, ...] = ()
+        failures: tuple[str, ...] = ()
+        if running is not None and running.connected and not (insist and record.outputs):
+            running.forget(self._dead(record))
+            with self._stages.stage("collect"):
+                collected = running.collect(record)
+            record = self._desk.records.save_run(replace(record, outputs=collected.files))
+            failures = collected.failures
+            notes = (*(f"no node had {pattern}" for pattern in collected.missing), *collected.gone, *failures)
+        outcome = self._closed(record, self._why_kept(record, failures, insist=insist), notes)
+        return outcome if followed is None else replace(outcome, measured=followed.measured, tail=followed.tail)
 
-    def left_running(self, record: RunRecord) -> RunOutcome:
-        """The outcome of `--detach`: everything goes on."""
-        record = self._records.save_run(replace(record, stages=tuple(self._stages.done)))
-        return self._outcome(record, kept="detached")
-
-    def interrupted(self, run_id: str, end_now: Callable[[str], bool]) -> RunOutcome:
-        """After Ctrl-C: say what goes on and how to end it, or end it as asked."""
-        record = self._records.run(run_id)
-        if record is None:
-            raise KeyboardInterrupt
-        cluster = self._records.cluster(record.cluster)
-        if cluster is None:
-            return self._outcome(self._ended(replace(record, state="interrupted", reason="interrupted")))
-        if not end_now(f"run {run_id} on cluster {cluster.name} ({cluster.nodes} x {cluster.instance_type})"):
-            return self._outcome(record, kept="interrupted; the cluster was left as it is")
-        record = replace(record, state="cancelled", reason="interrupted")
-        kept = "" if cluster.run_id == run_id else "the cluster is not this run's to end"
-        return self._closed(record, kept, (), (), ())
-
-    def abandoned(self, run_id: str, err: CloudGpuError) -> None:
-        """An error before the verdict: end the cluster this run made, unless it may hold what cannot be fetched now."""
-        record = self._records.run(run_id)
-        if record is None:
-            return
-        cluster = self._records.cluster(record.cluster)
-        self._ended(replace(record, state="lost" if record.state == "running" else "failed", reason=err.message))
-        if cluster is None or cluster.run_id != run_id:
-            return
-        if record.state == "running" or self._keep or self._keep_on_failure:
-            err.hint = f"{err.hint}; {_still_up(cluster)}".lstrip("; ")
-            return
-        with self._stages.stage("down"):
-            self._teardown.down(cluster.name, cluster.region)
-
-    def _gone(self, record: RunRecord, job: Job) -> list[Node]:
+    def _dead(self, record: RunRecord) -> list[str]:
         """Nodes of a run that went wrong whose outputs nobody will ever fetch: the cluster need not wait for them."""
-        cluster = self._records.cluster(record.cluster)
+        cluster = self._cluster(record)
         if cluster is None or record.state in ("succeeded", "not-run"):
             return []
         try:
-            states = self._cloud.nodes_alive(cluster.region, cluster.instance_ids)
+            states = self._desk.cloud.nodes_alive(cluster.region, cluster.instance_ids)
         except CloudError:
             return []  # what can be fetched is fetched all the same; `down` will say what the cloud's trouble is
-        return dead(job.inventory, states)
+        return [instance_id for instance_id, state in states.items() if state not in ALIVE]
 
-    def _why_kept(self, record: RunRecord, failures: Sequence[str]) -> str:
+    def left_running(self, record: RunRecord) -> RunOutcome:
+        """The outcome of `--detach`: everything goes on."""
+        record = self._desk.records.save_run(replace(record, stages=tuple(self._stages.done)))
+        return self._outcome(record, kept="detached")
+
+    def interrupted(self, run_id: str, running: Running, end_now: Callable[[str], bool]) -> RunOutcome:
+        """After Ctrl-C: say what goes on and how to end it, or end it as asked."""
+        record = self._desk.records.run(run_id)
+        if record is None:
+            raise KeyboardInterrupt
+        cluster = self._desk.records.cluster(record.cluster)
+        going = bool(record.ranks) and not record.judged
+        if cluster is not None:
+            self._desk.say(Note(_still_up(cluster)))
+        own = cluster is not None and cluster.run_id == run_id
+        if (going or own) and end_now(_what(record, cluster)):
+            return replace(self._ended_as_asked(record, running, own=own), interrupted=True)
+        if going:
+            record = self._desk.records.save_run(replace(record, state="running", stages=tuple(self._stages.done)))
+        elif not record.judged:
+            record = self._ended(replace(record, state="interrupted", reason=_INTERRUPTED))
+        kept = "interrupted; the cluster was left as it is" if cluster is not None else ""
+        return replace(self._outcome(record, cluster, kept), interrupted=True)
+
+    def abandoned(self, record: RunRecord, err: CloudGpuError) -> None:
+        """Settle a run that an error broke off; what goes on, and how to come back to it, is said in its hint.
+
+        Raises:
+            TeardownError: The cluster that the run made could not be ended; both errors are told.
+        """
+        with contextlib.suppress(StateError):
+            record = self._desk.records.run(record.run_id) or record
+        cluster = self._cluster(record)
+        if record.ended_at is not None:
+            return
+        if record.ranks:
+            state = f"has {record.state}" if record.judged else "may be going on"
+            _add_hint(err, f"run {record.run_id} {state}: `cloudgpu attach {record.run_id}` comes back to it")
+            _add_hint(err, _still_up(cluster) if cluster else "")
+            return
+        record = replace(record, state="failed", reason=err.message)
+        try:
+            # The record first: `down` takes its word for what became of the run.
+            with contextlib.suppress(StateError):
+                self._desk.records.save_run(record)
+            self._end_after(record, cluster, err)
+        finally:
+            # A full disk must not hide the error that broke the run off.
+            with contextlib.suppress(StateError, LedgerError):
+                self._ended(record)
+
+    def _end_after(self, record: RunRecord, cluster: ClusterRecord | None, err: CloudGpuError) -> None:
+        if cluster is None or cluster.run_id != record.run_id or isinstance(err, TeardownError):
+            return
+        if record.keep or record.keep_on_failure:
+            _add_hint(err, _still_up(cluster))
+            return
+        try:
+            with self._stages.stage("down"):
+                self._teardown.down(cluster.name, cluster.region)
+        except CloudGpuError as failure:
+            raise unended(cluster.name, err, failure) from err
+
+    def _ended_as_asked(self, record: RunRecord, running: Running, *, own: bool) -> RunOutcome:
+        followed = None
+        if record.ranks and not record.judged:
+            record, followed = self._stopped(record, running)
+        elif not record.judged:
+            record = self._desk.records.save_run(replace(record, state="cancelled", reason=_INTERRUPTED))
+        return self.finish(record, running if record.ranks else None, followed, insist=own)
+
+    def _stopped(self, record: RunRecord, running: Running) -> tuple[RunRecord, Followed | None]:
+        """Stop the ranks and take their last words; nodes that do not answer are ended without them."""
+        followed = None
+        try:
+            self._desk.say(Note("stopping the ranks"))
+            running.stop(record)
+            followed = running.follow(record)
+            record = judged(record, followed)
+        except CloudGpuError as err:
+            self._desk.say(Note(f"the ranks could not be asked to stop: {err.message}"))
+        if not record.judged or record.state == "cancelled":
+            record = replace(record, state="cancelled", reason=_INTERRUPTED)
+        return self._desk.records.save_run(record), followed
+
+    def _why_kept(self, record: RunRecord, failures: tuple[str, ...], *, insist: bool) -> str:
         """Why the cluster stays, empty when it is to be ended. What could not be fetched weighs more than a wish."""
-        cluster = self._records.cluster(record.cluster)
+        cluster = self._cluster(record)
         if cluster is None:
             return ""
         bad = record.state not in ("succeeded", "not-run")
         reasons = (
-            (bool(failures), f"outputs could not be fetched ({failures[0] if failures else ''})"),
             (cluster.run_id != record.run_id, "the run did not make it"),
-            (self._keep, "--keep"),
-            (self._keep_on_failure and bad, "--keep-on-failure"),
+            (bool(failures) and not insist, f"outputs could not be fetched ({', '.join(failures[:1])})"),
+            (record.keep and not insist, "--keep"),
+            (record.keep_on_failure and bad and not insist, "--keep-on-failure"),
         )
         return next((text for holds, text in reasons if holds), "")
 
-    def _closed(
-        self,
-        record: RunRecord,
-        kept: str,
-        measured: tuple[Measured, ...],
-        tail: tuple[str, ...],
-        notes: tuple[str, ...],
-    ) -> RunOutcome:
-        cluster = self._records.cluster(record.cluster)
-        usd = Decimal(0)
+    def _closed(self, record: RunRecord, kept: str, notes: tuple[str, ...]) -> RunOutcome:
+        """End the cluster unless it is kept, then close the books. That it would not end is part of the outcome."""
+        cluster = self._cluster(record)
+        failure: CloudGpuError | None = None
         if cluster is not None and not kept:
-            with self._stages.stage("down"):
-                usd = self._teardown.down(cluster.name, cluster.region).usd
+            try:
+                with self._stages.stage("down"):
+                    self._teardown.down(cluster.name, cluster.region)
+            except CloudGpuError as err:
+                failure = err
         record = self._ended(record)
-        if kept and cluster is not None:
-            usd = self._cost(record, cluster)
         for note in notes:
-            self._say(Note(note))
-        outcome = self._outcome(record, cluster, kept)
-        return replace(outcome, measured=measured, usd=usd, tail=tail, notes=notes)
+            self._desk.say(Note(note))
+        outcome = replace(self._outcome(record, cluster, kept), notes=notes)
+        if failure is None:
+            return outcome
+        left = tuple(getattr(failure, "left", ())) or ((_still_up(cluster),) if cluster else ())
+        return replace(outcome, unended=failure.message, left=left)
 
     def _ended(self, record: RunRecord) -> RunRecord:
-        now = self._clock.now()
-        self._ledger.run_ended(record.run_id, record.state, now)
-        return self._records.save_run(replace(record, stages=tuple(self._stages.done), ended_at=now))
+        now = self._desk.clock.now()
+        record = self._desk.records.save_run(replace(record, stages=tuple(self._stages.done), ended_at=now))
+        self._desk.ledger.run_ended(record.run_id, record.state, now)
+        return record
 
-    def _cost(self, record: RunRecord, cluster: ClusterRecord) -> Decimal:
-        """Node time between the run's start and end, at the price of launch, USD."""
-        if record.ended_at is None:
-            return Decimal(0)
-        hours = Decimal(str((record.ended_at - record.started_at).total_seconds())) / 3600
-        return (Decimal(cluster.node_hourly_usd) * cluster.nodes * hours).quantize(Decimal("0.0001"))
+    def _cluster(self, record: RunRecord) -> ClusterRecord | None:
+        """The run's cluster; None where it is gone, or its record cannot be read: `down` finds it by its tags."""
+        try:
+            return self._desk.records.cluster(record.cluster)
+        except StateError as err:
+            self._desk.say(Note(err.message))
+            return None
 
     def _outcome(self, record: RunRecord, cluster: ClusterRecord | None = None, kept: str = "") -> RunOutcome:
-        cluster = cluster or self._records.cluster(record.cluster)
-        paths = self._home.run(record.run_id)
+        cluster = cluster or self._cluster(record)
+        paths = self._desk.home.run(record.run_id)
         outcome = RunOutcome(
             record=record,
             simulated=record.target == "rehearsal",
+            usd=self._books.run_usd(record),
             kept=kept,
             logs=str(paths.logs),
             outputs=str(paths.outputs),
@@ -186,6 +228,15 @@ class Finishing:
 
 def _still_up(cluster: ClusterRecord) -> str:
     return (
-        f"cluster {cluster.name} ({cluster.nodes} x {cluster.instance_type}) is up until "
+        f"cluster {cluster.name} ({cluster.nodes} x {cluster.instance_type or '?'}) is up until "
         f"{cluster.expires_at:%Y-%m-%d %H:%M} UTC; `cloudgpu down {cluster.name}` ends it now"
     )
+
+
+def _what(record: RunRecord, cluster: ClusterRecord | None) -> str:
+    where = "" if cluster is None else f" on cluster {cluster.name} ({cluster.nodes} x {cluster.instance_type})"
+    return f"run {record.run_id}{where}"
+
+
+def _add_hint(err: CloudGpuError, text: str) -> None:
+    err.hint = "; ".join(part for part in (err.hint, text) if part)

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from cloudgpu.app.provisioning import stored_inventory
 from cloudgpu.app.records import Records
+from cloudgpu.app.standing import stored_inventory
 from cloudgpu.clock import Clock
 from cloudgpu.errors import UsageError
 from cloudgpu.paths import Home

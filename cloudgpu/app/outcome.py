@@ -1,8 +1,8 @@
 """What a `train` comes to: one frozen value that the last panel and `--json` are rendered from."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
+from math import isfinite
 from typing import Any
 
 from cloudgpu.app.records import RunRecord
@@ -18,6 +18,9 @@ class RunOutcome:
         left: What is still running, one line each; empty when nothing is.
         kept: Why the cluster was left, empty when it was ended or is not this run's to end.
         logs: Directory of the ranks' logs on this machine.
+        notes: What else there is to say, one sentence each.
+        unended: Why the cluster could not be ended; empty when it was, or was to be kept.
+        interrupted: Whether Ctrl-C ended the command.
     """
 
     record: RunRecord
@@ -27,14 +30,19 @@ class RunOutcome:
     nodes: int = 0
     instance_type: str = ""
     zone: str = ""
-    tried: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
     kept: str = ""
     logs: str = ""
     outputs: str = ""
     tail: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    stage_details: Mapping[str, str] = field(default_factory=dict)
+    unended: str = ""
+    interrupted: bool = False
+
+    @property
+    def tried(self) -> tuple[str, ...]:
+        """One line for every candidate that could not be had."""
+        return self.record.tried
 
     @property
     def seconds(self) -> float:
@@ -61,20 +69,25 @@ class RunOutcome:
             "seconds": self.seconds,
             "metrics": {one.name: metric_json(one) for one in self.measured},
             "cost": {"usd": str(self.usd), "simulated": self.simulated},
-            "tried": list(self.tried),
+            "tried": list(record.tried),
             "outputs": {"directory": self.outputs, "files": list(record.outputs)},
             "logs": self.logs,
             "tail": list(self.tail),
             "left": list(self.left),
             "kept": self.kept,
+            "notes": list(self.notes),
+            "unended": self.unended,
+            "interrupted": self.interrupted,
         }
 
 
 def metric_json(measured: Measured) -> dict[str, Any]:
     """One metric: value and unit, the reference with its source, and the share of it that was reached."""
     reference = measured.metric.reference
+    finite = measured.value is not None and isfinite(measured.value)
     return {
-        "value": measured.value,
+        # JSON knows no NaN: a figure that is no number is none.
+        "value": measured.value if finite else None,
         "unit": measured.metric.unit,
         "better": measured.metric.better,
         "at_least": measured.metric.at_least,

@@ -9,6 +9,7 @@ from typing import Any
 from cloudgpu.app.ports import Cloud
 from cloudgpu.app.records import ClusterRecord, Records, RunRecord
 from cloudgpu.app.teardown import check_identity
+from cloudgpu.errors import CloudGpuError
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class ClusterStatus:
         state: As recorded, or `expired`; after a refresh as the cloud says.
         age_s: Seconds since the record was last confirmed.
         nodes: Instance id -> state by the cloud; empty when it was not asked.
+        problem: Why the cloud could not tell; empty when it did, or was not asked.
     """
 
     record: ClusterRecord
@@ -27,6 +29,7 @@ class ClusterStatus:
     runs: tuple[RunRecord, ...]
     spent_usd: Decimal
     nodes: tuple[tuple[str, str], ...] = ()
+    problem: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """The documented `status --json` row."""
@@ -50,16 +53,13 @@ class ClusterStatus:
             "created_at": record.created_at.isoformat(),
             "expires_at": record.expires_at.isoformat(),
             "age_s": round(self.age_s, 1),
+            "problem": self.problem,
             "runs": [{"run_id": run.run_id, "state": run.state} for run in self.runs],
         }
 
 
 def recorded(records: Records, now: datetime) -> tuple[ClusterStatus, ...]:
-    """Every cluster of this home from its records alone; no network.
-
-    Raises:
-        StateError: A record is damaged.
-    """
+    """Every cluster of this home from its records alone; no network. A damaged record is listed as such."""
     runs = records.runs()
     return tuple(
         _status(record, [run for run in runs if run.cluster == record.name], now) for record in records.clusters()
@@ -67,7 +67,7 @@ def recorded(records: Records, now: datetime) -> tuple[ClusterStatus, ...]:
 
 
 def _status(record: ClusterRecord, runs: Sequence[RunRecord], now: datetime) -> ClusterStatus:
-    expired = record.expires_at <= now
+    expired = record.expires_at <= now and record.state != "damaged"
     until = min(now, record.expires_at)
     hours = Decimal(str(max(0.0, (until - record.created_at).total_seconds()))) / 3600
     spent = (Decimal(record.node_hourly_usd) * record.nodes * hours).quantize(Decimal("0.01"))
@@ -79,12 +79,15 @@ def _status(record: ClusterRecord, runs: Sequence[RunRecord], now: datetime) -> 
 def refresh(one: ClusterStatus, cloud: Cloud, records: Records, now: datetime) -> ClusterStatus:
     """The same cluster with its nodes' states as the cloud tells them, and its record confirmed now.
 
-    Raises:
-        StateError: It was made in another account or endpoint.
-        CloudError: The cloud cannot be asked.
+    Where the cloud cannot tell, or is not the one that the cluster was made in, its state is `unknown`.
     """
-    check_identity(one.record, cloud)
-    nodes = tuple(cloud.nodes_alive(one.record.region, one.record.instance_ids).items())
+    if one.record.state == "damaged":
+        return one
+    try:
+        check_identity(one.record, cloud)
+        nodes = tuple(cloud.nodes_alive(one.record.region, one.record.instance_ids).items())
+    except CloudGpuError as err:
+        return replace(one, state="unknown", problem=err.message)
     whole = all(state in ("running", "pending") for _, state in nodes)
     state = one.state if whole and nodes else "degraded" if nodes else one.state
     record = records.save_cluster(one.record, now) if one.record.state == "up" else one.record

@@ -23,9 +23,10 @@ class Planned:
     base: Path
 
 
-def make_plan(  # noqa: PLR0917
+def make_plan(
     name: str,
     sets: Sequence[str],
+    *,
     target: Target,
     default_region: str,
     today: date,

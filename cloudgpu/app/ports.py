@@ -36,6 +36,10 @@ class Leftover(Protocol):
     def region(self) -> str:
         """Where it is; `global` for IAM."""
 
+    @property
+    def tags(self) -> Mapping[str, str]:
+        """All of its tags."""
+
 
 class Cloud(Protocol):
     """One target, as the use cases see it."""
@@ -73,7 +77,7 @@ class Cloud(Protocol):
         """End what a search found, and wait until it is confirmed."""
 
     def put_objects(self, url: str, source: Path) -> int:
-        """Upload a file or directory to an S3 URL unless it is there already; returns bytes sent."""
+        """Upload a directory to an S3 URL unless it is there already; returns bytes sent."""
 
     def objects(self, url: str, *, expires_s: int) -> Sequence[RemoteFile]:
         """List an S3 URL with presigned addresses."""

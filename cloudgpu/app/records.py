@@ -1,18 +1,24 @@
 """What this home knows about clusters and runs: one JSON file each, replaced atomically, read leniently."""
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from cloudgpu.errors import StateError
 from cloudgpu.paths import Home, unwritable
 
-ClusterState = Literal["making", "up", "ending"]
+ClusterState = Literal["making", "up", "ending", "damaged"]
+"""`damaged` is never written: it stands for a record that cannot be read."""
 RunState = Literal["preparing", "running", "succeeded", "failed", "cancelled", "lost", "not-run", "interrupted"]
+FINAL: Final = frozenset({"succeeded", "failed", "cancelled", "lost", "not-run", "interrupted"})
+"""States that no run leaves again."""
+_LEASE = "lease"
+"""How the names of a lease's files begin."""
 _T = TypeVar("_T", "ClusterRecord", "RunRecord")
 
 
@@ -26,7 +32,6 @@ class ClusterRecord:
         made_by: `up`, or `train` for a cluster that ends with its run.
         run_id: The run that a `train` made it for; empty otherwise.
         config: The program's settings of the candidate that was tried last.
-        secret_config: Names in `config` whose values are not kept.
     """
 
     name: str
@@ -64,7 +69,15 @@ class ClusterRecord:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One run, as far as its caller has seen it."""
+    """One run, as far as its caller has seen it.
+
+    Attributes:
+        ends_cluster: Whether its `train` made the cluster.
+        keep: Leave the cluster in any case.
+        keep_on_failure: Leave the cluster when the run failed.
+        tried: One line for every candidate that could not be had.
+        ranks: Node index -> its ranks; written before they are started, so a run that has some may be going on.
+    """
 
     run_id: str
     cluster: str
@@ -76,6 +89,9 @@ class RunRecord:
     started_at: datetime
     state: RunState = "preparing"
     ends_cluster: bool = False
+    keep: bool = False
+    keep_on_failure: bool = False
+    tried: tuple[str, ...] = ()
     resolved: Mapping[str, Any] = field(default_factory=dict)
     recipe_digest: str = ""
     ranks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -87,12 +103,17 @@ class RunRecord:
     outputs: tuple[str, ...] = ()
     ended_at: datetime | None = None
 
+    @property
+    def judged(self) -> bool:
+        """Whether its end is known, even when the books are not closed yet."""
+        return self.state in FINAL
+
 
 class Records:
     """Reads and writes the records of one home.
 
     Raises:
-        StateError: From every method: a record cannot be read or written.
+        StateError: From every method that asks for one record: it cannot be read or written.
     """
 
     def __init__(self, home: Home) -> None:
@@ -103,9 +124,14 @@ class Records:
         return _read(self._home.cluster(name).record, ClusterRecord)
 
     def clusters(self) -> list[ClusterRecord]:
-        """Every cluster that has not been confirmed gone, oldest first."""
-        found = [_read(path, ClusterRecord) for path in self._home.clusters.glob("*/cluster.json")]
+        """Every cluster that has not been confirmed gone, oldest first; a damaged record hides no other."""
+        found = [_readable(path) for path in self._home.clusters.glob("*/cluster.json")]
         return sorted((record for record in found if record), key=lambda record: record.created_at)
+
+    def target(self, name: str) -> str:
+        """The target that a cluster was made on; empty when no record says so."""
+        record = _readable(self._home.cluster(name).record)
+        return "" if record is None else record.target
 
     def save_cluster(self, record: ClusterRecord, now: datetime) -> ClusterRecord:
         """Write it, durably, and return it with its new age."""
@@ -114,22 +140,25 @@ class Records:
         return stamped
 
     def forget_cluster(self, name: str) -> None:
-        """Remove a cluster whose end is confirmed; its journals go with it."""
+        """Remove a cluster whose end is confirmed; its journals go with it. The caller holds its lease.
+
+        The lease stays: whoever takes it next must not find the record of the cluster that is being forgotten.
+        """
         root = self._home.cluster(name).root
         record = self._home.cluster(name).record
         # The record goes last: as long as it is there, `down` comes back to the rest.
         for path in sorted(root.glob("*")) if root.is_dir() else ():
-            if path != record and path.is_file():
+            if path != record and path.is_file() and not path.name.startswith(_LEASE):
                 path.unlink(missing_ok=True)
         record.unlink(missing_ok=True)
 
     def run(self, run_id: str) -> RunRecord | None:
         """A run's record, or None."""
-        return _read(self._home.run(run_id).record, RunRecord)
+        return _read(self._home.run(run_id).record, RunRecord) if Path(run_id).name == run_id else None
 
     def runs(self) -> list[RunRecord]:
-        """Every run, oldest first."""
-        found = [_read(path, RunRecord) for path in self._home.runs.glob("*/run.json")]
+        """Every run whose record can be read, oldest first."""
+        found = [_readable_run(path) for path in self._home.runs.glob("*/run.json")]
         return sorted((record for record in found if record), key=lambda record: record.started_at)
 
     def save_run(self, record: RunRecord) -> RunRecord:
@@ -139,22 +168,71 @@ class Records:
 
 
 def write_durably(path: Path, text: str) -> None:
-    """Replace a file so that a reader, or a reader after a power loss, sees the old or the new one whole.
+    """Replace a file so that a reader sees the old or the new one whole, and after a power loss the new one.
 
     Raises:
         StateError: The disk is full, or the home cannot be written.
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with beside.open("w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)
+        _sync_folder(path.parent)
     except OSError as err:
-        beside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
         raise unwritable(path, err) from err
+
+
+def _sync_folder(folder: Path) -> None:
+    """Without this a power loss may bring the old name back, and with it no record of what is bought next."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _readable(path: Path) -> ClusterRecord | None:
+    """A cluster's record, or what can be said of one that is damaged."""
+    try:
+        return _read(path, ClusterRecord)
+    except StateError:
+        return _damaged(path)
+
+
+def _damaged(path: Path) -> ClusterRecord:
+    """The least that is known: its name, and when it was last written."""
+    try:
+        written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    except OSError:
+        written = datetime.fromtimestamp(0, UTC)
+    return ClusterRecord(
+        name=path.parent.name,
+        token="",
+        owner="",
+        team="",
+        recipe="",
+        target="",
+        account="",
+        endpoint="",
+        created_at=written,
+        expires_at=written,
+        made_by="",
+        state="damaged",
+        updated_at=written,
+    )
+
+
+def _readable_run(path: Path) -> RunRecord | None:
+    try:
+        return _read(path, RunRecord)
+    except StateError:
+        return None
 
 
 def _write(path: Path, record: "ClusterRecord | RunRecord") -> None:
@@ -177,15 +255,16 @@ def _read(path: Path, kind: type[_T]) -> _T | None:
     except OSError as err:
         message = f"cannot read {path}: {err.strerror}"
         raise StateError(message) from err
-    except (ValueError, TypeError, KeyError) as err:
+    except (ValueError, TypeError, KeyError, AttributeError) as err:
         message = f"the record {path} is damaged: {err}"
-        hint = f"`cloudgpu down {path.parent.name}` still finds the cluster by its tags"
+        hint = f"`cloudgpu down {path.parent.name}` still finds a cluster by its tags"
         raise StateError(message, hint=hint) from err
 
 
-def _back(name: str, value: Any) -> Any:  # noqa: ANN401
-    if name.endswith("_at") and isinstance(value, str):
-        return datetime.fromisoformat(value)
+def _back(name: str, value: Any) -> Any:  # noqa: ANN401  a record holds plain JSON values of several types
+    if name.endswith("_at") and value is not None:
+        moment = datetime.fromisoformat(value)
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     if name == "stages":
         return tuple((str(stage), float(seconds)) for stage, seconds in value)
     if name == "ranks":

@@ -1,30 +1,35 @@
 """The middle of `train`, shared with `attach`: follow a started gang to its verdict and bring back what it made."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+import fcntl
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from math import isfinite
 from pathlib import Path
 
-from cloudgpu.app.happenings import Say
+from cloudgpu.app.desk import Desk
 from cloudgpu.app.ports import Dial
-from cloudgpu.app.records import Records, RunRecord, RunState
+from cloudgpu.app.records import RunRecord, RunState
 from cloudgpu.app.stages import Stages
-from cloudgpu.clock import Clock
-from cloudgpu.launch.inventory import Inventory, Node
-from cloudgpu.paths import Home
+from cloudgpu.launch.inventory import Inventory
+from cloudgpu.paths import unwritable
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.remote.fanout import all_or_raise, on_all
 from cloudgpu.run import gate
 from cloudgpu.run.agent import Agent, install
 from cloudgpu.run.collect import Collected, collect
 from cloudgpu.run.files import Files
-from cloudgpu.run.follow import Chunk, LogStore, Verdict, follow
+from cloudgpu.run.follow import follow
 from cloudgpu.run.job import Job
+from cloudgpu.run.log_store import LogStore
 from cloudgpu.run.metrics import Measured, Metrics
 from cloudgpu.run.progress import MetricValue, Note, RankLine
-from cloudgpu.run.stage import Staged, stage
+from cloudgpu.run.stage import Staged, send_workdir, stage
 from cloudgpu.run.start import command_line, launches, start
+from cloudgpu.run.verdict import Chunk, Verdict
 
+_GRACE_S = 10
+_LONGEST_SHOWN = 2000
 _STATES: Mapping[str, RunState] = {"succeeded": "succeeded", "failed": "failed", "cancelled": "cancelled"}
 
 
@@ -41,15 +46,13 @@ class Followed:
 class Running:
     """Runs on one inventory. Close it to hang up; the ranks go on."""
 
-    def __init__(self, home: Home, records: Records, clock: Clock, dial: Dial, stages: Stages, say: Say) -> None:
-        self._home = home
-        self._records = records
-        self._clock = clock
+    def __init__(self, desk: Desk, dial: Dial, stages: Stages) -> None:
+        self._desk = desk
         self._dial = dial
         self._stages = stages
-        self._say = say
         self._hosts = ExitStack()
         self._agents: list[Agent] = []
+        self._inventory = Inventory("", ())
 
     def __enter__(self) -> "Running":
         return self
@@ -57,38 +60,27 @@ class Running:
     def __exit__(self, *exc: object) -> None:
         self._hosts.close()
 
+    @property
+    def connected(self) -> bool:
+        """Whether the nodes were reached."""
+        return bool(self._agents)
+
     def connect(self, inventory: Inventory) -> None:
         """Reach every node and put the agent there.
 
         Raises:
             ConnectError: A node cannot be reached; HostKeyError when it is a stranger.
         """
-        self._connect(inventory.nodes)
-
-    def reconnect(self, inventory: Inventory, states: Mapping[str, str]) -> None:
-        """Reach the nodes that are left of a run that was started before, and name those that are gone.
-
-        Raises:
-            ConnectError: A node that the cloud calls alive cannot be reached.
-        """
-        gone = dead(inventory, states)
-        for node in gone:
-            self._say(Note(f"{node.instance_id} is {states[node.instance_id]}", node.index))
-        self._connect([node for node in inventory.nodes if node not in gone])
-
-    def forget(self, nodes: Sequence[Node]) -> None:
-        """Ask nothing of these nodes any more: they are gone."""
-        indexes = {node.index for node in nodes}
-        self._agents = [agent for agent in self._agents if agent.host.node.index not in indexes]
-
-    def _connect(self, nodes: Sequence[Node]) -> None:
-        if not nodes:
-            return
         with self._stages.stage("connect"):
-            hosts = self._dial(nodes, self._say)
+            hosts = self._dial(inventory.nodes, self._desk.say)
             for host in hosts:
                 self._hosts.callback(host.close)
             self._agents = list(all_or_raise(on_all(hosts, install)).values())
+            self._inventory = inventory
+
+    def forget(self, instance_ids: Collection[str]) -> None:
+        """Ask nothing of these nodes any more: they are gone."""
+        self._agents = [agent for agent in self._agents if agent.host.node.instance_id not in instance_ids]
 
     def gate(self) -> None:
         """Hold every node against what was bought.
@@ -97,10 +89,10 @@ class Running:
             RemoteCommandError: A node is not fit to run.
         """
         with self._stages.stage("gate"):
-            for health in gate.check(self._agents, self._clock, self._say):
+            for health in gate.check(self._agents, self._desk.clock, self._desk.say):
                 mark = " (simulated)" if health.simulated else ""
                 gpus = f"{len(health.gpus)} x {health.gpus[0]}" if health.gpus else "no GPU"
-                self._say(Note(f"{gpus}{mark}, Python {health.python}", health.node))
+                self._desk.say(Note(f"{gpus}{mark}, Python {health.python}", health.node))
 
     def stage(self, job: Job, base: Path, files: Files) -> Staged:
         """Work directory, data and environment on every node.
@@ -109,33 +101,41 @@ class Running:
             RemoteCommandError: Staging failed on a node.
         """
         with self._stages.stage("stage"):
-            return stage(job, self._agents, base, files, self._say)
+            with self._only_sender(job):
+                sent = send_workdir(job, self._agents, base, self._desk.say)
+            return stage(job, self._agents, files, base, self._desk.say, sent_bytes=sent)
 
-    def start(self, job: Job, staged: Staged, secrets: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
-        """Start every rank; returns the ranks of every node.
+    def ranks(self, job: Job, staged: Staged) -> dict[str, tuple[int, ...]]:
+        """The ranks of every node, before any is started.
 
         Raises:
-            RemoteCommandError: An agent refused.
+            RecipeError: The recipe's command is wrong.
         """
-        with self._stages.stage("start"):
-            self._say(Note(f"rank 0: {command_line(launches(job, self._agents, staged)[0])}"))
-            gang = start(job, self._agents, staged, secrets)
+        gang = launches(job, self._agents, staged)
         return {str(node.node_index): tuple(rank.rank for rank in node.ranks) for node in gang}
 
-    def follow(self, record: RunRecord, recipe: Recipe) -> Followed:
+    def start(self, job: Job, staged: Staged, secrets: Mapping[str, str]) -> None:
+        """Start every rank.
+
+        Raises:
+            RemoteCommandError: An agent refused; those that had begun were told to stop.
+        """
+        with self._stages.stage("start"):
+            self._desk.say(Note(f"rank 0: {command_line(launches(job, self._agents, staged)[0])}"))
+            start(job, self._agents, staged, secrets)
+
+    def follow(self, record: RunRecord) -> Followed:
         """Watch until the gang's verdict; every line is kept in the run's logs.
 
         Raises:
             ConnectError: A node stayed out of reach; the run may still go on.
         """
-        metrics, logs = Metrics(recipe.metrics), LogStore(self._home.run(record.run_id))
+        metrics, logs = Metrics(_recipe(record).metrics), LogStore(self._desk.home.run(record.run_id))
         for rank in sorted(rank for ranks in record.ranks.values() for rank in ranks):
             for line in logs.lines(rank):
                 metrics.read(line)
-        if not self._agents:
-            return Followed(Verdict("lost", reason="none of its nodes is left"), metrics.measured(), ())
         verdict = Verdict("lost")
-        for item in follow(self._agents, self._ranks(record), self._run_dirs(record), logs, self._clock):
+        for item in follow(self._agents, self._ranks(record), self._run_dirs(record), logs, self._desk.clock):
             if isinstance(item, Chunk):
                 self._tell(item, metrics)
             else:
@@ -144,29 +144,59 @@ class Running:
         return Followed(verdict, metrics.measured(), tail)
 
     def stop(self, record: RunRecord) -> None:
-        """End the run on every node; its cluster stays.
+        """End the run on every node, after the time that its recipe gives for a checkpoint; its cluster stays.
 
         Raises:
             RemoteCommandError: An agent refused.
         """
         directories = self._run_dirs(record)
         by_index = {agent.host.node.index: agent for agent in self._agents}
-        request = {"signal": "SIGTERM", "grace_s": 10}
+        checkpoint = _recipe(record).checkpoint
+        request = {
+            "signal": checkpoint.signal if checkpoint else "SIGTERM",
+            "grace_s": int(checkpoint.grace) if checkpoint else _GRACE_S,
+        }
         answers = on_all(
             [agent.host for agent in self._agents],
             lambda host: by_index[host.node.index].ask("stop", {**request, "run_dir": directories[host.node.index]}),
         )
         all_or_raise(answers)
 
-    def collect(self, job: Job) -> Collected:
-        """Bring the outputs back."""
-        return collect(job, self._agents, self._home.run(job.run_id).outputs)
+    def collect(self, record: RunRecord) -> Collected:
+        """Bring the outputs back; a node that is gone is named among the failures."""
+        job = Job(record.run_id, _recipe(record), self._inventory, "")
+        collected = collect(job, self._agents, self._desk.home.run(record.run_id).outputs)
+        here = {str(agent.host.node.index) for agent in self._agents}
+        gone = tuple(f"node {index}: it is gone" for index in record.ranks if index not in here)
+        if not job.recipe.outputs or not gone:
+            return collected
+        return replace(collected, missing=(), gone=gone)
+
+    @contextmanager
+    def _only_sender(self, job: Job) -> Iterator[None]:
+        """Let one run of a recipe at a time send its work directory to a cluster, or one gets what another sent.
+
+        Only this home can reach the cluster's nodes, so a lock of this home's is enough; the kernel drops it.
+        """
+        path = self._desk.home.cluster(self._inventory.cluster).root / f"sending-{job.recipe.name}"
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            held = path.open("ab")
+        except OSError as err:
+            raise unwritable(path, err) from err
+        with held:
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._desk.say(Note(f"waiting for another run that sends {job.recipe.name}'s work directory"))
+                fcntl.flock(held, fcntl.LOCK_EX)
+            yield
 
     def _tell(self, chunk: Chunk, metrics: Metrics) -> None:
-        for line in chunk.text.encode(errors="surrogateescape").decode(errors="replace").splitlines():
-            self._say(RankLine(chunk.rank, line))
+        for line in chunk.raw.decode(errors="replace").splitlines():
+            self._desk.say(RankLine(chunk.rank, _shortened(line)))
             for name, value, unit in metrics.read(line):
-                self._say(MetricValue(name, value, unit))
+                self._desk.say(MetricValue(name, value, unit))
 
     def _ranks(self, record: RunRecord) -> dict[int, Sequence[int]]:
         return {int(node): ranks for node, ranks in record.ranks.items()}
@@ -175,10 +205,14 @@ class Running:
         return {agent.host.node.index: f"{agent.home}/.cloudgpu/runs/{record.run_id}" for agent in self._agents}
 
 
-def dead(inventory: Inventory, states: Mapping[str, str]) -> list[Node]:
-    """The nodes that the cloud no longer calls alive; one that it says nothing about is not among them."""
-    alive = ("running", "pending")
-    return [node for node in inventory.nodes if states.get(node.instance_id, "running") not in alive]
+def _recipe(record: RunRecord) -> Recipe:
+    return Recipe.model_validate(record.resolved)
+
+
+def _shortened(line: str) -> str:
+    if len(line) <= _LONGEST_SHOWN:
+        return line
+    return f"{line[:_LONGEST_SHOWN]} ... ({len(line)} characters; the log has them all)"
 
 
 def run_state(verdict: Verdict) -> RunState:
@@ -189,7 +223,7 @@ def run_state(verdict: Verdict) -> RunState:
 def judged(record: RunRecord, followed: Followed) -> RunRecord:
     """The run's record after its verdict and its metrics."""
     verdict = followed.verdict
-    metrics = {one.name: one.value for one in followed.measured if one.value is not None}
+    metrics = {one.name: one.value for one in followed.measured if one.value is not None and isfinite(one.value)}
     record = replace(
         record,
         state=run_state(verdict),

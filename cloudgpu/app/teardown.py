@@ -1,20 +1,29 @@
 """`down`: end a cluster and say so only when the cloud confirms it."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from cloudgpu.app.happenings import Say
-from cloudgpu.app.ports import Cloud, Ledger
-from cloudgpu.app.records import ClusterRecord, Records
-from cloudgpu.clock import Clock
-from cloudgpu.errors import StateError, TeardownError
-from cloudgpu.ledger.billing import entry_usd
+from cloudgpu.app.books import Books
+from cloudgpu.app.desk import Desk
+from cloudgpu.app.identifiers import checked_cluster
+from cloudgpu.app.ports import Cloud, Leftover
+from cloudgpu.app.records import ClusterRecord
+from cloudgpu.errors import CloudGpuError, StateError, TeardownError, UsageError
+from cloudgpu.ledger.entry import Entry
 from cloudgpu.paths import Home, bundled
 from cloudgpu.provision.engine import Stack
 from cloudgpu.provision.lease import Lease
 from cloudgpu.run.progress import Note
+
+_OWNER = "cloudgpu:owner"
+_TOKEN = "cloudgpu:token"  # noqa: S105  the name of a tag
+_SETTLE_S = 20.0
+"""How long AWS may take to list what it has made, seconds."""
+
+Whose = Callable[[Leftover], bool]
 
 
 @dataclass(frozen=True)
@@ -77,16 +86,9 @@ def check_identity(record: ClusterRecord, cloud: Cloud) -> None:
 class Teardown:
     """Ends clusters. One object for one cloud and one home."""
 
-    def __init__(  # noqa: PLR0917
-        self, cloud: Cloud, ledger: Ledger, records: Records, home: Home, clock: Clock, owner: str, say: Say
-    ) -> None:
-        self._cloud = cloud
-        self._ledger = ledger
-        self._records = records
-        self._home = home
-        self._clock = clock
-        self._owner = owner
-        self._say = say
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._books = Books(desk)
 
     def down(self, name: str, default_region: str) -> Ended:
         """End a cluster, known or only found by its tag; nothing to end is success.
@@ -95,32 +97,38 @@ class Teardown:
             TeardownError: Something is left, or could not be asked about.
             StateError: The cluster belongs to another account or endpoint.
             BusyError: Another process is at this cluster.
+            UsageError: What carries this name is somebody else's, or nothing can be called so.
         """
-        with Lease(self._home.cluster(name).root / "lease", self._clock, self._owner).hold():
-            record = self._records.cluster(name)
+        path = self._desk.home.cluster(checked_cluster(name)).root / "lease"
+        with Lease(path, self._desk.clock, self._desk.owner).hold():
+            record = self._recorded(name)
             if record is not None:
-                return self.end(record)
-            strays = self._sweep(name, (default_region,))
-        self._records.forget_cluster(name)
-        return Ended(name, known=False, strays=strays, simulated=self._cloud.target == "rehearsal")
+                return self.end(record, whose=lambda one: self._mine(one, record.token))
+            return self._end_unrecorded(name, default_region)
 
-    def end(self, record: ClusterRecord) -> Ended:
-        """End a recorded cluster; the caller holds its lease.
+    def end(self, record: ClusterRecord, *, whose: Whose | None = None) -> Ended:
+        """End a recorded cluster; the caller holds its lease. Without `whose`, only what carries its own token.
 
         Raises:
             TeardownError: Something is left.
         """
-        record = self._records.cluster(record.name) or record
-        check_identity(record, self._cloud)
+        record = self._desk.records.cluster(record.name) or record
+        check_identity(record, self._desk.cloud)
+        rows = self._books.rows(record)
+        regions = _distinct([*record.regions, *(row.spending.region for row in rows)])
+        if any(row.state == "open" and row.launched_at is None for row in rows):
+            self._books.note_launched(rows, self._found(record.name, regions, lambda one: _has(one, record.token)))
         ended_at = self._end_of_bill(record)
-        record = self._records.save_cluster(replace(record, state="ending"), self._clock.now())
-        for region in record.regions:
-            self._cloud.engine(record).destroy(stack_of(self._home, record, region), self._say)
-        strays = self._sweep(record.name, record.regions)
-        usd = self._close_entries(record, ended_at or self._clock.now())
-        self._records.forget_cluster(record.name)
+        record = self._marked(record)
+        strays = self._emptied(record, regions, whose or (lambda one: _has(one, record.token)))
+        at = ended_at or self._desk.clock.now()
+        self._books.close(self._books.rows(record), at)
+        usd = self._books.usd(self._books.rows(record), at)
+        if whose is not None:
+            self._end_runs(record.name)
+        self._desk.records.forget_cluster(record.name)
         return Ended(
-            record.name,
+            cluster=record.name,
             known=True,
             instances=record.instance_ids,
             strays=strays,
@@ -128,40 +136,150 @@ class Teardown:
             simulated=record.simulated,
         )
 
-    def end_region(self, record: ClusterRecord, region: str) -> None:
-        """Empty one region before another is tried."""
-        self._cloud.engine(record).destroy(stack_of(self._home, record, region), self._say)
+    def end_after(self, record: ClusterRecord, cause: Exception) -> None:
+        """End what a failed `up` made; its error is still the one to be raised, unless something is left.
 
-    def _sweep(self, name: str, regions: tuple[str, ...]) -> tuple[str, ...]:
+        Raises:
+            TeardownError: Something is left: that weighs more than the failure, and both are told.
+        """
+        try:
+            self.end(record)
+        except CloudGpuError as err:
+            raise unended(record.name, cause, err) from cause
+
+    def end_region(self, record: ClusterRecord, region: str) -> None:
+        """Empty one region before another is tried.
+
+        Raises:
+            TeardownError: Something is left there.
+        """
+        self._desk.cloud.engine(record).destroy(stack_of(self._desk.home, record, region), self._desk.say)
+
+    def _recorded(self, name: str) -> ClusterRecord | None:
+        """The record, None where there is none or it cannot be read: tags tell of the cluster then."""
+        try:
+            return self._desk.records.cluster(name)
+        except StateError as err:
+            self._desk.say(Note(f"{err.message}; looking for the cluster by its tags"))
+            return None
+
+    def _end_unrecorded(self, name: str, default_region: str) -> Ended:
+        """End what carries the name in every region that the ledger knows for it, and in the default one."""
+        rows = self._books.rows_without_record(name)
+        regions = _distinct([default_region, *(row.spending.region for row in rows)])
+        found = self._found(name, regions, lambda _: True)
+        mine = [one for one in found if self._mine(one, "")]
+        if found and not mine:
+            owner = found[0].tags.get(_OWNER, "")
+            message = f"cluster {name} in {found[0].region} belongs to {owner}; nothing was ended"
+            raise UsageError(message, hint=f"CLOUDGPU_OWNER={owner} cloudgpu down {name}")
+        self._books.note_launched(rows, mine)
+        strays = self._sweep(name, regions, lambda one: self._mine(one, ""))
+        usd = self._settled(rows, running=any(one.kind == "instance" for one in mine))
+        self._end_runs(name)
+        self._desk.records.forget_cluster(name)
+        return Ended(name, known=False, strays=strays, usd=usd, simulated=self._desk.cloud.target == "rehearsal")
+
+    def _settled(self, rows: Sequence[Entry], *, running: bool) -> Decimal:
+        """Close the open ones of these rows; what they come to, USD."""
+        now = self._desk.clock.now()
+        usd = Decimal(0)
+        for row in rows:
+            if row.state == "open":
+                # Where nothing ran any more past the expiry, the nodes ended themselves then, and so did the bill.
+                at = now if running else min(now, row.spending.expires_at)
+                self._books.close([row], at)
+                launched = row.launched_at or (row.spending.opened_at if running else None)
+                usd += self._books.usd([replace(row, state="closed", launched_at=launched, closed_at=at)], now)
+        return usd
+
+    def _marked(self, record: ClusterRecord) -> ClusterRecord:
+        """Say in the record that it ends. A full disk is no reason to let the nodes run on."""
+        try:
+            return self._desk.records.save_cluster(replace(record, state="ending"), self._desk.clock.now())
+        except StateError as err:
+            self._desk.say(Note(f"{err.message}; going on all the same"))
+            return record
+
+    def _emptied(self, record: ClusterRecord, regions: Sequence[str], whose: Whose) -> tuple[str, ...]:
+        """End what the journals know in every region, then what only the tags know; what failed is tried once more.
+
+        Raises:
+            TeardownError: Something is left.
+        """
+        failed: list[str] = []
+        blind = False
+        for region in regions:
+            try:
+                self.end_region(record, region)
+            except StateError as err:
+                self._desk.say(Note(f"{err.message}; looking for what it knew by tags"))
+                blind = True
+            except CloudGpuError as err:
+                self._desk.say(Note(f"{region}: {err.message}"))
+                failed.append(region)
+        strays = self._sweep(record.name, regions, whose)
+        if blind:
+            # Without its journal nobody knows which calls are unanswered, and tag search lags behind them.
+            self._desk.clock.sleep(_SETTLE_S if self._desk.cloud.target == "aws" else 1.0)
+            strays += self._sweep(record.name, regions, whose)
+        for region in failed:
+            self.end_region(record, region)
+        return strays
+
+    def _sweep(self, name: str, regions: Sequence[str], whose: Whose) -> tuple[str, ...]:
         """Search by tag, end what is found, search again.
 
         Raises:
             TeardownError: The second search is not empty.
         """
-        if not regions:
-            return ()
-        found = self._cloud.search(name, regions)
+        found = self._found(name, regions, whose)
         if not found:
             return ()
-        self._say(Note(f"found by tag and not in the journal: {', '.join(thing.id for thing in found)}"))
-        self._cloud.release(found)
-        left = self._cloud.search(name, regions)
+        self._desk.say(Note(f"found by tag and not in the journal: {', '.join(thing.id for thing in found)}"))
+        self._desk.cloud.release(found)
+        left = self._found(name, regions, whose)
         if left:
             lines = [f"{thing.kind} {thing.id} in {thing.region}" for thing in left]
             message = f"cluster {name} is not gone: {'; '.join(lines)}"
             raise TeardownError(message, left=lines, hint=f"`cloudgpu down {name}` again; it goes on where it stopped")
         return tuple(f"{thing.kind} {thing.id}" for thing in found)
 
+    def _found(self, name: str, regions: Sequence[str], whose: Whose) -> list[Leftover]:
+        return [one for one in self._desk.cloud.search(name, regions) if whose(one)] if regions else []
+
+    def _mine(self, one: Leftover, token: str) -> bool:
+        """Of this cluster, or of this owner: another person's cluster of the same name is not ours to end."""
+        owner = one.tags.get(_OWNER, "")
+        return owner in ("", self._desk.owner) or (bool(token) and _has(one, token))
+
     def _end_of_bill(self, record: ClusterRecord) -> datetime | None:
         """When the nodes ended by themselves at expiry, the bill stopped then, not now."""
-        if not record.instance_ids or self._clock.now() < record.expires_at:
+        if not record.instance_ids or self._desk.clock.now() < record.expires_at:
             return None
-        states = self._cloud.nodes_alive(record.region, record.instance_ids)
+        states = self._desk.cloud.nodes_alive(record.region, record.instance_ids)
         return record.expires_at if all(state == "terminated" for state in states.values()) else None
 
-    def _close_entries(self, record: ClusterRecord, at: datetime) -> Decimal:
-        """Close every open row of the cluster's name; what this cluster cost, USD."""
-        for entry in self._ledger.entries(cluster=record.name, state="open"):
-            self._ledger.close(entry.spending.entry_id, at)
-        own = [e for e in self._ledger.entries(cluster=record.name) if e.spending.entry_id.startswith(record.token)]
-        return sum((entry_usd(entry, at) for entry in own), Decimal(0))
+    def _end_runs(self, name: str) -> None:
+        """Runs that were going on have ended with their nodes; runs that were judged have nothing more to come."""
+        now = self._desk.clock.now()
+        for run in self._desk.records.runs():
+            if run.cluster == name and run.ended_at is None:
+                ended = run if run.judged else replace(run, state="cancelled", reason="its cluster was ended")
+                self._desk.ledger.run_ended(run.run_id, ended.state, now)
+                self._desk.records.save_run(replace(ended, ended_at=now))
+
+
+def unended(name: str, cause: Exception, err: CloudGpuError) -> TeardownError:
+    """One error for a failure and the failed attempt to end what it left: the exit code is the second one's."""
+    left = tuple(getattr(err, "left", ())) or (f"cluster {name}",)
+    message = f"{cause}; and what was made could not be ended: {err.message}"
+    return TeardownError(message, left=left, hint=f"cloudgpu down {name}")
+
+
+def _has(one: Leftover, token: str) -> bool:
+    return one.tags.get(_TOKEN, "") == token
+
+
+def _distinct(regions: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(region for region in regions if region))

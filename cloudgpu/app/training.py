@@ -5,19 +5,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cloudgpu.app.datasets import lister, put_rehearsal_objects
+from cloudgpu.app.desk import Desk
+from cloudgpu.app.feasibility import check_feasible
 from cloudgpu.app.finishing import Finishing
-from cloudgpu.app.happenings import Say
 from cloudgpu.app.identifiers import new_run_id
 from cloudgpu.app.outcome import RunOutcome
-from cloudgpu.app.ports import Cloud, Dial, Ledger
-from cloudgpu.app.provisioning import Buyer, Provisioning, Standing
-from cloudgpu.app.records import Records, RunRecord
+from cloudgpu.app.ports import Dial
+from cloudgpu.app.provisioning import Buyer, Provisioning
+from cloudgpu.app.records import RunRecord
 from cloudgpu.app.running import Running, judged
 from cloudgpu.app.stages import Stages
-from cloudgpu.clock import Clock
+from cloudgpu.app.standing import Standing, fits
 from cloudgpu.errors import CloudGpuError
-from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Plan
+from cloudgpu.run.files import Files
 from cloudgpu.run.job import Job
 from cloudgpu.run.progress import Note
 from cloudgpu.run.start import new_gang_token, secret_values
@@ -51,89 +52,80 @@ class TrainRequest:
 class Training:
     """Carries out one request. One object for one cloud and one home."""
 
-    def __init__(  # noqa: PLR0917
-        self,
-        cloud: Cloud,
-        ledger: Ledger,
-        records: Records,
-        home: Home,
-        clock: Clock,
-        buyer: Buyer,
-        dial: Dial,
-        say: Say,
-    ) -> None:
-        self._cloud = cloud
-        self._ledger = ledger
-        self._records = records
-        self._home = home
-        self._clock = clock
+    def __init__(self, desk: Desk, buyer: Buyer, dial: Dial) -> None:
+        self._desk = desk
         self._buyer = buyer
         self._dial = dial
-        self._say = say
-        self._provisioning = Provisioning(cloud, ledger, records, home, clock, buyer, say)
+        self._provisioning = Provisioning(desk, buyer)
 
     def train(self, request: TrainRequest) -> RunOutcome:
         """Run it.
 
         Raises:
-            CloudGpuError: Anything before the ranks ran; what the call made is ended, or named in the error's hint.
-                A run that started always returns an outcome, failed or not.
+            CloudGpuError: The run was broken off. What the call made is ended, or named in the error's hint; a run
+                that may be going on is named there too. A verdict, good or bad, is always an outcome.
         """
         secrets = secret_values(request.plan.recipe.environment.secrets, request.environ)
-        stages = Stages(self._clock, self._say)
-        record = self._begun(request)
-        finishing = self._finishing(request, stages)
-        try:
-            return self._carry_out(request, record, secrets, stages, finishing)
-        except KeyboardInterrupt:
-            return finishing.interrupted(record.run_id, request.end_on_interrupt)
-        except CloudGpuError as err:
-            finishing.abandoned(record.run_id, err)
-            raise
+        stages = Stages(self._desk.clock, self._desk.say)
+        record = self._new_run(request)
+        self._desk.ledger.run_started(
+            record.run_id, record.cluster, record.recipe, record.owner, record.team, record.started_at
+        )
+        finishing = Finishing(self._desk, stages)
+        with Running(self._desk, self._dial, stages) as running:
+            try:
+                # The run is in the records and in the ledger before anything is bought for it.
+                self._desk.records.save_run(record)
+                return self._carry_out(request, record, secrets, running, finishing, stages)
+            except KeyboardInterrupt:
+                return finishing.interrupted(record.run_id, running, request.end_on_interrupt)
+            except CloudGpuError as err:
+                finishing.abandoned(record, err)
+                raise
 
     def _carry_out(
         self,
         request: TrainRequest,
         record: RunRecord,
         secrets: Mapping[str, str],
-        stages: Stages,
+        running: Running,
         finishing: Finishing,
+        stages: Stages,
     ) -> RunOutcome:
-        recipe = request.plan.recipe
-        files = lister(self._cloud, request.base)
+        files = lister(self._desk.cloud, request.base)
         with stages.stage("check data"):
-            put_rehearsal_objects(recipe, request.base, self._cloud)
-            for dataset in recipe.data:
-                if dataset.source.startswith("s3://"):
-                    files(dataset)
+            self._check(request, files)
         with stages.stage("provision"):
             standing = self._cluster(request, record)
-        record = self._records.save_run(replace(record, ends_cluster=standing.made))
-        job = Job(record.run_id, recipe, standing.inventory, new_gang_token())
-        with Running(self._home, self._records, self._clock, self._dial, stages, self._say) as running:
-            running.connect(standing.inventory)
-            running.gate()
-            staged = running.stage(job, request.base, files)
-            needs = missing_on_rehearsal(request.plan)
-            if needs:
-                record = self._records.save_run(replace(record, state="not-run", reason=f"not run: needs {needs}"))
-                return finishing.finish(record, job, running, ())
-            ranks = running.start(job, staged, secrets)
-            record = self._records.save_run(replace(record, state="running", ranks=ranks))
-            if request.detach:
-                return finishing.left_running(record)
-            with stages.stage("train"):
-                followed = running.follow(record, recipe)
-            record = self._records.save_run(judged(record, followed))
-            return finishing.finish(record, job, running, followed.measured, followed.tail)
+        record = self._desk.records.save_run(replace(record, ends_cluster=standing.made, tried=standing.tried))
+        job = Job(record.run_id, request.plan.recipe, standing.inventory, new_gang_token())
+        running.connect(standing.inventory)
+        running.gate()
+        staged = running.stage(job, request.base, files)
+        needs = missing_on_rehearsal(request.plan)
+        if needs:
+            not_run = replace(record, state="not-run", reason=f"not run: needs {needs}")
+            return finishing.finish(self._desk.records.save_run(not_run), running)
+        # Whoever is killed from here on finds the run again: its ranks are written down before they are started.
+        record = self._desk.records.save_run(replace(record, ranks=running.ranks(job, staged)))
+        try:
+            running.start(job, staged, secrets)
+        except CloudGpuError:
+            self._desk.records.save_run(replace(record, ranks={}))
+            raise
+        record = self._desk.records.save_run(replace(record, state="running"))
+        if request.detach:
+            return finishing.left_running(record)
+        with stages.stage("train"):
+            followed = running.follow(record)
+        return finishing.finish(self._desk.records.save_run(judged(record, followed)), running, followed)
 
-    def _begun(self, request: TrainRequest) -> RunRecord:
-        """The run is in the records and in the ledger before anything is bought for it."""
-        record = self._records.save_run(self._new_run(request))
-        self._ledger.run_started(
-            record.run_id, record.cluster, record.recipe, record.owner, record.team, record.started_at
-        )
-        return record
+    def _check(self, request: TrainRequest, files: Files) -> None:
+        """Find out what would fail later, before anything is bought for it."""
+        put_rehearsal_objects(request.plan.recipe, request.base, self._desk.cloud)
+        for dataset in request.plan.recipe.data:
+            files(dataset)
+        check_feasible(request.plan, request.base)
 
     def _new_run(self, request: TrainRequest) -> RunRecord:
         recipe = request.plan.recipe
@@ -146,39 +138,32 @@ class Training:
             owner=self._buyer.owner,
             team=self._buyer.team,
             target=request.plan.target,
-            started_at=self._clock.now(),
+            started_at=self._desk.clock.now(),
+            keep=request.keep,
+            keep_on_failure=request.keep_on_failure,
             resolved=recipe.model_dump(mode="json", by_alias=True),
             recipe_digest=request.plan.recipe_digest,
         )
 
     def _cluster_name(self, request: TrainRequest, run_id: str) -> str:
+        """The cluster that was named; else the one that is called like the recipe, if it can be used; else its own."""
         if request.cluster:
             return request.cluster
-        named_alike = self._records.cluster(request.plan.recipe.name)
-        usable = named_alike is not None and named_alike.state == "up" and named_alike.target == request.plan.target
-        return request.plan.recipe.name if usable else run_id
+        alike = self._desk.records.cluster(request.plan.recipe.name)
+        if alike is None or alike.state != "up" or alike.target != request.plan.target:
+            return run_id
+        if alike.expires_at <= self._desk.clock.now() or not fits(request.plan, alike):
+            self._desk.say(Note(f"cluster {alike.name} is over or of another shape; this run makes its own"))
+            return run_id
+        return alike.name
 
     def _cluster(self, request: TrainRequest, record: RunRecord) -> Standing:
-        existing = self._records.cluster(record.cluster)
+        existing = self._desk.records.cluster(record.cluster)
         if existing is not None and existing.state == "up":
-            self._say(Note(f"using cluster {record.cluster}, which is up until {existing.expires_at:%H:%M} UTC"))
+            self._desk.say(Note(f"using cluster {record.cluster}, which is up until {existing.expires_at:%H:%M} UTC"))
             return self._provisioning.standing(record.cluster, request.plan)
         return self._provisioning.up(
             request.plan, record.cluster, run_id=record.run_id, keep_on_failure=request.keep_on_failure
-        )
-
-    def _finishing(self, request: TrainRequest, stages: Stages) -> Finishing:
-        return Finishing(
-            self._cloud,
-            self._ledger,
-            self._records,
-            self._home,
-            self._clock,
-            self._buyer.owner,
-            stages,
-            self._say,
-            keep=request.keep,
-            keep_on_failure=request.keep_on_failure,
         )
 
 

@@ -1,85 +1,74 @@
 """Coming back to a run: `logs`, `attach`, `cancel`. None of them needs the command that started it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
+from cloudgpu.app.desk import Desk
 from cloudgpu.app.finishing import Finishing
-from cloudgpu.app.happenings import Say
 from cloudgpu.app.outcome import RunOutcome
-from cloudgpu.app.ports import Cloud, Dial, Ledger
-from cloudgpu.app.provisioning import stored_inventory
+from cloudgpu.app.ports import Dial
 from cloudgpu.app.records import ClusterRecord, Records, RunRecord
 from cloudgpu.app.running import Followed, Running, judged
 from cloudgpu.app.stages import Stages
+from cloudgpu.app.standing import ALIVE, let_in, stored_inventory
 from cloudgpu.app.teardown import check_identity
-from cloudgpu.clock import Clock
-from cloudgpu.errors import UsageError
+from cloudgpu.errors import CloudGpuError, StateError, UsageError
+from cloudgpu.launch.inventory import Inventory
 from cloudgpu.paths import Home
-from cloudgpu.recipe.schema import Recipe
-from cloudgpu.run.follow import LogStore
-from cloudgpu.run.job import Job
+from cloudgpu.run.log_store import LogStore
 from cloudgpu.run.progress import Note
+
+_NO_NODE = "none of its nodes is left"
 
 
 class Watching:
     """Looks after runs that were started before. One object for one cloud and one home."""
 
-    def __init__(  # noqa: PLR0917
-        self, cloud: Cloud, ledger: Ledger, records: Records, home: Home, clock: Clock, dial: Dial, owner: str, say: Say
-    ) -> None:
-        self._cloud = cloud
-        self._ledger = ledger
-        self._records = records
-        self._home = home
-        self._clock = clock
+    def __init__(self, desk: Desk, dial: Dial) -> None:
+        self._desk = desk
         self._dial = dial
-        self._owner = owner
-        self._say = say
 
     def logs(self, run_id: str) -> Followed:
         """Follow a live run to its verdict; nothing is ended or collected.
 
         Raises:
             UsageError: No such run, or it is over.
+            StateError: None of its nodes is left.
             ConnectError: Its nodes cannot be reached.
         """
         record, cluster = self._live(run_id)
-        with self._running(Stages(self._clock, self._say)) as running:
-            running.reconnect(stored_inventory(self._home, cluster), self._states(cluster))
-            followed = running.follow(record, Recipe.model_validate(record.resolved))
-        self._records.save_run(judged(record, followed))
+        with self._running() as running:
+            running.connect(self._some_left(record, cluster))
+            followed = running.follow(record)
+        self._desk.records.save_run(judged(record, followed))
         return followed
 
     def attach(self, run_id: str, *, keep: bool = False) -> RunOutcome:
         """Follow a live run and finish it as its `train` would have: outputs, teardown, bill.
 
+        A run whose nodes are all gone is finished without them, as lost unless its verdict is known.
+
         Raises:
             UsageError: No such run, or it is over and its cluster too.
-            TeardownError: The cluster could not be confirmed gone.
+            ConnectError: Its nodes cannot be reached; it may still run.
         """
-        record, cluster = self._live(run_id, also_ended=True)
-        recipe = Recipe.model_validate(record.resolved)
-        stages = Stages(self._clock, self._say, record.stages)
-        finishing = Finishing(
-            self._cloud,
-            self._ledger,
-            self._records,
-            self._home,
-            self._clock,
-            self._owner,
-            stages,
-            self._say,
-            keep=keep,
-        )
-        inventory = stored_inventory(self._home, cluster)
-        with self._running(stages) as running:
-            running.reconnect(inventory, self._states(cluster))
-            with stages.stage("train"):
-                followed = running.follow(record, recipe)
-            record = self._records.save_run(judged(record, followed))
-            return finishing.finish(
-                record, Job(run_id, recipe, inventory, ""), running, followed.measured, followed.tail
-            )
+        record, cluster = self._live(run_id, also_judged=True)
+        if keep and not record.keep:
+            record = self._desk.records.save_run(replace(record, keep=True))
+        stages = Stages(self._desk.clock, self._desk.say, record.stages)
+        finishing = Finishing(self._desk, stages)
+        inventory = self._left(cluster)
+        if not inventory.nodes:
+            return finishing.finish(self._lost(record, cluster), None)
+        with Running(self._desk, self._dial, stages) as running:
+            try:
+                running.connect(inventory)
+                with stages.stage("train"):
+                    followed = running.follow(record)
+                return finishing.finish(self._desk.records.save_run(judged(record, followed)), running, followed)
+            except CloudGpuError as err:
+                finishing.abandoned(record, err)
+                raise
 
     def cancel(self, run_id: str) -> RunRecord:
         """End a run and leave its cluster.
@@ -89,32 +78,61 @@ class Watching:
             ConnectError: Its nodes cannot be reached; it may still run.
         """
         record, cluster = self._live(run_id)
-        with self._running(Stages(self._clock, self._say)) as running:
-            running.reconnect(stored_inventory(self._home, cluster), self._states(cluster))
-            running.stop(record)
-            followed = running.follow(record, Recipe.model_validate(record.resolved))
-        record = judged(record, followed)
-        now = self._clock.now()
-        self._ledger.run_ended(run_id, record.state, now)
-        self._say(Note(f"cluster {cluster.name} is still up until {cluster.expires_at:%Y-%m-%d %H:%M} UTC"))
-        return self._records.save_run(replace(record, ended_at=now))
+        inventory = self._left(cluster)
+        if inventory.nodes:
+            with self._running() as running:
+                running.connect(inventory)
+                running.stop(record)
+                record = judged(record, running.follow(record))
+            self._desk.say(Note(f"cluster {cluster.name} is still up until {cluster.expires_at:%Y-%m-%d %H:%M} UTC"))
+        else:
+            record = self._lost(record, cluster)
+        now = self._desk.clock.now()
+        record = self._desk.records.save_run(replace(record, ended_at=now))
+        self._desk.ledger.run_ended(run_id, record.state, now)
+        return record
 
-    def _states(self, cluster: ClusterRecord) -> Mapping[str, str]:
-        """How its nodes are by the cloud: one that was terminated is not waited for."""
-        return self._cloud.nodes_alive(cluster.region, cluster.instance_ids)
-
-    def _live(self, run_id: str, *, also_ended: bool = False) -> tuple[RunRecord, ClusterRecord]:
-        record = found_run(self._records, run_id)
-        cluster = self._records.cluster(record.cluster)
-        over = record.ended_at is not None or (record.state not in ("running", "preparing") and not also_ended)
+    def _live(self, run_id: str, *, also_judged: bool = False) -> tuple[RunRecord, ClusterRecord]:
+        record = found_run(self._desk.records, run_id)
+        cluster = self._desk.records.cluster(record.cluster)
+        over = record.ended_at is not None or (record.judged and not also_judged)
         if over or cluster is None or not record.ranks:
             message = f"run {run_id} is not running: {record.state}{', ' + record.reason if record.reason else ''}"
             raise UsageError(message, hint=f"cloudgpu logs {run_id}")
-        check_identity(cluster, self._cloud)
+        check_identity(cluster, self._desk.cloud)
         return record, cluster
 
-    def _running(self, stages: Stages) -> Running:
-        return Running(self._home, self._records, self._clock, self._dial, stages, self._say)
+    def _left(self, cluster: ClusterRecord) -> Inventory:
+        """The nodes that are there, as far as the cloud knows; without asking, a dead one would be awaited long."""
+        states = self._desk.cloud.nodes_alive(cluster.region, cluster.instance_ids)
+        if not any(state in ALIVE for state in states.values()):
+            return Inventory(cluster.name, ())
+        let_in(self._desk, cluster)
+        inventory = stored_inventory(self._desk.home, cluster)
+        for node in inventory.nodes:
+            if states.get(node.instance_id) not in ALIVE:
+                self._desk.say(Note(f"{node.instance_id} is {states.get(node.instance_id, 'unknown')}", node.index))
+        return replace(inventory, nodes=tuple(n for n in inventory.nodes if states.get(n.instance_id) in ALIVE))
+
+    def _some_left(self, record: RunRecord, cluster: ClusterRecord) -> Inventory:
+        inventory = self._left(cluster)
+        if not inventory.nodes:
+            message = f"none of the nodes of run {record.run_id} is left"
+            raise StateError(message, hint=f"`cloudgpu attach {record.run_id}` closes its books")
+        return inventory
+
+    def _lost(self, record: RunRecord, cluster: ClusterRecord) -> RunRecord:
+        """A run without nodes: what its verdict was is known here, or nowhere."""
+        if record.judged:
+            return record
+        expired = cluster.expires_at <= self._desk.clock.now()
+        reason = (
+            f"its nodes ended themselves at {cluster.expires_at:%Y-%m-%d %H:%M} UTC" if expired else "no node is left"
+        )
+        return self._desk.records.save_run(replace(record, state="lost", reason=reason))
+
+    def _running(self) -> Running:
+        return Running(self._desk, self._dial, Stages(self._desk.clock, self._desk.say))
 
 
 def found_run(records: Records, run_id: str) -> RunRecord:
@@ -123,10 +141,8 @@ def found_run(records: Records, run_id: str) -> RunRecord:
     Raises:
         UsageError: There is none.
     """
-    runs = records.runs()
-    if not run_id and runs:
-        return runs[-1]
-    record = records.run(run_id) if run_id else None
+    runs = [] if run_id else records.runs()
+    record = records.run(run_id) if run_id else runs[-1] if runs else None
     if record is None:
         message = f"there is no run {run_id}" if run_id else "there is no run yet"
         raise UsageError(message, hint="`cloudgpu status --all` lists the runs")
@@ -144,7 +160,7 @@ def stored_lines(home: Home, record: RunRecord, rank: int | None = None) -> Iter
         message = (
             f"run {record.run_id} has no rank {rank}; its ranks are {ranks[0]} to {ranks[-1]}"
             if ranks
-            else (f"run {record.run_id} started no rank")
+            else f"run {record.run_id} started no rank"
         )
         raise UsageError(message)
     logs = LogStore(home.run(record.run_id))

@@ -1,15 +1,19 @@
 """The last panel of a run, and how it ends the command."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from cloudgpu.app.outcome import RunOutcome
-from cloudgpu.app.running import Followed
 from cloudgpu.cli.figures import duration, money, plural
 from cloudgpu.cli.panel import Mood, Row
 from cloudgpu.cli.screen import Screen
+from cloudgpu.cli.show_error import short_attempt
 from cloudgpu.cli.terminal import printable
-from cloudgpu.errors import RemoteCommandError
+from cloudgpu.errors import RemoteCommandError, TeardownError
 from cloudgpu.run.metrics import Measured
+
+if TYPE_CHECKING:
+    from cloudgpu.app.running import Followed
 
 _INTERRUPTED = 130
 _STAGES_A_LINE = 5
@@ -17,15 +21,20 @@ _MOODS: dict[str, Mood] = {"succeeded": "green", "failed": "red", "lost": "red"}
 
 
 def exit_code(outcome: RunOutcome) -> int:
+    """6 when something could not be ended, else 130 after Ctrl-C, else what the run's own state comes to."""
+    if outcome.unended:
+        return TeardownError.exit_code
+    if outcome.interrupted or outcome.record.reason == "interrupted":
+        return _INTERRUPTED
+    return _state_code(outcome)
+
+
+def _state_code(outcome: RunOutcome) -> int:
     """0 for a run that succeeded, was left running on purpose, or could only be rehearsed; 5 for a failed one."""
     state = outcome.record.state
-    if state in ("succeeded", "not-run"):
-        return 0
     if state == "running":
         return 0 if outcome.kept == "detached" else _INTERRUPTED
-    if outcome.record.reason == "interrupted":
-        return _INTERRUPTED
-    return 0 if state == "preparing" else RemoteCommandError.exit_code
+    return 0 if state in ("succeeded", "not-run", "preparing") else RemoteCommandError.exit_code
 
 
 def show_outcome(outcome: RunOutcome, screen: Screen) -> None:
@@ -58,7 +67,7 @@ def failure_lines(outcome: RunOutcome) -> list[str]:
     return ["", head, *(f"  {printable(line)}" for line in outcome.tail)]
 
 
-def followed_code(followed: Followed, screen: Screen) -> int:
+def followed_code(followed: "Followed", screen: Screen) -> int:
     """The exit code of a `logs -f` that saw the end, after saying how it ended."""
     verdict = followed.verdict
     if verdict.succeeded:
@@ -76,8 +85,8 @@ def _what(outcome: RunOutcome) -> Iterator[Row]:
         yield "because", printable(record.reason)
     machines = f"{outcome.nodes} x {outcome.instance_type} in {outcome.zone}" if outcome.nodes else "no cluster"
     yield "ran", f"recipe {record.recipe} on {machines}"
-    if outcome.tried:
-        yield "tried", "; ".join(outcome.tried)
+    for place, one in enumerate(record.tried):
+        yield "in vain" if place == 0 else "", short_attempt(one)
     yield from _stages(outcome)
 
 
@@ -100,6 +109,8 @@ def _figures(outcome: RunOutcome) -> Iterator[Row]:
         yield "cost", _cost(outcome)
     if record.outputs:
         yield "outputs", f"{plural(len(record.outputs), 'file')} in {outcome.outputs}"
+    if outcome.unended:
+        yield "not ended", printable(outcome.unended)
     for note in outcome.notes:
         yield "note", printable(note)
 
@@ -110,6 +121,8 @@ def _next(outcome: RunOutcome) -> Iterator[Row]:
     if outcome.record.state == "running":
         yield "finish", f"cloudgpu attach {run_id}"
         yield "end it", f"cloudgpu cancel {run_id}"
+    if outcome.unended:
+        yield "not ended", printable(outcome.unended)
     left = [part for one in outcome.left for part in one.split("; ")]
     for place, part in enumerate(left or ["nothing: a search for the cluster's tag found nothing more"]):
         yield "left" if place == 0 else "", part

@@ -39,15 +39,7 @@ def up(  # noqa: PLR0917
     if planned.plan.errors:
         raise refuse(planned.plan)
     wiring.confirm("Go ahead?", yes=yes)
-    provisioning = Provisioning(
-        wiring.cloud(planned.plan.target),
-        wiring.ledger,
-        wiring.records,
-        wiring.home,
-        wiring.clock,
-        wiring.buyer,
-        wiring.say,
-    )
+    provisioning = Provisioning(wiring.desk(wiring.cloud(planned.plan.target)), wiring.buyer)
     try:
         standing = provisioning.up(planned.plan, cluster)
     except KeyboardInterrupt:

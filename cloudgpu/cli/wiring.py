@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from cloudgpu.settings import Settings, Target, load
 
 if TYPE_CHECKING:
     from cloudgpu.app.calls import CallLog
+    from cloudgpu.app.desk import Desk
     from cloudgpu.app.overview import ClusterStatus
     from cloudgpu.app.planning import Planned
     from cloudgpu.app.provisioning import Buyer
@@ -109,13 +110,17 @@ class Wiring:
 
         return dialler(self.settings.ssh_key, self.clock)
 
+    def desk(self, cloud: Cloud) -> "Desk":
+        """Where a use case works."""
+        from cloudgpu.app.desk import Desk
+
+        return Desk(cloud, self.ledger, self.records, self.home, self.clock, self.settings.owner, self.say)
+
     def training(self, target: Target) -> "Training":
         """`train` on one target."""
         from cloudgpu.app.training import Training
 
-        return Training(
-            self.cloud(target), self.ledger, self.records, self.home, self.clock, self.buyer, self.dial, self.say
-        )
+        return Training(self.desk(self.cloud(target)), self.buyer, self.dial)
 
     def watching(self, record: RunRecord, *, only_rank: int | None = None) -> "Watching":
         """`logs -f`, `attach` and `cancel` of one run, on the target it runs on."""
@@ -125,16 +130,14 @@ class Wiring:
             if only_rank is None or not isinstance(what, RankLine) or what.rank == only_rank:
                 self.say(what)
 
-        cloud = self.cloud(as_target(record.target))
-        return Watching(cloud, self.ledger, self.records, self.home, self.clock, self.dial, self.settings.owner, say)
+        return Watching(replace(self.desk(self.cloud(as_target(record.target))), say=say), self.dial)
 
     def teardown(self, cluster: str) -> "Teardown":
         """`down` of one cluster, on the target it was made on."""
         from cloudgpu.app.teardown import Teardown
 
-        record = self.records.cluster(cluster)
-        cloud = self.cloud(self.settings.target if record is None else as_target(record.target))
-        return Teardown(cloud, self.ledger, self.records, self.home, self.clock, self.settings.owner, self.say)
+        known = self.records.target(cluster)
+        return Teardown(self.desk(self.cloud(as_target(known) if known else self.settings.target)))
 
     def only_cluster(self) -> str:
         """The one cluster that is up; empty when there is none.
@@ -162,7 +165,15 @@ class Wiring:
 
         target = self.settings.target
         cloud = None if offline else lambda: self.cloud(target)
-        return make_plan(recipe, sets, target, self.settings.region, self.clock.now().date(), recipe_roots(), cloud)
+        return make_plan(
+            recipe,
+            sets,
+            target=target,
+            default_region=self.settings.region,
+            today=self.clock.now().date(),
+            roots=recipe_roots(),
+            cloud=cloud,
+        )
 
     def confirm(self, question: str, *, yes: bool) -> None:
         """Ask before spending.

@@ -10,6 +10,13 @@ from cloudgpu.node.payload import agent_name, agent_source
 from cloudgpu.remote.base import Host, Stream
 from cloudgpu.remote.command import Command, Raw
 
+_MARK = "\x1ecloudgpu\x1e"
+"""Between answers: a login shell may print anything before them."""
+_WHERE = Command(
+    Raw(r"""printf '\036cloudgpu\036%s' "$HOME" "${CLOUDGPU_NODE_ROOT:-}" "$(ls -1 "$HOME/.cloudgpu" 2>/dev/null)" """)
+)
+_PARTS = 4
+
 OnLine = Callable[[Mapping[str, Any]], None]
 
 
@@ -51,6 +58,9 @@ class Agent:
                 last = answer
         finally:
             stream.close()
+        if stream.exit_code and "error" not in last:
+            # Killed half-way, for instance for want of memory: its last line is no answer.
+            raise self._ended(verb, stream)
         return self._checked(verb, last)
 
     def stream(self, verb: str, request: Mapping[str, Any]) -> Stream:
@@ -66,6 +76,16 @@ class Agent:
         """
         for answer in _lines(stream):
             yield self._checked("", answer)
+
+    def _ended(self, verb: str, stream: Stream) -> RemoteCommandError:
+        node = self.host.node
+        tail = stream.stderr.strip().splitlines()[-10:]
+        message = (
+            f"node {node.index} ({node.instance_id}): the agent's `{verb}` ended with exit code {stream.exit_code}"
+        )
+        return RemoteCommandError(
+            message, tail=tail, hint="is there a python3 on the node, and enough memory and disk?"
+        )
 
     def _checked(self, verb: str, answer: dict[str, Any]) -> dict[str, Any]:
         node = self.host.node
@@ -86,14 +106,14 @@ def install(host: Host) -> Agent:
         ConnectError: The node cannot be reached.
     """
     name = agent_name()
-    found = host.run(
-        Command(
-            Raw('printf "%s\\n%s\\n" "$HOME" "${CLOUDGPU_NODE_ROOT:-}"; ls -1 "$HOME/.cloudgpu" 2>/dev/null || true')
-        )
-    ).stdout.split("\n")
-    home, root, present = found[0], found[1], found[2:]
+    found = host.run(_WHERE).stdout.split(_MARK)
+    if len(found) != _PARTS or not found[1].startswith("/"):
+        node = host.node
+        message = f"node {node.index} ({node.instance_id}): its shell does not tell where its home directory is"
+        raise RemoteCommandError(message, hint=f"log in and try: ssh {node.user}@{node.address}")
+    home, root = found[1], found[2]
     path = f"{home}/.cloudgpu/{name}"
-    if name not in present:
+    if name not in found[3].split():
         host.run(Command("mkdir", "-p", "-m", "700", f"{home}/.cloudgpu"))
         host.put_bytes(agent_source(), path, mode=0o700)
     return Agent(host, path, home, root)

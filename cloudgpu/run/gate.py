@@ -12,6 +12,9 @@ from cloudgpu.run.agent import Agent
 from cloudgpu.run.progress import Note, Report
 
 _BOOTSTRAP_LIMIT_S = 900
+_BEGIN_LIMIT_S = 120
+"""A node that has run no bootstrap has armed no expiry either, so it may not be used."""
+_WHY = ("not finished", "not begun")
 _POLL_S = 2.0
 _MIN_DISK_MIB = 512
 
@@ -41,15 +44,27 @@ def check(agents: Sequence[Agent], clock: Clock, report: Report) -> tuple[Health
 
 
 def _ready(agent: Agent, clock: Clock, report: Report) -> Health:
-    deadline = clock.monotonic() + _BOOTSTRAP_LIMIT_S
-    facts = agent.ask("probe", {})
-    while facts.get("bootstrap") == "running":
-        if clock.monotonic() > deadline:
-            raise _unfit(agent.host.node, f"its bootstrap has not finished after {_BOOTSTRAP_LIMIT_S // 60} minutes")
-        report(Note("bootstrap is running", agent.host.node.index))
-        clock.sleep(_POLL_S)
+    node = agent.host.node
+    began = clock.monotonic()
+    told = ""
+    while True:
         facts = agent.ask("probe", {})
-    return _judged(agent.host.node, facts)
+        state = str(facts.get("bootstrap", "none"))
+        if state in ("done", "failed"):
+            return _judged(node, facts)
+        limit_s = _BEGIN_LIMIT_S if state == "none" else _BOOTSTRAP_LIMIT_S
+        if clock.monotonic() - began > limit_s:
+            raise _unfit(node, f"its bootstrap has {_WHY[state == 'none']} after {limit_s // 60} minutes")
+        waiting = f"bootstrap is running{_step(facts)}" if state != "none" else "waiting for the bootstrap to begin"
+        if waiting != told:
+            report(Note(waiting, node.index))
+            told = waiting
+        clock.sleep(_POLL_S)
+
+
+def _step(facts: Mapping[str, Any]) -> str:
+    step = str(facts.get("bootstrap_step") or "")
+    return f": {step}" if step else ""
 
 
 def _judged(node: Node, facts: Mapping[str, Any]) -> Health:
@@ -65,11 +80,12 @@ def _judged(node: Node, facts: Mapping[str, Any]) -> Health:
         raise _unfit(node, f"{where} (/var/lib/cloudgpu/bootstrap.log on the node tells more)")
     gpus = tuple(str(gpu["name"]) for gpu in facts.get("gpus", ()))
     if len(gpus) != node.gpus:
-        raise _unfit(node, f"it shows {len(gpus)} GPUs, {node.instance_type} has {node.gpus}")
+        error = f" ({facts['gpu_error']})" if facts.get("gpu_error") else ""
+        raise _unfit(node, f"it shows {len(gpus)} GPUs, {node.instance_type} has {node.gpus}{error}")
     broken = [str(gpu["name"]) for gpu in facts.get("gpus", ()) if int(gpu.get("ecc_errors") or 0) > 0]
     if broken:
         raise _unfit(node, f"uncorrected ECC errors on {', '.join(broken)}")
-    free_mib = int(facts.get("disk_free_mib", 0))
+    free_mib = int(facts.get("disk_free_mib") or 0)
     if free_mib < _MIN_DISK_MIB:
         raise _unfit(node, f"only {free_mib} MiB of disk are free")
     return Health(node.index, str(facts.get("python", "")), gpus, free_mib, node.simulated)

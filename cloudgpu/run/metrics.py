@@ -1,5 +1,6 @@
 """Figures read from the ranks' lines, by the recipe's patterns."""
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,16 +18,20 @@ class Measured:
 
     @property
     def share(self) -> float | None:
-        """Value as a share of the reference; None without either."""
+        """Value as a share of the reference; None without either, or where it is no number."""
         reference = self.metric.reference
-        if self.value is None or reference is None or reference.value == 0:
+        if self.value is None or not math.isfinite(self.value) or reference is None or reference.value == 0:
             return None
         return self.value / reference.value
 
     @property
     def missed(self) -> bool:
-        """Whether it had to reach a figure and did not."""
-        return self.metric.at_least is not None and (self.value is None or self.value < self.metric.at_least)
+        """Whether it had to reach a figure and did not; what is not a number has reached nothing."""
+        return self.metric.at_least is not None and (self.value is None or not self.value >= self.metric.at_least)
+
+
+_LONGEST_LINE = 16384
+"""Characters of a line that are looked at: figures stand at its beginning, and patterns may be slow."""
 
 
 class Metrics:
@@ -41,7 +46,7 @@ class Metrics:
         """The figures of one line: name, value, unit."""
         found = []
         for name, pattern in self._patterns.items():
-            value = _number(pattern.search(line))
+            value = _number(pattern.search(line[:_LONGEST_LINE]))
             if value is not None:
                 self._values[name] = value
                 found.append((name, value, self._wanted[name].unit))
@@ -53,9 +58,10 @@ class Metrics:
 
 
 def _number(match: re.Match[str] | None) -> float | None:
-    if match is None:
+    text = None if match is None else match["value"]
+    if text is None:
         return None
     try:
-        return float(match["value"].replace(",", ""))
+        return float(text.replace(",", ""))
     except ValueError:
         return None

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cloudgpu.errors import RemoteCommandError, UsageError
+from cloudgpu.errors import CloudGpuError, RemoteCommandError, UsageError
 from cloudgpu.launch.launchers import launcher
 from cloudgpu.launch.ports import gang_port, master_port
 from cloudgpu.launch.ranks import LaunchContext, NodeLaunch
@@ -30,18 +30,36 @@ def launches(job: Job, agents: Sequence[Agent], staged: Staged, attempt: int = 0
         RecipeError: The command names an unknown placeholder.
         UsageError: Unknown launcher.
     """
-    home = agents[0].home
+    gangs: dict[tuple[str, str, str], dict[int, NodeLaunch]] = {}
+    launched = []
+    for agent in sorted(agents, key=lambda one: one.host.node.index):
+        index = agent.host.node.index
+        # Nodes are alike, so this is one gang for all of them; where one has another home, its paths are its own.
+        place = (agent.home, agent.root, staged.interpreters[index])
+        if place not in gangs:
+            gangs[place] = {node.node_index: node for node in _gang(job, place, staged.data, attempt)}
+        launched.append(gangs[place][index])
+    return tuple(launched)
+
+
+def _gang(job: Job, place: tuple[str, str, str], data: Mapping[str, str], attempt: int) -> tuple[NodeLaunch, ...]:
+    home, root, interpreter = place
+    context = launch_context(job, home, interpreter, {name: f"{root}{path}" for name, path in data.items()}, attempt)
+    return launcher(job.recipe.launch.launcher)(job.recipe, job.inventory, context)
+
+
+def launch_context(job: Job, home: str, interpreter: str, data: Mapping[str, str], attempt: int = 0) -> LaunchContext:
+    """Where a run's things are on a node whose login user has this home directory."""
     checkpoint = job.recipe.checkpoint
-    context = LaunchContext(
+    return LaunchContext(
         run_id=job.run_id,
         workdir=job.workdir(home),
-        interpreter=staged.interpreter,
+        interpreter=interpreter,
         master_port=master_port(job.run_id, attempt),
-        data=staged.data,
+        data=data,
         outputs=f"{job.workdir(home)}/outputs",
         checkpoint="" if checkpoint is None else f"{job.workdir(home)}/{checkpoint.path}",
     )
-    return launcher(job.recipe.launch.launcher)(job.recipe, job.inventory, context)
 
 
 def secret_values(names: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
@@ -91,7 +109,22 @@ def _order_all(
     head, *others = sorted(agents, key=lambda agent: agent.host.node.index)
     by_index = {agent.host.node.index: agent for agent in others}
     order(head)
-    all_or_raise(on_all([agent.host for agent in others], lambda host: order(by_index[host.node.index])))
+    try:
+        all_or_raise(on_all([agent.host for agent in others], lambda host: order(by_index[host.node.index])))
+    except CloudGpuError:
+        _withdraw(job, agents)
+        raise
+
+
+def _withdraw(job: Job, agents: Sequence[Agent]) -> None:
+    """Take the order back where it was taken: a gang that lacks a member would wait for it. As far as nodes answer."""
+    by_index = {agent.host.node.index: agent for agent in agents}
+
+    def stop(index: int) -> None:
+        agent = by_index[index]
+        agent.ask("stop", {"run_dir": job.run_dir(agent.home), "signal": "SIGTERM", "grace_s": 0})
+
+    on_all([agent.host for agent in agents], lambda host: stop(host.node.index))
 
 
 def _request(job: Job, agent: Agent, launch: NodeLaunch, secrets: Mapping[str, str], attempt: int) -> dict[str, Any]:

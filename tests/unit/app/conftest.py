@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cloudgpu.app.desk import Desk
 from cloudgpu.app.provisioning import Buyer, Provisioning
 from cloudgpu.app.records import Records
 from cloudgpu.app.teardown import Teardown
@@ -17,6 +18,7 @@ from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.provision.engine import Applied
 from cloudgpu.recipe.schema import Recipe
+from cloudgpu.run.progress import Note
 
 START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -26,6 +28,7 @@ class Thing:
     kind: str
     id: str
     region: str
+    tags: dict = field(default_factory=dict, hash=False)
 
 
 @dataclass
@@ -33,7 +36,7 @@ class ScriptedEngine:
     cloud: "ScriptedCloud"
 
     def preview(self, stack):
-        return ()
+        return self.cloud.previewed
 
     def refresh(self, stack):
         return Applied({})
@@ -69,6 +72,9 @@ class ScriptedCloud:
     stubborn: list = field(default_factory=list)
     destroy_fails: Exception | None = None
     account_id: str = "111122223333"
+    previewed: tuple = ()
+    cidr: object = "127.0.0.1/32"
+    searched: list = field(default_factory=list)
     before_up: object = staticmethod(lambda stack: None)
 
     def account(self):
@@ -78,7 +84,9 @@ class ScriptedCloud:
         return ScriptedEngine(self)
 
     def caller_cidr(self):
-        return "127.0.0.1/32"
+        if isinstance(self.cidr, Exception):
+            raise self.cidr
+        return self.cidr
 
     def inventory(self, record, instance_ids, say):
         nodes = tuple(node(index, one, record.zone) for index, one in enumerate(instance_ids))
@@ -88,11 +96,12 @@ class ScriptedCloud:
         return {one: self.alive.get(one, "terminated") for one in instance_ids}
 
     def search(self, cluster, regions):
-        return [*self.strays, *self.stubborn]
+        self.searched.append(tuple(regions))
+        return [one for one in (*self.strays, *self.stubborn) if one.region in (*regions, "global")]
 
     def release(self, found):
         self.calls.append(("release", "", tuple(one.id for one in found)))
-        self.strays.clear()
+        self.strays = [one for one in self.strays if one not in found]
 
 
 def node(index, instance_id="i-0", zone="us-east-1c", **changes):
@@ -129,15 +138,23 @@ class Bench:
     ledger: object
     clock: ManualClock
     heard: list
+    owner: str = "ann"
+
+    @property
+    def notes(self):
+        return [one.text for one in self.heard if isinstance(one, Note)]
+
+    @property
+    def desk(self):
+        return Desk(self.cloud, self.ledger, self.records, self.home, self.clock, self.owner, self.heard.append)
 
     @property
     def provisioning(self):
-        buyer = Buyer("ann", "vision", "ssh-ed25519 AAAA", {})
-        return Provisioning(self.cloud, self.ledger, self.records, self.home, self.clock, buyer, self.heard.append)
+        return Provisioning(self.desk, Buyer(self.owner, "vision", "ssh-ed25519 AAAA", {}))
 
     @property
     def teardown(self):
-        return Teardown(self.cloud, self.ledger, self.records, self.home, self.clock, "ann", self.heard.append)
+        return Teardown(self.desk)
 
 
 @pytest.fixture

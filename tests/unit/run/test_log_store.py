@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.paths import RunPaths
-from cloudgpu.run.follow import Chunk, LogStore, Verdict
+from cloudgpu.run.log_store import LogStore
+from cloudgpu.run.verdict import Chunk, Verdict
 
 
 def chunks(raw: bytes, size: int) -> list[Chunk]:
@@ -28,7 +29,7 @@ def test_a_repeated_chunk_is_not_news(tmp_path):
     chunk = Chunk(1, 0, 6, "hello\n")
     assert store.add(chunk)
     assert not store.add(chunk)
-    assert store.lines(1) == ["hello"]
+    assert list(store.lines(1)) == ["hello"]
     assert store.tail(1) == ["hello"]
 
 

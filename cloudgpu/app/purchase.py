@@ -1,0 +1,94 @@
+"""What one attempt at a candidate is, as values: the record before the call, and the ledger's row."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from decimal import Decimal
+
+from cloudgpu.app.records import ClusterRecord
+from cloudgpu.ledger.entry import Spending
+from cloudgpu.node.bootstrap import script
+from cloudgpu.plan.plan import Candidate, Plan
+from cloudgpu.provision.config import stack_config
+
+
+@dataclass(frozen=True)
+class Buyer:
+    """Who buys, and what of theirs is used instead of made."""
+
+    owner: str
+    team: str
+    public_key: str
+    existing: Mapping[str, str] = field(default_factory=dict)
+    """Program settings of what is named instead of made: `vpcId`, `subnetId`, `roleName` ..."""
+
+
+def chosen(record: ClusterRecord, plan: Plan, candidate: Candidate, buyer: Buyer, ssh_cidr: str) -> ClusterRecord:
+    """The record of a cluster that is about to be tried with this candidate.
+
+    Raises:
+        UsageError: The buyer names something that the program does not take.
+    """
+    config = stack_config(
+        cluster=record.name,
+        owner=record.owner,
+        team=record.team,
+        run=record.run_id,
+        expires_at=record.expires_at,
+        token=record.token,
+        candidate=candidate,
+        nodes=plan.nodes,
+        public_key=buyer.public_key,
+        ssh_cidr=ssh_cidr,
+        disk_gib=int(plan.recipe.resources.disk),
+        existing=buyer.existing,
+        bootstrap=script(gpu=candidate.gpu, efa=candidate.efa_interfaces > 0),
+    )
+    regions = (*record.regions, candidate.region) if candidate.region not in record.regions else record.regions
+    return replace(
+        record,
+        regions=regions,
+        region=candidate.region,
+        zone=candidate.zone,
+        instance_type=candidate.instance_type,
+        market=candidate.market,
+        node_hourly_usd=str(candidate.node_hourly_usd),
+        gpu=candidate.gpu,
+        gpus_per_node=candidate.gpus_per_node,
+        image=candidate.image,
+        config=config,
+    )
+
+
+def spending(record: ClusterRecord, plan: Plan, candidate: Candidate, at: datetime) -> Spending:
+    """The ledger's row; its id is the same whenever this cluster tries this candidate."""
+    return Spending(
+        entry_id=f"{record.token}/{candidate.zone}/{candidate.instance_type}/{candidate.market}",
+        cluster=record.name,
+        run_id=record.run_id,
+        recipe=record.recipe,
+        owner=record.owner,
+        team=record.team,
+        target=record.target,
+        simulated=record.simulated,
+        account=record.account,
+        endpoint=record.endpoint,
+        region=candidate.region,
+        zone=candidate.zone,
+        instance_type=candidate.instance_type,
+        market=candidate.market,
+        nodes=plan.nodes,
+        node_hourly_usd=Decimal(candidate.node_hourly_usd),
+        opened_at=at,
+        expires_at=record.expires_at,
+    )
+
+
+def in_turn(plan: Plan, record: ClusterRecord) -> Sequence[Candidate]:
+    """The candidates in order; the one that a killed `up` was at comes first, for its nodes may stand already."""
+
+    def other(candidate: Candidate) -> bool:
+        was = (record.zone, record.instance_type, record.market)
+        return (candidate.zone, candidate.instance_type, candidate.market) != was
+
+    return sorted(plan.candidates, key=other)

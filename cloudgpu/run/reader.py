@@ -1,0 +1,138 @@
+"""Reading one node's agent in a thread of its own."""
+
+import contextlib
+import queue
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cloudgpu.clock import Clock
+from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError
+from cloudgpu.remote.base import Stream
+from cloudgpu.run.agent import Agent
+from cloudgpu.run.verdict import Chunk, Verdict
+
+LOST_CONTACT_S: Final = 180.0
+"""How long a node may be out of reach before it is given up, seconds."""
+_STEADY_S: Final = 20.0
+"""A connection that held for this long was one; a shorter one is part of the same trouble, seconds."""
+_RETRY_S: Final = 1.0
+_LOOK_S: Final = 0.2
+
+Item = Chunk | Verdict | BaseException
+
+
+@dataclass(frozen=True)
+class Feed:
+    """What readers hand over. It is bounded, so that a chatty rank waits and not the caller's memory grows.
+
+    Attributes:
+        ended: Set when nobody takes anything out any more.
+    """
+
+    items: "queue.Queue[Item]"
+    ended: threading.Event
+
+    def put(self, item: Item) -> None:
+        """Hand over; waits while it is full, and gives up when nobody takes anything out any more."""
+        while not self.ended.is_set():
+            with contextlib.suppress(queue.Full):
+                self.items.put(item, timeout=_LOOK_S)
+                return
+
+    def next(self) -> Item | None:
+        """The next one, None when none came for a moment."""
+        try:
+            return self.items.get(timeout=_LOOK_S)
+        except queue.Empty:
+            return None
+
+
+class Reader(threading.Thread):
+    """Reads one node's agent into the feed, reconnecting from the offsets it has reached."""
+
+    def __init__(self, agent: Agent, run_dir: str, offsets: Mapping[int, int], clock: Clock, feed: Feed) -> None:
+        super().__init__(name=f"follow-{agent.host.node.index}", daemon=True)
+        self._agent = agent
+        self._run_dir = run_dir
+        self._offsets = dict(offsets)
+        self._clock = clock
+        self._feed = feed
+        self._stream: Stream | None = None
+        self._contact_at = 0.0
+
+    def run(self) -> None:
+        """Until the verdict, an error that lasts, or the feed's end."""
+        try:
+            self._read()
+        except BaseException as err:  # noqa: BLE001  it is raised where the feed is read: a silent end would hang there
+            self._feed.put(err)
+
+    def hang_up(self) -> None:
+        """Stop reading; the node's ranks go on."""
+        if self._stream is not None:
+            with contextlib.suppress(ConnectError):
+                self._stream.close()
+
+    def _read(self) -> None:
+        self._contact_at = self._clock.monotonic()
+        while not self._feed.ended.is_set():
+            try:
+                if self._read_once():
+                    return
+                trouble: ConnectError | RemoteCommandError = self._silent()
+            except HostKeyError:
+                raise
+            except ConnectError as err:
+                trouble = err
+            if self._feed.ended.is_set():
+                return
+            if self._clock.monotonic() - self._contact_at > LOST_CONTACT_S:
+                raise trouble
+            self._clock.sleep(_RETRY_S)
+
+    def _read_once(self) -> bool:
+        """Read one connection's worth; whether the verdict came.
+
+        Raises:
+            ConnectError: The connection was lost.
+            RemoteCommandError: The agent answered with an error, or with what makes no sense.
+        """
+        offsets = {str(rank): offset for rank, offset in self._offsets.items()}
+        stream = self._agent.stream("follow", {"run_dir": self._run_dir, "offsets": offsets})
+        opened = self._clock.monotonic()
+        self._stream = stream
+        try:
+            for answer in self._agent.answers(stream):
+                self._contact_at = self._clock.monotonic()
+                if self._feed.ended.is_set() or self._taken(answer):
+                    return True
+        finally:
+            # A run that writes nothing for an hour was in contact all the same, as long as the connection held.
+            if self._clock.monotonic() - opened >= _STEADY_S:
+                self._contact_at = self._clock.monotonic()
+        return False
+
+    def _taken(self, answer: Mapping[str, Any]) -> bool:
+        """Hand one line over; whether it was the verdict."""
+        if "status" in answer:
+            self._feed.put(Verdict.of(answer["status"]))
+            return True
+        if "rank" in answer:
+            chunk = Chunk.of(answer)
+            expected = self._offsets.get(chunk.rank)
+            if chunk.offset != expected:
+                node = self._agent.host.node.index
+                message = f"node {node} sent rank {chunk.rank} from byte {chunk.offset}, {expected} was asked for"
+                raise RemoteCommandError(message)
+            self._offsets[chunk.rank] = chunk.offset + chunk.size
+            self._feed.put(chunk)
+        return False
+
+    def _silent(self) -> RemoteCommandError:
+        """The agent ended without a word: it was killed, or there is no Python any more."""
+        node = self._agent.host.node
+        tail = [] if self._stream is None else self._stream.stderr.strip().splitlines()[-10:]
+        message = f"node {node.index} ({node.instance_id}): the agent ends without a word"
+        return RemoteCommandError(message, tail=tail, hint="is there a python3 on the node, and space on its disk?")
