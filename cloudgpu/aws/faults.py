@@ -163,11 +163,18 @@ def is_in_use(err: CloudGpuError) -> bool:
     return isinstance(err, CloudError) and bool(_IN_USE.search(err.code))
 
 
+def is_taken(err: CloudGpuError) -> bool:
+    """Whether AWS said that something of this name exists already."""
+    return isinstance(err, CloudError) and bool(_TAKEN.search(err.code))
+
+
 def _hint(code: str, error: type[LaunchError] | type[CloudError]) -> str:
     if _TAKEN.search(code):
         return "something of this name exists already: choose another cluster name, or `cloudgpu down` the old one"
     if error is AuthError:
         return "check `aws sts get-caller-identity` and the permissions of that identity"
+    if error is ThrottledError:
+        return "AWS asks for patience; run it again in a minute"
     return ""
 
 

@@ -10,10 +10,10 @@ from cloudgpu.provision.ordering import in_order
 from cloudgpu.provision.search import adopt, existing, unanswered
 from cloudgpu.provision.state import Intent, Resource
 
+_FOLLOWS: Final = "something that depends on it is left"
+
 Key = tuple[str, str]
 """URN and physical id: a replaced resource shares its URN with its successor."""
-
-_HINT: Final = "run `cloudgpu down` again"
 
 
 def end_all(deployment: Deployment) -> None:
@@ -82,8 +82,14 @@ def raise_left(deployment: Deployment, left: Sequence[str]) -> None:
     """
     if left:
         shown = [deployment.vault.scrubbed(line) for line in left]
-        message = f"{len(shown)} resources of {deployment.stack.name} are left: {'; '.join(shown)}"
-        raise TeardownError(message, left=shown, hint=_HINT)
+        name = deployment.stack.name
+        message = f"{len(shown)} resource{'s' if len(shown) > 1 else ''} of {name} left: {_cause(shown)}"
+        raise TeardownError(message, left=shown, hint=f"`cloudgpu down {name}` goes on where this stopped")
+
+
+def _cause(left: Sequence[str]) -> str:
+    """The line that the others follow from."""
+    return next((line for line in left if not line.endswith(_FOLLOWS)), left[0])
 
 
 def _adopt(deployment: Deployment, intent: Intent) -> None:
@@ -172,7 +178,7 @@ def _left(deployment: Deployment, nodes: dict[Key, Resource]) -> dict[Key, Resou
 
 
 def _why(failures: dict[Key, CloudGpuError], key: Key) -> str:
-    return failures[key].message if key in failures else "something that depends on it is left"
+    return failures[key].message if key in failures else _FOLLOWS
 
 
 def _shown(resource: Resource) -> str:

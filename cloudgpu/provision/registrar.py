@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cloudgpu.aws.faults import is_taken
 from cloudgpu.aws.resources.base import Context, Handler, Physical
 from cloudgpu.errors import BadRequestError, CloudGpuError, StateError
 from cloudgpu.provision.comparison import (
@@ -114,7 +115,7 @@ class Registrar:
         context = deployment.context(wanted.region, intent.token, clock)
         deployment.report.say("start", operation, wanted)
         try:
-            physical = handler.create(context, wanted.inputs)
+            physical = _made(handler, context, wanted)
         except CloudGpuError as err:
             self._not_created(intent, handler, context, err)
             deployment.failed(operation, wanted, err)
@@ -226,6 +227,21 @@ class Registrar:
     def _registered(self, wanted: Wanted, physical: Physical) -> Registered:
         masked = hidden_outputs(self._deployment.vault, wanted.masked, wanted.meta, physical.outputs)
         return Registered(physical.id, physical.outputs, _marked_names(masked))
+
+
+def _made(handler: Handler, context: Context, wanted: Wanted) -> Physical:
+    """Create it. That its name is taken may be our own doing: a call whose answer was lost has been sent again.
+
+    Raises:
+        CloudGpuError: It could not be made; a taken name is somebody else's.
+    """
+    try:
+        return handler.create(context, wanted.inputs)
+    except CloudGpuError as err:
+        found = handler.find(context, wanted.inputs) if is_taken(err) else None
+        if found is None:
+            raise
+        return found
 
 
 def _marked_names(masked: Mapping[str, Any]) -> frozenset[str]:
