@@ -1,6 +1,6 @@
 """`cloudgpu down`: end a cluster, and say so only when the cloud confirms it."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -41,7 +41,7 @@ def down(
 
 
 def _say_nothing(screen: Screen, *, simulated: bool, json: bool) -> None:
-    nothing = {"cluster": None, "known": False, "instances_ended": [], "strays_ended": [], "usd": "0"}
+    nothing: dict[str, Any] = {"cluster": None, "known": False, "instances_ended": [], "strays_ended": [], "usd": "0"}
     if json:
         screen.document({**nothing, "simulated": simulated, "left": []})
     else:

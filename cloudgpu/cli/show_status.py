@@ -58,12 +58,18 @@ def _run_row(run: RunRecord, up: set[str], now: datetime) -> tuple[str, ...]:
 
 def _block(one: ClusterStatus, now: datetime) -> Iterator[str]:
     record = one.record
+    if one.state == "damaged":
+        yield f"{record.name}  damaged"
+        yield f"  its record cannot be read; `cloudgpu down {record.name}` still finds the cluster by its tag"
+        return
     team = f", team {record.team}" if record.team else ""
     yield f"{record.name}  {one.state}{'  (simulated)' if record.simulated else ''}"
     yield f"  {record.nodes} x {record.instance_type} in {record.zone or 'no zone yet'}, owner {record.owner}{team}"
     yield f"  {_money(one)}; expires {moment(record.expires_at)}, {distance(record.expires_at, now)}"
     yield from (f"  {node}  {state}" for node, state in one.nodes)
     yield from (f"  run {run.run_id}  {run.state}, started {distance(run.started_at, now)}" for run in one.runs)
+    if one.problem:
+        yield f"  the cloud could not say: {printable(one.problem)}"
     asked = "as the cloud said just now" if one.nodes else f"as recorded {age(one.age_s)} ago; --refresh asks the cloud"
     yield f"  {asked}"
 

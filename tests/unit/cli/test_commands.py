@@ -1,5 +1,6 @@
 """Every command: its help, its one document, its exit code."""
 
+import io
 import json
 import subprocess
 import sys
@@ -11,7 +12,8 @@ from cloudgpu import errors
 from cloudgpu.cli import main as boundary
 from cloudgpu.cli.main import app, main, split
 from cloudgpu.cli.rehearsal_faults import limit_lines, read_rows, read_rules
-from cloudgpu.errors import CloudGpuError, UsageError
+from cloudgpu.cli.wiring import wire
+from cloudgpu.errors import CloudGpuError, QuestionError, UsageError
 
 COMMAND = typer.main.get_command(app)
 ERRORS = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, CloudGpuError)]
@@ -132,10 +134,36 @@ def test_lists_are_documents_too(capsys):
 
 
 @pytest.mark.usefixtures("home")
-def test_a_question_without_a_terminal_is_an_error(monkeypatch, capsys):
-    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
-    assert main(["logs"]) == 2
-    assert "there is no run yet" in capsys.readouterr().err
+def test_a_question_without_a_terminal_is_an_error(monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    with pytest.raises(QuestionError, match="Go ahead"):
+        wire().confirm("Go ahead?", yes=False)
+    wire().confirm("Go ahead?", yes=True)
+    assert wire().end_on_interrupt("ask")("cluster s1") is False
+    assert wire().end_on_interrupt("end")("cluster s1") is True
+
+
+@pytest.mark.usefixtures("home")
+def test_no_is_an_answer_and_ctrl_c_too(monkeypatch, capsys):
+    class Person(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr("sys.stdin", Person())
+    monkeypatch.setattr("sys.stderr", Person())
+    monkeypatch.setattr("typer.confirm", lambda *_args, **_named: False)
+    with pytest.raises(typer.Exit) as end:
+        wire().confirm("Go ahead?", yes=False)
+    assert end.value.exit_code == 1
+
+    def interrupted(*_args, **_named):
+        raise typer.Abort
+
+    monkeypatch.setattr("typer.confirm", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        wire().confirm("Go ahead?", yes=False)
+    assert wire().end_on_interrupt("ask")("cluster s1") is False
+    assert capsys.readouterr().out.count("nothing was done") == 2
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,19 @@ def test_exit_codes(outcome, state, kept, reason, code):
     assert exit_code(replace(outcome, record=replace(outcome.record, state=state, reason=reason), kept=kept)) == code
 
 
+def test_what_could_not_be_ended_weighs_most(outcome):
+    unended = replace(outcome, unended="the cloud does not answer", interrupted=True, left=("cluster s1",))
+    assert exit_code(unended) == 6
+    assert exit_code(replace(unended, unended="")) == 130
+    assert "  not ended  the cloud does not answer\n" in shown(unended)
+
+
+def test_candidates_that_were_tried_in_vain(outcome):
+    tried = ("g5.xlarge us-east-1a spot: InsufficientInstanceCapacity: we have none",)
+    text = shown(replace(outcome, record=replace(outcome.record, tried=tried)))
+    assert "  in vain  g5.xlarge us-east-1a spot: InsufficientInstanceCapacity\n" in text
+
+
 def test_a_terminal_gets_a_frame_with_the_same_words(outcome):
     framed = panel.framed(outcome_title(outcome), outcome_rows(outcome), "green", 100, colour=False)
     assert "\x1b" not in framed

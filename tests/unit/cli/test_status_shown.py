@@ -56,6 +56,19 @@ def test_a_real_cluster_just_asked_about(standing_status, run, now):
     assert status_lines([], now) == ["no cluster is up"]
 
 
+def test_a_cloud_that_could_not_say(standing_status, now):
+    (*_, problem, age) = status_lines([replace(standing_status, problem="no route")], now)
+    assert problem == "  the cloud could not say: no route"
+    assert age == "  as recorded 3 min ago; --refresh asks the cloud"
+
+
+def test_a_record_that_cannot_be_read(standing_status, now):
+    assert status_lines([replace(standing_status, state="damaged")], now) == [
+        "s1  damaged",
+        "  its record cannot be read; `cloudgpu down s1` still finds the cluster by its tag",
+    ]
+
+
 def test_runs_with_their_age(run, now):
     lost = replace(run, run_id="other-2", state="running", ended_at=None, started_at=now - timedelta(hours=30))
     assert run_lines([lost, run], [], now) == [

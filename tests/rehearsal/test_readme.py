@@ -1,0 +1,88 @@
+"""The commands that the pages promise, run as they stand there: fenced blocks marked `<!-- run -->`."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.rehearsal import client
+
+pytestmark = pytest.mark.rehearsal
+
+ROOT = Path(__file__).parents[2]
+MARKED = re.compile(r"^<!-- run -->\n```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def lines(page: str) -> list[str]:
+    found = MARKED.findall((ROOT / page).read_text())
+    assert found, f"{page} has no block that is marked for running"
+    return [line.partition("#")[0].strip() for block in found for line in block.splitlines() if line.strip()]
+
+
+def run_all(bench, commands: list[str]) -> list[str]:
+    told = []
+    for command in commands:
+        program, *arguments = shlex.split(command)
+        assert program == "cloudgpu"
+        told.append(bench.run(*arguments).stdout)
+    return told
+
+
+def test_the_readme(bench):
+    *told, cost, stopped = run_all(bench, lines("README.md"))
+    assert "quickstart" in told[0]
+    assert "cluster lab is up (simulated)" in told[2]
+    assert "is gone, confirmed by a search for its tag; 2 instances ended" in told[-1]
+    assert "simulated $" in cost
+    assert "stopped" in stopped
+
+
+def test_the_rehearsal_page(bench):
+    told = run_all(bench, lines("docs/rehearsal.md"))
+    assert any("us-east-1c/p3dn.24xlarge/* = 0" in one for one in told)
+    assert client.running(bench.home) is not None
+    limits = client.call(bench.cloud, "GET", "capacity"), client.faults(bench.cloud)["rules"]
+    assert limits == ({}, [])
+
+
+def test_a_dry_zone_ends_in_the_second_one(bench):
+    bench.recipe()
+    bench.run("rehearsal", "capacity", "us-east-1c/p3dn.24xlarge/*=0")
+    outcome = bench.json("train", "plain", "--yes")
+    assert outcome["zone"] == "us-east-1d"
+    bench.run("rehearsal", "capacity", "*/p3dn.24xlarge/*=1")
+    refused = bench.run("train", "plain", "--yes", code=4)
+    # Each refusal is told when it happens; the summary only names its code.
+    assert refused.stdout.count("We currently do not have sufficient") == 2
+    assert refused.stderr.count("InsufficientInstanceCapacity") == 2
+    assert bench.left() == {}
+
+
+def test_a_lost_answer_and_a_passed_expiry(bench):
+    bench.recipe()
+    rules = bench.work / "faults.json"
+    rules.write_text('[{"action": "CreateFleet", "phase": "after_effect", "do": "drop", "nth": 1}]')
+    assert bench.json("rehearsal", "faults", str(rules))["simulated"] is True
+    assert len(bench.json("up", "plain", "--yes")["nodes"]) == 2
+    bench.run("rehearsal", "faults")
+    bench.run("rehearsal", "advance", "2h")
+    bench.run("down", "plain")
+    assert bench.left() == {}
+    assert bench.json("rehearsal", "advance", "2h", "--back") == {"simulated": True, "advanced_s": -7200}
+
+
+@pytest.mark.parametrize("arguments", [["logs"], ["train", "plain", "--yes"]])
+def test_a_closed_pipe(bench, arguments):
+    """`| head`: what only shows ends with its reader, what spends goes on to its end."""
+    bench.recipe()
+    bench.run("train", "plain", "--yes")
+    process = bench.popen(*arguments)
+    process.stdout.readline()
+    process.stdout.close()
+    err = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(timeout=100) in ((141, 0) if arguments == ["logs"] else (0,)), err
+    assert "Traceback" not in err
+    assert "BrokenPipe" not in err
+    assert bench.left() == {}

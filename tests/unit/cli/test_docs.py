@@ -1,0 +1,89 @@
+"""The pages say what the commands do."""
+
+import importlib.util
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+
+from cloudgpu import errors
+from cloudgpu.app.outcome import RunOutcome
+from cloudgpu.cli.main import app
+from cloudgpu.cli.show_rehearsal import status_json
+from cloudgpu.cli.show_status import run_rows
+from cloudgpu.errors import CloudGpuError
+from cloudgpu.rehearsal.client import NodeInfo, RehearsalStatus
+
+ROOT = Path(__file__).parents[3]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "recipes/README.md"]
+COMMAND = typer.main.get_command(app)
+LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
+TYPED = re.compile(r"^(?:\S+=\S+ )?cloudgpu ([^#\n]*)", re.MULTILINE)
+FENCE = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def docs_cli():
+    spec = importlib.util.spec_from_file_location("docs_cli", ROOT / "scripts/docs_cli.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_of_commands_is_up_to_date():
+    assert (ROOT / "docs/cli.md").read_text() == docs_cli().markdown(), "run scripts/docs_cli.py"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in LINK.findall(page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+def typed():
+    for page in PAGES:
+        for block in FENCE.findall(page.read_text()):
+            for words in TYPED.findall(block):
+                if "..." not in words and "COMMAND" not in words:
+                    yield page.name, words.strip()
+
+
+@pytest.mark.parametrize(("page", "words"), sorted(set(typed())))
+def test_every_command_that_is_shown_exists_with_its_options(page, words):
+    argv = shlex.split(words.partition(" > ")[0].partition(" && ")[0].rstrip(')"'))
+    command = COMMAND
+    while argv and hasattr(command, "commands") and not argv[0].startswith("-"):
+        command = command.commands[argv.pop(0)]
+    own = argv[: argv.index("--")] if "--" in argv else argv
+    known = {name for param in command.params for name in param.opts} | {"--help", "--install-completion"}
+    assert {word for word in own if word.startswith("-")} <= known
+
+
+def test_every_page_is_in_the_index():
+    index = (ROOT / "docs/README.md").read_text()
+    for page in (ROOT / "docs").glob("*.md"):
+        assert page.name == "README.md" or f"]({page.name})" in index
+
+
+def test_every_exit_code_has_its_line():
+    page = (ROOT / "docs/exit-codes.md").read_text()
+    for kind in vars(errors).values():
+        if isinstance(kind, type) and issubclass(kind, CloudGpuError):
+            assert f"| {kind.exit_code} | `{kind.__name__}` |" in page
+
+
+def test_every_field_of_the_documents_is_documented(outcome: RunOutcome, standing_status, run):
+    page = (ROOT / "docs/json.md").read_text()
+    node = NodeInfo("i", "t", "r", "z", "running", "a", 1, "u", "k", "c")
+    documents = [
+        outcome.as_json(),
+        outcome.as_json()["metrics"]["accuracy"],
+        standing_status.as_json(),
+        run_rows([run])[0],
+        status_json(RehearsalStatus(None, (node,))),
+        status_json(RehearsalStatus(None, (node,)))["nodes"][0],
+    ]
+    for document in documents:
+        missing = [name for name in document if f"`{name}`" not in page]
+        assert missing == []
