@@ -93,6 +93,7 @@ class Wiring:
         settings = self.settings
         named = {
             "vpcId": settings.vpc_id,
+            "createVpc": "true" if settings.create_vpc else "",
             "subnetId": settings.subnet_id,
             "securityGroupId": settings.security_group_id,
             "roleName": settings.role_name,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 from typing import Any, Literal
 
 from cloudgpu.recipe.schema import Recipe
@@ -94,9 +94,12 @@ class Plan:
 
     @property
     def worst_case_usd(self) -> Decimal | None:
-        """Expiry x price of the dearest candidate, USD; None without candidates."""
+        """Expiry x price of the dearest candidate, USD, rounded up to the cent; None without candidates."""
         hourly = self.hourly_usd
-        return None if hourly is None else (hourly * self.expiry_s / 3600).quantize(Decimal("0.01"))
+        if hourly is None:
+            return None
+        # Rounded down, a cap could be passed by a plan that exceeds it.
+        return (hourly * self.expiry_s / 3600).quantize(Decimal("0.01"), rounding=ROUND_CEILING)
 
     @property
     def errors(self) -> tuple[Finding, ...]:

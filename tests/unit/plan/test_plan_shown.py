@@ -34,7 +34,7 @@ cluster quickstart-1: 2 ranks (1 a node), ends itself after 1h
     1  p3dn.24xlarge  us-east-1c  on-demand    1        31.212  2026-07-20
     2  p3dn.24xlarge  us-east-1d  on-demand    1        31.212  2026-07-20
 
-worst case on AWS: 62.42 USD = 2 nodes x 31.212 USD/h x 1h (simulated: nothing is charged)
+worst case on AWS: 62.43 USD = 2 nodes x 31.212 USD/h x 1h (simulated: nothing is charged)
 note: prices were read on 2026-07-20, 124 days ago [price-age]"""
     )
 
@@ -50,7 +50,7 @@ cluster quickstart-1: 16 ranks (8 a node), ends itself after 1h
     1  p3dn.24xlarge  us-east-1c  on-demand    1        31.212  2026-07-20
     2  p3dn.24xlarge  us-east-1d  on-demand    1        31.212  2026-07-20
 
-worst case: 62.42 USD = 2 nodes x 31.212 USD/h x 1h"""
+worst case: 62.43 USD = 2 nodes x 31.212 USD/h x 1h"""
     )
 
 
@@ -64,7 +64,7 @@ cluster quickstart-1: 4 ranks, ends itself after 1h
   try  type           zone        market     EFA  USD/h a node  priced on
     1  g4dn.12xlarge  us-east-1a  on-demand    -         3.912  2026-07-20
 
-worst case: 3.91 USD = 1 node x 3.912 USD/h x 1h
+worst case: 3.92 USD = 1 node x 3.912 USD/h x 1h
 warning: left out: AWS retired p3.16xlarge on 2025-12-20: nobody can launch it any more; \
 the nearest that works is p3dn.24xlarge [retired]
     fix: --set resources.instance_type=p3dn.24xlarge"""
