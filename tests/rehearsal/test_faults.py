@@ -1,0 +1,212 @@
+"""What the cloud does to a command: throttles, refuses, runs dry, dies, loses a node."""
+
+import os
+import re
+import shlex
+import signal
+import time
+
+import pytest
+
+from cloudgpu.rehearsal import client
+
+pytestmark = pytest.mark.rehearsal
+
+THROTTLED = {"do": "error", "code": "RequestLimitExceeded", "message": "Request limit exceeded.", "http": 503}
+DENIED = {"do": "error", "code": "UnauthorizedOperation", "message": "You are not authorized", "http": 403}
+
+
+def one_gang_then_none(bench):
+    assert len(client.nodes(bench.cloud)) == 2
+    client.put_faults(bench.cloud, [])
+    bench.run("down", "plain")
+    assert bench.left() == {}
+
+
+def test_throttling_is_survived(bench):
+    bench.recipe()
+    rules = [{**THROTTLED, "times": 3, "action": "CreateFleet"}, {**THROTTLED, "times": 2, "action": "Describe*"}]
+    client.put_faults(bench.cloud, [*rules, {**THROTTLED, "times": 2, "mutating": True}])
+    bench.run("up", "plain", "--yes")
+    assert [rule["fired"] for rule in client.faults(bench.cloud)["rules"]] == [3, 2, 2]
+    one_gang_then_none(bench)
+
+
+def test_a_launch_that_is_throttled_after_its_effect_is_not_made_twice(bench):
+    """The same token again: what was launched the first time is the answer to the second."""
+    bench.recipe()
+    client.put_faults(bench.cloud, [{**THROTTLED, "action": "CreateFleet", "phase": "after_effect", "times": 2}])
+    bench.run("up", "plain", "--yes")
+    assert client.faults(bench.cloud)["rules"][0]["fired"] == 2
+    one_gang_then_none(bench)
+
+
+def test_a_launch_without_an_answer_is_found_and_ended(bench):
+    bench.recipe()
+    client.put_faults(bench.cloud, [{"do": "drop", "action": "CreateFleet", "phase": "after_effect", "times": 1}])
+    done = bench.run("up", "plain", "--yes", code=8)
+    assert "launching the gang: no answer" in done.stderr
+    assert "hint:" in done.stderr
+    assert bench.left() == {}
+    assert bench.json("status")["clusters"] == []
+
+
+def test_changes_whose_answers_are_lost_are_not_made_twice(bench):
+    bench.recipe()
+    lost = {"do": "drop", "mutating": True, "phase": "after_effect", "times": 1}
+    actions = ("ImportKeyPair", "CreatePlacementGroup", "CreateRole", "CreateSecurityGroup", "CreateLaunchTemplate")
+    client.put_faults(bench.cloud, [{**lost, "action": action} for action in actions])
+    bench.run("up", "plain", "--yes")
+    assert [rule["fired"] for rule in client.faults(bench.cloud)["rules"]] == [1] * len(actions)
+    one_gang_then_none(bench)
+
+
+REFUSED = {
+    "DescribeInstanceTypeOfferings": "asking which zones",
+    "GetCallerIdentity": "asking whose credentials",
+    "CreateRole": "making role",
+    "CreateFleet": "launching the gang",
+}
+
+
+@pytest.mark.parametrize("action", REFUSED)
+def test_a_refused_permission_stops_at_once_and_leaves_nothing(bench, action):
+    bench.recipe()
+    client.put_faults(bench.cloud, [{**DENIED, "action": action}])
+    done = bench.run("up", "plain", "--yes", code=8)
+    assert client.faults(bench.cloud)["rules"][0]["fired"] == 1
+    assert f"error: {REFUSED[action]}" in done.stderr
+    assert "hint:" in done.stderr
+    client.put_faults(bench.cloud, [])
+    assert bench.left() == {}
+    assert bench.json("status")["clusters"] == []
+
+
+def test_a_retired_type_is_refused_with_a_fix_that_works(bench):
+    bench.recipe(resources="{instance_type: p3.16xlarge, nodes: 2, regions: [us-east-1]}")
+    done = bench.run("up", "plain", "--yes", code=7)
+    assert "p3.16xlarge" in done.stderr
+    fix = re.search(r"hint: (--set .*)", done.stderr)
+    assert fix, done.stderr
+    bench.run("plan", "plain", code=7)
+    bench.run("plan", "plain", *shlex.split(fix[1]))
+    assert client.faults(bench.cloud)["mutating_calls"] == 0
+
+
+def test_a_quota_that_binds_everywhere_is_named(bench):
+    bench.recipe()
+    client.put_quotas(bench.cloud, {"us-east-1/p/on-demand": 96})
+    done = bench.run("up", "plain", "--yes", code=4)
+    assert "VcpuLimitExceeded" in done.stderr
+    assert bench.left() == {}
+    assert bench.json("status")["clusters"] == []
+
+
+def test_a_quota_of_one_region_leads_to_the_next(bench):
+    bench.recipe(resources="{instance_type: p3dn.24xlarge, nodes: 2, regions: [us-east-1, us-west-2]}")
+    client.put_quotas(bench.cloud, {"us-east-1/p/on-demand": 96})
+    up = bench.json("up", "plain", "--yes")
+    assert {node.region for node in client.nodes(bench.cloud)} == {"us-west-2"}
+    assert sum("VcpuLimitExceeded" in line for line in up["tried"]) == 1  # the region's second zone is not asked
+    regions = {row["region"] for kind, rows in bench.left().items() for row in rows if kind not in GLOBAL}
+    assert regions == {"us-west-2"}
+    one_gang_then_none(bench)
+
+
+GLOBAL = ("roles", "instance_profiles")
+
+
+@pytest.mark.parametrize("phase", ["before", "after_effect"])
+def test_a_cloud_that_dies_during_up_leaves_nothing_after_down(bench, phase):
+    bench.recipe()
+    client.put_faults(bench.cloud, [{"action": "CreateFleet", "do": "die", "phase": phase}])
+    done = bench.run("up", "plain", "--yes", code=None)
+    assert done.returncode in (6, 8, 12), (done.returncode, done.stdout, done.stderr)
+    assert "cloudgpu down plain" in done.stderr
+    bench.run("down", "plain")
+    assert bench.left() == {}
+    assert bench.json("status")["clusters"] == []
+
+
+def started_ranks(bench, *args):
+    """A `train` whose ranks run, and its cluster."""
+    process = bench.popen("train", "plain", "--yes", *args)
+    for line in process.stdout:
+        if "[rank 3] rank 3 of 4" in line:
+            (record,) = bench.home.clusters.glob("*/cluster.json")
+            return process, record.parent.name
+    pytest.fail(process.stderr.read())
+
+
+def test_a_run_outlives_the_cloud_that_made_it(bench):
+    """Its nodes go on and so does the run; only ending them must wait until the cloud answers again."""
+    bench.recipe()
+    process, cluster = started_ranks(bench, "--set", "wait_for=go")
+    os.kill(bench.cloud.pid, signal.SIGKILL)
+    run_id = bench.json("status")["clusters"][0]["runs"][0]["run_id"]
+    for node in ("0", "1"):
+        bench.run("ssh", cluster, "--node", node, "--", "touch", f".cloudgpu/runs/{run_id}/work/go")
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == 6, (process.returncode, out, err)
+    assert "[rank 3] epoch=3" in out
+    assert f"cloudgpu down {cluster}" in out + err
+    (run,) = bench.json("status", "--all")["runs"]
+    assert run["state"] == "succeeded"
+    assert (bench.home.run(run_id).outputs / "outputs/metrics.json").exists()
+    bench.run("down", cluster)
+    assert bench.left() == {}
+    assert bench.json("status")["clusters"] == []
+    assert [row["open_entries"] for row in bench.json("cost")["rows"]] == [0]
+
+
+@pytest.mark.parametrize("keep", [False, True], ids=["ended", "kept"])
+def test_a_node_that_goes_away_during_training_is_named_within_seconds(bench, keep):
+    bench.recipe()
+    process, cluster = started_ranks(bench, "--set", "hang=yes", *(["--keep-on-failure"] if keep else []))
+    node = bench.json("status")["clusters"][0]["instances"][1]["id"]
+    began = time.monotonic()
+    bench.run("ssh", cluster, "--node", "1", "--", "sudo", "shutdown", "-h", "now", code=None)
+    out, err = process.communicate(timeout=100)
+    took_s = time.monotonic() - began
+    assert process.returncode in (5, 9), (process.returncode, out, err)
+    assert "node 1" in out + err
+    assert node in out + err
+    assert took_s < 45, took_s
+    if keep:
+        assert [one["cluster"] for one in bench.json("status")["clusters"]] == [cluster]
+        bench.run("down", cluster)
+    assert bench.left() == {}
+    assert bench.json("status")["clusters"] == []
+
+
+def test_down_does_not_succeed_while_anything_is_left(bench):
+    bench.recipe()
+    bench.run("up", "plain", "--yes")
+    refused = [{**DENIED, "action": action} for action in ("TerminateInstances", "DeleteFleets")]
+    client.put_faults(bench.cloud, refused)
+    done = bench.run("down", "plain", code=6)
+    assert "fleet" in done.stderr.lower()
+    assert "cloudgpu down" in done.stderr
+    assert len(client.nodes(bench.cloud)) == 2
+    (cluster,) = bench.json("status")["clusters"]
+    assert cluster["state"] == "ending"
+    assert bench.json("cost")["rows"][0]["open_entries"] == 1
+    # what costs nothing is as little forgotten
+    client.put_faults(bench.cloud, [{**DENIED, "action": "DeleteSecurityGroup"}])
+    assert "sg-" in bench.run("down", "plain", code=6).stderr
+    assert client.nodes(bench.cloud) == ()
+    client.put_faults(bench.cloud, [])
+    bench.run("down", "plain")
+    assert bench.left() == {}
+
+
+def test_an_unanswered_search_is_not_an_empty_one(bench):
+    bench.recipe()
+    bench.run("up", "plain", "--yes")
+    client.put_faults(bench.cloud, [{**DENIED, "action": "DescribeVolumes"}])
+    done = bench.run("down", "plain", code=None)
+    assert done.returncode in (6, 8), done
+    assert len(bench.json("status")["clusters"]) == 1
+    client.put_faults(bench.cloud, [])
+    bench.run("down", "plain")
+    assert bench.left() == {}
