@@ -54,7 +54,7 @@ class Provisioning:
         """
         if plan.errors:
             raise PlanError(f"the plan for {name} cannot be applied", findings=[f.message for f in plan.errors])
-        with Lease(self._desk.home.cluster(name).root / "lease", self._desk.clock, self._desk.owner).hold():
+        with Lease(self._desk.home.cluster(name).root / "lease", self._desk.clock, self._desk.owner).hold(tidy=True):
             record = self._desk.records.cluster(name)
             if record is None or record.state != "up":
                 return self._made(plan, self._begun(plan, name, record, run_id), keep_on_failure=keep_on_failure)

@@ -106,7 +106,7 @@ def let_in(desk: Desk, record: ClusterRecord) -> ClusterRecord:
     cidr = _caller(desk, record)
     if cidr == record.config.get("sshCidr", cidr):
         return record
-    with Lease(desk.home.cluster(record.name).root / "lease", desk.clock, desk.owner).hold():
+    with Lease(desk.home.cluster(record.name).root / "lease", desk.clock, desk.owner).hold(tidy=True):
         moved = replace(record, config={**record.config, "sshCidr": cidr})
         engine, stack = desk.cloud.engine(moved), stack_of(desk.home, moved)
         grave = sorted({step.name for step in engine.preview(stack) if step.operation not in _HARMLESS})

@@ -100,7 +100,7 @@ class Teardown:
             UsageError: What carries this name is somebody else's, or nothing can be called so.
         """
         path = self._desk.home.cluster(checked_cluster(name)).root / "lease"
-        with Lease(path, self._desk.clock, self._desk.owner).hold():
+        with Lease(path, self._desk.clock, self._desk.owner).hold(tidy=True):
             record = self._recorded(name)
             if record is not None:
                 return self.end(record, whose=lambda one: self._mine(one, record.token))

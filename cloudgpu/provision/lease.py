@@ -50,8 +50,8 @@ class Lease:
         self._nonce = ""
 
     @contextlib.contextmanager
-    def hold(self) -> Iterator["Lease"]:
-        """Take it, keep its heartbeat going, give it back.
+    def hold(self, *, tidy: bool = False) -> Iterator["Lease"]:
+        """Take it, keep its heartbeat going, give it back; with `tidy`, remove a folder that holds nothing else.
 
         Raises:
             BusyError: A living holder has it; the message says who, where and since when.
@@ -66,7 +66,7 @@ class Lease:
         finally:
             ended.set()
             beat.join()
-            self._give_back(holder)
+            self._give_back(holder, tidy=tidy)
 
     def holder(self) -> Holder | None:
         """Who holds it now; None when nobody living does."""
@@ -97,13 +97,24 @@ class Lease:
             self._write(holder)
         return holder
 
-    def _give_back(self, holder: Holder) -> None:
+    def _give_back(self, holder: Holder, *, tidy: bool) -> None:
         if not self.path.exists():
             return  # the whole folder may be gone by now: `down` ends with that
         with self._guard():
             present = self._read()
             if present is not None and present.nonce == holder.nonce:
                 self.path.unlink(missing_ok=True)
+            if tidy:
+                self._tidy()
+
+    def _tidy(self) -> None:
+        """Remove the folder of a cluster of which nothing but the guard is left. The guard's lock is held."""
+        guard = self._guard_path
+        if {path.name for path in guard.parent.iterdir()} == {guard.name}:
+            guard.unlink()
+            # somebody may just be making a cluster of this name again: then the folder is theirs
+            with contextlib.suppress(OSError):
+                guard.parent.rmdir()
 
     def _beat(self, holder: Holder, ended: threading.Event) -> None:
         while not ended.wait(HEARTBEAT_EVERY_S):
@@ -150,18 +161,38 @@ class Lease:
             fresh.unlink(missing_ok=True)
             raise
 
+    @property
+    def _guard_path(self) -> Path:
+        return self.path.with_name(f"{self.path.name}.guard")
+
     @contextlib.contextmanager
     def _guard(self) -> Iterator[None]:
-        guard = self.path.with_name(f"{self.path.name}.guard")
+        descriptor = self._locked()
         try:
-            guard.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(guard, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as err:
-            raise unwritable(guard, err) from err
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
         finally:
+            os.close(descriptor)
+
+    def _locked(self) -> int:
+        """The guard, locked; one that was removed while its lock was waited for guards nothing any more."""
+        guard = self._guard_path
+        while True:
+            try:
+                guard.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                descriptor = os.open(guard, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            except FileNotFoundError:
+                continue  # the folder was removed in between
+            except OSError as err:
+                raise unwritable(guard, err) from err
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                if os.path.samestat(os.fstat(descriptor), guard.stat()):
+                    return descriptor
+            except FileNotFoundError:
+                pass
+            except BaseException:
+                os.close(descriptor)
+                raise
             os.close(descriptor)
 
 

@@ -30,7 +30,8 @@ def follow(
     `ranks` and `run_dirs` are by node index. Abandoning the iterator changes nothing on the nodes.
 
     Raises:
-        ConnectError: No node could be reached any more for three minutes; the run may still go on.
+        ConnectError: A node could not be reached for three minutes, and no other one tells of a failure; the run may
+            still go on.
         RemoteCommandError: An agent answered with an error, or with what makes no sense.
         StateError: The logs cannot be written here.
     """
@@ -85,7 +86,9 @@ def _counted(item: Verdict | BaseException, *, failed: bool) -> Verdict | Connec
 
 
 def _judged(told: Sequence[Verdict | ConnectError]) -> Verdict:
+    """The gang's verdict; a success counts only when every node's logs are here: its figures are read from them."""
     verdicts = [one for one in told if isinstance(one, Verdict)]
-    if not verdicts:
-        raise next(one for one in told if isinstance(one, ConnectError))
+    lost = [one for one in told if isinstance(one, ConnectError)]
+    if lost and all(verdict.succeeded for verdict in verdicts):
+        raise lost[0]
     return agreed(verdicts)

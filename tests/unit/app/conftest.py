@@ -1,5 +1,6 @@
 """A scripted cloud behind the `Cloud` protocol: what it has and refuses is data, and it counts what it is asked."""
 
+import json
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -11,6 +12,8 @@ from cloudgpu.app.desk import Desk
 from cloudgpu.app.provisioning import Buyer, Provisioning
 from cloudgpu.app.records import Records
 from cloudgpu.app.teardown import Teardown
+from cloudgpu.app.training import Training, TrainRequest
+from cloudgpu.app.watching import Watching
 from cloudgpu.clock import ManualClock
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.ledger.store import open_ledger
@@ -18,8 +21,10 @@ from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.provision.engine import Applied
 from cloudgpu.recipe.schema import Recipe
+from cloudgpu.remote.fake import Answer, FakeHost
 from cloudgpu.run.progress import Note
 
+MARK = "\x1ecloudgpu\x1e"
 START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 
@@ -83,6 +88,12 @@ class ScriptedCloud:
     def engine(self, record):
         return ScriptedEngine(self)
 
+    def put_objects(self, url, source):
+        return 0
+
+    def objects(self, url, *, expires_s):
+        return []
+
     def caller_cidr(self):
         if isinstance(self.cidr, Exception):
             raise self.cidr
@@ -116,13 +127,15 @@ def candidate(zone="us-east-1c", price="31.212", market="on-demand", instance_ty
     )
 
 
-def plan_of(*candidates, nodes=2, findings=(), expiry_s=3600):
+def plan_of(*candidates, nodes=2, findings=(), expiry_s=3600, **sections):
     recipe = Recipe.model_validate(
         {
             "schema": 1,
             "name": "quickstart",
             "resources": {"instance_type": "p3dn.24xlarge", "nodes": nodes},
-            "launch": {"with": "torchrun", "command": "train.py"},
+            "launch": {"with": "torchrun", "command": "train.py", "ranks_per_node": 2},
+            "metrics": {"accuracy": {"pattern": r"accuracy=(?P<value>\S+)", "better": "higher", "at_least": 0.5}},
+            **sections,
         }
     )
     return Plan("rehearsal", recipe, "digest", nodes, 1, tuple(candidates), tuple(findings), expiry_s, False)
@@ -157,6 +170,88 @@ class Bench:
         return Teardown(self.desk)
 
 
+@dataclass
+class Gang:
+    """The nodes of a scripted cluster: hosts in memory whose agents say what a test wants."""
+
+    bench: "Bench"
+    hosts: dict = field(default_factory=dict)
+    dialled: list = field(default_factory=list)
+    ended: dict = field(default_factory=dict)
+    before: dict = field(default_factory=dict)
+    """Verb -> what happens on node 0 before it is answered."""
+
+    def dial(self, nodes, say):
+        self.dialled.append([one.instance_id for one in nodes])
+        return [self.hosts.setdefault(one.instance_id, self._host(one)) for one in nodes]
+
+    def tell(self, state="succeeded", lines=("accuracy=0.97",), **first_failure):
+        """What every rank writes, and how it ends."""
+        for host in self.hosts.values():
+            self._script(host, state, lines, first_failure)
+        self.ended = {"state": state, "lines": lines, "first_failure": first_failure}
+
+    def _host(self, node):
+        host = FakeHost(node)
+        home = "/home/ubuntu"
+        host.on("").on("printf .*cloudgpu", Answer(stdout=f"Welcome!\n{MARK}{home}{MARK}{MARK}"))
+        facts = {"python": "3.11.2", "bootstrap": "done", "disk_free_mib": 5000, "gpus": [{"name": "V100"}] * 8}
+        host.on(" probe$", Answer(stdout=json.dumps(facts) + "\n"))
+        host.on(" start$", Answer(reply=lambda _: self._happens("start", node) or '{"state": "starting"}\n'))
+        host.on(" stop$", Answer(reply=lambda _: self._stopped(host)))
+        host.files[f"{home}/.cloudgpu/runs/RUN/work/outputs/metrics.json"] = b"{}"
+        self._script(host, **({"state": "succeeded", "lines": ("accuracy=0.97",), "first_failure": {}} | self.ended))
+        return host
+
+    def _stopped(self, host):
+        self._script(host, "cancelled", (), {})
+        return '{"state": "cancelled"}\n'
+
+    def _script(self, host, state, lines, first_failure):
+        rank = 2 * host.node.index
+        text = "".join(f"{line}\n" for line in lines)
+        status = {"state": state, "first_failure": first_failure or None}
+
+        def follow(stdin):
+            self._happens("follow", host.node)
+            offset = json.loads(stdin)["offsets"][str(rank)]
+            rest = text.encode()[offset:].decode()
+            chunk = {"rank": rank, "offset": offset, "bytes": len(rest), "data": rest}
+            return "".join(json.dumps(one) + "\n" for one in ([chunk] if rest else []) + [{"status": status}])
+
+        host.on(" follow$", Answer(reply=follow))
+
+    def _happens(self, verb, node):
+        if node.index == 0 and verb in self.before:
+            self.before[verb]()
+
+
+@pytest.fixture
+def gang(bench):
+    return Gang(bench)
+
+
+@pytest.fixture
+def training(bench, gang, tmp_path):
+    """`train`, as a person asks for it."""
+
+    def train(*candidates, cluster="", expiry_s=3600, sections=None, **request):
+        work = tmp_path / "recipe"
+        work.mkdir(exist_ok=True)
+        (work / "train.py").write_text("print(1)")
+        plan = plan_of(*(candidates or [candidate()]), expiry_s=expiry_s, **(sections or {}))
+        buyer = Buyer(bench.owner, "vision", "ssh-ed25519 AAAA", {})
+        wanted = TrainRequest(plan=plan, recipe_path=work / "recipe.yaml", base=work, cluster=cluster, **request)
+        return Training(bench.desk, buyer, gang.dial).train(wanted)
+
+    return train
+
+
+@pytest.fixture
+def watching(bench, gang):
+    return Watching(bench.desk, gang.dial)
+
+
 @pytest.fixture
 def bench(tmp_path: Path):
     home = Home(tmp_path / "home").ensure()
@@ -174,5 +269,6 @@ def make():
         candidate = staticmethod(candidate)
         node = staticmethod(node)
         thing = Thing
+        replace = staticmethod(replace)
 
     return Make
