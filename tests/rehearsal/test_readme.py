@@ -64,8 +64,12 @@ def test_a_lost_answer_and_a_passed_expiry(bench):
     rules = bench.work / "faults.json"
     rules.write_text('[{"action": "CreateFleet", "phase": "after_effect", "do": "drop", "nth": 1}]')
     assert bench.json("rehearsal", "faults", str(rules))["simulated"] is True
-    assert len(bench.json("up", "plain", "--yes")["nodes"]) == 2
+    # The fleet was made and nobody was told: it is found by its tag and ended, not paid for.
+    error = bench.json("up", "plain", "--yes", code=8)["error"]
+    assert "no answer" in error["message"]
+    assert bench.left() == {}
     bench.run("rehearsal", "faults")
+    assert len(bench.json("up", "plain", "--yes")["nodes"]) == 2
     bench.run("rehearsal", "advance", "2h")
     bench.run("down", "plain")
     assert bench.left() == {}
