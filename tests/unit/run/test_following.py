@@ -1,0 +1,219 @@
+"""Following a gang whose agents die, lie, fall silent or talk too much."""
+
+import json
+import threading
+from datetime import UTC, datetime
+
+import pytest
+
+from cloudgpu.clock import ManualClock
+from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError
+from cloudgpu.launch.inventory import Node
+from cloudgpu.paths import RunPaths
+from cloudgpu.remote.fake import Answer, FakeHost
+from cloudgpu.run.agent import Agent
+from cloudgpu.run.follow import follow
+from cloudgpu.run.log_store import LogStore
+from cloudgpu.run.verdict import Chunk, Verdict, agreed
+
+DONE = {"status": {"state": "succeeded", "first_failure": None}}
+LOST = ConnectError("the line was cut")
+
+
+def failed(node=1, rank=None):
+    first = {"rank": rank, "node_index": node, "reason": "because"}
+    return {"status": {"state": "failed", "first_failure": first}}
+
+
+def piece(text, offset=0, rank=0):
+    return {"rank": rank, "offset": offset, "bytes": len(text.encode()), "data": text}
+
+
+def lines(*answers, **more):
+    return Answer(stdout="".join(json.dumps(one) + "\n" for one in answers), **more)
+
+
+def agent(index, *answers):
+    node = Node(
+        index, f"i-{index}", "127.0.0.2", 22, "ubuntu", ("SHA256:x",), "127.0.0.2", "g5.xlarge", "z", "A10G", 1, True
+    )
+    return Agent(FakeHost(node).on(" follow$", *answers), "/a", "/home/ubuntu")
+
+
+@pytest.fixture
+def clock():
+    return ManualClock(datetime(2026, 11, 21, tzinfo=UTC))
+
+
+@pytest.fixture
+def gather(tmp_path, clock):
+    """Follow to the end: all the text that came, and the verdict."""
+
+    def go(*agents):
+        ranks = {one.host.node.index: [one.host.node.index] for one in agents}
+        store = LogStore(RunPaths(tmp_path))
+        *chunks, verdict = follow(agents, ranks, dict.fromkeys(ranks, "/run"), store, clock)
+        return "".join(chunk.text for chunk in chunks), verdict
+
+    return go
+
+
+def test_a_cut_line_is_taken_up_where_it_was_cut(gather, tmp_path):
+    one = agent(0, lines(piece("a\n"), error=LOST), lines(piece("b\n", 2), DONE))
+    text, verdict = gather(one)
+    assert (text, verdict.succeeded) == ("a\nb\n", True)
+    assert [json.loads(sent.stdin)["offsets"] for sent in one.host.sent] == [{"0": 0}, {"0": 2}]
+    assert (tmp_path / "logs" / "rank-0.log").read_text() == "a\nb\n"
+
+
+def test_a_quiet_run_survives_a_short_cut_after_a_long_silence(gather, clock, monkeypatch):
+    """An hour without a line is no lost contact: the connection held all the time."""
+    one = agent(0, Answer(), lines(DONE))
+    stream = one.host.stream
+    calls = []
+
+    class Quiet:
+        exit_code = None
+        stderr = ""
+
+        def lines(self):
+            clock.sleep(3600)
+            raise LOST
+            yield
+
+        def close(self):
+            pass
+
+    def first_quiet(command, *, stdin=b""):
+        calls.append(1)
+        return Quiet() if len(calls) == 1 else stream(command, stdin=stdin)
+
+    monkeypatch.setattr(one.host, "stream", first_quiet)
+    one.host.on(" follow$", lines(DONE))
+    assert gather(one)[1].succeeded
+
+
+def test_a_node_out_of_reach_for_three_minutes_is_an_error_not_a_verdict(gather, clock):
+    with pytest.raises(ConnectError, match="cut"):
+        gather(agent(0, lines(error=LOST)))
+    assert 180 < clock.monotonic() < 200
+
+
+def test_an_agent_that_ends_without_a_word_is_not_asked_for_ever(gather, clock):
+    with pytest.raises(RemoteCommandError, match="ends without a word") as caught:
+        gather(agent(0, Answer(exit_code=127, stderr="sh: python3: not found")))
+    assert caught.value.tail == ("sh: python3: not found",)
+    assert clock.monotonic() < 200
+
+
+def test_a_dead_node_does_not_outweigh_the_others_verdict(gather):
+    assert gather(agent(0, lines(failed(1))), agent(1, lines(error=LOST)))[1].reason == "because"
+
+
+def test_a_success_needs_every_nodes_logs(gather):
+    with pytest.raises(ConnectError):
+        gather(agent(0, lines(DONE)), agent(1, lines(error=LOST)))
+
+
+def test_a_stranger_in_a_nodes_place_is_told_at_once(gather, clock):
+    with pytest.raises(HostKeyError):
+        gather(agent(0, lines(DONE)), agent(1, lines(error=HostKeyError("another key"))))
+    assert clock.monotonic() < 5
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        {"rank": 0, "offset": 0, "bytes": 99, "data": "x"},
+        {"rank": 0, "offset": 0, "data": "x"},
+        {"rank": 0, "offset": "?", "bytes": 1, "data": "x"},
+        {"rank": 0, "offset": 7, "bytes": 1, "data": "x"},
+        {"rank": 5, "offset": 0, "bytes": 1, "data": "x"},
+        {"status": {}},
+        {"status": "done"},
+        {"error": "there is no run", "code": "no-run"},
+    ],
+)
+def test_nonsense_is_an_error_and_never_a_hang(gather, nonsense):
+    with pytest.raises(RemoteCommandError):
+        gather(agent(0, lines(nonsense)))
+
+
+def test_a_bug_in_a_reader_is_raised_where_it_is_read(gather, monkeypatch):
+    one = agent(0)
+
+    def bug(*_, **__):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(one.host, "stream", bug)
+    with pytest.raises(ZeroDivisionError):
+        gather(one)
+
+
+def test_a_flood_waits_for_its_reader_and_an_abandoned_one_ends(tmp_path, clock):
+    flood = Flood()
+    one = agent(0)
+    one.host.stream = lambda command, stdin=b"": flood
+    items = follow([one], {0: [0]}, {0: "/run"}, LogStore(RunPaths(tmp_path)), clock)
+    next(items)
+    flood.stalled.wait(0.5)
+    assert flood.sent < 40
+    (reader,) = [thread for thread in threading.enumerate() if thread.name == "follow-0"]
+    items.close()
+    reader.join(5)
+    assert not reader.is_alive()
+    assert flood.closed
+
+
+class Flood:
+    """An agent that never stops talking."""
+
+    exit_code = None
+    stderr = ""
+
+    def __init__(self):
+        self.sent = 0
+        self.closed = False
+        self.stalled = threading.Event()
+
+    def lines(self):
+        while self.sent < 100_000:
+            yield json.dumps(piece("x" * 100 + "\n", 101 * self.sent))
+            self.sent += 1
+        self.stalled.set()
+
+    def close(self):
+        self.closed = True
+
+
+def test_two_followers_keep_one_log_and_both_see_every_line(tmp_path, clock, monkeypatch):
+    monkeypatch.setattr(LogStore, "offset", lambda self, rank: 0)  # both began before either wrote
+
+    def start():
+        one = agent(0, lines(piece("a\n"), piece("b\n", 2), DONE))
+        return follow([one], {0: [0]}, {0: "/r"}, LogStore(RunPaths(tmp_path)), clock)
+
+    one, two = start(), start()
+    seen = [next(one), next(two), next(two), next(one)]
+    assert [chunk.text for chunk in seen] == ["a\n", "a\n", "b\n", "b\n"]
+    assert (tmp_path / "logs" / "rank-0.log").read_text() == "a\nb\n"
+    one.close()
+    two.close()
+
+
+def test_a_log_that_was_shortened_meanwhile_is_not_patched_over(tmp_path):
+    store = LogStore(RunPaths(tmp_path))
+    store.add(Chunk(0, 0, 4, "abc\n"))
+    (tmp_path / "logs" / "rank-0.log").write_text("")
+    with pytest.raises(Exception, match="was shortened"):
+        store.add(Chunk(0, 4, 2, "d\n"))
+
+
+def test_the_verdict_that_tells_most_counts():
+    good, lost = Verdict("succeeded"), Verdict("lost", node=1)
+    cancelled, named = Verdict("cancelled"), Verdict("failed", 3, 2, 1, "exited with 3")
+    assert agreed([good, good]) == good
+    assert agreed([good, lost]) == lost
+    assert agreed([lost, cancelled]) == cancelled
+    assert agreed([lost, cancelled, named]) == named
+    assert agreed([good, Verdict("perhaps")]).state == "perhaps"
