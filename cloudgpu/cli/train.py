@@ -40,6 +40,7 @@ def train(  # noqa: PLR0917
     from cloudgpu.cli.wiring import environ, wire
 
     wiring = wire(json=json, target=on, region=region, owner=owner, team=team, ssh_cidr=ssh_cidr)
+    cluster = checked_cluster(cluster) if cluster else ""
     planned = wiring.planned(recipe, sets or [], offline=False)
     wiring.screen.lines(plan_lines(planned.plan, cluster or planned.plan.recipe.name))
     if planned.plan.errors:
@@ -49,7 +50,7 @@ def train(  # noqa: PLR0917
         plan=planned.plan,
         recipe_path=planned.path,
         base=planned.base,
-        cluster=checked_cluster(cluster) if cluster else "",
+        cluster=cluster,
         keep=keep,
         keep_on_failure=keep_on_failure,
         detach=detach,

@@ -28,7 +28,7 @@ def resolve(loaded: LoadedRecipe, *, sets: Mapping[str, str], rehearsal: bool) -
     recipe, problems = check(values, loaded.base)
     if recipe is None or problems:
         lines = [problem.text for problem in problems]
-        message = f"the recipe {loaded.recipe.name} is wrong with {_shown(sets)}: {'; '.join(lines)}"
+        message = f"the recipe {loaded.recipe.name} is wrong with {_shown(sets)}"
         raise RecipeError(message, problems=lines, hint=f"cloudgpu recipe show {loaded.path} shows what may be set")
     return recipe
 
