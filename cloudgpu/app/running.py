@@ -90,8 +90,8 @@ class Running:
         """
         with self._stages.stage("gate"):
             for health in gate.check(self._agents, self._desk.clock, self._desk.say):
-                mark = " (simulated)" if health.simulated else ""
                 gpus = f"{len(health.gpus)} x {health.gpus[0]}" if health.gpus else "no GPU"
+                mark = " (simulated)" if health.simulated and "simulated" not in gpus else ""
                 self._desk.say(Note(f"{gpus}{mark}, Python {health.python}", health.node))
 
     def stage(self, job: Job, base: Path, files: Files) -> Staged:
