@@ -4,11 +4,14 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import docs_cli
+
 from cloudgpu.recipe import documentation
 from cloudgpu.settings import settings_docs
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS: Mapping[str, Callable[[], str]] = {
+    "docs/cli.md": docs_cli.markdown,
     "docs/recipe.md": documentation.markdown,
     "docs/settings.md": settings_docs,
 }
