@@ -43,6 +43,16 @@ def test_without_debug_there_is_no_file(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_log_that_cannot_be_written_is_said(tmp_path):
+def test_a_log_that_cannot_be_written_is_said_before_the_first_call(tmp_path):
     with pytest.raises(StateError):
-        CallLog(tmp_path / "no" / "such" / "folder" / "debug.log", ManualClock(NOON))(Call())
+        CallLog(tmp_path / "no" / "such" / "folder" / "debug.log", ManualClock(NOON))
+
+
+def test_a_log_that_fills_its_disk_loses_no_answer_of_a_launch(tmp_path):
+    folder = tmp_path / "home"
+    folder.mkdir()
+    log = CallLog(folder / "debug.log", ManualClock(NOON))
+    (folder / "debug.log").unlink()
+    folder.rmdir()
+    log(Call())
+    assert not folder.exists()
