@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from cloudgpu.clock import Clock
+from cloudgpu.paths import unwritable
 
 
 class Call(Protocol):
@@ -39,9 +40,19 @@ class CallLog:
     """
 
     def __init__(self, path: Path | None, clock: Clock) -> None:
+        """Prove that the log can be written, while nothing is lost yet.
+
+        Raises:
+            StateError: It cannot.
+        """
         self._path = path
         self._clock = clock
         self._lock = threading.Lock()
+        if path is not None:
+            try:
+                path.open("a", encoding="utf-8").close()
+            except OSError as err:
+                raise unwritable(path, err) from err
 
     def __call__(self, call: Call) -> None:
         """Note one call."""

@@ -126,9 +126,7 @@ class Watching:
         if record.judged:
             return record
         expired = cluster.expires_at <= self._desk.clock.now()
-        reason = (
-            f"its nodes ended themselves at {cluster.expires_at:%Y-%m-%d %H:%M} UTC" if expired else _NO_NODE
-        )
+        reason = f"its nodes ended themselves at {cluster.expires_at:%Y-%m-%d %H:%M} UTC" if expired else _NO_NODE
         return self._desk.records.save_run(replace(record, state="lost", reason=reason))
 
     def _running(self) -> Running:

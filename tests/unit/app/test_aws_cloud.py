@@ -1,0 +1,108 @@
+"""The adapter over AWS: how often it asks, what it refuses, and how it goes on when one region is in trouble."""
+
+import io
+import urllib.request
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+import pytest
+
+from cloudgpu.app import aws_cloud
+from cloudgpu.app.aws_cloud import AwsCloud, Where
+from cloudgpu.app.calls import CallLog
+from cloudgpu.app.records import ClusterRecord
+from cloudgpu.aws.found import GLOBAL, Found
+from cloudgpu.aws.instances import Instance
+from cloudgpu.aws.session import Endpoint
+from cloudgpu.clock import ManualClock
+from cloudgpu.errors import CloudError, ConnectError, TeardownError
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+IDS = ("i-b", "i-a", "i-c")
+RECORD = ClusterRecord(
+    "demo", "t", "ann", "vision", "plain", "aws", "1", "", NOON, NOON, "up", region="us-east-1", gpu="V100"
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Settings:
+    region: str = "us-east-1"
+    aws_profile: str = ""
+    ssh_user: str = "ubuntu"
+    ssh_cidr: str = ""
+
+
+def instance(instance_id, state="running", **more):
+    base = Instance(instance_id, "p3dn.24xlarge", "us-east-1c", state, "203.0.113.7", "10.0.0.7", NOON, {}, (), "")
+    return replace(base, **more)
+
+
+@pytest.fixture
+def aws(monkeypatch):
+    """A cloud whose AWS is three dictionaries."""
+
+    state = SimpleNamespace(
+        consoles=dict.fromkeys(IDS, 0), states=dict.fromkeys(IDS, "running"), reached=0, released=[], broken={}
+    )
+
+    def describe(_clients, ids):
+        return tuple(instance(one, state.states[one], reason_text="no host left") for one in ids)
+
+    def fingerprints(_clients, instance_id):
+        state.consoles[instance_id] += 1
+        return ("SHA256:x",) if state.consoles[instance_id] > 1 or instance_id == "i-a" else ()
+
+    def release(region, found, _clock):
+        state.released.append((region, tuple(one.id for one in found)))
+        if region in state.broken:
+            raise state.broken[region]
+
+    def reach(found):
+        state.reached += 1
+        return {one.id: ("203.0.113.7", 22) for one in found}
+
+    monkeypatch.setattr(aws_cloud, "connect", lambda endpoint, region, profile, on_call: region)
+    monkeypatch.setattr(aws_cloud.instances, "describe", describe)
+    monkeypatch.setattr(aws_cloud.host_keys, "fingerprints", fingerprints)
+    monkeypatch.setattr(aws_cloud.tag_search, "release", release)
+    clock = ManualClock(NOON)
+    state.cloud = AwsCloud(Where("aws", Endpoint(), ""), reach, Settings(), clock, CallLog(None, clock))
+    return state
+
+
+def test_a_console_is_read_until_it_has_shown_its_key_and_not_again(aws):
+    inventory = aws.cloud.inventory(RECORD, IDS, lambda _: None)
+    assert [node.instance_id for node in inventory.nodes] == list(IDS)
+    assert [node.index for node in inventory.nodes] == [0, 1, 2]
+    assert aws.consoles == {"i-b": 2, "i-a": 1, "i-c": 2}
+    assert aws.reached == 2  # once a poll, however many nodes there are
+
+
+def test_an_instance_that_ends_before_it_is_reached_is_named_with_its_reason(aws):
+    aws.states["i-c"] = "shutting-down"
+    with pytest.raises(CloudError, match="i-c is shutting-down before it was reached: no host left"):
+        aws.cloud.inventory(RECORD, IDS, lambda _: None)
+
+
+def test_trouble_in_one_region_does_not_spare_the_others(aws):
+    found = [Found("role", "cloudgpu-demo", GLOBAL, "", {})]
+    found += [Found("volume", f"vol-{region}", region, "", {}) for region in ("us-east-1", "eu-west-1")]
+    aws.broken = {"eu-west-1": TeardownError("1 of 1 could not be ended", left=["vol-eu-west-1"])}
+    with pytest.raises(TeardownError) as caught:
+        aws.cloud.release(found)
+    assert caught.value.left == ("vol-eu-west-1",)
+    # What belongs to no region goes last, and once.
+    assert aws.released == [("eu-west-1", ("vol-eu-west-1",)), ("us-east-1", ("cloudgpu-demo", "vol-us-east-1"))]
+
+
+@pytest.mark.parametrize("answer", [b"2001:db8::1\n", b"<html>", b""])
+def test_only_one_ipv4_address_is_ever_let_in(monkeypatch, answer):
+    monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: io.BytesIO(answer))
+    with pytest.raises(ConnectError):
+        aws_cloud.own_address()
+
+
+def test_the_callers_address_is_a_range_of_one(monkeypatch):
+    monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: io.BytesIO(b"203.0.113.9\n"))
+    assert aws_cloud.own_address() == "203.0.113.9/32"

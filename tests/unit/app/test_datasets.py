@@ -1,0 +1,61 @@
+"""Datasets on this machine are held against their manifest before anything is bought."""
+
+import hashlib
+
+import pytest
+
+from cloudgpu.app.datasets import lister, put_rehearsal_objects
+from cloudgpu.errors import RecipeError
+from cloudgpu.recipe.schema import Data
+
+
+def dataset(**more):
+    return Data.model_validate({"name": "digits", "from": "data", "to": "/data/digits", **more})
+
+
+@pytest.fixture
+def base(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.csv").write_text("1")
+    (tmp_path / "data" / "b.csv").write_text("22")
+    return tmp_path
+
+
+def manifest(base, **sums):
+    text = "".join(f"{hashlib.sha256(content.encode()).hexdigest()}  {name}.csv\n" for name, content in sums.items())
+    (base / "SHA256SUMS").write_text(text)
+    return dataset(manifest="SHA256SUMS")
+
+
+def test_a_directory_is_listed_with_its_sizes(base):
+    files = lister(None, base)(dataset())
+    assert [(file.relative, file.size) for file in files] == [("a.csv", 1), ("b.csv", 2)]
+
+
+def test_a_single_file_is_a_dataset(base):
+    files = lister(None, base)(dataset(**{"from": "data/b.csv"}))
+    assert [(file.relative, file.size) for file in files] == [("b.csv", 2)]
+
+
+def test_only_what_the_manifest_vouches_for_is_staged(base):
+    files = lister(None, base)(manifest(base, a="1"))
+    assert [file.relative for file in files] == ["a.csv"]
+    assert files[0].sha256
+
+
+@pytest.mark.parametrize(("sums", "why"), [({"a": "changed"}, "has sha256"), ({"a": "1", "z": "1"}, "lacks z.csv")])
+def test_a_file_that_is_not_the_manifests_is_refused(base, sums, why):
+    with pytest.raises(RecipeError, match=why):
+        lister(None, base)(manifest(base, **sums))
+
+
+def test_a_directory_that_is_not_there_is_the_recipes_error(base):
+    with pytest.raises(RecipeError, match=r"dataset digits: .*nowhere"):
+        lister(None, base)(dataset(**{"from": "nowhere"}))
+
+
+def test_objects_of_a_rehearsal_come_from_directories(base, bench, make):
+    objects = {"objects": {"s3://bucket/digits": "data/a.csv"}}
+    recipe = make.plan(make.candidate(), rehearsal=objects).recipe
+    with pytest.raises(RecipeError, match=r"a\.csv is not a directory"):
+        put_rehearsal_objects(recipe, base, bench.cloud)
