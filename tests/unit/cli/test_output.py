@@ -68,6 +68,14 @@ def test_a_command_that_only_shows_ends_with_its_reader():
     assert end.value.exit_code == UNREAD
 
 
+def test_what_is_still_buffered_goes_nowhere():
+    read_end, write_end = os.pipe()
+    with os.fdopen(write_end, "w") as stream:
+        os.close(read_end)
+        Output(stream).write("one\n")
+        assert os.fstat(stream.fileno()).st_rdev == os.stat(os.devnull).st_rdev
+
+
 def test_a_reader_that_leaves_breaks_nothing_at_the_end_of_the_process():
     program = """
 import sys
