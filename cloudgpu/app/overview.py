@@ -89,6 +89,7 @@ def refresh(one: ClusterStatus, cloud: Cloud, records: Records, now: datetime) -
     except CloudGpuError as err:
         return replace(one, state="unknown", problem=err.message)
     whole = all(state in ("running", "pending") for _, state in nodes)
-    state = one.state if whole and nodes else "degraded" if nodes else one.state
+    # That an expired cluster has no nodes is as it should be.
+    state = one.state if whole or one.state == "expired" else "degraded"
     record = records.save_cluster(one.record, now) if one.record.state == "up" else one.record
     return replace(one, record=record, state=state, age_s=0.0, nodes=nodes)
