@@ -1,5 +1,8 @@
 """`train`: whatever breaks it off, the run's state is true, and what is left is ended or named."""
 
+import fcntl
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 
 import pytest
@@ -244,3 +247,27 @@ def test_a_nan_reaches_nothing(gang, training):
     outcome = training()
     assert outcome.record.state == "failed"
     assert outcome.as_json()["metrics"]["accuracy"]["value"] is None
+
+
+def test_two_runs_of_a_recipe_send_their_work_directories_one_after_the_other(bench, make, gang, training):
+    bench.provisioning.up(make.plan(make.candidate()), "shared")
+    told = threading.Event()
+    bench.heard = _Heard(lambda one: told.set() if "waiting for another run" in getattr(one, "text", "") else None)
+    path = bench.home.cluster("shared").root / "sending-quickstart"
+    with path.open("ab") as held, ThreadPoolExecutor(1) as second:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        outcome = second.submit(training, cluster="shared")
+        assert told.wait(10)
+        assert not any(".cloudgpu/work" in sent.wire for host in gang.hosts.values() for sent in host.sent)
+        fcntl.flock(held, fcntl.LOCK_UN)
+        assert outcome.result(30).record.state == "succeeded"
+
+
+class _Heard(list):
+    def __init__(self, hear):
+        super().__init__()
+        self.hear = hear
+
+    def append(self, one):
+        super().append(one)
+        self.hear(one)

@@ -119,14 +119,14 @@ def test_a_build_that_was_killed_is_an_error_with_its_last_words():
 
 def test_nodes_with_other_homes_get_paths_of_their_own():
     one, two = agents(2)
-    two = Agent(two.host, "/a", "/home/other", "/cage")
+    two = Agent(two.host, "/a", "/home/ubuntu2", "/cage")
     plan = Staged({0: "python3", 1: "python3"}, {"digits": "/data/digits"}, 0, 0, False)
     data = [{"name": "digits", "from": "s3://b/k", "to": "/data/digits"}]
     work = job(launch={"with": "torchrun", "command": "train.py {data.digits}", "ranks_per_node": 1}, data=data)
     first, second = launches(work, [one, two], plan)
     assert first.ranks[0].argv[-1] == "/data/digits"
     assert second.ranks[0].argv[-1] == "/cage/data/digits"
-    assert second.ranks[0].env["CLOUDGPU_OUTPUTS"] == "/home/other/.cloudgpu/runs/plain-abc/work/outputs"
+    assert second.ranks[0].env["CLOUDGPU_OUTPUTS"] == "/home/ubuntu2/.cloudgpu/runs/plain-abc/work/outputs"
 
 
 def test_a_gang_that_lacks_a_member_is_called_back():
