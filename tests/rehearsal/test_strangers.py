@@ -1,0 +1,55 @@
+"""A node that is not the one that was made: nothing is sent to it, and both keys are shown."""
+
+import json
+import time
+
+import asyncssh
+import pytest
+
+from cloudgpu.rehearsal import client
+
+pytestmark = pytest.mark.rehearsal
+
+LIMIT_S = 60
+
+
+@pytest.fixture
+def stranger(bench):
+    """A standing cluster whose node 1 has come back with another host key: (pinned, shown, where its disk lies)."""
+    bench.recipe()
+    bench.run("up", "plain", "--yes")
+    node = json.loads(bench.home.cluster("plain").inventory.read_text())["nodes"][1]
+    (kept,) = bench.home.rehearsal.glob(f"**/{node['instance_id']}/host_key")
+    key = asyncssh.generate_private_key("ssh-ed25519")
+    kept.write_bytes(key.export_private_key())
+    bench.run("ssh", "plain", "--node", "1", "--", "sudo", "reboot", code=None)
+    deadline = time.monotonic() + LIMIT_S
+    while bench.run("ssh", "plain", "--node", "1", "--", "true", code=None).returncode != 9:
+        assert time.monotonic() < deadline
+    yield node["host_keys"][0], key.get_fingerprint(), kept.parent / "disk"
+    bench.run("down", "plain")
+    assert bench.left() == {}
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("ssh", "plain", "--node", "1", "--", "touch", "greeted"),
+        ("train", "plain", "--yes", "--cluster", "plain"),
+    ],
+    ids=["ssh", "train"],
+)
+def test_a_stranger_is_refused_with_both_keys_and_gets_nothing(bench, stranger, args):
+    pinned, shown, disk = stranger
+    began = time.monotonic()
+    done = bench.run(*args, code=9)
+    assert time.monotonic() - began < LIMIT_S
+    assert pinned in done.stderr
+    assert shown in done.stderr
+    assert "hint:" in done.stderr
+    assert [path for path in disk.rglob("*") if path.name in ("greeted", ".cloudgpu", "train.py")] == []
+    assert len(client.nodes(bench.cloud)) == 2
+
+
+def test_the_other_node_is_still_known(bench, stranger):
+    bench.run("ssh", "plain", "--node", "0", "--", "true")
