@@ -29,6 +29,6 @@ def plan(
     if json:
         wiring.screen.document(planned.plan.as_json())
     else:
-        wiring.screen.lines(plan_lines(planned.plan, planned.plan.recipe.name))
+        wiring.screen.lines(plan_lines(planned.plan, ""))
     if planned.plan.errors:
         raise typer.Exit(refuse(planned.plan).exit_code)

@@ -13,7 +13,10 @@ _RIGHT = frozenset({0, 4, 5})
 
 
 def plan_lines(plan: Plan, cluster: str) -> list[str]:
-    """What would be done, on what, for how much, and every finding with its fix; plain text."""
+    """What would be done, on what, for how much, and every finding with its fix; plain text.
+
+    `cluster` is empty for one that will be named after its run.
+    """
     return [*_summary(plan, cluster), "", *_candidates(plan), *_worst_case(plan), *_findings(plan)]
 
 
@@ -22,7 +25,8 @@ def _summary(plan: Plan, cluster: str) -> Iterator[str]:
     yield f"{plan.recipe.name} on {_hardware(plan)}{simulated}"
     ranks = plan.nodes * plan.ranks_per_node
     a_node = "" if plan.nodes == 1 else f" ({plan.ranks_per_node} a node)"
-    yield f"cluster {cluster}: {ranks} rank{'s' if ranks > 1 else ''}{a_node}, ends itself after {_expiry(plan)}"
+    where = f"cluster {cluster}" if cluster else "a cluster of its own"
+    yield f"{where}: {ranks} rank{'s' if ranks > 1 else ''}{a_node}, ends itself after {_expiry(plan)}"
 
 
 def _hardware(plan: Plan) -> str:

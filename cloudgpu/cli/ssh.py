@@ -31,7 +31,7 @@ def ssh(
         wiring.clock,
         cluster=cluster or wiring.only_cluster(),
         index=node,
-        command=[*(command or []), *context.obj],
+        command=[*(command or []), *(context.obj or [])],
     )
     if show:
         wiring.screen.line(shlex.join(argv))

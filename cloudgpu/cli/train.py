@@ -42,7 +42,9 @@ def train(  # noqa: PLR0917
     wiring = wire(json=json, target=on, region=region, owner=owner, team=team, ssh_cidr=ssh_cidr)
     cluster = checked_cluster(cluster) if cluster else ""
     planned = wiring.planned(recipe, sets or [], offline=False)
-    wiring.screen.lines(plan_lines(planned.plan, cluster or planned.plan.recipe.name))
+    wiring.screen.lines(
+        plan_lines(planned.plan, cluster or wiring.standing_for(planned.plan.recipe.name, planned.plan.target))
+    )
     if planned.plan.errors:
         raise refuse(planned.plan)
     wiring.confirm("Go ahead?", yes=yes)

@@ -152,6 +152,11 @@ class Wiring:
             raise UsageError(message, hint="name the one that is meant")
         return names[0] if names else ""
 
+    def standing_for(self, recipe: str, target: Target) -> str:
+        """The cluster that a `train` of this recipe uses without being told; empty when it makes one of its own."""
+        record = self.records.cluster(recipe)
+        return recipe if record is not None and (record.state, record.target) == ("up", target) else ""
+
     def refreshed(self, clusters: "Sequence[ClusterStatus]") -> "tuple[ClusterStatus, ...]":
         """The clusters with their nodes' states as the cloud tells them."""
         from cloudgpu.app.overview import refresh

@@ -144,6 +144,17 @@ def test_a_question_without_a_terminal_is_an_error(monkeypatch):
 
 
 @pytest.mark.usefixtures("home")
+def test_train_says_whose_cluster_it_would_use(cluster, now, capsys):
+    assert main(["plan", "quickstart", "--offline"]) == 0
+    assert "\na cluster of its own: 2 ranks" in capsys.readouterr().out
+    wiring = wire()
+    assert wiring.standing_for("s1", "rehearsal") == ""
+    wiring.records.save_cluster(cluster, now)
+    assert wiring.standing_for("s1", "rehearsal") == "s1"
+    assert wiring.standing_for("s1", "aws") == ""
+
+
+@pytest.mark.usefixtures("home")
 def test_no_is_an_answer_and_ctrl_c_too(monkeypatch, capsys):
     class Person(io.StringIO):
         def isatty(self):

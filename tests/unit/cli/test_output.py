@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -73,7 +74,7 @@ def test_what_is_still_buffered_goes_nowhere():
     with os.fdopen(write_end, "w") as stream:
         os.close(read_end)
         Output(stream).write("one\n")
-        assert os.fstat(stream.fileno()).st_rdev == os.stat(os.devnull).st_rdev
+        assert os.fstat(stream.fileno()).st_rdev == Path(os.devnull).stat().st_rdev
 
 
 def test_a_reader_that_leaves_breaks_nothing_at_the_end_of_the_process():
