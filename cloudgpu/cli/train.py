@@ -42,9 +42,7 @@ def train(  # noqa: PLR0917
     wiring = wire(json=json, target=on, region=region, owner=owner, team=team, ssh_cidr=ssh_cidr)
     cluster = checked_cluster(cluster) if cluster else ""
     planned = wiring.planned(recipe, sets or [], offline=False)
-    wiring.screen.lines(
-        plan_lines(planned.plan, cluster or wiring.standing_for(planned.plan.recipe.name, planned.plan.target))
-    )
+    wiring.screen.lines(plan_lines(planned.plan, cluster or wiring.standing_for(planned.plan)))
     if planned.plan.errors:
         raise refuse(planned.plan)
     wiring.confirm("Go ahead?", yes=yes)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from cloudgpu.app.teardown import Teardown
     from cloudgpu.app.training import Training
     from cloudgpu.app.watching import Watching
+    from cloudgpu.plan.plan import Plan
     from cloudgpu.rehearsal.client import Cloud as RehearsalCloud
 
 
@@ -152,10 +153,14 @@ class Wiring:
             raise UsageError(message, hint="name the one that is meant")
         return names[0] if names else ""
 
-    def standing_for(self, recipe: str, target: Target) -> str:
-        """The cluster that a `train` of this recipe uses without being told; empty when it makes one of its own."""
-        record = self.records.cluster(recipe)
-        return recipe if record is not None and (record.state, record.target) == ("up", target) else ""
+    def standing_for(self, plan: "Plan") -> str:
+        """The cluster that a `train` of this plan uses without being told; empty when it makes one of its own."""
+        from cloudgpu.app.standing import fits
+
+        record = self.records.cluster(plan.recipe.name)
+        if record is None or (record.state, record.target) != ("up", plan.target):
+            return ""
+        return record.name if record.expires_at > self.clock.now() and fits(plan, record) else ""
 
     def refreshed(self, clusters: "Sequence[ClusterStatus]") -> "tuple[ClusterStatus, ...]":
         """The clusters with their nodes' states as the cloud tells them."""

@@ -4,6 +4,8 @@ import io
 import json
 import subprocess
 import sys
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import typer
@@ -147,11 +149,18 @@ def test_a_question_without_a_terminal_is_an_error(monkeypatch):
 def test_train_says_whose_cluster_it_would_use(cluster, now, capsys):
     assert main(["plan", "quickstart", "--offline"]) == 0
     assert "\na cluster of its own: 2 ranks" in capsys.readouterr().out
-    wiring = wire()
-    assert wiring.standing_for("s1", "rehearsal") == ""
-    wiring.records.save_cluster(cluster, now)
-    assert wiring.standing_for("s1", "rehearsal") == "s1"
-    assert wiring.standing_for("s1", "aws") == ""
+    plan = wire().planned("quickstart", [], offline=True).plan
+    assert wire().standing_for(plan) == ""
+    up = replace(cluster, name="quickstart", expires_at=datetime.now(UTC) + timedelta(hours=1))
+    for record, used in (
+        (up, "quickstart"),
+        (replace(up, target="aws"), ""),
+        (replace(up, nodes=3), ""),
+        (replace(up, state="ending"), ""),
+        (replace(up, expires_at=up.created_at), ""),
+    ):
+        wire().records.save_cluster(record, now)
+        assert wire().standing_for(plan) == used
 
 
 @pytest.mark.usefixtures("home")
