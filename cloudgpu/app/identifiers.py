@@ -6,7 +6,8 @@ import secrets
 from cloudgpu.errors import UsageError
 
 _ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
-_CLUSTER = re.compile(r"^[a-z][a-z0-9-]{0,46}[a-z0-9]$|^[a-z]$")
+_CLUSTER = re.compile(r"[a-z](?:[a-z0-9-]{0,37}[a-z0-9])?")
+"""At most 39 characters: with its prefix and a region it must fit into an IAM role's 64."""
 
 
 def new_token() -> str:
@@ -23,9 +24,9 @@ def checked_cluster(name: str) -> str:
     """Refuse a cluster name that cannot stand in AWS names and tags.
 
     Raises:
-        UsageError: It is not lower case letters, digits and dashes, 1 to 48 of them, starting with a letter.
+        UsageError: It is not 1 to 39 lower case letters, digits and dashes, from a letter to a letter or digit.
     """
-    if _CLUSTER.match(name):
+    if _CLUSTER.fullmatch(name):
         return name
-    message = f"{name!r} cannot name a cluster: lower case letters, digits and dashes, starting with a letter"
-    raise UsageError(message)
+    message = f"{name!r} cannot name a cluster: 1 to 39 lower case letters, digits and dashes, starting with a letter"
+    raise UsageError(message, hint="another name: --name for `up`, --cluster for `train`")
