@@ -52,18 +52,18 @@ class Finishing:
         notes: tuple[str, ...] = ()
         failures: tuple[str, ...] = ()
         if running is not None and running.connected and not (insist and record.outputs):
-            running.forget(self._dead(record))
+            cluster = self._cluster(record)
+            running.forget(self._dead(record, cluster))
             with self._stages.stage("collect"):
-                collected = running.collect(record)
+                collected = running.collect(record, () if cluster is None else cluster.instance_ids)
             record = self._desk.records.save_run(replace(record, outputs=collected.files))
             failures = collected.failures
             notes = (*(f"no node had {pattern}" for pattern in collected.missing), *collected.gone, *failures)
         outcome = self._closed(record, self._why_kept(record, failures, insist=insist), notes)
         return outcome if followed is None else replace(outcome, measured=followed.measured, tail=followed.tail)
 
-    def _dead(self, record: RunRecord) -> list[str]:
+    def _dead(self, record: RunRecord, cluster: ClusterRecord | None) -> list[str]:
         """Nodes of a run that went wrong whose outputs nobody will ever fetch: the cluster need not wait for them."""
-        cluster = self._cluster(record)
         if cluster is None or record.state in ("succeeded", "not-run"):
             return []
         try:

@@ -162,15 +162,17 @@ class Running:
         )
         all_or_raise(answers)
 
-    def collect(self, record: RunRecord) -> Collected:
-        """Bring the outputs back; a node that is gone is named among the failures."""
+    def collect(self, record: RunRecord, instance_ids: Sequence[str]) -> Collected:
+        """Bring the outputs back; of the cluster's instances, in order, those that are gone are named."""
         job = Job(record.run_id, _recipe(record), self._inventory, "")
         collected = collect(job, self._agents, self._desk.home.run(record.run_id).outputs)
-        here = {str(agent.host.node.index) for agent in self._agents}
-        gone = tuple(f"node {index}: it is gone" for index in record.ranks if index not in here)
-        if not job.recipe.outputs or not gone:
-            return collected
-        return replace(collected, missing=(), gone=gone)
+        here = {agent.host.node.index for agent in self._agents}
+        gone = tuple(
+            f"node {index} ({one}) is gone, and what it held"
+            for index, one in enumerate(instance_ids)
+            if index not in here
+        )
+        return replace(collected, missing=() if gone else collected.missing, gone=gone)
 
     @contextmanager
     def _only_sender(self, job: Job) -> Iterator[None]:

@@ -18,7 +18,7 @@ class Collected:
         files: Paths below the run's outputs directory.
         missing: Patterns of the recipe that no node had.
         failures: Nodes whose outputs could not be fetched, one line each.
-        gone: Nodes that have ended, and their outputs with them, one line each.
+        gone: Nodes that have ended, and what they held with them, one line each.
     """
 
     files: tuple[str, ...]

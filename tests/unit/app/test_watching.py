@@ -27,6 +27,7 @@ def test_attach_goes_on_with_the_nodes_that_are_left(bench, gang, training, watc
     outcome = watching.attach(run.run_id)
     assert gang.dialled == [["i-us-east-1c-0"]]
     assert (outcome.record.state, outcome.record.reason) == ("failed", "lost contact with node 1")
+    assert outcome.notes == ("node 1 (i-us-east-1c-1) is gone, and what it held",)
     assert outcome.left == ()
 
 
