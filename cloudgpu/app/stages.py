@@ -26,3 +26,7 @@ class Stages:
             seconds = round(self._clock.monotonic() - begun, 3)
             self.done.append((name, seconds))
             self._say(StageChange(name, seconds))
+
+    def as_json(self) -> list[dict[str, str | float]]:
+        """The documented form: name and seconds, in order."""
+        return [{"name": name, "seconds": seconds} for name, seconds in self.done]

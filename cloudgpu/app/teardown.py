@@ -43,15 +43,18 @@ class Ended:
     strays: tuple[str, ...] = ()
     usd: Decimal = Decimal(0)
     simulated: bool = False
+    run_id: str = ""
+    """The run that a `train` made it for; empty otherwise."""
 
     def as_json(self) -> dict[str, Any]:
         """The documented `down --json` form; `left` is always empty, for otherwise `down` fails."""
         return {
             "cluster": self.cluster,
+            "run_id": self.run_id,
             "known": self.known,
             "instances_ended": list(self.instances),
             "strays_ended": list(self.strays),
-            "usd": str(self.usd),
+            "cost": {"usd": str(self.usd), "simulated": self.simulated},
             "simulated": self.simulated,
             "left": [],
         }
@@ -134,6 +137,7 @@ class Teardown:
             strays=strays,
             usd=usd,
             simulated=record.simulated,
+            run_id=record.run_id,
         )
 
     def end_after(self, record: ClusterRecord, cause: Exception) -> None:
@@ -202,12 +206,13 @@ class Teardown:
             return record
 
     def _emptied(self, record: ClusterRecord, regions: Sequence[str], whose: Whose) -> tuple[str, ...]:
-        """End what the journals know in every region, then what only the tags know; what failed is tried once more.
+        """End what the journals know, in every region whatever happens in another, then what only the tags know.
 
         Raises:
             TeardownError: Something is left.
+            CloudError: A region could not be asked.
         """
-        failed: list[str] = []
+        failures: list[CloudGpuError] = []
         blind = False
         for region in regions:
             try:
@@ -216,15 +221,15 @@ class Teardown:
                 self._desk.say(Note(f"{err.message}; looking for what it knew by tags"))
                 blind = True
             except CloudGpuError as err:
-                self._desk.say(Note(f"{region}: {err.message}"))
-                failed.append(region)
+                failures.append(err)
+        if failures:
+            # What the journal could not end, a search would only wait for again.
+            raise _summed_up(record.name, failures)
         strays = self._sweep(record.name, regions, whose)
         if blind:
             # Without its journal nobody knows which calls are unanswered, and tag search lags behind them.
             self._desk.clock.sleep(_SETTLE_S if self._desk.cloud.target == "aws" else 1.0)
             strays += self._sweep(record.name, regions, whose)
-        for region in failed:
-            self.end_region(record, region)
         return strays
 
     def _sweep(self, name: str, regions: Sequence[str], whose: Whose) -> tuple[str, ...]:
@@ -275,6 +280,15 @@ def unended(name: str, cause: Exception, err: CloudGpuError) -> TeardownError:
     left = tuple(getattr(err, "left", ())) or (f"cluster {name}",)
     message = f"{cause}; and what was made could not be ended: {err.message}"
     return TeardownError(message, left=left, hint=f"cloudgpu down {name}")
+
+
+def _summed_up(name: str, failures: Sequence[CloudGpuError]) -> CloudGpuError:
+    """One region's trouble as it is; that of several as one error that names all that is left."""
+    if len(failures) == 1:
+        return failures[0]
+    left = [line for err in failures for line in getattr(err, "left", ()) or (err.message,)]
+    message = f"cluster {name} is not gone: {'; '.join(err.message for err in failures)}"
+    return TeardownError(message, left=left, hint=f"`cloudgpu down {name}` again; it goes on where it stopped")
 
 
 def _has(one: Leftover, token: str) -> bool:
