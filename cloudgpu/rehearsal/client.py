@@ -346,7 +346,7 @@ def _last_lines(log: Path) -> str:
 
 
 def _alive(pid: int) -> bool:
-    """Whether the process runs; a dead child of our own that nobody reaped counts as dead."""
+    """Whether the process runs. A dead one that nobody reaped counts as dead: a long `train` may be its parent."""
     try:
         if os.waitpid(pid, os.WNOHANG)[0] == pid:
             return False
@@ -356,4 +356,12 @@ def _alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    return True
+    return not _unreaped(pid)
+
+
+def _unreaped(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+    except OSError:
+        return False  # gone by now, or a system without /proc: the next look tells
+    return state in {"Z", "X"}
