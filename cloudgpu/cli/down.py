@@ -22,8 +22,9 @@ def down(
     Ends everything that carries the cluster's tag. Exits 6 until a search for the tag is empty; `down` of what is
     gone already says so and exits 0.
     """
+    from cloudgpu.app.stages import Stages
     from cloudgpu.cli.interruption import told_when_interrupted
-    from cloudgpu.cli.show_cluster import ended_lines
+    from cloudgpu.cli.show_cluster import ended_json, ended_lines
     from cloudgpu.cli.wiring import wire
 
     wiring = wire(json=json, target=on, region=region)
@@ -32,17 +33,20 @@ def down(
         _say_nothing(wiring.screen, simulated=wiring.settings.target == "rehearsal", json=json)
         return
     wiring.confirm(f"End cluster {cluster}?", yes=yes or bool(name))
-    with told_when_interrupted(wiring.screen, f"not everything is ended yet; cloudgpu down {cluster} goes on with it"):
+    stages = Stages(wiring.clock, wiring.say)
+    unfinished = f"not everything is ended yet; cloudgpu down {cluster} goes on with it"
+    with told_when_interrupted(wiring.screen, unfinished), stages.stage("down"):
         ended = wiring.teardown(cluster).down(cluster, wiring.settings.region)
     if json:
-        wiring.screen.document(ended.as_json())
+        wiring.screen.document(ended_json(ended, stages))
     else:
         wiring.screen.lines(ended_lines(ended))
 
 
 def _say_nothing(screen: Screen, *, simulated: bool, json: bool) -> None:
-    nothing: dict[str, Any] = {"cluster": None, "known": False, "instances_ended": [], "strays_ended": [], "usd": "0"}
-    if json:
-        screen.document({**nothing, "simulated": simulated, "left": []})
-    else:
+    if not json:
         screen.line("no cluster is up; nothing to end")
+        return
+    nothing: dict[str, Any] = {"cluster": None, "run_id": "", "known": False, "instances_ended": [], "strays_ended": []}
+    cost = {"usd": "0", "simulated": simulated}
+    screen.document({**nothing, "cost": cost, "simulated": simulated, "left": [], "stages": []})

@@ -1,18 +1,21 @@
 """A cluster that stands, and one that was ended, as text and as JSON."""
 
+from decimal import Decimal
 from typing import Any
 
 from cloudgpu.app.provisioning import Standing
+from cloudgpu.app.stages import Stages
 from cloudgpu.app.teardown import Ended
 from cloudgpu.cli.figures import moment, money, plural
 from cloudgpu.cli.panel import Row
 
 
-def standing_json(standing: Standing) -> dict[str, Any]:
+def standing_json(standing: Standing, stages: Stages) -> dict[str, Any]:
     """The documented `up --json` form."""
     record = standing.record
     return {
         "cluster": record.name,
+        "run_id": record.run_id,
         "made": standing.made,
         "simulated": record.simulated,
         "region": record.region,
@@ -22,6 +25,12 @@ def standing_json(standing: Standing) -> dict[str, Any]:
         "node_hourly_usd": record.node_hourly_usd,
         "expires_at": record.expires_at.isoformat(),
         "tried": list(standing.tried),
+        "stages": stages.as_json(),
+        "cost": {
+            "hourly_usd": str(Decimal(record.node_hourly_usd) * record.nodes),
+            "simulated": record.simulated,
+        },
+        "left": [f"cluster {record.name} is up until {moment(record.expires_at)}"],
     }
 
 
@@ -46,6 +55,11 @@ def standing_rows(standing: Standing) -> list[Row]:
         ("train", f"cloudgpu train RECIPE --cluster {record.name}"),
         ("end it", f"cloudgpu down {record.name}"),
     ]
+
+
+def ended_json(ended: Ended, stages: Stages) -> dict[str, Any]:
+    """The documented `down --json` form."""
+    return {**ended.as_json(), "stages": stages.as_json()}
 
 
 def ended_lines(ended: Ended) -> list[str]:

@@ -27,6 +27,7 @@ def up(  # noqa: PLR0917
     from cloudgpu.app.identifiers import checked_cluster
     from cloudgpu.app.planning import refuse
     from cloudgpu.app.provisioning import Provisioning
+    from cloudgpu.app.stages import Stages
     from cloudgpu.cli.interruption import ask_about_cluster
     from cloudgpu.cli.show_cluster import standing_json, standing_rows, standing_title
     from cloudgpu.cli.show_plan import plan_lines
@@ -40,12 +41,14 @@ def up(  # noqa: PLR0917
         raise refuse(planned.plan)
     wiring.confirm("Go ahead?", yes=yes)
     provisioning = Provisioning(wiring.desk(wiring.cloud(planned.plan.target)), wiring.buyer)
+    stages = Stages(wiring.clock, wiring.say)
     try:
-        standing = provisioning.up(planned.plan, cluster)
+        with stages.stage("provision"):
+            standing = provisioning.up(planned.plan, cluster)
     except KeyboardInterrupt:
         ask_about_cluster(wiring, cluster, on_interrupt)
         raise
     if json:
-        wiring.screen.document(standing_json(standing))
+        wiring.screen.document(standing_json(standing, stages))
     else:
         wiring.screen.panel(standing_title(standing), standing_rows(standing), "green")

@@ -113,7 +113,10 @@ def test_a_bug_keeps_its_traceback_and_gives_a_document(monkeypatch, capsys):
         (["status"], {"clusters", "runs"}),
         (["status", "--all"], {"clusters", "runs"}),
         (["cost"], {"by", "rows", "real_usd", "simulated_usd"}),
-        (["down"], {"cluster", "known", "instances_ended", "strays_ended", "usd", "simulated", "left"}),
+        (
+            ["down"],
+            {"cluster", "run_id", "known", "instances_ended", "strays_ended", "cost", "simulated", "left", "stages"},
+        ),
         (["rehearsal", "status"], {"running", "simulated", "endpoint", "regions", "resident_mib", "nodes"}),
         (["rehearsal", "stop"], {"was_running"}),
         (["recipe", "check", "quickstart"], {"recipe", "path", "ok"}),

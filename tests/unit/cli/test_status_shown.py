@@ -1,10 +1,11 @@
 """`status`, `cost`, `up`, `down` and `rehearsal status`, word for word."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from cloudgpu.app.provisioning import Standing
+from cloudgpu.app.stages import Stages
 from cloudgpu.app.teardown import Ended
 from cloudgpu.cli import panel
 from cloudgpu.cli.show_cluster import ended_lines, standing_json, standing_rows, standing_title
@@ -12,6 +13,7 @@ from cloudgpu.cli.show_cost import report_json, report_lines
 from cloudgpu.cli.show_rehearsal import status_json
 from cloudgpu.cli.show_rehearsal import status_lines as rehearsal_lines
 from cloudgpu.cli.show_status import run_lines, run_rows, status_lines
+from cloudgpu.clock import ManualClock
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.ledger.report import Report, ReportRow
 from cloudgpu.rehearsal.client import Cloud, NodeInfo, RehearsalStatus
@@ -98,9 +100,16 @@ cluster s1 is up (simulated)
   end it   cloudgpu down s1"""
     )
     assert standing_title(replace(standing, made=False)).startswith("cluster s1 was up already")
-    assert set(standing_json(standing)) == {
+    clock = ManualClock(datetime(2026, 11, 21, tzinfo=UTC))
+    stages = Stages(clock, lambda _what: None)
+    with stages.stage("provision"):
+        clock.sleep(3.5)
+    document = standing_json(standing, stages)
+    assert document["stages"] == [{"name": "provision", "seconds": 3.5}]
+    assert document["cost"]["hourly_usd"] == "62.424"
+    assert set(document) == {
         *("cluster", "made", "simulated", "region", "zone", "instance_type", "nodes", "node_hourly_usd"),
-        *("expires_at", "tried"),
+        *("expires_at", "tried", "run_id", "stages", "cost", "left"),
     }
 
 
