@@ -1,0 +1,134 @@
+"""Homes that cannot be written: a file, below a file, read-only, full from the start, full half-way."""
+
+import os
+import subprocess
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from cloudgpu.rehearsal import client
+
+pytestmark = pytest.mark.rehearsal
+
+LIMIT_S = 60
+MIB = 1024 * 1024
+
+
+def refused(bench, home, *args):
+    done = bench.run(*args, env={"CLOUDGPU_HOME": str(home)}, code=10)
+    assert str(home) in done.stderr
+    assert "CLOUDGPU_HOME" in done.stderr.partition("hint:")[2]
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.mark.parametrize("command", [("up", "plain", "--yes"), ("train", "plain", "--yes"), ("cost",)])
+@pytest.mark.parametrize("name", ["file", "file/below"])
+def test_a_home_that_is_or_lies_below_a_file(bench, tmp_path, command, name):
+    bench.recipe()
+    (tmp_path / "file").write_text("mine")
+    refused(bench, tmp_path / name, *command)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@contextmanager
+def mounted(kind, source, place, options):
+    if os.geteuid() != 0:
+        pytest.skip("mounting needs root")
+    place.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", kind, "-o", options, source, str(place)], check=True)
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def test_a_read_only_home(bench, tmp_path):
+    bench.recipe()
+    with mounted("tmpfs", "none", tmp_path / "fixed", "ro,size=1m") as fixed:
+        refused(bench, fixed, "up", "plain", "--yes")
+        refused(bench, fixed / "home", "up", "plain", "--yes")
+
+
+def fill(place):
+    """Leave not a byte."""
+    with (place / "ballast").open("wb", buffering=0) as ballast:
+        for size in (MIB, 4096, 1):
+            try:
+                while True:
+                    ballast.write(b"x" * size)
+            except OSError:
+                continue
+
+
+def test_a_full_home(bench, tmp_path):
+    bench.recipe()
+    with mounted("tmpfs", "none", tmp_path / "full", "size=1m") as full:
+        fill(full)
+        done = refused(bench, full, "up", "plain", "--yes")
+        assert "no space left" in done.stderr
+
+
+@pytest.fixture
+def small(make_bench, tmp_path):
+    """A home on a small disk of its own; only its rehearsal cloud, which is not what is tested, lies elsewhere."""
+    with mounted("tmpfs", "none", tmp_path / "small", "size=4m") as disk, make_bench(disk) as made:
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        (made.home.root / "rehearsal").symlink_to(elsewhere)
+        made.recipe()
+        yield made, disk
+
+
+def until_held(bench, process):
+    deadline = time.monotonic() + LIMIT_S
+    while not client.faults(bench.cloud)["held"]:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("action", ["CreateRole", "CreateLaunchTemplate", "CreateFleet", "GetConsoleOutput"])
+@pytest.mark.parametrize("phase", ["before", "after_effect"])
+def test_a_disk_that_runs_full_during_up_leaves_nothing_unsaid(small, action, phase):
+    bench, disk = small
+    client.put_faults(bench.cloud, [{"action": action, "do": "hold", "phase": phase, "times": 1}])
+    process = bench.popen("up", "plain", "--yes")
+    until_held(bench, process)
+    fill(disk)
+    client.put_faults(bench.cloud, [])
+    out, err = process.communicate(timeout=LIMIT_S)
+    assert process.returncode in (6, 10), out + err
+    assert "no space left" in out + err
+    assert "Traceback" not in err
+    if bench.left():
+        assert "cloudgpu down plain" in err
+        assert [one["cluster"] for one in bench.json("status")["clusters"]] == ["plain"]
+    (disk / "ballast").unlink()
+    bench.run("down", "plain")
+    assert bench.left() == {}
+    assert bench.json("status")["clusters"] == []
+    assert [row for row in bench.json("cost")["rows"] if row["open_entries"]] == []
+
+
+def test_a_disk_that_runs_full_during_training_does_not_end_the_run(small):
+    bench, disk = small
+    process = bench.popen("train", "plain", "--yes", "--set", "wait_for=go")
+    for line in process.stdout:
+        if "[rank 3] rank 3 of 4" in line:
+            break
+    run_id = bench.json("status")["clusters"][0]["runs"][0]["run_id"]
+    works = list((bench.home.root / "rehearsal").resolve().glob(f"**/runs/{run_id}/work"))
+    assert len(works) == 2
+    fill(disk)
+    for work in works:
+        (work / "go").touch()
+    out, err = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 10, out + err
+    assert f"cloudgpu attach {run_id}" in err
+    (disk / "ballast").unlink()
+    outcome = bench.json("attach", run_id)
+    assert outcome["state"] == "succeeded"
+    assert bench.run("logs", run_id).stdout.count("epoch=3") == 4
+    assert bench.left() == {}
