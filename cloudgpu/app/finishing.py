@@ -59,8 +59,16 @@ class Finishing:
             record = self._desk.records.save_run(replace(record, outputs=collected.files))
             failures = collected.failures
             notes = (*(f"no node had {pattern}" for pattern in collected.missing), *collected.gone, *failures)
-        outcome = self._closed(record, self._why_kept(record, failures, insist=insist), notes)
+        kept = self._why_kept(record, failures, insist=insist)
+        outcome = self._owed(record, kept, failures, notes) if failures and kept else self._closed(record, kept, notes)
         return outcome if followed is None else replace(outcome, measured=followed.measured, tail=followed.tail)
+
+    def _owed(self, record: RunRecord, kept: str, failures: tuple[str, ...], notes: tuple[str, ...]) -> RunOutcome:
+        """Outputs are still on the nodes: the run's books stay open, so that `attach` can fetch them."""
+        record = self._desk.records.save_run(replace(record, stages=tuple(self._stages.done)))
+        for note in (*notes, f"`cloudgpu attach {record.run_id}` fetches them; the cluster is left up for that"):
+            self._desk.say(Note(note))
+        return replace(self._outcome(record, kept=kept), notes=notes, unfetched=failures)
 
     def _dead(self, record: RunRecord, cluster: ClusterRecord | None) -> list[str]:
         """Nodes of a run that went wrong whose outputs nobody will ever fetch: the cluster need not wait for them."""

@@ -21,6 +21,7 @@ class RunOutcome:
         notes: What else there is to say, one sentence each.
         unended: Why the cluster could not be ended; empty when it was, or was to be kept.
         interrupted: Whether Ctrl-C ended the command.
+        unfetched: Why outputs are still on the nodes, one line a node; `attach` fetches them.
     """
 
     record: RunRecord
@@ -38,6 +39,7 @@ class RunOutcome:
     notes: tuple[str, ...] = ()
     unended: str = ""
     interrupted: bool = False
+    unfetched: tuple[str, ...] = ()
 
     @property
     def tried(self) -> tuple[str, ...]:
@@ -75,6 +77,7 @@ class RunOutcome:
             "tail": list(self.tail),
             "left": list(self.left),
             "kept": self.kept,
+            "unfetched": list(self.unfetched),
             "notes": list(self.notes),
             "unended": self.unended,
             "interrupted": self.interrupted,

@@ -34,7 +34,8 @@ def _state_code(outcome: RunOutcome) -> int:
     state = outcome.record.state
     if state == "running":
         return 0 if outcome.kept == "detached" else _INTERRUPTED
-    return 0 if state in ("succeeded", "not-run", "preparing") else RemoteCommandError.exit_code
+    good = state in ("succeeded", "not-run", "preparing") and not outcome.unfetched
+    return 0 if good else RemoteCommandError.exit_code
 
 
 def show_outcome(outcome: RunOutcome, screen: Screen) -> None:

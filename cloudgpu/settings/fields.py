@@ -102,7 +102,9 @@ class Settings:
     )
     vpc_id: str = field(metadata=_about("", doc="Your own VPC.", form=r"vpc-[0-9a-f]+", like="vpc-0a1b2c3d4e5f60718"))
     create_vpc: bool = field(
-        metadata=_about("false", doc="Make a VPC for each cluster instead of using the account's default one.", like="true")
+        metadata=_about(
+            "false", doc="Make a VPC for each cluster; else the account's default one is used.", like="true"
+        )
     )
     subnet_id: str = field(
         metadata=_about("", doc="Your own subnet.", form=r"subnet-[0-9a-f]+", like="subnet-0a1b2c3d4e5f60718")
