@@ -96,7 +96,7 @@ def test_the_fake_answers_records_and_insists_on_its_script(tmp_path: Path) -> N
     host: Host = fake
     stream = host.stream(Command("agent", "follow", Secret("token")))
     assert list(stream.lines()) == ["one", "two"]
-    with pytest.raises(RemoteCommandError, match="exit code 3$") as caught:
+    with pytest.raises(RemoteCommandError, match=r"exit code 3$") as caught:
         host.run(Command("agent", "status"), stdin=b"{}")
     assert caught.value.tail == ("broken",)
     assert [sent.shown for sent in fake.sent] == ["agent follow ***", "agent status"]
