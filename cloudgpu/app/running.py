@@ -10,7 +10,9 @@ from pathlib import Path
 from cloudgpu.app.desk import Desk
 from cloudgpu.app.ports import Dial
 from cloudgpu.app.records import RunRecord, RunState
+from cloudgpu.app.silence import Silence
 from cloudgpu.app.stages import Stages
+from cloudgpu.errors import ConnectError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.paths import unwritable
 from cloudgpu.recipe.schema import Recipe
@@ -135,11 +137,20 @@ class Running:
             for line in logs.lines(rank):
                 metrics.read(line)
         verdict = Verdict("lost")
-        for item in follow(self._agents, self._ranks(record), self._run_dirs(record), logs, self._desk.clock):
-            if isinstance(item, Chunk):
-                self._tell(item, metrics)
-            else:
-                verdict = item
+        silence = Silence(self._desk, record)
+        try:
+            for item in follow(
+                self._agents, self._ranks(record), self._run_dirs(record), logs, self._desk.clock, silence
+            ):
+                if isinstance(item, Chunk):
+                    self._tell(item, metrics)
+                else:
+                    verdict = item
+        except ConnectError as err:
+            # As long as one node is there, the run may go on.
+            if not silence.all_gone():
+                raise
+            verdict = Verdict("lost", reason=err.message)
         tail = () if verdict.rank is None else tuple(logs.tail(verdict.rank))
         return Followed(verdict, metrics.measured(), tail)
 

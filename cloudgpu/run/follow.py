@@ -9,7 +9,7 @@ from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.log_store import LogStore
-from cloudgpu.run.reader import Feed, Reader
+from cloudgpu.run.reader import Feed, OnSilence, Reader, wait_on
 from cloudgpu.run.verdict import Chunk, Verdict, agreed
 
 _WAITING_CHUNKS: Final = 16
@@ -24,14 +24,16 @@ def follow(
     run_dirs: Mapping[int, str],
     logs: LogStore,
     clock: Clock,
+    on_silence: OnSilence = wait_on,
 ) -> Iterator[Chunk | Verdict]:
     """Yield the chunks of every rank as they come, from where the logs here end, and last one verdict.
 
-    `ranks` and `run_dirs` are by node index. Abandoning the iterator changes nothing on the nodes.
+    `ranks` and `run_dirs` are by node index. Abandoning the iterator changes nothing on the nodes. `on_silence` is
+    called in the readers' threads.
 
     Raises:
-        ConnectError: A node could not be reached for three minutes, and no other one tells of a failure; the run may
-            still go on.
+        ConnectError: A node could not be reached for three minutes or is gone, and no other one tells of a failure;
+            the run may still go on.
         RemoteCommandError: An agent answered with an error, or with what makes no sense.
         StateError: The logs cannot be written here.
     """
@@ -43,6 +45,7 @@ def follow(
             {rank: logs.offset(rank) for rank in ranks.get(agent.host.node.index, ())},
             clock,
             feed,
+            on_silence,
         )
         for agent in agents
     ]

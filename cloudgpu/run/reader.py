@@ -3,12 +3,13 @@
 import contextlib
 import queue
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError
+from cloudgpu.launch.inventory import Node
 from cloudgpu.remote.base import Stream
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.verdict import Chunk, Verdict
@@ -18,9 +19,18 @@ LOST_CONTACT_S: Final = 180.0
 _STEADY_S: Final = 20.0
 """A connection that held for this long was one; a shorter one is part of the same trouble, seconds."""
 _RETRY_S: Final = 1.0
+_SILENT_S: Final = 2.0
+"""A connection that is back within this time is not worth a word, seconds."""
+_TELL_EVERY_S: Final = 15.0
 _LOOK_S: Final = 0.2
 
 Item = Chunk | Verdict | BaseException
+OnSilence = Callable[[Node, ConnectError | RemoteCommandError], None]
+"""Hears of a node that does not answer, now and then; raises ConnectError where it never will again."""
+
+
+def wait_on(_node: Node, _trouble: ConnectError | RemoteCommandError) -> None:
+    """Nobody listens: the node has its three minutes."""
 
 
 @dataclass(frozen=True)
@@ -52,15 +62,25 @@ class Feed:
 class Reader(threading.Thread):
     """Reads one node's agent into the feed, reconnecting from the offsets it has reached."""
 
-    def __init__(self, agent: Agent, run_dir: str, offsets: Mapping[int, int], clock: Clock, feed: Feed) -> None:
+    def __init__(
+        self,
+        agent: Agent,
+        run_dir: str,
+        offsets: Mapping[int, int],
+        clock: Clock,
+        feed: Feed,
+        on_silence: OnSilence = wait_on,
+    ) -> None:
         super().__init__(name=f"follow-{agent.host.node.index}", daemon=True)
         self._agent = agent
         self._run_dir = run_dir
         self._offsets = dict(offsets)
         self._clock = clock
         self._feed = feed
+        self._on_silence = on_silence
         self._stream: Stream | None = None
         self._contact_at = 0.0
+        self._told_at = 0.0
 
     def run(self) -> None:
         """Until the verdict, an error that lasts, or the feed's end."""
@@ -90,7 +110,15 @@ class Reader(threading.Thread):
                 return
             if self._clock.monotonic() - self._contact_at > LOST_CONTACT_S:
                 raise trouble
+            self._tell(trouble)
             self._clock.sleep(_RETRY_S)
+
+    def _tell(self, trouble: ConnectError | RemoteCommandError) -> None:
+        now = self._clock.monotonic()
+        again = self._told_at > self._contact_at
+        if now - (self._told_at if again else self._contact_at) >= (_TELL_EVERY_S if again else _SILENT_S):
+            self._told_at = now
+            self._on_silence(self._agent.host.node, trouble)
 
     def _read_once(self) -> bool:
         """Read one connection's worth; whether the verdict came.

@@ -179,6 +179,22 @@ def test_a_node_that_goes_away_during_training_is_named_within_seconds(bench, ke
     assert bench.json("status")["clusters"] == []
 
 
+def test_a_gang_that_is_gone_altogether_is_not_awaited(bench):
+    """The expiry comes while ranks run: no node is left to tell, so the cloud is asked."""
+    bench.recipe()
+    process, cluster = started_ranks(bench, "--set", "hang=yes")
+    began = time.monotonic()
+    client.advance(bench.cloud, 2 * 3600)
+    out, err = process.communicate(timeout=100)
+    assert time.monotonic() - began < 45
+    assert process.returncode == 5, (process.returncode, out, err)
+    assert re.search(r"node [01] \(i-\w+\) is terminated", out + err)
+    (run,) = bench.json("status", "--all")["runs"]
+    assert (run["cluster"], run["state"]) == (cluster, "lost")
+    assert bench.left() == {}
+    assert bench.json("status")["clusters"] == []
+
+
 def test_down_does_not_succeed_while_anything_is_left(bench):
     bench.recipe()
     bench.run("up", "plain", "--yes")

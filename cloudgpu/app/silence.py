@@ -1,0 +1,49 @@
+"""Nodes that do not answer during a run: the cloud is asked whether they still exist, and a person is told."""
+
+from collections.abc import Mapping
+
+from cloudgpu.app.desk import Desk
+from cloudgpu.app.records import RunRecord
+from cloudgpu.app.standing import ALIVE
+from cloudgpu.errors import CloudGpuError, ConnectError, RemoteCommandError
+from cloudgpu.launch.inventory import Node
+from cloudgpu.run.progress import Note
+
+
+class Silence:
+    """The cloud's word on the nodes of one run."""
+
+    def __init__(self, desk: Desk, record: RunRecord) -> None:
+        self._desk = desk
+        self._record = record
+
+    def __call__(self, node: Node, trouble: ConnectError | RemoteCommandError) -> None:
+        """Tell of a node that does not answer.
+
+        Raises:
+            ConnectError: It is gone, so nobody needs to wait for it.
+        """
+        state = self._states().get(node.instance_id, "")
+        if state and state not in ALIVE:
+            message = f"node {node.index} ({node.instance_id}) is {state}{self._expired()}"
+            raise ConnectError(message, hint="what it held is lost")
+        self._desk.say(Note(f"does not answer, trying again: {trouble.message}", node.index))
+
+    def all_gone(self) -> bool:
+        """Whether the cloud says that no node of the run is left; not knowing is no."""
+        states = self._states()
+        return bool(states) and not any(state in ALIVE for state in states.values())
+
+    def _states(self) -> Mapping[str, str]:
+        """Instance id -> state, empty where nobody can say."""
+        try:
+            cluster = self._desk.records.cluster(self._record.cluster)
+            return self._desk.cloud.nodes_alive(cluster.region, cluster.instance_ids) if cluster else {}
+        except CloudGpuError:
+            return {}
+
+    def _expired(self) -> str:
+        cluster = self._desk.records.cluster(self._record.cluster)
+        if cluster is None or cluster.expires_at > self._desk.clock.now():
+            return ""
+        return f": the cluster expired at {cluster.expires_at:%Y-%m-%d %H:%M} UTC"
