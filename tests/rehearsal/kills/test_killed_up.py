@@ -27,9 +27,17 @@ def counted(grave):
     return seen
 
 
+def check_bought_is_booked(grave, case):
+    """Whoever is killed has written down what it was about to buy."""
+    if client.nodes(grave.bench.cloud):
+        assert [row["open_entries"] for row in grave.json("cost", "--by", "user")["rows"]] == [1], case
+        assert [one["cluster"] for one in grave.json("status")["clusters"]] == ["plain"], case
+
+
 def test_down_after_a_kill_at_every_call_leaves_nothing(graveyard, counted):
     def case(grave, point):
         grave.kill_at(point, *UP)
+        check_bought_is_booked(grave, point)
         grave.run(*DOWN)
         grave.check_empty(point)
 
