@@ -129,7 +129,7 @@ def test_the_lock_holds_every_dependency_with_hashes_and_no_address():
 
 
 def test_scripts_can_be_run_and_stop_at_the_first_fault():
-    for path in (ROOT / "scripts").iterdir():
+    for path in (one for one in (ROOT / "scripts").iterdir() if one.is_file()):
         first = path.read_text(encoding="utf-8").splitlines()[0]
         if first == "#!/usr/bin/env bash":
             assert path.stat().st_mode & 0o111, path
