@@ -1,0 +1,63 @@
+"""A home that lost or damaged its files: the tags still know what is there, and `down` ends it."""
+
+import shutil
+
+import pytest
+
+pytestmark = pytest.mark.rehearsal
+
+
+def lose_everything(cluster):
+    shutil.rmtree(cluster.root)
+
+
+def lose_the_record(cluster):
+    cluster.record.unlink()
+
+
+def damage_the_record(cluster):
+    cluster.record.write_text('{"name": "plain", "tok')
+
+
+def lose_the_journal(cluster):
+    cluster.journal("us-east-1").unlink()
+
+
+def tear_the_journal(cluster):
+    journal = cluster.journal("us-east-1")
+    journal.write_bytes(journal.read_bytes()[:-40])
+
+
+def lose_the_inventory(cluster):
+    cluster.inventory.unlink()
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [lose_everything, lose_the_record, damage_the_record, lose_the_journal, tear_the_journal, lose_the_inventory],
+)
+def test_down_ends_what_the_home_does_not_know_any_more(bench, harm):
+    bench.recipe()
+    bench.run("up", "plain", "--yes")
+    harm(bench.home.cluster("plain"))
+    bench.run("status", "--json")
+    done = bench.run("down", "plain")
+    assert "Traceback" not in done.stderr
+    assert bench.left() == {}
+    assert bench.json("status")["clusters"] == []
+    assert [row for row in bench.json("cost")["rows"] if row["open_entries"]] == []
+
+
+def test_a_damaged_journal_is_named_and_its_cluster_still_ended_by_its_tags(bench):
+    bench.recipe()
+    bench.run("up", "plain", "--yes")
+    journal = bench.home.cluster("plain").journal("us-east-1")
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join([lines[0], b"rubbish\n", *lines[2:]]))
+    for _ in range(2):
+        done = bench.run("down", "plain", code=None)
+        assert done.returncode in (0, 6, 10), done
+        if done.returncode:
+            assert str(journal) in done.stderr
+            assert "hint:" in done.stderr
+    assert bench.left() == {}
