@@ -110,8 +110,6 @@ def _figures(outcome: RunOutcome) -> Iterator[Row]:
         yield "cost", _cost(outcome)
     if record.outputs:
         yield "outputs", f"{plural(len(record.outputs), 'file')} in {outcome.outputs}"
-    if outcome.unended:
-        yield "not ended", printable(outcome.unended)
     for note in outcome.notes:
         yield "note", printable(note)
 
@@ -122,8 +120,12 @@ def _next(outcome: RunOutcome) -> Iterator[Row]:
     if outcome.record.state == "running":
         yield "finish", f"cloudgpu attach {run_id}"
         yield "end it", f"cloudgpu cancel {run_id}"
+    if outcome.unfetched:
+        yield "not fetched", printable("; ".join(outcome.unfetched))
+        yield "fetch", f"cloudgpu attach {run_id}"
     if outcome.unended:
         yield "not ended", printable(outcome.unended)
+        yield "end it", f"cloudgpu down {outcome.record.cluster}"
     left = [part for one in outcome.left for part in one.split("; ")]
     for place, part in enumerate(left or ["nothing: a search for the cluster's tag found nothing more"]):
         yield "left" if place == 0 else "", part

@@ -110,6 +110,7 @@ class Lease:
     def _tidy(self) -> None:
         """Remove the folder of a cluster of which nothing but the guard is left. The guard's lock is held."""
         guard = self._guard_path
+        self._fresh_path.unlink(missing_ok=True)
         if {path.name for path in guard.parent.iterdir()} == {guard.name}:
             guard.unlink()
             # somebody may just be making a cluster of this name again: then the folder is theirs
@@ -153,13 +154,18 @@ class Lease:
             raise unwritable(self.path, err) from err
 
     def _replace(self, holder: Holder) -> None:
-        fresh = self.path.with_name(f"{self.path.name}.{holder.nonce}")
+        fresh = self._fresh_path
         try:
             fresh.write_text(json.dumps(asdict(holder)))
             fresh.replace(self.path)
         except OSError:
             fresh.unlink(missing_ok=True)
             raise
+
+    @property
+    def _fresh_path(self) -> Path:
+        """One name for all writers: the guard lets in one at a time, and what a killed one left is overwritten."""
+        return self.path.with_name(f"{self.path.name}.fresh")
 
     @property
     def _guard_path(self) -> Path:

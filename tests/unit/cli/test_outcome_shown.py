@@ -93,7 +93,16 @@ def test_what_could_not_be_ended_weighs_most(outcome):
     unended = replace(outcome, unended="the cloud does not answer", interrupted=True, left=("cluster s1",))
     assert exit_code(unended) == 6
     assert exit_code(replace(unended, unended="")) == 130
+    assert shown(unended).count("not ended") == 1
     assert "  not ended  the cloud does not answer\n" in shown(unended)
+    assert f"  end it     cloudgpu down {outcome.record.cluster}\n" in shown(unended)
+
+
+def test_outputs_that_are_owed_fail_the_command_and_say_how_to_get_them(outcome):
+    owed = replace(outcome, unfetched=("node 1: no space left",), kept="outputs could not be fetched")
+    assert exit_code(owed) == 5
+    assert "node 1: no space left" in shown(owed)
+    assert f"cloudgpu attach {outcome.record.run_id}" in shown(owed)
 
 
 def test_candidates_that_were_tried_in_vain(outcome):
