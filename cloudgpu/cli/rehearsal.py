@@ -54,8 +54,7 @@ def stop(json: Json = False) -> None:
     from cloudgpu.rehearsal import client
 
     wiring = wire(json=json)
-    was_running = client.running(wiring.home) is not None
-    client.stop(wiring.home)
+    was_running = client.stop(wiring.home)
     if json:
         wiring.screen.document({"was_running": was_running})
     else:

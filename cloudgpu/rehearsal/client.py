@@ -17,6 +17,7 @@ from cloudgpu.errors import CloudGpuError, RehearsalError
 from cloudgpu.paths import Home, unwritable
 from cloudgpu.rehearsal.keyring import load, load_or_create
 from cloudgpu.rehearsal.layout import RehearsalFiles
+from cloudgpu.rehearsal.nodes.host_client import NodeHostClient
 from cloudgpu.rehearsal.seal import HEADER, seal
 
 _START_LIMIT_S = 60.0
@@ -108,8 +109,13 @@ def stop(home: Home) -> bool:
     Raises:
         RehearsalError: It does not end.
     """
-    cloud = _recorded(RehearsalFiles.of(home))
+    files = RehearsalFiles.of(home)
+    cloud = _recorded(files)
     health = _health(cloud) if cloud is not None else None
+    if health is None and NodeHostClient(files.nodes).running():
+        # The server was killed and its nodes go on: only a server can end them and keep the books of it.
+        cloud = ensure(home)
+        health = _health(cloud)
     if cloud is None or health is None:
         return False
     call(cloud, "POST", "stop")

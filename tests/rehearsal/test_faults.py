@@ -9,6 +9,8 @@ import time
 import pytest
 
 from cloudgpu.rehearsal import client
+from cloudgpu.rehearsal.layout import RehearsalFiles
+from cloudgpu.rehearsal.nodes.host_client import NodeHostClient
 
 pytestmark = pytest.mark.rehearsal
 
@@ -157,6 +159,21 @@ def test_a_run_outlives_the_cloud_that_made_it(bench):
     assert bench.left() == {}
     assert bench.json("status")["clusters"] == []
     assert [row["open_entries"] for row in bench.json("cost")["rows"]] == [0]
+
+
+def test_stop_ends_the_nodes_of_a_cloud_that_was_killed(bench):
+    bench.recipe()
+    bench.run("up", "plain", "--yes")
+    nodes = NodeHostClient(RehearsalFiles.of(bench.home).nodes)
+    os.kill(bench.cloud.pid, signal.SIGKILL)
+    assert nodes.running()
+    assert bench.json("rehearsal", "stop")["was_running"]
+    assert not nodes.running()
+    assert not bench.json("rehearsal", "stop")["was_running"]
+    (cluster,) = bench.json("status", "--refresh")["clusters"]
+    assert {node["state"] for node in cluster["instances"]} == {"terminated"}
+    bench.run("down", "plain")
+    assert bench.left() == {}
 
 
 @pytest.mark.parametrize("keep", [False, True], ids=["ended", "kept"])
