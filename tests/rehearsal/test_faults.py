@@ -18,6 +18,22 @@ THROTTLED = {"do": "error", "code": "RequestLimitExceeded", "message": "Request 
 DENIED = {"do": "error", "code": "UnauthorizedOperation", "message": "You are not authorized", "http": 403}
 
 
+@pytest.fixture(scope="module")
+def one_cloud(make_bench, tmp_path_factory):
+    with make_bench(tmp_path_factory.mktemp("one")) as made:
+        yield made
+
+
+@pytest.fixture
+def shared(one_cloud):
+    """A cloud that stays healthy, for test after test; each of them leaves it empty."""
+    yield one_cloud
+    client.put_faults(one_cloud.cloud, [])
+    client.put_quotas(one_cloud.cloud, {})
+    assert one_cloud.left() == {}
+    assert one_cloud.json("status")["clusters"] == []
+
+
 def one_gang_then_none(bench):
     assert len(client.nodes(bench.cloud)) == 2
     client.put_faults(bench.cloud, [])
@@ -25,42 +41,42 @@ def one_gang_then_none(bench):
     assert bench.left() == {}
 
 
-def test_throttling_is_survived(bench):
-    bench.recipe()
+def test_throttling_is_survived(shared):
+    shared.recipe()
     rules = [{**THROTTLED, "times": 3, "action": "CreateFleet"}, {**THROTTLED, "times": 2, "action": "Describe*"}]
-    client.put_faults(bench.cloud, [*rules, {**THROTTLED, "times": 2, "mutating": True}])
-    bench.run("up", "plain", "--yes")
-    assert [rule["fired"] for rule in client.faults(bench.cloud)["rules"]] == [3, 2, 2]
-    one_gang_then_none(bench)
+    client.put_faults(shared.cloud, [*rules, {**THROTTLED, "times": 2, "mutating": True}])
+    shared.run("up", "plain", "--yes")
+    assert [rule["fired"] for rule in client.faults(shared.cloud)["rules"]] == [3, 2, 2]
+    one_gang_then_none(shared)
 
 
-def test_a_launch_that_is_throttled_after_its_effect_is_not_made_twice(bench):
+def test_a_launch_that_is_throttled_after_its_effect_is_not_made_twice(shared):
     """The same token again: what was launched the first time is the answer to the second."""
-    bench.recipe()
-    client.put_faults(bench.cloud, [{**THROTTLED, "action": "CreateFleet", "phase": "after_effect", "times": 2}])
-    bench.run("up", "plain", "--yes")
-    assert client.faults(bench.cloud)["rules"][0]["fired"] == 2
-    one_gang_then_none(bench)
+    shared.recipe()
+    client.put_faults(shared.cloud, [{**THROTTLED, "action": "CreateFleet", "phase": "after_effect", "times": 2}])
+    shared.run("up", "plain", "--yes")
+    assert client.faults(shared.cloud)["rules"][0]["fired"] == 2
+    one_gang_then_none(shared)
 
 
-def test_a_launch_without_an_answer_is_found_and_ended(bench):
-    bench.recipe()
-    client.put_faults(bench.cloud, [{"do": "drop", "action": "CreateFleet", "phase": "after_effect", "times": 1}])
-    done = bench.run("up", "plain", "--yes", code=8)
+def test_a_launch_without_an_answer_is_found_and_ended(shared):
+    shared.recipe()
+    client.put_faults(shared.cloud, [{"do": "drop", "action": "CreateFleet", "phase": "after_effect", "times": 1}])
+    done = shared.run("up", "plain", "--yes", code=8)
     assert "launching the gang: no answer" in done.stderr
     assert "hint:" in done.stderr
-    assert bench.left() == {}
-    assert bench.json("status")["clusters"] == []
+    assert shared.left() == {}
+    assert shared.json("status")["clusters"] == []
 
 
-def test_changes_whose_answers_are_lost_are_not_made_twice(bench):
-    bench.recipe()
+def test_changes_whose_answers_are_lost_are_not_made_twice(shared):
+    shared.recipe()
     lost = {"do": "drop", "mutating": True, "phase": "after_effect", "times": 1}
     actions = ("ImportKeyPair", "CreatePlacementGroup", "CreateRole", "CreateSecurityGroup", "CreateLaunchTemplate")
-    client.put_faults(bench.cloud, [{**lost, "action": action} for action in actions])
-    bench.run("up", "plain", "--yes")
-    assert [rule["fired"] for rule in client.faults(bench.cloud)["rules"]] == [1] * len(actions)
-    one_gang_then_none(bench)
+    client.put_faults(shared.cloud, [{**lost, "action": action} for action in actions])
+    shared.run("up", "plain", "--yes")
+    assert [rule["fired"] for rule in client.faults(shared.cloud)["rules"]] == [1] * len(actions)
+    one_gang_then_none(shared)
 
 
 REFUSED = {
@@ -72,47 +88,48 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("action", REFUSED)
-def test_a_refused_permission_stops_at_once_and_leaves_nothing(bench, action):
-    bench.recipe()
-    client.put_faults(bench.cloud, [{**DENIED, "action": action}])
-    done = bench.run("up", "plain", "--yes", code=8)
-    assert client.faults(bench.cloud)["rules"][0]["fired"] == 1
+def test_a_refused_permission_stops_at_once_and_leaves_nothing(shared, action):
+    shared.recipe()
+    client.put_faults(shared.cloud, [{**DENIED, "action": action}])
+    done = shared.run("up", "plain", "--yes", code=8)
+    assert client.faults(shared.cloud)["rules"][0]["fired"] == 1
     assert f"error: {REFUSED[action]}" in done.stderr
     assert "hint:" in done.stderr
-    client.put_faults(bench.cloud, [])
-    assert bench.left() == {}
-    assert bench.json("status")["clusters"] == []
+    client.put_faults(shared.cloud, [])
+    assert shared.left() == {}
+    assert shared.json("status")["clusters"] == []
 
 
-def test_a_retired_type_is_refused_with_a_fix_that_works(bench):
-    bench.recipe(resources="{instance_type: p3.16xlarge, nodes: 2, regions: [us-east-1]}")
-    done = bench.run("up", "plain", "--yes", code=7)
+def test_a_retired_type_is_refused_with_a_fix_that_works(shared):
+    client.put_faults(shared.cloud, [])
+    shared.recipe(resources="{instance_type: p3.16xlarge, nodes: 2, regions: [us-east-1]}")
+    done = shared.run("up", "plain", "--yes", code=7)
     assert "p3.16xlarge" in done.stderr
     fix = re.search(r"hint: (--set .*)", done.stderr)
     assert fix, done.stderr
-    bench.run("plan", "plain", code=7)
-    bench.run("plan", "plain", *shlex.split(fix[1]))
-    assert client.faults(bench.cloud)["mutating_calls"] == 0
+    shared.run("plan", "plain", code=7)
+    shared.run("plan", "plain", *shlex.split(fix[1]))
+    assert client.faults(shared.cloud)["mutating_calls"] == 0
 
 
-def test_a_quota_that_binds_everywhere_is_named(bench):
-    bench.recipe()
-    client.put_quotas(bench.cloud, {"us-east-1/p/on-demand": 96})
-    done = bench.run("up", "plain", "--yes", code=4)
+def test_a_quota_that_binds_everywhere_is_named(shared):
+    shared.recipe()
+    client.put_quotas(shared.cloud, {"us-east-1/p/on-demand": 96})
+    done = shared.run("up", "plain", "--yes", code=4)
     assert "VcpuLimitExceeded" in done.stderr
-    assert bench.left() == {}
-    assert bench.json("status")["clusters"] == []
+    assert shared.left() == {}
+    assert shared.json("status")["clusters"] == []
 
 
-def test_a_quota_of_one_region_leads_to_the_next(bench):
-    bench.recipe(resources="{instance_type: p3dn.24xlarge, nodes: 2, regions: [us-east-1, us-west-2]}")
-    client.put_quotas(bench.cloud, {"us-east-1/p/on-demand": 96})
-    up = bench.json("up", "plain", "--yes")
-    assert {node.region for node in client.nodes(bench.cloud)} == {"us-west-2"}
+def test_a_quota_of_one_region_leads_to_the_next(shared):
+    shared.recipe(resources="{instance_type: p3dn.24xlarge, nodes: 2, regions: [us-east-1, us-west-2]}")
+    client.put_quotas(shared.cloud, {"us-east-1/p/on-demand": 96})
+    up = shared.json("up", "plain", "--yes")
+    assert {node.region for node in client.nodes(shared.cloud)} == {"us-west-2"}
     assert sum("VcpuLimitExceeded" in line for line in up["tried"]) == 1  # the region's second zone is not asked
-    regions = {row["region"] for kind, rows in bench.left().items() for row in rows if kind not in GLOBAL}
+    regions = {row["region"] for kind, rows in shared.left().items() for row in rows if kind not in GLOBAL}
     assert regions == {"us-west-2"}
-    one_gang_then_none(bench)
+    one_gang_then_none(shared)
 
 
 GLOBAL = ("roles", "instance_profiles")
@@ -212,34 +229,34 @@ def test_a_gang_that_is_gone_altogether_is_not_awaited(bench):
     assert bench.json("status")["clusters"] == []
 
 
-def test_down_does_not_succeed_while_anything_is_left(bench):
-    bench.recipe()
-    bench.run("up", "plain", "--yes")
+def test_down_does_not_succeed_while_anything_is_left(shared):
+    shared.recipe()
+    shared.run("up", "plain", "--yes")
     refused = [{**DENIED, "action": action} for action in ("TerminateInstances", "DeleteFleets")]
-    client.put_faults(bench.cloud, refused)
-    done = bench.run("down", "plain", code=6)
+    client.put_faults(shared.cloud, refused)
+    done = shared.run("down", "plain", code=6)
     assert "fleet" in done.stderr.lower()
     assert "cloudgpu down" in done.stderr
-    assert len(client.nodes(bench.cloud)) == 2
-    (cluster,) = bench.json("status")["clusters"]
+    assert len(client.nodes(shared.cloud)) == 2
+    (cluster,) = shared.json("status")["clusters"]
     assert cluster["state"] == "ending"
-    assert bench.json("cost")["rows"][0]["open_entries"] == 1
+    assert sum(row["open_entries"] for row in shared.json("cost")["rows"]) == 1
     # what costs nothing is as little forgotten
-    client.put_faults(bench.cloud, [{**DENIED, "action": "DeleteSecurityGroup"}])
-    assert "sg-" in bench.run("down", "plain", code=6).stderr
-    assert client.nodes(bench.cloud) == ()
-    client.put_faults(bench.cloud, [])
-    bench.run("down", "plain")
-    assert bench.left() == {}
+    client.put_faults(shared.cloud, [{**DENIED, "action": "DeleteSecurityGroup"}])
+    assert "sg-" in shared.run("down", "plain", code=6).stderr
+    assert client.nodes(shared.cloud) == ()
+    client.put_faults(shared.cloud, [])
+    shared.run("down", "plain")
+    assert shared.left() == {}
 
 
-def test_an_unanswered_search_is_not_an_empty_one(bench):
-    bench.recipe()
-    bench.run("up", "plain", "--yes")
-    client.put_faults(bench.cloud, [{**DENIED, "action": "DescribeVolumes"}])
-    done = bench.run("down", "plain", code=None)
+def test_an_unanswered_search_is_not_an_empty_one(shared):
+    shared.recipe()
+    shared.run("up", "plain", "--yes")
+    client.put_faults(shared.cloud, [{**DENIED, "action": "DescribeVolumes"}])
+    done = shared.run("down", "plain", code=None)
     assert done.returncode in (6, 8), done
-    assert len(bench.json("status")["clusters"]) == 1
-    client.put_faults(bench.cloud, [])
-    bench.run("down", "plain")
-    assert bench.left() == {}
+    assert len(shared.json("status")["clusters"]) == 1
+    client.put_faults(shared.cloud, [])
+    shared.run("down", "plain")
+    assert shared.left() == {}

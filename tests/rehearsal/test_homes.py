@@ -89,8 +89,17 @@ def until_held(bench, process):
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("action", ["CreateRole", "CreateLaunchTemplate", "CreateFleet", "GetConsoleOutput"])
-@pytest.mark.parametrize("phase", ["before", "after_effect"])
+POINTS = [
+    ("CreateFleet", "after_effect"),
+    ("GetConsoleOutput", "before"),
+    pytest.param("CreateFleet", "before", marks=pytest.mark.full),
+    pytest.param("CreateLaunchTemplate", "after_effect", marks=pytest.mark.full),
+    pytest.param("CreateRole", "before", marks=pytest.mark.full),
+    pytest.param("CreateRole", "after_effect", marks=pytest.mark.full),
+]
+
+
+@pytest.mark.parametrize(("action", "phase"), POINTS)
 def test_a_disk_that_runs_full_during_up_leaves_nothing_unsaid(small, action, phase):
     bench, disk = small
     client.put_faults(bench.cloud, [{"action": action, "do": "hold", "phase": phase, "times": 1}])

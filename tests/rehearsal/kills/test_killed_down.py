@@ -18,14 +18,21 @@ def counted(grave):
     return seen
 
 
-def test_down_again_after_a_kill_at_every_call_leaves_nothing(graveyard, counted):
-    def case(grave, point):
-        grave.run(*UP)
-        grave.kill_at(point, *DOWN)
-        grave.run(*DOWN)
-        grave.check_empty(point)
+def killed_and_ended(grave, point):
+    grave.run(*UP)
+    grave.kill_at(point, *DOWN)
+    grave.run(*DOWN)
+    grave.check_empty(point)
 
-    graveyard.each(counted.everything, case)
+
+def test_down_again_after_a_kill_around_every_change_leaves_nothing(graveyard, counted):
+    graveyard.each(counted.changes, killed_and_ended)
+
+
+@pytest.mark.full
+def test_down_again_after_a_kill_at_every_call_leaves_nothing(graveyard, counted):
+    """The calls of the searches too, which change nothing."""
+    graveyard.each(counted.everything, killed_and_ended)
 
 
 def test_down_again_after_a_kill_before_every_change_of_a_file_leaves_nothing(graveyard, counted):
