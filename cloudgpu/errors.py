@@ -29,7 +29,7 @@ Ctrl-C ends with 130. A bug keeps its traceback and ends with 1.
 """
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class CloudGpuError(Exception):
@@ -39,14 +39,17 @@ class CloudGpuError(Exception):
         message: What happened and where, one sentence, no traceback.
         hint: What to type or change next; empty when there is nothing sensible to say.
         exit_code: The exit status of the command that ends with it.
+        context: How far the command had come: fields of its own `--json` outcome, which are printed beside the error.
     """
 
     exit_code: ClassVar[int] = 1
+    context: dict[str, Any]
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.context = {}
 
 
 class UsageError(CloudGpuError):

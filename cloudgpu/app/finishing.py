@@ -10,6 +10,7 @@ What an error or Ctrl-C comes to is decided by how far the run is:
 import contextlib
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from cloudgpu.app.books import Books
 from cloudgpu.app.desk import Desk
@@ -110,8 +111,15 @@ class Finishing:
         Raises:
             TeardownError: The cluster that the run made could not be ended; both errors are told.
         """
-        with contextlib.suppress(StateError):
-            record = self._desk.records.run(record.run_id) or record
+        try:
+            self._settle(record, err)
+        except CloudGpuError as worse:
+            worse.context = self._come_to(record)
+            raise
+        err.context = self._come_to(record)
+
+    def _settle(self, record: RunRecord, err: CloudGpuError) -> None:
+        record = self._known(record)
         cluster = self._cluster(record)
         if record.ended_at is not None:
             return
@@ -130,6 +138,24 @@ class Finishing:
             # A full disk must not hide the error that broke the run off.
             with contextlib.suppress(StateError, LedgerError):
                 self._ended(record)
+
+    def _come_to(self, record: RunRecord) -> dict[str, Any]:
+        """What the run had come to, as far as the records can still tell."""
+        record = self._known(record)
+        if not record.stages:
+            record = replace(record, stages=tuple(self._stages.done))
+        try:
+            outcome = self._outcome(record)
+        except LedgerError:
+            return {"run_id": record.run_id, "cluster": record.cluster, "stages": self._stages.as_json()}
+        cluster = self._cluster(record)
+        return replace(outcome, left=(_still_up(cluster),) if cluster else ()).as_json()
+
+    def _known(self, record: RunRecord) -> RunRecord:
+        """The run as last written; where that cannot be read, as we have it."""
+        with contextlib.suppress(StateError):
+            return self._desk.records.run(record.run_id) or record
+        return record
 
     def _end_after(self, record: RunRecord, cluster: ClusterRecord | None, err: CloudGpuError) -> None:
         if cluster is None or cluster.run_id != record.run_id or isinstance(err, TeardownError):
@@ -235,10 +261,10 @@ class Finishing:
 
 
 def _still_up(cluster: ClusterRecord) -> str:
-    return (
-        f"cluster {cluster.name} ({cluster.nodes} x {cluster.instance_type or '?'}) is up until "
-        f"{cluster.expires_at:%Y-%m-%d %H:%M} UTC; `cloudgpu down {cluster.name}` ends it now"
-    )
+    states = {"up": "is up until", "ending": "is not confirmed gone; its nodes end themselves at"}
+    state = states.get(cluster.state, "may be half made; what there is of it ends itself at")
+    what = f"cluster {cluster.name} ({cluster.nodes} x {cluster.instance_type or '?'})"
+    return f"{what} {state} {cluster.expires_at:%Y-%m-%d %H:%M} UTC; `cloudgpu down {cluster.name}` ends it now"
 
 
 def _what(record: RunRecord, cluster: ClusterRecord | None) -> str:

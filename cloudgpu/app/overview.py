@@ -32,8 +32,10 @@ class ClusterStatus:
     problem: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """The documented `status --json` row."""
+        """The documented `status --json` row; of a damaged record, null for all that it no longer tells."""
         record = self.record
+        if record.state == "damaged":
+            return self._unknown()
         return {
             "cluster": record.name,
             "state": self.state,
@@ -54,6 +56,19 @@ class ClusterStatus:
             "expires_at": record.expires_at.isoformat(),
             "age_s": round(self.age_s, 1),
             "problem": self.problem,
+            "runs": [{"run_id": run.run_id, "state": run.state} for run in self.runs],
+        }
+
+    def _unknown(self) -> dict[str, Any]:
+        texts = ("target", "owner", "team", "recipe", "region", "zone", "instance_type")
+        figures = ("simulated", "nodes", "hourly_usd", "spent_usd", "created_at", "expires_at")
+        return {
+            "cluster": self.record.name,
+            "state": self.state,
+            **dict.fromkeys((*texts, *figures)),
+            "instances": [],
+            "age_s": round(self.age_s, 1),
+            "problem": "its record cannot be read",
             "runs": [{"run_id": run.run_id, "state": run.state} for run in self.runs],
         }
 

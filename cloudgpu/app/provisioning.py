@@ -11,12 +11,12 @@ from cloudgpu.app.happenings import Happening
 from cloudgpu.app.identifiers import new_token
 from cloudgpu.app.purchase import Buyer, chosen, in_turn, spending
 from cloudgpu.app.records import ClusterRecord, write_durably
+from cloudgpu.app.refusals import Refusal, exhausted, tried_line
 from cloudgpu.app.standing import Standing, check_alive, check_fits, check_own, let_in, stored_inventory
 from cloudgpu.app.teardown import Teardown, stack_of
 from cloudgpu.errors import (
     CapacityError,
     LaunchError,
-    NoCapacityError,
     NotOfferedError,
     PlanError,
     QuotaError,
@@ -131,7 +131,7 @@ class Provisioning:
             raise
 
     def _make(self, plan: Plan, record: ClusterRecord) -> Standing:
-        tried: list[str] = []
+        refusals: list[Refusal] = []
         closed: set[tuple[str, str, str]] = set()
         for candidate in in_turn(plan, record):
             pool = (candidate.region, candidate.market, candidate.instance_type)
@@ -144,17 +144,12 @@ class Provisioning:
             except (CapacityError, NotOfferedError, QuotaError) as err:
                 if isinstance(err, QuotaError):
                     closed.add(pool)
-                tried.append(f"{candidate.label}: {err.code or 'refused'}: {err.message}")
-                self._desk.say(Note(tried[-1]))
+                refusals.append((candidate, err))
+                self._desk.say(Note(tried_line(candidate, err)))
                 record = self._desk.records.cluster(record.name) or record
                 continue
-            return self._finish(record, applied, tried)
-        raise NoCapacityError(
-            f"no capacity for {plan.nodes} x {' or '.join(sorted({c.instance_type for c in plan.candidates}))} "
-            f"in any of the {len(plan.candidates)} candidates",
-            tried=tried,
-            hint="try again later, more regions (--set resources.regions=...), or another type",
-        )
+            return self._finish(record, applied, [tried_line(*one) for one in refusals])
+        raise exhausted(plan, refusals)
 
     def _attempt(self, plan: Plan, record: ClusterRecord, candidate: Candidate) -> tuple[ClusterRecord, Applied]:
         """Carry the program out for one candidate. The ledger row and the record stand before the first call."""

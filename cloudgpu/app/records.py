@@ -123,6 +123,10 @@ class Records:
         """A cluster's record, or None."""
         return _read(self._home.cluster(name).record, ClusterRecord)
 
+    def last_known(self, name: str) -> ClusterRecord | None:
+        """A cluster's record as far as it can be read, for those who must not fail over it."""
+        return _readable(self._home.cluster(name).record)
+
     def clusters(self) -> list[ClusterRecord]:
         """Every cluster that has not been confirmed gone, oldest first; a damaged record hides no other."""
         found = [_readable(path) for path in self._home.clusters.glob("*/cluster.json")]
@@ -130,7 +134,7 @@ class Records:
 
     def target(self, name: str) -> str:
         """The target that a cluster was made on; empty when no record says so."""
-        record = _readable(self._home.cluster(name).record)
+        record = self.last_known(name)
         return "" if record is None else record.target
 
     def save_cluster(self, record: ClusterRecord, now: datetime) -> ClusterRecord:
@@ -160,6 +164,10 @@ class Records:
         """Every run whose record can be read, oldest first."""
         found = [_readable_run(path) for path in self._home.runs.glob("*/run.json")]
         return sorted((record for record in found if record), key=lambda record: record.started_at)
+
+    def damaged_runs(self) -> list[str]:
+        """Ids of the runs whose record is there and cannot be read."""
+        return sorted(path.parent.name for path in self._home.runs.glob("*/run.json") if _readable_run(path) is None)
 
     def save_run(self, record: RunRecord) -> RunRecord:
         """Write it, durably."""

@@ -165,3 +165,13 @@ def stored_lines(home: Home, record: RunRecord, rank: int | None = None) -> Iter
     for one in ranks if rank is None else [rank]:
         for line in logs.lines(one):
             yield one, line
+
+
+def no_lines(record: RunRecord) -> str:
+    """Why this machine has no line of a run."""
+    if not record.ranks:
+        when = (
+            "is before its first rank" if record.state == "preparing" else f"{record.state} before a rank was started"
+        )
+        return f"run {record.run_id} {when}{': ' + record.reason if record.reason else ''}"
+    return f"this machine has no line that a rank of run {record.run_id} wrote; the run is {record.state}"

@@ -23,8 +23,8 @@ def down(
     gone already says so and exits 0.
     """
     from cloudgpu.app.stages import Stages
-    from cloudgpu.cli.interruption import told_when_interrupted
-    from cloudgpu.cli.show_cluster import ended_json, ended_lines
+    from cloudgpu.cli.interruption import come_to, told_when_interrupted
+    from cloudgpu.cli.show_cluster import ended_json, ended_lines, unfinished_json
     from cloudgpu.cli.wiring import wire
 
     wiring = wire(json=json, target=on, region=region)
@@ -35,7 +35,11 @@ def down(
     wiring.confirm(f"End cluster {cluster}?", yes=yes or bool(name))
     stages = Stages(wiring.clock, wiring.say)
     unfinished = f"not everything is ended yet; cloudgpu down {cluster} goes on with it"
-    with told_when_interrupted(wiring.screen, unfinished), stages.stage("down"):
+    with (
+        come_to(lambda: unfinished_json(cluster, wiring.records.last_known(cluster), stages)),
+        told_when_interrupted(wiring.screen, unfinished),
+        stages.stage("down"),
+    ):
         ended = wiring.teardown(cluster).down(cluster, wiring.settings.region)
     if json:
         wiring.screen.document(ended_json(ended, stages))

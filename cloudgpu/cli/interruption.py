@@ -1,13 +1,37 @@
 """What Ctrl-C leaves behind is said, before the command ends with 130."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cloudgpu.cli.screen import Screen
+from cloudgpu.errors import CloudGpuError
 
 if TYPE_CHECKING:
     from cloudgpu.cli.wiring import Wiring
+
+
+class Interrupted(BaseException):
+    """Ctrl-C, with what the command had come to: fields of its own `--json` outcome.
+
+    No KeyboardInterrupt: typer would make an exit code of it, and lose the rest.
+    """
+
+    def __init__(self, context: dict[str, Any]) -> None:
+        super().__init__("interrupted")
+        self.context = context
+
+
+@contextmanager
+def come_to(context: Callable[[], dict[str, Any]]) -> Iterator[None]:
+    """Whatever breaks the command off, say beside it how far the command had come."""
+    try:
+        yield
+    except CloudGpuError as err:
+        err.context = err.context or context()
+        raise
+    except KeyboardInterrupt:
+        raise Interrupted(context()) from None
 
 
 @contextmanager

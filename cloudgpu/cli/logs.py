@@ -17,7 +17,7 @@ def logs(
     Shows this machine's copy, rank after rank. With -f it goes on with a live run at the byte where the copy ends;
     no line is lost or shown twice. Nothing is ended or collected: `cloudgpu attach` does that.
     """
-    from cloudgpu.app.watching import found_run, stored_lines
+    from cloudgpu.app.watching import found_run, no_lines, stored_lines
     from cloudgpu.cli.interruption import going_on, told_when_interrupted
     from cloudgpu.cli.show_run import followed_code
     from cloudgpu.cli.wiring import wire
@@ -25,8 +25,11 @@ def logs(
 
     wiring = wire(quits=True)
     record = found_run(wiring.records, run)
-    for one, line in stored_lines(wiring.home, record, rank):
+    shown = 0
+    for shown, (one, line) in enumerate(stored_lines(wiring.home, record, rank), 1):  # noqa: B007
         wiring.say(RankLine(one, line))
+    if not shown and not follow:
+        wiring.screen.remark(no_lines(record))
     if record.state != "running":
         return
     if not follow:

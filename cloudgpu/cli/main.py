@@ -9,6 +9,7 @@ import typer
 from typer.exceptions import TyperException
 
 from cloudgpu.cli import attach, cancel, config, cost, down, logs, plan, recipe, rehearsal, ssh, status, train, up
+from cloudgpu.cli.interruption import Interrupted
 from cloudgpu.cli.screen import Screen
 from cloudgpu.cli.show_error import failure_json
 from cloudgpu.errors import CloudGpuError, UsageError
@@ -96,9 +97,17 @@ def _run(own: list[str], remote: list[str], screen: Screen) -> int:
     except CloudGpuError as err:
         screen.error(err)
         return err.exit_code
-    except (KeyboardInterrupt, typer.Abort):
+    except (Interrupted, KeyboardInterrupt, typer.Abort) as end:
+        return _interrupted(end, screen)
+
+
+def _interrupted(end: BaseException, screen: Screen) -> int:
+    context = end.context if isinstance(end, Interrupted) else {}
+    if screen.json_mode:
+        screen.document({**failure_json("Interrupted", "interrupted", "", INTERRUPTED, []), **context})
+    if not context:
         screen.trouble("interrupted")
-        return INTERRUPTED
+    return INTERRUPTED
 
 
 def split(arguments: list[str]) -> tuple[list[str], list[str]]:

@@ -54,6 +54,10 @@ class Screen:
         Screen.documents += 1
         Output(sys.stdout, quits=self._quits).write(json.dumps(value, indent=2) + "\n")
 
+    def remark(self, text: str) -> None:
+        """One line on standard error: why there is nothing on standard output."""
+        Output(sys.stderr).write(f"{text}\n")
+
     def hint(self, text: str) -> None:
         """What could be typed next, on standard error, for a person alone."""
         out = Output(sys.stderr)

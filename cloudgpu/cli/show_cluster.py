@@ -4,6 +4,7 @@ from decimal import Decimal
 from typing import Any
 
 from cloudgpu.app.provisioning import Standing
+from cloudgpu.app.records import ClusterRecord
 from cloudgpu.app.stages import Stages
 from cloudgpu.app.teardown import Ended
 from cloudgpu.cli.figures import moment, money, plural
@@ -32,6 +33,22 @@ def standing_json(standing: Standing, stages: Stages) -> dict[str, Any]:
         },
         "left": [f"cluster {record.name} is up until {moment(record.expires_at)}"],
     }
+
+
+def unfinished_json(cluster: str, record: ClusterRecord | None, stages: Stages) -> dict[str, Any]:
+    """What an `up` or `down` that was broken off can say beside its error: the fields that both outcomes have.
+
+    Args:
+        cluster: Its name.
+        stages: Those that the command came to.
+        record: As last written; None when nothing was bought, all is gone, or it cannot be read.
+    """
+    told: dict[str, Any] = {"cluster": cluster, "run_id": "", "stages": stages.as_json(), "left": []}
+    if record is None:
+        return told
+    until = f"its nodes end themselves at {moment(record.expires_at)}"
+    left = f"cluster {cluster} is {'up' if record.state == 'up' else 'not confirmed gone'}; {until}"
+    return {**told, "run_id": record.run_id, "simulated": record.simulated, "left": [left]}
 
 
 def standing_title(standing: Standing) -> str:

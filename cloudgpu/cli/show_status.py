@@ -21,16 +21,20 @@ def status_lines(clusters: Sequence[ClusterStatus], now: datetime) -> list[str]:
     return [line for one in clusters for line in _block(one, now)]
 
 
-def run_lines(runs: Sequence[RunRecord], clusters: Sequence[ClusterStatus], now: datetime) -> list[str]:
-    """A table of runs, oldest first."""
-    if not runs:
+def run_lines(
+    runs: Sequence[RunRecord], damaged: Sequence[str], clusters: Sequence[ClusterStatus], now: datetime
+) -> list[str]:
+    """A table of runs, oldest first, and below it those whose record cannot be read."""
+    if not runs and not damaged:
         return ["", "no runs"]
     up = {one.record.name for one in clusters}
-    return ["", *columns([_RUN_HEADINGS, *(_run_row(run, up, now) for run in runs)], right={4})]
+    rows = columns([_RUN_HEADINGS, *(_run_row(run, up, now) for run in runs)], right={4}) if runs else []
+    return ["", *rows, *(f"{run_id}  unknown: its record cannot be read" for run_id in damaged)]
 
 
-def run_rows(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
-    """The documented rows of `status --all --json`."""
+def run_rows(runs: Sequence[RunRecord], damaged: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """The documented rows of `status --all --json`; null for all that a damaged record no longer tells."""
+    unknown = dict.fromkeys(("cluster", "recipe", "started_at", "ended_at"))
     return [
         {
             "run_id": run.run_id,
@@ -43,6 +47,9 @@ def run_rows(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
             "metrics": dict(run.metrics),
         }
         for run in runs
+    ] + [
+        {"run_id": run_id, "state": "damaged", **unknown, "reason": "its record cannot be read", "metrics": {}}
+        for run_id in damaged
     ]
 
 
@@ -60,7 +67,8 @@ def _block(one: ClusterStatus, now: datetime) -> Iterator[str]:
     record = one.record
     if one.state == "damaged":
         yield f"{record.name}  damaged"
-        yield f"  its record cannot be read; `cloudgpu down {record.name}` still finds the cluster by its tag"
+        yield f"  its record, last written {age(one.age_s)} ago, cannot be read: what it has and costs is unknown"
+        yield f"  `cloudgpu down {record.name}` still finds the cluster by its tag and ends it"
         return
     team = f", team {record.team}" if record.team else ""
     yield f"{record.name}  {one.state}{'  (simulated)' if record.simulated else ''}"

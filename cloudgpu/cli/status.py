@@ -26,9 +26,10 @@ def status(
     if refresh:
         clusters = wiring.refreshed(clusters)
     past = wiring.records.runs() if runs else []
+    damaged = wiring.records.damaged_runs() if runs else []
     if json:
-        wiring.screen.document({"clusters": [one.as_json() for one in clusters], "runs": run_rows(past)})
+        wiring.screen.document({"clusters": [one.as_json() for one in clusters], "runs": run_rows(past, damaged)})
         return
     wiring.screen.lines(status_lines(clusters, now))
     if runs:
-        wiring.screen.lines(run_lines(past, clusters, now))
+        wiring.screen.lines(run_lines(past, damaged, clusters, now))

@@ -28,8 +28,8 @@ def up(  # noqa: PLR0917
     from cloudgpu.app.planning import refuse
     from cloudgpu.app.provisioning import Provisioning
     from cloudgpu.app.stages import Stages
-    from cloudgpu.cli.interruption import ask_about_cluster
-    from cloudgpu.cli.show_cluster import standing_json, standing_rows, standing_title
+    from cloudgpu.cli.interruption import ask_about_cluster, come_to
+    from cloudgpu.cli.show_cluster import standing_json, standing_rows, standing_title, unfinished_json
     from cloudgpu.cli.show_plan import plan_lines
     from cloudgpu.cli.wiring import wire
 
@@ -42,12 +42,13 @@ def up(  # noqa: PLR0917
     wiring.confirm("Go ahead?", yes=yes)
     provisioning = Provisioning(wiring.desk(wiring.cloud(planned.plan.target)), wiring.buyer)
     stages = Stages(wiring.clock, wiring.say)
-    try:
-        with stages.stage("provision"):
-            standing = provisioning.up(planned.plan, cluster)
-    except KeyboardInterrupt:
-        ask_about_cluster(wiring, cluster, on_interrupt)
-        raise
+    with come_to(lambda: unfinished_json(cluster, wiring.records.last_known(cluster), stages)):
+        try:
+            with stages.stage("provision"):
+                standing = provisioning.up(planned.plan, cluster)
+        except KeyboardInterrupt:
+            ask_about_cluster(wiring, cluster, on_interrupt)
+            raise
     if json:
         wiring.screen.document(standing_json(standing, stages))
     else:

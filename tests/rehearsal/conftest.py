@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -85,6 +86,14 @@ class Bench:
     @property
     def cloud(self) -> client.Cloud:
         return client.ensure(self.home, SystemClock())
+
+    def until_held(self, process: subprocess.Popen) -> None:
+        """Wait until the endpoint holds a call of this process."""
+        deadline = time.monotonic() + COMMAND_S
+        while not client.faults(self.cloud)["held"]:
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
 
     def left(self) -> dict:
         """What the endpoint itself says is still there."""

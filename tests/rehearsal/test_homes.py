@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import time
 from contextlib import contextmanager
 
 import pytest
@@ -81,14 +80,6 @@ def small(make_bench, tmp_path):
         yield made, disk
 
 
-def until_held(bench, process):
-    deadline = time.monotonic() + LIMIT_S
-    while not client.faults(bench.cloud)["held"]:
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 POINTS = [
     ("CreateFleet", "after_effect"),
     ("GetConsoleOutput", "before"),
@@ -104,7 +95,7 @@ def test_a_disk_that_runs_full_during_up_leaves_nothing_unsaid(small, action, ph
     bench, disk = small
     client.put_faults(bench.cloud, [{"action": action, "do": "hold", "phase": phase, "times": 1}])
     process = bench.popen("up", "plain", "--yes")
-    until_held(bench, process)
+    bench.until_held(process)
     fill(disk)
     client.put_faults(bench.cloud, [])
     out, err = process.communicate(timeout=LIMIT_S)

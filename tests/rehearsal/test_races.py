@@ -1,7 +1,6 @@
 """Two at once: one wins and the other is told; separate clusters and runs do not meet."""
 
 import re
-import time
 
 import pytest
 
@@ -10,15 +9,6 @@ from cloudgpu.rehearsal import client
 pytestmark = pytest.mark.rehearsal
 
 LIMIT_S = 120
-
-
-def held(bench, process):
-    """Wait until the endpoint holds a call of this process."""
-    deadline = time.monotonic() + LIMIT_S
-    while not client.faults(bench.cloud)["held"]:
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def ended(process):
@@ -30,7 +20,7 @@ def test_whoever_comes_second_is_told_who_works_on_it(bench):
     bench.recipe()
     client.put_faults(bench.cloud, [{"action": "CreateFleet", "do": "hold", "times": 1}])
     first = bench.popen("up", "plain", "--yes", "--owner", "ada")
-    held(bench, first)
+    bench.until_held(first)
     for args in (("up", "plain", "--yes", "--owner", "bob"), ("down", "plain")):
         second = bench.run(*args, code=11)
         assert re.search(rf"ada \(process {first.pid} on .+\) .* plain", second.stderr), second.stderr
@@ -61,7 +51,7 @@ def test_a_dead_holder_holds_nothing_up(bench):
     bench.recipe()
     client.put_faults(bench.cloud, [{"action": "CreateFleet", "do": "hold", "times": 1}])
     first = bench.popen("up", "plain", "--yes")
-    held(bench, first)
+    bench.until_held(first)
     first.kill()
     first.communicate()
     client.release(bench.cloud)

@@ -29,6 +29,10 @@ def test_a_run_from_plan_to_bill_leaves_nothing(bench):
     logs = bench.run("logs", outcome["run_id"]).stdout
     for rank in range(4):
         assert f"[rank {rank}] rank {rank} of 4 on node {rank // 2}" in logs
+    alone = bench.run("logs", outcome["run_id"], "--rank", "2").stdout.split("\n")[:-1]
+    assert alone
+    assert all(line.strip().startswith("[rank 2] ") for line in alone)
+    assert "its ranks are 0 to 3" in bench.run("logs", outcome["run_id"], "--rank", "4", code=2).stderr
     assert (bench.home.run(outcome["run_id"]).outputs / "outputs/metrics.json").exists()
 
 
@@ -74,6 +78,10 @@ def test_no_capacity_anywhere_is_exit_4_with_a_line_a_candidate(bench):
     done = bench.run("train", "plain", "--yes", code=4)
     tried = [line for line in done.stderr.splitlines() if "InsufficientInstanceCapacity" in line]
     assert [line.split()[1] for line in tried] == ["us-east-1c", "us-east-1d"]
+    assert "2 x p3dn.24xlarge cannot be had: no capacity (2 of 2 candidates)" in done.stderr
+    nothing = bench.run("logs")
+    assert nothing.stdout == ""
+    assert "failed before a rank was started: 2 x p3dn.24xlarge cannot be had" in nothing.stderr
     assert bench.left() == {}
     assert bench.json("status")["clusters"] == []
 
@@ -172,6 +180,18 @@ def process_arguments() -> str:
         except OSError:
             continue
     return "\n".join(texts)
+
+
+@pytest.mark.parametrize("command", ["up", "train"])
+def test_a_plan_above_the_cap_is_exit_3_and_nothing_is_bought(bench, command):
+    bench.recipe(budget="{max_usd: 10, expiry: 1h}")
+    told = bench.json(command, "plain", "--yes", code=3)
+    assert told["error"]["type"] == "BudgetError"
+    assert "above budget.max_usd 10 USD" in told["error"]["message"]
+    assert "--set budget.max_usd=" in told["error"]["hint"]
+    assert client.nodes(bench.cloud) == ()
+    assert bench.json("cost")["rows"] == []
+    assert bench.json("status", "--all")["runs"] == []
 
 
 def test_a_missing_secret_is_told_before_anything_is_bought(bench):

@@ -40,7 +40,12 @@ def test_a_damaged_record_is_listed_beside_the_others(bench, make):
     assert states == {"demo": "damaged", "other": "up"}
     damaged = next(one for one in recorded(bench.records, bench.clock.now()) if one.state == "damaged")
     assert refresh(damaged, bench.cloud, bench.records, bench.clock.now()) == damaged
-    assert damaged.as_json()["instances"] == []
+    told = damaged.as_json()
+    assert told["instances"] == []
+    # Nothing is made up for what nobody knows.
+    assert {told[name] for name in ("simulated", "nodes", "hourly_usd", "spent_usd", "expires_at")} == {None}
+    (other,) = [one for one in recorded(bench.records, bench.clock.now()) if one.state == "up"]
+    assert set(told) == set(other.as_json())
 
 
 def test_a_damaged_run_hides_no_other(bench, training):

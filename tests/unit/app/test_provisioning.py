@@ -55,6 +55,20 @@ def test_no_capacity_anywhere_names_every_try_and_leaves_nothing(bench, make):
     assert bench.ledger.report(by="cluster", now=bench.clock.now()).simulated_usd == 0
 
 
+def test_a_quota_that_binds_is_told_as_such_and_its_pool_not_asked_twice(bench, make):
+    limit = QuotaError("vCPU limit of 0", code="VcpuLimitExceeded", hint="ask for more vCPUs")
+    bench.cloud.refusals = {"us-east-1c": limit, "us-west-2a": CapacityError("none", code="Insufficient")}
+    zones = ("us-east-1c", "us-east-1d", "us-west-2a")
+    with pytest.raises(NoCapacityError) as caught:
+        bench.provisioning.up(make.plan(*map(make.candidate, zones)), "demo")
+    assert caught.value.message == (
+        "2 x p3dn.24xlarge cannot be had: the account's quota does not allow it (on-demand in us-east-1); "
+        "no capacity (1 of 3 candidates)"
+    )
+    assert caught.value.hint.startswith("ask for more vCPUs; or try again later")
+    assert [line.split()[1] for line in caught.value.tried] == ["us-east-1c", "us-west-2a"]
+
+
 def test_the_ledger_row_and_the_record_stand_before_the_call(bench, make):
     seen = []
     bench.cloud.before_up = lambda stack: seen.append(

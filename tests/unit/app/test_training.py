@@ -136,6 +136,33 @@ def test_no_capacity_is_a_failed_run_and_no_cluster(bench, training):
     assert bench.records.clusters() == []
 
 
+def test_an_error_tells_what_the_run_had_come_to(bench, gang, training):
+    def full():
+        raise ConnectError("the disk is full")
+
+    gang.before["start"] = full
+    with pytest.raises(ConnectError) as caught:
+        training(keep_on_failure=True)
+    told = caught.value.context
+    assert told["run_id"] == last_run(bench).run_id
+    assert (told["state"], told["reason"]) == ("failed", "the disk is full")
+    assert [stage["name"] for stage in told["stages"]][:2] == ["check data", "provision"]
+    assert "is up until" in told["left"][0]
+    gang.before.clear()
+    assert set(told) == set(training().as_json())
+
+
+def test_an_error_whose_cluster_is_ended_tells_that_nothing_is_left(gang, training):
+    def full():
+        raise ConnectError("the disk is full")
+
+    gang.before["start"] = full
+    with pytest.raises(ConnectError) as caught:
+        training()
+    assert caught.value.context["left"] == []
+    assert caught.value.context["stages"][-1]["name"] == "down"
+
+
 def test_a_node_without_its_bootstrap_is_not_used(bench, gang, training):
     usual = gang._host
 
@@ -162,6 +189,7 @@ class TestInterrupts:
         assert (outcome.record.state, outcome.record.ended_at is not None) == ("interrupted", True)
         assert outcome.left
         assert "cloudgpu down" in outcome.left[0]
+        assert "may be half made; what there is of it ends itself at" in outcome.left[0]
         assert bench.records.cluster(outcome.record.cluster).state == "making"
 
     def test_while_provisioning_and_ending_it(self, bench, training):

@@ -12,6 +12,7 @@ import typer
 
 from cloudgpu import errors
 from cloudgpu.cli import main as boundary
+from cloudgpu.cli.interruption import come_to
 from cloudgpu.cli.main import app, main, split
 from cloudgpu.cli.rehearsal_faults import limit_lines, read_rows, read_rules
 from cloudgpu.cli.wiring import wire
@@ -95,6 +96,31 @@ def test_ctrl_c(end, code, monkeypatch, capsys):
     monkeypatch.setattr(boundary, "app", interrupted)
     assert main(["train", "x", "--json"]) == code
     assert json.loads(capsys.readouterr().out)["error"]["type"] == "Interrupted"
+
+
+def test_what_an_error_broke_off_stands_beside_it(monkeypatch, capsys):
+    def fail(**_kwargs):
+        err = CloudGpuError("what happened")
+        err.context = {"run_id": "r1", "left": ["cluster c"]}
+        raise err
+
+    monkeypatch.setattr(boundary, "app", fail)
+    assert main(["train", "x", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["error"]["message"] == "what happened"
+    assert (told["run_id"], told["left"]) == ("r1", ["cluster c"])
+
+
+def test_an_interrupted_command_tells_what_it_had_come_to(monkeypatch, capsys):
+    def interrupted(**_kwargs):
+        with come_to(lambda: {"cluster": "c", "left": ["cluster c"]}):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(boundary, "app", interrupted)
+    assert main(["up", "x", "--json"]) == 130
+    told = json.loads(capsys.readouterr().out)
+    assert told["error"]["type"] == "Interrupted"
+    assert told["left"] == ["cluster c"]
 
 
 def test_a_bug_keeps_its_traceback_and_gives_a_document(monkeypatch, capsys):

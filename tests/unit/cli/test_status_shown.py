@@ -67,20 +67,23 @@ def test_a_cloud_that_could_not_say(standing_status, now):
 def test_a_record_that_cannot_be_read(standing_status, now):
     assert status_lines([replace(standing_status, state="damaged")], now) == [
         "s1  damaged",
-        "  its record cannot be read; `cloudgpu down s1` still finds the cluster by its tag",
+        "  its record, last written 3 min ago, cannot be read: what it has and costs is unknown",
+        "  `cloudgpu down s1` still finds the cluster by its tag and ends it",
     ]
 
 
 def test_runs_with_their_age(run, now):
     lost = replace(run, run_id="other-2", state="running", ended_at=None, started_at=now - timedelta(hours=30))
-    assert run_lines([lost, run], [], now) == [
+    assert run_lines([lost, run], ["bad-3"], [], now) == [
         "",
         "run                state      started                                took  result",
         "other-2            unknown    2026-11-19 21:30 UTC  1 d ago                "
         "last seen running; its cluster is gone",
         "quickstart-k3fz8w  succeeded  2026-11-21 03:27 UTC  3 min ago  3 min 00 s  accuracy 0.9833",
+        "bad-3  unknown: its record cannot be read",
     ]
-    assert run_lines([], [], now) == ["", "no runs"]
+    assert run_lines([], [], [], now) == ["", "no runs"]
+    assert set(run_rows([run])[0]) == set(run_rows([], ["bad-3"])[0])
     assert set(run_rows([run])[0]) == {
         *("run_id", "cluster", "recipe", "state", "reason", "started_at", "ended_at", "metrics"),
     }
