@@ -10,9 +10,8 @@ What an error or Ctrl-C comes to is decided by how far the run is:
 import contextlib
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
-from cloudgpu.app.books import Books
+from cloudgpu.app.account import Account, still_up, what_runs
 from cloudgpu.app.desk import Desk
 from cloudgpu.app.outcome import RunOutcome
 from cloudgpu.app.records import ClusterRecord, RunRecord
@@ -32,7 +31,7 @@ class Finishing:
     def __init__(self, desk: Desk, stages: Stages) -> None:
         self._desk = desk
         self._stages = stages
-        self._books = Books(desk)
+        self._account = Account(desk, stages)
         self._teardown = Teardown(desk)
 
     def finish(
@@ -53,7 +52,7 @@ class Finishing:
         notes: tuple[str, ...] = ()
         failures: tuple[str, ...] = ()
         if running is not None and running.connected and not (insist and record.outputs):
-            cluster = self._cluster(record)
+            cluster = self._account.cluster(record)
             running.forget(self._dead(record, cluster))
             with self._stages.stage("collect"):
                 collected = running.collect(record, () if cluster is None else cluster.instance_ids)
@@ -69,7 +68,7 @@ class Finishing:
         record = self._desk.records.save_run(replace(record, stages=tuple(self._stages.done)))
         for note in (*notes, f"`cloudgpu attach {record.run_id}` fetches them; the cluster is left up for that"):
             self._desk.say(Note(note))
-        return replace(self._outcome(record, kept=kept), notes=notes, unfetched=failures)
+        return replace(self._account.outcome(record, kept=kept), notes=notes, unfetched=failures)
 
     def _dead(self, record: RunRecord, cluster: ClusterRecord | None) -> list[str]:
         """Nodes of a run that went wrong whose outputs nobody will ever fetch: the cluster need not wait for them."""
@@ -84,7 +83,7 @@ class Finishing:
     def left_running(self, record: RunRecord) -> RunOutcome:
         """The outcome of `--detach`: everything goes on."""
         record = self._desk.records.save_run(replace(record, stages=tuple(self._stages.done)))
-        return self._outcome(record, kept="detached")
+        return self._account.outcome(record, kept="detached")
 
     def interrupted(self, run_id: str, running: Running, end_now: Callable[[str], bool]) -> RunOutcome:
         """After Ctrl-C: say what goes on and how to end it, or end it as asked."""
@@ -94,16 +93,16 @@ class Finishing:
         cluster = self._desk.records.cluster(record.cluster)
         going = bool(record.ranks) and not record.judged
         if cluster is not None:
-            self._desk.say(Note(_still_up(cluster)))
+            self._desk.say(Note(still_up(cluster)))
         own = cluster is not None and cluster.run_id == run_id
-        if (going or own) and end_now(_what(record, cluster)):
+        if (going or own) and end_now(what_runs(record, cluster)):
             return replace(self._ended_as_asked(record, running, own=own), interrupted=True)
         if going:
             record = self._desk.records.save_run(replace(record, state="running", stages=tuple(self._stages.done)))
         elif not record.judged:
             record = self._ended(replace(record, state="interrupted", reason=_INTERRUPTED))
         kept = "interrupted; the cluster was left as it is" if cluster is not None else ""
-        return replace(self._outcome(record, cluster, kept), interrupted=True)
+        return replace(self._account.outcome(record, cluster, kept), interrupted=True)
 
     def abandoned(self, record: RunRecord, err: CloudGpuError) -> None:
         """Settle a run that an error broke off; what goes on, and how to come back to it, is said in its hint.
@@ -114,19 +113,19 @@ class Finishing:
         try:
             self._settle(record, err)
         except CloudGpuError as worse:
-            worse.context = self._come_to(record)
+            worse.context = self._account.come_to(record)
             raise
-        err.context = self._come_to(record)
+        err.context = self._account.come_to(record)
 
     def _settle(self, record: RunRecord, err: CloudGpuError) -> None:
-        record = self._known(record)
-        cluster = self._cluster(record)
+        record = self._account.known(record)
+        cluster = self._account.cluster(record)
         if record.ended_at is not None:
             return
         if record.ranks:
             state = f"has {record.state}" if record.judged else "may be going on"
             _add_hint(err, f"run {record.run_id} {state}: `cloudgpu attach {record.run_id}` comes back to it")
-            _add_hint(err, _still_up(cluster) if cluster else "")
+            _add_hint(err, still_up(cluster) if cluster else "")
             return
         record = replace(record, state="failed", reason=err.message)
         try:
@@ -139,29 +138,11 @@ class Finishing:
             with contextlib.suppress(StateError, LedgerError):
                 self._ended(record)
 
-    def _come_to(self, record: RunRecord) -> dict[str, Any]:
-        """What the run had come to, as far as the records can still tell."""
-        record = self._known(record)
-        if not record.stages:
-            record = replace(record, stages=tuple(self._stages.done))
-        try:
-            outcome = self._outcome(record)
-        except LedgerError:
-            return {"run_id": record.run_id, "cluster": record.cluster, "stages": self._stages.as_json()}
-        cluster = self._cluster(record)
-        return replace(outcome, left=(_still_up(cluster),) if cluster else ()).as_json()
-
-    def _known(self, record: RunRecord) -> RunRecord:
-        """The run as last written; where that cannot be read, as we have it."""
-        with contextlib.suppress(StateError):
-            return self._desk.records.run(record.run_id) or record
-        return record
-
     def _end_after(self, record: RunRecord, cluster: ClusterRecord | None, err: CloudGpuError) -> None:
         if cluster is None or cluster.run_id != record.run_id or isinstance(err, TeardownError):
             return
         if record.keep or record.keep_on_failure:
-            _add_hint(err, _still_up(cluster))
+            _add_hint(err, still_up(cluster))
             return
         try:
             with self._stages.stage("down"):
@@ -193,7 +174,7 @@ class Finishing:
 
     def _why_kept(self, record: RunRecord, failures: tuple[str, ...], *, insist: bool) -> str:
         """Why the cluster stays, empty when it is to be ended. What could not be fetched weighs more than a wish."""
-        cluster = self._cluster(record)
+        cluster = self._account.cluster(record)
         if cluster is None:
             return ""
         bad = record.state not in ("succeeded", "not-run")
@@ -207,7 +188,7 @@ class Finishing:
 
     def _closed(self, record: RunRecord, kept: str, notes: tuple[str, ...]) -> RunOutcome:
         """End the cluster unless it is kept, then close the books. That it would not end is part of the outcome."""
-        cluster = self._cluster(record)
+        cluster = self._account.cluster(record)
         failure: CloudGpuError | None = None
         if cluster is not None and not kept:
             try:
@@ -218,10 +199,10 @@ class Finishing:
         record = self._ended(record)
         for note in notes:
             self._desk.say(Note(note))
-        outcome = replace(self._outcome(record, cluster, kept), notes=notes)
+        outcome = replace(self._account.outcome(record, cluster, kept), notes=notes)
         if failure is None:
             return outcome
-        left = tuple(getattr(failure, "left", ())) or ((_still_up(cluster),) if cluster else ())
+        left = tuple(getattr(failure, "left", ())) or ((still_up(cluster),) if cluster else ())
         return replace(outcome, unended=failure.message, left=left)
 
     def _ended(self, record: RunRecord) -> RunRecord:
@@ -229,47 +210,6 @@ class Finishing:
         record = self._desk.records.save_run(replace(record, stages=tuple(self._stages.done), ended_at=now))
         self._desk.ledger.run_ended(record.run_id, record.state, now)
         return record
-
-    def _cluster(self, record: RunRecord) -> ClusterRecord | None:
-        """The run's cluster; None where it is gone, or its record cannot be read: `down` finds it by its tags."""
-        try:
-            return self._desk.records.cluster(record.cluster)
-        except StateError as err:
-            self._desk.say(Note(err.message))
-            return None
-
-    def _outcome(self, record: RunRecord, cluster: ClusterRecord | None = None, kept: str = "") -> RunOutcome:
-        cluster = cluster or self._cluster(record)
-        paths = self._desk.home.run(record.run_id)
-        outcome = RunOutcome(
-            record=record,
-            simulated=record.target == "rehearsal",
-            usd=self._books.run_usd(record),
-            kept=kept,
-            logs=str(paths.logs),
-            outputs=str(paths.outputs),
-        )
-        if cluster is None:
-            return outcome
-        return replace(
-            outcome,
-            nodes=cluster.nodes,
-            instance_type=cluster.instance_type,
-            zone=cluster.zone,
-            left=(_still_up(cluster),) if kept else (),
-        )
-
-
-def _still_up(cluster: ClusterRecord) -> str:
-    states = {"up": "is up until", "ending": "is not confirmed gone; its nodes end themselves at"}
-    state = states.get(cluster.state, "may be half made; what there is of it ends itself at")
-    what = f"cluster {cluster.name} ({cluster.nodes} x {cluster.instance_type or '?'})"
-    return f"{what} {state} {cluster.expires_at:%Y-%m-%d %H:%M} UTC; `cloudgpu down {cluster.name}` ends it now"
-
-
-def _what(record: RunRecord, cluster: ClusterRecord | None) -> str:
-    where = "" if cluster is None else f" on cluster {cluster.name} ({cluster.nodes} x {cluster.instance_type})"
-    return f"run {record.run_id}{where}"
 
 
 def _add_hint(err: CloudGpuError, text: str) -> None:

@@ -72,7 +72,6 @@ class RunRecord:
     """One run, as far as its caller has seen it.
 
     Attributes:
-        ends_cluster: Whether its `train` made the cluster.
         keep: Leave the cluster in any case.
         keep_on_failure: Leave the cluster when the run failed.
         tried: One line for every candidate that could not be had.
@@ -88,7 +87,6 @@ class RunRecord:
     target: str
     started_at: datetime
     state: RunState = "preparing"
-    ends_cluster: bool = False
     keep: bool = False
     keep_on_failure: bool = False
     tried: tuple[str, ...] = ()

@@ -97,7 +97,7 @@ class Training:
             self._check(request, files)
         with stages.stage("provision"):
             standing = self._cluster(request, record)
-        record = self._desk.records.save_run(replace(record, ends_cluster=standing.made, tried=standing.tried))
+        record = self._desk.records.save_run(replace(record, tried=standing.tried))
         job = Job(record.run_id, request.plan.recipe, standing.inventory, new_gang_token())
         running.connect(standing.inventory)
         running.gate()
