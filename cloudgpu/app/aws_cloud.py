@@ -67,6 +67,7 @@ class AwsCloud:
         self._calls = calls
         self._reach = reach
         self._sessions: dict[str, Session] = {}
+        self._first: Session | None = None
         self._lock = Lock()
         self._account = ""
 
@@ -209,9 +210,15 @@ class AwsCloud:
     def _session(self, region: str) -> Session:
         with self._lock:
             if region not in self._sessions:
-                profile = self._settings.aws_profile or None
-                self._sessions[region] = connect(self._endpoint, region, profile, on_call=self._calls)
+                self._sessions[region] = self._connected(region)
             return self._sessions[region]
+
+    def _connected(self, region: str) -> Session:
+        """Credentials are fetched once: a role that asks for a second factor asks once, not in every region."""
+        if self._first is None:
+            profile = self._settings.aws_profile or None
+            self._first = connect(self._endpoint, region, profile, on_call=self._calls)
+        return self._first.in_region(region)
 
 
 def _refuse_ended(record: ClusterRecord, instance: Instance) -> None:

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import boto3
 from botocore.config import Config
 
+from cloudgpu.aws.credentials import Login, open_chain, renewable
 from cloudgpu.aws.faults import typed
-from cloudgpu.errors import AuthError
 
 _CONNECT_TIMEOUT_S = 5
 _READ_TIMEOUT_S = 60
@@ -18,6 +18,8 @@ _LAUNCH_TIMEOUT_S = 180
 """CreateFleet answers only when the whole gang was placed."""
 _ATTEMPTS = 5
 _CONNECTIONS = 32
+_RECORDED = Login("", "rehearsal key")
+"""The key of a rehearsal cloud: nothing that a person renews."""
 
 
 @dataclass(frozen=True)
@@ -64,14 +66,31 @@ class ApiCall:
 OnCall = Callable[[ApiCall], None]
 
 
+@dataclass(frozen=True)
+class Identity:
+    """Who the credentials belong to. `login` says where they come from."""
+
+    account: str
+    arn: str
+    login: Login
+
+
 class Session:
     """`Clients` of one region over one boto3 session."""
 
-    def __init__(self, source: boto3.Session, endpoint: Endpoint, region: str, on_call: OnCall | None = None) -> None:
+    def __init__(
+        self,
+        source: boto3.Session,
+        endpoint: Endpoint,
+        region: str,
+        on_call: OnCall | None = None,
+        login: Login = _RECORDED,
+    ) -> None:
         self.region = region
         self.endpoint = endpoint
         self._source = source
         self._on_call = on_call
+        self._login = login
         self._built: dict[tuple[str, bool], Any] = {}
         self._lock = threading.Lock()
 
@@ -84,8 +103,10 @@ class Session:
         return self._client("ec2", once=True)
 
     def in_region(self, region: str) -> "Session":
-        """The same credentials and endpoint in another region."""
-        return Session(self._source, self.endpoint, region, self._on_call)
+        """The same credentials and endpoint in another region; what was fetched once is not fetched again."""
+        other = Session(self._source, self.endpoint, region, self._on_call, self._login)
+        other._lock = self._lock  # one boto3 session, so one client is built at a time
+        return other
 
     def account(self) -> str:
         """The account id that the credentials belong to.
@@ -94,8 +115,18 @@ class Session:
             AuthError: There are no credentials, or they are not accepted.
             CloudError: AWS cannot be reached.
         """
-        with typed("asking whose credentials these are"):
-            return str(self.client("sts").get_caller_identity()["Account"])
+        return self.identity().account
+
+    def identity(self) -> Identity:
+        """Account and ARN that the credentials belong to.
+
+        Raises:
+            AuthError: The credentials are not accepted.
+            CloudError: AWS cannot be reached.
+        """
+        with renewable(self._login), typed("asking whose credentials these are"):
+            found = self.client("sts").get_caller_identity()
+        return Identity(str(found["Account"]), str(found["Arn"]), self._login)
 
     def _client(self, service: str, *, once: bool) -> Any:  # noqa: ANN401
         """Building a client is not thread-safe in boto3; using one is."""
@@ -120,22 +151,21 @@ class Session:
 
 
 def connect(endpoint: Endpoint, region: str, profile: str | None = None, on_call: OnCall | None = None) -> Session:
-    """Open a session; no call is made yet.
+    """Open a session; the user's own credentials are fetched, so that expired ones are told before anything begins.
 
     Raises:
-        AuthError: The profile does not exist.
+        AuthError: There are no credentials, they have expired, or the profile does not exist.
+        CloudError: Whoever hands them out cannot be reached.
     """
+    if not endpoint.url:
+        source, login = open_chain(profile or "", region)
+        return Session(source, endpoint, region, on_call, login)
     with typed("reading the AWS configuration"):
-        if endpoint.url:
-            source = boto3.Session(
-                aws_access_key_id=endpoint.access_key_id,
-                aws_secret_access_key=endpoint.secret_access_key,
-                region_name=region,
-            )
-        else:
-            source = boto3.Session(profile_name=profile, region_name=region)
-    if source.get_credentials() is None:
-        raise AuthError("no AWS credentials were found", hint="run `aws configure`, or set AWS_PROFILE")
+        source = boto3.Session(
+            aws_access_key_id=endpoint.access_key_id,
+            aws_secret_access_key=endpoint.secret_access_key,
+            region_name=region,
+        )
     return Session(source, endpoint, region, on_call)
 
 

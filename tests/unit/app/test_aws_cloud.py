@@ -43,7 +43,12 @@ def aws(monkeypatch):
     """A cloud whose AWS is three dictionaries."""
 
     state = SimpleNamespace(
-        consoles=dict.fromkeys(IDS, 0), states=dict.fromkeys(IDS, "running"), reached=0, released=[], broken={}
+        consoles=dict.fromkeys(IDS, 0),
+        states=dict.fromkeys(IDS, "running"),
+        reached=0,
+        released=[],
+        broken={},
+        connected=[],
     )
 
     def describe(_clients, ids):
@@ -62,7 +67,11 @@ def aws(monkeypatch):
         state.reached += 1
         return {one.id: ("203.0.113.7", 22) for one in found}
 
-    monkeypatch.setattr(aws_cloud, "connect", lambda endpoint, region, profile, on_call: region)
+    def connect(_endpoint, region, _profile, on_call):
+        state.connected.append(region)
+        return SimpleNamespace(in_region=lambda other: other)
+
+    monkeypatch.setattr(aws_cloud, "connect", connect)
     monkeypatch.setattr(aws_cloud.instances, "describe", describe)
     monkeypatch.setattr(aws_cloud.host_keys, "fingerprints", fingerprints)
     monkeypatch.setattr(aws_cloud.tag_search, "release", release)
@@ -93,6 +102,7 @@ def test_trouble_in_one_region_does_not_spare_the_others(aws):
         aws.cloud.release(found)
     assert caught.value.left == ("vol-eu-west-1",)
     # What belongs to no region goes last, and once.
+    assert len(aws.connected) == 1  # a role that asks for a second factor asks once
     assert aws.released == [("eu-west-1", ("vol-eu-west-1",)), ("us-east-1", ("cloudgpu-demo", "vol-us-east-1"))]
 
 

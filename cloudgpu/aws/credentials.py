@@ -1,0 +1,179 @@
+"""Whose credentials: boto3's own chain (environment, profile, sign-on, role ...), and what to type when it fails."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import boto3
+from botocore import exceptions as boto
+
+from cloudgpu.aws.faults import typed
+from cloudgpu.errors import AuthError, CloudError
+
+EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "UnauthorizedSSOTokenError", "LoginRefreshRequired"})
+"""`AuthError.code` of credentials that were good once."""
+
+_SIGN_ON = (boto.SSOError, boto.TokenRetrievalError, boto.NoAuthTokenError)
+_BROKEN = (boto.InvalidConfigError, boto.ConfigParseError, boto.UnknownCredentialError)
+_METHODS = {
+    "env": "environment variables",
+    "shared-credentials-file": "credentials file",
+    "config-file": "configuration file",
+    "assume-role": "assumed role",
+    "assume-role-with-web-identity": "assumed role with a web identity",
+    "sso": "single sign-on",
+    "login": "aws login",
+    "custom-process": "credential process",
+    "container-role": "container role",
+    "iam-role": "instance role",
+}
+"""boto3's own names of the ways in which it finds credentials."""
+
+
+@dataclass(frozen=True)
+class Login:
+    """Where the credentials in use come from. `profile` is empty for the default one or none at all."""
+
+    profile: str
+    method: str
+
+    @property
+    def label(self) -> str:
+        """`profile research, single sign-on`."""
+        method = _METHODS.get(self.method, self.method)
+        return f"profile {self.profile}, {method}" if self.profile else method
+
+    @property
+    def renewal(self) -> str:
+        """What makes credentials of this kind good again."""
+        if self.method == "env":
+            return "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN anew, or unset them"
+        if self.method == "login":
+            return f"aws login{self._option}"
+        if self.method == "sso" or not self.method:
+            return f"aws sso login{self._option}"
+        if self.method in ("shared-credentials-file", "config-file"):
+            return f"write new keys with `aws configure{self._option}`, or `aws sso login{self._option}`"
+        return f"renew the credentials of the {_METHODS.get(self.method, self.method)}{self._of_profile}"
+
+    @property
+    def _option(self) -> str:
+        return f" --profile {self.profile}" if self.profile else ""
+
+    @property
+    def _of_profile(self) -> str:
+        return f" of profile {self.profile}" if self.profile else ""
+
+
+def open_chain(profile: str, region: str) -> tuple[boto3.Session, Login]:
+    """A boto3 session with the user's own credentials, fetched now: what has expired is told before anything begins.
+
+    Raises:
+        AuthError: There are none, they have expired, or the configuration that names them is wrong.
+        CloudError: Whoever hands them out cannot be reached.
+    """
+    with _told(Login(profile, ""), "reading the AWS configuration"):
+        source = boto3.Session(profile_name=profile or None, region_name=region)
+        found = source.get_credentials()
+    if found is None:
+        which = f"profile {profile} has none" if profile else "neither the environment nor a profile has any"
+        message = f"no AWS credentials were found: {which}"
+        raise AuthError(message, code="NoCredentials", hint=_how_to_begin(profile))
+    login = Login(profile or ("" if found.method == "env" else _named(source)), found.method)
+    with _told(login, f"fetching credentials ({login.label})"):
+        found.get_frozen_credentials()
+    return source, login
+
+
+@contextmanager
+def renewable(login: Login) -> Iterator[None]:
+    """An expired token, which AWS tells only when it is used, gets the hint that suits where it came from.
+
+    Raises:
+        AuthError: As it was raised in the block.
+    """
+    try:
+        yield
+    except AuthError as err:
+        if err.code in EXPIRED:
+            err.hint = login.renewal
+        raise
+
+
+def _named(source: boto3.Session) -> str:
+    return "" if source.profile_name == "default" else source.profile_name
+
+
+def _how_to_begin(profile: str) -> str:
+    option = f" --profile {profile}" if profile else ""
+    return f"`aws configure{option}` or `aws sso login{option}`; with no account: --on rehearsal"
+
+
+@contextmanager
+def _told(login: Login, doing: str) -> Iterator[None]:
+    """Errors of the chain itself, each with what to type.
+
+    Raises:
+        AuthError: The credentials.
+        CloudError: No answer.
+    """
+    try:
+        with typed(doing):
+            yield
+    except CloudError as err:
+        raise _explained(err, login, doing) from err.__cause__
+
+
+def _explained(err: CloudError, login: Login, doing: str) -> CloudError:
+    cause = err.__cause__
+    for kinds, explain in _EXPLANATIONS:
+        if isinstance(cause, kinds):
+            code, text, hint = explain(cause, login)
+            return AuthError(f"{doing}: {text}", code=code, hint=hint)
+    if isinstance(err, AuthError) and err.code in EXPIRED:
+        return AuthError(err.message, code=err.code, request_id=err.request_id, hint=login.renewal)
+    return err
+
+
+Explanation = Callable[[BaseException, Login], tuple[str, str, str]]
+
+
+def _sign_on(cause: BaseException, login: Login) -> tuple[str, str, str]:
+    hint = Login(login.profile, "sso").renewal
+    return "UnauthorizedSSOTokenError", f"credentials expired, single sign-on has to be done again ({cause})", hint
+
+
+def _signed_out(cause: BaseException, login: Login) -> tuple[str, str, str]:
+    hint = Login(login.profile, "login").renewal
+    return "LoginRefreshRequired", f"credentials expired ({cause})", hint
+
+
+def _no_profile(cause: BaseException, _: Login) -> tuple[str, str, str]:
+    known = ", ".join(boto3.Session().available_profiles)
+    return "ProfileNotFound", str(cause), f"known profiles: {known}" if known else "`aws configure` makes one"
+
+
+def _half(cause: BaseException, login: Login) -> tuple[str, str, str]:
+    return "PartialCredentials", str(cause), f"complete them, for instance with `aws configure{login._option}`"
+
+
+def _process(cause: BaseException, _: Login) -> tuple[str, str, str]:
+    return (
+        "CredentialRetrievalError",
+        str(cause),
+        "run what the profile's credential_process names by hand",
+    )
+
+
+def _broken(cause: BaseException, _: Login) -> tuple[str, str, str]:
+    return "InvalidConfig", str(cause), "correct the AWS configuration file (`aws configure list` shows what is read)"
+
+
+_EXPLANATIONS: tuple[tuple[tuple[type[BaseException], ...], Explanation], ...] = (
+    (_SIGN_ON, _sign_on),
+    ((boto.LoginError,), _signed_out),
+    ((boto.ProfileNotFound,), _no_profile),
+    ((boto.PartialCredentialsError,), _half),
+    ((boto.CredentialRetrievalError,), _process),
+    (_BROKEN, _broken),
+)
