@@ -112,6 +112,10 @@ def hidden_outputs(vault: Vault, inputs: Properties, meta: Meta, outputs: Proper
 
 
 def made_row(vault: Vault, intent: Intent, found: Physical, *, tainted: bool = False) -> Row:
-    """The row that answers an intent: its resource exists. A tainted one only waits for its end."""
+    """The row that answers an intent: its resource exists.
+
+    A tainted one only waits for its end, an unsettled one for the update that completes it.
+    """
     outputs = hidden_outputs(vault, intent.inputs, intent.meta, found.outputs)
-    return {"row": "done", "seq": intent.seq, "id": found.id, "outputs": outputs, "tainted": tainted}
+    row: Row = {"row": "done", "seq": intent.seq, "id": found.id, "outputs": outputs, "tainted": tainted}
+    return row if found.settled else {**row, "unsettled": True}

@@ -160,6 +160,7 @@ class State:
             intent.inputs,
             row["outputs"],
             intent.meta,
+            unsettled=bool(row.get("unsettled")),
         )
         self._count(intent)
         if row.get("tainted"):

@@ -28,6 +28,8 @@ class Physical:
 
     id: str
     outputs: Properties
+    settled: bool = True
+    """False for an adopted one that AWS refuses to complete: it exists, and is not yet what was asked for."""
 
 
 @dataclass(frozen=True)

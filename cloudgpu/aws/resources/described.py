@@ -1,11 +1,12 @@
 """What all handlers share: which properties they know, and which changes they can make in place."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
-from cloudgpu.aws.resources.base import Context, Diff, Properties
+from cloudgpu.aws.resources.base import Context, Diff, Physical, Properties
 from cloudgpu.aws.tagging import INTENT
-from cloudgpu.errors import BadRequestError, CloudError, UnsupportedError
+from cloudgpu.errors import BadRequestError, CloudError, QuotaError, UnsupportedError
 
 
 class Described:
@@ -71,6 +72,18 @@ def tag_outputs(inputs: Properties, tags: Mapping[str, str]) -> dict[str, Any]:
 def changed_tags(ctx: Context, new: Properties) -> dict[str, str]:
     """The tags after an update. The creating call's token is left as it is."""
     return {**ctx.tags, **(new.get("tags") or {})}
+
+
+def completed(settle: Callable[[], Physical], as_found: Callable[[], Physical]) -> Physical:
+    """Finish what a killed call began.
+
+    What AWS refuses to finish exists all the same: adopted as it is, it can be ended, or the next update completes it
+    and says why not.
+    """
+    try:
+        return settle()
+    except (BadRequestError, QuotaError):
+        return replace(as_found(), settled=False)
 
 
 def existing(found: dict[str, Any] | None, what: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 from cloudgpu.aws.faults import is_gone, is_in_use, typed
 from cloudgpu.aws.patience import retried
 from cloudgpu.aws.resources.base import Context, Physical, Properties
-from cloudgpu.aws.resources.described import Described, all_tags, changed_tags, is_ours, tag_outputs
+from cloudgpu.aws.resources.described import Described, all_tags, changed_tags, completed, is_ours, tag_outputs
 from cloudgpu.aws.session import Clients
 from cloudgpu.aws.tagging import listed, mapped
 from cloudgpu.errors import CloudGpuError
@@ -42,7 +42,7 @@ class InstanceProfile(Described):
         found = _described(ctx.clients, inputs["name"])
         if not found or not is_ours(ctx, mapped(found.get("Tags"))):
             return None
-        return self._settled(ctx, inputs["name"], inputs)
+        return completed(lambda: self._settled(ctx, inputs["name"], inputs), lambda: _physical(found, inputs))
 
     def read(self, ctx: Context, physical_id: str) -> Physical | None:
         """Its present state."""

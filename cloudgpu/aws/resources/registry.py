@@ -3,16 +3,21 @@
 from collections.abc import Mapping
 from typing import Any
 
+from cloudgpu.aws.resources.addresses import Eip, EipAssociation
 from cloudgpu.aws.resources.base import Handler
-from cloudgpu.aws.resources.ec2_network import InternetGateway, RouteTable, RouteTableAssociation, Subnet, Vpc
+from cloudgpu.aws.resources.ec2_network import InternetGateway, Subnet, Vpc
 from cloudgpu.aws.resources.fleet import Fleet
 from cloudgpu.aws.resources.instance_profile import InstanceProfile
 from cloudgpu.aws.resources.key_pair import KeyPair
 from cloudgpu.aws.resources.launch_template import LaunchTemplate
 from cloudgpu.aws.resources.lookups import LOOKUPS
+from cloudgpu.aws.resources.nat_gateway import NatGateway
 from cloudgpu.aws.resources.placement_group import PlacementGroup
 from cloudgpu.aws.resources.role import Role
+from cloudgpu.aws.resources.role_policy import RolePolicy
+from cloudgpu.aws.resources.routes import RouteTable, RouteTableAssociation
 from cloudgpu.aws.resources.security_group import SecurityGroup
+from cloudgpu.aws.resources.vpc_endpoint import VpcEndpoint
 from cloudgpu.aws.session import Clients
 from cloudgpu.errors import UnsupportedError
 
@@ -20,6 +25,7 @@ _ALL: tuple[Handler, ...] = (
     SecurityGroup(),
     KeyPair(),
     Role(),
+    RolePolicy(),
     InstanceProfile(),
     LaunchTemplate(),
     PlacementGroup(),
@@ -29,6 +35,10 @@ _ALL: tuple[Handler, ...] = (
     InternetGateway(),
     RouteTable(),
     RouteTableAssociation(),
+    VpcEndpoint(),
+    Eip(),
+    EipAssociation(),
+    NatGateway(),
 )
 HANDLERS: Mapping[str, Handler] = {one.type: one for one in _ALL}
 

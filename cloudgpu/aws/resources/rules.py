@@ -58,6 +58,29 @@ def present(permissions: Iterable[Mapping[str, Any]]) -> frozenset[Rule]:
     return frozenset(rule for one in permissions for rule in _from_aws(one))
 
 
+def shown(permissions: Iterable[Mapping[str, Any]], group_id: str) -> list[dict[str, Any]]:
+    """From what AWS describes to Pulumi's form, one entry a port range and description, always in the same order."""
+    grouped: dict[tuple[str, int, int, str], dict[str, Any]] = {}
+    for rule in sorted(present(permissions)):
+        head = (rule.protocol, rule.from_port, rule.to_port, rule.description)
+        _show(grouped.setdefault(head, _empty(rule)), rule, group_id)
+    return [grouped[head] for head in sorted(grouped)]
+
+
+def _empty(rule: Rule) -> dict[str, Any]:
+    ports = (0, 0) if rule.protocol == _ANY else (rule.from_port, rule.to_port)
+    peers: dict[str, list[str]] = {key: [] for key in _PULUMI_LISTS}
+    rest = {"protocol": rule.protocol, "fromPort": ports[0], "toPort": ports[1], "description": rule.description}
+    return {**peers, **rest, "self": False}
+
+
+def _show(entry: dict[str, Any], rule: Rule, group_id: str) -> None:
+    if (rule.kind, rule.peer) == ("group", group_id):
+        entry["self"] = True
+    else:
+        entry[next(key for key, kind in _PULUMI_LISTS.items() if kind == rule.kind)].append(rule.peer)
+
+
 def _from_pulumi(one: Mapping[str, Any], group_id: str) -> Iterator[Rule]:
     protocol = _protocol(str(one["protocol"]))
     ports = (-1, -1) if protocol == _ANY else (int(one["fromPort"]), int(one["toPort"]))

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 from cloudgpu.aws.faults import is_gone, is_in_use, typed
 from cloudgpu.aws.patience import retried
 from cloudgpu.aws.resources.base import Context, Physical, Properties
-from cloudgpu.aws.resources.described import Described, all_tags, changed_tags, is_ours, tag_outputs
-from cloudgpu.aws.resources.rules import RULE_KEYS, Rule, present, wanted
+from cloudgpu.aws.resources.described import Described, all_tags, changed_tags, completed, is_ours, tag_outputs
+from cloudgpu.aws.resources.rules import RULE_KEYS, Rule, present, shown, wanted
 from cloudgpu.aws.session import Clients
 from cloudgpu.aws.tagging import mapped, retag, specification
 from cloudgpu.errors import CloudError, CloudGpuError
@@ -52,7 +52,14 @@ class SecurityGroup(Described):
         with typed(f"looking for security group {inputs['name']}"):
             groups = ctx.clients.client("ec2").describe_security_groups(Filters=filters)["SecurityGroups"]
         ours = [group for group in groups if is_ours(ctx, mapped(group.get("Tags")))]
-        return self._settled(ctx, ours[0]["GroupId"], inputs) if ours else None
+        if not ours:
+            return None
+        group_id = ours[0]["GroupId"]
+        region = ctx.clients.region
+        return completed(
+            lambda: self._settled(ctx, group_id, inputs),
+            lambda: _physical(_required(ctx.clients, group_id), inputs, region),
+        )
 
     def read(self, ctx: Context, physical_id: str) -> Physical | None:
         """Its present state."""
@@ -137,8 +144,8 @@ def _physical(found: dict[str, Any], inputs: Properties, region: str) -> Physica
         "name": found["GroupName"],
         "description": found["Description"],
         "vpcId": found.get("VpcId", ""),
-        "ingress": list(inputs.get("ingress") or ()),
-        "egress": list(inputs.get("egress") or ()),
+        "ingress": shown(found["IpPermissions"], group_id),
+        "egress": shown(found["IpPermissionsEgress"], group_id),
         **tag_outputs(inputs, mapped(found.get("Tags"))),
     }
     return Physical(group_id, outputs)

@@ -1,0 +1,115 @@
+"""Elastic IP addresses, and which interface each belongs to."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from cloudgpu.aws.faults import is_gone, typed
+from cloudgpu.aws.resources.base import Context, Physical, Properties
+from cloudgpu.aws.resources.described import Described
+from cloudgpu.aws.resources.network_part import NetworkPart
+from cloudgpu.aws.session import Clients
+from cloudgpu.errors import CloudGpuError
+
+
+class Eip(NetworkPart):
+    """`aws:ec2/eip:Eip`, by itself: what it belongs to is an `EipAssociation` or a NAT gateway."""
+
+    type: ClassVar[str] = "aws:ec2/eip:Eip"
+    kind, plural, id_key = "elastic-ip", "Addresses", "AllocationId"
+    describe_call, id_filter = "describe_addresses", "allocation-id"
+    accepts = frozenset({"domain"})
+    defaults: ClassVar[Properties] = {"domain": "vpc"}
+    replaced_by = frozenset({"domain"})
+
+    def _make(self, ctx: Context, inputs: Properties, tags: list[dict[str, Any]]) -> str:
+        made = ctx.clients.client("ec2").allocate_address(Domain=inputs["domain"], TagSpecifications=tags)
+        return str(made["AllocationId"])
+
+    def _unmake(self, clients: Clients, physical_id: str) -> None:
+        """Taken from its instance first. A NAT gateway's cannot be: it comes free when the gateway is gone."""
+        ec2, found = clients.client("ec2"), self._by_id(clients, physical_id) or {}
+        if found.get("AssociationId") and found.get("InstanceId"):
+            ec2.disassociate_address(AssociationId=found["AssociationId"])
+        ec2.release_address(AllocationId=physical_id)
+
+    def _outputs(self, clients: Clients, found: dict[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
+        return {
+            "allocationId": found["AllocationId"],
+            "domain": found.get("Domain", "vpc"),
+            "publicIp": found["PublicIp"],
+            "associationId": found.get("AssociationId", ""),
+            "instance": found.get("InstanceId", ""),
+            "networkInterface": found.get("NetworkInterfaceId", ""),
+            "privateIp": found.get("PrivateIpAddress", ""),
+        }
+
+
+class EipAssociation(Described):
+    """`aws:ec2/eipAssociation:EipAssociation`. It costs nothing and takes no tags."""
+
+    type: ClassVar[str] = "aws:ec2/eipAssociation:EipAssociation"
+    accepts = frozenset({"allocationId", "instanceId", "networkInterfaceId", "allowReassociation"})
+    requires = frozenset({"allocationId"})
+    defaults: ClassVar[Properties] = {"allowReassociation": True}
+    replaced_by = accepts
+
+    def create(self, ctx: Context, inputs: Properties) -> Physical:
+        """Associate. Sending it again with the same interface answers with an association of the same two.
+
+        Raises:
+            BadRequestError: The instance has several interfaces and none is named.
+            CloudError: AWS refused or cannot be reached.
+        """
+        names = {"instanceId": "InstanceId", "networkInterfaceId": "NetworkInterfaceId"}
+        at = {name: inputs[key] for key, name in names.items() if inputs.get(key)}
+        with typed(f"associating address {inputs['allocationId']} with {', '.join(at.values())}"):
+            ctx.clients.client("ec2").associate_address(
+                AllocationId=inputs["allocationId"], AllowReassociation=bool(inputs["allowReassociation"]), **at
+            )
+        found = _address(ctx.clients, "allocation-id", inputs["allocationId"]) or {}
+        return _physical(found, inputs)
+
+    def find(self, ctx: Context, inputs: Properties) -> Physical | None:
+        """The association of these two."""
+        found = _address(ctx.clients, "allocation-id", inputs["allocationId"])
+        if found is None or not found.get("AssociationId"):
+            return None
+        names = {"networkInterfaceId": "NetworkInterfaceId", "instanceId": "InstanceId"}
+        same = any(inputs.get(key) and inputs[key] == found.get(name) for key, name in names.items())
+        return _physical(found, inputs) if same else None
+
+    def read(self, ctx: Context, physical_id: str) -> Physical | None:
+        """Its present state."""
+        found = _address(ctx.clients, "association-id", physical_id)
+        return _physical(found, {}) if found else None
+
+    def update(self, ctx: Context, physical_id: str, old: Properties, new: Properties) -> Physical:  # noqa: ARG002
+        """Nothing of it can change in place."""
+        return Physical(physical_id, dict(new))
+
+    def delete(self, ctx: Context, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
+        """Take the address away from the interface."""
+        try:
+            with typed(f"deleting address association {physical_id}"):
+                ctx.clients.client("ec2").disassociate_address(AssociationId=physical_id)
+        except CloudGpuError as err:
+            if not is_gone(err):
+                raise
+
+
+def _address(clients: Clients, name: str, value: str) -> dict[str, Any] | None:
+    with typed("looking at Elastic IP addresses"):
+        found = clients.client("ec2").describe_addresses(Filters=[{"Name": name, "Values": [value]}])["Addresses"]
+    return next(iter(found), None)
+
+
+def _physical(found: Mapping[str, Any], inputs: Properties) -> Physical:
+    outputs = {
+        **inputs,
+        "allocationId": found.get("AllocationId", ""),
+        "instanceId": found.get("InstanceId", ""),
+        "networkInterfaceId": found.get("NetworkInterfaceId", ""),
+        "privateIpAddress": found.get("PrivateIpAddress", ""),
+        "publicIp": found.get("PublicIp", ""),
+    }
+    return Physical(str(found.get("AssociationId", "")), outputs)

@@ -1,0 +1,87 @@
+"""`aws:iam/rolePolicy:RolePolicy`."""
+
+import json
+from typing import Any, ClassVar
+from urllib.parse import unquote
+
+from cloudgpu.aws.faults import is_gone, typed
+from cloudgpu.aws.patience import retried
+from cloudgpu.aws.resources.base import Context, Physical, Properties
+from cloudgpu.aws.resources.described import Described
+from cloudgpu.aws.session import Clients
+from cloudgpu.errors import CloudGpuError
+
+_SPREAD_S = 60
+"""How long a new role may be unknown to some of IAM's servers."""
+
+
+class RolePolicy(Described):
+    """What one role may do, written into the role itself. It takes no tags and goes with the role.
+
+    Pulumi's id is `role:name`.
+    """
+
+    type: ClassVar[str] = "aws:iam/rolePolicy:RolePolicy"
+    accepts = frozenset({"name", "role", "policy"})
+    requires = accepts
+    replaced_by = frozenset({"name", "role"})
+
+    def create(self, ctx: Context, inputs: Properties) -> Physical:
+        """Put it in. Sending it again writes the same text again.
+
+        Raises:
+            BadRequestError: The policy makes no sense to IAM, or there is no such role.
+        """
+        retried(ctx.clock, lambda: _put(ctx.clients, inputs), when=is_gone, total_s=_SPREAD_S)
+        return _physical(inputs)
+
+    def find(self, ctx: Context, inputs: Properties) -> Physical | None:
+        """The policy of this name in this role, with its text completed."""
+        if _text(ctx.clients, inputs["role"], inputs["name"]) is None:
+            return None
+        _put(ctx.clients, inputs)
+        return _physical(inputs)
+
+    def read(self, ctx: Context, physical_id: str) -> Physical | None:
+        """Its present state."""
+        role, name = physical_id.split(":", 1)
+        text = _text(ctx.clients, role, name)
+        return None if text is None else _physical({"role": role, "name": name, "policy": text})
+
+    def update(self, ctx: Context, physical_id: str, old: Properties, new: Properties) -> Physical:  # noqa: ARG002
+        """Change its text."""
+        _put(ctx.clients, new)
+        return _physical(new)
+
+    def delete(self, ctx: Context, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
+        """Take it out."""
+        role, name = physical_id.split(":", 1)
+        try:
+            with typed(f"taking policy {name} out of role {role}"):
+                ctx.clients.client("iam").delete_role_policy(RoleName=role, PolicyName=name)
+        except CloudGpuError as err:
+            if not is_gone(err):
+                raise
+
+
+def _put(clients: Clients, inputs: Properties) -> None:
+    with typed(f"putting policy {inputs['name']} into role {inputs['role']}"):
+        clients.client("iam").put_role_policy(
+            RoleName=inputs["role"], PolicyName=inputs["name"], PolicyDocument=inputs["policy"]
+        )
+
+
+def _text(clients: Clients, role: str, name: str) -> str | None:
+    try:
+        with typed(f"looking at policy {name} of role {role}"):
+            found: Any = clients.client("iam").get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"]
+    except CloudGpuError as err:
+        if is_gone(err):
+            return None
+        raise
+    # botocore decodes the document; one that is no JSON comes as IAM sends it.
+    return unquote(found) if isinstance(found, str) else json.dumps(found, sort_keys=True)
+
+
+def _physical(inputs: Properties) -> Physical:
+    return Physical(f"{inputs['role']}:{inputs['name']}", {key: inputs[key] for key in ("name", "role", "policy")})

@@ -1,0 +1,122 @@
+"""Route tables, and which subnet follows which."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from cloudgpu.aws.faults import is_gone, typed
+from cloudgpu.aws.resources.base import Context, Physical, Properties
+from cloudgpu.aws.resources.described import Described
+from cloudgpu.aws.resources.network_part import NetworkPart
+from cloudgpu.aws.session import Clients
+from cloudgpu.errors import CloudGpuError
+
+_ROUTE = {
+    "cidrBlock": "DestinationCidrBlock",
+    "ipv6CidrBlock": "DestinationIpv6CidrBlock",
+    "gatewayId": "GatewayId",
+    "natGatewayId": "NatGatewayId",
+}
+_DESTINATIONS = ("DestinationCidrBlock", "DestinationIpv6CidrBlock")
+
+
+class RouteTable(NetworkPart):
+    """`aws:ec2/routeTable:RouteTable`, with its routes inline."""
+
+    type: ClassVar[str] = "aws:ec2/routeTable:RouteTable"
+    kind, plural, id_key = "route-table", "RouteTables", "RouteTableId"
+    accepts = frozenset({"vpcId", "routes"})
+    requires = frozenset({"vpcId"})
+    replaced_by = frozenset({"vpcId"})
+    nested: ClassVar[Mapping[str, frozenset[str]]] = {"routes": frozenset(_ROUTE)}
+
+    def _make(self, ctx: Context, inputs: Properties, tags: list[dict[str, Any]]) -> str:
+        made = ctx.clients.client("ec2").create_route_table(VpcId=inputs["vpcId"], TagSpecifications=tags)
+        return str(made["RouteTable"]["RouteTableId"])
+
+    def _set(self, ec2: Any, found: dict[str, Any], inputs: Properties) -> None:  # noqa: ANN401
+        """A program that names no routes leaves them alone; the local route and an endpoint's are always AWS's own."""
+        if inputs.get("routes") is None:
+            return
+        table_id = found["RouteTableId"]
+        wanted = [{_ROUTE[key]: value for key, value in one.items() if value} for one in inputs["routes"]]
+        own = [one for one in found.get("Routes") or () if one.get("GatewayId") != "local" and _destination(one)]
+        present = {_destination(one): one for one in own}
+        for route in wanted:
+            there = present.get(_destination(route))
+            if there is None:
+                ec2.create_route(RouteTableId=table_id, **route)
+            elif not route.items() <= there.items():
+                ec2.replace_route(RouteTableId=table_id, **route)
+        kept = {_destination(route) for route in wanted}
+        for key, value in sorted(one for one in present.keys() - kept if one is not None):
+            ec2.delete_route(RouteTableId=table_id, **{key: value})
+
+    def _unmake(self, clients: Clients, physical_id: str) -> None:
+        """Associations go first: they carry no tags, so a teardown by tag meets them only here."""
+        ec2, found = clients.client("ec2"), self._by_id(clients, physical_id) or {}
+        for one in found.get("Associations") or ():
+            if not one.get("Main"):
+                ec2.disassociate_route_table(AssociationId=one["RouteTableAssociationId"])
+        ec2.delete_route_table(RouteTableId=physical_id)
+
+    def _outputs(self, clients: Clients, found: dict[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
+        return {"vpcId": found["VpcId"]}
+
+
+def _destination(route: Mapping[str, Any]) -> tuple[str, str] | None:
+    """None for the route to a prefix list, which a gateway endpoint puts in and takes out by itself."""
+    return next(((key, str(route[key])) for key in _DESTINATIONS if route.get(key)), None)
+
+
+class RouteTableAssociation(Described):
+    """`aws:ec2/routeTableAssociation:RouteTableAssociation`. It costs nothing and takes no tags."""
+
+    type: ClassVar[str] = "aws:ec2/routeTableAssociation:RouteTableAssociation"
+    accepts = frozenset({"subnetId", "routeTableId"})
+    requires = accepts
+    replaced_by = accepts
+
+    def create(self, ctx: Context, inputs: Properties) -> Physical:
+        """Associate. Sending it again answers with the association that exists.
+
+        Raises:
+            CloudError: AWS refused or cannot be reached.
+        """
+        request = {"SubnetId": inputs["subnetId"], "RouteTableId": inputs["routeTableId"]}
+        with typed(f"associating {inputs['routeTableId']} with {inputs['subnetId']}"):
+            association_id = ctx.clients.client("ec2").associate_route_table(**request)["AssociationId"]
+        return Physical(association_id, dict(inputs))
+
+    def find(self, ctx: Context, inputs: Properties) -> Physical | None:
+        """The association of these two."""
+        for one in _associations(ctx.clients, "association.subnet-id", inputs["subnetId"]):
+            if one.get("SubnetId") == inputs["subnetId"] and one.get("RouteTableId") == inputs["routeTableId"]:
+                return Physical(one["RouteTableAssociationId"], dict(inputs))
+        return None
+
+    def read(self, ctx: Context, physical_id: str) -> Physical | None:
+        """Its present state."""
+        name = "association.route-table-association-id"
+        for one in _associations(ctx.clients, name, physical_id):
+            if one["RouteTableAssociationId"] == physical_id:
+                return Physical(physical_id, {"subnetId": one.get("SubnetId"), "routeTableId": one["RouteTableId"]})
+        return None
+
+    def update(self, ctx: Context, physical_id: str, old: Properties, new: Properties) -> Physical:  # noqa: ARG002
+        """Nothing of it can change in place."""
+        return Physical(physical_id, dict(new))
+
+    def delete(self, ctx: Context, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
+        """Take it away."""
+        try:
+            with typed(f"deleting route table association {physical_id}"):
+                ctx.clients.client("ec2").disassociate_route_table(AssociationId=physical_id)
+        except CloudGpuError as err:
+            if not is_gone(err):
+                raise
+
+
+def _associations(clients: Clients, name: str, value: str) -> list[dict[str, Any]]:
+    with typed("looking at route table associations"):
+        tables = clients.client("ec2").describe_route_tables(Filters=[{"Name": name, "Values": [value]}])
+    return [one for table in tables["RouteTables"] for one in table.get("Associations") or ()]

@@ -1,0 +1,97 @@
+"""`aws:ec2/vpcEndpoint:VpcEndpoint` of type Gateway."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from cloudgpu.aws.faults import is_gone, refusal, typed
+from cloudgpu.aws.patience import awaited
+from cloudgpu.aws.resources.base import Context, Properties
+from cloudgpu.aws.resources.network_part import NetworkPart
+from cloudgpu.aws.session import Clients
+from cloudgpu.errors import CloudGpuError, UnsupportedError
+
+_END_S = 300
+_GONE = frozenset({"deleted", "Deleted"})
+
+
+class VpcEndpoint(NetworkPart):
+    """The short way to S3: free, and around every NAT gateway that charges by the gigabyte."""
+
+    type: ClassVar[str] = "aws:ec2/vpcEndpoint:VpcEndpoint"
+    kind, plural, id_key = "vpc-endpoint", "VpcEndpoints", "VpcEndpointId"
+    describe_call, id_filter = "describe_vpc_endpoints", "vpc-endpoint-id"
+    accepts = frozenset({"vpcId", "serviceName", "vpcEndpointType", "routeTableIds", "policy"})
+    requires = frozenset({"vpcId", "serviceName"})
+    defaults: ClassVar[Properties] = {"vpcEndpointType": "Gateway"}
+    replaced_by = frozenset({"vpcId", "serviceName", "vpcEndpointType"})
+
+    def check(self, inputs: Properties) -> Properties:
+        """Refuse endpoints that cost money by the hour and need subnets and groups.
+
+        Raises:
+            UnsupportedError: The type is not Gateway.
+        """
+        checked = super().check(inputs)
+        if checked["vpcEndpointType"] != "Gateway":
+            message = f"{self.type}: the direct engine does not implement type {checked['vpcEndpointType']}"
+            raise UnsupportedError(message, code="UnsupportedProperty", hint="use Gateway, or the pulumi engine")
+        return checked
+
+    def _make(self, ctx: Context, inputs: Properties, tags: list[dict[str, Any]]) -> str:
+        request = {"PolicyDocument": inputs["policy"]} if inputs.get("policy") else {}
+        made = ctx.clients.client("ec2").create_vpc_endpoint(
+            ClientToken=ctx.token,
+            VpcId=inputs["vpcId"],
+            ServiceName=inputs["serviceName"],
+            VpcEndpointType=inputs["vpcEndpointType"],
+            RouteTableIds=list(inputs.get("routeTableIds") or ()),
+            TagSpecifications=tags,
+            **request,
+        )
+        return str(made["VpcEndpoint"]["VpcEndpointId"])
+
+    def _set(self, ec2: Any, found: dict[str, Any], inputs: Properties) -> None:  # noqa: ANN401
+        """A program that names no route tables leaves them alone."""
+        if inputs.get("routeTableIds") is None:
+            return
+        wanted, present = set(inputs["routeTableIds"]), set(found.get("RouteTableIds") or ())
+        changes = {"AddRouteTableIds": sorted(wanted - present), "RemoveRouteTableIds": sorted(present - wanted)}
+        request = {name: ids for name, ids in changes.items() if ids}
+        if request:
+            ec2.modify_vpc_endpoint(VpcEndpointId=found["VpcEndpointId"], **request)
+
+    def delete(self, ctx: Context, physical_id: str, outputs: Properties) -> None:
+        """Delete it, and wait until its routes are gone from the tables."""
+        super().delete(ctx, physical_id, outputs)
+        what = f"VPC endpoint {physical_id} to go"
+        awaited(ctx.clock, lambda: self._by_id(ctx.clients, physical_id) is None or None, what=what, total_s=_END_S)
+
+    def _unmake(self, clients: Clients, physical_id: str) -> None:
+        """The call says "done" for the request and what went wrong for each id inside the answer."""
+        answer = clients.client("ec2").delete_vpc_endpoints(VpcEndpointIds=[physical_id])
+        for one in answer.get("Unsuccessful") or ():
+            said = one.get("Error") or {}
+            raise refusal(said.get("Code", ""), said.get("Message", ""), f"deleting VPC endpoint {physical_id}")
+
+    def _by_id(self, clients: Clients, physical_id: str) -> dict[str, Any] | None:
+        try:
+            with typed(f"looking at VPC endpoint {physical_id}"):
+                found = clients.client("ec2").describe_vpc_endpoints(VpcEndpointIds=[physical_id])[self.plural]
+        except CloudGpuError as err:
+            if is_gone(err):
+                return None
+            raise
+        return next((one for one in found if one.get("State") not in _GONE), None)
+
+    def _described(self, clients: Clients, filters: list[dict[str, Any]]) -> dict[str, Any] | None:
+        found = super()._described(clients, filters)
+        return found if found and found.get("State") not in _GONE else None
+
+    def _outputs(self, clients: Clients, found: dict[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
+        return {
+            "vpcId": found["VpcId"],
+            "serviceName": found["ServiceName"],
+            "vpcEndpointType": found.get("VpcEndpointType", "Gateway"),
+            "routeTableIds": sorted(found.get("RouteTableIds") or ()),
+            "state": found.get("State", ""),
+        }
