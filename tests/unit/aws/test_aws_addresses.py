@@ -256,7 +256,7 @@ class TestSecurityGroupRules:
         ctx.clients.client("ec2").authorize_security_group_ingress(GroupId=made.id, IpPermissions=[everybody])
         read = one.read(ctx, made.id)
         assert read.outputs["ingress"] != made.outputs["ingress"]
-        assert ["0.0.0.0/0"] in [rule["cidrBlocks"] for rule in read.outputs["ingress"]]
+        assert "0.0.0.0/0" in [one for rule in read.outputs["ingress"] for one in rule["cidrBlocks"]]
 
     def test_one_whose_rules_aws_refuses_is_adopted_all_the_same(self, scripted, clock) -> None:
         """It exists: a teardown has to find it, and an `up` has to say what is wrong with its rules."""
