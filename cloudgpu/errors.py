@@ -75,9 +75,14 @@ class BudgetError(CloudGpuError):
 
 
 class LaunchError(CloudGpuError):
-    """Instances could not be launched; `code` is the cloud's own error code."""
+    """Instances could not be launched; `code` is the cloud's own error code.
+
+    Attributes:
+        launched: Instances that were launched all the same, and have been ended since: they cost what they ran.
+    """
 
     exit_code = 4
+    launched: Sequence[str] = ()
 
     def __init__(self, message: str, *, code: str = "", hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -89,11 +94,12 @@ class CapacityError(LaunchError):
 
 
 class NoCapacityError(CapacityError):
-    """Every candidate was tried; `tried` holds one line each."""
+    """Every candidate was tried; `tried` holds one line each. `passing`: the same may be had later, with no change."""
 
-    def __init__(self, message: str, *, tried: Sequence[str] = (), hint: str = "") -> None:
+    def __init__(self, message: str, *, tried: Sequence[str] = (), passing: bool = False, hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.tried = tuple(tried)
+        self.passing = passing
 
 
 class QuotaError(LaunchError):

@@ -6,17 +6,8 @@ from contextlib import contextmanager
 
 from botocore import exceptions as boto
 
-from cloudgpu.errors import (
-    AuthError,
-    BadRequestError,
-    CapacityError,
-    CloudError,
-    CloudGpuError,
-    LaunchError,
-    NotOfferedError,
-    QuotaError,
-    ThrottledError,
-)
+from cloudgpu.errors import AuthError, BadRequestError, CloudError, CloudGpuError, LaunchError, ThrottledError
+from cloudgpu.plan import failover
 
 UNREACHABLE = "Unreachable"
 """`CloudError.code` when no answer came: nobody knows whether the call had an effect."""
@@ -25,78 +16,16 @@ _REPORT = "`cloudgpu --debug` notes the calls; please report this"
 _SERVER_FAULT = 500
 _NOT_IMPLEMENTED = 501
 
-_CLASSES: Mapping[type[LaunchError] | type[CloudError], frozenset[str]] = {
-    CapacityError: frozenset(
-        {
-            "InsufficientInstanceCapacity",
-            "InsufficientHostCapacity",
-            "InsufficientReservedInstanceCapacity",
-            "InsufficientCapacityOnOutpost",
-            "InsufficientCapacity",
-            "ReservationCapacityExceeded",
-            "UnfulfillableCapacity",
-            "InsufficientFreeAddressesInSubnet",
-            "SpotMaxPriceTooLow",
-        }
-    ),
-    QuotaError: frozenset(
-        {
-            "MaxSpotInstanceCountExceeded",
-            "VcpuLimitExceeded",
-            "InstanceLimitExceeded",
-            "MaxFleetCountExceeded",
-            "AddressLimitExceeded",
-            "VpcLimitExceeded",
-            "InternetGatewayLimitExceeded",
-            "SecurityGroupLimitExceeded",
-            "VolumeLimitExceeded",
-            "LimitExceeded",
-            "ResourceLimitExceeded",
-        }
-    ),
-    NotOfferedError: frozenset({"Unsupported", "InvalidInstanceType"}),
-    ThrottledError: frozenset(
-        {
-            "RequestLimitExceeded",
-            "Throttling",
-            "ThrottlingException",
-            "ThrottledException",
-            "RequestThrottled",
-            "TooManyRequestsException",
-            "EC2ThrottledException",
-            "SlowDown",
-            "ServiceUnavailable",
-            "ServiceUnavailableException",
-            "InternalError",
-            "InternalFailure",
-            "InternalServerError",
-            "Unavailable",
-            "PriorRequestNotComplete",
-        }
-    ),
-    AuthError: frozenset(
-        {
-            "UnauthorizedOperation",
-            "AuthFailure",
-            "OptInRequired",
-            "PendingVerification",
-            "Blocked",
-            "AccessDenied",
-            "AccessDeniedException",
-            "InvalidClientTokenId",
-            "InvalidAccessKeyId",
-            "SignatureDoesNotMatch",
-            "InvalidSignatureException",
-            "UnrecognizedClientException",
-            "MissingAuthenticationToken",
-            "IncompleteSignature",
-            "ExpiredToken",
-            "ExpiredTokenException",
-            "RequestExpired",
-        }
-    ),
+_EXPIRED: Mapping[str, str] = {
+    "ExpiredToken": "credentials expired",
+    "ExpiredTokenException": "credentials expired",
+    "RequestExpired": "credentials expired",
+    "AuthFailure": "credentials expired or not valid",
 }
-_BY_CODE = {code: error for error, codes in _CLASSES.items() for code in codes}
+"""What is said before AWS's own words, which name neither: EC2 calls an expired session an expired request."""
+
+_NO_SUCH_TYPE = re.compile(r"instance ?type", re.IGNORECASE)
+"""In the message of an `InvalidParameterValue`: the type is what is wrong."""
 
 _TAKEN = re.compile(r"Duplicate$|AlreadyExists|EntityAlreadyExists")
 _GONE = re.compile(r"NotFound(Exception)?$|^NoSuch|\.Unknown$|^404$|DoesNotExist$")
@@ -117,9 +46,30 @@ _HINTS: Mapping[str, str] = {
     "PendingVerification": "AWS is still verifying the account for this region; try again in some hours",
     "ExpiredToken": "log in again, for instance `aws sso login`",
     "ExpiredTokenException": "log in again, for instance `aws sso login`",
-    "RequestExpired": "set this machine's clock",
+    "RequestExpired": "log in again, for instance `aws sso login`; if that is fresh, set this machine's clock",
+    "AuthFailure": "log in again, for instance `aws sso login`, or check the keys",
     "SignatureDoesNotMatch": "check the secret key, and this machine's clock",
 }
+
+
+_OVER = "credentials expired: "
+_CREDENTIALS: tuple[tuple[tuple[type[boto.BotoCoreError], ...], str, str, str], ...] = (
+    (
+        (boto.NoCredentialsError, boto.PartialCredentialsError, boto.CredentialRetrievalError),
+        "NoCredentials",
+        "",
+        "run `aws configure`, or set AWS_PROFILE",
+    ),
+    ((boto.ProfileNotFound,), "ProfileNotFound", "", "see `aws configure list-profiles`"),
+    (
+        (boto.SSOError, boto.TokenRetrievalError, boto.NoAuthTokenError),
+        "UnauthorizedSSOTokenError",
+        _OVER,
+        "`aws sso login` with your profile, then run it again",
+    ),
+    ((boto.LoginError,), "LoginRefreshRequired", _OVER, "`aws login` with your profile, then run it again"),
+)
+"""What boto3 itself finds wrong with credentials: error classes, our code, words before its own, and what to type."""
 
 
 @contextmanager
@@ -143,14 +93,23 @@ def fault(err: boto.ClientError | boto.BotoCoreError, doing: str) -> CloudGpuErr
 
 
 def refusal(code: str, message: str, doing: str, *, request_id: str = "") -> LaunchError | CloudError:
-    """The error for one of AWS's error codes, as the table above has it; an unknown code is a bad request."""
-    root = code.split(".", maxsplit=1)[0]
-    error = _BY_CODE.get(code) or _BY_CODE.get(root) or BadRequestError
-    text = f"{doing}: {message.rstrip('.')} ({code})"
-    hint = _HINTS.get(code) or _HINTS.get(root) or _hint(code, error)
-    if issubclass(error, LaunchError):
-        return error(text, code=code, hint=hint)
-    return error(text, code=code, request_id=request_id, hint=hint)
+    """The error for one of AWS's error codes, as the table of failover has it; an unknown code is a bad request."""
+    rule = failover.known(_code(code, message)) or failover.REFUSED
+    words = message.rstrip(".")
+    text = f"{doing}: {_EXPIRED[code]}: {words} ({code})" if code in _EXPIRED else f"{doing}: {words} ({code})"
+    hint = _HINTS.get(code) or _HINTS.get(_root(_code(code, message))) or _hint(code, rule.error)
+    if issubclass(rule.error, LaunchError):
+        return rule.error(text, code=_code(code, message), hint=hint)
+    return rule.error(text, code=code, request_id=request_id, hint=hint)
+
+
+def _code(code: str, message: str) -> str:
+    """The code that decides: a launch answers to a type that never was with the code for any wrong parameter."""
+    return "InvalidInstanceType" if code == "InvalidParameterValue" and _NO_SUCH_TYPE.search(message) else code
+
+
+def _root(code: str) -> str:
+    return code.partition(".")[0]
 
 
 def is_gone(err: CloudGpuError) -> bool:
@@ -184,8 +143,7 @@ def _refused(err: boto.ClientError, doing: str) -> LaunchError | CloudError:
     code, message = str(said.get("Code", "")), str(said.get("Message", ""))
     request_id = str(answer.get("RequestId", ""))
     status = answer.get("HTTPStatusCode", 0)
-    known = code in _BY_CODE or code.split(".", maxsplit=1)[0] in _BY_CODE
-    if status >= _SERVER_FAULT and status != _NOT_IMPLEMENTED and not known:
+    if status >= _SERVER_FAULT and status != _NOT_IMPLEMENTED and failover.known(code) is None:
         return ThrottledError(
             f"{doing}: {message} ({code or status})",
             code=code,
@@ -196,10 +154,9 @@ def _refused(err: boto.ClientError, doing: str) -> LaunchError | CloudError:
 
 
 def _unanswered(err: boto.BotoCoreError, doing: str) -> CloudGpuError:
-    if isinstance(err, (boto.NoCredentialsError, boto.PartialCredentialsError, boto.CredentialRetrievalError)):
-        return AuthError(f"{doing}: {err}", hint="run `aws configure`, or set AWS_PROFILE")
-    if isinstance(err, (boto.ProfileNotFound, boto.TokenRetrievalError, boto.SSOTokenLoadError)):
-        return AuthError(f"{doing}: {err}", hint="see `aws configure list-profiles`, or log in again")
+    for kinds, code, text, hint in _CREDENTIALS:
+        if isinstance(err, kinds):
+            return AuthError(f"{doing}: {text}{err}", code=code, hint=hint)
     if isinstance(err, (boto.ParamValidationError, boto.UnknownServiceError)):
         return BadRequestError(f"{doing}: {err}", code=type(err).__name__, hint=_REPORT)
     if isinstance(err, (boto.HTTPClientError, boto.ConnectionError)):

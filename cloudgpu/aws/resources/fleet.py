@@ -11,16 +11,8 @@ from cloudgpu.aws.resources.described import Described, all_tags, tag_outputs
 from cloudgpu.aws.resources.fleet_request import NESTED, fleet_request
 from cloudgpu.aws.session import Clients
 from cloudgpu.aws.tagging import INTENT, retag, specification
-from cloudgpu.errors import (
-    AuthError,
-    BadRequestError,
-    CapacityError,
-    CloudError,
-    CloudGpuError,
-    LaunchError,
-    QuotaError,
-    UnsupportedError,
-)
+from cloudgpu.errors import BadRequestError, CapacityError, CloudError, CloudGpuError, LaunchError, UnsupportedError
+from cloudgpu.plan.failover import Skips, rule_of
 
 FLEET_TAG = "aws:ec2:fleet-id"
 """AWS puts it on every instance that a fleet launched. `DescribeFleets` lists an `instant` fleet only by its id."""
@@ -29,8 +21,8 @@ _PROFILE_SPREAD_S = 60
 """How long a new instance profile may be unknown to EC2."""
 _THROTTLED_S = 120
 _RUNNING_S = 600
-_SEVEREST = (AuthError, BadRequestError, QuotaError, CapacityError)
-"""When a fleet reports several errors: the one that decides what to do next, first."""
+_WIDEST: tuple[Skips, ...] = ("stop", "type", "region", "pool", "zone", "again")
+"""When a fleet reports several errors: the one that rules out most decides."""
 
 
 class Fleet(Described):
@@ -76,8 +68,9 @@ class Fleet(Described):
         fleet_id, ids = _launched(ctx, inputs)
         try:
             instances = _running(ctx, fleet_id, ids)
-        except LaunchError:
+        except LaunchError as err:
             _release(ctx, fleet_id, ids)
+            err.launched = tuple(ids)
             raise
         return _physical(ctx.clients, fleet_id, instances, inputs)
 
@@ -111,7 +104,7 @@ class Fleet(Described):
 
 
 def _launched(ctx: Context, inputs: Properties) -> tuple[str, list[str]]:
-    """Send the launch; with a profile that EC2 does not know yet, send it again under the next token of the series."""
+    """Send the launch; after an answer that a moment's patience cures, again, under the next token of the series."""
     deadline = ctx.clock.monotonic() + _PROFILE_SPREAD_S
     for attempt in range(_PROFILE_SPREAD_S):
         # AWS answers a repeated token with the first answer, so an answer that was "no" needs a new one.
@@ -119,7 +112,8 @@ def _launched(ctx: Context, inputs: Properties) -> tuple[str, list[str]]:
         try:
             return _sent(ctx, inputs, token)
         except CloudGpuError as err:
-            if not _profile_unknown(err) or ctx.clock.monotonic() > deadline:
+            # A call that AWS would not even take in has been sent again, with its own token, for longer than this.
+            if not (_profile_unknown(err) or is_throttled(err)) or ctx.clock.monotonic() > deadline:
                 raise
         ctx.clock.sleep(min(5.0, 1.0 + attempt))
     message = "EC2 does not know the instance profile"
@@ -143,7 +137,10 @@ def _sent(ctx: Context, inputs: Properties, token: str) -> tuple[str, list[str]]
     wanted = request["TargetCapacitySpecification"]["TotalTargetCapacity"]
     if len(ids) < wanted:
         _release(ctx, answer["FleetId"], ids)
-        raise _short(answer.get("Errors") or (), len(ids), wanted)
+        err = _short(answer.get("Errors") or (), len(ids), wanted)
+        if isinstance(err, LaunchError):
+            err.launched = tuple(ids)
+        raise err
     return answer["FleetId"], ids
 
 
@@ -157,11 +154,7 @@ def _short(errors: Sequence[Mapping[str, Any]], got: int, wanted: int) -> CloudG
             code="UnfulfillableCapacity",
             hint="another zone may have some",
         )
-    return min(found, key=_severity)
-
-
-def _severity(err: CloudGpuError) -> int:
-    return next((rank for rank, error in enumerate(_SEVEREST) if isinstance(err, error)), len(_SEVEREST))
+    return min(found, key=lambda err: _WIDEST.index(rule_of(err).skips))
 
 
 def _profile_unknown(err: CloudGpuError) -> bool:
@@ -188,9 +181,13 @@ def _running(ctx: Context, fleet_id: str, ids: Sequence[str]) -> tuple[Instance,
 
 def _died(one: Instance) -> LaunchError:
     """`Server.InsufficientInstanceCapacity` -> no capacity; a disk or key that is refused -> a plain launch error."""
-    code = one.reason.rpartition(".")[2]
+    side, _, code = one.reason.rpartition(".")
     err = refusal(code, one.reason_text or one.state, f"instance {one.id} ended while starting")
-    return err if isinstance(err, LaunchError) else LaunchError(err.message, code=one.reason, hint=err.hint)
+    if isinstance(err, LaunchError):
+        return err
+    # AWS's own fault is no reason to give up: the next zone may be in better health.
+    kind = CapacityError if side == "Server" else LaunchError
+    return kind(err.message, code=one.reason, hint=err.hint)
 
 
 def _members(clients: Clients, fleet_id: str) -> tuple[Instance, ...]:

@@ -40,7 +40,7 @@ def client_error(code: str, message: str = "said so", status: int = 400) -> boto
         ("InternalError", ThrottledError),
         ("UnauthorizedOperation", AuthError),
         ("AuthFailure.ServiceLinkedRoleCreationNotPermitted", AuthError),
-        ("ExpiredToken", AuthError),
+        ("InvalidClientTokenId", AuthError),
         ("InvalidAMIID.NotFound", BadRequestError),
         ("IdempotentParameterMismatch", BadRequestError),
         ("SomethingNobodyKnows", BadRequestError),
@@ -51,6 +51,30 @@ def test_codes_decide_the_class(code: str, expected: type[LaunchError | CloudErr
     assert type(err) is expected
     assert err.code == code
     assert err.message == f"launching: said so ({code})"
+
+
+@pytest.mark.parametrize("code", ["ExpiredToken", "ExpiredTokenException", "RequestExpired", "AuthFailure"])
+def test_credentials_that_expired_are_called_so(code: str) -> None:
+    err = refusal(code, "The security token included in the request is expired", "deleting fleet")
+    assert type(err) is AuthError
+    assert err.message.startswith("deleting fleet: credentials expired")
+    assert err.message.endswith(f"({code})")
+    assert "log in again" in err.hint
+
+
+def test_a_missing_service_role_is_not_called_expired() -> None:
+    err = refusal("AuthFailure.ServiceLinkedRoleCreationNotPermitted", "not permitted", "launching")
+    assert "expired" not in err.message
+    assert "aws iam create-service-linked-role" in err.hint
+
+
+def test_a_wrong_parameter_that_is_the_type_is_an_unknown_type() -> None:
+    err = refusal("InvalidParameterValue", "Invalid value 'zz9.bogus' for InstanceType.", "launching")
+    assert type(err) is NotOfferedError
+    assert err.code == "InvalidInstanceType"
+    assert "retired" in err.hint
+    other = refusal("InvalidParameterValue", "Invalid IAM Instance Profile name", "launching")
+    assert type(other) is BadRequestError
 
 
 def test_a_capacity_error_as_http_500_stays_a_capacity_error() -> None:

@@ -180,8 +180,19 @@ def test_of_several_reasons_the_decisive_one_counts(script: Script, ctx: Context
 def test_half_a_gang_is_released_before_the_error(script: Script, ctx: Context) -> None:
     script.launched(["i-a"], ("InsufficientInstanceCapacity", "only one"))
     script.released(instance("i-a", "running"))
-    with pytest.raises(CapacityError):
+    with pytest.raises(CapacityError) as caught:
         FLEET.create(ctx, inputs())
+    assert caught.value.launched == ("i-a",)
+
+
+def test_an_answer_that_asks_for_patience_gets_the_next_token(script: Script, ctx: Context, clock) -> None:
+    """It was an answer, so the same token would be told the same for a day."""
+    script.launched([], ("RequestLimitExceeded", "Request limit exceeded."))
+    script.released()
+    script.launched(BOTH, token="token-1-1")
+    script.seen(instance("i-a", "running"), instance("i-b", "running"))
+    assert FLEET.create(ctx, inputs()).id == "fleet-1"
+    assert 0 < clock.monotonic() < 5
 
 
 def test_no_instances_and_no_reason_is_no_capacity(script: Script, ctx: Context) -> None:
@@ -197,7 +208,9 @@ def test_no_instances_and_no_reason_is_no_capacity(script: Script, ctx: Context)
         ("Server.InsufficientInstanceCapacity", CapacityError),
         ("Client.VolumeLimitExceeded", QuotaError),
         ("Client.InvalidSnapshot.NotFound", LaunchError),
-        ("Server.SpotInstanceTermination", LaunchError),
+        ("Server.SpotInstanceTermination", CapacityError),
+        ("Server.InternalError", CapacityError),
+        ("Client.UserInitiatedShutdown", LaunchError),
     ],
 )
 def test_a_node_that_dies_while_starting_takes_the_gang_with_it(
@@ -210,6 +223,7 @@ def test_a_node_that_dies_while_starting_takes_the_gang_with_it(
     with pytest.raises(expected) as caught:
         FLEET.create(ctx, inputs())
     assert type(caught.value) is expected
+    assert caught.value.launched == tuple(BOTH)
 
 
 def test_a_capacity_error_comes_back_at_once(script: Script, ctx: Context, clock) -> None:

@@ -1,0 +1,50 @@
+"""EC2's quotas on running instances: which one a type counts against, by vCPUs, in every region by itself."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+_FAMILY: Final = re.compile(r"([a-z]+)(\d*)")
+_STANDARD: Final = frozenset("acdhimrtz")
+_OWN: Final = frozenset({"dl", "hpc", "inf", "mac", "trn"})
+
+
+@dataclass(frozen=True)
+class Quota:
+    """One quota of the service `ec2`. `code` is empty where public sources contradict each other."""
+
+    code: str
+    name: str
+
+    def console(self, region: str) -> str:
+        """The page on which more can be asked for."""
+        page = f"quotas/{self.code}" if self.code else "quotas"
+        return f"https://{region}.console.aws.amazon.com/servicequotas/home/services/ec2/{page}"
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.code})" if self.code else self.name
+
+
+_ON_DEMAND_P: Final = Quota("L-417A185B", "Running On-Demand P instances")
+_ON_DEMAND_G: Final = Quota("L-DB2E81BA", "Running On-Demand G and VT instances")
+_ON_DEMAND_STANDARD: Final = Quota("L-1216C47A", "Running On-Demand Standard instances")
+_SPOT_P: Final = Quota("L-7212CCBC", "All P4, P3 and P2 Spot Instance Requests")
+_SPOT_P5: Final = Quota("L-C4BD4855", "All P5 Spot Instance Requests")
+_SPOT_P6: Final = Quota("", "P6 Spot Instance Requests")
+_SPOT_G: Final = Quota("L-3819A6DF", "All G and VT Spot Instance Requests")
+_SPOT_STANDARD: Final = Quota("L-34B43A08", "All Standard Spot Instance Requests")
+_SPOT_BY_GENERATION: Final = {"5": _SPOT_P5, "6": _SPOT_P6}
+
+
+def quota_of(instance_type: str, market: str) -> Quota:
+    """The quota that instances of this type and market count against; one without a code for families of their own."""
+    match = _FAMILY.match(instance_type)
+    letters, generation = (match[1], match[2]) if match else (instance_type, "")
+    spot = market == "spot"
+    if letters == "p":
+        return _SPOT_BY_GENERATION.get(generation, _SPOT_P) if spot else _ON_DEMAND_P
+    if letters in ("g", "gr", "vt"):
+        return _SPOT_G if spot else _ON_DEMAND_G
+    if letters[0] in _STANDARD and letters not in _OWN:
+        return _SPOT_STANDARD if spot else _ON_DEMAND_STANDARD
+    return Quota("", f"{letters} instances, {market}")

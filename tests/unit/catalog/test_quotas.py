@@ -1,0 +1,44 @@
+"""Which quota a type counts against."""
+
+import pytest
+
+from cloudgpu.catalog.quotas import quota_of
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "market", "code"),
+    [
+        ("p3dn.24xlarge", "on-demand", "L-417A185B"),
+        ("p5en.48xlarge", "on-demand", "L-417A185B"),
+        ("p6-b200.48xlarge", "on-demand", "L-417A185B"),
+        ("p3.2xlarge", "spot", "L-7212CCBC"),
+        ("p4de.24xlarge", "spot", "L-7212CCBC"),
+        ("p5e.48xlarge", "spot", "L-C4BD4855"),
+        ("p6-b200.48xlarge", "spot", ""),
+        ("g4dn.xlarge", "on-demand", "L-DB2E81BA"),
+        ("vt1.3xlarge", "on-demand", "L-DB2E81BA"),
+        ("g6e.48xlarge", "spot", "L-3819A6DF"),
+        ("m7i.large", "on-demand", "L-1216C47A"),
+        ("c5.large", "spot", "L-34B43A08"),
+        ("inf2.xlarge", "on-demand", ""),
+        ("trn1.2xlarge", "on-demand", ""),
+        ("hpc7a.96xlarge", "on-demand", ""),
+        ("dl1.24xlarge", "on-demand", ""),
+        ("mac2.metal", "on-demand", ""),
+        ("x1.16xlarge", "spot", ""),
+    ],
+)
+def test_the_code(instance_type, market, code):
+    assert quota_of(instance_type, market).code == code
+
+
+def test_families_of_their_own_do_not_share_a_pool():
+    assert quota_of("inf2.xlarge", "on-demand") != quota_of("trn1.2xlarge", "on-demand")
+    assert quota_of("inf1.xlarge", "on-demand") == quota_of("inf2.xlarge", "on-demand")
+
+
+def test_the_page_on_which_more_can_be_asked_for():
+    console = "https://eu-west-1.console.aws.amazon.com/servicequotas/home/services/ec2/quotas"
+    assert quota_of("p4d.24xlarge", "on-demand").console("eu-west-1") == f"{console}/L-417A185B"
+    assert quota_of("p6-b200.48xlarge", "spot").console("eu-west-1") == console
+    assert str(quota_of("p4d.24xlarge", "on-demand")) == "Running On-Demand P instances (L-417A185B)"

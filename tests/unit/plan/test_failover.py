@@ -1,0 +1,123 @@
+"""The failover policy: every code of the table, and what it leaves of the candidates."""
+
+from datetime import date
+from decimal import Decimal
+from itertools import islice, pairwise
+
+import pytest
+
+from cloudgpu.errors import (
+    AuthError,
+    BadRequestError,
+    CapacityError,
+    LaunchError,
+    NotOfferedError,
+    QuotaError,
+    ThrottledError,
+)
+from cloudgpu.plan import failover
+from cloudgpu.plan.plan import Candidate
+
+
+def candidate(zone, instance_type="p3dn.24xlarge", market="on-demand"):
+    return Candidate(
+        instance_type, zone[:-1], zone, market, Decimal(1), date(2026, 7, 20), "V100", 8, Decimal(32), 1, "ami-1"
+    )
+
+
+REFUSED = candidate("us-east-1c")
+SAME_POOL = candidate("us-east-1d")
+SAME_FAMILY = candidate("us-east-1d", "p4d.24xlarge")
+OTHER_FAMILY = candidate("us-east-1d", "g5.48xlarge")
+SPOT = candidate("us-east-1c", market="spot")
+ELSEWHERE = candidate("us-west-2b")
+OTHERS = (SAME_POOL, SAME_FAMILY, OTHER_FAMILY, SPOT, ELSEWHERE)
+
+EXPECTED = {
+    # no capacity: this type in this zone and market
+    "InsufficientInstanceCapacity": (CapacityError, OTHERS),
+    "InsufficientHostCapacity": (CapacityError, OTHERS),
+    "InsufficientReservedInstanceCapacity": (CapacityError, OTHERS),
+    "InsufficientCapacityOnOutpost": (CapacityError, OTHERS),
+    "ReservationCapacityExceeded": (CapacityError, OTHERS),
+    "UnfulfillableCapacity": (CapacityError, OTHERS),
+    "InsufficientFreeAddressesInSubnet": (CapacityError, OTHERS),
+    "SpotMaxPriceTooLow": (CapacityError, OTHERS),
+    # a quota: its pool in this region
+    "VcpuLimitExceeded": (QuotaError, (OTHER_FAMILY, SPOT, ELSEWHERE)),
+    "InstanceLimitExceeded": (QuotaError, (OTHER_FAMILY, SPOT, ELSEWHERE)),
+    "MaxSpotInstanceCountExceeded": (QuotaError, (OTHER_FAMILY, SPOT, ELSEWHERE)),
+    "MaxFleetCountExceeded": (QuotaError, (ELSEWHERE,)),
+    "AddressLimitExceeded": (QuotaError, ()),
+    # not offered: here, or anywhere
+    "Unsupported": (NotOfferedError, OTHERS),
+    "InvalidInstanceType": (NotOfferedError, (SAME_FAMILY, OTHER_FAMILY)),
+    # the same call again
+    "RequestLimitExceeded": (ThrottledError, OTHERS),
+    "ServiceUnavailable": (ThrottledError, OTHERS),
+    "InternalError": (ThrottledError, OTHERS),
+    "Unavailable": (ThrottledError, OTHERS),
+    # nothing that another zone cures
+    "UnauthorizedOperation": (AuthError, ()),
+    "AuthFailure": (AuthError, ()),
+    "AuthFailure.ServiceLinkedRoleCreationNotPermitted": (AuthError, ()),
+    "OptInRequired": (AuthError, ()),
+    "PendingVerification": (AuthError, ()),
+    "InvalidAMIID.NotFound": (BadRequestError, ()),
+    "InvalidAMIID.Malformed": (BadRequestError, ()),
+    "InvalidKeyPair.NotFound": (BadRequestError, ()),
+    "InvalidSubnetID.NotFound": (BadRequestError, ()),
+    "InvalidParameterCombination": (BadRequestError, ()),
+    "IdempotentParameterMismatch": (BadRequestError, ()),
+    "SomethingNobodyKnows": (BadRequestError, ()),
+}
+
+
+@pytest.mark.parametrize("code", EXPECTED)
+def test_what_a_code_is_and_what_it_leaves(code):
+    error, remaining = EXPECTED[code]
+    rule = failover.known(code) or failover.REFUSED
+    assert rule.error is error
+    assert failover.left(OTHERS, REFUSED, rule.skips) == remaining
+    assert (rule.skips == "again") == (error is ThrottledError)
+
+
+def test_a_spot_quota_closes_the_spot_pool_of_that_region_only():
+    rule = failover.TABLE["MaxSpotInstanceCountExceeded"]
+    others = (candidate("us-east-1d", market="spot"), REFUSED, candidate("us-west-2b", market="spot"))
+    assert failover.left(others, SPOT, rule.skips) == others[1:]
+
+
+def test_p5_has_a_spot_quota_of_its_own():
+    rule = failover.TABLE["MaxSpotInstanceCountExceeded"]
+    p5 = candidate("us-east-1c", "p5.48xlarge", "spot")
+    assert failover.left((p5,), SPOT, rule.skips) == (p5,)
+    assert failover.left((candidate("us-east-1d", "p4de.24xlarge", "spot"),), SPOT, rule.skips) == ()
+
+
+def test_an_error_without_a_known_code_is_judged_by_its_class():
+    assert failover.rule_of(CapacityError("none", code="Novelty")).skips == "zone"
+    assert failover.rule_of(NotOfferedError("none")).skips == "zone"
+    assert failover.rule_of(QuotaError("none")).skips == "pool"
+    assert failover.rule_of(LaunchError("none", code="Client.InvalidSnapshot.NotFound")).skips == "stop"
+    assert failover.rule_of(BadRequestError("none", code="InvalidParameterValue")).skips == "stop"
+
+
+def test_a_node_that_aws_ended_while_it_started_leads_to_the_next_zone():
+    rule = failover.rule_of(CapacityError("ended", code="Server.InternalError"))
+    assert (rule.skips, rule.said) == ("zone", "a node ended while starting")
+
+
+def test_pauses_grow_from_half_a_minute_to_five():
+    pauses = list(islice(failover.pauses_s(lambda: 0.5), 10))
+    assert pauses[0] == 30
+    assert pauses[-1] == 300
+    assert all(later >= earlier for earlier, later in pairwise(pauses))
+    assert len({pause for pause in pauses if pause < 300}) == 5
+
+
+@pytest.mark.parametrize("shaken", [0.0, 1.0])
+def test_pauses_are_shaken_but_never_longer_than_five_minutes(shaken):
+    pauses = list(islice(failover.pauses_s(lambda: shaken), 10))
+    assert pauses[0] == pytest.approx(30 * (0.8 if shaken == 0 else 1.2))
+    assert max(pauses) <= 300
