@@ -17,6 +17,7 @@ from cloudgpu.aws.resources.role import Role
 from cloudgpu.aws.resources.role_policy import RolePolicy
 from cloudgpu.aws.resources.routes import RouteTable, RouteTableAssociation
 from cloudgpu.aws.resources.security_group import SecurityGroup
+from cloudgpu.aws.resources.storage.handlers import STORAGE
 from cloudgpu.aws.resources.vpc_endpoint import VpcEndpoint
 from cloudgpu.aws.session import Clients
 from cloudgpu.errors import UnsupportedError
@@ -39,6 +40,7 @@ _ALL: tuple[Handler, ...] = (
     Eip(),
     EipAssociation(),
     NatGateway(),
+    *STORAGE,
 )
 HANDLERS: Mapping[str, Handler] = {one.type: one for one in _ALL}
 

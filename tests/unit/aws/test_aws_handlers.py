@@ -104,8 +104,8 @@ def test_values_not_known_yet_pass_the_check() -> None:
 
 
 def test_unknown_types_and_functions_are_named(session) -> None:
-    with pytest.raises(UnsupportedError, match="aws:s3/bucket:Bucket"):
-        handler("aws:s3/bucket:Bucket")
+    with pytest.raises(UnsupportedError, match="aws:s3/bucketPolicy:BucketPolicy"):
+        handler("aws:s3/bucketPolicy:BucketPolicy")
     with pytest.raises(UnsupportedError, match="aws:ec2/getKeyPair:getKeyPair"):
         invoke("aws:ec2/getKeyPair:getKeyPair", {}, session)
 

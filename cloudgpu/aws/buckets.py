@@ -1,0 +1,85 @@
+"""Whole buckets: their tags, what they hold, and emptying them."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from cloudgpu.aws.faults import is_gone, typed
+from cloudgpu.aws.session import Clients
+from cloudgpu.aws.tagging import mapped
+from cloudgpu.errors import CloudError, CloudGpuError
+
+_AT_ONCE: Final = 1000
+"""Objects that one deleting call takes."""
+_NO_TAGS: Final = "NoSuchTagSet"
+
+
+def bucket_tags(clients: Clients, name: str) -> dict[str, str] | None:
+    """The tags of a bucket, None when there is no bucket of this name.
+
+    Raises:
+        CloudError: It is somebody else's, or S3 cannot be asked.
+    """
+    try:
+        with typed(f"reading the tags of bucket {name}"):
+            return mapped(clients.client("s3").get_bucket_tagging(Bucket=name).get("TagSet"))
+    except CloudGpuError as err:
+        if isinstance(err, CloudError) and err.code == _NO_TAGS:
+            return {}
+        if is_gone(err):
+            return None
+        raise
+
+
+def empty(clients: Clients, name: str) -> int:
+    """Delete every object, every older version of it and every upload under way; returns how many there were.
+
+    Raises:
+        CloudError: S3 refused some of it; the first refusal is told.
+    """
+    s3 = clients.client("s3")
+    count = 0
+    try:
+        with typed(f"emptying bucket {name}"):
+            for page in s3.get_paginator("list_object_versions").paginate(Bucket=name):
+                keys = list(_keys(page))
+                for start in range(0, len(keys), _AT_ONCE):
+                    _delete(s3, name, keys[start : start + _AT_ONCE])
+                count += len(keys)
+            for page in s3.get_paginator("list_multipart_uploads").paginate(Bucket=name):
+                for one in page.get("Uploads") or ():
+                    s3.abort_multipart_upload(Bucket=name, Key=one["Key"], UploadId=one["UploadId"])
+                    count += 1
+    except CloudGpuError as err:
+        if not is_gone(err):
+            raise
+    return count
+
+
+def holds(clients: Clients, name: str) -> tuple[int, int]:
+    """How many objects a bucket has now, and their bytes.
+
+    Raises:
+        CloudError: S3 refused or cannot be reached.
+    """
+    count = size = 0
+    with typed(f"listing bucket {name}"):
+        for page in clients.client("s3").get_paginator("list_objects_v2").paginate(Bucket=name):
+            rows = page.get("Contents") or ()
+            count += len(rows)
+            size += sum(row["Size"] for row in rows)
+    return count, size
+
+
+def _keys(page: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    for kind in ("Versions", "DeleteMarkers"):
+        for one in page.get(kind) or ():
+            yield {"Key": one["Key"], "VersionId": one["VersionId"]}
+
+
+def _delete(s3: Any, name: str, keys: list[dict[str, str]]) -> None:  # noqa: ANN401
+    refused = s3.delete_objects(Bucket=name, Delete={"Objects": keys, "Quiet": True}).get("Errors") or []
+    if refused:
+        first = refused[0]
+        message = f"{len(refused)} objects of bucket {name} stay: {first.get('Key')}: {first.get('Message')}"
+        hint = "a retention rule or a missing s3:DeleteObjectVersion permission keeps them"
+        raise CloudError(message, code=str(first.get("Code") or ""), hint=hint)

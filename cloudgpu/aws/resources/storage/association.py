@@ -1,0 +1,122 @@
+"""`aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation`: a directory of Lustre that is a prefix of S3."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from cloudgpu.aws.faults import is_gone, typed
+from cloudgpu.aws.resources.base import Context, Properties
+from cloudgpu.aws.resources.described import all_tags, changed_tags, is_ours, tag_outputs
+from cloudgpu.aws.resources.storage.living import Found, Living
+from cloudgpu.aws.resources.storage.lustre import retagged
+from cloudgpu.aws.session import Clients
+from cloudgpu.aws.tagging import listed, mapped
+from cloudgpu.errors import CloudGpuError
+
+_POLICIES: Mapping[str, str] = {"autoImportPolicy": "AutoImportPolicy", "autoExportPolicy": "AutoExportPolicy"}
+
+
+class DataRepositoryAssociation(Living):
+    """A link; the objects in S3 stay when it ends, and so do the files unless `deleteDataInFilesystem` says not."""
+
+    type: ClassVar[str] = "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation"
+    noun = "data repository association"
+    accepts = frozenset(
+        {
+            "fileSystemId",
+            "fileSystemPath",
+            "dataRepositoryPath",
+            "batchImportMetaDataOnCreate",
+            "deleteDataInFilesystem",
+            "importedFileChunkSize",
+            "s3",
+        }
+    )
+    requires = frozenset({"fileSystemId", "fileSystemPath", "dataRepositoryPath"})
+    defaults: ClassVar[Properties] = {"batchImportMetaDataOnCreate": False, "deleteDataInFilesystem": False}
+    replaced_by = frozenset({"fileSystemId", "fileSystemPath", "dataRepositoryPath", "batchImportMetaDataOnCreate"})
+    nested: ClassVar[Mapping[str, frozenset[str]]] = {
+        "s3": frozenset(_POLICIES),
+        "s3.autoImportPolicy": frozenset({"events"}),
+        "s3.autoExportPolicy": frozenset({"events"}),
+    }
+    ready = frozenset({"AVAILABLE"})
+    failed = frozenset({"FAILED", "MISCONFIGURED"})
+    appear_s = 1200
+    release_s = 1200
+
+    def _make(self, ctx: Context, inputs: Properties) -> str:
+        request: dict[str, Any] = {
+            "ClientRequestToken": ctx.token,
+            "FileSystemId": inputs["fileSystemId"],
+            "FileSystemPath": inputs["fileSystemPath"],
+            "DataRepositoryPath": inputs["dataRepositoryPath"],
+            "BatchImportMetaDataOnCreate": bool(inputs["batchImportMetaDataOnCreate"]),
+            "Tags": listed(all_tags(ctx, inputs)),
+            **_sizes(inputs),
+        }
+        made = ctx.clients.client("fsx").create_data_repository_association(**request)
+        return str(made["Association"]["AssociationId"])
+
+    def _made(self, ctx: Context, inputs: Properties) -> str:
+        filters = [{"Name": "file-system-id", "Values": [inputs["fileSystemId"]]}]
+        try:
+            with typed("looking for a data repository association"):
+                answer = ctx.clients.client("fsx").describe_data_repository_associations(Filters=filters)
+        except CloudGpuError as err:
+            if is_gone(err):
+                return ""
+            raise
+        ours = [one for one in answer["Associations"] if is_ours(ctx, mapped(one.get("Tags")))]
+        return next((str(one["AssociationId"]) for one in ours), "")
+
+    def _look(self, clients: Clients, physical_id: str) -> Found | None:
+        answer = clients.client("fsx").describe_data_repository_associations(AssociationIds=[physical_id])
+        return next(iter(answer["Associations"]), None)
+
+    def _state(self, found: Found) -> str:
+        return str(found["Lifecycle"])
+
+    def _change(self, ctx: Context, found: Found, old: Properties, new: Properties) -> None:
+        fsx = ctx.clients.client("fsx")
+        if _sizes(old) != _sizes(new):
+            physical_id = found["AssociationId"]
+            fsx.update_data_repository_association(
+                AssociationId=physical_id, ClientRequestToken=ctx.token, **_sizes(new)
+            )
+        retagged(fsx, found["ResourceARN"], changed_tags(ctx, old), changed_tags(ctx, new))
+
+    def _unmake(self, ctx: Context, physical_id: str, outputs: Properties) -> None:
+        wipe = bool(outputs.get("deleteDataInFilesystem"))
+        fsx = ctx.clients.client("fsx")
+        fsx.delete_data_repository_association(AssociationId=physical_id, DeleteDataInFileSystem=wipe)
+
+    def _outputs(self, clients: Clients, found: Found, inputs: Properties) -> Mapping[str, Any]:  # noqa: ARG002
+        tags = mapped(found.get("Tags"))
+        return {
+            "arn": found["ResourceARN"],
+            "associationId": found["AssociationId"],
+            "fileSystemId": found["FileSystemId"],
+            "fileSystemPath": found["FileSystemPath"],
+            "dataRepositoryPath": found["DataRepositoryPath"],
+            "batchImportMetaDataOnCreate": bool(found.get("BatchImportMetaDataOnCreate")),
+            "deleteDataInFilesystem": bool(inputs.get("deleteDataInFilesystem")),
+            "importedFileChunkSize": found.get("ImportedFileChunkSize") or 0,
+            "s3": _shown(found.get("S3") or {}),
+            **tag_outputs(inputs or {"tags": tags}, tags),
+        }
+
+
+def _sizes(inputs: Properties) -> dict[str, Any]:
+    """The members that can be given at first and changed later."""
+    request: dict[str, Any] = {}
+    if inputs.get("importedFileChunkSize"):
+        request["ImportedFileChunkSize"] = int(inputs["importedFileChunkSize"])
+    if inputs.get("s3"):
+        policies = {key: inputs["s3"].get(key) for key in _POLICIES}
+        request["S3"] = {_POLICIES[key]: {"Events": list(one["events"])} for key, one in policies.items() if one}
+    return request
+
+
+def _shown(s3: Mapping[str, Any]) -> dict[str, Any]:
+    present = {key: s3[member] for key, member in _POLICIES.items() if s3.get(member)}
+    return {key: {"events": list(one.get("Events") or ())} for key, one in present.items()}

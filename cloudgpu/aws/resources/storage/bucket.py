@@ -1,0 +1,112 @@
+"""`aws:s3/bucket:Bucket`."""
+
+from typing import Any, ClassVar, Final
+
+from cloudgpu.aws.buckets import bucket_tags, empty
+from cloudgpu.aws.faults import is_gone, typed
+from cloudgpu.aws.patience import awaited
+from cloudgpu.aws.resources.base import Context, Physical, Properties
+from cloudgpu.aws.resources.described import Described, all_tags, changed_tags, existing, is_ours, tag_outputs
+from cloudgpu.aws.session import Clients
+from cloudgpu.aws.tagging import listed
+from cloudgpu.errors import BadRequestError, CloudGpuError
+
+_APPEAR_S: Final = 60
+_RELEASE_S: Final = 300
+_HOME: Final = "us-east-1"
+"""The region that S3 means when a request names none."""
+
+
+class Bucket(Described):
+    """A bucket. Its name is one for the whole world, and its id."""
+
+    type: ClassVar[str] = "aws:s3/bucket:Bucket"
+    accepts = frozenset({"bucket", "forceDestroy"})
+    requires = frozenset({"bucket"})
+    defaults: ClassVar[Properties] = {"forceDestroy": False}
+    replaced_by = frozenset({"bucket"})
+
+    def create(self, ctx: Context, inputs: Properties) -> Physical:
+        """Make it.
+
+        Raises:
+            BadRequestError: The name is taken. In one region S3 would hand out a bucket that its owner has already.
+        """
+        name = inputs["bucket"]
+        if bucket_tags(ctx.clients, name) is not None:
+            message = f"making bucket {name}: a bucket of this name exists"
+            raise BadRequestError(message, code="BucketAlreadyExists", hint="delete it, or choose another name")
+        configuration: dict[str, Any] = {"Tags": listed(all_tags(ctx, inputs))}
+        if ctx.clients.region != _HOME:
+            configuration["LocationConstraint"] = ctx.clients.region
+        with typed(f"making bucket {name}"):
+            ctx.clients.client("s3").create_bucket(Bucket=name, CreateBucketConfiguration=configuration)
+        return self._settled(ctx, inputs)
+
+    def find(self, ctx: Context, inputs: Properties) -> Physical | None:
+        """The bucket of this name, if this very call made it."""
+        tags = bucket_tags(ctx.clients, inputs["bucket"])
+        return self._settled(ctx, inputs) if tags is not None and is_ours(ctx, tags) else None
+
+    def read(self, ctx: Context, physical_id: str) -> Physical | None:
+        """Its present state."""
+        tags = bucket_tags(ctx.clients, physical_id)
+        return None if tags is None else _physical(ctx.clients, physical_id, {"tags": tags}, tags)
+
+    def update(self, ctx: Context, physical_id: str, old: Properties, new: Properties) -> Physical:
+        """Change its tags; S3 replaces all of them at once, so those that others set are kept by hand."""
+        present = existing(bucket_tags(ctx.clients, physical_id), f"bucket {physical_id}")
+        removed = changed_tags(ctx, old).keys() - changed_tags(ctx, new).keys()
+        wanted = {key: value for key, value in present.items() if key not in removed} | changed_tags(ctx, new)
+        _tag(ctx.clients, physical_id, wanted)
+        return _physical(ctx.clients, physical_id, new, wanted)
+
+    def delete(self, ctx: Context, physical_id: str, outputs: Properties) -> None:
+        """Delete it, with all that it holds where `forceDestroy` says so.
+
+        Raises:
+            BadRequestError: It holds something.
+        """
+        if outputs.get("forceDestroy"):
+            empty(ctx.clients, physical_id)
+        try:
+            with typed(f"deleting bucket {physical_id}"):
+                ctx.clients.client("s3").delete_bucket(Bucket=physical_id)
+        except CloudGpuError as err:
+            if not is_gone(err):
+                raise
+        awaited(
+            ctx.clock,
+            lambda: bucket_tags(ctx.clients, physical_id) is None or None,
+            what=f"bucket {physical_id} to go",
+            total_s=_RELEASE_S,
+        )
+
+    def _settled(self, ctx: Context, inputs: Properties) -> Physical:
+        name = inputs["bucket"]
+        what = f"bucket {name} to appear"
+        tags = awaited(ctx.clock, lambda: bucket_tags(ctx.clients, name), what=what, total_s=_APPEAR_S)
+        wanted = all_tags(ctx, inputs)
+        if not wanted.items() <= tags.items():
+            # An endpoint that is older than tags in the creating call drops them without a word.
+            tags = tags | wanted
+            _tag(ctx.clients, name, tags)
+        return _physical(ctx.clients, name, inputs, tags)
+
+
+def _tag(clients: Clients, name: str, tags: dict[str, str]) -> None:
+    with typed(f"tagging bucket {name}"):
+        clients.client("s3").put_bucket_tagging(Bucket=name, Tagging={"TagSet": listed(tags)})
+
+
+def _physical(clients: Clients, name: str, inputs: Properties, tags: dict[str, str]) -> Physical:
+    outputs = {
+        "arn": f"arn:aws:s3:::{name}",
+        "bucket": name,
+        "bucketDomainName": f"{name}.s3.amazonaws.com",
+        "bucketRegion": clients.region,
+        "bucketRegionalDomainName": f"{name}.s3.{clients.region}.amazonaws.com",
+        "forceDestroy": bool(inputs.get("forceDestroy")),
+        **tag_outputs(inputs, tags),
+    }
+    return Physical(name, outputs)

@@ -1,0 +1,94 @@
+"""`aws:efs/fileSystem:FileSystem`: grows with what it holds, and is billed by it."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from cloudgpu.aws.faults import typed
+from cloudgpu.aws.resources.base import Context, Properties
+from cloudgpu.aws.resources.described import all_tags, changed_tags, is_ours, tag_outputs
+from cloudgpu.aws.resources.storage.living import Found, Living
+from cloudgpu.aws.session import Clients
+from cloudgpu.aws.tagging import listed, mapped
+
+
+class FileSystem(Living):
+    """A file system. Without a `creationToken` of the program's own, the call's token is it."""
+
+    type: ClassVar[str] = "aws:efs/fileSystem:FileSystem"
+    noun = "EFS file system"
+    accepts = frozenset({"creationToken", "encrypted", "kmsKeyId", "performanceMode", "throughputMode"})
+    defaults: ClassVar[Properties] = {"throughputMode": "bursting"}
+    replaced_by = frozenset({"creationToken", "encrypted", "kmsKeyId", "performanceMode"})
+    ready = frozenset({"available"})
+    failed = frozenset({"error"})
+    over = frozenset({"deleted"})
+
+    def _make(self, ctx: Context, inputs: Properties) -> str:
+        request: dict[str, Any] = {
+            "CreationToken": _token(ctx, inputs),
+            "ThroughputMode": inputs["throughputMode"],
+            "Tags": listed(all_tags(ctx, inputs)),
+        }
+        if inputs.get("encrypted") is not None:
+            request["Encrypted"] = bool(inputs["encrypted"])
+        if inputs.get("kmsKeyId"):
+            request["KmsKeyId"] = inputs["kmsKeyId"]
+        if inputs.get("performanceMode"):
+            request["PerformanceMode"] = inputs["performanceMode"]
+        return str(ctx.clients.client("efs").create_file_system(**request)["FileSystemId"])
+
+    def _made(self, ctx: Context, inputs: Properties) -> str:
+        with typed("looking for an EFS file system"):
+            answer = ctx.clients.client("efs").describe_file_systems(CreationToken=_token(ctx, inputs))
+        ours = [one for one in answer["FileSystems"] if is_ours(ctx, mapped(one.get("Tags")))]
+        return next((one["FileSystemId"] for one in ours if self._state(one) not in self.over), "")
+
+    def _look(self, clients: Clients, physical_id: str) -> Found | None:
+        answer = clients.client("efs").describe_file_systems(FileSystemId=physical_id)
+        return next(iter(answer["FileSystems"]), None)
+
+    def _state(self, found: Found) -> str:
+        return str(found["LifeCycleState"])
+
+    def _change(self, ctx: Context, found: Found, old: Properties, new: Properties) -> None:
+        efs, physical_id = ctx.clients.client("efs"), found["FileSystemId"]
+        if found.get("ThroughputMode") != new["throughputMode"]:
+            efs.update_file_system(FileSystemId=physical_id, ThroughputMode=new["throughputMode"])
+        before, after = changed_tags(ctx, old), changed_tags(ctx, new)
+        efs.tag_resource(ResourceId=physical_id, Tags=listed(after))
+        removed = sorted(before.keys() - after.keys())
+        if removed:
+            efs.untag_resource(ResourceId=physical_id, TagKeys=removed)
+
+    def _unmake(self, ctx: Context, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
+        ctx.clients.client("efs").delete_file_system(FileSystemId=physical_id)
+
+    def _outputs(self, clients: Clients, found: Found, inputs: Properties) -> Mapping[str, Any]:
+        tags = mapped(found.get("Tags"))
+        size = found["SizeInBytes"]
+        return {
+            "arn": found["FileSystemArn"],
+            "availabilityZoneId": found.get("AvailabilityZoneId") or "",
+            "availabilityZoneName": found.get("AvailabilityZoneName") or "",
+            "creationToken": found["CreationToken"],
+            "dnsName": f"{found['FileSystemId']}.efs.{clients.region}.amazonaws.com",
+            "encrypted": bool(found.get("Encrypted")),
+            "kmsKeyId": found.get("KmsKeyId") or "",
+            "name": found.get("Name") or "",
+            "numberOfMountTargets": found["NumberOfMountTargets"],
+            "ownerId": found["OwnerId"],
+            "performanceMode": found["PerformanceMode"],
+            "throughputMode": found["ThroughputMode"],
+            "sizeInBytes": [
+                {
+                    "value": size["Value"],
+                    "valueInIa": size.get("ValueInIA") or 0,
+                    "valueInStandard": size.get("ValueInStandard") or 0,
+                }
+            ],
+            **tag_outputs(inputs or {"tags": tags}, tags),
+        }
+
+
+def _token(ctx: Context, inputs: Properties) -> str:
+    return str(inputs.get("creationToken") or ctx.token)

@@ -1,0 +1,135 @@
+"""What EFS, FSx and EBS have in common: things with a life cycle, which take minutes to come and to go."""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from cloudgpu.aws.faults import is_gone, is_in_use, typed
+from cloudgpu.aws.patience import awaited, retried
+from cloudgpu.aws.resources.base import Context, Physical, Properties
+from cloudgpu.aws.resources.described import Described, existing
+from cloudgpu.aws.session import Clients
+from cloudgpu.errors import CloudError, CloudGpuError
+
+Found = dict[str, Any]
+"""One thing as AWS describes it."""
+
+
+class Living(Described):
+    """Made, awaited, changed, awaited, ended, awaited."""
+
+    noun: ClassVar[str]
+    ready: ClassVar[frozenset[str]]
+    """States in which it can be used."""
+    failed: ClassVar[frozenset[str]] = frozenset()
+    """States from which it never becomes usable."""
+    over: ClassVar[frozenset[str]] = frozenset()
+    """States in which it counts as gone."""
+    appear_s: ClassVar[float] = 600
+    release_s: ClassVar[float] = 600
+
+    def create(self, ctx: Context, inputs: Properties) -> Physical:
+        """Make it, tagged in the creating call, and wait until it can be used.
+
+        Raises:
+            CloudError: AWS refused, it failed to come, or time is up.
+        """
+        with typed(f"making {self.noun}"):
+            physical_id = self._make(ctx, inputs)
+        return self._settled(ctx, physical_id, inputs)
+
+    def find(self, ctx: Context, inputs: Properties) -> Physical | None:
+        """What this very call made, once it can be used; what failed is shown as it is, for it has to end too."""
+        physical_id = self._made(ctx, inputs)
+        found = self._seen(ctx.clients, physical_id) if physical_id else None
+        if found and self._state(found) in self.failed:
+            return Physical(physical_id, self._outputs(ctx.clients, found, inputs))
+        return self._settled(ctx, physical_id, inputs) if found else None
+
+    def read(self, ctx: Context, physical_id: str) -> Physical | None:
+        """Its present state."""
+        found = self._seen(ctx.clients, physical_id)
+        return Physical(physical_id, self._outputs(ctx.clients, found, {})) if found else None
+
+    def update(self, ctx: Context, physical_id: str, old: Properties, new: Properties) -> Physical:
+        """Change what can be changed in place."""
+        found = existing(self._seen(ctx.clients, physical_id), f"{self.noun} {physical_id}")
+        with typed(f"changing {self.noun} {physical_id}"):
+            self._change(ctx, found, old, new)
+        return self._settled(ctx, physical_id, new)
+
+    def delete(self, ctx: Context, physical_id: str, outputs: Properties) -> None:
+        """End it, as soon as nothing needs it any more, and wait until AWS no longer shows it."""
+
+        def attempt() -> None:
+            with typed(f"deleting {self.noun} {physical_id}"):
+                self._unmake(ctx, physical_id, outputs)
+
+        try:
+            retried(ctx.clock, attempt, when=is_in_use, total_s=self.release_s)
+        except CloudGpuError as err:
+            if not is_gone(err):
+                raise
+            return
+        what = f"{self.noun} {physical_id} to go"
+        awaited(
+            ctx.clock,
+            lambda: self._seen(ctx.clients, physical_id) is None or None,
+            what=what,
+            total_s=self.release_s,
+        )
+
+    def _settled(self, ctx: Context, physical_id: str, inputs: Properties) -> Physical:
+        def look() -> Found | None:
+            found = self._seen(ctx.clients, physical_id)
+            if found and self._state(found) in self.failed:
+                message = f"{self.noun} {physical_id} is {self._state(found)}: {self._reason(found)}"
+                raise CloudError(message, code="Failed", hint="delete it and make it again")
+            return found if found and self._state(found) in self.ready else None
+
+        what = f"{self.noun} {physical_id} to become available"
+        found = awaited(ctx.clock, look, what=what, total_s=self.appear_s)
+        return Physical(physical_id, self._outputs(ctx.clients, found, inputs))
+
+    def _seen(self, clients: Clients, physical_id: str) -> Found | None:
+        """Its description, None when it is gone."""
+        try:
+            with typed(f"looking at {self.noun} {physical_id}"):
+                found = self._look(clients, physical_id)
+        except CloudGpuError as err:
+            if is_gone(err):
+                return None
+            raise
+        return found if found and self._state(found) not in self.over else None
+
+    @abstractmethod
+    def _make(self, ctx: Context, inputs: Properties) -> str:
+        """Send the creating call and return the id."""
+
+    @abstractmethod
+    def _made(self, ctx: Context, inputs: Properties) -> str:
+        """The id of what this very call made; empty when it made nothing."""
+
+    @abstractmethod
+    def _look(self, clients: Clients, physical_id: str) -> Found | None:
+        """AWS's description; may raise that it is gone."""
+
+    @abstractmethod
+    def _state(self, found: Found) -> str:
+        """Where in its life cycle it is."""
+
+    def _reason(self, found: Found) -> str:
+        """Why it failed, in AWS's words."""
+        return str((found.get("FailureDetails") or {}).get("Message") or "AWS says no more")
+
+    @abstractmethod
+    def _change(self, ctx: Context, found: Found, old: Properties, new: Properties) -> None:
+        """Send the calls that change it."""
+
+    @abstractmethod
+    def _unmake(self, ctx: Context, physical_id: str, outputs: Properties) -> None:
+        """Send the deleting call."""
+
+    @abstractmethod
+    def _outputs(self, clients: Clients, found: Found, inputs: Properties) -> Mapping[str, Any]:
+        """Every output property; without inputs, the tags are all that it carries."""

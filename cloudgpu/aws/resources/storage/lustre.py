@@ -1,0 +1,155 @@
+"""`aws:fsx/lustreFileSystem:LustreFileSystem`."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+from cloudgpu.aws.faults import typed
+from cloudgpu.aws.resources.base import Context, Diff, Properties
+from cloudgpu.aws.resources.described import all_tags, changed_tags, is_ours, tag_outputs
+from cloudgpu.aws.resources.storage.living import Found, Living
+from cloudgpu.aws.session import Clients
+from cloudgpu.aws.tagging import listed, mapped
+
+_CONFIGURATION: Mapping[str, str] = {
+    "deploymentType": "DeploymentType",
+    "perUnitStorageThroughput": "PerUnitStorageThroughput",
+    "dataCompressionType": "DataCompressionType",
+    "automaticBackupRetentionDays": "AutomaticBackupRetentionDays",
+    "weeklyMaintenanceStartTime": "WeeklyMaintenanceStartTime",
+}
+"""Pulumi property -> member of `LustreConfiguration`."""
+_CHANGEABLE = ("dataCompressionType", "automaticBackupRetentionDays", "weeklyMaintenanceStartTime")
+_WHOLE = ("perUnitStorageThroughput", "automaticBackupRetentionDays")
+
+
+class LustreFileSystem(Living):
+    """A parallel file system in one subnet; its client token makes a repeated call the same call."""
+
+    type: ClassVar[str] = "aws:fsx/lustreFileSystem:LustreFileSystem"
+    noun = "Lustre file system"
+    accepts = frozenset(_CONFIGURATION) | {
+        "subnetIds",
+        "securityGroupIds",
+        "storageCapacity",
+        "storageType",
+        "kmsKeyId",
+        "fileSystemTypeVersion",
+        "skipFinalBackup",
+    }
+    requires = frozenset({"subnetIds", "storageCapacity", "deploymentType"})
+    defaults: ClassVar[Properties] = {"storageType": "SSD", "dataCompressionType": "NONE", "skipFinalBackup": True}
+    replaced_by = frozenset(
+        {
+            "subnetIds",
+            "securityGroupIds",
+            "storageType",
+            "kmsKeyId",
+            "fileSystemTypeVersion",
+            "deploymentType",
+            "perUnitStorageThroughput",
+        }
+    )
+    ready = frozenset({"AVAILABLE"})
+    failed = frozenset({"FAILED", "MISCONFIGURED", "MISCONFIGURED_UNAVAILABLE"})
+    appear_s = 1800
+    release_s = 1800
+
+    def diff(self, old: Properties, new: Properties) -> Diff:
+        """A file system grows in place and never shrinks."""
+        found = super().diff(old, new)
+        if "storageCapacity" in found.changed and not _grows(old, new):
+            return Diff(found.changed, tuple(sorted({*found.replace, "storageCapacity"})))
+        return found
+
+    def _make(self, ctx: Context, inputs: Properties) -> str:
+        request: dict[str, Any] = {
+            "ClientRequestToken": ctx.token,
+            "FileSystemType": "LUSTRE",
+            "StorageCapacity": int(inputs["storageCapacity"]),
+            "StorageType": inputs["storageType"],
+            # The provider has one subnet, as text.
+            "SubnetIds": [inputs["subnetIds"]],
+            "Tags": listed(all_tags(ctx, inputs)),
+            "LustreConfiguration": _configuration(inputs, _CONFIGURATION),
+        }
+        for key, member in (("kmsKeyId", "KmsKeyId"), ("fileSystemTypeVersion", "FileSystemTypeVersion")):
+            if inputs.get(key):
+                request[member] = inputs[key]
+        if inputs.get("securityGroupIds"):
+            request["SecurityGroupIds"] = list(inputs["securityGroupIds"])
+        return str(ctx.clients.client("fsx").create_file_system(**request)["FileSystem"]["FileSystemId"])
+
+    def _made(self, ctx: Context, inputs: Properties) -> str:  # noqa: ARG002
+        with typed("looking for a Lustre file system"):
+            pages = ctx.clients.client("fsx").get_paginator("describe_file_systems").paginate()
+            found = [one for page in pages for one in page["FileSystems"]]
+        return next((one["FileSystemId"] for one in found if is_ours(ctx, mapped(one.get("Tags")))), "")
+
+    def _look(self, clients: Clients, physical_id: str) -> Found | None:
+        answer = clients.client("fsx").describe_file_systems(FileSystemIds=[physical_id])
+        return next(iter(answer["FileSystems"]), None)
+
+    def _state(self, found: Found) -> str:
+        return str(found["Lifecycle"])
+
+    def _change(self, ctx: Context, found: Found, old: Properties, new: Properties) -> None:
+        fsx, physical_id = ctx.clients.client("fsx"), found["FileSystemId"]
+        request: dict[str, Any] = {}
+        if int(found["StorageCapacity"]) != int(new["storageCapacity"]):
+            request["StorageCapacity"] = int(new["storageCapacity"])
+        changed = [key for key in _CHANGEABLE if old.get(key) != new.get(key)]
+        if changed:
+            request["LustreConfiguration"] = _configuration(new, changed)
+        if request:
+            fsx.update_file_system(FileSystemId=physical_id, ClientRequestToken=ctx.token, **request)
+        retagged(fsx, found["ResourceARN"], changed_tags(ctx, old), changed_tags(ctx, new))
+
+    def _unmake(self, ctx: Context, physical_id: str, outputs: Properties) -> None:
+        request: dict[str, Any] = {}
+        if str(outputs.get("deploymentType", "")).startswith("PERSISTENT"):
+            request["LustreConfiguration"] = {"SkipFinalBackup": bool(outputs.get("skipFinalBackup", True))}
+        ctx.clients.client("fsx").delete_file_system(FileSystemId=physical_id, **request)
+
+    def _outputs(self, clients: Clients, found: Found, inputs: Properties) -> Mapping[str, Any]:  # noqa: ARG002
+        tags = mapped(found.get("Tags"))
+        lustre = found.get("LustreConfiguration") or {}
+        return {
+            "arn": found["ResourceARN"],
+            "dnsName": found.get("DNSName") or "",
+            "mountName": lustre.get("MountName") or "",
+            "networkInterfaceIds": list(found.get("NetworkInterfaceIds") or ()),
+            "ownerId": found.get("OwnerId") or "",
+            "vpcId": found.get("VpcId") or "",
+            "subnetIds": next(iter(found["SubnetIds"]), ""),
+            # AWS does not say which groups its interfaces carry.
+            "securityGroupIds": list(inputs.get("securityGroupIds") or ()),
+            "storageCapacity": found["StorageCapacity"],
+            "storageType": found.get("StorageType") or "",
+            "kmsKeyId": found.get("KmsKeyId") or "",
+            "fileSystemTypeVersion": found.get("FileSystemTypeVersion") or "",
+            "skipFinalBackup": bool(inputs.get("skipFinalBackup", True)),
+            **{key: lustre.get(member, inputs.get(key)) for key, member in _CONFIGURATION.items()},
+            **tag_outputs(inputs or {"tags": tags}, tags),
+        }
+
+
+def retagged(fsx: Any, arn: str, before: Mapping[str, str], after: Mapping[str, str]) -> None:  # noqa: ANN401
+    """Change the tags of anything of FSx."""
+    fsx.tag_resource(ResourceARN=arn, Tags=listed(after))
+    removed = sorted(before.keys() - after.keys())
+    if removed:
+        fsx.untag_resource(ResourceARN=arn, TagKeys=removed)
+
+
+def _configuration(inputs: Properties, keys: Iterable[str]) -> dict[str, Any]:
+    """Pulumi's numbers come as floats, which FSx refuses."""
+    given = {key: inputs[key] for key in keys if inputs.get(key) is not None}
+    return {_CONFIGURATION[key]: int(value) if key in _WHOLE else value for key, value in given.items()}
+
+
+def _grows(old: Properties, new: Properties) -> bool:
+    """A value that is not known yet may be anything: it counts as growth, and AWS decides."""
+    before, after = old.get("storageCapacity"), new.get("storageCapacity")
+    if isinstance(before, (int, float)) and isinstance(after, (int, float)):
+        return after > before
+    return True

@@ -1,0 +1,96 @@
+"""`aws:ebs/volume:Volume`."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from cloudgpu.aws.faults import typed
+from cloudgpu.aws.resources.base import Context, Properties
+from cloudgpu.aws.resources.described import all_tags, changed_tags, tag_outputs
+from cloudgpu.aws.resources.storage.living import Found, Living
+from cloudgpu.aws.session import Clients
+from cloudgpu.aws.tagging import INTENT, mapped, retag, specification
+
+_MEMBERS: Mapping[str, str] = {
+    "availabilityZone": "AvailabilityZone",
+    "snapshotId": "SnapshotId",
+    "kmsKeyId": "KmsKeyId",
+    "type": "VolumeType",
+    "size": "Size",
+    "iops": "Iops",
+    "throughput": "Throughput",
+}
+_WHOLE = frozenset({"size", "iops", "throughput"})
+_CHANGEABLE = ("type", "size", "iops", "throughput")
+
+
+class Volume(Living):
+    """A disk in one zone; its client token makes a repeated call the same call."""
+
+    type: ClassVar[str] = "aws:ebs/volume:Volume"
+    noun = "EBS volume"
+    accepts = frozenset(_MEMBERS) | {"encrypted"}
+    requires = frozenset({"availabilityZone"})
+    replaced_by = frozenset({"availabilityZone", "snapshotId", "kmsKeyId", "encrypted"})
+    ready = frozenset({"available", "in-use"})
+    failed = frozenset({"error"})
+    over = frozenset({"deleted"})
+
+    def _make(self, ctx: Context, inputs: Properties) -> str:
+        request: dict[str, Any] = {
+            "ClientToken": ctx.token,
+            "TagSpecifications": [specification("volume", all_tags(ctx, inputs))],
+            **_given(inputs, frozenset(_MEMBERS)),
+        }
+        if inputs.get("encrypted") is not None:
+            request["Encrypted"] = bool(inputs["encrypted"])
+        return str(ctx.clients.client("ec2").create_volume(**request)["VolumeId"])
+
+    def _made(self, ctx: Context, inputs: Properties) -> str:  # noqa: ARG002
+        with typed("looking for an EBS volume"):
+            found = _described(ctx.clients, f"tag:{INTENT}", ctx.token)
+        return str(found["VolumeId"]) if found and self._state(found) not in self.over else ""
+
+    def _look(self, clients: Clients, physical_id: str) -> Found | None:
+        return _described(clients, "volume-id", physical_id)
+
+    def _state(self, found: Found) -> str:
+        return str(found["State"])
+
+    def _change(self, ctx: Context, found: Found, old: Properties, new: Properties) -> None:
+        physical_id = found["VolumeId"]
+        changed = frozenset(key for key in _CHANGEABLE if old.get(key) != new.get(key))
+        if changed:
+            ctx.clients.client("ec2").modify_volume(VolumeId=physical_id, **_given(new, changed))
+        retag(ctx.clients, physical_id, changed_tags(ctx, old), changed_tags(ctx, new))
+
+    def _unmake(self, ctx: Context, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
+        ctx.clients.client("ec2").delete_volume(VolumeId=physical_id)
+
+    def _outputs(self, clients: Clients, found: Found, inputs: Properties) -> Mapping[str, Any]:
+        tags, physical_id = mapped(found.get("Tags")), found["VolumeId"]
+        with typed("asking whose volume it is"):
+            owner = clients.client("sts").get_caller_identity()["Account"]
+        return {
+            "arn": f"arn:aws:ec2:{clients.region}:{owner}:volume/{physical_id}",
+            "availabilityZone": found["AvailabilityZone"],
+            "createTime": found["CreateTime"].strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "encrypted": bool(found.get("Encrypted")),
+            "size": found["Size"],
+            "type": found["VolumeType"],
+            "iops": found.get("Iops") or 0,
+            "throughput": found.get("Throughput") or 0,
+            "snapshotId": found.get("SnapshotId") or "",
+            "kmsKeyId": found.get("KmsKeyId") or "",
+            **tag_outputs(inputs or {"tags": tags}, tags),
+        }
+
+
+def _given(inputs: Properties, keys: frozenset[str]) -> dict[str, Any]:
+    given = {key: inputs[key] for key in sorted(keys) if inputs.get(key) is not None}
+    return {_MEMBERS[key]: int(value) if key in _WHOLE else value for key, value in given.items()}
+
+
+def _described(clients: Clients, name: str, value: str) -> Found | None:
+    """By filter: it answers with nothing where an id answers with an error."""
+    answer = clients.client("ec2").describe_volumes(Filters=[{"Name": name, "Values": [value]}])
+    return next(iter(answer["Volumes"]), None)
