@@ -22,7 +22,19 @@ from cloudgpu.rehearsal.keyring import Keyring
 from cloudgpu.rehearsal.sigv4 import Scope, SignatureError, verify
 
 _log = logging.getLogger(__name__)
-_JSON_SERVICES = ("ssm", "dynamodb", "scheduler", "tagging", "secretsmanager", "logs", "events", "kms", "ecr")
+_JSON_SERVICES = (
+    "ssm",
+    "dynamodb",
+    "scheduler",
+    "tagging",
+    "secretsmanager",
+    "logs",
+    "events",
+    "kms",
+    "ecr",
+    "servicequotas",
+    "pricing",
+)
 
 
 class Cloud(Protocol):

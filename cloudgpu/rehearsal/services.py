@@ -14,11 +14,13 @@ from werkzeug.exceptions import HTTPException
 
 from cloudgpu.rehearsal.http_message import HttpRequest, HttpResponse
 from cloudgpu.rehearsal.sigv4 import Scope
+from cloudgpu.rehearsal.strict import json_service, pricing, quotas
 from cloudgpu.rehearsal.strict.ec2 import StrictEc2
 from cloudgpu.rehearsal.strict.parameters import StrictSsm
 from cloudgpu.rehearsal.world import World
 
 _GLOBAL = ("iam", "budgets", "cloudfront", "route53")
+_JSON = {"servicequotas": quotas.ACTIONS, "pricing": pricing.ACTIONS}
 _XML = "<Response><Errors><Error><Code>{code}</Code><Message>{text}</Message></Error></Errors></Response>"
 
 
@@ -49,6 +51,9 @@ class Services:
             return StrictEc2(self._world)._dispatch(request, url)
         if scope.service == "ssm":
             return StrictSsm()._dispatch(request, url)
+        if scope.service in _JSON:
+            target = str(request.headers.get("X-Amz-Target") or "")
+            return json_service.answer(_JSON[scope.service], self._world, scope.region, target, request.data)
         for pattern, handler in _routes(scope.service, url):
             if pattern.match(url.partition("?")[0]):
                 result = handler(request, url, request.headers)

@@ -10,6 +10,7 @@ from moto.ec2.responses import EC2Response
 
 from cloudgpu.rehearsal.records import SavedAnswer, records_of
 from cloudgpu.rehearsal.strict import (  # noqa: F401 - importing them fills the table of rules
+    dependencies,
     fleet,
     groups,
     images,
@@ -17,10 +18,12 @@ from cloudgpu.rehearsal.strict import (  # noqa: F401 - importing them fills the
     offers,
     placement,
     running,
+    spot_prices,
     templates,
     tokens,
 )
 from cloudgpu.rehearsal.strict.call import RULES, AwsError, Call
+from cloudgpu.rehearsal.strict.paging import paged
 from cloudgpu.rehearsal.world import World
 
 _CHECKS_ITSELF = ("RunInstances",)
@@ -57,7 +60,7 @@ class StrictEc2(EC2Response):
             return saved.status, dict(saved.headers), saved.body
         if params.get("DryRun") and action not in _CHECKS_ITSELF:
             raise DryRunClientError
-        status, headers, body = self.serialized(self._result(action, params, backend))
+        status, headers, body = self.serialized(paged(action, params, self._result(action, params, backend)))
         if key:
             raw = body.encode() if isinstance(body, str) else bytes(body)
             answer = SavedAnswer(digest, status, {name: str(value) for name, value in headers.items()}, raw)

@@ -68,6 +68,12 @@ def bucket(instance_type: str) -> str:
     return next((pool for prefix, pool in _BUCKETS.items() if letters.startswith(prefix)), "standard")
 
 
+def pool(instance_type: str, market: str) -> str:
+    """The bucket of a type in a market: spot P5 has a quota of its own, and P6 is counted with it."""
+    found = bucket(instance_type)
+    return "p5" if market == "spot" and instance_type.startswith(("p5", "p6")) else found
+
+
 def gpus(instance_type: str) -> tuple[str, int, int]:
     """Name, count and memory (MiB each) of a type's GPUs; empty, 0, 0 without."""
     rows = INSTANCE_TYPES.get(instance_type, {}).get("GpuInfo", {}).get("Gpus", [])

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from cloudgpu.rehearsal.strict import offers
 from cloudgpu.rehearsal.strict.call import AwsError, Call
+from cloudgpu.rehearsal.strict.quotas import vcpus_allowed
 from cloudgpu.rehearsal.strict.wanted import Wanted
 
 _LIVE = ("pending", "running", "shutting-down", "stopping")
@@ -29,15 +30,15 @@ def room_for(call: Call, wanted: Wanted, count: int) -> Room:
 
 
 def _quota_room(call: Call, wanted: Wanted) -> int | None:
-    pool = offers.bucket(wanted.instance_type)
-    limit = call.world.market.quota_of(call.region, pool, wanted.market)
+    pool = offers.pool(wanted.instance_type, wanted.market)
+    limit = vcpus_allowed(call.world.market, call.region, pool, wanted.market)
     size = offers.vcpus(wanted.instance_type)
-    if limit is None or not size:
+    if not size:
         return None
     used = sum(
         offers.vcpus(kind)
         for kind, _, market in _living(call)
-        if (offers.bucket(kind), market) == (pool, wanted.market)
+        if (offers.pool(kind, market), market) == (pool, wanted.market)
     )
     return max(limit - used, 0) // size
 
@@ -61,7 +62,8 @@ def _living(call: Call) -> list[tuple[str, str, str]]:
 def _quota_error(call: Call, wanted: Wanted) -> AwsError:
     if wanted.market == "spot":
         return AwsError("MaxSpotInstanceCountExceeded", "Max spot instance count exceeded")
-    limit = call.world.market.quota_of(call.region, offers.bucket(wanted.instance_type), wanted.market)
+    pool = offers.pool(wanted.instance_type, wanted.market)
+    limit = vcpus_allowed(call.world.market, call.region, pool, wanted.market)
     return AwsError(
         "VcpuLimitExceeded",
         f"You have requested more vCPU capacity than your current vCPU limit of {limit} allows for the instance "

@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,16 +89,29 @@ def cloud_of(home: Home) -> client.Cloud:
     return cloud
 
 
-@pytest.fixture
-def rig(tmp_path: Path) -> Iterator[Rig]:
+@contextmanager
+def rig_in(folder: Path) -> Iterator[Rig]:
     BackendDict.reset()
-    home = Home(tmp_path)
+    home = Home(folder)
     server, host, thread = start_server(home)
     yield Rig(home, host, server, cloud_of(home))
     server.leave()
     thread.join(20)
     assert not thread.is_alive()
     BackendDict.reset()
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    with rig_in(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def module_rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    """One for many tests that only look; never beside `rig` in one test: moto's state is one a process."""
+    with rig_in(tmp_path_factory.mktemp("rig")) as made:
+        yield made
 
 
 @pytest.fixture

@@ -326,7 +326,7 @@ def test_deleting_twice_is_as_on_aws(rig):
 def test_what_nobody_simulates_is_refused_by_name(rig):
     assert code_of(rig.ec2.describe_capacity_block_offerings, CapacityDurationHours=24) == "UnsupportedOperation"
     with pytest.raises(ClientError) as err:
-        rig.aws("pricing").describe_services()
+        rig.aws("savingsplans").describe_savings_plans()
     assert err.value.response["ResponseMetadata"]["HTTPStatusCode"] in (400, 501)
 
 

@@ -1,0 +1,53 @@
+"""DescribeSpotPriceHistory from the catalogue: between the lowest and the highest price seen, one a zone."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, time
+from decimal import Decimal
+from typing import Any
+
+from cloudgpu.catalog import catalog
+from cloudgpu.catalog.hardware import InstanceType
+from cloudgpu.rehearsal.strict import offers
+from cloudgpu.rehearsal.strict.call import Call, page, rule
+
+_PRODUCT = "Linux/UNIX"
+_SIX_PLACES = Decimal("0.000001")
+
+
+@rule("DescribeSpotPriceHistory")
+def describe(call: Call) -> dict[str, Any]:
+    """Types without a known spot price have no rows, as types that are not sold as spot have none on AWS."""
+    filters = call.filters()
+    wanted = {
+        "InstanceType": set(call.texts("InstanceTypes") or filters.get("instance-type", [])),
+        "AvailabilityZone": set(filters.get("availability-zone", [])),
+        "ProductDescription": set(call.texts("ProductDescriptions") or filters.get("product-description", [])),
+    }
+    if call.params.get("AvailabilityZone"):
+        wanted["AvailabilityZone"] = {str(call.params["AvailabilityZone"])}
+    rows = [row for row in _rows(call.region) if all(not some or row[key] in some for key, some in wanted.items())]
+    shown, token = page(rows, call.params)
+    return {"SpotPriceHistory": shown, "NextToken": token or ""}
+
+
+def _rows(region: str) -> Iterator[dict[str, Any]]:
+    offered = offers.zones_by_type(region)
+    for kind in catalog.load().types.values():
+        zones = offered.get(kind.name, ())
+        for zone, usd in zip(zones, _prices(kind, region, len(zones)), strict=False):
+            yield {
+                "AvailabilityZone": zone,
+                "InstanceType": kind.name,
+                "ProductDescription": _PRODUCT,
+                "SpotPrice": str(usd),
+                "Timestamp": datetime.combine(kind.priced_on, time(), UTC),
+            }
+
+
+def _prices(kind: InstanceType, region: str, zones: int) -> list[Decimal]:
+    """Evenly from the lowest to the highest; none where the catalogue has none."""
+    if region not in kind.spot_usd:
+        return []
+    low, high = kind.spot_usd[region]
+    step = (high - low) / max(zones - 1, 1)
+    return [(low + step * number).quantize(_SIX_PLACES) for number in range(zones)]

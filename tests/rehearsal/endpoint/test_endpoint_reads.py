@@ -1,0 +1,183 @@
+"""What Pulumi's own AWS plugin asks of the programs' resource types: made, read back, changed, ended."""
+
+import json
+
+import pytest
+
+from cloudgpu.rehearsal import client
+
+pytestmark = pytest.mark.rehearsal
+
+TRUST = json.dumps(
+    {
+        "Version": "2012-10-17",
+        "Statement": [
+            {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"},
+        ],
+    }
+)
+POLICY = json.dumps(
+    {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}]}
+)
+
+
+def tagged(kind: str) -> list[dict]:
+    return [{"ResourceType": kind, "Tags": [{"Key": "cloudgpu:cluster", "Value": "c"}]}]
+
+
+def named(name: str, *values: str) -> list[dict]:
+    return [{"Name": name, "Values": list(values)}]
+
+
+def test_a_network_reads_back_as_it_was_made(rig):
+    ec2 = rig.ec2
+    vpc = ec2.create_vpc(CidrBlock="10.84.0.0/16", TagSpecifications=tagged("vpc"))["Vpc"]["VpcId"]
+    ec2.modify_vpc_attribute(VpcId=vpc, EnableDnsHostnames={"Value": True})
+    attributes = ("enableDnsHostnames", "enableDnsSupport", "enableNetworkAddressUsageMetrics")
+    answers = [ec2.describe_vpc_attribute(VpcId=vpc, Attribute=name) for name in attributes]
+    found = [answer[name[0].upper() + name[1:]]["Value"] for answer, name in zip(answers, attributes, strict=True)]
+    assert found == [True, True, False]
+    seen = ec2.describe_vpcs(VpcIds=[vpc])["Vpcs"][0]
+    assert (seen["State"], seen["CidrBlock"], seen["InstanceTenancy"]) == ("available", "10.84.0.0/16", "default")
+    assert seen["Tags"] == tagged("vpc")[0]["Tags"]
+    mine = {"Name": "vpc-id", "Values": [vpc]}
+    assert len(ec2.describe_network_acls(Filters=[mine, *named("default", "true")])["NetworkAcls"]) == 1
+    assert len(ec2.describe_route_tables(Filters=[mine, *named("association.main", "true")])["RouteTables"]) == 1
+    assert len(ec2.describe_security_groups(Filters=[mine, *named("group-name", "default")])["SecurityGroups"]) == 1
+
+    subnet = ec2.create_subnet(VpcId=vpc, CidrBlock="10.84.0.0/17", AvailabilityZone="us-east-1c")["Subnet"]["SubnetId"]
+    ec2.modify_subnet_attribute(SubnetId=subnet, MapPublicIpOnLaunch={"Value": True})
+    seen = ec2.describe_subnets(SubnetIds=[subnet])["Subnets"][0]
+    assert (seen["MapPublicIpOnLaunch"], seen["AvailableIpAddressCount"]) == (True, 32763)
+
+    gateway = ec2.create_internet_gateway()["InternetGateway"]["InternetGatewayId"]
+    ec2.attach_internet_gateway(InternetGatewayId=gateway, VpcId=vpc)
+    seen = ec2.describe_internet_gateways(InternetGatewayIds=[gateway])["InternetGateways"][0]
+    assert seen["Attachments"] == [{"State": "available", "VpcId": vpc}]
+
+    table = ec2.create_route_table(VpcId=vpc)["RouteTable"]["RouteTableId"]
+    ec2.create_route(RouteTableId=table, DestinationCidrBlock="0.0.0.0/0", GatewayId=gateway)
+    ec2.replace_route(RouteTableId=table, DestinationCidrBlock="0.0.0.0/0", GatewayId=gateway)
+    link = ec2.associate_route_table(RouteTableId=table, SubnetId=subnet)["AssociationId"]
+    filters = named("association.route-table-association-id", link)
+    seen = ec2.describe_route_tables(Filters=filters)["RouteTables"][0]
+    assert [row["GatewayId"] for row in seen["Routes"]] == ["local", gateway]
+    assert seen["Associations"][0]["AssociationState"]["State"] == "associated"
+
+    ec2.disassociate_route_table(AssociationId=link)
+    assert ec2.describe_route_tables(Filters=filters)["RouteTables"] == []
+    ec2.delete_route_table(RouteTableId=table)
+    ec2.delete_subnet(SubnetId=subnet)
+    ec2.detach_internet_gateway(InternetGatewayId=gateway, VpcId=vpc)
+    ec2.delete_internet_gateway(InternetGatewayId=gateway)
+    ec2.delete_vpc(VpcId=vpc)
+    left = client.census(rig.cloud)
+    assert [left["vpcs"], left["subnets"]] == [[], []]
+
+
+def test_access_reads_back_as_it_was_made(rig):
+    ec2 = rig.ec2
+    group = ec2.create_security_group(GroupName="g", Description="d", TagSpecifications=tagged("security-group"))[
+        "GroupId"
+    ]
+    everywhere = {"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}
+    ec2.revoke_security_group_egress(GroupId=group, IpPermissions=[everywhere])
+    assert ec2.describe_security_groups(GroupIds=[group])["SecurityGroups"][0]["IpPermissionsEgress"] == []
+    ssh = {
+        "IpProtocol": "tcp",
+        "FromPort": 22,
+        "ToPort": 22,
+        "IpRanges": [{"CidrIp": "203.0.113.7/32", "Description": "SSH from the caller"}],
+    }
+    among = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}
+    ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=[ssh, among])
+    ec2.authorize_security_group_egress(GroupId=group, IpPermissions=[everywhere, among])
+    rules = ec2.describe_security_group_rules(Filters=named("group-id", group))["SecurityGroupRules"]
+    shown = {(row["IsEgress"], row["IpProtocol"], row.get("CidrIpv4", "")) for row in rules}
+    assert shown == {(False, "tcp", "203.0.113.7/32"), (False, "-1", ""), (True, "-1", "0.0.0.0/0"), (True, "-1", "")}
+    assert all(row["SecurityGroupRuleId"].startswith("sgr-") for row in rules)
+    ec2.revoke_security_group_ingress(GroupId=group, IpPermissions=[ssh])
+    assert len(ec2.describe_security_groups(GroupIds=[group])["SecurityGroups"][0]["IpPermissions"]) == 1
+
+    public = b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGCHCKJNLxRUh3U3Lw1QvU6cZv0cT3Y7v0H1lq0m1v8Z test"
+    ec2.import_key_pair(KeyName="k", PublicKeyMaterial=public, TagSpecifications=tagged("key-pair"))
+    seen = ec2.describe_key_pairs(KeyNames=["k"], IncludePublicKey=True)["KeyPairs"][0]
+    assert (seen["KeyType"], seen["PublicKey"].split()[:2]) == ("ed25519", public.decode().split()[:2])
+    tags = ec2.describe_tags(Filters=named("resource-id", group, seen["KeyPairId"]))["Tags"]
+    assert {(row["ResourceType"], row["Value"]) for row in tags} == {("security-group", "c"), ("key-pair", "c")}
+
+
+def test_a_gang_reads_back_as_it_was_made(rig, template, fleet):
+    ec2 = rig.ec2
+    found = ec2.describe_launch_templates(LaunchTemplateIds=[template])["LaunchTemplates"][0]
+    assert (found["DefaultVersionNumber"], found["LatestVersionNumber"]) == (1, 1)
+    version = ec2.describe_launch_template_versions(LaunchTemplateId=template, Versions=["$Latest"])
+    data = version["LaunchTemplateVersions"][0]["LaunchTemplateData"]
+    assert data["MetadataOptions"]["HttpTokens"] == "required"
+    assert data["BlockDeviceMappings"][0]["Ebs"]["Encrypted"]
+    assert {row["ResourceType"] for row in data["TagSpecifications"]} == {"instance", "volume", "network-interface"}
+    ec2.create_launch_template_version(LaunchTemplateId=template, LaunchTemplateData={"InstanceType": "g5.xlarge"})
+    changed = ec2.modify_launch_template(LaunchTemplateId=template, DefaultVersion="2")["LaunchTemplate"]
+    assert (changed["DefaultVersionNumber"], changed["LatestVersionNumber"]) == (2, 2)
+    ec2.modify_launch_template(LaunchTemplateId=template, DefaultVersion="1")
+
+    request = fleet(1, [rig.subnet()])
+    request["LaunchTemplateConfigs"][0]["LaunchTemplateSpecification"]["Version"] = "1"
+    made = ec2.create_fleet(**request)
+    seen = ec2.describe_fleets(FleetIds=[made["FleetId"]])["Fleets"][0]
+    assert seen["TargetCapacitySpecification"]["TotalTargetCapacity"] == 1
+    assert seen["OnDemandOptions"]["SingleAvailabilityZone"]
+    assert ec2.describe_placement_groups(GroupNames=["gang"])["PlacementGroups"][0]["State"] == "available"
+    (instance,) = made["Instances"][0]["InstanceIds"]
+    attributes = {
+        "instanceInitiatedShutdownBehavior": "terminate",
+        "disableApiTermination": False,
+        "instanceType": "p3dn.24xlarge",
+        "userData": "IyEvYmluL3NoCg==",
+    }
+    for name, value in attributes.items():
+        answer = ec2.describe_instance_attribute(InstanceId=instance, Attribute=name)
+        assert answer[name[0].upper() + name[1:]]["Value"] == value
+    assert len(ec2.describe_volumes(Filters=named("attachment.instance-id", instance))["Volumes"]) == 1
+    status = ec2.describe_instance_status(InstanceIds=[instance], IncludeAllInstances=True)["InstanceStatuses"]
+    assert status[0]["InstanceId"] == instance
+    ec2.create_tags(Resources=[instance, made["FleetId"]], Tags=[{"Key": "more", "Value": "1"}])
+    assert {"Key": "more", "Value": "1"} in ec2.describe_fleets(FleetIds=[made["FleetId"]])["Fleets"][0]["Tags"]
+    ec2.delete_tags(Resources=[instance], Tags=[{"Key": "more"}])
+    assert "more" not in {tag["Key"] for tag in rig.instances(instance)[0]["Tags"]}
+
+
+def test_an_identity_reads_back_as_it_was_made(rig):
+    iam = rig.aws("iam")
+    iam.create_role(RoleName="r", AssumeRolePolicyDocument=TRUST, Description="d", Tags=[{"Key": "a", "Value": "b"}])
+    iam.put_role_policy(RoleName="r", PolicyName="p", PolicyDocument=POLICY)
+    assert iam.get_role_policy(RoleName="r", PolicyName="p")["PolicyDocument"] == json.loads(POLICY)
+    assert iam.list_role_policies(RoleName="r")["PolicyNames"] == ["p"]
+    assert iam.list_attached_role_policies(RoleName="r")["AttachedPolicies"] == []
+    iam.update_assume_role_policy(RoleName="r", PolicyDocument=TRUST)
+    iam.update_role(RoleName="r", Description="e", MaxSessionDuration=7200)
+    iam.tag_role(RoleName="r", Tags=[{"Key": "x", "Value": "y"}])
+    iam.untag_role(RoleName="r", TagKeys=["a"])
+    seen = iam.get_role(RoleName="r")["Role"]
+    assert (seen["Description"], seen["MaxSessionDuration"], seen["Tags"]) == ("e", 7200, [{"Key": "x", "Value": "y"}])
+    assert seen["AssumeRolePolicyDocument"] == json.loads(TRUST)
+
+    iam.create_instance_profile(InstanceProfileName="i", Tags=[{"Key": "a", "Value": "b"}])
+    iam.add_role_to_instance_profile(InstanceProfileName="i", RoleName="r")
+    seen = iam.get_instance_profile(InstanceProfileName="i")["InstanceProfile"]
+    assert ([role["RoleName"] for role in seen["Roles"]], seen["Tags"]) == (["r"], [{"Key": "a", "Value": "b"}])
+    assert len(iam.list_instance_profiles_for_role(RoleName="r")["InstanceProfiles"]) == 1
+    for refused in (
+        lambda: iam.delete_role(RoleName="r"),
+        lambda: iam.delete_instance_profile(InstanceProfileName="i"),
+    ):
+        with pytest.raises(iam.exceptions.DeleteConflictException):
+            refused()
+    iam.remove_role_from_instance_profile(InstanceProfileName="i", RoleName="r")
+    iam.delete_instance_profile(InstanceProfileName="i")
+    with pytest.raises(iam.exceptions.DeleteConflictException):
+        iam.delete_role(RoleName="r")
+    iam.delete_role_policy(RoleName="r", PolicyName="p")
+    iam.delete_role(RoleName="r")
+    left = client.census(rig.cloud)
+    assert [left["roles"], left["instance_profiles"]] == [[], []]
