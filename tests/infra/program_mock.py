@@ -79,8 +79,12 @@ ANSWERS = {
 
 def run_program(**changes: str | None) -> Recorder:
     """Carry the program out with `SETTINGS` changed; None removes a setting."""
-    settings = {key: value for key, value in (SETTINGS | changes).items() if value is not None}
-    recorder = Recorder()
+    return run_project(INFRA, SETTINGS | changes, Recorder())
+
+
+def run_project(directory: Path, given: dict[str, str | None], recorder: Recorder) -> Recorder:
+    """Carry out the program of any of the projects."""
+    settings = {key: value for key, value in given.items() if value is not None}
     failures: list[BaseException] = []
 
     def carry_out() -> None:
@@ -101,7 +105,7 @@ def run_program(**changes: str | None) -> Recorder:
             pulumi.runtime.set_all_config({f"cloudgpu:{key}": value for key, value in settings.items()})
             original, pulumi.export = pulumi.export, recorder.exports.__setitem__
             try:
-                loop.run_until_complete(run_pulumi_func(lambda: _run_main(recorder)))
+                loop.run_until_complete(run_pulumi_func(lambda: _run_main(directory, recorder)))
             finally:
                 pulumi.export = original
         except BaseException as err:  # noqa: BLE001 raised again below, in the thread of the test
@@ -121,8 +125,8 @@ def run_program(**changes: str | None) -> Recorder:
     return recorder
 
 
-def _run_main(recorder: Recorder) -> Any:
-    runpy.run_path(str(INFRA / "__main__.py"))
+def _run_main(directory: Path, recorder: Recorder) -> Any:
+    runpy.run_path(str(directory / "__main__.py"))
 
     async def resolve() -> None:
         for name, value in list(recorder.exports.items()):

@@ -1,0 +1,140 @@
+"""The program's settings: text in, one frozen value out, every mistake named by its key."""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+import pulumi
+
+Kind = Literal["efs", "lustre", "ebs", "s3"]
+Deployment = Literal["scratch_2", "persistent_2"]
+
+_NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,37}[a-z0-9])?")
+_ZONE = re.compile(r"[a-z]{2}(?:-[a-z]+)+-\d+(?:[a-z]|-[a-z]+-\d+[a-z])")
+_S3 = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/[^\s]*)?")
+_KINDS: dict[str, Kind] = {"efs": "efs", "lustre": "lustre", "ebs": "ebs", "s3": "s3"}
+_DEPLOYMENTS: dict[str, Deployment] = {"scratch_2": "scratch_2", "persistent_2": "persistent_2"}
+_ZONAL = ("lustre", "ebs")
+_SMALLEST_LUSTRE_GIB = 1200
+_LUSTRE_STEP_GIB = 2400
+
+
+@dataclass(frozen=True)
+class StorageArgs:
+    """One piece of storage.
+
+    Attributes:
+        keep: Whether its data must survive everything but a deletion by name.
+        protect: Refuse to delete what holds the data until a run without it (Pulumi's own option).
+        zone: Where a volume or a Lustre file system stands; empty for the other kinds.
+        size_gib: Size; 0 for what grows by itself, and for a volume as large as its snapshot.
+        linked: `s3://bucket/prefix` that a Lustre file system shows as `/`; empty for none.
+        subnet_ids: Where it can be reached from; empty means every zone of the VPC.
+        client_group_ids: Existing security groups whose members may mount it, beside the members of its own.
+    """
+
+    name: str
+    owner: str
+    team: str
+    token: str
+    kind: Kind
+    keep: bool
+    protect: bool
+    zone: str = ""
+    size_gib: int = 0
+    deployment: Deployment = "scratch_2"
+    linked: str = ""
+    snapshot_id: str = ""
+    vpc_id: str = ""
+    subnet_ids: tuple[str, ...] = ()
+    client_group_ids: tuple[str, ...] = ()
+    kms_key_id: str = ""
+
+    @property
+    def physical_name(self) -> str:
+        """The name of what needs one that is unique in the region, or, for buckets, in the world."""
+        return f"cloudgpu-{self.name}-{hashlib.sha256(self.token.encode()).hexdigest()[:8]}"
+
+    @classmethod
+    def read(cls, config: pulumi.Config) -> "StorageArgs":
+        """Read and check every setting.
+
+        Raises:
+            pulumi.RunError: A setting is missing or makes no sense; the message names it.
+        """
+        kind = _kind(config)
+        keep = _yes(config, "keep", default=True)
+        return cls(
+            name=_matching(config, "storage", _NAME),
+            owner=config.require("owner"),
+            team=config.require("team"),
+            token=config.require("token"),
+            kind=kind,
+            keep=keep,
+            protect=_yes(config, "protect", default=keep),
+            zone=_matching(config, "zone", _ZONE) if kind in _ZONAL else "",
+            size_gib=_size(config, kind),
+            deployment=_deployment(config),
+            linked=_linked(config, kind),
+            snapshot_id=(config.get("snapshotId") or "") if kind == "ebs" else "",
+            vpc_id=config.get("vpcId") or "",
+            subnet_ids=_several(config, "subnetIds"),
+            client_group_ids=_several(config, "clientSecurityGroupIds"),
+            kms_key_id=config.get("kmsKeyId") or "",
+        )
+
+
+def _wrong(key: str, value: str, expected: str) -> pulumi.RunError:
+    return pulumi.RunError(f"cloudgpu:{key} is {value!r}, expected {expected}")
+
+
+def _matching(config: pulumi.Config, key: str, pattern: re.Pattern[str]) -> str:
+    value = config.require(key)
+    if not pattern.fullmatch(value):
+        raise _wrong(key, value, f"text that matches {pattern.pattern}")
+    return value
+
+
+def _kind(config: pulumi.Config) -> Kind:
+    value = config.require("kind")
+    if value not in _KINDS:
+        raise _wrong("kind", value, " or ".join(_KINDS))
+    return _KINDS[value]
+
+
+def _deployment(config: pulumi.Config) -> Deployment:
+    value = config.get("deployment") or "scratch_2"
+    if value not in _DEPLOYMENTS:
+        raise _wrong("deployment", value, " or ".join(_DEPLOYMENTS))
+    return _DEPLOYMENTS[value]
+
+
+def _yes(config: pulumi.Config, key: str, *, default: bool) -> bool:
+    value = config.get(key) or ("true" if default else "false")
+    if value not in ("true", "false"):
+        raise _wrong(key, value, "true or false")
+    return value == "true"
+
+
+def _several(config: pulumi.Config, key: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in (config.get(key) or "").split(",") if part.strip())
+
+
+def _size(config: pulumi.Config, kind: Kind) -> int:
+    value = config.get("sizeGib") or "0"
+    if not value.isascii() or not value.isdigit():
+        raise _wrong("sizeGib", value, "a whole number of GiB")
+    size = int(value)
+    if kind == "lustre" and not (size == _SMALLEST_LUSTRE_GIB or (size and size % _LUSTRE_STEP_GIB == 0)):
+        raise _wrong("sizeGib", value, f"{_SMALLEST_LUSTRE_GIB} or a multiple of {_LUSTRE_STEP_GIB} for Lustre")
+    if kind == "ebs" and not size and not config.get("snapshotId"):
+        raise _wrong("sizeGib", value, "a size, or a cloudgpu:snapshotId that gives one")
+    return size
+
+
+def _linked(config: pulumi.Config, kind: Kind) -> str:
+    value = config.get("linked") or ""
+    if value and (kind != "lustre" or not _S3.fullmatch(value)):
+        raise _wrong("linked", value, "s3://bucket/prefix, and cloudgpu:kind lustre")
+    return value

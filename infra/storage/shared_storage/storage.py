@@ -1,0 +1,30 @@
+"""One piece of storage, whatever its kind."""
+
+from typing import Any
+
+import pulumi
+
+from shared_storage.kinds import Disk, Made, Objects, ParallelFiles, SharedFiles
+from shared_storage.settings import Kind, StorageArgs
+from shared_storage.tags import storage_tags
+
+_KINDS: dict[Kind, type[Disk | Objects | ParallelFiles | SharedFiles]] = {
+    "efs": SharedFiles,
+    "lustre": ParallelFiles,
+    "ebs": Disk,
+    "s3": Objects,
+}
+
+
+class Storage(pulumi.ComponentResource):
+    """What the settings ask for, tagged."""
+
+    def __init__(self, name: str, args: StorageArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("cloudgpu:storage:Storage", name, None, opts)
+        self._kind = args.kind
+        self._made: Made = _KINDS[args.kind](name, args, storage_tags(args), pulumi.ResourceOptions(parent=self))
+        self.register_outputs({})
+
+    def exports(self) -> dict[str, Any]:
+        """The stack's outputs."""
+        return {"kind": self._kind, **self._made.shown}

@@ -1,0 +1,86 @@
+"""Where storage that is mounted over the network stands, and who may mount it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+import pulumi_aws as aws
+
+from shared_storage.settings import StorageArgs
+
+Ports = tuple[tuple[int, int], ...]
+
+NFS: Ports = ((2049, 2049),)
+LUSTRE: Ports = ((988, 988), (1018, 1023))
+
+
+@dataclass(frozen=True)
+class Place:
+    """One subnet of each zone, by zone, and the VPC they belong to."""
+
+    vpc_id: str
+    subnets: dict[str, str]
+
+
+def find_place(args: StorageArgs, parent: pulumi.Resource) -> Place:
+    """Look the subnets up while the program runs: how many there are decides what it makes.
+
+    Raises:
+        pulumi.RunError: There is none, or they belong to several VPCs.
+    """
+    asked = pulumi.InvokeOptions(parent=parent)
+    vpc_id = args.vpc_id
+    if not args.subnet_ids:
+        vpc_id = vpc_id or aws.ec2.get_vpc(default=True, opts=asked).id
+        filters = [{"name": "vpc-id", "values": [vpc_id]}]
+        ids = aws.ec2.get_subnets(filters=filters, opts=asked).ids
+    else:
+        ids = list(args.subnet_ids)
+    found = [aws.ec2.get_subnet(id=subnet_id, opts=asked) for subnet_id in sorted(ids)]
+    vpcs = {subnet.vpc_id for subnet in found}
+    if len(vpcs) != 1 or (vpc_id and vpcs != {vpc_id}):
+        where = ", ".join(sorted(vpcs)) or "no VPC"
+        message = f"the subnets belong to {where}: set cloudgpu:subnetIds to subnets of one VPC"
+        raise pulumi.RunError(message)
+    # The lowest id of each zone, the same one on every run: a file system has at most one address in a zone.
+    return Place(vpcs.pop(), {subnet.availability_zone: subnet.id for subnet in reversed(found)})
+
+
+class Access(pulumi.ComponentResource):
+    """One group for both ends: the file servers carry it, and whatever else carries it may mount.
+
+    Lustre's servers call their clients back, so the rules hold in both directions.
+    """
+
+    security_group_id: pulumi.Output[str]
+
+    def __init__(
+        self,
+        name: str,
+        args: StorageArgs,
+        place: Place,
+        ports: Ports,
+        tags: dict[str, str],
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__("cloudgpu:storage:Access", name, None, opts)
+        peers: list[dict[str, Any]] = [{"self": True}]
+        if args.client_group_ids:
+            peers.append({"security_groups": sorted(args.client_group_ids)})
+        rules = [_rule(first, last, peer) for first, last in ports for peer in peers]
+        group = aws.ec2.SecurityGroup(
+            name,
+            name=f"{args.physical_name}-mount",
+            description=f"cloudgpu: members may mount storage {args.name}",
+            vpc_id=place.vpc_id,
+            ingress=rules,
+            egress=rules,
+            tags=tags,
+            opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True),
+        )
+        self.security_group_id = group.id
+        self.register_outputs({"securityGroupId": group.id})
+
+
+def _rule(first: int, last: int, peer: dict[str, Any]) -> dict[str, Any]:
+    return {"protocol": "tcp", "from_port": first, "to_port": last, "description": "members mount", **peer}

@@ -1,0 +1,16 @@
+"""The tags of storage. It carries no cluster's name, so no cluster's end touches it."""
+
+from shared_storage.settings import StorageArgs
+
+
+def storage_tags(args: StorageArgs) -> dict[str, str]:
+    """By these it is found again whatever happened to every record of it."""
+    return {
+        "Name": f"cloudgpu-{args.name}",
+        "cloudgpu:storage": args.name,
+        "cloudgpu:kind": args.kind,
+        "cloudgpu:owner": args.owner,
+        "cloudgpu:team": args.team,
+        "cloudgpu:keep": "true" if args.keep else "false",
+        "cloudgpu:token": args.token,
+    }
