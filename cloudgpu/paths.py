@@ -68,6 +68,11 @@ class Home:
         return self.root / "envs"
 
     @property
+    def cooldowns(self) -> Path:
+        """Where there was no capacity a moment ago."""
+        return self.root / "cooldowns.json"
+
+    @property
     def debug_log(self) -> Path:
         """What `--debug` writes."""
         return self.root / "debug.log"

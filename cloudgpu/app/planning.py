@@ -1,10 +1,11 @@
 """From a recipe's name to a plan: load, resolve, ask the cloud what it offers, plan."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
+from cloudgpu.app.cooldowns import Cooldowns
 from cloudgpu.app.ports import Cloud
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.errors import BudgetError, CloudGpuError, PlanError, UsageError
@@ -32,8 +33,9 @@ def make_plan(
     today: date,
     roots: Sequence[Path],
     cloud: Callable[[], Cloud] | None,
+    cooldowns: Cooldowns | None = None,
 ) -> Planned:
-    """Plan a recipe; `cloud` None means offline.
+    """Plan a recipe; `cloud` None means offline. What `cooldowns` remembers is tried last.
 
     Raises:
         RecipeError: The recipe is wrong.
@@ -45,7 +47,10 @@ def make_plan(
     catalog = load_catalog()
     quotes = Quotes()
     if cloud is not None:
-        quotes = cloud().quotes(lookups.wanted_offers(recipe, catalog, default_region))
+        asked = cloud()
+        quotes = asked.quotes(lookups.wanted_offers(recipe, catalog, default_region))
+        if cooldowns is not None:
+            quotes = replace(quotes, refused=cooldowns.recent(asked))
     plan = planner.make(
         recipe, target=target, catalog=catalog, quotes=quotes, default_region=default_region, today=today
     )

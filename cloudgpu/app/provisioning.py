@@ -3,33 +3,27 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 
+from cloudgpu.app.attempts import Attempts, instances
 from cloudgpu.app.books import Books, taken
 from cloudgpu.app.desk import Desk
-from cloudgpu.app.happenings import Happening
 from cloudgpu.app.identifiers import new_token
-from cloudgpu.app.purchase import Buyer, chosen, in_turn, spending
+from cloudgpu.app.purchase import Buyer, in_turn
 from cloudgpu.app.records import ClusterRecord, write_durably
-from cloudgpu.app.refusals import Refusal, exhausted, tried_line
+from cloudgpu.app.refusals import Refusal, exhausted
+from cloudgpu.app.rounds import Rounds
 from cloudgpu.app.standing import Standing, check_alive, check_fits, check_own, let_in, stored_inventory
-from cloudgpu.app.teardown import Teardown, stack_of
-from cloudgpu.errors import (
-    CapacityError,
-    LaunchError,
-    NotOfferedError,
-    PlanError,
-    QuotaError,
-    UsageError,
-)
-from cloudgpu.plan.plan import Candidate, Plan
-from cloudgpu.provision.engine import Applied, Event
+from cloudgpu.app.teardown import Teardown
+from cloudgpu.catalog import load as load_catalog
+from cloudgpu.errors import LaunchError, PlanError, UsageError
+from cloudgpu.plan.failover import left, rule_of
+from cloudgpu.plan.plan import Plan
+from cloudgpu.provision.engine import Applied
 from cloudgpu.provision.lease import Lease
 from cloudgpu.run.progress import Note
 
 __all__ = ["Buyer", "Provisioning", "Standing"]
-
-_FLEET = "aws:ec2/fleet:Fleet"
 
 
 class Provisioning:
@@ -40,9 +34,15 @@ class Provisioning:
         self._buyer = buyer
         self._books = Books(desk)
         self._teardown = Teardown(desk)
+        self._attempts = Attempts(desk, buyer)
 
-    def up(self, plan: Plan, name: str, *, run_id: str = "", keep_on_failure: bool = False) -> Standing:
+    def up(
+        self, plan: Plan, name: str, *, run_id: str = "", keep_on_failure: bool = False, retry_s: int = 0
+    ) -> Standing:
         """Make the cluster stand; one that stands already is checked and left as it is.
+
+        With `retry_s`, a lack of capacity is waited for so long: every round is a cluster of its own, with a token
+        and an expiry of its own, so that waiting takes nothing from its time and adds nothing to its worst case.
 
         Raises:
             PlanError: The plan holds an error finding.
@@ -57,8 +57,13 @@ class Provisioning:
         with Lease(self._desk.home.cluster(name).root / "lease", self._desk.clock, self._desk.owner).hold(tidy=True):
             record = self._desk.records.cluster(name)
             if record is None or record.state != "up":
-                return self._made(plan, self._begun(plan, name, record, run_id), keep_on_failure=keep_on_failure)
+                rounds = Rounds(self._desk, retry_s)
+                return rounds.until_up(lambda: self._round(plan, name, run_id, keep_on_failure=keep_on_failure))
         return self.standing(name, plan)
+
+    def _round(self, plan: Plan, name: str, run_id: str, *, keep_on_failure: bool) -> Standing:
+        record = self._begun(plan, name, self._desk.records.cluster(name), run_id)
+        return self._made(plan, record, keep_on_failure=keep_on_failure)
 
     def standing(self, name: str, plan: Plan) -> Standing:
         """A cluster as recorded, fit for the plan, its nodes confirmed alive and open to the caller.
@@ -132,70 +137,28 @@ class Provisioning:
 
     def _make(self, plan: Plan, record: ClusterRecord) -> Standing:
         refusals: list[Refusal] = []
-        closed: set[tuple[str, str, str]] = set()
-        for candidate in in_turn(plan, record):
-            pool = (candidate.region, candidate.market, candidate.instance_type)
-            if pool in closed:
-                continue
+        waiting = tuple(in_turn(plan, record))
+        while waiting:
+            candidate, waiting = waiting[0], waiting[1:]
             if record.region and record.region != candidate.region:
                 self._teardown.end_region(record, record.region)
             try:
-                record, applied = self._attempt(plan, record, candidate)
-            except (CapacityError, NotOfferedError, QuotaError) as err:
-                if isinstance(err, QuotaError):
-                    closed.add(pool)
-                refusals.append((candidate, err))
-                self._desk.say(Note(tried_line(candidate, err)))
+                record, applied = self._attempts.at(plan, record, candidate)
+            except LaunchError as err:
+                skips = rule_of(err).skips
+                if skips == "stop":
+                    raise
+                refusals.append(Refusal(candidate, err))
+                self._desk.say(Note(refusals[-1].line))
+                waiting = left(waiting, candidate, skips)
                 record = self._desk.records.cluster(record.name) or record
                 continue
-            return self._finish(record, applied, [tried_line(*one) for one in refusals])
-        raise exhausted(plan, refusals)
-
-    def _attempt(self, plan: Plan, record: ClusterRecord, candidate: Candidate) -> tuple[ClusterRecord, Applied]:
-        """Carry the program out for one candidate. The ledger row and the record stand before the first call."""
-        desk = self._desk
-        desk.say(Note(f"trying {candidate.label}: {plan.nodes} x ${candidate.node_hourly_usd}/h"))
-        record = chosen(record, plan, candidate, self._buyer, desk.cloud.caller_cidr())
-        row = spending(record, plan, candidate, desk.clock.now())
-        record = desk.records.save_cluster(record, desk.clock.now())
-        desk.ledger.open(row)
-        launch = _Launch(desk)
-        try:
-            applied = desk.cloud.engine(record).up(stack_of(desk.home, record), launch.hear)
-        except (CapacityError, NotOfferedError, QuotaError):
-            # A definite refusal: nothing was launched, so the row may be closed at no cost.
-            desk.ledger.close(row.entry_id, desk.clock.now())
-            raise
-        ids = _instances(applied)
-        desk.ledger.launched(row.entry_id, ids, launch.at or self._opened_at(record, row.entry_id))
-        return desk.records.save_cluster(replace(record, instance_ids=ids), desk.clock.now()), applied
-
-    def _opened_at(self, record: ClusterRecord, entry_id: str) -> datetime:
-        """When the call was made whose answer a killed `up` never wrote down."""
-        rows = self._books.rows(record)
-        return next(row.spending.opened_at for row in rows if row.spending.entry_id == entry_id and row.state == "open")
+            return self._finish(record, applied, [one.whole for one in refusals])
+        raise exhausted(plan, refusals, load_catalog())
 
     def _finish(self, record: ClusterRecord, applied: Applied, tried: Sequence[str]) -> Standing:
-        inventory = self._desk.cloud.inventory(record, _instances(applied), self._desk.say)
+        inventory = self._desk.cloud.inventory(record, instances(applied), self._desk.say)
         path = self._desk.home.cluster(record.name).inventory
         write_durably(path, json.dumps(inventory.as_json(), indent=1) + "\n")
         record = self._desk.records.save_cluster(replace(record, state="up"), self._desk.clock.now())
         return Standing(record, inventory, made=True, tried=tuple(tried))
-
-
-class _Launch:
-    """Listens for the moment in which the gang was bought."""
-
-    def __init__(self, desk: Desk) -> None:
-        self.at: datetime | None = None
-        self._desk = desk
-
-    def hear(self, what: Happening) -> None:
-        """Pass it on."""
-        if isinstance(what, Event) and what.kind == "done" and what.operation == "create" and what.type == _FLEET:
-            self.at = self._desk.clock.now()
-        self._desk.say(what)
-
-
-def _instances(applied: Applied) -> tuple[str, ...]:
-    return tuple(str(instance_id) for instance_id in applied.outputs["instanceIds"])

@@ -34,6 +34,7 @@ class TrainRequest:
         keep: Leave the cluster in any case.
         keep_on_failure: Leave it when the run failed.
         detach: Return as soon as the ranks run.
+        retry_s: How long to wait for capacity, going round the candidates; 0 tries each one once.
         environ: Where the recipe's secrets come from.
         end_on_interrupt: Asked after Ctrl-C with what is still running; True means end it now.
     """
@@ -45,6 +46,7 @@ class TrainRequest:
     keep: bool = False
     keep_on_failure: bool = False
     detach: bool = False
+    retry_s: int = 0
     environ: Mapping[str, str] = field(default_factory=dict)
     end_on_interrupt: Callable[[str], bool] = lambda _what: False
 
@@ -163,7 +165,11 @@ class Training:
             self._desk.say(Note(f"using cluster {record.cluster}, which is up until {existing.expires_at:%H:%M} UTC"))
             return self._provisioning.standing(record.cluster, request.plan)
         return self._provisioning.up(
-            request.plan, record.cluster, run_id=record.run_id, keep_on_failure=request.keep_on_failure
+            request.plan,
+            record.cluster,
+            run_id=record.run_id,
+            keep_on_failure=request.keep_on_failure,
+            retry_s=request.retry_s,
         )
 
 

@@ -10,6 +10,7 @@ from typer.exceptions import TyperException
 
 from cloudgpu.cli import attach, cancel, config, cost, down, logs, plan, recipe, rehearsal, ssh, status, train, up
 from cloudgpu.cli.interruption import Interrupted
+from cloudgpu.cli.options import spelled_out
 from cloudgpu.cli.screen import Screen
 from cloudgpu.cli.show_error import failure_json
 from cloudgpu.errors import CloudGpuError, UsageError
@@ -72,6 +73,7 @@ app.add_typer(rehearsal.app, name="rehearsal")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; a bug keeps its traceback."""
     own, remote = split(list(sys.argv[1:] if argv is None else argv))
+    own = spelled_out(own)
     screen = Screen(json_mode="--json" in own)
     documents = Screen.documents
     try:

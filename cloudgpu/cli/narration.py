@@ -1,4 +1,4 @@
-"""What happens, as lines: stages, steps of the engine in AWS's words, ranks. Keeps what was said, to say it once."""
+"""What happens, as lines: stages, steps of the engine in AWS's words, ranks."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -48,10 +48,9 @@ class Narrator:
     def __init__(self, paint: Paint, *, verbose: bool = False) -> None:
         self._paint = paint
         self._verbose = verbose
-        self._refused = ""
 
     def lines(self, what: Happening) -> list[str]:
-        """The lines of one happening; none for what has been said already."""
+        """The lines of one happening; none for what is not worth one."""
         match what:
             case StageChange():
                 return [self._stage(what)]
@@ -74,9 +73,6 @@ class Narrator:
         return f"  {self._paint(STAGES[stage], 'dim')}" if stage in STAGES else ""
 
     def _note(self, note: Note) -> list[str]:
-        # A refusal comes twice: from the engine with the resource, and as the reason to try the next candidate.
-        if self._refused and note.text.endswith(self._refused):
-            return []
         text = note.text if note.node is None or self._verbose else installer_line(note.text)
         if not text:
             return []
@@ -84,7 +80,6 @@ class Narrator:
 
     def _event(self, event: Event) -> list[str]:
         if event.kind == "failed":
-            self._refused = event.detail
             return [f"    {self._paint('x', 'red')} {resource(event.type)}: {printable(refusal(event.detail))}"]
         if event.kind == "waiting":
             return [self._paint(f"    ... {_waiting(event)}", "dim")]

@@ -1,8 +1,11 @@
 """Options that several commands share, defined once."""
 
+import re
 from typing import Annotated, Literal
 
 import typer
+
+from cloudgpu.errors import UsageError
 
 On = Annotated[
     Literal["aws", "rehearsal"] | None,
@@ -23,4 +26,42 @@ OnInterrupt = Annotated[
     Literal["ask", "leave", "end"],
     typer.Option("--on-interrupt", help="After Ctrl-C: ask on a terminal (else leave), leave it running, or end it."),
 ]
+RetryUntilUp = Annotated[
+    str,
+    typer.Option(
+        "--retry-until-up",
+        metavar="[DURATION]",
+        help="Without capacity, go round the candidates again for so long (24h when left out).",
+    ),
+]
 RunName = Annotated[str, typer.Argument(metavar="[RUN]", help="A run id; the latest run when left out.")]
+
+
+RETRY_UNTIL_UP = "24h"
+"""What `--retry-until-up` means without a duration."""
+_DURATION = re.compile(r"(\d+[dhms])+")
+
+
+def spelled_out(arguments: list[str]) -> list[str]:
+    """Give `--retry-until-up` its duration where it was left out: the parser knows no option with half a value."""
+    told: list[str] = []
+    for place, one in enumerate(arguments):
+        told.append(one)
+        following = arguments[place + 1] if place + 1 < len(arguments) else ""
+        if one == "--retry-until-up" and not _DURATION.fullmatch(following) and not following[:1].isdigit():
+            told.append(RETRY_UNTIL_UP)
+    return told
+
+
+def seconds(duration: str, option: str) -> int:
+    """A duration of the command line in seconds; 0 for one that was not given.
+
+    Raises:
+        UsageError: It is none.
+    """
+    from cloudgpu.recipe.units import DurationS
+
+    try:
+        return int(DurationS.parse(duration)) if duration else 0
+    except ValueError as err:
+        raise UsageError(f"{option} {duration}: {err}", hint=f"for instance {option} 2h") from None

@@ -1,8 +1,8 @@
 """An error as text and as JSON."""
 
+import re
 from typing import Any
 
-from cloudgpu.cli.narration import refusal
 from cloudgpu.errors import (
     CloudGpuError,
     HostKeyError,
@@ -12,6 +12,8 @@ from cloudgpu.errors import (
     RemoteCommandError,
     TeardownError,
 )
+
+_ATTEMPT = re.compile(r"(\S+ \S+ \S+: [^:()]+ \([\w.]+\)): ")
 
 _LISTS: dict[type[CloudGpuError], str] = {
     RecipeError: "problems",
@@ -52,10 +54,9 @@ def detail_lines(err: CloudGpuError) -> list[str]:
 
 
 def short_attempt(tried: str) -> str:
-    """`g4dn.xlarge us-east-1a on-demand: InsufficientInstanceCapacity`; the reason was shown when it happened."""
-    label, colon, reason = tried.partition(": ")
-    code = reason.partition(": ")[0]
-    return f"{label}: {code}" if colon and code.isidentifier() else refusal(tried)
+    """`us-east-1a g4dn.xlarge on-demand: no capacity (InsufficientInstanceCapacity)`, without AWS's own words."""
+    match = _ATTEMPT.match(tried)
+    return match[1] if match else tried
 
 
 def _fingerprints(err: HostKeyError) -> list[str]:

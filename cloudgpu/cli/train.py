@@ -4,7 +4,20 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.cli.options import Json, On, OnInterrupt, Owner, RecipeName, Region, Sets, SshCidr, Team, Yes
+from cloudgpu.cli.options import (
+    Json,
+    On,
+    OnInterrupt,
+    Owner,
+    RecipeName,
+    Region,
+    RetryUntilUp,
+    Sets,
+    SshCidr,
+    Team,
+    Yes,
+    seconds,
+)
 
 
 def train(  # noqa: PLR0917
@@ -20,6 +33,7 @@ def train(  # noqa: PLR0917
     detach: Annotated[
         bool, typer.Option("--detach", help="Return once the ranks run; `attach` finishes the run.")
     ] = False,
+    retry_until_up: RetryUntilUp = "",
     on_interrupt: OnInterrupt = "ask",
     region: Region = None,
     owner: Owner = None,
@@ -39,6 +53,7 @@ def train(  # noqa: PLR0917
     from cloudgpu.cli.show_run import exit_code, show_outcome
     from cloudgpu.cli.wiring import environ, wire
 
+    retry_s = seconds(retry_until_up, "--retry-until-up")
     wiring = wire(json=json, target=on, region=region, owner=owner, team=team, ssh_cidr=ssh_cidr)
     cluster = checked_cluster(cluster) if cluster else ""
     planned = wiring.planned(recipe, sets or [], offline=False)
@@ -54,6 +69,7 @@ def train(  # noqa: PLR0917
         keep=keep,
         keep_on_failure=keep_on_failure,
         detach=detach,
+        retry_s=retry_s,
         environ=environ(),
         end_on_interrupt=wiring.end_on_interrupt(on_interrupt),
     )

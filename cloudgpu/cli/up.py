@@ -4,7 +4,20 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.cli.options import Json, On, OnInterrupt, Owner, RecipeName, Region, Sets, SshCidr, Team, Yes
+from cloudgpu.cli.options import (
+    Json,
+    On,
+    OnInterrupt,
+    Owner,
+    RecipeName,
+    Region,
+    RetryUntilUp,
+    Sets,
+    SshCidr,
+    Team,
+    Yes,
+    seconds,
+)
 
 
 def up(  # noqa: PLR0917
@@ -13,6 +26,7 @@ def up(  # noqa: PLR0917
     name: Annotated[str, typer.Option("--name", help="Cluster name; the recipe's name when left out.")] = "",
     sets: Sets = None,
     yes: Yes = False,
+    retry_until_up: RetryUntilUp = "",
     on_interrupt: OnInterrupt = "ask",
     region: Region = None,
     owner: Owner = None,
@@ -33,6 +47,7 @@ def up(  # noqa: PLR0917
     from cloudgpu.cli.show_plan import plan_lines
     from cloudgpu.cli.wiring import wire
 
+    retry_s = seconds(retry_until_up, "--retry-until-up")
     wiring = wire(json=json, target=on, region=region, owner=owner, team=team, ssh_cidr=ssh_cidr)
     planned = wiring.planned(recipe, sets or [], offline=False)
     cluster = checked_cluster(name or planned.plan.recipe.name)
@@ -45,7 +60,7 @@ def up(  # noqa: PLR0917
     with come_to(lambda: unfinished_json(cluster, wiring.records.last_known(cluster), stages)):
         try:
             with stages.stage("provision"):
-                standing = provisioning.up(planned.plan, cluster)
+                standing = provisioning.up(planned.plan, cluster, retry_s=retry_s)
         except KeyboardInterrupt:
             ask_about_cluster(wiring, cluster, on_interrupt)
             raise

@@ -172,6 +172,7 @@ class Wiring:
 
     def planned(self, recipe: str, sets: Sequence[str], *, offline: bool) -> "Planned":
         """The plan of a recipe on this command's target."""
+        from cloudgpu.app.cooldowns import Cooldowns
         from cloudgpu.app.planning import make_plan
 
         target = self.settings.target
@@ -184,6 +185,7 @@ class Wiring:
             today=self.clock.now().date(),
             roots=recipe_roots(),
             cloud=cloud,
+            cooldowns=None if offline else Cooldowns(self.home, self.clock),
         )
 
     def confirm(self, question: str, *, yes: bool) -> None:

@@ -21,7 +21,7 @@ class Field:
 
 
 def weigh(question: Question) -> Field:
-    """Candidates in failover order: wishes, then regions, then zones."""
+    """Candidates in failover order: wishes, then regions, then zones; those that were just refused come last."""
     candidates: list[Candidate] = []
     left_out: list[Exclusion] = []
     for kind in question.types:
@@ -31,6 +31,7 @@ def weigh(question: Question) -> Field:
             unfit_here = exclusions.of_region(question, kind, region)
             left_out += unfit_here
             candidates += () if unfit_here else _candidates(question, kind, region)
+    candidates.sort(key=lambda one: (one.instance_type, one.zone, one.market) in question.quotes.refused)
     return Field(tuple(candidates), tuple(left_out))
 
 

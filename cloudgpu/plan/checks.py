@@ -12,6 +12,7 @@ from cloudgpu.recipe.nearest import nearest, suggestion
 
 PRICES_STALE = timedelta(days=30)
 RANKS_ON_ONE_MACHINE = 16
+_MINUTE_S = 60
 
 Check = Callable[[Question, Field, Plan], Iterator[Finding]]
 
@@ -65,6 +66,17 @@ def _nothing_left(question: Question, field: Field, _plan: Plan) -> Iterator[Fin
     if question.types and question.known_regions == question.regions and not field.candidates and not field.left_out:
         message = f"no zone of {', '.join(question.regions)} can be used for this recipe"
         yield Finding("candidates", "error", message)
+
+
+def _no_capacity_lately(question: Question, field: Field, _plan: Plan) -> Iterator[Finding]:
+    """A refusal is no verdict: capacity comes back, so such a candidate is tried last and never left out."""
+    refused = question.quotes.refused
+    ages_s = [(one, refused.get((one.instance_type, one.zone, one.market))) for one in field.candidates]
+    last = ", tried last" if any(age_s is None for _, age_s in ages_s) else ""
+    for one, age_s in ages_s:
+        if age_s is not None:
+            ago = f"{age_s // 60} min" if age_s >= _MINUTE_S else f"{age_s} s"
+            yield Finding("cool-down", "note", f"{one.label}: no capacity {ago} ago{last}")
 
 
 def _within_budget(question: Question, _field: Field, plan: Plan) -> Iterator[Finding]:
@@ -170,6 +182,7 @@ CHECKS: tuple[Check, ...] = (
     _regions_known,
     _left_out,
     _nothing_left,
+    _no_capacity_lately,
     _within_budget,
     _container_runs,
     _data_can_be_staged,

@@ -35,8 +35,8 @@ class Candidate:
 
     @property
     def label(self) -> str:
-        """`p3dn.24xlarge us-east-1c on-demand`."""
-        return f"{self.instance_type} {self.zone} {self.market}"
+        """`us-east-1c p3dn.24xlarge on-demand`."""
+        return f"{self.zone} {self.instance_type} {self.market}"
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,13 @@ class Quotes:
         zones: (instance type, region) -> zones that offer it now; absent key = not asked.
         live: Whether a cloud was asked at all.
         prices: (instance type, zone, market) -> USD an hour as read today; absent key = the catalogue's figure.
+        refused: (instance type, zone, market) -> seconds since it had no capacity; only where that is a short while.
     """
 
     zones: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     live: bool = False
     prices: Mapping[tuple[str, str, Market], Decimal] = field(default_factory=dict)
+    refused: Mapping[tuple[str, str, Market], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,9 @@ def test_up_takes_the_first_candidate_that_has_capacity(bench, make):
     assert standing.made
     assert standing.record.zone == "us-east-1d"
     assert [node.instance_id for node in standing.inventory.nodes] == ["i-us-east-1d-0", "i-us-east-1d-1"]
-    assert standing.tried == ("p3dn.24xlarge us-east-1c on-demand: InsufficientInstanceCapacity: no p3dn here",)
+    assert standing.tried == (
+        "us-east-1c p3dn.24xlarge on-demand: no capacity (InsufficientInstanceCapacity): no p3dn here",
+    )
 
 
 def test_a_quota_skips_every_zone_of_the_pool_but_not_another_region(bench, make):
@@ -48,7 +50,7 @@ def test_no_capacity_anywhere_names_every_try_and_leaves_nothing(bench, make):
     bench.cloud.refusals = {zone: CapacityError("none", code="InsufficientInstanceCapacity") for zone in zones}
     with pytest.raises(NoCapacityError) as caught:
         bench.provisioning.up(make.plan(*map(make.candidate, zones)), "demo")
-    assert [line.split()[1] for line in caught.value.tried] == list(zones)
+    assert [line.split()[0] for line in caught.value.tried] == list(zones)
     assert caught.value.exit_code == 4
     assert bench.records.clusters() == []
     assert bench.ledger.entries(state="open") == ()
@@ -65,8 +67,13 @@ def test_a_quota_that_binds_is_told_as_such_and_its_pool_not_asked_twice(bench, 
         "2 x p3dn.24xlarge cannot be had: the account's quota does not allow it (on-demand in us-east-1); "
         "no capacity (1 of 3 candidates)"
     )
-    assert caught.value.hint.startswith("ask for more vCPUs; or try again later")
-    assert [line.split()[1] for line in caught.value.tried] == ["us-east-1c", "us-west-2a"]
+    assert caught.value.hint == (
+        "ask for at least 192 vCPUs of Running On-Demand P instances (L-417A185B) in us-east-1: "
+        "https://us-east-1.console.aws.amazon.com/servicequotas/home/services/ec2/quotas/L-417A185B; "
+        "or --set resources.market=spot; or --set resources.regions=us-east-1,us-west-2,eu-west-1,ap-northeast-1; "
+        "or --set resources.instance_type=p4d.24xlarge; or wait until there is some: --retry-until-up"
+    )
+    assert [line.split()[0] for line in caught.value.tried] == ["us-east-1c", "us-west-2a"]
 
 
 def test_the_ledger_row_and_the_record_stand_before_the_call(bench, make):

@@ -33,7 +33,7 @@ def test_candidates_that_failed_are_in_the_outcome(bench, make, training):
     bench.cloud.refusals = {"us-east-1c": CapacityError("none", code="InsufficientInstanceCapacity")}
     outcome = training(make.candidate("us-east-1c"), make.candidate("us-east-1d"))
     assert outcome.as_json()["tried"] == [
-        "p3dn.24xlarge us-east-1c on-demand: InsufficientInstanceCapacity: none"
+        "us-east-1c p3dn.24xlarge on-demand: no capacity (InsufficientInstanceCapacity): none"
     ]  # fmt: skip
 
 

@@ -31,12 +31,12 @@ def test_a_whole_story():
     assert (
         told(
             StageChange("provision"),
-            Note("trying g4dn.xlarge us-east-1a on-demand: 2 x $0.526/h"),
+            Note("trying us-east-1a g4dn.xlarge on-demand: 2 x $0.526/h"),
             event("start", "create", "aws:ec2/securityGroup:SecurityGroup"),
             event("done", "create", "aws:ec2/securityGroup:SecurityGroup", "sg-1"),
             event("done", "same", "aws:iam/role:Role", "r"),
             event("failed", "create", "aws:ec2/fleet:Fleet", CAPACITY),
-            Note(f"g4dn.xlarge us-east-1a on-demand: InsufficientInstanceCapacity: {CAPACITY}"),
+            Note("us-east-1a g4dn.xlarge on-demand: no capacity (InsufficientInstanceCapacity)"),
             event("waiting", "delete", "aws:ec2/fleet:Fleet", "after 12 s"),
             event("waiting", "read", "pulumi:log", "two\x07"),
             event("done", "delete", "aws:iam/role:Role", ""),
@@ -47,10 +47,11 @@ def test_a_whole_story():
         )
         == """\
 ==> provision  getting the nodes, all of them in one zone or none
-    trying g4dn.xlarge us-east-1a on-demand: 2 x $0.526/h
+    trying us-east-1a g4dn.xlarge on-demand: 2 x $0.526/h
     + security group sg-1 (0.3 s)
     x EC2 fleet: InsufficientInstanceCapacity: launching 2 instances: We currently do not have sufficient g4dn.xlarge \
 capacity in the Availability Zone you requested (us-east-1a)
+    us-east-1a g4dn.xlarge on-demand: no capacity (InsufficientInstanceCapacity)
     ... waiting for the end of EC2 fleet s1, after 12 s
     ... the program says: two\ufffd
     - IAM role s1 (0.3 s)

@@ -106,9 +106,9 @@ def test_outputs_that_are_owed_fail_the_command_and_say_how_to_get_them(outcome)
 
 
 def test_candidates_that_were_tried_in_vain(outcome):
-    tried = ("g5.xlarge us-east-1a spot: InsufficientInstanceCapacity: we have none",)
+    tried = ("us-east-1a g5.xlarge spot: no capacity (InsufficientInstanceCapacity): we have none",)
     text = shown(replace(outcome, record=replace(outcome.record, tried=tried)))
-    assert "  in vain  g5.xlarge us-east-1a spot: InsufficientInstanceCapacity\n" in text
+    assert "  in vain  us-east-1a g5.xlarge spot: no capacity (InsufficientInstanceCapacity)\n" in text
 
 
 def test_a_terminal_gets_a_frame_with_the_same_words(outcome):

@@ -116,9 +116,10 @@ def test_what_the_message_says_is_not_repeated(capsys):
 
 
 def test_candidates_are_listed_with_their_codes(capsys):
-    long = "g5.xlarge us-east-1a spot: InsufficientInstanceCapacity: we have none (InsufficientInstanceCapacity)"
+    short = "us-east-1a g5.xlarge spot: no capacity (InsufficientInstanceCapacity)"
+    long = f"{short}: launching 2 instances: we have none (InsufficientInstanceCapacity)"
     Screen().error(NoCapacityError("none", tried=[long]))
-    assert capsys.readouterr().err == "error: none\n  g5.xlarge us-east-1a spot: InsufficientInstanceCapacity\n"
+    assert capsys.readouterr().err == f"error: none\n  {short}\n"
 
 
 def test_both_fingerprints_are_in_the_document(capsys):

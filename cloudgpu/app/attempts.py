@@ -1,0 +1,100 @@
+"""One attempt at one candidate: ledger row and record before the first call, the truth about it after the last."""
+
+from dataclasses import replace
+from datetime import datetime
+
+from cloudgpu.app.books import Books
+from cloudgpu.app.cooldowns import Cooldowns
+from cloudgpu.app.desk import Desk
+from cloudgpu.app.happenings import Happening
+from cloudgpu.app.purchase import Buyer, chosen, spending
+from cloudgpu.app.records import ClusterRecord
+from cloudgpu.app.teardown import stack_of
+from cloudgpu.errors import CapacityError, CloudGpuError, LaunchError
+from cloudgpu.plan.failover import rule_of
+from cloudgpu.plan.plan import Candidate, Plan
+from cloudgpu.provision.engine import Applied, Event
+from cloudgpu.run.progress import Note
+
+_FLEET = "aws:ec2/fleet:Fleet"
+
+
+class Attempts:
+    """Carries the program out for one candidate after another."""
+
+    def __init__(self, desk: Desk, buyer: Buyer) -> None:
+        self._desk = desk
+        self._buyer = buyer
+        self._books = Books(desk)
+        self._cooldowns = Cooldowns(desk.home, desk.clock)
+
+    def at(self, plan: Plan, record: ClusterRecord, candidate: Candidate) -> tuple[ClusterRecord, Applied]:
+        """Make the cluster of this candidate.
+
+        Raises:
+            LaunchError: It cannot be had; what was launched all the same has ended, confirmed.
+            CloudGpuError: Something else failed; what was made stands.
+        """
+        desk = self._desk
+        desk.say(Note(f"trying {candidate.label}: {plan.nodes} x ${candidate.node_hourly_usd}/h"))
+        record = chosen(record, plan, candidate, self._buyer, desk.cloud.caller_cidr())
+        row = spending(record, plan, candidate, desk.clock.now())
+        record = desk.records.save_cluster(record, desk.clock.now())
+        desk.ledger.open(row)
+        launch = _Launch(desk)
+        try:
+            applied = desk.cloud.engine(record).up(stack_of(desk.home, record), launch.hear)
+        except LaunchError as err:
+            self._refused(record, candidate, row.entry_id, err)
+            launch.settle(err)
+            raise
+        except CloudGpuError as err:
+            launch.settle(err)
+            raise
+        ids = instances(applied)
+        desk.ledger.launched(row.entry_id, ids, launch.at or self._opened_at(record, row.entry_id))
+        self._cooldowns.forget(desk.cloud, candidate)
+        return desk.records.save_cluster(replace(record, instance_ids=ids), desk.clock.now()), applied
+
+    def _refused(self, record: ClusterRecord, candidate: Candidate, entry_id: str, err: LaunchError) -> None:
+        """A definite no: nothing runs, so the row is closed; it costs nothing unless a part of the gang had begun."""
+        if err.launched:
+            self._desk.ledger.launched(entry_id, err.launched, self._opened_at(record, entry_id))
+        self._desk.ledger.close(entry_id, self._desk.clock.now())
+        if isinstance(err, CapacityError):
+            self._cooldowns.note(self._desk.cloud, candidate)
+
+    def _opened_at(self, record: ClusterRecord, entry_id: str) -> datetime:
+        """When the row was opened: right before the call whose answer nobody wrote down."""
+        rows = self._books.rows(record)
+        return next(row.spending.opened_at for row in rows if row.spending.entry_id == entry_id and row.state == "open")
+
+
+class _Launch:
+    """Listens for the moment in which the gang was bought, and keeps its refusal until it is known what follows."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.at: datetime | None = None
+        self._desk = desk
+        self._refused: Event | None = None
+
+    def hear(self, what: Happening) -> None:
+        """Pass it on, apart from the launch's own refusal."""
+        if isinstance(what, Event) and what.type == _FLEET:
+            if what.kind == "failed":
+                self._refused = what
+                return
+            if what.kind == "done" and what.operation == "create":
+                self.at = self._desk.clock.now()
+        self._desk.say(what)
+
+    def settle(self, err: CloudGpuError) -> None:
+        """A refusal that leads to the next candidate is told in one line with it; any other is told here."""
+        moves_on = isinstance(err, LaunchError) and rule_of(err).skips != "stop"
+        if self._refused is not None and not moves_on:
+            self._desk.say(self._refused)
+
+
+def instances(applied: Applied) -> tuple[str, ...]:
+    """The gang's instances, in the order of its nodes."""
+    return tuple(str(instance_id) for instance_id in applied.outputs["instanceIds"])

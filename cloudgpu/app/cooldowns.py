@@ -1,0 +1,95 @@
+"""Which candidates had no capacity a moment ago: remembered from one command to the next, to try them last.
+
+It is only ever advice. A file that cannot be read is an empty one, and one that cannot be written stops nobody.
+"""
+
+import contextlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from cloudgpu.app.ports import Cloud
+from cloudgpu.app.records import write_durably
+from cloudgpu.clock import Clock
+from cloudgpu.errors import StateError
+from cloudgpu.paths import Home
+from cloudgpu.plan.plan import Candidate, Market
+
+COOL_DOWN: Final = timedelta(minutes=10)
+Place = tuple[str, str, Market]
+"""Instance type, zone, market."""
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One refusal. Zone names mean different places in different accounts, so the account is part of it."""
+
+    account: str
+    endpoint: str
+    instance_type: str
+    zone: str
+    market: Market
+    at: str
+
+    @property
+    def place(self) -> Place:
+        return self.instance_type, self.zone, self.market
+
+
+class Cooldowns:
+    """The cool-downs of one home."""
+
+    def __init__(self, home: Home, clock: Clock) -> None:
+        self._path = home.cooldowns
+        self._clock = clock
+
+    def recent(self, cloud: Cloud) -> Mapping[Place, int]:
+        """Place -> seconds since it had no capacity in this account; only those that are still warm."""
+        entries = self._entries()
+        if not entries:
+            return {}  # no question to the cloud about nothing
+        here = (cloud.account(), cloud.endpoint)
+        now = self._clock.now()
+        return {
+            one.place: int((now - datetime.fromisoformat(one.at)).total_seconds())
+            for one in entries
+            if (one.account, one.endpoint) == here
+        }
+
+    def note(self, cloud: Cloud, candidate: Candidate) -> None:
+        """It had no capacity just now."""
+        entry = _entry(cloud, candidate, self._clock.now())
+        self._write([*self._without(entry), entry])
+
+    def forget(self, cloud: Cloud, candidate: Candidate) -> None:
+        """It has capacity after all."""
+        entry = _entry(cloud, candidate, self._clock.now())
+        others = self._without(entry)
+        if len(others) < len(self._entries()):
+            self._write(others)
+
+    def _without(self, entry: _Entry) -> list[_Entry]:
+        same = (entry.account, entry.endpoint, entry.place)
+        return [one for one in self._entries() if (one.account, one.endpoint, one.place) != same]
+
+    def _entries(self) -> list[_Entry]:
+        try:
+            stored = json.loads(self._path.read_text(encoding="utf-8"))
+            entries = [_Entry(**row) for row in stored["refused"]]
+            now = self._clock.now()
+            # A clock that was set back must not make a refusal last for ever.
+            return [one for one in entries if timedelta(0) <= now - datetime.fromisoformat(one.at) < COOL_DOWN]
+        except (OSError, ValueError, TypeError, KeyError):
+            return []
+
+    def _write(self, entries: list[_Entry]) -> None:
+        with contextlib.suppress(StateError):
+            write_durably(self._path, json.dumps({"refused": [asdict(one) for one in entries]}, indent=1) + "\n")
+
+
+def _entry(cloud: Cloud, candidate: Candidate, at: datetime) -> _Entry:
+    return _Entry(
+        cloud.account(), cloud.endpoint, candidate.instance_type, candidate.zone, candidate.market, at.isoformat()
+    )

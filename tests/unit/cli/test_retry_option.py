@@ -1,0 +1,33 @@
+"""`--retry-until-up [DURATION]`: an option whose value may be left out."""
+
+import pytest
+
+from cloudgpu.cli.options import seconds, spelled_out
+from cloudgpu.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        (["up", "demo", "--retry-until-up"], ["up", "demo", "--retry-until-up", "24h"]),
+        (["up", "--retry-until-up", "demo"], ["up", "--retry-until-up", "24h", "demo"]),
+        (["up", "--retry-until-up", "--yes", "demo"], ["up", "--retry-until-up", "24h", "--yes", "demo"]),
+        (["up", "--retry-until-up", "1d12h", "demo"], ["up", "--retry-until-up", "1d12h", "demo"]),
+        (["up", "--retry-until-up=2h", "demo"], ["up", "--retry-until-up=2h", "demo"]),
+        (["up", "demo", "--retry-until-up", "2 hours"], ["up", "demo", "--retry-until-up", "2 hours"]),
+        (["up", "demo"], ["up", "demo"]),
+    ],
+)
+def test_the_duration_may_be_left_out(typed, told):
+    assert spelled_out(typed) == told
+
+
+def test_seconds_of_a_duration():
+    assert seconds("1h30m", "--retry-until-up") == 5400
+    assert seconds("", "--retry-until-up") == 0
+
+
+def test_what_is_no_duration_is_told_with_its_option():
+    with pytest.raises(UsageError, match="--retry-until-up 90: expected a duration") as caught:
+        seconds("90", "--retry-until-up")
+    assert caught.value.hint == "for instance --retry-until-up 2h"
