@@ -168,7 +168,7 @@ class NodeKeeper:
             work = self._host.power_off if instance.state in ("stopping", "stopped") else self._host.stop
         work(instance_id)
         with self._lock:
-            if instance.state == "shutting-down":
+            if instance.state == "shutting-down" and not record.lingers:
                 book.terminate(instance, record, self._clock.now())
             elif instance.state == "stopping":
                 set_state(instance, "stopped")

@@ -54,6 +54,8 @@ class NodeRecord:
     original_address: str = ""
     """The address moto gave; it goes back to the subnet with the instance."""
     ended: datetime | None = None
+    lingers: int | None = None
+    """So often it is still described as shutting-down; None before its end began."""
 
 
 @dataclass

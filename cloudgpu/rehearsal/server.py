@@ -18,6 +18,7 @@ from typing import Any
 from cloudgpu.clock import Clock, SystemClock
 from cloudgpu.errors import CloudGpuError, RehearsalError
 from cloudgpu.paths import Home
+from cloudgpu.rehearsal.behaviour import Behaviour, SkewedClock
 from cloudgpu.rehearsal.control import Control
 from cloudgpu.rehearsal.durable import write_durably
 from cloudgpu.rehearsal.endpoint import Endpoint
@@ -54,11 +55,19 @@ class RehearsalServer:
         self.keyring = load_or_create(self._files.keys)
         self.faults = FaultScript()
         self.market = Market(self._files.market)
-        self._parts = Parts(self._files, clock, self.market, host, self._lock, self.keyring.role)
+        self.behaviour = Behaviour(clock)
+        self._parts = Parts(self._files, clock, self.market, host, self._lock, self.keyring.role, self.behaviour)
         self._http = _bound(self._application, self._files.endpoint)
         control = Control(self.keyring.caller.secret_access_key, self.faults, self.market, self)
         self._endpoint = Endpoint(
-            self._http.port, self.keyring, control, self.faults, self._lock, clock, self._ready_cloud, self._touched
+            self._http.port,
+            self.keyring,
+            control,
+            self.faults,
+            self._lock,
+            SkewedClock(clock, self.behaviour),
+            self._ready_cloud,
+            self._touched,
         )
 
     @property

@@ -62,7 +62,7 @@ def _verify_header(request: HttpRequest, secret_of: SecretOf, now: datetime) -> 
     scope, date = _scope(fields["Credential"])
     stamp = request.headers.find("x-amz-date")
     if abs(now - _moment(stamp)) > _SKEW:
-        raise SignatureError("RequestTimeTooSkewed", "The difference between the request time and now is too large.")
+        raise _skewed(scope, stamp, now)
     payload = request.headers.find("x-amz-content-sha256") or hashlib.sha256(request.body).hexdigest()
     if _is_digest(payload) and payload != hashlib.sha256(request.body).hexdigest():
         raise SignatureError(
@@ -71,6 +71,17 @@ def _verify_header(request: HttpRequest, secret_of: SecretOf, now: datetime) -> 
     canonical = _canonical(request, request.raw_query, fields["SignedHeaders"], payload, scope.service)
     _compare(_signature(_secret(scope, secret_of), stamp, date, scope, canonical), fields["Signature"])
     return scope
+
+
+def _skewed(scope: Scope, stamp: str, now: datetime) -> SignatureError:
+    """Every service has its own words for a caller whose clock is wrong."""
+    if scope.service == "s3":
+        text = "The difference between the request time and the current time is too large."
+        return SignatureError("RequestTimeTooSkewed", text)
+    if scope.service == "ec2":
+        return SignatureError("RequestExpired", "Request has expired.")
+    text = f"Signature expired or not yet current: {stamp} is not within 15 min. of {now:%Y%m%dT%H%M%SZ}"
+    return SignatureError("SignatureDoesNotMatch", text)
 
 
 def _verify_presigned(request: HttpRequest, query: dict[str, str], secret_of: SecretOf, now: datetime) -> Scope:

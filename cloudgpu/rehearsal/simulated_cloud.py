@@ -25,7 +25,7 @@ class SimulatedCloud:
         self._lock = parts.lock
         self._store = Store(parts.files.state, parts.files.objects)
         self._keeper = NodeKeeper(parts)
-        self._services = Services(World(parts.clock, parts.market, parts.host, self._keeper))
+        self._services = Services(World(parts.clock, parts.market, parts.host, self._keeper, parts.behaviour))
 
     def restore(self) -> None:
         """Read the state back and bring nodes and instances into step.

@@ -6,6 +6,7 @@ from threading import RLock
 from typing import Protocol
 
 from cloudgpu.clock import Clock
+from cloudgpu.rehearsal.behaviour import Behaviour
 from cloudgpu.rehearsal.keyring import AccessKey
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.market import Market
@@ -73,6 +74,7 @@ class Parts:
     host: NodeHost
     lock: "RLock"
     role: AccessKey
+    behaviour: Behaviour
 
 
 @dataclass(frozen=True)
@@ -83,3 +85,4 @@ class World:
     market: Market
     host: NodeHost
     keeper: Keeper
+    behaviour: Behaviour

@@ -31,7 +31,7 @@ def admit(call: Call, wanted: Wanted) -> Wanted:
     _check_groups(call, placed)
     _check_interfaces(placed, facts)
     _check_group_name(call, placed)
-    profile(call, placed)
+    _check_profile(call, placed)
     _ = placed.user_data
     return placed
 
@@ -57,10 +57,18 @@ def profile(call: Call, wanted: Wanted) -> Any:  # noqa: ANN401 - moto's instanc
     return found
 
 
+def _check_profile(call: Call, wanted: Wanted) -> None:
+    """IAM takes a moment to tell EC2 of a new profile."""
+    found = profile(call, wanted)
+    if found is not None and call.world.behaviour.profile_unknown(str(found.id), found.create_date):
+        raise AwsError("InvalidParameterValue", f"Value ({found.name}) for parameter iamInstanceProfile.name is "
+                       "invalid. Invalid IAM Instance Profile name")  # fmt: skip
+
+
 def _type_facts(call: Call, wanted: Wanted) -> dict[str, Any]:
     if not wanted.instance_type:
         raise AwsError("MissingParameter", "The request must contain the parameter InstanceType")
-    return offers.require_type(call.region, wanted.instance_type)
+    return offers.require_type(call, wanted.instance_type)
 
 
 def _check_image(call: Call, wanted: Wanted) -> None:

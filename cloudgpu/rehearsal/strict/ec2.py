@@ -27,6 +27,7 @@ from cloudgpu.rehearsal.strict.paging import paged
 from cloudgpu.rehearsal.world import World
 
 _CHECKS_ITSELF = ("RunInstances",)
+from cloudgpu.rehearsal.strict.newness import note_made, refuse_unseen
 """Actions that look at their parameters before they answer a dry run."""
 
 
@@ -57,6 +58,7 @@ class StrictEc2(EC2Response):
         digest = tokens.digest_of(params) if key else ""
         saved = tokens.replay(records_of(backend), key, digest) if key else None
         if saved:
+        self._pass_the_gate(params)
             return saved.status, dict(saved.headers), saved.body
         if params.get("DryRun") and action not in _CHECKS_ITSELF:
             raise DryRunClientError
@@ -65,12 +67,23 @@ class StrictEc2(EC2Response):
             raw = body.encode() if isinstance(body, str) else bytes(body)
             answer = SavedAnswer(digest, status, {name: str(value) for name, value in headers.items()}, raw)
             tokens.keep(records_of(backend), key, answer)
+        note_made(self._world.behaviour, action, body)
         return status, headers, body
 
     def _result(self, action: str, params: dict[str, Any], backend: Any) -> ActionResult:  # noqa: ANN401
         found = RULES.get(action)
         if found is None:
             return self._moto(action)
+    def _pass_the_gate(self, params: dict[str, Any]) -> None:
+        """What AWS looks at before it looks at the action.
+
+        Raises:
+            AwsError: Too many calls, or one that names what is too new to be known.
+        """
+        if self._world.behaviour.throttles(str(self.region)):
+            raise AwsError("RequestLimitExceeded", "Request limit exceeded.", http=503)
+        refuse_unseen(self._world.behaviour, params)
+
         call = Call(
             action=action,
             params=params,

@@ -14,7 +14,7 @@ from cloudgpu.rehearsal.strict.allocation import Pool, Terms, allocate
 from cloudgpu.rehearsal.strict.call import AwsError, Call, page, rule, tag_list, tags_for
 from cloudgpu.rehearsal.strict.launch import Origin, launch
 from cloudgpu.rehearsal.strict.room import Room, room_for
-from cloudgpu.rehearsal.strict.running import set_state
+from cloudgpu.rehearsal.strict.running import begin_end, set_state
 from cloudgpu.rehearsal.strict.wanted import Wanted, merge
 
 _MOST_CONSTRAINED = 1000
@@ -38,7 +38,7 @@ def create(call: Call) -> dict[str, Any]:
         Pool(index, choice.wanted.instance_type, choice.wanted.zone, choice.room.count)
         for index, choice in enumerate(choices)
     ]
-    plan = allocate(pools, terms)
+    plan = _shortened(allocate(pools, terms), call.world.behaviour.now.fleet_short_by)
     fleet_id = f"fleet-{secrets.token_hex(4)}-{secrets.token_hex(2)}-{secrets.token_hex(2)}-{secrets.token_hex(6)}"
     rows = [_launch(call, choices[index], count, fleet_id) for index, count in plan.items()]
     short = sum(plan.values()) < terms.target
@@ -85,6 +85,18 @@ def delete(call: Call) -> dict[str, Any]:
         else:
             done.append(_delete(call, fleet))
     return {"SuccessfulFleetDeletions": done, "UnsuccessfulFleetDeletions": failed}
+
+
+def _shortened(plan: dict[int, int], by: int) -> dict[int, int]:
+    """A fleet that does not keep its word: fewer instances than its minimum."""
+    kept = max(sum(plan.values()) - by, 0)
+    shorter: dict[int, int] = {}
+    for index, count in plan.items():
+        taken = min(count, kept)
+        kept -= taken
+        if taken:
+            shorter[index] = taken
+    return shorter
 
 
 def _terms(call: Call) -> tuple[Terms, str]:
@@ -209,7 +221,7 @@ def _delete(call: Call, fleet: FleetRecord) -> dict[str, Any]:
     living = [i for i in call.backend.all_instances() if i.id in ids and i.state != "terminated"]
     for instance in living:
         set_state(instance, "shutting-down")
-    call.world.keeper.end(call.region, [instance.id for instance in living])
+    begin_end(call, living)
     return {"FleetId": fleet.id, "CurrentFleetState": "deleted_terminating", "PreviousFleetState": before}
 
 

@@ -41,9 +41,25 @@ def describe_instances(call: Call) -> dict[str, Any]:
     except NotImplementedError:
         raise AwsError("InvalidParameterValue", f"One of the filters is invalid: {', '.join(filters)}") from None
     for reservation in reservations:
-        reservation.instances = [i for i in reservation.instances if not ids or i.id in ids]
+        reservation.instances = [i for i in reservation.instances if i.id in ids or (not ids and _is_seen(call, i))]
     rows, token = page([row for row in reservations if row.instances], call.params)
+    _looked_at(call, [instance for row in rows for instance in row.instances])
     return {"Reservations": rows, "NextToken": token}
+
+
+def _is_seen(call: Call, instance: Any) -> bool:  # noqa: ANN401 - moto's instance
+    """A search that comes too early after a launch misses it."""
+    return not call.world.behaviour.unseen(str(instance.id))
+
+
+def _looked_at(call: Call, instances: list[Any]) -> None:
+    """Count the looks that a slow end still takes."""
+    for instance in instances:
+        record = call.records.nodes.get(instance.id)
+        if record is not None and record.lingers and instance.state == "shutting-down":
+            record.lingers -= 1
+            if not record.lingers:
+                call.world.keeper.end(call.region, [instance.id])
 
 
 @rule("GetConsoleOutput")
@@ -56,7 +72,7 @@ def console_output(call: Call) -> dict[str, Any]:
 
 def _console(call: Call, instance: Any) -> bytes:  # noqa: ANN401 - moto's instance
     """What the node printed; nothing before it boots and after it is forgotten, as on AWS."""
-    if instance.state == "pending":
+    if instance.state == "pending" or call.world.behaviour.console_silent(instance.id):
         return b""
     try:
         return call.world.host.console(instance.id)

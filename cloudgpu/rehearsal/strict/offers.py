@@ -21,13 +21,18 @@ def zones_by_type(region: str) -> dict[str, tuple[str, ...]]:
     return {name: tuple(sorted(zones)) for name, zones in table.items()}
 
 
-def require_type(region: str, instance_type: str) -> dict[str, Any]:
+def is_retired(call: Call, instance_type: str) -> bool:
+    """Whether AWS has taken the type away, for good or by a fault script."""
+    return instance_type.startswith(_RETIRED) or call.world.behaviour.now.is_retired(instance_type)
+
+
+def require_type(call: Call, instance_type: str) -> dict[str, Any]:
     """Facts of a type that this region has.
 
     Raises:
         AwsError: Retired or unknown (InvalidInstanceType, InvalidParameterValue), or not in this region.
     """
-    if instance_type.startswith(_RETIRED):
+    if is_retired(call, instance_type):
         raise AwsError(
             "InvalidInstanceType",
             f"The instance type '{instance_type}' has been retired and can no longer be launched.",
@@ -35,7 +40,7 @@ def require_type(region: str, instance_type: str) -> dict[str, Any]:
     facts = INSTANCE_TYPES.get(instance_type)
     if facts is None:
         raise AwsError("InvalidParameterValue", f"Invalid value '{instance_type}' for InstanceType.")
-    if instance_type not in zones_by_type(region):
+    if instance_type not in zones_by_type(call.region):
         raise AwsError("Unsupported", f"The requested configuration is currently not supported: {instance_type}.")
     return dict(facts)
 
@@ -85,7 +90,7 @@ def gpus(instance_type: str) -> tuple[str, int, int]:
 @rule("DescribeInstanceTypes")
 def describe(call: Call) -> Any:  # noqa: ANN401 - moto's answer
     """As moto, but a retired type is unknown."""
-    retired = [name for name in call.texts("InstanceTypes") if name.startswith(_RETIRED)]
+    retired = [name for name in call.texts("InstanceTypes") if is_retired(call, name)]
     if retired:
         raise AwsError(
             "InvalidInstanceType", f"The following supplied instance types do not exist: [{', '.join(retired)}]"
@@ -98,6 +103,6 @@ def describe_offerings(call: Call) -> dict[str, Any]:
     """As moto, without retired types, in pages."""
     kind = str(call.params.get("LocationType") or "region")
     found = call.backend.describe_instance_type_offerings(kind, call.filters())
-    rows = [row for row in found if not str(row["InstanceType"]).startswith(_RETIRED)]
+    rows = [row for row in found if not is_retired(call, str(row["InstanceType"]))]
     shown, token = page(rows, call.params)
     return {"InstanceTypeOfferings": shown, "NextToken": token}

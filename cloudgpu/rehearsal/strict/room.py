@@ -26,6 +26,9 @@ def room_for(call: Call, wanted: Wanted, count: int) -> Room:
     by_market = _market_room(call, wanted)
     if by_market is not None and by_market < count:
         return Room(by_market, _capacity_error(wanted))
+    by_addresses = _address_room(call, wanted)
+    if by_addresses < count:
+        return Room(by_addresses, _address_error(wanted))
     return Room(count, None)
 
 
@@ -51,6 +54,13 @@ def _market_room(call: Call, wanted: Wanted) -> int | None:
     return max(limit - used, 0)
 
 
+def _address_room(call: Call, wanted: Wanted) -> int:
+    """Instances that the subnet has private addresses for: one an interface."""
+    free = int(call.backend.get_subnet(wanted.subnet_id).available_ip_address_count)
+    limit = call.world.behaviour.now.addresses_in(wanted.zone)
+    return (free if limit is None else min(free, limit)) // max(len(wanted.interfaces), 1)
+
+
 def _living(call: Call) -> list[tuple[str, str, str]]:
     return [
         (str(instance.instance_type), str(instance.placement.zone), str(instance.lifecycle or "on-demand"))
@@ -69,6 +79,13 @@ def _quota_error(call: Call, wanted: Wanted) -> AwsError:
         f"You have requested more vCPU capacity than your current vCPU limit of {limit} allows for the instance "
         "bucket that the specified instance type belongs to. Please visit "
         "http://aws.amazon.com/contact-us/ec2-request to request an adjustment to this limit.",
+    )
+
+
+def _address_error(wanted: Wanted) -> AwsError:
+    return AwsError(
+        "InsufficientFreeAddressesInSubnet",
+        f"The specified subnet {wanted.subnet_id} does not have enough free addresses to satisfy the request.",
     )
 
 

@@ -48,8 +48,17 @@ def terminate(call: Call) -> dict[str, Any]:
                 "attribute and try again.",
             )
     rows = [_change(instance, "shutting-down", unless=("terminated",)) for instance in instances]
-    call.world.keeper.end(call.region, [instance.id for instance in instances if instance.state == "shutting-down"])
+    begin_end(call, [instance for instance in instances if instance.state == "shutting-down"])
     return {"TerminatingInstances": rows}
+
+
+def begin_end(call: Call, instances: list[Any]) -> None:
+    """Have the nodes of instances that shut down ended; AWS takes its time with some."""
+    for instance in instances:
+        record = call.records.nodes[instance.id]
+        if record.lingers is None:
+            record.lingers = call.world.behaviour.now.terminate_looks
+    call.world.keeper.end(call.region, [instance.id for instance in instances])
 
 
 @rule("StopInstances")

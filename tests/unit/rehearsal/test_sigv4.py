@@ -111,7 +111,7 @@ def test_a_strangers_key_is_refused_with_the_code_of_the_service():
 def test_an_old_or_early_request_is_refused(later):
     with pytest.raises(SignatureError) as err:
         check(signed(SigV4Auth, "POST", f"http://{HOST}/"), later=later)
-    assert err.value.code == "RequestTimeTooSkewed"
+    assert err.value.code == "RequestExpired"
 
 
 @pytest.mark.parametrize(

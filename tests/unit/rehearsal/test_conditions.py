@@ -1,0 +1,87 @@
+"""How the simulated AWS behaves as a whole: read from a script, counted by calls."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from cloudgpu.clock import ManualClock
+from cloudgpu.rehearsal.behaviour import Behaviour, SkewedClock
+from cloudgpu.rehearsal.conditions import Conditions, conditions_from
+
+START = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+@pytest.fixture
+def clock():
+    return ManualClock(START)
+
+
+@pytest.fixture
+def behaviour(clock):
+    return Behaviour(clock)
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"slowness": 1}, "unknown condition 'slowness'"),
+        ({"unseen_calls": "two"}, "unseen_calls: 'two'"),
+        ({"unseen_calls": True}, "unseen_calls: True"),
+        ({"console_empty": 1}, "console_empty: 1"),
+        ({"retired": "p4d.*"}, "retired: 'p4d.*'"),
+        ({"free_addresses": {"*": -1}}, "free_addresses"),
+    ],
+)
+def test_a_condition_that_makes_no_sense_is_named(row, words):
+    with pytest.raises(ValueError, match="condition") as err:
+        conditions_from(row)
+    assert words in str(err.value)
+
+
+def test_conditions_are_read_as_written():
+    assert conditions_from({}) == Conditions()
+    found = conditions_from({"retired": ["p4*"], "free_addresses": {"us-east-1*": 3, "*a": 1}, "calls_per_s": 2})
+    assert (found.is_retired("p4d.24xlarge"), found.is_retired("p5.48xlarge")) == (True, False)
+    assert [found.addresses_in(zone) for zone in ("us-east-1a", "us-east-1b", "eu-west-1b")] == [1, 3, None]
+
+
+def test_a_new_id_is_unseen_for_as_many_calls_as_said(behaviour):
+    behaviour.made("i-1")
+    assert not behaviour.unseen("i-1")
+    behaviour.put(Conditions(unseen_calls=2))
+    behaviour.made("i-2")
+    assert [behaviour.unseen("i-2") for _ in range(3)] == [True, True, False]
+    assert not behaviour.unseen("i-1")
+
+
+def test_only_a_profile_that_is_newer_than_the_condition_is_unknown(behaviour, clock):
+    behaviour.put(Conditions(profile_calls=1))
+    assert not behaviour.profile_unknown("old", START - timedelta(seconds=1))
+    assert [behaviour.profile_unknown("new", START) for _ in range(2)] == [True, False]
+
+
+def test_a_console_speaks_after_so_many_looks_or_never(behaviour):
+    assert not behaviour.console_silent("i-1")
+    behaviour.put(Conditions(console_calls=2))
+    assert [behaviour.console_silent("i-1") for _ in range(3)] == [True, True, False]
+    assert behaviour.console_silent("i-2")
+    behaviour.put(Conditions(console_empty=True))
+    assert all(behaviour.console_silent("i-1") for _ in range(9))
+
+
+def test_a_region_takes_a_burst_and_then_its_rate(behaviour, clock):
+    assert not any(behaviour.throttles("us-east-1") for _ in range(99))
+    behaviour.put(Conditions(calls_per_s=2, burst=3))
+    assert [behaviour.throttles("us-east-1") for _ in range(4)] == [False, False, False, True]
+    assert not behaviour.throttles("us-west-2")
+    clock.sleep(0.5)
+    assert [behaviour.throttles("us-east-1") for _ in range(2)] == [False, True]
+    clock.sleep(60)
+    assert [behaviour.throttles("us-east-1") for _ in range(4)] == [False, False, False, True]
+
+
+def test_only_the_time_of_day_is_skewed(behaviour, clock):
+    behaviour.put(Conditions(clock_skew_s=1200))
+    skewed = SkewedClock(clock, behaviour)
+    skewed.sleep(5)
+    assert (skewed.now() - clock.now(), skewed.monotonic()) == (timedelta(minutes=20), clock.monotonic())
