@@ -37,7 +37,7 @@ class Rounds:
                 return attempt()
             except NoCapacityError as err:
                 left_s = (until - clock.now()).total_seconds()
-                if left_s <= 0 or not err.passing:
+                if left_s < 1 or not err.passing:
                     raise _tired(err, count, self._limit) from None
             self._wait(count, min(next(pauses), left_s), until)
             count += 1

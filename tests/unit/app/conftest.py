@@ -49,6 +49,7 @@ class ScriptedEngine:
     def up(self, stack, on_event):
         zone = stack.config["zone"]
         self.cloud.calls.append(("up", stack.region, zone))
+        self.cloud.on_event = on_event
         self.cloud.before_up(stack)
         refusal = self.cloud.refusals.get(zone)
         if refusal is not None:
@@ -80,6 +81,7 @@ class ScriptedCloud:
     previewed: tuple = ()
     cidr: object = "127.0.0.1/32"
     searched: list = field(default_factory=list)
+    on_event: object = None
     before_up: object = staticmethod(lambda stack: None)
 
     def account(self):
