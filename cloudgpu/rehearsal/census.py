@@ -7,6 +7,7 @@ from moto.ec2.models import ec2_backends
 from moto.iam.models import iam_backends
 from moto.s3.models import s3_backends
 
+from cloudgpu.rehearsal.census_storage import file_systems
 from cloudgpu.rehearsal.records import records_of
 
 
@@ -21,6 +22,7 @@ def census() -> dict[str, list[dict[str, Any]]]:
         found["instance_profiles"] += [_tagged(row.name, row) for row in backend.instance_profiles.values()]
     for _, _, backend in _iter(s3_backends):
         found["buckets"] += [{"id": name, "region": bucket.region_name} for name, bucket in backend.buckets.items()]
+    found["file_systems"] = file_systems()
     return found
 
 

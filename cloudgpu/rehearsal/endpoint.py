@@ -23,6 +23,8 @@ from cloudgpu.rehearsal.sigv4 import Scope, SignatureError, verify
 
 _log = logging.getLogger(__name__)
 _JSON_SERVICES = (
+    "elasticfilesystem",
+    "fsx",
     "ssm",
     "dynamodb",
     "scheduler",

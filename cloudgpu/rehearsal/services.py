@@ -14,13 +14,13 @@ from werkzeug.exceptions import HTTPException
 
 from cloudgpu.rehearsal.http_message import HttpRequest, HttpResponse
 from cloudgpu.rehearsal.sigv4 import Scope
-from cloudgpu.rehearsal.strict import json_service, pricing, quotas
+from cloudgpu.rehearsal.strict import buckets, json_service, lustre, pricing, quotas
 from cloudgpu.rehearsal.strict.ec2 import StrictEc2
 from cloudgpu.rehearsal.strict.parameters import StrictSsm
 from cloudgpu.rehearsal.world import World
 
 _GLOBAL = ("iam", "budgets", "cloudfront", "route53")
-_JSON = {"servicequotas": quotas.ACTIONS, "pricing": pricing.ACTIONS}
+_JSON = {"fsx": lustre.ACTIONS, "servicequotas": quotas.ACTIONS, "pricing": pricing.ACTIONS}
 _XML = "<Response><Errors><Error><Code>{code}</Code><Message>{text}</Message></Error></Errors></Response>"
 
 
@@ -44,6 +44,8 @@ class Services:
             status, headers, body = err.code or 500, dict(err.get_headers()), err.get_body()
         except ServiceException as err:
             return _refused(err.code, err.message)
+        if scope.service == "s3":
+            buckets.tag_new(request, int(status))
         return HttpResponse(int(status), _text_fields(headers), body.encode() if isinstance(body, str) else bytes(body))
 
     def _carry_out(self, request: Request, url: str, scope: Scope) -> Any:  # noqa: ANN401 - moto's triple

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from moto.core.base_backend import BackendDict
+from moto.ec2.models import ec2_backends
+from moto.ec2.models.subnets import Subnet
 from moto.s3.models import FakeKey, s3_backends
 
 from cloudgpu.errors import StateError
@@ -27,7 +29,7 @@ from cloudgpu.rehearsal.durable import write_durably
 from cloudgpu.rehearsal.reductions import take_apart
 
 _FORMAT = f"cloudgpu-rehearsal 1 moto {version('moto')} python {sys.version_info[:2]}\n".encode()
-_DURABLE = ("ec2@", "iam@", "s3@", "ssm@", "sts@", "kms@")
+_DURABLE = ("ec2@", "efs@", "iam@", "s3@", "ssm@", "sts@", "kms@")
 _log = logging.getLogger(__name__)
 _SHELF = "_rehearsal_digest"
 
@@ -85,7 +87,7 @@ class Store:
         """Serialise one back end; one that cannot be is remembered as volatile rather than breaking every call."""
         buffer = io.BytesIO()
         try:
-            _Pickler(buffer, self._objects).dump(backend)
+            _Pickler(buffer, self._objects, name.partition("@")[0]).dump(backend)
         except (pickle.PicklingError, TypeError, AttributeError):
             if name.startswith(_DURABLE):
                 raise
@@ -139,12 +141,15 @@ class _Contents:
 class _Pickler(pickle.Pickler):
     """Pickles S3 objects without their contents."""
 
-    def __init__(self, buffer: io.BytesIO, objects: Path) -> None:
+    def __init__(self, buffer: io.BytesIO, objects: Path, service: str) -> None:
         super().__init__(buffer, protocol=pickle.HIGHEST_PROTOCOL)
         self._objects = objects
+        self._service = service
 
-    def persistent_id(self, obj: Any) -> str | None:  # noqa: ANN401 - protocol of pickle
-        """Write the digest where the contents would stand."""
+    def persistent_id(self, obj: Any) -> str | tuple[str, str, str] | None:  # noqa: ANN401 - protocol of pickle
+        """Write the digest where the contents would stand, and the id of a subnet that belongs to EC2's snapshot."""
+        if isinstance(obj, Subnet) and self._service != "ec2":
+            return str(obj.ec2_backend.account_id), str(obj.ec2_backend.region_name), str(obj.id)
         return obj.digest if isinstance(obj, _Contents) else None
 
     def reducer_override(self, obj: Any) -> Any:  # noqa: ANN401 - protocol of pickle
@@ -169,8 +174,11 @@ class _Unpickler(pickle.Unpickler):
         super().__init__(buffer)
         self._objects = objects
 
-    def persistent_load(self, pid: Any) -> bytes:  # noqa: ANN401 - protocol of pickle
-        """The bytes of one S3 object."""
+    def persistent_load(self, pid: Any) -> Any:  # noqa: ANN401 - protocol of pickle
+        """The bytes of one S3 object, or EC2's own subnet: its snapshot is read before those that name it."""
+        if isinstance(pid, tuple):
+            account, region, subnet_id = pid
+            return ec2_backends[account][region].get_subnet(subnet_id)
         return (self._objects / str(pid)).read_bytes()
 
 

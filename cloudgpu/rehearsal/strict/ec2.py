@@ -21,6 +21,7 @@ from cloudgpu.rehearsal.strict import (  # noqa: F401 - importing them fills the
     spot_prices,
     templates,
     tokens,
+    volumes,
 )
 from cloudgpu.rehearsal.strict.call import RULES, AwsError, Call
 from cloudgpu.rehearsal.strict.paging import paged

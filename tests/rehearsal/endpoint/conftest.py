@@ -5,7 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,6 +105,12 @@ def rig_in(folder: Path) -> Iterator[Rig]:
 def rig(tmp_path: Path) -> Iterator[Rig]:
     with rig_in(tmp_path) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def make_rig() -> Callable[[Path], AbstractContextManager[Rig]]:
+    """For those who start one server after the other in the same home."""
+    return rig_in
 
 
 @pytest.fixture(scope="module")

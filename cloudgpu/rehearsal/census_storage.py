@@ -1,0 +1,25 @@
+"""File systems, in every region, from the endpoint's own state."""
+
+from typing import Any
+
+from moto.core.base_backend import BackendDict
+from moto.ec2.models import ec2_backends
+from moto.efs.models import efs_backends
+
+from cloudgpu.rehearsal.strict.lustre_records import systems_of
+
+
+def file_systems() -> list[dict[str, Any]]:
+    """EFS and Lustre; one that is on its way out still counts."""
+    found: list[dict[str, Any]] = []
+    for _, region, backend in _iter(ec2_backends):
+        found += [{"region": region, "id": one.id, "tags": dict(one.tags)} for one in systems_of(backend)]
+    for _, region, backend in _iter(efs_backends):
+        for name in backend.file_systems_by_id:
+            tags = {row["Key"]: row["Value"] for row in backend.list_tags_for_resource(name)}
+            found.append({"region": region, "id": name, "tags": tags})
+    return found
+
+
+def _iter(backends: BackendDict[Any]) -> list[Any]:
+    return list(backends.iter_backends())
