@@ -27,7 +27,7 @@ _EXPIRED: Mapping[str, str] = {
 _NO_SUCH_TYPE = re.compile(r"instance ?type", re.IGNORECASE)
 """In the message of an `InvalidParameterValue`: the type is what is wrong."""
 
-_TAKEN = re.compile(r"Duplicate$|AlreadyExists|EntityAlreadyExists")
+_TAKEN = re.compile(r"Duplicate$|AlreadyExists|EntityAlreadyExists|^ConflictException$")
 _GONE = re.compile(r"NotFound(Exception)?$|^NoSuch|\.Unknown$|^404$|DoesNotExist$")
 _IN_USE = re.compile(r"^DependencyViolation$|InUse$|^DeleteConflict$|^ResourceInUse|^IncorrectState$")
 

@@ -12,6 +12,7 @@ Kind = Literal[
     "volume",
     "launch-template",
     "placement-group",
+    "schedule-group",
     "instance-profile",
     "role",
     "security-group",

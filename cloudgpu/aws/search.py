@@ -15,6 +15,7 @@ from cloudgpu.aws.patience import awaited, retried
 from cloudgpu.aws.resources.base import Context
 from cloudgpu.aws.resources.fleet import FLEET_TAG
 from cloudgpu.aws.resources.registry import handler
+from cloudgpu.aws.resources.schedule_group import DELETING, tags_of
 from cloudgpu.aws.session import Clients
 from cloudgpu.aws.tagging import CLUSTER, TOKEN, mapped
 from cloudgpu.clock import Clock
@@ -32,6 +33,7 @@ _HANDLED: Mapping[Kind, str] = {
     "fleet": "aws:ec2/fleet:Fleet",
     "launch-template": "aws:ec2/launchTemplate:LaunchTemplate",
     "placement-group": "aws:ec2/placementGroup:PlacementGroup",
+    "schedule-group": "aws:scheduler/scheduleGroup:ScheduleGroup",
     "instance-profile": "aws:iam/instanceProfile:InstanceProfile",
     "role": "aws:iam/role:Role",
     "security-group": "aws:ec2/securityGroup:SecurityGroup",
@@ -70,7 +72,7 @@ def everything(clients: Clients, cluster: str, token: str | None = None) -> tupl
     """
     wanted = {CLUSTER: cluster} | ({TOKEN: token} if token else {})
     filters = [{"Name": f"tag:{key}", "Values": [value]} for key, value in wanted.items()]
-    found = _tagged(clients, filters, f"{_NAMED}{cluster}-")
+    found = _tagged(clients, filters, f"{_NAMED}{cluster}")
     return tuple(one for one in found if wanted.items() <= one.tags.items())
 
 
@@ -107,12 +109,16 @@ def release(clients: Clients, found: Sequence[Found], clock: Clock) -> None:
         raise TeardownError(message, left=left, hint="run the same command again") from reasons[0]
 
 
-def _tagged(clients: Clients, filters: list[dict[str, Any]], iam_prefix: str) -> tuple[Found, ...]:
-    """All kinds at once: the questions are independent, and one after the other they take seconds."""
+def _tagged(clients: Clients, filters: list[dict[str, Any]], prefix: str) -> tuple[Found, ...]:
+    """All kinds at once: the questions are independent, and one after the other they take seconds.
+
+    What cannot be searched for by tag has a name that begins with `prefix`; whose it is say its tags.
+    """
     questions: list[Callable[[], list[Found]]] = [
         *(_question(clients, listing, filters) for listing in LISTINGS),
-        lambda: list(_roles(clients, iam_prefix)),
-        lambda: list(_profiles(clients, iam_prefix)),
+        lambda: list(_roles(clients, prefix)),
+        lambda: list(_profiles(clients, prefix)),
+        lambda: list(_schedule_groups(clients, prefix)),
     ]
     with ThreadPoolExecutor(_AT_ONCE) as workers:
         answers = list(workers.map(lambda ask: ask(), questions))
@@ -161,6 +167,15 @@ def _profiles(clients: Clients, prefix: str) -> Iterator[Found]:
         tags = _iam_tags(partial(_profile, iam, name))
         if tags is not None:
             yield Found("instance-profile", name, GLOBAL, name, tags)
+
+
+def _schedule_groups(clients: Clients, prefix: str) -> Iterator[Found]:
+    scheduler = clients.client("scheduler")
+    with typed(f"searching {clients.region} for schedule groups"):
+        pages = scheduler.get_paginator("list_schedule_groups").paginate(NamePrefix=prefix)
+        groups = [one for page in pages for one in page["ScheduleGroups"] if one.get("State") != DELETING]
+    for group in groups:
+        yield Found("schedule-group", group["Name"], clients.region, group["Name"], tags_of(clients, group))
 
 
 def _profile(iam: Any, name: str) -> Mapping[str, Any]:  # noqa: ANN401

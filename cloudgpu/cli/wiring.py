@@ -100,6 +100,7 @@ class Wiring:
             "roleName": settings.role_name,
             "keyName": settings.key_name,
             "kmsKeyId": settings.kms_key_id,
+            "expirySchedule": "" if settings.expiry_schedule else "false",
         }
         key = ensure_key(settings.ssh_key)
         existing = {name: value for name, value in named.items() if value}

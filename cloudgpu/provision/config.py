@@ -7,8 +7,10 @@ from typing import Final
 from cloudgpu.errors import UsageError
 from cloudgpu.plan.plan import Candidate
 
-NAMEABLE: Final = frozenset({"vpcId", "createVpc", "subnetId", "securityGroupId", "roleName", "keyName", "kmsKeyId"})
-"""What a user may name instead of having it made."""
+NAMEABLE: Final = frozenset(
+    {"vpcId", "createVpc", "subnetId", "securityGroupId", "roleName", "keyName", "kmsKeyId", "expirySchedule"}
+)
+"""What a user may name instead of having it made, or switch off."""
 
 
 def stack_config(  # one argument a setting of the program; grouping them would only rename them

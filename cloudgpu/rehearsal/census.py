@@ -6,6 +6,7 @@ from moto.core.base_backend import BackendDict
 from moto.ec2.models import ec2_backends
 from moto.iam.models import iam_backends
 from moto.s3.models import s3_backends
+from moto.scheduler.models import scheduler_backends
 
 from cloudgpu.rehearsal.census_storage import file_systems
 from cloudgpu.rehearsal.records import records_of
@@ -20,6 +21,12 @@ def census() -> dict[str, list[dict[str, Any]]]:
     for _, _, backend in _iter(iam_backends):
         found["roles"] += [_tagged(role.name, role) for role in backend.roles.values()]
         found["instance_profiles"] += [_tagged(row.name, row) for row in backend.instance_profiles.values()]
+    for _, _, backend in _iter(scheduler_backends):
+        for group in [one for one in backend.schedule_groups.values() if one.name != "default"]:
+            # Schedules carry no tags: they are found by those of their group.
+            row = {"region": backend.region_name, "tags": backend.tagger.get_tag_dict_for_resource(group.arn)}
+            found["schedule_groups"].append({"id": group.name, **row})
+            found["schedules"] += [{"id": f"{group.name}/{name}", **row} for name in group.schedules]
     for _, _, backend in _iter(s3_backends):
         found["buckets"] += [{"id": name, "region": bucket.region_name} for name, bucket in backend.buckets.items()]
     found["file_systems"] = file_systems()
@@ -29,6 +36,7 @@ def census() -> dict[str, list[dict[str, Any]]]:
 _KINDS = (
     "instances", "volumes", "interfaces", "addresses", "groups", "launch_templates", "fleets", "placement_groups",
     "key_pairs", "vpcs", "subnets", "roles", "instance_profiles", "buckets",
+    "schedule_groups", "schedules",
 )  # fmt: skip
 
 

@@ -26,7 +26,7 @@ class Controlled(Protocol):
         """Everything that costs or lingers."""
 
     def advance(self, seconds: float) -> None:
-        """Move the clock of the nodes' power-off timers."""
+        """Move the clock of the nodes' power-off timers and of schedules."""
 
     def request_stop(self) -> None:
         """Stop soon after this call is answered."""

@@ -22,11 +22,24 @@ def identify(request: HttpRequest, scope: Scope) -> ApiCall:
     if scope.service == "s3":
         action = _s3_action(request)
         return ApiCall("s3", action, scope.region, request.method not in ("GET", "HEAD"))
+    if scope.service == "scheduler":
+        return ApiCall("scheduler", _scheduler_action(request), scope.region, request.method != "GET")
     fields = _form(request)
     target = request.headers.find("x-amz-target")
     action = fields.get("Action") or target.rpartition(".")[2] or f"{request.method} {request.raw_path}"
     reading = bool(_READING.match(action)) if " " not in action else request.method in ("GET", "HEAD")
     return ApiCall(scope.service, action, scope.region, not reading, _facts(fields))
+
+
+def _scheduler_action(request: HttpRequest) -> str:
+    """By method and path: `PUT /schedules/NAME` is UpdateSchedule."""
+    kind, _, name = request.raw_path.lstrip("/").partition("/")
+    if kind == "tags":
+        return {"GET": "ListTagsForResource", "POST": "TagResource", "DELETE": "UntagResource"}[request.method]
+    noun = "ScheduleGroup" if kind == "schedule-groups" else "Schedule"
+    if not name:
+        return f"List{noun}s"
+    return {"GET": "Get", "POST": "Create", "PUT": "Update", "DELETE": "Delete"}[request.method] + noun
 
 
 def _form(request: HttpRequest) -> dict[str, str]:

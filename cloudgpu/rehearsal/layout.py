@@ -58,6 +58,11 @@ class RehearsalFiles:
         return self.root / "market.json"
 
     @property
+    def time(self) -> Path:
+        """How far the simulated time is ahead."""
+        return self.root / "time.json"
+
+    @property
     def nodes(self) -> Path:
         """The node host's own directory."""
         return self.root / "nodes"

@@ -29,6 +29,7 @@ from cloudgpu.rehearsal.keyring import load_or_create
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.market import Market
 from cloudgpu.rehearsal.nodes.host_client import NodeHostClient
+from cloudgpu.rehearsal.simulated_time import SimulatedTime
 from cloudgpu.rehearsal.world import NodeHost, Parts
 
 _IDLE_MINUTES = 30.0
@@ -56,7 +57,9 @@ class RehearsalServer:
         self.faults = FaultScript()
         self.market = Market(self._files.market)
         self.behaviour = Behaviour(clock)
-        self._parts = Parts(self._files, clock, self.market, host, self._lock, self.keyring.role, self.behaviour)
+        self._time = SimulatedTime(self._files.time, clock)
+        role = self.keyring.role
+        self._parts = Parts(self._files, clock, self.market, host, self._lock, role, self.behaviour, self._time)
         self._http = _bound(self._application, self._files.endpoint)
         control = Control(self.keyring.caller.secret_access_key, self.faults, self.market, self)
         self._endpoint = Endpoint(
@@ -114,8 +117,10 @@ class RehearsalServer:
         return found
 
     def advance(self, seconds: float) -> None:
-        """Move the clock of power-off timers."""
+        """Move the clock of power-off timers and of schedules."""
         self._host.advance(seconds)
+        self._time.advance(seconds)
+        self._ready_cloud().carry_out_schedules()
 
     def request_stop(self) -> None:
         """Stop soon, and end every node: nothing of this cloud runs afterwards."""

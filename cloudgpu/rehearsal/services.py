@@ -17,6 +17,7 @@ from cloudgpu.rehearsal.sigv4 import Scope
 from cloudgpu.rehearsal.strict import buckets, json_service, lustre, pricing, quotas
 from cloudgpu.rehearsal.strict.ec2 import StrictEc2
 from cloudgpu.rehearsal.strict.parameters import StrictSsm
+from cloudgpu.rehearsal.strict.scheduler import StrictScheduler
 from cloudgpu.rehearsal.world import World
 
 _GLOBAL = ("iam", "budgets", "cloudfront", "route53")
@@ -56,6 +57,8 @@ class Services:
         if scope.service in _JSON:
             target = str(request.headers.get("X-Amz-Target") or "")
             return json_service.answer(_JSON[scope.service], self._world, scope.region, target, request.data)
+        if scope.service == "scheduler":
+            return StrictScheduler()._dispatch(request, url, request.headers)
         for pattern, handler in _routes(scope.service, url):
             if pattern.match(url.partition("?")[0]):
                 result = handler(request, url, request.headers)

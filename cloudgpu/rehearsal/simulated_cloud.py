@@ -9,6 +9,7 @@ from cloudgpu.rehearsal.census import census
 from cloudgpu.rehearsal.http_message import HttpRequest, HttpResponse
 from cloudgpu.rehearsal.instances import NodeKeeper
 from cloudgpu.rehearsal.records import records_of
+from cloudgpu.rehearsal.schedules import carry_out_due
 from cloudgpu.rehearsal.services import Services
 from cloudgpu.rehearsal.sigv4 import Scope
 from cloudgpu.rehearsal.store import Store
@@ -23,6 +24,7 @@ class SimulatedCloud:
 
     def __init__(self, parts: Parts) -> None:
         self._lock = parts.lock
+        self._time = parts.time
         self._store = Store(parts.files.state, parts.files.objects)
         self._keeper = NodeKeeper(parts)
         self._services = Services(World(parts.clock, parts.market, parts.host, self._keeper, parts.behaviour))
@@ -59,9 +61,16 @@ class SimulatedCloud:
             return [_shown(instance) for instance in self._instances() if instance.state != "terminated"]
 
     def housekeep(self) -> None:
-        """Forget what ended long ago, and save what nodes changed."""
+        """Forget what ended long ago, carry out what is due, and save what nodes changed."""
         self._keeper.forget_old()
+        self.carry_out_schedules()
         self._save_nodes()
+
+    def carry_out_schedules(self) -> None:
+        """Make the calls whose time has come, durably."""
+        with self._lock:
+            if carry_out_due(self._time.now(), self._keeper):
+                self.save(mutated=True)
 
     def close(self, *, end_nodes: bool) -> None:
         """Begin nothing more; the state says afterwards what is true: with `end_nodes` nothing runs any more."""

@@ -29,7 +29,7 @@ from cloudgpu.rehearsal.durable import write_durably
 from cloudgpu.rehearsal.reductions import take_apart
 
 _FORMAT = f"cloudgpu-rehearsal 1 moto {version('moto')} python {sys.version_info[:2]}\n".encode()
-_DURABLE = ("ec2@", "efs@", "iam@", "s3@", "ssm@", "sts@", "kms@")
+_DURABLE = ("ec2@", "efs@", "iam@", "s3@", "ssm@", "sts@", "kms@", "scheduler@")
 _log = logging.getLogger(__name__)
 _SHELF = "_rehearsal_digest"
 

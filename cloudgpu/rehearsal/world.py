@@ -12,6 +12,7 @@ from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.market import Market
 from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes.values import NodeReport, PoweredOff, RoleCredentials, StartedNode
+from cloudgpu.rehearsal.simulated_time import SimulatedTime
 
 
 class NodeHost(Protocol):
@@ -66,7 +67,10 @@ class Keeper(Protocol):
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of one server. `lock` guards moto's back ends and every record; `role` is the nodes' key."""
+    """The parts of one server. `lock` guards moto's back ends and every record; `role` is the nodes' key.
+
+    `time` is what schedules follow.
+    """
 
     files: RehearsalFiles
     clock: Clock
@@ -75,6 +79,7 @@ class Parts:
     lock: "RLock"
     role: AccessKey
     behaviour: Behaviour
+    time: SimulatedTime
 
 
 @dataclass(frozen=True)

@@ -121,6 +121,13 @@ class Settings:
     kms_key_id: str = field(
         metadata=_about("", doc="Your own KMS key for the volumes: id, ARN or alias.", like="alias/gpu")
     )
+    expiry_schedule: bool = field(
+        metadata=_about(
+            "true",
+            doc="Let AWS end the nodes too, five minutes after their expiry, by an EventBridge Scheduler schedule.",
+            like="false",
+        )
+    )
     aws_profile: str = field(metadata=_about("", doc="Profile of the AWS configuration files.", like="research"))
     rehearsal_idle_minutes: int = field(
         metadata=_about(

@@ -7,6 +7,7 @@ import pulumi
 import pulumi_aws as aws
 
 from gpu_cluster.access import Access, AccessArgs
+from gpu_cluster.belt import Belt, BeltArgs
 from gpu_cluster.gang import Gang, GangArgs
 from gpu_cluster.identity import Identity, IdentityArgs
 from gpu_cluster.network import Network, NetworkArgs
@@ -27,7 +28,10 @@ class GpuCluster(pulumi.ComponentResource):
         self.access = self._access(name, args)
         self.placement_group = self._placement_group(name, args)
         self.template = self._template(name, args, self._identity(name, args))
+        self.belt = self._belt(name, args)
         self.gang = self._gang(name, args)
+        if self.belt is not None:
+            self.belt.buckle(self.gang.instance_ids)
         self.register_outputs({})
 
     def exports(self) -> dict[str, Any]:
@@ -104,7 +108,14 @@ class GpuCluster(pulumi.ComponentResource):
             tags=self._tags,
         )
         # A node that boots before its route exists cannot fetch what its bootstrap needs.
-        return Gang(name, wanted, pulumi.ResourceOptions(parent=self, depends_on=self.network.routes))
+        before = [*self.network.routes, *(self.belt.before_nodes if self.belt is not None else [])]
+        return Gang(name, wanted, pulumi.ResourceOptions(parent=self, depends_on=before))
+
+    def _belt(self, name: str, args: ClusterArgs) -> Belt | None:
+        if not args.expiry_schedule:
+            return None
+        wanted = BeltArgs(f"cloudgpu-{args.cluster}", args.region, args.token, args.expires_at, self._tags)
+        return Belt(name, wanted, self._child)
 
 
 def _user_data(args: ClusterArgs) -> str:

@@ -46,7 +46,8 @@ class Gang(pulumi.ComponentResource):
             },
             tags=args.tags,
             **_market_options(args),
-            opts=pulumi.ResourceOptions(parent=self),
+            # Children do not inherit `depends_on`; without it what the nodes need would go before them at the end.
+            opts=pulumi.ResourceOptions(parent=self, depends_on=None if opts is None else opts.depends_on),
         )
         self.fleet_id = fleet.id
         self.instance_ids = fleet.fleet_instance_sets.apply(_instance_ids)

@@ -39,6 +39,7 @@ class ClusterArgs:
         efa_interfaces: EFA interfaces a node; 0 means plain TCP.
         create_vpc: Make a VPC instead of using the region's default one.
         bootstrap: Shell script that every node runs at its first boot; nothing secret.
+        expiry_schedule: Let AWS end the nodes too, a little after their expiry.
     """
 
     cluster: str
@@ -58,6 +59,7 @@ class ClusterArgs:
     efa_interfaces: int
     create_vpc: bool = False
     bootstrap: str = ""
+    expiry_schedule: bool = True
     named: Named = Named()
 
     @property
@@ -92,6 +94,7 @@ class ClusterArgs:
             efa_interfaces=_efa(config, named),
             create_vpc=_create_vpc(config, named),
             bootstrap=config.get("bootstrap") or "",
+            expiry_schedule=_flag(config, "expirySchedule", default="true"),
             named=named,
         )
 
@@ -164,10 +167,14 @@ def _efa(config: pulumi.Config, named: Named) -> int:
 
 
 def _create_vpc(config: pulumi.Config, named: Named) -> bool:
-    value = config.get("createVpc") or "false"
-    if value not in ("true", "false"):
-        raise _wrong("createVpc", value, "true or false")
-    wanted = value == "true"
+    wanted = _flag(config, "createVpc", default="false")
     if wanted and (named.vpc_id or named.subnet_id or named.security_group_id):
-        raise _wrong("createVpc", value, "false, since vpcId, subnetId or securityGroupId name an existing one")
+        raise _wrong("createVpc", "true", "false, since vpcId, subnetId or securityGroupId name an existing one")
     return wanted
+
+
+def _flag(config: pulumi.Config, key: str, *, default: str) -> bool:
+    value = config.get(key) or default
+    if value not in ("true", "false"):
+        raise _wrong(key, value, "true or false")
+    return value == "true"

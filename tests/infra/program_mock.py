@@ -48,6 +48,8 @@ class Recorder(pulumi.runtime.Mocks):
         outputs = dict(args.inputs)
         if args.typ.endswith(":Fleet"):
             outputs["fleetInstanceSets"] = [{"instanceIds": ["i-b", "i-a"]}, {"instanceIds": ["i-c"]}]
+        if args.typ.endswith(":ScheduleGroup"):
+            outputs["arn"] = "arn:of:scheduleGroup"
         return f"{args.typ.rsplit(':', 1)[1].lower()}-id", outputs
 
     def call(self, args: pulumi.runtime.MockCallArgs) -> Any:

@@ -41,7 +41,8 @@ def test_exports_name_everything_the_app_needs(pair: Recorder) -> None:
 
 def test_every_taggable_resource_carries_every_tag(pair: Recorder) -> None:
     untagged = [one.typ for one in pair.resources if one.typ.startswith("aws:") and one.inputs.get("tags") != TAGS]
-    assert untagged == []
+    # These two take none: they are found by their role and by their group.
+    assert sorted(untagged) == ["aws:iam/rolePolicy:RolePolicy", "aws:scheduler/schedule:Schedule"]
     kinds = {spec["resourceType"]: spec["tags"] for spec in pair.one("LaunchTemplate")["tagSpecifications"]}
     assert kinds == {"instance": TAGS, "volume": TAGS, "network-interface": TAGS}
 
@@ -177,6 +178,7 @@ def test_nothing_is_made_that_was_named() -> None:
         kmsKeyId="own-kms",
         publicKey=None,
         image="ami-own",
+        expirySchedule="false",
     )
     assert made(recorder) == {"InstanceProfile", "LaunchTemplate", "PlacementGroup", "Fleet"}
     assert recorder.one("InstanceProfile")["role"] == "own-role"

@@ -130,6 +130,7 @@ def test_a_gang_from_nothing_to_nothing(session: Session, cloud: client.Cloud, p
         "role",
         "security-group",
         "key-pair",
+        "schedule-group",
     }
     assert {one.id for one in found if one.kind == "instance"} == set(carried.exports["instanceIds"])
     untagged = [one.label for one in found if not {"cloudgpu:owner", "cloudgpu:expires-at"} <= one.tags.keys()]

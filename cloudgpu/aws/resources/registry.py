@@ -16,6 +16,8 @@ from cloudgpu.aws.resources.placement_group import PlacementGroup
 from cloudgpu.aws.resources.role import Role
 from cloudgpu.aws.resources.role_policy import RolePolicy
 from cloudgpu.aws.resources.routes import RouteTable, RouteTableAssociation
+from cloudgpu.aws.resources.schedule import Schedule
+from cloudgpu.aws.resources.schedule_group import ScheduleGroup
 from cloudgpu.aws.resources.security_group import SecurityGroup
 from cloudgpu.aws.resources.storage.handlers import STORAGE
 from cloudgpu.aws.resources.vpc_endpoint import VpcEndpoint
@@ -40,6 +42,8 @@ _ALL: tuple[Handler, ...] = (
     Eip(),
     EipAssociation(),
     NatGateway(),
+    ScheduleGroup(),
+    Schedule(),
     *STORAGE,
 )
 HANDLERS: Mapping[str, Handler] = {one.type: one for one in _ALL}

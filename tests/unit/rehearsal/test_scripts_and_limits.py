@@ -162,11 +162,30 @@ def test_object_calls_are_named(method, target, expected):
     assert call(method, target) == expected
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "expected"),
+    [
+        ("POST", "/schedules/x", ("CreateSchedule", True)),
+        ("PUT", "/schedules/x", ("UpdateSchedule", True)),
+        ("GET", "/schedules/x?groupName=g", ("GetSchedule", False)),
+        ("DELETE", "/schedules/x?groupName=g", ("DeleteSchedule", True)),
+        ("GET", "/schedules", ("ListSchedules", False)),
+        ("POST", "/schedule-groups/g", ("CreateScheduleGroup", True)),
+        ("DELETE", "/schedule-groups/g", ("DeleteScheduleGroup", True)),
+        ("GET", "/schedule-groups?NamePrefix=g", ("ListScheduleGroups", False)),
+        ("POST", "/tags/arn%3Aaws%3Ascheduler%3Ax", ("TagResource", True)),
+        ("GET", "/tags/arn%3Aaws%3Ascheduler%3Ax", ("ListTagsForResource", False)),
+    ],
+)
+def test_scheduler_calls_are_named(method, path, expected):
+    assert call(method, path, b"{}", "scheduler") == expected
+
+
 def test_query_and_json_calls_are_named_with_their_facts():
     form = "application/x-www-form-urlencoded"
     assert call("POST", "/", b"Action=DescribeVpcs", "ec2", content_type=form) == ("DescribeVpcs", False)
     assert call("POST", "/", b"{}", "ssm", x_amz_target="AmazonSSM.GetParameter") == ("GetParameter", False)
-    assert call("POST", "/schedules/x", b"{}", "scheduler") == ("POST /schedules/x", True)
+    assert call("POST", "/queues/x", b"{}", "batch") == ("POST /queues/x", True)
     body = (
         b"Action=CreateFleet&LaunchTemplateConfigs.1.Overrides.1.InstanceType=g5.xlarge"
         b"&LaunchTemplateConfigs.1.Overrides.1.AvailabilityZone=us-east-1a"

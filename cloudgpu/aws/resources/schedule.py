@@ -1,0 +1,138 @@
+"""`aws:scheduler/schedule:Schedule`."""
+
+from typing import Any, ClassVar
+
+from cloudgpu.aws.faults import is_gone, is_taken, typed
+from cloudgpu.aws.patience import retried
+from cloudgpu.aws.resources.base import Context, Physical, Properties
+from cloudgpu.aws.resources.described import Described, completed
+from cloudgpu.aws.session import Clients
+from cloudgpu.errors import BadRequestError, CloudGpuError
+
+_SPREAD_S = 90
+"""How long a new role may be unknown to EventBridge Scheduler."""
+_ROLE_UNKNOWN = "must allow aws eventbridge scheduler to assume the role"
+_WIRE = {
+    "scheduleExpression": "ScheduleExpression",
+    "scheduleExpressionTimezone": "ScheduleExpressionTimezone",
+    "state": "State",
+    "description": "Description",
+    "actionAfterCompletion": "ActionAfterCompletion",
+}
+_TARGET = {"arn": "Arn", "roleArn": "RoleArn", "input": "Input"}
+
+
+class Schedule(Described):
+    """One call that AWS makes by itself at a time. Pulumi's id is `group/name`."""
+
+    type: ClassVar[str] = "aws:scheduler/schedule:Schedule"
+    accepts = frozenset({"name", "groupName", "flexibleTimeWindow", "target", *_WIRE})
+    requires = frozenset({"name", "scheduleExpression", "flexibleTimeWindow", "target"})
+    defaults: ClassVar[Properties] = {
+        "groupName": "default",
+        "scheduleExpressionTimezone": "UTC",
+        "state": "ENABLED",
+        "actionAfterCompletion": "NONE",
+    }
+    replaced_by = frozenset({"name", "groupName"})
+    nested: ClassVar[dict[str, frozenset[str]]] = {
+        "flexibleTimeWindow": frozenset({"mode"}),
+        "target": frozenset(_TARGET),
+    }
+
+    def create(self, ctx: Context, inputs: Properties) -> Physical:
+        """Make it. A role that was made a moment ago may not be known yet: that is waited for.
+
+        Raises:
+            BadRequestError: A schedule of this name exists in the group, or its role may not be used.
+        """
+
+        def send() -> None:
+            with typed(f"making schedule {inputs['name']}"):
+                ctx.clients.client("scheduler").create_schedule(ClientToken=ctx.token, **_request(inputs))
+
+        retried(ctx.clock, send, when=_role_unknown, total_s=_SPREAD_S)
+        return _present(ctx.clients, inputs)
+
+    def find(self, ctx: Context, inputs: Properties) -> Physical | None:
+        """The schedule of this name: whatever is in our group is ours, and is made to be what was asked for."""
+        found = _described(ctx.clients, inputs["groupName"], inputs["name"])
+        if found is None:
+            return None
+        return completed(lambda: self.update(ctx, physical_id(inputs), {}, inputs), lambda: _physical(found))
+
+    def read(self, ctx: Context, physical_id: str) -> Physical | None:
+        """Its present state; None also when it was carried out and has deleted itself."""
+        group, _, name = physical_id.partition("/")
+        found = _described(ctx.clients, group, name)
+        return _physical(found) if found else None
+
+    def update(self, ctx: Context, physical_id: str, old: Properties, new: Properties) -> Physical:  # noqa: ARG002
+        """Change its time, its target, its state. AWS sets to default whatever is left out, so all is sent."""
+
+        def send() -> None:
+            with typed(f"changing schedule {physical_id}"):
+                ctx.clients.client("scheduler").update_schedule(**_request(new))
+
+        retried(ctx.clock, send, when=_role_unknown, total_s=_SPREAD_S)
+        return _present(ctx.clients, new)
+
+    def delete(self, ctx: Context, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
+        """Delete it; one that was carried out has deleted itself."""
+        group, _, name = physical_id.partition("/")
+        try:
+            with typed(f"deleting schedule {physical_id}"):
+                ctx.clients.client("scheduler").delete_schedule(GroupName=group, Name=name)
+        except CloudGpuError as err:
+            if not is_gone(err) and not is_taken(err):  # its group is just being deleted, and it with it
+                raise
+
+
+def physical_id(inputs: Properties) -> str:
+    """`group/name`, as the provider has it."""
+    return f"{inputs['groupName']}/{inputs['name']}"
+
+
+def _role_unknown(err: CloudGpuError) -> bool:
+    return isinstance(err, BadRequestError) and _ROLE_UNKNOWN in err.message.lower()
+
+
+def _request(inputs: Properties) -> dict[str, Any]:
+    target = {wire: inputs["target"][key] for key, wire in _TARGET.items() if inputs["target"].get(key)}
+    return {
+        "Name": inputs["name"],
+        "GroupName": inputs["groupName"],
+        "FlexibleTimeWindow": {"Mode": inputs["flexibleTimeWindow"]["mode"]},
+        "Target": target,
+        **{wire: inputs[key] for key, wire in _WIRE.items() if inputs.get(key)},
+    }
+
+
+def _described(clients: Clients, group: str, name: str) -> dict[str, Any] | None:
+    try:
+        with typed(f"looking at schedule {group}/{name}"):
+            found: dict[str, Any] = clients.client("scheduler").get_schedule(GroupName=group, Name=name)
+    except CloudGpuError as err:
+        if is_gone(err):
+            return None
+        raise
+    return found
+
+
+def _present(clients: Clients, inputs: Properties) -> Physical:
+    """As AWS shows it; as it was asked for where it is already gone again."""
+    found = _described(clients, inputs["groupName"], inputs["name"])
+    return _physical(found) if found else Physical(physical_id(inputs), dict(inputs))
+
+
+def _physical(found: dict[str, Any]) -> Physical:
+    target = found["Target"]
+    outputs = {
+        **{key: found.get(wire) or "" for key, wire in _WIRE.items()},
+        "arn": found["Arn"],
+        "name": found["Name"],
+        "groupName": found["GroupName"],
+        "flexibleTimeWindow": {"mode": found["FlexibleTimeWindow"]["Mode"]},
+        "target": {key: target.get(wire) or "" for key, wire in _TARGET.items()},
+    }
+    return Physical(f"{found['GroupName']}/{found['Name']}", outputs)

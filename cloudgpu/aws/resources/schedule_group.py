@@ -1,0 +1,121 @@
+"""`aws:scheduler/scheduleGroup:ScheduleGroup`."""
+
+from typing import Any, ClassVar
+
+from cloudgpu.aws.faults import is_gone, is_in_use, typed
+from cloudgpu.aws.patience import awaited, retried
+from cloudgpu.aws.resources.base import Context, Physical, Properties
+from cloudgpu.aws.resources.described import Described, all_tags, changed_tags, existing, is_ours, tag_outputs
+from cloudgpu.aws.session import Clients
+from cloudgpu.aws.tagging import listed, mapped
+from cloudgpu.errors import CloudGpuError
+
+_RELEASE_S = 300
+DELETING = "DELETING"
+
+
+class ScheduleGroup(Described):
+    """What carries the tags of schedules, since those carry none. Pulumi's id is its name."""
+
+    type: ClassVar[str] = "aws:scheduler/scheduleGroup:ScheduleGroup"
+    accepts = frozenset({"name"})
+    requires = frozenset({"name"})
+    replaced_by = frozenset({"name"})
+
+    def create(self, ctx: Context, inputs: Properties) -> Physical:
+        """Make it.
+
+        Raises:
+            BadRequestError: A group of this name exists.
+        """
+        name, tags = inputs["name"], _filled(all_tags(ctx, inputs))
+        with typed(f"making schedule group {name}"):
+            made = ctx.clients.client("scheduler").create_schedule_group(
+                Name=name, Tags=listed(tags), ClientToken=ctx.token
+            )
+        return _physical({"Name": name, "Arn": made["ScheduleGroupArn"]}, tags, inputs)
+
+    def find(self, ctx: Context, inputs: Properties) -> Physical | None:
+        """The group of this name, if this very call made it."""
+        found = described(ctx.clients, inputs["name"])
+        tags = tags_of(ctx.clients, found)
+        return _physical(found, tags, inputs) if found and is_ours(ctx, tags) else None
+
+    def read(self, ctx: Context, physical_id: str) -> Physical | None:
+        """Its present state."""
+        found = described(ctx.clients, physical_id)
+        tags = tags_of(ctx.clients, found)
+        return _physical(found, tags, {"tags": tags}) if found else None
+
+    def update(self, ctx: Context, physical_id: str, old: Properties, new: Properties) -> Physical:
+        """Change its tags."""
+        found = existing(described(ctx.clients, physical_id), f"schedule group {physical_id}")
+        before, after = _filled(changed_tags(ctx, old)), _filled(changed_tags(ctx, new))
+        scheduler = ctx.clients.client("scheduler")
+        with typed(f"tagging schedule group {physical_id}"):
+            scheduler.tag_resource(ResourceArn=found["Arn"], Tags=listed(after))
+            removed = sorted(before.keys() - after.keys())
+            if removed:
+                scheduler.untag_resource(ResourceArn=found["Arn"], TagKeys=removed)
+        return _physical(found, tags_of(ctx.clients, found), new)
+
+    def delete(self, ctx: Context, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
+        """Delete it with every schedule in it, and wait until it is gone."""
+
+        def attempt() -> None:
+            with typed(f"deleting schedule group {physical_id}"):
+                ctx.clients.client("scheduler").delete_schedule_group(Name=physical_id, ClientToken=ctx.token or "end")
+
+        try:
+            retried(ctx.clock, attempt, when=is_in_use, total_s=_RELEASE_S)
+        except CloudGpuError as err:
+            if not is_gone(err):
+                raise
+            return
+        what = f"schedule group {physical_id} to go"
+        awaited(ctx.clock, lambda: _asked(ctx.clients, physical_id) is None or None, what=what, total_s=_RELEASE_S)
+
+
+def described(clients: Clients, name: str) -> dict[str, Any] | None:
+    """The group of this name; one that is being deleted cannot be used any more, so it counts as gone."""
+    found = _asked(clients, name)
+    return None if found is None or found.get("State") == DELETING else found
+
+
+def tags_of(clients: Clients, found: dict[str, Any] | None) -> dict[str, str]:
+    """Its tags; none of a group that went meanwhile."""
+    if found is None:
+        return {}
+    try:
+        with typed(f"reading the tags of schedule group {found['Name']}"):
+            return mapped(clients.client("scheduler").list_tags_for_resource(ResourceArn=found["Arn"]).get("Tags"))
+    except CloudGpuError as err:
+        if is_gone(err):
+            return {}
+        raise
+
+
+def _filled(tags: dict[str, str]) -> dict[str, str]:
+    """EventBridge Scheduler, unlike EC2 and IAM, refuses a tag without a value."""
+    return {key: value for key, value in tags.items() if value}
+
+
+def _asked(clients: Clients, name: str) -> dict[str, Any] | None:
+    try:
+        with typed(f"looking at schedule group {name}"):
+            found: dict[str, Any] = clients.client("scheduler").get_schedule_group(Name=name)
+    except CloudGpuError as err:
+        if is_gone(err):
+            return None
+        raise
+    return found
+
+
+def _physical(found: dict[str, Any], tags: dict[str, str], inputs: Properties) -> Physical:
+    outputs = {
+        "arn": found["Arn"],
+        "name": found["Name"],
+        "state": found.get("State", "ACTIVE"),
+        **tag_outputs(inputs, tags),
+    }
+    return Physical(found["Name"], outputs)

@@ -1,0 +1,95 @@
+"""Schedules come due: the calls that AWS makes by itself. Callers hold the world's lock."""
+
+import json
+import logging
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.ec2.models import ec2_backends
+from moto.scheduler.models import scheduler_backends
+
+from cloudgpu.rehearsal.strict.permissions import allows, role_of, trusts
+from cloudgpu.rehearsal.strict.running import set_state
+from cloudgpu.rehearsal.strict.scheduler import SERVICE
+from cloudgpu.rehearsal.world import Keeper
+
+_ONCE = re.compile(r"at\((.+)\)")
+_TERMINATE = ":scheduler:::aws-sdk:ec2:terminateInstances"
+_log = logging.getLogger(__name__)
+
+
+def carry_out_due(now: datetime, keeper: Keeper) -> bool:
+    """Carry out every one-time schedule whose moment has come; whether there was one."""
+    due = [(group, schedule) for group, schedule in _all() if _is_due(schedule, now)]
+    for group, schedule in due:
+        try:
+            _invoke(group, schedule, keeper)
+        except ValueError as err:
+            # As on AWS: nobody waits for the answer of a schedule, so a refusal only stands in a log.
+            _log.warning("schedule %s failed: %s", schedule.arn, err)
+        if schedule.action_after_completion == "DELETE":
+            group.delete_schedule(schedule.name)
+        else:
+            schedule.state = "DISABLED"
+    return bool(due)
+
+
+def _all() -> Iterator[tuple[Any, Any]]:
+    registered: list[Any] = list(scheduler_backends.iter_backends())
+    for _, _, backend in registered:
+        for group in backend.schedule_groups.values():
+            for schedule in group.schedules.values():
+                yield group, schedule
+
+
+def _is_due(schedule: Any, now: datetime) -> bool:  # noqa: ANN401 - moto is untyped
+    found = _ONCE.fullmatch(schedule.schedule_expression)
+    if schedule.state != "ENABLED" or found is None or schedule.schedule_expression_timezone != "UTC":
+        return False
+    return datetime.fromisoformat(found[1]).replace(tzinfo=UTC) <= now
+
+
+def _invoke(group: Any, schedule: Any, keeper: Keeper) -> None:  # noqa: ANN401
+    """Make the call as the schedule's role.
+
+    Raises:
+        ValueError: AWS would refuse it.
+    """
+    target = schedule.target
+    if not target["Arn"].endswith(_TERMINATE):
+        message = f"the rehearsal cloud does not simulate the target {target['Arn']}"
+        raise ValueError(message)
+    role = role_of(target["RoleArn"])
+    if role is None or not trusts(role, SERVICE, group.arn):
+        message = f"the role {target['RoleArn']} may not be taken"
+        raise ValueError(message)
+    region = schedule.arn.split(":")[3]
+    instances = _instances(region, json.loads(target.get("Input") or "{}").get("InstanceIds") or [])
+    for instance in instances:
+        tags = instance.ec2_backend.tags.get(instance.id, {})
+        arn = f"arn:aws:ec2:{region}:{DEFAULT_ACCOUNT_ID}:instance/{instance.id}"
+        if not allows(role, "ec2:TerminateInstances", arn, tags):
+            message = f"the role {role.name} may not end {instance.id}"
+            raise ValueError(message)
+    living = [instance for instance in instances if instance.state != "terminated"]
+    for instance in living:
+        set_state(instance, "shutting-down")
+    _log.info("schedule %s ends %s", schedule.arn, ", ".join(instance.id for instance in living) or "nothing")
+    keeper.end(region, [instance.id for instance in living])
+
+
+def _instances(region: str, ids: list[str]) -> list[Any]:
+    """All of them or none, as TerminateInstances has it.
+
+    Raises:
+        ValueError: One is not known any more.
+    """
+    known = {instance.id: instance for instance in ec2_backends[DEFAULT_ACCOUNT_ID][region].all_instances()}
+    missing = [one for one in ids if one not in known]
+    if missing:
+        message = f"InvalidInstanceID.NotFound: {', '.join(missing)}"
+        raise ValueError(message)
+    return [known[one] for one in ids]

@@ -1,0 +1,67 @@
+"""What a role may do by its own policies, as far as cloudgpu's programs write them."""
+
+import json
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.iam.models import iam_backends
+
+_TAG_KEYS = ("aws:ResourceTag/", "ec2:ResourceTag/")
+
+
+def role_of(arn: str) -> Any:  # noqa: ANN401 - moto's role
+    """The role with this ARN, or None."""
+    roles = iam_backends[DEFAULT_ACCOUNT_ID]["aws"].roles.values()
+    return next((role for role in roles if role.arn == arn), None)
+
+
+def trusts(role: Any, service: str, source_arn: str) -> bool:  # noqa: ANN401
+    """Whether this service may take the role on behalf of this resource."""
+    for statement in _statements(role.assume_role_policy_document):
+        principal = statement.get("Principal") or {}
+        services = _listed(principal.get("Service")) if isinstance(principal, dict) else []
+        if service in services and _holds(statement, {"aws:SourceArn": source_arn}):
+            return True
+    return False
+
+
+def allows(role: Any, action: str, arn: str, tags: Mapping[str, str]) -> bool:  # noqa: ANN401
+    """Whether an inline policy of the role allows this action on this resource."""
+    facts = {f"{prefix}{key}": value for prefix in _TAG_KEYS for key, value in tags.items()}
+    return any(
+        _matches(statement.get("Action"), action)
+        and _matches(statement.get("Resource"), arn)
+        and _holds(statement, facts)
+        for document in role.policies.values()
+        for statement in _statements(document)
+    )
+
+
+def _statements(document: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - text or mapping
+    found = json.loads(document) if isinstance(document, str) else document
+    statements = (found or {}).get("Statement") or []
+    for statement in statements if isinstance(statements, list) else [statements]:
+        if statement.get("Effect") == "Allow":
+            yield statement
+
+
+def _holds(statement: Mapping[str, Any], facts: Mapping[str, str]) -> bool:
+    """Conditions that are not understood do not hold: a simulated AWS must not be kinder than the real one."""
+    return all(
+        operator in ("StringEquals", "ArnEquals", "StringLike", "ArnLike")
+        and any(fnmatchcase(facts.get(key, ""), wanted) for wanted in _listed(value))
+        for operator, keys in (statement.get("Condition") or {}).items()
+        for key, value in keys.items()
+    )
+
+
+def _matches(patterns: Any, text: str) -> bool:  # noqa: ANN401 - text or list
+    return any(fnmatchcase(text, pattern) for pattern in _listed(patterns))
+
+
+def _listed(value: Any) -> list[str]:  # noqa: ANN401
+    if value is None:
+        return []
+    return [str(one) for one in value] if isinstance(value, list) else [str(value)]

@@ -1,0 +1,117 @@
+"""The second belt: AWS itself ends the nodes a little after their expiry, also those whose own timer is dead."""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import pulumi
+import pulumi_aws as aws
+
+_AFTER = timedelta(minutes=5)
+"""The nodes' own timer comes first: it lets a node end its programs and sync its disks."""
+_POLICY = "end-the-nodes"
+_SHORT = (("north", "n"), ("south", "s"), ("east", "e"), ("west", "w"), ("central", "c"), ("-", ""))
+
+
+@dataclass(frozen=True)
+class BeltArgs:
+    """Whose nodes are ended, and when.
+
+    Attributes:
+        group: Name of the schedule group, unique in the region.
+        token: The tag `cloudgpu:token` of the nodes: nothing else can be ended.
+        expires_at: When the nodes end themselves, UTC.
+    """
+
+    group: str
+    region: str
+    token: str
+    expires_at: datetime
+    tags: dict[str, str]
+
+
+class Belt(pulumi.ComponentResource):
+    """A schedule group, which alone can carry tags, and a role that may end this cluster's nodes and nothing else.
+
+    Both stand before the nodes are bought, and go after the nodes went: `before_nodes` is for their `depends_on`.
+    """
+
+    before_nodes: list[pulumi.Resource]
+
+    def __init__(self, name: str, args: BeltArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("cloudgpu:infra:Belt", name, None, opts)
+        self._name, self._args = name, args
+        alone = pulumi.ResourceOptions(parent=self, delete_before_replace=True)
+        # Unlike EC2 and IAM, EventBridge Scheduler refuses a tag without a value.
+        filled = {key: value for key, value in args.tags.items() if value}
+        self._group = aws.scheduler.ScheduleGroup(name, name=args.group, tags=filled, opts=alone)
+        self._role = aws.iam.Role(
+            f"{name}-belt",
+            name=role_name(args.group, args.region),
+            description="cloudgpu: EventBridge Scheduler ends the nodes after their expiry",
+            assume_role_policy=self._group.arn.apply(_trust),
+            tags=args.tags,
+            opts=alone,
+        )
+        policy = aws.iam.RolePolicy(
+            f"{name}-belt",
+            name=_POLICY,
+            role=self._role.name,
+            policy=_policy(args),
+            opts=pulumi.ResourceOptions(parent=self, deleted_with=self._role),
+        )
+        self.before_nodes = [self._group, self._role, policy]
+        self.register_outputs({"group": self._group.name})
+
+    def buckle(self, instance_ids: pulumi.Output[list[str]]) -> aws.scheduler.Schedule:
+        """Schedule the end of these nodes."""
+        return aws.scheduler.Schedule(
+            self._name,
+            name=_POLICY,
+            group_name=self._group.name,
+            schedule_expression=f"at({self._args.expires_at + _AFTER:%Y-%m-%dT%H:%M:%S})",
+            schedule_expression_timezone="UTC",
+            flexible_time_window={"mode": "OFF"},
+            action_after_completion="DELETE",
+            target={
+                "arn": f"arn:{_partition(self._args.region)}:scheduler:::aws-sdk:ec2:terminateInstances",
+                "role_arn": self._role.arn,
+                "input": instance_ids.apply(lambda ids: json.dumps({"InstanceIds": ids})),
+            },
+            # AWS ends what is in a group with the group, so that up to then the nodes are never without it.
+            opts=pulumi.ResourceOptions(parent=self, deleted_with=self._group),
+        )
+
+
+def role_name(group: str, region: str) -> str:
+    """Unique in the account, since IAM names are shared by all regions, and short: IAM takes 64 characters."""
+    for word, short in _SHORT:
+        region = region.replace(word, short)
+    return f"{group}-{region}-belt"
+
+
+def _trust(group_arn: str) -> str:
+    """Only schedules of this one group may use the role."""
+    statement = {
+        "Effect": "Allow",
+        "Principal": {"Service": "scheduler.amazonaws.com"},
+        "Action": "sts:AssumeRole",
+        "Condition": {"StringEquals": {"aws:SourceArn": group_arn}},
+    }
+    return json.dumps({"Version": "2012-10-17", "Statement": [statement]}, sort_keys=True)
+
+
+def _policy(args: BeltArgs) -> str:
+    statement = {
+        "Effect": "Allow",
+        "Action": "ec2:TerminateInstances",
+        "Resource": f"arn:{_partition(args.region)}:ec2:{args.region}:*:instance/*",
+        "Condition": {"StringEquals": {"aws:ResourceTag/cloudgpu:token": args.token}},
+    }
+    return json.dumps({"Version": "2012-10-17", "Statement": [statement]}, sort_keys=True)
+
+
+def _partition(region: str) -> str:
+    if region.startswith("cn-"):
+        return "aws-cn"
+    return "aws-us-gov" if region.startswith("us-gov-") else "aws"

@@ -1,0 +1,83 @@
+"""The second belt: a schedule outside the nodes ends them a little after their expiry, and can end nothing else."""
+
+import json
+
+import pulumi
+import pytest
+from program_mock import Recorder, run_program
+
+from gpu_cluster.belt import role_name
+
+
+@pytest.fixture(scope="module")
+def pair() -> Recorder:
+    return run_program()
+
+
+def belt_role(recorder: Recorder) -> dict:
+    (role,) = [one.inputs for one in recorder.resources if one.typ.endswith(":Role") and one.name.endswith("-belt")]
+    return role
+
+
+def test_it_ends_every_node_five_minutes_after_the_expiry_once(pair: Recorder) -> None:
+    schedule = pair.one("Schedule")
+    assert schedule["scheduleExpression"] == "at(2026-11-21T05:05:00)"
+    assert schedule["scheduleExpressionTimezone"] == "UTC"
+    assert schedule["flexibleTimeWindow"] == {"mode": "OFF"}
+    assert schedule["actionAfterCompletion"] == "DELETE"
+    assert schedule["target"]["arn"] == "arn:aws:scheduler:::aws-sdk:ec2:terminateInstances"
+    assert json.loads(schedule["target"]["input"]) == {"InstanceIds": ["i-a", "i-b", "i-c"]}
+
+
+def test_it_lies_in_a_group_of_its_own_since_schedules_carry_no_tags(pair: Recorder) -> None:
+    group = pair.one("ScheduleGroup")
+    assert group["name"] == "cloudgpu-demo"
+    assert group["tags"]["cloudgpu:token"] == "tok-1"
+    assert pair.one("Schedule")["groupName"] == "cloudgpu-demo"
+
+
+def test_its_tags_all_have_a_value_since_the_scheduler_refuses_others() -> None:
+    group = run_program(team="", run="").one("ScheduleGroup")
+    assert sorted(group["tags"]) == [
+        "Name",
+        *(f"cloudgpu:{one}" for one in ("cluster", "expires-at", "owner", "token")),
+    ]
+
+
+def test_its_role_ends_nothing_but_nodes_of_this_cluster(pair: Recorder) -> None:
+    (statement,) = json.loads(pair.one("RolePolicy")["policy"])["Statement"]
+    assert statement == {
+        "Effect": "Allow",
+        "Action": "ec2:TerminateInstances",
+        "Resource": "arn:aws:ec2:us-east-1:*:instance/*",
+        "Condition": {"StringEquals": {"aws:ResourceTag/cloudgpu:token": "tok-1"}},
+    }
+
+
+def test_only_the_scheduler_takes_the_role_and_only_for_this_group() -> None:
+    recorder = run_program()
+    (statement,) = json.loads(belt_role(recorder)["assumeRolePolicy"])["Statement"]
+    assert statement["Principal"] == {"Service": "scheduler.amazonaws.com"}
+    assert statement["Action"] == "sts:AssumeRole"
+    assert statement["Condition"] == {"StringEquals": {"aws:SourceArn": "arn:of:scheduleGroup"}}
+
+
+def test_off_by_its_setting_alone() -> None:
+    recorder = run_program(expirySchedule="false")
+    kinds = {one.typ for one in recorder.resources}
+    assert not [kind for kind in kinds if "scheduler" in kind or kind.endswith(":RolePolicy")]
+    with pytest.raises(pulumi.RunError, match="cloudgpu:expirySchedule is 'no', expected true or false"):
+        run_program(expirySchedule="no")
+
+
+def test_in_other_partitions_arns_are_theirs() -> None:
+    recorder = run_program(zone="us-gov-west-1a")
+    assert recorder.one("Schedule")["target"]["arn"].startswith("arn:aws-us-gov:scheduler:::")
+    assert "arn:aws-us-gov:ec2:us-gov-west-1:" in recorder.one("RolePolicy")["policy"]
+
+
+@pytest.mark.parametrize("region", ["us-east-1", "ap-northeast-1", "ap-southeast-2", "us-gov-west-1", "eu-central-1"])
+def test_the_longest_cluster_name_fits_into_a_role_name(region: str) -> None:
+    name = role_name(f"cloudgpu-{'c' * 39}", region)
+    assert len(name) <= 64
+    assert name.startswith(f"cloudgpu-{'c' * 39}-")

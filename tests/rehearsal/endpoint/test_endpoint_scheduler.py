@@ -1,0 +1,152 @@
+"""EventBridge Scheduler: it refuses what AWS refuses, and really makes the call when its time has come."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from botocore.exceptions import ClientError
+
+from cloudgpu.rehearsal import client
+
+pytestmark = pytest.mark.rehearsal
+
+HOUR_S = 3600.0
+TARGET = "arn:aws:scheduler:::aws-sdk:ec2:terminateInstances"
+ARN = "arn:aws:scheduler:us-east-1:123456789012:schedule-group/belt"
+
+
+def trust(group_arn=ARN, service="scheduler.amazonaws.com"):
+    statement = {"Effect": "Allow", "Principal": {"Service": service}, "Action": "sts:AssumeRole"}
+    return json.dumps(
+        {
+            "Version": "2012-10-17",
+            "Statement": [{**statement, "Condition": {"StringEquals": {"aws:SourceArn": group_arn}}}],
+        }
+    )
+
+
+def policy(cluster="c"):
+    condition = {"StringEquals": {"aws:ResourceTag/cloudgpu:cluster": cluster}}
+    statement = {
+        "Effect": "Allow",
+        "Action": "ec2:TerminateInstances",
+        "Resource": "arn:aws:ec2:us-east-1:*:instance/*",
+    }
+    return json.dumps({"Version": "2012-10-17", "Statement": [{**statement, "Condition": condition}]})
+
+
+@pytest.fixture
+def scheduler(rig):
+    return rig.aws("scheduler")
+
+
+@pytest.fixture
+def belt(rig, scheduler):
+    """A tagged group and a role that may end the nodes of cluster `c`; the ARN of the role."""
+    scheduler.create_schedule_group(Name="belt", Tags=[{"Key": "cloudgpu:cluster", "Value": "c"}])
+    role = rig.aws("iam").create_role(RoleName="belt", AssumeRolePolicyDocument=trust())["Role"]
+    rig.aws("iam").put_role_policy(RoleName="belt", PolicyName="end", PolicyDocument=policy())
+    return role["Arn"]
+
+
+@pytest.fixture
+def gang(rig, fleet):
+    """Two running nodes of cluster `c`."""
+    answer = rig.ec2.create_fleet(**fleet(2, [rig.subnet()]))
+    ids = [one for row in answer["Instances"] for one in row["InstanceIds"]]
+    rig.until(lambda: rig.states(*ids) == {"running"})
+    return ids
+
+
+def request(role, ids=("i-0123456789abcdef0",), in_s=HOUR_S, **more):
+    at = datetime.now(UTC) + timedelta(seconds=in_s)
+    return {
+        "Name": "end",
+        "GroupName": "belt",
+        "ScheduleExpression": f"at({at:%Y-%m-%dT%H:%M:%S})",
+        "FlexibleTimeWindow": {"Mode": "OFF"},
+        "ActionAfterCompletion": "DELETE",
+        "Target": {"Arn": TARGET, "RoleArn": role, "Input": json.dumps({"InstanceIds": list(ids)})},
+        **more,
+    }
+
+
+def code(call, **parameters):
+    with pytest.raises(ClientError) as caught:
+        call(**parameters)
+    return caught.value.response["Error"]["Code"]
+
+
+def test_it_ends_the_nodes_at_its_time_and_not_before_and_then_itself(rig, scheduler, belt, gang):
+    scheduler.create_schedule(**request(belt, gang))
+    client.advance(rig.cloud, HOUR_S - 60)
+    assert rig.states(*gang) == {"running"}
+    client.advance(rig.cloud, 60)
+    rig.until(lambda: rig.states(*gang) == {"terminated"})
+    assert code(scheduler.get_schedule, GroupName="belt", Name="end") == "ResourceNotFoundException"
+    assert client.census(rig.cloud)["schedules"] == []
+
+
+def test_one_that_was_moved_waits_for_its_new_time(rig, scheduler, belt, gang):
+    scheduler.create_schedule(**request(belt, gang))
+    scheduler.update_schedule(**request(belt, gang, in_s=2 * HOUR_S))
+    client.advance(rig.cloud, HOUR_S + 60)
+    assert rig.states(*gang) == {"running"}
+    assert scheduler.get_schedule(GroupName="belt", Name="end")["ActionAfterCompletion"] == "DELETE"
+    client.advance(rig.cloud, HOUR_S)
+    rig.until(lambda: rig.states(*gang) == {"terminated"})
+
+
+@pytest.mark.parametrize("harm", ["another cluster's role", "no role", "an unknown node"])
+def test_what_aws_would_refuse_ends_nothing(rig, scheduler, belt, gang, harm):
+    ids = [*gang, "i-0123456789abcdef0"] if harm == "an unknown node" else gang
+    scheduler.create_schedule(**request(belt, ids))
+    iam = rig.aws("iam")
+    if harm == "another cluster's role":
+        iam.put_role_policy(RoleName="belt", PolicyName="end", PolicyDocument=policy("other"))
+    if harm == "no role":
+        iam.delete_role_policy(RoleName="belt", PolicyName="end")
+        iam.delete_role(RoleName="belt")
+    client.advance(rig.cloud, HOUR_S + 60)
+    assert rig.states(*gang) == {"running"}
+
+
+def test_a_schedule_in_a_group_that_is_not_there_is_refused(scheduler, belt):
+    assert code(scheduler.create_schedule, **request(belt, GroupName="none")) == "ResourceNotFoundException"
+
+
+@pytest.mark.parametrize("document", [trust(service="ec2.amazonaws.com"), trust(f"{ARN}-other"), None])
+def test_a_role_that_it_may_not_take_is_refused(rig, scheduler, belt, document):
+    iam = rig.aws("iam")
+    if document is None:
+        arn = belt + "-that-is-not-there"
+    else:
+        arn = iam.create_role(RoleName="other", AssumeRolePolicyDocument=document)["Role"]["Arn"]
+    assert code(scheduler.create_schedule, **request(arn)) == "ValidationException"
+
+
+@pytest.mark.parametrize("wrong", [{"ScheduleExpression": "at(2026-11-21)"}, {"FlexibleTimeWindow": {"Mode": "ON"}}])
+def test_what_makes_no_sense_is_refused(scheduler, belt, wrong):
+    assert code(scheduler.create_schedule, **request(belt, **wrong)) == "ValidationException"
+
+
+def test_names_are_unique_and_tokens_repeat(scheduler, belt):
+    first = scheduler.create_schedule_group(Name="two", ClientToken="t" * 8)["ScheduleGroupArn"]
+    assert scheduler.create_schedule_group(Name="two", ClientToken="t" * 8)["ScheduleGroupArn"] == first
+    assert code(scheduler.create_schedule_group, Name="two") == "ConflictException"
+    made = scheduler.create_schedule(ClientToken="s" * 8, **request(belt))["ScheduleArn"]
+    assert scheduler.create_schedule(ClientToken="s" * 8, **request(belt))["ScheduleArn"] == made
+    assert code(scheduler.create_schedule, **request(belt)) == "ConflictException"
+
+
+def test_groups_go_with_all_that_is_in_them(rig, scheduler, belt):
+    scheduler.create_schedule(**request(belt))
+    tags = scheduler.list_tags_for_resource(ResourceArn=ARN)["Tags"]
+    assert tags == [{"Key": "cloudgpu:cluster", "Value": "c"}]
+    (row,) = client.census(rig.cloud)["schedules"]
+    assert (row["id"], row["tags"]) == ("belt/end", {"cloudgpu:cluster": "c"})
+    scheduler.delete_schedule_group(Name="belt")
+    assert client.census(rig.cloud)["schedule_groups"] == client.census(rig.cloud)["schedules"] == []
+    assert code(scheduler.delete_schedule_group, Name="belt") == "ResourceNotFoundException"
+    assert code(scheduler.list_tags_for_resource, ResourceArn=ARN) == "ResourceNotFoundException"
+    assert code(scheduler.delete_schedule_group, Name="default") == "ValidationException"
