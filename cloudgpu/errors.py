@@ -23,7 +23,8 @@
     |-- BusyError                    11   somebody else is at it
     |-- RehearsalError               12   the rehearsal cloud itself
     |-- LedgerError                  13   the ledger cannot be read or written
-    `-- QuestionError                14   an answer is needed and there is no terminal
+    |-- QuestionError                14   an answer is needed and there is no terminal
+    `-- UnfitError                   15   `doctor` found something that has to be cured
 
 Ctrl-C ends with 130. A bug keeps its traceback and ends with 1.
 """
@@ -211,3 +212,9 @@ class QuestionError(CloudGpuError):
     """An answer is needed and nobody can give one."""
 
     exit_code = 14
+
+
+class UnfitError(CloudGpuError):
+    """At least one check of `doctor` failed."""
+
+    exit_code = 15

@@ -1,17 +1,30 @@
 """Write the documents that are generated from code; with --check, say which are out of date and end with 1."""
 
+import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import docs_cli
 
+from cloudgpu.aws.grants import Grant, policy
+from cloudgpu.aws.permissions import GRANTS
+from cloudgpu.aws.storage_permissions import STORAGE_GRANTS
 from cloudgpu.recipe import documentation
 from cloudgpu.settings import settings_docs
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def iam_policy(grants: Sequence[Grant]) -> str:
+    """What `cloudgpu doctor --policy` prints."""
+    return json.dumps(policy(grants), indent=2) + "\n"
+
+
 DOCUMENTS: Mapping[str, Callable[[], str]] = {
     "docs/cli.md": docs_cli.markdown,
+    "docs/iam-policy.json": lambda: iam_policy(GRANTS),
+    "docs/iam-policy-storage.json": lambda: iam_policy(STORAGE_GRANTS),
     "docs/recipe.md": documentation.markdown,
     "docs/settings.md": settings_docs,
 }

@@ -33,6 +33,7 @@ EXAMPLES: Mapping[str, str] = {
     "cost": "cloudgpu cost --by user --since 30d",
     "ssh": "cloudgpu ssh lab --node 1 -- nvidia-smi",
     "config": "cloudgpu config",
+    "doctor": "cloudgpu doctor --region us-west-2",
     "recipe check": "cloudgpu recipe check recipes/quickstart",
     "recipe show": "cloudgpu recipe show quickstart --on rehearsal",
     "recipe list": "cloudgpu recipe list",

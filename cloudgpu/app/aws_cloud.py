@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
+from cloudgpu.app.aws_account import AwsAccount
 from cloudgpu.app.calls import CallLog
 from cloudgpu.app.happenings import Say
 from cloudgpu.app.ports import Leftover
@@ -76,6 +77,10 @@ class AwsCloud:
         if not self._account:
             self._account = self._session(self._settings.region).account()
         return self._account
+
+    def examined(self) -> AwsAccount:
+        """The account as `doctor` asks it, in the region of the settings."""
+        return AwsAccount(self._session(self._settings.region))
 
     def quotes(self, wanted: Sequence[tuple[str, str]]) -> Quotes:
         """Which zones offer each (instance type, region) now."""

@@ -8,7 +8,22 @@ from typing import Annotated
 import typer
 from typer.exceptions import TyperException
 
-from cloudgpu.cli import attach, cancel, config, cost, down, logs, plan, recipe, rehearsal, ssh, status, train, up
+from cloudgpu.cli import (
+    attach,
+    cancel,
+    config,
+    cost,
+    doctor,
+    down,
+    logs,
+    plan,
+    recipe,
+    rehearsal,
+    ssh,
+    status,
+    train,
+    up,
+)
 from cloudgpu.cli.interruption import Interrupted
 from cloudgpu.cli.options import spelled_out
 from cloudgpu.cli.screen import Screen
@@ -66,6 +81,7 @@ app.command("down")(down.down)
 app.command("cost")(cost.cost)
 app.command("ssh")(ssh.ssh)
 app.command("config")(config.config)
+app.command("doctor")(doctor.doctor)
 app.add_typer(recipe.app, name="recipe")
 app.add_typer(rehearsal.app, name="rehearsal")
 

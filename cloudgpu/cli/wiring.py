@@ -21,7 +21,9 @@ from cloudgpu.run.progress import RankLine
 from cloudgpu.settings import Settings, Target, load
 
 if TYPE_CHECKING:
+    from cloudgpu.app.aws_cloud import AwsCloud
     from cloudgpu.app.calls import CallLog
+    from cloudgpu.app.checkup import Checkup
     from cloudgpu.app.desk import Desk
     from cloudgpu.app.overview import ClusterStatus
     from cloudgpu.app.planning import Planned
@@ -66,6 +68,33 @@ class Wiring:
 
     def cloud(self, target: Target) -> Cloud:
         """The target; a rehearsal cloud is started when it is not running."""
+        return self._aws_cloud(target)
+
+    def checkup(self, *, storage: bool) -> "Checkup":
+        """Everything that a run on this command's target will need, and with `storage` what `storage` needs."""
+        from cloudgpu.app import machine_checks
+        from cloudgpu.app.doctor import examine
+        from cloudgpu.aws.permissions import GRANTS
+        from cloudgpu.aws.storage_permissions import STORAGE_GRANTS
+
+        settings, home = self.settings, Home(self.settings.home)
+        machine = (
+            lambda: machine_checks.state_home(home),
+            lambda: machine_checks.ssh_key(settings.ssh_key, settings.key_name),
+            lambda: machine_checks.pulumi_cli(needed=False),
+            machine_checks.docker,
+            lambda: machine_checks.rehearsal_cloud(home),
+        )
+        target = settings.target
+        return examine(
+            target=target,
+            region=settings.region,
+            account=lambda: self._aws_cloud(target).examined(),
+            grants=(*GRANTS, *STORAGE_GRANTS) if storage else GRANTS,
+            machine=machine,
+        )
+
+    def _aws_cloud(self, target: Target) -> "AwsCloud":
         from cloudgpu.app.aws_cloud import connect_aws, connect_rehearsal
 
         if target == "aws":

@@ -1,0 +1,123 @@
+"""Arguments for trying a permission: nothing named here exists, and a dry run changes nothing anyway."""
+
+from collections.abc import Mapping
+from typing import Any
+
+_TAG = {"Key": "cloudgpu:owner", "Value": "doctor"}
+_NAME = "cloudgpu-doctor"
+_KEY = b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f doctor"
+_FLEET_TYPE = "g4dn.xlarge"
+_PERMISSIONS = [{"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": "192.0.2.1/32"}]}]
+
+
+def _nobody(kind: str) -> str:
+    """An id that is well formed and nobody's."""
+    return f"{kind}-00000000000000000"
+
+
+def _tagged(kind: str) -> dict[str, Any]:
+    return {"TagSpecifications": [{"ResourceType": kind, "Tags": [_TAG]}]}
+
+
+_GROUP, _VPC, _SUBNET = _nobody("sg"), _nobody("vpc"), _nobody("subnet")
+_ROUTES, _GATEWAY, _TEMPLATE = _nobody("rtb"), _nobody("igw"), _nobody("lt")
+_ADDRESS, _RULES = _nobody("eipalloc"), {"GroupId": _GROUP, "IpPermissions": _PERMISSIONS}
+_CAPACITY = {"TotalTargetCapacity": 1, "DefaultTargetCapacityType": "on-demand"}
+
+EC2_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
+    **{
+        f"Describe{kind}": {}
+        for kind in (
+            *("Addresses", "AvailabilityZones", "Fleets", "Images", "InstanceTypeOfferings", "Instances"),
+            *("InternetGateways", "KeyPairs", "LaunchTemplates", "NatGateways", "NetworkAcls", "NetworkInterfaces"),
+            *("PlacementGroups", "RouteTables", "SecurityGroups", "Subnets", "Volumes", "VpcEndpoints", "Vpcs"),
+        )
+    },
+    "GetConsoleOutput": {"InstanceId": _nobody("i")},
+    "AllocateAddress": {"Domain": "vpc", **_tagged("elastic-ip")},
+    "AssociateAddress": {"AllocationId": _ADDRESS, "NetworkInterfaceId": _nobody("eni")},
+    "AssociateRouteTable": {"RouteTableId": _ROUTES, "SubnetId": _SUBNET},
+    "AttachInternetGateway": {"InternetGatewayId": _GATEWAY, "VpcId": _VPC},
+    "AuthorizeSecurityGroupEgress": _RULES,
+    "AuthorizeSecurityGroupIngress": _RULES,
+    "CreateFleet": {
+        "LaunchTemplateConfigs": [{"LaunchTemplateSpecification": {"LaunchTemplateId": _TEMPLATE, "Version": "1"}}],
+        "TargetCapacitySpecification": _CAPACITY,
+        "Type": "instant",
+        **_tagged("fleet"),
+    },
+    "CreateInternetGateway": _tagged("internet-gateway"),
+    "CreateLaunchTemplate": {
+        "LaunchTemplateName": _NAME,
+        "LaunchTemplateData": {"InstanceType": _FLEET_TYPE},
+        **_tagged("launch-template"),
+    },
+    "CreateLaunchTemplateVersion": {"LaunchTemplateId": _TEMPLATE, "LaunchTemplateData": {}},
+    "CreateNatGateway": {"SubnetId": _SUBNET, "AllocationId": _ADDRESS, **_tagged("natgateway")},
+    "CreatePlacementGroup": {"GroupName": _NAME, "Strategy": "cluster", **_tagged("placement-group")},
+    "CreateRoute": {"RouteTableId": _ROUTES, "DestinationCidrBlock": "0.0.0.0/0", "GatewayId": _GATEWAY},
+    "CreateRouteTable": {"VpcId": _VPC, **_tagged("route-table")},
+    "CreateSecurityGroup": {"GroupName": _NAME, "Description": "doctor", **_tagged("security-group")},
+    "CreateSubnet": {"VpcId": _VPC, "CidrBlock": "10.0.0.0/24", **_tagged("subnet")},
+    "CreateTags": {"Resources": [_nobody("i")], "Tags": [_TAG]},
+    "CreateVpc": {"CidrBlock": "10.0.0.0/16", **_tagged("vpc")},
+    "CreateVpcEndpoint": {"VpcId": _VPC, "ServiceName": "com.amazonaws.us-east-1.s3", **_tagged("vpc-endpoint")},
+    "CreateVolume": {"AvailabilityZone": "us-east-1a", "Size": 1, **_tagged("volume")},
+    "DeleteFleets": {"FleetIds": ["fleet-00000000-0000-0000-0000-000000000000"], "TerminateInstances": True},
+    "DeleteInternetGateway": {"InternetGatewayId": _GATEWAY},
+    "DeleteKeyPair": {"KeyName": _NAME},
+    "DeleteLaunchTemplate": {"LaunchTemplateId": _TEMPLATE},
+    "DeleteNatGateway": {"NatGatewayId": _nobody("nat")},
+    "DeleteNetworkInterface": {"NetworkInterfaceId": _nobody("eni")},
+    "DeletePlacementGroup": {"GroupName": _NAME},
+    "DeleteRoute": {"RouteTableId": _ROUTES, "DestinationCidrBlock": "0.0.0.0/0"},
+    "DeleteRouteTable": {"RouteTableId": _ROUTES},
+    "DeleteSecurityGroup": {"GroupId": _GROUP},
+    "DeleteSubnet": {"SubnetId": _SUBNET},
+    "DeleteTags": {"Resources": [_nobody("i")], "Tags": [{"Key": "cloudgpu:run"}]},
+    "DeleteVolume": {"VolumeId": _nobody("vol")},
+    "DeleteVpc": {"VpcId": _VPC},
+    "DeleteVpcEndpoints": {"VpcEndpointIds": [_nobody("vpce")]},
+    "DetachInternetGateway": {"InternetGatewayId": _GATEWAY, "VpcId": _VPC},
+    "DisassociateAddress": {"AssociationId": _nobody("eipassoc")},
+    "DisassociateRouteTable": {"AssociationId": _nobody("rtbassoc")},
+    "ImportKeyPair": {"KeyName": _NAME, "PublicKeyMaterial": _KEY, **_tagged("key-pair")},
+    "ModifyLaunchTemplate": {"LaunchTemplateId": _TEMPLATE, "DefaultVersion": "1"},
+    "ModifyVpcEndpoint": {"VpcEndpointId": _nobody("vpce"), "AddRouteTableIds": [_ROUTES]},
+    "ModifyVolume": {"VolumeId": _nobody("vol"), "Size": 2},
+    "ReleaseAddress": {"AllocationId": _ADDRESS},
+    "ReplaceRoute": {"RouteTableId": _ROUTES, "DestinationCidrBlock": "0.0.0.0/0", "GatewayId": _GATEWAY},
+    "RevokeSecurityGroupEgress": _RULES,
+    "RevokeSecurityGroupIngress": _RULES,
+    "RunInstances": {
+        "ImageId": _nobody("ami"),
+        "InstanceType": _FLEET_TYPE,
+        "MinCount": 1,
+        "MaxCount": 1,
+        "TagSpecifications": [{"ResourceType": kind, "Tags": [_TAG]} for kind in ("instance", "volume")],
+    },
+    "TerminateInstances": {"InstanceIds": [_nobody("i")]},
+    "UpdateSecurityGroupRuleDescriptionsEgress": _RULES,
+    "UpdateSecurityGroupRuleDescriptionsIngress": _RULES,
+}
+"""EC2 operation -> arguments of its dry run."""
+
+WITHOUT = frozenset({"ModifySubnetAttribute", "ModifyVpcAttribute"})
+"""EC2 operations that know no dry run."""
+
+IMAGE_PARAMETER = "/aws/service/canonical/ubuntu/server/22.04/stable/current/amd64/hvm/ebs-gp2/ami-id"
+"""A launch is dry-run with a real image: EC2 looks at the image before it looks at the permission."""
+
+HARMLESS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
+    "sts:GetCallerIdentity": ("sts", "get_caller_identity", {}),
+    "iam:ListInstanceProfiles": ("iam", "list_instance_profiles", {"MaxItems": 1}),
+    "iam:ListRoles": ("iam", "list_roles", {"MaxItems": 1}),
+    "s3:ListAllMyBuckets": ("s3", "list_buckets", {}),
+    "servicequotas:ListServiceQuotas": ("service-quotas", "list_service_quotas", {"ServiceCode": "ec2"}),
+    "ssm:GetParameter": (
+        "ssm",
+        "get_parameter",
+        {"Name": IMAGE_PARAMETER},
+    ),
+}
+"""Action -> client, method and arguments of a call that only reads."""

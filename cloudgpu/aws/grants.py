@@ -1,0 +1,90 @@
+"""A permission as a value, the policy document it becomes, and the permission that each call of boto3 needs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Conditions = Mapping[str, Mapping[str, Any]]
+
+MADE: Conditions = {"StringLike": {"aws:RequestTag/cloudgpu:owner": "?*"}}
+"""The call that makes it tags it: everything of ours has an owner."""
+OURS: Conditions = {"StringLike": {"aws:ResourceTag/cloudgpu:owner": "?*"}}
+"""It carries our tag already."""
+EC2 = "arn:aws:ec2:*:*:"
+
+
+@dataclass(frozen=True)
+class Grant:
+    """Some actions on some resources under one condition.
+
+    Attributes:
+        name: What stands as `Sid` in the policy.
+        purpose: What it is needed for, for people: `launch instances`.
+    """
+
+    name: str
+    purpose: str
+    actions: tuple[str, ...]
+    resources: tuple[str, ...] = ("*",)
+    conditions: Conditions = field(default_factory=dict)
+
+    def statement(self) -> dict[str, Any]:
+        """As it stands in a policy document."""
+        said = {
+            "Sid": self.name,
+            "Effect": "Allow",
+            "Action": _one_or_many(sorted(self.actions)),
+            "Resource": _one_or_many(self.resources),
+        }
+        return {**said, "Condition": self.conditions} if self.conditions else said
+
+
+def policy(grants: Sequence[Grant]) -> dict[str, Any]:
+    """The policy document."""
+    return {"Version": "2012-10-17", "Statement": [one.statement() for one in grants]}
+
+
+def ec2(*kinds: str) -> tuple[str, ...]:
+    """Every EC2 resource of these kinds."""
+    return tuple(f"{EC2}{kind}/*" for kind in kinds)
+
+
+def actions_for(service: str, operation: str) -> tuple[str, ...]:
+    """The permissions that one call of boto3 needs: `ec2`, `DescribeVpcs` needs `ec2:DescribeVpcs`."""
+    found = _RENAMED.get((service, operation))
+    return found or (f"{_PREFIXES.get(service, service)}:{operation}",)
+
+
+def granted(grants: Sequence[Grant]) -> frozenset[str]:
+    """Every action of these grants."""
+    return frozenset(action for grant in grants for action in grant.actions)
+
+
+_S3: Mapping[str, tuple[str, ...]] = {
+    "CompleteMultipartUpload": ("PutObject",),
+    "CreateMultipartUpload": ("PutObject",),
+    "DeleteBucketEncryption": ("PutEncryptionConfiguration",),
+    "DeleteObjects": ("DeleteObject", "DeleteObjectVersion"),
+    "DeletePublicAccessBlock": ("PutBucketPublicAccessBlock",),
+    "GetBucketEncryption": ("GetEncryptionConfiguration",),
+    "GetPublicAccessBlock": ("GetBucketPublicAccessBlock",),
+    "HeadBucket": ("ListBucket",),
+    "HeadObject": ("GetObject",),
+    "ListBuckets": ("ListAllMyBuckets",),
+    "ListMultipartUploads": ("ListBucketMultipartUploads",),
+    "ListObjectVersions": ("ListBucketVersions",),
+    "ListObjectsV2": ("ListBucket",),
+    "PutBucketEncryption": ("PutEncryptionConfiguration",),
+    "PutPublicAccessBlock": ("PutBucketPublicAccessBlock",),
+    "UploadPart": ("PutObject",),
+}
+"""Calls of S3 whose permissions have other names."""
+
+_RENAMED: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("s3", operation): tuple(f"s3:{name}" for name in names) for operation, names in _S3.items()
+}
+_PREFIXES: Mapping[str, str] = {"service-quotas": "servicequotas", "efs": "elasticfilesystem"}
+
+
+def _one_or_many(values: Sequence[str]) -> Any:  # noqa: ANN401 - as AWS has it
+    return values[0] if len(values) == 1 else list(values)

@@ -1,0 +1,152 @@
+"""Which permissions the caller has: by IAM's own simulation where that is allowed, else by dry runs, else unknown."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from botocore import xform_name
+
+from cloudgpu.aws.dry_runs import EC2_ARGUMENTS, HARMLESS, IMAGE_PARAMETER, WITHOUT
+from cloudgpu.aws.faults import typed
+from cloudgpu.aws.grants import Grant
+from cloudgpu.aws.session import Clients, Identity
+from cloudgpu.errors import AuthError, CloudGpuError
+
+_AT_ONCE = 8
+_WOULD_SUCCEED = "DryRunOperation"
+
+State = Literal["ok", "failed", "unknown"]
+_WORST: Mapping[State, int] = {"failed": 2, "unknown": 1, "ok": 0}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether one action is allowed, and how that is known or why it is not."""
+
+    action: str
+    state: State
+    why: str
+
+
+def verdicts(clients: Clients, identity: Identity, grants: Sequence[Grant]) -> tuple[Verdict, ...]:
+    """One for every action of the grants, sorted. Nothing is made, changed or ended."""
+    if identity.arn.endswith(":root"):
+        return tuple(Verdict(action, "ok", "the root user may do everything") for action in _actions(grants))
+    try:
+        found = _simulated(clients, _principal(clients, identity.arn), grants)
+    except CloudGpuError:
+        found = _tried(clients, grants)
+    return tuple(_worst(action, found) for action in _actions(grants))
+
+
+def _actions(grants: Iterable[Grant]) -> list[str]:
+    return sorted({action for grant in grants for action in grant.actions})
+
+
+def _worst(action: str, found: Sequence[Verdict]) -> Verdict:
+    """An action that is granted in several places is needed in all of them."""
+    about = [one for one in found if one.action == action]
+    return max(about, key=lambda one: _WORST[one.state])
+
+
+def _simulated(clients: Clients, principal: str, grants: Sequence[Grant]) -> list[Verdict]:
+    """IAM's answer for every grant, on a resource and with tags as the grant names them.
+
+    Raises:
+        CloudGpuError: IAM cannot be asked.
+    """
+    with typed("asking IAM for the caller's permissions"):
+        return [one for grant in grants for one in _simulation(clients.client("iam"), principal, grant)]
+
+
+def _simulation(iam: Any, principal: str, grant: Grant) -> Iterator[Verdict]:  # noqa: ANN401
+    pages = iam.get_paginator("simulate_principal_policy").paginate(
+        PolicySourceArn=principal,
+        ActionNames=list(grant.actions),
+        ResourceArns=[_sample(grant.resources[0])],
+        ContextEntries=list(_context(grant)),
+    )
+    for page in pages:
+        for row in page["EvaluationResults"]:
+            allowed = row["EvalDecision"] == "allowed"
+            why = "IAM's simulation" if allowed else f"IAM's simulation: {row['EvalDecision']}"
+            yield Verdict(row["EvalActionName"], "ok" if allowed else "failed", why)
+
+
+def _sample(resource: str) -> str:
+    return resource if resource == "*" else resource.replace("*", "doctor")
+
+
+def _context(grant: Grant) -> Iterator[dict[str, Any]]:
+    for operator in grant.conditions.values():
+        for key, value in operator.items():
+            text = value if isinstance(value, str) else value[0]
+            yield {
+                "ContextKeyName": key,
+                "ContextKeyValues": [text.replace("?*", "doctor")],
+                "ContextKeyType": "string",
+            }
+
+
+def _principal(clients: Clients, arn: str) -> str:
+    """Whose policies count: of a session its role, whose path only IAM knows."""
+    if ":assumed-role/" not in arn:
+        return arn
+    name = arn.split("/")[1]
+    with typed(f"looking at role {name}"):
+        return str(clients.client("iam").get_role(RoleName=name)["Role"]["Arn"])
+
+
+def _tried(clients: Clients, grants: Sequence[Grant]) -> list[Verdict]:
+    """Dry runs of EC2's calls, harmless calls of the others, and `unknown` for the rest."""
+    asked = [(grant, action) for grant in grants for action in grant.actions]
+    arguments = {**EC2_ARGUMENTS, "RunInstances": {**EC2_ARGUMENTS["RunInstances"], **_image(clients)}}
+    with ThreadPoolExecutor(_AT_ONCE) as workers:
+        return list(workers.map(lambda one: _try(clients, one[0], one[1], arguments), asked))
+
+
+def _image(clients: Clients) -> dict[str, str]:
+    try:
+        with typed("looking for an image"):
+            found = clients.client("ssm").get_parameter(Name=IMAGE_PARAMETER)
+    except CloudGpuError:
+        return {}
+    return {"ImageId": str(found["Parameter"]["Value"])}
+
+
+def _try(clients: Clients, grant: Grant, action: str, arguments: Mapping[str, Mapping[str, Any]]) -> Verdict:
+    service, _, operation = action.partition(":")
+    if service == "ec2" and operation not in WITHOUT:
+        return _dry_run(clients, grant, operation, arguments[operation])
+    if action not in HARMLESS:
+        return Verdict(action, "unknown", "cannot be tried without doing it, and IAM may not be asked")
+    client, method, arguments = HARMLESS[action]
+    try:
+        with typed(f"trying {action}"):
+            getattr(clients.client(client), method)(**arguments)
+    except AuthError as err:
+        return Verdict(action, "failed", err.code or err.message)
+    except CloudGpuError as err:
+        return Verdict(action, "unknown", err.message)
+    return Verdict(action, "ok", "tried")
+
+
+def _dry_run(clients: Clients, grant: Grant, operation: str, arguments: Mapping[str, Any]) -> Verdict:
+    action = f"ec2:{operation}"
+    try:
+        with typed(f"dry run of {action}"):
+            getattr(clients.client("ec2"), xform_name(operation))(DryRun=True, **arguments)
+    except CloudGpuError as err:
+        return _judged(action, getattr(err, "code", ""), err, grant)
+    return Verdict(action, "unknown", "EC2 did not answer the dry run as one")
+
+
+def _judged(action: str, code: str, err: CloudGpuError, grant: Grant) -> Verdict:
+    if code == _WOULD_SUCCEED:
+        return Verdict(action, "ok", "dry run")
+    # What does not exist carries no tag, so a right policy refuses it as a wrong one does.
+    by_tag = any("aws:ResourceTag" in key for operator in grant.conditions.values() for key in operator)
+    if code == "UnauthorizedOperation" and not by_tag:
+        return Verdict(action, "failed", "dry run: UnauthorizedOperation")
+    return Verdict(action, "unknown", f"the dry run ended with {code or err.message}")
