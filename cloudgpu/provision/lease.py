@@ -20,6 +20,7 @@ from typing import Final
 from cloudgpu.clock import Clock
 from cloudgpu.errors import BusyError
 from cloudgpu.paths import unwritable
+from cloudgpu.provision.processes import process_start
 
 HEARTBEAT_EVERY_S: Final = 5.0
 STALE_AFTER_S: Final = 60.0
@@ -88,7 +89,7 @@ class Lease:
         now = self._clock.now().isoformat()
         pid = os.getpid()
         self._nonce = secrets.token_hex(8)
-        start, host, boot = _process_start(pid), socket.gethostname(), _boot_id()
+        start, host, boot = process_start(pid), socket.gethostname(), _boot_id()
         holder = Holder(self._nonce, self._owner, pid, start, host, boot, now, now)
         with self._guard():
             present = self._read()
@@ -132,7 +133,7 @@ class Lease:
 
     def _stale(self, holder: Holder) -> bool:
         if holder.host == socket.gethostname():
-            return holder.boot != _boot_id() or _process_start(holder.pid) != holder.process_start
+            return holder.boot != _boot_id() or process_start(holder.pid) != holder.process_start
         silent = self._clock.now() - datetime.fromisoformat(holder.heartbeat)
         return silent > timedelta(seconds=STALE_AFTER_S)
 
@@ -214,25 +215,3 @@ def _boot_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return ""
-
-
-def _process_start(pid: int) -> str:
-    """When a process began, or an empty text when it is not there (a zombie is not)."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return _alive_without_proc(pid)
-    state, start = fields[0], fields[19]
-    return "" if state in {"Z", "X"} else start
-
-
-def _alive_without_proc(pid: int) -> str:
-    if Path("/proc/self").exists():
-        return ""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return ""
-    except PermissionError:
-        return "alive"
-    return "alive"

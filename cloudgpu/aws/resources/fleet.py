@@ -108,7 +108,7 @@ def _launched(ctx: Context, inputs: Properties) -> tuple[str, list[str]]:
     deadline = ctx.clock.monotonic() + _PROFILE_SPREAD_S
     for attempt in range(_PROFILE_SPREAD_S):
         # AWS answers a repeated token with the first answer, so an answer that was "no" needs a new one.
-        token = ctx.token if attempt == 0 else f"{ctx.token[:60]}-{attempt}"
+        token = ctx.token
         try:
             return _sent(ctx, inputs, token)
         except CloudGpuError as err:
@@ -137,14 +137,14 @@ def _sent(ctx: Context, inputs: Properties, token: str) -> tuple[str, list[str]]
     wanted = request["TargetCapacitySpecification"]["TotalTargetCapacity"]
     if len(ids) < wanted:
         _release(ctx, answer["FleetId"], ids)
-        err = _short(answer.get("Errors") or (), len(ids), wanted)
+        err = incomplete(answer.get("Errors") or (), len(ids), wanted)
         if isinstance(err, LaunchError):
             err.launched = tuple(ids)
         raise err
     return answer["FleetId"], ids
 
 
-def _short(errors: Sequence[Mapping[str, Any]], got: int, wanted: int) -> CloudGpuError:
+def incomplete(errors: Sequence[Mapping[str, Any]], got: int, wanted: int) -> CloudGpuError:
     """Why an HTTP 200 answer holds too few instances."""
     doing = f"launching {wanted} instances"
     found = [refusal(one.get("ErrorCode", ""), one.get("ErrorMessage", ""), doing) for one in errors]

@@ -1,0 +1,25 @@
+"""What AWS still knows about a fleet that was launched by somebody else."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from cloudgpu.aws.faults import typed
+from cloudgpu.aws.resources.fleet import incomplete
+from cloudgpu.aws.session import Clients
+from cloudgpu.errors import CloudGpuError, LaunchError
+
+
+def shortfall(clients: Clients, fleet_id: str, *, got: int, wanted: int) -> CloudGpuError:
+    """Why an `instant` fleet has too few instances: AWS keeps the errors of its launch.
+
+    Raises:
+        CloudError: AWS cannot be asked.
+    """
+    with typed(f"asking why fleet {fleet_id} is not whole"):
+        answer = clients.client("ec2").describe_fleets(FleetIds=[fleet_id])
+    found: Mapping[str, Any] = next(iter(answer.get("Fleets") or ()), {})
+    err = incomplete(found.get("Errors") or (), got, wanted)
+    if isinstance(err, LaunchError):
+        launched = [one for row in found.get("Instances") or () for one in row.get("InstanceIds") or ()]
+        err.launched = tuple(sorted(launched))
+    return err

@@ -1,0 +1,212 @@
+"""Running the CLI: in a session of its own, with exactly the environment that it is given, noted while it runs."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from pulumi.automation import CommandResult, PulumiCommand
+from pulumi.automation.errors import create_command_error
+from semver import VersionInfo
+
+from cloudgpu.clock import Clock
+from cloudgpu.errors import BusyError, UsageError
+from cloudgpu.provision.plugin.server import ENDS_WITH
+from cloudgpu.provision.processes import process_start
+
+OnOutput = Callable[[str], Any]
+
+_OLDEST: Final = VersionInfo(3, 200, 0)
+_STOPPED_WITHIN_S: Final = 180.0
+"""How long an abandoned CLI may take to record what it has under way, seconds."""
+_KILLED_WITHIN_S: Final = 10.0
+_LOOK_EVERY_S: Final = 0.2
+_NON_INTERACTIVE: Final = "--non-interactive"
+
+
+class Command(PulumiCommand):
+    """The CLI for one stack. Unlike the SDK's own, it hands on no variable that it was not given.
+
+    Args:
+        command: The executable.
+        environ: All of the CLI's environment.
+        note: Holds the process id while the CLI runs, so that whoever comes after a killed command can end it.
+    """
+
+    def __init__(self, command: Path, environ: Mapping[str, str], note: Path) -> None:
+        # The SDK's constructor asks for the version in the caller's own environment.
+        self.command = str(command)
+        self._environ = dict(environ)
+        self._note = note
+        self.version = self._version()
+
+    def run(
+        self,
+        args: list[str],
+        cwd: str,
+        additional_env: Mapping[str, str],
+        on_output: OnOutput | None = None,
+        on_error: OnOutput | None = None,
+    ) -> CommandResult:
+        """Run it to its end.
+
+        Raises:
+            CommandError: It ended badly.
+            KeyboardInterrupt: It was interrupted; what it had under way has ended and is recorded.
+        """
+        return self._run(args, cwd, additional_env, (on_output, on_error))
+
+    def feed(self, args: list[str], cwd: str, text: str) -> CommandResult:
+        """Run it with `text` as its standard input: what is secret must not stand among its arguments.
+
+        Raises:
+            CommandError: It ended badly.
+        """
+        return self._run(args, cwd, {}, (None, None), text)
+
+    def _run(
+        self,
+        args: list[str],
+        cwd: str,
+        more: Mapping[str, str],
+        listeners: tuple[OnOutput | None, OnOutput | None],
+        text: str = "",
+    ) -> CommandResult:
+        front = [] if _NON_INTERACTIVE in args else [_NON_INTERACTIVE]
+        process = subprocess.Popen(
+            [self.command, *front, *args],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=cwd,
+            env={**self._environ, **more, ENDS_WITH: f"{os.getpid()}:{process_start(os.getpid())}"},
+            encoding="utf-8",
+            # Ctrl-C is handed on once, by us: twice, and the CLI drops what it has under way.
+            start_new_session=True,
+        )
+        note = {"pid": process.pid, "start": process_start(process.pid)}
+        self._note.write_text(json.dumps(note))
+        try:
+            out, err = _followed(process, listeners, text)
+        finally:
+            # Only when it came to its own end: a note that stays behind tells of a CLI that recorded nothing more.
+            if process.returncode is not None and process.returncode >= 0:
+                self._note.unlink(missing_ok=True)
+        result = CommandResult(out, err, process.returncode)
+        if process.returncode != 0:
+            raise create_command_error(result)
+        return result
+
+    def _version(self) -> VersionInfo:
+        said = subprocess.run(
+            [self.command, "version"], env=self._environ, capture_output=True, text=True, check=False
+        ).stdout.strip()
+        try:
+            found = VersionInfo.parse(said.removeprefix("v"))
+        except ValueError as err:
+            message = f"{self.command} does not tell its version: {said[:80]!r}"
+            raise UsageError(message, hint="install the Pulumi CLI again") from err
+        if found < _OLDEST:
+            message = f"the Pulumi CLI {self.command} is {found}; at least {_OLDEST} is needed"
+            raise UsageError(message, hint="update it: https://www.pulumi.com/docs/install")
+        return found
+
+
+def abandoned(note: Path) -> bool:
+    """Whether a command was killed while its CLI ran."""
+    return note.exists()
+
+
+def end_abandoned(note: Path, clock: Clock, on_wait: Callable[[int], None]) -> None:
+    """End the CLI of a killed command, if it still runs: first by asking, so that it records what it made.
+
+    Args:
+        note: The note that the killed command left.
+        clock: What is waited on.
+        on_wait: Gets its process id, once, when it has to be waited for.
+
+    Raises:
+        BusyError: It cannot be ended.
+    """
+    noted = _noted(note)
+    if noted is None or process_start(noted[0]) != noted[1]:
+        return
+    on_wait(noted[0])
+    for number, limit_s in ((signal.SIGINT, _STOPPED_WITHIN_S), (signal.SIGKILL, _KILLED_WITHIN_S)):
+        _signal(noted[0], number)
+        if _gone(noted, clock, limit_s):
+            return
+    message = f"an abandoned Pulumi CLI (process {noted[0]}) cannot be ended"
+    raise BusyError(message, hint=f"kill -9 {noted[0]}, then run the same command again")
+
+
+def _followed(
+    process: "subprocess.Popen[str]", listeners: tuple[OnOutput | None, OnOutput | None], text: str
+) -> tuple[str, str]:
+    """Feed it, and read it to its end; the first interrupt asks it to stop, the second one ends it."""
+    streams = (process.stdout, process.stderr)
+    chunks: tuple[list[str], list[str]] = ([], [])
+    readers = [
+        threading.Thread(target=_read, args=(stream, listener, found), daemon=True)
+        for stream, listener, found in zip(streams, listeners, chunks, strict=True)
+    ]
+    for reader in readers:
+        reader.start()
+    interrupt: KeyboardInterrupt | None = None
+    _give(process, text)
+    while process.returncode is None:
+        try:
+            process.wait()
+        except KeyboardInterrupt as err:
+            _signal(process.pid, signal.SIGKILL if interrupt else signal.SIGINT)
+            interrupt = err
+    for reader in readers:
+        reader.join()
+    if interrupt is not None:
+        raise interrupt
+    return "\n".join(chunks[0]), "\n".join(chunks[1])
+
+
+def _give(process: "subprocess.Popen[str]", text: str) -> None:
+    if process.stdin is not None:
+        # should it end first, its exit code tells why
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(text)
+            process.stdin.close()
+
+
+def _read(stream: Any, listener: OnOutput | None, found: list[str]) -> None:  # noqa: ANN401
+    with stream:
+        for line in stream:
+            stripped = line.rstrip()
+            if listener is not None:
+                listener(stripped)
+            found.append(stripped)
+
+
+def _noted(note: Path) -> tuple[int, str] | None:
+    """Process id and start; None where nothing is noted, or the note was torn."""
+    try:
+        found = json.loads(note.read_text())
+        return int(found["pid"]), str(found["start"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _gone(noted: tuple[int, str], clock: Clock, limit_s: float) -> bool:
+    deadline = clock.monotonic() + limit_s
+    while process_start(noted[0]) == noted[1]:
+        if clock.monotonic() > deadline:
+            return False
+        clock.sleep(_LOOK_EVERY_S)
+    return True

@@ -1,0 +1,116 @@
+"""What a stack's exported state says: resources, and operations that nobody saw the end of."""
+
+import copy
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cloudgpu.aws.resources.base import Physical
+from cloudgpu.provision.engine import ResourceState
+from cloudgpu.provision.pulumi_cli.stacks import Document
+
+FLEET: Final = "aws:ec2/fleet:Fleet"
+_SECRET: Final = "plaintext"  # noqa: S105  the name of a field
+
+
+@dataclass(frozen=True)
+class Pending:
+    """An operation that was begun and whose end is not recorded."""
+
+    kind: str
+    """`creating`, `updating`, `deleting` ..."""
+    urn: str
+    type: str
+    inputs: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Its name in the program."""
+        return self.urn.rpartition("::")[2]
+
+
+@dataclass(frozen=True)
+class Gang:
+    """A fleet as recorded: what it was to have, and what it has."""
+
+    urn: str
+    id: str
+    wanted: int
+    got: int
+
+
+def resources(document: Document) -> tuple[ResourceState, ...]:
+    """The resources of the cloud that exist."""
+    return tuple(
+        ResourceState(one["urn"], one["type"], one["urn"].rpartition("::")[2], str(one.get("id", "")))
+        for one in _all(document)
+        if one.get("custom") and not one.get("external") and not one["type"].startswith("pulumi:")
+    )
+
+
+def pending(document: Document) -> tuple[Pending, ...]:
+    """What was begun and not recorded as ended."""
+    return tuple(
+        Pending(
+            one["type"],
+            one["resource"]["urn"],
+            one["resource"]["type"],
+            _plain(one["resource"].get("inputs") or {}),
+        )
+        for one in _deployment(document).get("pending_operations") or ()
+    )
+
+
+def gangs(document: Document) -> tuple[Gang, ...]:
+    """Every fleet."""
+    return tuple(_gang(one) for one in _all(document) if one["type"] == FLEET and not one.get("delete"))
+
+
+def settled(document: Document, made: Mapping[str, Physical]) -> Document:
+    """The state with these resources (by URN) in it, and with no operation pending.
+
+    What a pending creation was to replace is on its way out from then on.
+    """
+    answer = copy.deepcopy(document)
+    deployment = _deployment(answer)
+    found = deployment.setdefault("resources", [])
+    for one in deployment.get("pending_operations") or ():
+        resource = one["resource"]
+        physical = made.get(resource["urn"]) if one["type"] == "creating" else None
+        if physical is None:
+            continue
+        for old in found:
+            if old["urn"] == resource["urn"]:
+                old["delete"] = True
+        found.append({**resource, "id": physical.id, "outputs": dict(physical.outputs)})
+    deployment.pop("pending_operations", None)
+    return answer
+
+
+def _gang(one: Mapping[str, Any]) -> Gang:
+    inputs, outputs = _plain(one.get("inputs") or {}), _plain(one.get("outputs") or {})
+    wanted = (inputs.get("targetCapacitySpecification") or {}).get("totalTargetCapacity") or 0
+    sets = outputs.get("fleetInstanceSets") or ()
+    got = sum(len(launched.get("instanceIds") or ()) for launched in sets)
+    return Gang(one["urn"], str(one.get("id", "")), int(wanted), got)
+
+
+def _deployment(document: Document) -> dict[str, Any]:
+    found: dict[str, Any] = document.get("deployment") or {}
+    return found
+
+
+def _all(document: Document) -> list[dict[str, Any]]:
+    return list(_deployment(document).get("resources") or ())
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401
+    """Values without the wrapping of secrets, which stands around JSON text; whole numbers as such."""
+    if isinstance(value, dict):
+        if _SECRET in value and len(value) == 2:  # noqa: PLR2004  the signature and the text
+            return _plain(json.loads(value[_SECRET]))
+        return {name: _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_plain(inner) for inner in value]
+    return value

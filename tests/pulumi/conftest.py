@@ -1,0 +1,126 @@
+"""The real Pulumi CLI: from PULUMI_COMMAND or the PATH; without one this tier is skipped, and says so."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloudgpu.aws import search
+from cloudgpu.aws.resources import registry
+from cloudgpu.aws.session import Endpoint, Session, connect
+from cloudgpu.clock import SystemClock
+from cloudgpu.paths import Home, bundled
+from cloudgpu.provision.direct import DirectEngine
+from cloudgpu.provision.engine import Applied, Engine, Event, Stack
+from cloudgpu.provision.journal import Identity
+from cloudgpu.provision.pulumi_cli.engine import PulumiEngine, Site
+from cloudgpu.provision.pulumi_cli.opening import Choice, pulumi_engine
+from cloudgpu.rehearsal import client
+
+PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGcyZqYq0n1o0u8q9Ck4yQJ8P0Q0lq8m3yq8m3yq8m3y me"
+IMAGE = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
+NO_CLI = "there is no Pulumi CLI on the PATH, nor does PULUMI_COMMAND name one"
+
+
+def pulumi_command() -> str | None:
+    return os.environ.get("PULUMI_COMMAND") or shutil.which("pulumi")
+
+
+@pytest.fixture(scope="session")
+def command() -> Path:
+    found = pulumi_command()
+    if found is None:
+        pytest.skip(NO_CLI)
+    return Path(found)
+
+
+class Place:
+    """A home, its rehearsal cloud, and the stack of one cluster in it, for both engines."""
+
+    def __init__(self, home: Home, command: Path) -> None:
+        self.home = home
+        self.command = command
+        self.cloud = client.ensure(home, SystemClock())
+        self.events: list[Event] = []
+        expiry = datetime.now(UTC) + timedelta(hours=2)
+        self.config = {
+            "cluster": "demo",
+            "owner": "ada",
+            "team": "vision",
+            "run": "r-1",
+            "expiresAt": expiry.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "token": "tok-1",
+            "instanceType": "p3dn.24xlarge",
+            "nodes": "2",
+            "zone": "us-east-1c",
+            "market": "on-demand",
+            "publicKey": PUBLIC_KEY,
+            "sshCidr": "127.0.0.1/32",
+            "image": IMAGE,
+            "diskGib": "100",
+            "efaInterfaces": "1",
+        }
+        self.secrets: frozenset[str] = frozenset()
+        self._sessions: dict[str, Session] = {}
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return Endpoint(self.cloud.url, self.cloud.access_key_id, self.cloud.secret_access_key)
+
+    @property
+    def root(self) -> Path:
+        return self.home.root / "pulumi"
+
+    def clients(self, region: str = "us-east-1") -> Session:
+        return self._sessions.setdefault(region, connect(self.endpoint, region))
+
+    def engine(self, **environ: str) -> PulumiEngine:
+        site = Site(self.clients, registry, self.tags, settle_s=1.0)
+        choice = Choice(command=self.command)
+        return pulumi_engine(self.root, self.endpoint, choice, site, {**os.environ, **environ}, SystemClock())
+
+    def direct(self) -> Engine:
+        return DirectEngine(
+            clients_for=self.clients,
+            handlers=registry,
+            tags=self.tags,
+            identity=Identity("123456789012", "rehearsal"),
+            clock=SystemClock(),
+        )
+
+    @property
+    def tags(self) -> dict[str, str]:
+        names = {"cluster": "cluster", "owner": "owner", "team": "team", "run": "run"}
+        tags = {f"cloudgpu:{name}": self.config[key] for name, key in names.items()}
+        return tags | {"cloudgpu:expires-at": self.config["expiresAt"], "cloudgpu:token": self.config["token"]}
+
+    @property
+    def stack(self) -> Stack:
+        journal = self.home.cluster("demo").journal("us-east-1")
+        return Stack("demo", "us-east-1", bundled("infra"), self.config, journal, self.secrets)
+
+    def up(self) -> Applied:
+        return self.engine().up(self.stack, self.events.append)
+
+    def destroy(self) -> None:
+        self.engine().destroy(self.stack, self.events.append)
+
+    def made(self) -> dict[str, Any]:
+        """What the endpoint itself counts for the cluster, by kind."""
+        counted = {kind: rows for kind, rows in client.census(self.cloud).items() if rows and kind != "buckets"}
+        counted = {kind: [row for row in rows if "cloudgpu:cluster" in row["tags"]] for kind, rows in counted.items()}
+        return {kind: rows for kind, rows in counted.items() if rows}
+
+    def left(self) -> tuple[dict[str, Any], Any]:
+        return self.made(), search.everything(self.clients(), "demo")
+
+
+@pytest.fixture
+def place(tmp_path: Path, command: Path) -> Iterator[Place]:
+    home = Home(tmp_path / "home").ensure()
+    yield Place(home, command)
+    client.stop(home)

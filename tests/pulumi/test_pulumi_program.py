@@ -1,0 +1,126 @@
+"""The cluster program under the real Pulumi CLI, on a rehearsal cloud: as the direct engine, and nothing left."""
+
+import pytest
+
+from cloudgpu.errors import BadRequestError, CapacityError, NotOfferedError
+from cloudgpu.rehearsal import client
+
+pytestmark = [
+    pytest.mark.pulumi,
+    # the rehearsal server is meant to outlive whoever started it
+    pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning"),
+]
+
+TYPES = ("PlacementGroup", "KeyPair", "Role", "InstanceProfile", "SecurityGroup", "LaunchTemplate", "Fleet")
+
+
+def kinds(applied):
+    return sorted((one.type, one.name) for one in applied.resources)
+
+
+def own_tags(row):
+    """All but those of the creating call."""
+    return sorted((key, text) for key, text in row["tags"].items() if not key.startswith(("aws:", "cloudgpu:intent")))
+
+
+def shape(made):
+    """Of each kind: how many, and how they are tagged."""
+    return {kind: sorted(map(own_tags, rows)) for kind, rows in made.items()}
+
+
+def test_up_again_refresh_and_down_make_what_the_direct_engine_makes(place):
+    engine = place.engine()
+    preview = engine.preview(place.stack)
+    assert {step.type.rpartition(":")[2] for step in preview if step.operation == "create"} == set(TYPES)
+    assert place.left() == ({}, ())
+
+    applied = place.up()
+    assert applied.changes["create"] == len(TYPES)
+    nodes = {node.instance_id: node for node in client.nodes(place.cloud)}
+    assert sorted(applied.outputs["instanceIds"]) == sorted(nodes)
+    assert {(node.cluster, node.zone, node.state) for node in nodes.values()} == {("demo", "us-east-1c", "running")}
+    fleet = next(one for one in place.events if one.type.endswith(":Fleet") and one.kind == "done")
+    assert (fleet.operation, fleet.detail) == ("create", applied.outputs["fleetId"])
+    by_pulumi = shape(place.made())
+
+    again = place.up()
+    assert dict(again.changes) == {"same": len(TYPES)}
+    assert again.outputs == applied.outputs
+    refreshed = place.engine().refresh(place.stack)
+    assert refreshed.outputs == applied.outputs
+    assert dict(place.up().changes) == {"same": len(TYPES)}
+    assert {step.operation for step in place.engine().preview(place.stack)} == {"same"}
+
+    place.destroy()
+    assert place.left() == ({}, ())
+    assert not any((place.root / "rehearsal" / "projects").iterdir())
+
+    direct = place.direct().up(place.stack, place.events.append)
+    assert kinds(direct) == kinds(applied)
+    assert set(direct.outputs) == set(applied.outputs)
+    assert shape(place.made()) == by_pulumi
+    place.direct().destroy(place.stack, place.events.append)
+    assert place.left() == ({}, ())
+
+
+def test_no_capacity_is_typed_and_the_next_zone_is_tried(place):
+    client.put_capacity(place.cloud, {"us-east-1c/*/*": 1})
+    with pytest.raises(CapacityError) as caught:
+        place.up()
+    assert caught.value.code == "InsufficientInstanceCapacity"
+    assert client.census(place.cloud)["instances"] == []
+    place.config["zone"] = "us-east-1d"
+    place.up()
+    assert {node.zone for node in client.nodes(place.cloud)} == {"us-east-1d"}
+    # the same again, after a refusal: a new attempt, not the old answer
+    place.destroy()
+    assert place.left() == ({}, ())
+
+
+def test_a_refused_launch_can_be_asked_for_again(place):
+    client.put_capacity(place.cloud, {"us-east-1c/*/*": 1})
+    with pytest.raises(CapacityError):
+        place.up()
+    client.put_capacity(place.cloud, {})
+    assert len(place.up().outputs["instanceIds"]) == 2
+    place.destroy()
+    assert place.left() == ({}, ())
+
+
+def test_a_retired_type_and_a_senseless_setting_are_told_as_such(place):
+    place.config |= {"instanceType": "p3.16xlarge", "efaInterfaces": "0"}
+    with pytest.raises(NotOfferedError):
+        place.up()
+    place.config["nodes"] = "none"
+    with pytest.raises(BadRequestError, match="cloudgpu:nodes is 'none'"):
+        place.up()
+    place.destroy()
+    assert place.left() == ({}, ())
+
+
+def test_another_address_for_ssh_changes_the_group_in_place(place):
+    place.up()
+    place.config["sshCidr"] = "127.0.0.2/32"
+    steps = {step.operation: step for step in place.engine().preview(place.stack)}
+    assert steps["update"].type == "aws:ec2/securityGroup:SecurityGroup"
+    applied = place.up()
+    assert (applied.changes["update"], applied.changes["same"]) == (1, len(TYPES) - 1)
+    groups = place.clients().client("ec2").describe_security_groups(GroupIds=[applied.outputs["securityGroupId"]])
+    assert "127.0.0.2/32" in str(groups)
+    place.destroy()
+    assert place.left() == ({}, ())
+
+
+def test_secrets_are_encrypted_wherever_pulumi_keeps_them(place):
+    secret = place.config["publicKey"]
+    place.secrets = frozenset({"publicKey"})
+    applied = place.up()
+    root = place.root / "rehearsal"
+    for path in [one for one in root.rglob("*") if one.is_file()]:
+        assert secret.encode() not in path.read_bytes(), path
+    assert (root / "passphrase").stat().st_mode & 0o077 == 0
+    (pair,) = place.clients().client("ec2").describe_key_pairs(KeyNames=[applied.outputs["keyName"]])["KeyPairs"]
+    assert pair["KeyName"] == "cloudgpu-demo"
+    assert dict(place.up().changes) == {"same": len(TYPES)}
+    place.destroy()
+    assert place.left() == ({}, ())
