@@ -108,7 +108,7 @@ def _launched(ctx: Context, inputs: Properties) -> tuple[str, list[str]]:
     deadline = ctx.clock.monotonic() + _PROFILE_SPREAD_S
     for attempt in range(_PROFILE_SPREAD_S):
         # AWS answers a repeated token with the first answer, so an answer that was "no" needs a new one.
-        token = ctx.token
+        token = ctx.token if attempt == 0 else f"{ctx.token[:60]}-{attempt}"
         try:
             return _sent(ctx, inputs, token)
         except CloudGpuError as err:
