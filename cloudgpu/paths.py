@@ -49,6 +49,15 @@ class Home:
         return ClusterPaths(self.clusters / name)
 
     @property
+    def storages(self) -> Path:
+        """One folder a piece of storage that outlives clusters."""
+        return self.root / "storage"
+
+    def storage(self, name: str) -> "StoragePaths":
+        """The files of one piece of storage."""
+        return StoragePaths(self.storages / name)
+
+    @property
     def runs(self) -> Path:
         """One folder a run; stays after `down`."""
         return self.root / "runs"
@@ -112,6 +121,27 @@ class ClusterPaths:
     def inventory(self) -> Path:
         """The nodes as last seen."""
         return self.root / "inventory.json"
+
+
+@dataclass(frozen=True)
+class StoragePaths:
+    """The files of one piece of storage."""
+
+    root: Path
+
+    @property
+    def record(self) -> Path:
+        """Name, kind, owner, token, account, settings: written before the first call."""
+        return self.root / "storage.json"
+
+    @property
+    def lease(self) -> Path:
+        """Who works on it."""
+        return self.root / "lease"
+
+    def journal(self, region: str) -> Path:
+        """The engine's journal."""
+        return self.root / f"{region}.journal"
 
 
 @dataclass(frozen=True)

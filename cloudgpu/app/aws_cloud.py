@@ -212,6 +212,10 @@ class AwsCloud:
         urls = objects.presigned(clients, url, [one.key for one in listed], expires_s)
         return [RemoteFile(urls[one.key], one.relative, one.size, None) for one in listed]
 
+    def clients(self, region: str) -> Session:
+        """Clients of a region, for use cases that are no cluster's."""
+        return self._session(region)
+
     def _session(self, region: str) -> Session:
         with self._lock:
             if region not in self._sessions:

@@ -30,3 +30,15 @@ def checked_cluster(name: str) -> str:
         return name
     message = f"{name!r} cannot name a cluster: 1 to 39 lower case letters, digits and dashes, starting with a letter"
     raise UsageError(message, hint="another name: --name for `up`, --cluster for `train`")
+
+
+def checked_storage(name: str) -> str:
+    """Refuse a storage name that cannot stand in bucket names and tags.
+
+    Raises:
+        UsageError: It is not 1 to 39 lower case letters, digits and dashes, from a letter to a letter or digit.
+    """
+    if _CLUSTER.fullmatch(name):
+        return name
+    message = f"{name!r} cannot name storage: 1 to 39 lower case letters, digits and dashes, starting with a letter"
+    raise UsageError(message, hint="choose another name")

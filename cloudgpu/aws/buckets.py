@@ -10,6 +10,8 @@ from cloudgpu.errors import CloudError, CloudGpuError
 
 _AT_ONCE: Final = 1000
 """Objects that one deleting call takes."""
+_COUNTED: Final = 10_000
+"""Objects that are counted at most."""
 _NO_TAGS: Final = "NoSuchTagSet"
 
 
@@ -55,8 +57,8 @@ def empty(clients: Clients, name: str) -> int:
     return count
 
 
-def holds(clients: Clients, name: str) -> tuple[int, int]:
-    """How many objects a bucket has now, and their bytes.
+def holds(clients: Clients, name: str) -> int | None:
+    """The bytes of a bucket's objects; None when there are so many that counting them would take minutes.
 
     Raises:
         CloudError: S3 refused or cannot be reached.
@@ -66,8 +68,10 @@ def holds(clients: Clients, name: str) -> tuple[int, int]:
         for page in clients.client("s3").get_paginator("list_objects_v2").paginate(Bucket=name):
             rows = page.get("Contents") or ()
             count += len(rows)
-            size += sum(row["Size"] for row in rows)
-    return count, size
+            size += sum(int(row["Size"]) for row in rows)
+            if count >= _COUNTED and page.get("IsTruncated"):
+                return None
+    return size
 
 
 def _keys(page: Mapping[str, Any]) -> Iterator[dict[str, str]]:

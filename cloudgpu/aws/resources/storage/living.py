@@ -25,6 +25,8 @@ class Living(Described):
     """States from which it never becomes usable."""
     over: ClassVar[frozenset[str]] = frozenset()
     """States in which it counts as gone."""
+    coming: ClassVar[frozenset[str]] = frozenset({"creating", "CREATING"})
+    """States in which AWS may refuse to delete it yet."""
     appear_s: ClassVar[float] = 600
     release_s: ClassVar[float] = 600
 
@@ -65,8 +67,11 @@ class Living(Described):
             with typed(f"deleting {self.noun} {physical_id}"):
                 self._unmake(ctx, physical_id, outputs)
 
+        def passes(err: CloudGpuError) -> bool:
+            return is_in_use(err) or (not is_gone(err) and self._comes(ctx.clients, physical_id))
+
         try:
-            retried(ctx.clock, attempt, when=is_in_use, total_s=self.release_s)
+            retried(ctx.clock, attempt, when=passes, total_s=self.release_s)
         except CloudGpuError as err:
             if not is_gone(err):
                 raise
@@ -90,6 +95,10 @@ class Living(Described):
         what = f"{self.noun} {physical_id} to become available"
         found = awaited(ctx.clock, look, what=what, total_s=self.appear_s)
         return Physical(physical_id, self._outputs(ctx.clients, found, inputs))
+
+    def _comes(self, clients: Clients, physical_id: str) -> bool:
+        found = self._seen(clients, physical_id)
+        return found is not None and self._state(found) in self.coming
 
     def _seen(self, clients: Clients, physical_id: str) -> Found | None:
         """Its description, None when it is gone."""

@@ -1,0 +1,66 @@
+"""The `StorageCloud` of the use cases over the AWS room."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cloudgpu.app.aws_cloud import AwsCloud
+from cloudgpu.app.storage_records import StorageRecord
+from cloudgpu.aws import stored
+from cloudgpu.aws.resources import registry
+from cloudgpu.clock import Clock
+from cloudgpu.plan.plan import Target
+from cloudgpu.provision.direct import DirectEngine
+from cloudgpu.provision.engine import Engine
+from cloudgpu.provision.journal import Identity
+
+
+@dataclass(frozen=True)
+class AwsStorage:
+    """Storage of AWS, or of what stands in for it, in every region that is asked for."""
+
+    cloud: AwsCloud
+    clock: Clock
+
+    @property
+    def target(self) -> Target:
+        """`aws` or `rehearsal`."""
+        return self.cloud.target
+
+    @property
+    def endpoint(self) -> str:
+        """What tells this endpoint from others of the same account id; empty for the real AWS."""
+        return self.cloud.endpoint
+
+    def account(self) -> str:
+        """Account id of the credentials in use."""
+        return self.cloud.account()
+
+    def engine(self, record: StorageRecord) -> Engine:
+        """The direct engine with this storage's tags."""
+        return DirectEngine(
+            clients_for=self.cloud.clients,
+            handlers=registry,
+            tags=storage_tags(record),
+            identity=Identity(account=record.account, endpoint=record.endpoint),
+            clock=self.clock,
+        )
+
+    def found(self, region: str, name: str = "") -> Sequence[stored.Stored]:
+        """What carries storage's tags in a region: of one name, or of every name."""
+        return stored.stored(self.cloud.clients(region), name)
+
+    def end(self, one: stored.Stored) -> list[str]:
+        """End every part, data included; returns a line for each that would not end."""
+        return stored.end(self.cloud.clients(one.region), one, self.clock)
+
+
+def storage_tags(record: StorageRecord) -> Mapping[str, str]:
+    """The tags on everything of it. No cluster's tag is among them: no cluster's end touches it."""
+    return {
+        "cloudgpu:storage": record.name,
+        "cloudgpu:kind": record.kind,
+        "cloudgpu:owner": record.owner,
+        "cloudgpu:team": record.team,
+        "cloudgpu:keep": "false" if record.disposable else "true",
+        "cloudgpu:token": record.token,
+    }

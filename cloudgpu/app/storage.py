@@ -1,0 +1,317 @@
+"""`storage`: data that outlives clusters. Made by name, deleted by name, and never by a cluster's end."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from cloudgpu.app.happenings import Say
+from cloudgpu.app.identifiers import checked_storage, new_token
+from cloudgpu.app.storage_records import StorageRecord, StorageRecords
+from cloudgpu.aws.stored import Stored
+from cloudgpu.clock import Clock
+from cloudgpu.errors import BusyError, CloudGpuError, StateError, TeardownError, UsageError
+from cloudgpu.paths import Home, bundled
+from cloudgpu.plan.plan import Target
+from cloudgpu.provision.engine import Engine, Stack
+from cloudgpu.provision.lease import Lease
+from cloudgpu.run.progress import Note
+
+
+class StorageCloud(Protocol):
+    """One target, as these use cases see it."""
+
+    @property
+    def target(self) -> Target:
+        """`aws` or `rehearsal`."""
+
+    @property
+    def endpoint(self) -> str:
+        """What tells this endpoint from others of the same account id; empty for the real AWS."""
+
+    def account(self) -> str:
+        """Account id of the credentials in use."""
+
+    def engine(self, record: StorageRecord) -> Engine:
+        """The engine that carries this storage's program out, with its tags and identity."""
+
+    def found(self, region: str, name: str = "") -> Sequence[Stored]:
+        """What carries storage's tags in a region: of one name, or of every name."""
+
+    def end(self, one: Stored) -> list[str]:
+        """End every part, data included; returns a line for each that would not end."""
+
+
+@dataclass(frozen=True)
+class StorageDesk:
+    """What these use cases work with. `owner` and `team` are on the tags of what is made."""
+
+    cloud: StorageCloud
+    records: StorageRecords
+    home: Home
+    clock: Clock
+    owner: str
+    team: str
+    say: Say
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is to be made. `config` holds the settings of the program that its kind needs."""
+
+    name: str
+    kind: str
+    region: str
+    disposable: bool
+    config: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Created:
+    """Storage that stands. `made` is False when it stood already, as it was asked for."""
+
+    record: StorageRecord
+    made: bool
+
+
+@dataclass(frozen=True)
+class Deleted:
+    """What a deletion ended and confirmed. `known` says whether this home had a record of it."""
+
+    name: str
+    known: bool
+    parts: tuple[str, ...] = ()
+
+
+class StorageRoom:
+    """Makes and deletes storage of one home on one target."""
+
+    def __init__(self, desk: StorageDesk) -> None:
+        self._desk = desk
+
+    def create(self, wish: Wish) -> Created:
+        """Make it, or go on making it; what stands already as it is wished for is left alone.
+
+        Raises:
+            UsageError: The name is taken, by another kind, another size or another person.
+            TeardownError: It could not be made, and some of it could not be ended either.
+            CloudGpuError: It could not be made; nothing of it is left.
+        """
+        with self._lease(wish.name).hold(tidy=True):
+            record = self._desk.records.one(wish.name)
+            if record is not None:
+                self._check_same(record, wish)
+                if record.state == "ready":
+                    return Created(record, made=False)
+            else:
+                self._refuse_taken(wish)
+                record = self._desk.records.save(self._new(wish))
+            return Created(self._made(record), made=True)
+
+    def look(self, name: str, region: str) -> Stored | None:
+        """What there is of it now, parts and users, for whoever has to decide about its deletion.
+
+        Raises:
+            UsageError: It is somebody else's.
+            StateError: It was made under another account or endpoint.
+            CloudError: The cloud cannot be asked.
+        """
+        record = self._known(checked_storage(name))
+        found = self._found(name, record, region)
+        return found[0] if found else None
+
+    def delete(self, name: str, region: str, *, delete_data: bool) -> Deleted:
+        """Delete it with its data, and say so only when the cloud confirms it.
+
+        Raises:
+            UsageError: Its maker wanted its data kept, and `delete_data` was not given; or it is somebody else's.
+            BusyError: Instances use it, or another process is at it.
+            TeardownError: Something is left.
+        """
+        with self._lease(name).hold(tidy=True):
+            record = self._known(name)
+            found = self._found(name, record, region)
+            _refuse_kept(name, record, found, delete_data=delete_data)
+            _refuse_used(name, found)
+            if record is None and not found:
+                return Deleted(name, known=False)
+            parts = tuple(part.label for one in found for part in one.parts)
+            if record is not None:
+                self._desk.records.save(record, state="deleting")
+            self._end(name, record, found)
+            self._desk.records.forget(name)
+            return Deleted(name, record is not None, parts)
+
+    def _lease(self, name: str) -> Lease:
+        path = self._desk.home.storage(checked_storage(name)).lease
+        return Lease(path, self._desk.clock, self._desk.owner)
+
+    def _new(self, wish: Wish) -> StorageRecord:
+        desk, token = self._desk, new_token()
+        own = {
+            "storage": wish.name,
+            "owner": desk.owner,
+            "team": desk.team,
+            "token": token,
+            "kind": wish.kind,
+            "keep": "false" if wish.disposable else "true",
+            # This home asks before it deletes; Pulumi's own lock would only stand in the way of what was agreed to.
+            "protect": "false",
+        }
+        return StorageRecord(
+            name=wish.name,
+            kind=wish.kind,
+            token=token,
+            owner=desk.owner,
+            team=desk.team,
+            target=desk.cloud.target,
+            account=desk.cloud.account(),
+            endpoint=desk.cloud.endpoint,
+            region=wish.region,
+            created_at=desk.clock.now(),
+            disposable=wish.disposable,
+            config={**wish.config, **own},
+        )
+
+    def _made(self, record: StorageRecord) -> StorageRecord:
+        engine, stack = self._desk.cloud.engine(record), self._stack(record)
+        try:
+            applied = engine.up(stack, self._desk.say)
+        except CloudGpuError as err:
+            self._undo(record, err)
+            raise
+        return self._desk.records.save(record, state="ready", outputs=dict(applied.outputs))
+
+    def _undo(self, record: StorageRecord, cause: CloudGpuError) -> None:
+        """Nobody has put data into what never stood: it ends at once, or the failure goes on costing."""
+        self._desk.say(Note(f"ending what was made of storage {record.name}"))
+        try:
+            self._end(record.name, record, self._found(record.name, record, record.region))
+        except CloudGpuError as err:
+            left = tuple(getattr(err, "left", ())) or (f"storage {record.name}",)
+            message = f"{cause.message}; and what was made could not be ended: {err.message}"
+            raise TeardownError(message, left=left, hint=f"cloudgpu storage delete {record.name}") from cause
+        self._desk.records.forget(record.name)
+
+    def _stack(self, record: StorageRecord) -> Stack:
+        return Stack(
+            name=record.name,
+            region=record.region,
+            program=bundled("infra") / "storage",
+            config=record.config,
+            journal=self._desk.home.storage(record.name).journal(record.region),
+        )
+
+    def _end(self, name: str, record: StorageRecord | None, found: Sequence[Stored]) -> None:
+        """By tag first, since that empties buckets too; then what the journal knows; then look again.
+
+        Raises:
+            TeardownError: Something is left; all of it is named.
+        """
+        for part in [part for one in found for part in one.parts]:
+            self._desk.say(Note(f"ending {part.label}"))
+        left = [line for one in found for line in self._desk.cloud.end(one)]
+        if record is not None and not left:
+            try:
+                self._desk.cloud.engine(record).destroy(self._stack(record), self._desk.say)
+            except TeardownError as err:
+                left = list(err.left)
+        if not left:
+            regions = {one.region for one in found} | ({record.region} if record else set())
+            again = [one for region in sorted(regions) for one in self._desk.cloud.found(region, name)]
+            tokens = {one.token for one in found} | ({record.token} if record else set())
+            left = [part.label for one in again if one.token in tokens for part in one.parts]
+        if left:
+            message = f"storage {name} is not gone: {'; '.join(left)}"
+            raise TeardownError(message, left=left, hint=f"`cloudgpu storage delete {name}` goes on where this stopped")
+
+    def _known(self, name: str) -> StorageRecord | None:
+        """The record; one that cannot be read is passed over, for the tags tell enough to delete by.
+
+        Raises:
+            StateError: It was made under another account or endpoint: what is not found here is not gone.
+        """
+        try:
+            record = self._desk.records.one(name)
+        except StateError as err:
+            self._desk.say(Note(f"{err.message}; looking for it by its tags"))
+            return None
+        if record is not None:
+            self._check_identity(record)
+        return record
+
+    def _found(self, name: str, record: StorageRecord | None, region: str) -> list[Stored]:
+        """Of the record, or of this owner.
+
+        Raises:
+            UsageError: What carries the name is all somebody else's.
+        """
+        found = self._desk.cloud.found(record.region if record else region, name)
+        if record is not None:
+            return [one for one in found if one.token == record.token]
+        mine = [one for one in found if one.tag("cloudgpu:owner") in ("", self._desk.owner)]
+        if found and not mine:
+            owner = found[0].tag("cloudgpu:owner")
+            message = f"storage {name} in {region} belongs to {owner}; nothing was done"
+            raise UsageError(message, hint=f"CLOUDGPU_OWNER={owner} cloudgpu storage delete {name}")
+        return mine
+
+    def _check_identity(self, record: StorageRecord) -> None:
+        account, endpoint = self._desk.cloud.account(), self._desk.cloud.endpoint
+        if (record.account, record.endpoint) != (account, endpoint):
+            there = f"account {record.account}{' at ' + record.endpoint if record.endpoint else ''}"
+            here = f"account {account}{' at ' + endpoint if endpoint else ''}"
+            message = f"storage {record.name} was made in {there}, but the present credentials belong to {here}"
+            raise StateError(message, hint="use the credentials and the --on that it was made with")
+
+    def _check_same(self, record: StorageRecord, wish: Wish) -> None:
+        self._check_identity(record)
+        if record.state == "deleting":
+            raise BusyError(f"storage {record.name} is being deleted", hint=f"cloudgpu storage delete {record.name}")
+        present = Wish(
+            record.name,
+            record.kind,
+            record.region,
+            record.disposable,
+            {key: record.config[key] for key in wish.config if key in record.config},
+        )
+        if present != replace(wish, config=dict(wish.config)):
+            message = f"storage {record.name} is there already, and not as it is asked for now"
+            hint = f"another name, or `cloudgpu storage delete {record.name}` first; `cloudgpu storage list` shows it"
+            raise UsageError(message, hint=hint)
+
+    def _refuse_taken(self, wish: Wish) -> None:
+        found = self._desk.cloud.found(wish.region, wish.name)
+        if found:
+            owner = found[0].tag("cloudgpu:owner") or "nobody known"
+            message = f"storage {wish.name} is there already in {wish.region}, and belongs to {owner}"
+            raise UsageError(message, hint="choose another name; `cloudgpu storage list` shows what there is")
+
+
+def _refuse_kept(name: str, record: StorageRecord | None, found: Sequence[Stored], *, delete_data: bool) -> None:
+    """What was never ready holds nothing; of what has no record, the tags say whether it is to be kept."""
+    if delete_data:
+        return
+    kept = (not record.disposable and record.state != "making") if record else any(not one.disposable for one in found)
+    if kept:
+        message = f"storage {name} holds data that was to be kept"
+        raise UsageError(message, hint=f"`cloudgpu storage delete {name} --delete-data` deletes it for good")
+
+
+def _refuse_used(name: str, found: Sequence[Stored]) -> None:
+    users = [user for one in found for user in one.users or ()]
+    if users:
+        message = f"storage {name} may be in use by {', '.join(users)}"
+        raise BusyError(message, hint="end those instances first: `cloudgpu down CLUSTER`")
+
+
+def json_outputs(record: StorageRecord) -> dict[str, Any]:
+    """What the program said of it, with the names that JSON documents use."""
+    names = {
+        "id": "id",
+        "address": "address",
+        "mountName": "mount_name",
+        "securityGroupId": "security_group_id",
+        "url": "url",
+        "zone": "zone",
+    }
+    return {shown: record.outputs.get(key) for key, shown in names.items()}

@@ -1,0 +1,102 @@
+"""What this home knows about storage: one JSON file each, written before the first call that makes any of it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from cloudgpu.app.records import write_durably
+from cloudgpu.errors import StateError
+from cloudgpu.paths import Home
+
+StorageState = Literal["making", "ready", "deleting"]
+
+
+@dataclass(frozen=True)
+class StorageRecord:
+    """One piece of storage. Token and settings are fixed when it is first written, and only ever read back.
+
+    Attributes:
+        disposable: Whether its data may go without another word.
+        config: The program's settings.
+        outputs: What the program said of it when it was made: id, address, mount name.
+    """
+
+    name: str
+    kind: str
+    token: str
+    owner: str
+    team: str
+    target: str
+    account: str
+    endpoint: str
+    region: str
+    created_at: datetime
+    disposable: bool
+    state: StorageState = "making"
+    config: Mapping[str, str] = field(default_factory=dict)
+    outputs: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def simulated(self) -> bool:
+        """Whether it costs nothing."""
+        return self.target == "rehearsal"
+
+
+class StorageRecords:
+    """Reads and writes the records of one home."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def one(self, name: str) -> StorageRecord | None:
+        """A record, or None.
+
+        Raises:
+            StateError: It is there and cannot be read.
+        """
+        path = self._home.storage(name).record
+        try:
+            return _read(path)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, KeyError) as err:
+            message = f"the record {path} cannot be read: {err}"
+            raise StateError(message, hint=f"`cloudgpu storage delete {name}` still finds it by its tags") from err
+
+    def all(self) -> list[StorageRecord]:
+        """Every record that can be read, by name; what cannot be read is still found by its tags."""
+        found: list[StorageRecord] = []
+        for path in sorted(self._home.storages.glob("*/storage.json")):
+            try:
+                found.append(_read(path))
+            except (OSError, ValueError, TypeError, KeyError):
+                continue
+        return found
+
+    def save(self, record: StorageRecord, **changes: Any) -> StorageRecord:  # noqa: ANN401 - fields of the record
+        """Write it, durably, with these fields changed.
+
+        Raises:
+            StateError: The home cannot be written.
+        """
+        changed = replace(record, **changes)
+        content = {**asdict(changed), "created_at": changed.created_at.isoformat()}
+        write_durably(self._home.storage(record.name).record, json.dumps(content, indent=1) + "\n")
+        return changed
+
+    def forget(self, name: str) -> None:
+        """Remove a record whose storage is confirmed gone; its journal goes first, the lease stays to its holder."""
+        paths = self._home.storage(name)
+        for path in sorted(paths.root.glob("*.journal")):
+            path.unlink(missing_ok=True)
+        paths.record.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> StorageRecord:
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    known = {one.name for one in fields(StorageRecord)}
+    values = {key: value for key, value in stored.items() if key in known}
+    return StorageRecord(**{**values, "created_at": datetime.fromisoformat(values["created_at"])})

@@ -1,0 +1,41 @@
+"""What storage costs by the month, where it is known."""
+
+import json
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final, Literal, get_args
+
+StorageKind = Literal["efs", "lustre", "ebs", "s3"]
+Deployment = Literal["scratch_2", "persistent_2"]
+KINDS: Final[tuple[StorageKind, ...]] = get_args(StorageKind)
+
+
+@dataclass(frozen=True)
+class StoragePrice:
+    """A price with where it comes from."""
+
+    usd_per_gib_month: Decimal
+    source: str
+    as_of: date
+
+    def monthly_usd(self, size_gib: Decimal) -> Decimal:
+        """What this much costs, USD a month."""
+        return self.usd_per_gib_month * size_gib
+
+
+def storage_price(kind: StorageKind, region: str, deployment: str = "") -> StoragePrice | None:
+    """The price of a kind in a region; None where it is not known. `deployment` matters to Lustre alone."""
+    stored = _stored()
+    product = f"{kind} {deployment}" if kind == "lustre" else kind
+    price = stored["usd_per_gib_month"].get(product, {}).get(region)
+    if price is None:
+        return None
+    return StoragePrice(Decimal(price), stored["source"], date.fromisoformat(stored["as_of"]))
+
+
+@cache
+def _stored() -> Any:  # noqa: ANN401 - a data file of this package
+    return json.loads((files("cloudgpu.catalog") / "data" / "storage_prices.json").read_text(encoding="utf-8"))
