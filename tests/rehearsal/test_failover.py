@@ -1,0 +1,86 @@
+"""From a dry zone to the next, by whole commands: what is called in between, what is remembered, what is left."""
+
+import json
+import signal
+
+import pytest
+
+from cloudgpu.rehearsal import client
+
+pytestmark = pytest.mark.rehearsal
+
+EXPIRED = {"do": "error", "code": "RequestExpired", "message": "Request has expired.", "http": 400}
+READS = ("Describe", "Get", "List")
+
+
+@pytest.fixture(scope="module")
+def one_cloud(make_bench, tmp_path_factory):
+    with make_bench(tmp_path_factory.mktemp("one")) as made:
+        yield made
+
+
+@pytest.fixture
+def shared(one_cloud):
+    """A cloud that stays healthy, for test after test; each of them leaves it empty."""
+    one_cloud.home.debug_log.unlink(missing_ok=True)
+    one_cloud.home.cooldowns.unlink(missing_ok=True)
+    yield one_cloud
+    client.put_faults(one_cloud.cloud, [])
+    client.put_capacity(one_cloud.cloud, {})
+    assert one_cloud.left() == {}
+    assert one_cloud.json("status")["clusters"] == []
+
+
+def calls(bench):
+    return [json.loads(line) for line in bench.home.debug_log.read_text().splitlines()]
+
+
+def test_the_next_zone_is_asked_for_nothing_but_the_launch_again(shared):
+    shared.recipe()
+    client.put_capacity(shared.cloud, {"us-east-1c/*/*": 0})
+    up = shared.run("--debug", "up", "plain", "--yes")
+    lines = [line.strip() for line in up.stdout.splitlines() if "us-east-1" in line and "on-demand" in line]
+    assert lines[-3:] == [
+        "trying us-east-1c p3dn.24xlarge on-demand: 2 x $31.212/h",
+        "us-east-1c p3dn.24xlarge on-demand: no capacity (InsufficientInstanceCapacity)",
+        "trying us-east-1d p3dn.24xlarge on-demand: 2 x $31.212/h",
+    ]
+    made = calls(shared)
+    first, second = (place for place, call in enumerate(made) if call["operation"] == "CreateFleet")
+    between = made[first + 1 : second]
+    changes = [call["operation"] for call in between if not call["operation"].startswith(READS)]
+    assert changes == ["DeleteFleets"]
+
+    # The next command remembers.
+    plan = shared.run("plan", "plain").stdout
+    assert "note: us-east-1c p3dn.24xlarge on-demand: no capacity" in plan
+    assert [one["zone"] for one in shared.json("plan", "plain")["candidates"]] == ["us-east-1d", "us-east-1c"]
+    shared.run("down", "plain")
+
+
+def test_credentials_that_expire_in_the_middle_of_down_are_called_so_and_down_goes_on_later(shared):
+    shared.recipe()
+    shared.run("up", "plain", "--yes")
+    client.put_faults(shared.cloud, [{**EXPIRED, "action": "DeleteFleets"}])
+    done = shared.run("down", "plain", code=None)
+    assert done.returncode in (6, 8), done
+    assert "credentials expired" in done.stderr
+    assert "cloudgpu down plain" in done.stderr
+    assert len(client.nodes(shared.cloud)) == 2
+    client.put_faults(shared.cloud, [])
+    shared.run("down", "plain")
+
+
+@pytest.mark.parametrize("command", ["up", "train"])
+def test_ctrl_c_while_it_waits_for_capacity_leaves_nothing(shared, command):
+    shared.recipe()
+    client.put_capacity(shared.cloud, {"*/*/*": 0})
+    process = shared.popen(command, "plain", "--yes", "--retry-until-up")
+    for line in process.stdout:
+        if "no capacity in round 1" in line:
+            break
+    assert shared.left() == {}
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, (out, err)
+    assert [row["open_entries"] for row in shared.json("cost")["rows"] if row["open_entries"]] == []
