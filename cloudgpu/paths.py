@@ -72,6 +72,11 @@ class Home:
         return self.root / "rehearsal"
 
     @property
+    def pulumi(self) -> Path:
+        """All files of the pulumi engine, and the CLI when it was installed by us."""
+        return self.root / "pulumi"
+
+    @property
     def envs(self) -> Path:
         """Python environments that rehearsal nodes share, one a requirement set."""
         return self.root / "envs"

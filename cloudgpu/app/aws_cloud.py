@@ -4,12 +4,13 @@ import ipaddress
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 
 from cloudgpu.app.aws_account import AwsAccount
 from cloudgpu.app.calls import CallLog
+from cloudgpu.app.engines import Engines
 from cloudgpu.app.happenings import Say
 from cloudgpu.app.ports import Leftover
 from cloudgpu.app.records import ClusterRecord
@@ -17,16 +18,13 @@ from cloudgpu.aws import host_keys, instances, objects, offers
 from cloudgpu.aws import search as tag_search
 from cloudgpu.aws.found import GLOBAL, Found
 from cloudgpu.aws.instances import Instance
-from cloudgpu.aws.resources import registry
 from cloudgpu.aws.session import Endpoint, Session, connect
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudError, CloudGpuError, ConnectError, TeardownError
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Quotes, Target
-from cloudgpu.provision.direct import DirectEngine
 from cloudgpu.provision.engine import Engine
-from cloudgpu.provision.journal import Identity
 from cloudgpu.rehearsal import client as rehearsal
 from cloudgpu.run.files import RemoteFile
 from cloudgpu.run.progress import Note
@@ -49,17 +47,20 @@ class Where:
 
     Attributes:
         identity: What tells it from others of the same account id; empty for the real AWS.
+        environ: The caller's environment, for the programs that an engine runs.
     """
 
     target: Target
     endpoint: Endpoint
     identity: str
+    environ: Mapping[str, str] = field(default_factory=dict)
 
 
 class AwsCloud:
     """AWS, or what stands in for it, in every region that is asked for."""
 
     def __init__(self, where: Where, reach: Reach, settings: Settings, clock: Clock, calls: CallLog) -> None:
+        self._engines = Engines(settings, self._session, where.endpoint, where.environ, clock)
         self.target: Target = where.target
         self.endpoint = where.identity
         self._endpoint = where.endpoint
@@ -86,15 +87,18 @@ class AwsCloud:
         """Which zones offer each (instance type, region) now."""
         return offers.quotes(self._session, wanted)
 
+    @property
+    def engine_asked_for(self) -> str:
+        """The engine that the user named; empty when nobody did."""
+        return self._engines.asked_for
+
     def engine(self, record: ClusterRecord) -> Engine:
-        """The direct engine with this cluster's tags and identity."""
-        return DirectEngine(
-            clients_for=self._session,
-            handlers=registry,
-            tags=cluster_tags(record),
-            identity=Identity(account=record.account, endpoint=record.endpoint),
-            clock=self._clock,
-        )
+        """The engine that this cluster was begun with, with its tags and identity.
+
+        Raises:
+            UsageError: It is the Pulumi CLI, and there is none.
+        """
+        return self._engines.engine(record, cluster_tags(record))
 
     def caller_cidr(self) -> str:
         """The address that may reach port 22: as set, else this machine's own as the internet sees it.
@@ -249,16 +253,18 @@ def cluster_tags(record: ClusterRecord) -> dict[str, str]:
     }
 
 
-def connect_aws(settings: Settings, clock: Clock, calls: CallLog) -> AwsCloud:
+def connect_aws(settings: Settings, environ: Mapping[str, str], clock: Clock, calls: CallLog) -> AwsCloud:
     """The real AWS with the user's own credentials; `AWS_ENDPOINT_URL` is ignored."""
 
     def reach(found: Sequence[Instance]) -> Mapping[str, tuple[str, int]]:
         return {one.id: (one.public_address, 22) for one in found if one.public_address}
 
-    return AwsCloud(Where("aws", Endpoint(), ""), reach, settings, clock, calls)
+    return AwsCloud(Where("aws", Endpoint(), "", environ), reach, settings, clock, calls)
 
 
-def connect_rehearsal(settings: Settings, home: Home, clock: Clock, calls: CallLog) -> AwsCloud:
+def connect_rehearsal(
+    settings: Settings, home: Home, environ: Mapping[str, str], clock: Clock, calls: CallLog
+) -> AwsCloud:
     """This home's rehearsal cloud, started when it does not run.
 
     Raises:
@@ -273,7 +279,7 @@ def connect_rehearsal(settings: Settings, home: Home, clock: Clock, calls: CallL
         return {node.instance_id: (node.address, node.port) for node in nodes if node.address and node.port}
 
     # The port changes from one start to the next; the key does not, and no other home has it.
-    where = Where("rehearsal", endpoint, f"rehearsal:{cloud.access_key_id}")
+    where = Where("rehearsal", endpoint, f"rehearsal:{cloud.access_key_id}", environ)
     return AwsCloud(where, reach, settings, clock, calls)
 
 

@@ -58,6 +58,10 @@ class Cloud(Protocol):
     def quotes(self, wanted: Sequence[tuple[str, str]]) -> Quotes:
         """Which zones offer each (instance type, region) now."""
 
+    @property
+    def engine_asked_for(self) -> str:
+        """The engine that the user named, `direct` or `pulumi`; empty when nobody did."""
+
     def engine(self, record: ClusterRecord) -> Engine:
         """The engine that carries this cluster's program out here, with its tags and identity."""
 

@@ -13,7 +13,7 @@ from cloudgpu.app.purchase import Buyer, in_turn
 from cloudgpu.app.records import ClusterRecord, write_durably
 from cloudgpu.app.refusals import Refusal, exhausted
 from cloudgpu.app.rounds import Rounds
-from cloudgpu.app.standing import Standing, check_alive, check_fits, check_own, let_in, stored_inventory
+from cloudgpu.app.standing import Standing, check_alive, check_engine, check_fits, check_own, let_in, stored_inventory
 from cloudgpu.app.teardown import Teardown
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.errors import LaunchError, PlanError, UsageError
@@ -79,6 +79,7 @@ class Provisioning:
             )
             raise UsageError(message, hint="`cloudgpu status` lists the clusters")
         check_own(self._desk, record)
+        check_engine(self._desk, record)
         check_fits(plan, record)
         check_alive(self._desk, record)
         return Standing(let_in(self._desk, record), stored_inventory(self._desk.home, record), made=False)
@@ -87,9 +88,11 @@ class Provisioning:
         """The record of a cluster that is to be made: a new one, or the one that a killed `up` left."""
         if record is None:
             record = self._new(plan, name, run_id)
+            self._desk.cloud.engine(record)  # an engine that cannot work says so before anything is written
             self._refuse_taken(plan, record)
             return self._desk.records.save_cluster(record, self._desk.clock.now())
         check_own(self._desk, record)
+        check_engine(self._desk, record)
         if record.region:
             check_fits(plan, record)
         return record
@@ -109,6 +112,7 @@ class Provisioning:
             expires_at=(now + timedelta(seconds=plan.expiry_s)).replace(microsecond=0),
             made_by="train" if run_id else "up",
             run_id=run_id,
+            engine=self._desk.cloud.engine_asked_for or "direct",
             nodes=plan.nodes,
         )
 

@@ -31,6 +31,7 @@ class ClusterRecord:
         regions: Every region that was touched, oldest first.
         made_by: `up`, or `train` for a cluster that ends with its run.
         run_id: The run that a `train` made it for; empty otherwise.
+        engine: What carries its program out, `direct` or `pulumi`; it never changes.
         config: The program's settings of the candidate that was tried last.
     """
 
@@ -46,6 +47,7 @@ class ClusterRecord:
     expires_at: datetime
     made_by: str
     run_id: str = ""
+    engine: str = "direct"
     state: ClusterState = "making"
     regions: tuple[str, ...] = ()
     region: str = ""

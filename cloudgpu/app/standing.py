@@ -62,6 +62,19 @@ def check_own(desk: Desk, record: ClusterRecord) -> None:
         )
 
 
+def check_engine(desk: Desk, record: ClusterRecord) -> None:
+    """Refuse to carry a cluster on with another engine: neither knows what the other has made.
+
+    Raises:
+        UsageError: The user names another one than the cluster was begun with.
+    """
+    asked = desk.cloud.engine_asked_for
+    if asked and asked != record.engine:
+        message = f"cluster {record.name} was made by the {record.engine} engine, not the {asked} engine"
+        hint = f"--engine {record.engine}; or `cloudgpu down {record.name}` first, which uses the right one by itself"
+        raise UsageError(message, hint=hint)
+
+
 def fits(plan: Plan, record: ClusterRecord) -> bool:
     """Whether it has the nodes that the plan asks for."""
     return record.nodes == plan.nodes and record.instance_type in {one.instance_type for one in plan.candidates}

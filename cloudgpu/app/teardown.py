@@ -157,7 +157,12 @@ class Teardown:
         Raises:
             TeardownError: Something is left there.
         """
-        self._desk.cloud.engine(record).destroy(stack_of(self._desk.home, record, region), self._desk.say)
+        try:
+            engine = self._desk.cloud.engine(record)
+        except UsageError as err:
+            # Without its tool the engine's state cannot be read; the tags still tell of everything.
+            raise StateError(err.message, hint=err.hint) from err
+        engine.destroy(stack_of(self._desk.home, record, region), self._desk.say)
 
     def _recorded(self, name: str) -> ClusterRecord | None:
         """The record, None where there is none or it cannot be read: tags tell of the cluster then."""

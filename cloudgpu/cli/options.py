@@ -22,6 +22,14 @@ Region = Annotated[str | None, typer.Option("--region", help="Region of recipes 
 Owner = Annotated[str | None, typer.Option("--owner", help="Who pays (settings: owner).")]
 Team = Annotated[str | None, typer.Option("--team", help="The team it is for (settings: team).")]
 SshCidr = Annotated[str | None, typer.Option("--ssh-cidr", help="Addresses that may reach port 22.")]
+EngineOption = Annotated[
+    Literal["direct", "pulumi"] | None,
+    typer.Option("--engine", help="What carries the program out; a cluster keeps its engine (settings: engine)."),
+]
+InstallPulumi = Annotated[
+    bool,
+    typer.Option("--install-pulumi", help="Fetch the Pulumi CLI into the home when there is none."),
+]
 OnInterrupt = Annotated[
     Literal["ask", "leave", "end"],
     typer.Option("--on-interrupt", help="After Ctrl-C: ask on a terminal (else leave), leave it running, or end it."),

@@ -5,6 +5,8 @@ from typing import Annotated
 import typer
 
 from cloudgpu.cli.options import (
+    EngineOption,
+    InstallPulumi,
     Json,
     On,
     OnInterrupt,
@@ -39,6 +41,8 @@ def train(  # noqa: PLR0917
     owner: Owner = None,
     team: Team = None,
     ssh_cidr: SshCidr = None,
+    engine: EngineOption = None,
+    install_pulumi: InstallPulumi = False,
     json: Json = False,
 ) -> None:
     """Run a recipe from plan to bill.
@@ -54,7 +58,16 @@ def train(  # noqa: PLR0917
     from cloudgpu.cli.wiring import environ, wire
 
     retry_s = seconds(retry_until_up, "--retry-until-up")
-    wiring = wire(json=json, target=on, region=region, owner=owner, team=team, ssh_cidr=ssh_cidr)
+    wiring = wire(
+        json=json,
+        target=on,
+        region=region,
+        owner=owner,
+        team=team,
+        ssh_cidr=ssh_cidr,
+        engine=engine,
+        install_pulumi="true" if install_pulumi else None,
+    )
     cluster = checked_cluster(cluster) if cluster else ""
     planned = wiring.planned(recipe, sets or [], offline=False)
     wiring.screen.lines(plan_lines(planned.plan, cluster or wiring.standing_for(planned.plan)))

@@ -5,6 +5,8 @@ from typing import Annotated
 import typer
 
 from cloudgpu.cli.options import (
+    EngineOption,
+    InstallPulumi,
     Json,
     On,
     OnInterrupt,
@@ -32,6 +34,8 @@ def up(  # noqa: PLR0917
     owner: Owner = None,
     team: Team = None,
     ssh_cidr: SshCidr = None,
+    engine: EngineOption = None,
+    install_pulumi: InstallPulumi = False,
     json: Json = False,
 ) -> None:
     """Make a recipe's cluster stand, and leave it.
@@ -48,7 +52,16 @@ def up(  # noqa: PLR0917
     from cloudgpu.cli.wiring import wire
 
     retry_s = seconds(retry_until_up, "--retry-until-up")
-    wiring = wire(json=json, target=on, region=region, owner=owner, team=team, ssh_cidr=ssh_cidr)
+    wiring = wire(
+        json=json,
+        target=on,
+        region=region,
+        owner=owner,
+        team=team,
+        ssh_cidr=ssh_cidr,
+        engine=engine,
+        install_pulumi="true" if install_pulumi else None,
+    )
     planned = wiring.planned(recipe, sets or [], offline=False)
     cluster = checked_cluster(name or planned.plan.recipe.name)
     wiring.screen.lines(plan_lines(planned.plan, cluster))

@@ -98,8 +98,8 @@ class Wiring:
         from cloudgpu.app.aws_cloud import connect_aws, connect_rehearsal
 
         if target == "aws":
-            return connect_aws(self.settings, self.clock, self.calls)
-        return connect_rehearsal(self.settings, self.home, self.clock, self.calls)
+            return connect_aws(self.settings, environ(), self.clock, self.calls)
+        return connect_rehearsal(self.settings, self.home, environ(), self.clock, self.calls)
 
     def rehearsal(self) -> "RehearsalCloud":
         """This home's rehearsal cloud, started when it does not run."""
@@ -284,7 +284,7 @@ def recipe_roots() -> tuple[Path, ...]:
 
 
 def environ() -> dict[str, str]:
-    """The caller's environment, for the values of a recipe's secrets."""
+    """The caller's environment, for the values of a recipe's secrets and for the programs that an engine runs."""
     return dict(os.environ)
 
 

@@ -50,7 +50,7 @@ class DirectEngine:
         self._tags = dict(tags)
         self._identity = identity
         self._clock = clock
-        self._settle_s = settle_s if settle_s is not None else _settle_s(identity)
+        self._settle_s = settle_s if settle_s is not None else settle_of(identity)
 
     def preview(self, stack: Stack) -> tuple[Step, ...]:
         """What `up` would do, without a mutating call.
@@ -192,7 +192,8 @@ class DirectEngine:
         raise_left(deployment, left + end(deployment, ending))
 
 
-def _settle_s(identity: Identity) -> float:
+def settle_of(identity: Identity) -> float:
+    """How long that cloud may take to list what it has made, seconds."""
     return SETTLE_ELSEWHERE_S if identity.endpoint else SETTLE_S
 
 

@@ -47,7 +47,7 @@ def read_fault(text: str, doing: str = "") -> CloudGpuError | None:
 def _own(kind: str, message: str, code: str) -> CloudGpuError:
     known = getattr(errors, kind, None)
     if not (isinstance(known, type) and issubclass(known, CloudGpuError)):
-        return CloudError(message, code=code)
+        return CloudError(message, code=code, hint="run it again; `cloudgpu --debug` says more")
     hint = refusal(code, "", "").hint if code else ""
     if issubclass(known, LaunchError | CloudError):
         return known(message, code=code, hint=hint)

@@ -14,6 +14,7 @@ _MASK = "***"
 _TAG_TEXT = r"[\w .:/=+@-]{1,128}"
 
 Target = Literal["aws", "rehearsal"]
+EngineName = Literal["direct", "pulumi"]
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,32 @@ class Settings:
         )
     )
     aws_profile: str = field(metadata=_about("", doc="Profile of the AWS configuration files.", like="research"))
+    engine: EngineName = field(
+        metadata=_about(
+            "direct",
+            doc="What carries the program out: the engine in cloudgpu, or the Pulumi CLI.",
+            form="direct|pulumi",
+            like="pulumi",
+        )
+    )
+    pulumi_command: str = field(
+        metadata=_about(
+            "",
+            doc="The Pulumi CLI; empty means the one on the PATH, else the one that `--install-pulumi` fetched.",
+            like="/opt/pulumi/bin/pulumi",
+        )
+    )
+    pulumi_backend: str = field(
+        metadata=_about(
+            "",
+            doc="Where the pulumi engine keeps its state; empty means the home, where the rehearsal cloud's always is.",
+            form=r"(file|s3|gs|azblob|https?)://.+",
+            like="s3://our-pulumi-state",
+        )
+    )
+    install_pulumi: bool = field(
+        metadata=_about("false", doc="Fetch the Pulumi CLI from Pulumi when there is none.", like="true")
+    )
     rehearsal_idle_minutes: int = field(
         metadata=_about(
             "30", doc="Minutes after which an idle rehearsal cloud stops by itself.", form=r"[1-9]\d{0,5}", like="30"

@@ -71,6 +71,7 @@ class ScriptedEngine:
 class ScriptedCloud:
     target: str = "rehearsal"
     endpoint: str = "rehearsal:KEY"
+    engine_asked_for: str = ""
     refusals: dict = field(default_factory=dict)
     alive: dict = field(default_factory=dict)
     calls: list = field(default_factory=list)

@@ -1,0 +1,61 @@
+"""Which engine carries a cluster's program out: the one that is in its record, from its first call to its last."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloudgpu.app.records import ClusterRecord
+from cloudgpu.aws.resources import registry
+from cloudgpu.aws.session import Endpoint, Session
+from cloudgpu.clock import Clock
+from cloudgpu.paths import Home
+from cloudgpu.provision.direct import DirectEngine, settle_of
+from cloudgpu.provision.engine import Engine
+from cloudgpu.provision.journal import Identity
+from cloudgpu.provision.pulumi_cli.engine import Site
+from cloudgpu.provision.pulumi_cli.opening import Choice, pulumi_engine
+from cloudgpu.settings import Settings
+
+
+@dataclass(frozen=True)
+class Engines:
+    """The engines of one cloud.
+
+    Attributes:
+        environ: The caller's environment, of which the Pulumi CLI gets a part.
+    """
+
+    settings: Settings
+    clients_for: Callable[[str], Session]
+    endpoint: Endpoint
+    environ: Mapping[str, str]
+    clock: Clock
+
+    @property
+    def asked_for(self) -> str:
+        """The engine that the user named; empty when nobody did."""
+        return "" if self.settings.explain("engine").origin == "default" else self.settings.engine
+
+    def engine(self, record: ClusterRecord, tags: Mapping[str, str]) -> Engine:
+        """The engine that this cluster was begun with.
+
+        Raises:
+            UsageError: It is the Pulumi CLI, and there is none.
+        """
+        identity = Identity(account=record.account, endpoint=record.endpoint)
+        if record.engine == "pulumi":
+            site = Site(self.clients_for, registry, tags, settle_of(identity))
+            root = Home(self.settings.home).pulumi
+            return pulumi_engine(root, self.endpoint, self._choice(), site, self.environ, self.clock)
+        return DirectEngine(
+            clients_for=self.clients_for, handlers=registry, tags=tags, identity=identity, clock=self.clock
+        )
+
+    def _choice(self) -> Choice:
+        settings = self.settings
+        return Choice(
+            command=Path(settings.pulumi_command).expanduser().absolute() if settings.pulumi_command else None,
+            backend=settings.pulumi_backend,
+            install=settings.install_pulumi,
+            profile=settings.aws_profile,
+        )
