@@ -45,6 +45,10 @@ EXAMPLES: Mapping[str, str] = {
     "rehearsal capacity": "cloudgpu rehearsal capacity 'us-east-1c/p3dn.24xlarge/*=0'",
     "rehearsal quota": "cloudgpu rehearsal quota 'us-east-1/p/on-demand=96'",
     "rehearsal faults": "cloudgpu rehearsal faults faults.json",
+    "rehearsal fault apply": "cloudgpu rehearsal fault apply zone-dry slow-terminate --set zone=us-east-1d",
+    "rehearsal fault list": "cloudgpu rehearsal fault list",
+    "rehearsal fault show": "cloudgpu rehearsal fault show spot-withdrawn",
+    "rehearsal fault clear": "cloudgpu rehearsal fault clear",
     "rehearsal advance": "cloudgpu rehearsal advance 2h",
 }
 

@@ -2,7 +2,7 @@
 
 import typer
 
-from cloudgpu.cli import rehearsal_faults
+from cloudgpu.cli import rehearsal_fault, rehearsal_faults
 from cloudgpu.cli.options import Json
 
 app = typer.Typer(help="The simulated AWS on this machine.", no_args_is_help=True, rich_markup_mode=None)
@@ -79,4 +79,5 @@ def env() -> None:
 app.command("capacity")(rehearsal_faults.capacity)
 app.command("quota")(rehearsal_faults.quota)
 app.command("faults")(rehearsal_faults.faults)
+app.add_typer(rehearsal_fault.app, name="fault")
 app.command("advance")(rehearsal_faults.advance)

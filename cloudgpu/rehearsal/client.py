@@ -186,6 +186,24 @@ def faults(cloud: Cloud) -> dict[str, Any]:
     return dict(call(cloud, "GET", "faults"))
 
 
+def put_script(cloud: Cloud, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace everything that goes wrong: rules, capacity, quotas, conditions, node faults; returns what holds now.
+
+    Raises:
+        RehearsalError: A part makes no sense, or the server does not answer.
+    """
+    return dict(call(cloud, "PUT", "script", dict(row)))
+
+
+def script(cloud: Cloud) -> dict[str, Any]:
+    """What goes wrong now, by part, and the `names` it was applied by.
+
+    Raises:
+        RehearsalError: The server does not answer.
+    """
+    return dict(call(cloud, "GET", "script"))
+
+
 def release(cloud: Cloud) -> int:
     """Let held calls go on; returns how many there were.
 

@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from cloudgpu.errors import CloudGpuError
+from cloudgpu.rehearsal.applied import Applied
 from cloudgpu.rehearsal.faults import FaultScript
 from cloudgpu.rehearsal.http_message import HttpRequest, HttpResponse
 from cloudgpu.rehearsal.market import Market
@@ -40,6 +42,7 @@ class Control:
     faults: FaultScript
     market: Market
     server: Controlled
+    applied: Applied
 
     def answer(self, request: HttpRequest) -> HttpResponse:
         """Carry out one control call."""
@@ -53,6 +56,8 @@ class Control:
             return _json(work(json.loads(request.body or b"null")))
         except ValueError as err:
             return _json({"error": str(err)}, 400)
+        except CloudGpuError as err:
+            return _json({"error": err.message}, 500)
 
     def _routes(self) -> Mapping[tuple[str, str], Callable[[Any], Any]]:
         return {
@@ -61,6 +66,8 @@ class Control:
             ("GET", "census"): lambda _: self.server.census(),
             ("GET", "faults"): lambda _: self.faults.shown(),
             ("PUT", "faults"): self._put_faults,
+            ("GET", "script"): lambda _: self.applied.shown(),
+            ("PUT", "script"): self._put_script,
             ("POST", "release"): lambda _: {"released": self.faults.release()},
             ("GET", "capacity"): lambda _: self.market.capacity,
             ("PUT", "capacity"): self._put_capacity,
@@ -73,6 +80,10 @@ class Control:
     def _put_faults(self, rows: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
         self.faults.put(_of_type(rows or [], list))
         return self.faults.shown()
+
+    def _put_script(self, row: Any) -> dict[str, Any]:  # noqa: ANN401
+        self.applied.put(_of_type(row or {}, dict))
+        return self.applied.shown()
 
     def _put_capacity(self, table: Any) -> dict[str, int]:  # noqa: ANN401
         self.market.put_capacity(_of_type(table or {}, dict))

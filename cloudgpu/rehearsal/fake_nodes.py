@@ -3,11 +3,14 @@
 import json
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from cloudgpu.errors import RehearsalError
+from cloudgpu.rehearsal.node_faults import NodeFault
 from cloudgpu.rehearsal.node_spec import NodeSpec
+from cloudgpu.rehearsal.nodes.misfortune import Misfortune
+from cloudgpu.rehearsal.nodes.notices import SPOT_END
 from cloudgpu.rehearsal.nodes.values import NodeReport, PoweredOff, RoleCredentials, StartedNode
 
 
@@ -28,6 +31,8 @@ class FakeHost:
         self.advanced_s = 0.0
         self.refuse = ""
         self.started: list[NodeSpec] = []
+        self._misfortune = Misfortune()
+        self._spot_ends: dict[str, float] = {}
 
     def _nodes(self) -> dict[str, dict[str, str]]:
         return json.loads(self._path.read_text()) if self._path.exists() else {}
@@ -42,6 +47,10 @@ class FakeHost:
         with self._lock:
             if self.refuse:
                 raise RehearsalError(self.refuse)
+            befallen = self._misfortune.at_boot(spec)
+            if any(fault.do == "boot-fails" for fault in befallen):
+                raise RehearsalError("Internal error on launch (simulated fault)")
+            self._notice(spec.instance_id, befallen)
             self.started.append(spec)
             nodes = self._nodes()
             row = nodes.setdefault(spec.instance_id, {"address": f"127.9.0.{len(nodes) + 1}", "user": spec.user})
@@ -103,8 +112,25 @@ class FakeHost:
         self._events.put(PoweredOff(instance_id, "shutdown"))
 
     def advance(self, seconds: float) -> None:
-        """Add up."""
+        """Add up; spot nodes whose notice is over end."""
         self.advanced_s += seconds
+        for instance_id, due_s in tuple(self._spot_ends.items()):
+            if due_s <= self.advanced_s:
+                del self._spot_ends[instance_id]
+                self._set(instance_id, "off")
+                self._events.put(PoweredOff(instance_id, SPOT_END))
+
+    def put_faults(self, faults: Sequence[NodeFault]) -> None:
+        """Keep them; launches that fail and spot notices are all that befalls nodes that only pretend."""
+        with self._lock:
+            self._misfortune.put(faults)
+            for spec in self.started:
+                self._notice(spec.instance_id, self._misfortune.now(spec))
+
+    def _notice(self, instance_id: str, befallen: Sequence[NodeFault]) -> None:
+        for fault in befallen:
+            if fault.do == "spot-notice":
+                self._spot_ends.setdefault(instance_id, self.advanced_s + fault.seconds)
 
     def shutdown(self) -> None:
         """End the listening."""

@@ -15,7 +15,12 @@ from cloudgpu.rehearsal.strict.running import set_state
 
 OWN_SHUTDOWN = "Client.InstanceInitiatedShutdown"
 USER_SHUTDOWN = "Client.UserInitiatedShutdown"
-_TEXTS = {OWN_SHUTDOWN: "Instance initiated shutdown", USER_SHUTDOWN: "User initiated shutdown"}
+SPOT_END = "Server.SpotInstanceTermination"
+_TEXTS = {
+    OWN_SHUTDOWN: "Instance initiated shutdown",
+    USER_SHUTDOWN: "User initiated shutdown",
+    SPOT_END: "Spot instance termination",
+}
 
 
 def backends() -> list[Any]:
@@ -82,18 +87,23 @@ def shut_down_by_itself(instance: Any) -> None:  # noqa: ANN401
     instance.state_reason = StateReason(f"{OWN_SHUTDOWN}: {_TEXTS[OWN_SHUTDOWN]}", OWN_SHUTDOWN)
 
 
+def taken_back(instance: Any) -> None:  # noqa: ANN401
+    """AWS ended a spot instance: whatever its launch said of shutting down, it terminates."""
+    set_state(instance, "shutting-down")
+    instance.state_reason = StateReason(f"{SPOT_END}: {_TEXTS[SPOT_END]}", SPOT_END)
+
+
 def terminate(instance: Any, record: NodeRecord, now: datetime, *, failure: str = "") -> None:  # noqa: ANN401
     """End an instance with what vanishes with it; `failure` says why the cloud itself ended it."""
     reason = instance.state_reason
     parts = [device.volume_id for _, device in instance.get_block_device_mapping]
     parts += [interface.id for interface in instance.nics.values()]
     _readdress(instance, record.original_address)
-    instance.terminate()
     backend = instance.ec2_backend
     for gone in (name for name in parts if name not in backend.volumes and name not in backend.enis):
         backend.tags.pop(gone, None)
     set_state(instance, "terminated")
-    instance.state_reason = reason if reason.code == OWN_SHUTDOWN else _reason(failure)
+    instance.state_reason = reason if reason.code in (OWN_SHUTDOWN, SPOT_END) else _reason(failure)
     record.ended = now
 
 

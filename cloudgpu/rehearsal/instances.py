@@ -9,6 +9,7 @@ from typing import Any
 
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.rehearsal import instance_book as book
+from cloudgpu.rehearsal.nodes.notices import SPOT_END
 from cloudgpu.rehearsal.nodes.values import NodeReport, RoleCredentials
 from cloudgpu.rehearsal.strict.running import set_state
 from cloudgpu.rehearsal.world import Parts
@@ -119,7 +120,8 @@ class NodeKeeper:
             try:
                 for event in self._host.events():
                     _log.info("%s powered itself off: %s", event.instance_id, event.reason)
-                    self._submit(self._powered_off, "", [event.instance_id])
+                    taken = event.reason == SPOT_END
+                    self._submit(self._taken_back if taken else self._powered_off, "", [event.instance_id])
             except (CloudGpuError, OSError) as err:
                 _log.warning("lost the node host's events: %s", err)
             self._stopping.wait(_RETRY_S)
@@ -175,11 +177,17 @@ class NodeKeeper:
             self._dirty = True
 
     def _powered_off(self, _region: str, instance_id: str) -> None:
+        self._ended(instance_id, book.shut_down_by_itself)
+
+    def _taken_back(self, _region: str, instance_id: str) -> None:
+        self._ended(instance_id, book.taken_back)
+
+    def _ended(self, instance_id: str, note: Callable[[Any], None]) -> None:
         with self._lock:
             instance = book.search(instance_id)
             if instance is None or instance.state not in ("pending", "running"):
                 return
-            book.shut_down_by_itself(instance)
+            note(instance)
             region = book.region_of(instance)
         self.end(region, [instance_id])
 

@@ -18,6 +18,7 @@ from typing import Any
 from cloudgpu.clock import Clock, SystemClock
 from cloudgpu.errors import CloudGpuError, RehearsalError
 from cloudgpu.paths import Home
+from cloudgpu.rehearsal.applied import Applied
 from cloudgpu.rehearsal.behaviour import Behaviour, SkewedClock
 from cloudgpu.rehearsal.control import Control
 from cloudgpu.rehearsal.durable import write_durably
@@ -61,7 +62,8 @@ class RehearsalServer:
         role = self.keyring.role
         self._parts = Parts(self._files, clock, self.market, host, self._lock, role, self.behaviour, self._time)
         self._http = _bound(self._application, self._files.endpoint)
-        control = Control(self.keyring.caller.secret_access_key, self.faults, self.market, self)
+        applied = Applied(self.faults, self.market, self.behaviour, host)
+        control = Control(self.keyring.caller.secret_access_key, self.faults, self.market, self, applied)
         self._endpoint = Endpoint(
             self._http.port,
             self.keyring,

@@ -1,6 +1,6 @@
 """What the rules of one rehearsal cloud share."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from threading import RLock
 from typing import Protocol
@@ -10,6 +10,7 @@ from cloudgpu.rehearsal.behaviour import Behaviour
 from cloudgpu.rehearsal.keyring import AccessKey
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.market import Market
+from cloudgpu.rehearsal.node_faults import NodeFault
 from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes.values import NodeReport, PoweredOff, RoleCredentials, StartedNode
 from cloudgpu.rehearsal.simulated_time import SimulatedTime
@@ -47,6 +48,9 @@ class NodeHost(Protocol):
 
     def advance(self, seconds: float) -> None:
         """Move the clock of power-off timers."""
+
+    def put_faults(self, faults: Sequence[NodeFault]) -> None:
+        """Replace what goes wrong with nodes."""
 
     def shutdown(self) -> None:
         """End every node and the host itself."""

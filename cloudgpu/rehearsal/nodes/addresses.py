@@ -76,6 +76,16 @@ def claim(address: str, port: int, metadata_port: int) -> Claim:
         raise
 
 
+def rebound(old: Claim, port: int) -> Claim:
+    """The same claim with its SSH port bound again: a server that was closed took its socket along.
+
+    Raises:
+        OSError: Somebody took the port meanwhile.
+    """
+    old.ssh.close()
+    return Claim(old.address, _bound(old.address, port), old.metadata)
+
+
 def _candidates(directory: Path) -> Iterator[str]:
     """127.x.y.z with x and y from the home, so that two homes hardly ever meet."""
     digest = hashlib.sha256(str(directory).encode()).digest()

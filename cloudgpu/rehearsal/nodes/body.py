@@ -42,6 +42,9 @@ class Body(Protocol):
     def send_signal(self, pid: int, number: signal.Signals) -> None:
         """Signal the process group of a command that was started from `command`; gone ones are ignored."""
 
+    def limit_home(self, kib: int) -> None:
+        """At the next boot the login user's home has room for so much; where there are no namespaces, for more."""
+
     async def power_on(self) -> None:
         """Get ready to run processes.
 

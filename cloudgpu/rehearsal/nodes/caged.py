@@ -7,6 +7,7 @@ import signal
 import struct
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from cloudgpu.errors import RehearsalError
@@ -39,6 +40,10 @@ class CagedBody:
     def environment(self) -> dict[str, str]:
         """The variables that every process of the node starts with."""
         return dict(self._cage.surroundings.environment) | {"PATH": self._cage.surroundings.path}
+
+    def limit_home(self, kib: int) -> None:
+        """At the next boot the login user's home has room for so much."""
+        self._cage = replace(self._cage, home_kib=kib)
 
     def home(self, user: str) -> str:
         """The login user's home as the node sees it."""

@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import Any
 
 from cloudgpu.errors import CloudGpuError
+from cloudgpu.rehearsal.node_faults import node_fault_from
 from cloudgpu.rehearsal.nodes.fleet import Fleet
 from cloudgpu.rehearsal.nodes.values import RoleCredentials, spec_from_json
 
@@ -50,6 +51,7 @@ class Control:
             "console": self._console,
             "advance": self._advance,
             "credentials": self._credentials,
+            "faults": self._faults,
             "resident": self._resident,
         }
         self._closing: list[asyncio.StreamWriter] = []
@@ -127,6 +129,9 @@ class Control:
             expires_at=datetime.fromisoformat(request["expires_at"]),
         )
         self._save()
+
+    async def _faults(self, request: dict[str, Any]) -> None:
+        await self._fleet.put_faults([node_fault_from(row) for row in request["faults"]])
 
     async def _resident(self, _: dict[str, Any]) -> float:
         return self._fleet.resident_mib()

@@ -8,17 +8,19 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import asyncssh
 
 from cloudgpu.errors import RehearsalError
+from cloudgpu.rehearsal.node_faults import NodeFault
 from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes import addresses, mounts, record
 from cloudgpu.rehearsal.nodes.body import Body
 from cloudgpu.rehearsal.nodes.caged import CagedBody
 from cloudgpu.rehearsal.nodes.metadata import hostname
+from cloudgpu.rehearsal.nodes.misfortune import Misfortune
 from cloudgpu.rehearsal.nodes.node import Node, Surrounding
 from cloudgpu.rehearsal.nodes.plain import PlainBody
 from cloudgpu.rehearsal.nodes.power import Action
@@ -50,6 +52,7 @@ class Fleet:
         self._mounts = mounts.machine_mounts(_mount_table())
         self._nodes: dict[str, Node] = {}
         self._locks: dict[str, asyncio.Lock] = {}
+        self._misfortune = Misfortune()
         self._endings: set[asyncio.Task[None]] = set()
         self.offset_s = offset_s
         self.credentials: RoleCredentials | None = None
@@ -86,6 +89,9 @@ class Fleet:
             raise RehearsalError(f"no node can be called {spec.instance_id!r} with a user {spec.user!r}")
         async with self._lock(spec.instance_id):
             node = self._nodes.get(spec.instance_id)
+            starting = node is None or node.record.state != "running"
+            if starting and any(fault.do == "boot-fails" for fault in self._misfortune.at_boot(spec)):
+                raise RehearsalError("Internal error on launch (simulated fault)")
             if node is None or not node.record.disk:
                 node = await self._create(spec)
             if node.record.state != "running":
@@ -193,6 +199,18 @@ class Fleet:
             if node.record.state == "running":
                 node.arm()
 
+    async def put_faults(self, faults: Sequence[NodeFault]) -> None:
+        """Replace what goes wrong with nodes; it befalls living ones at once, where it can.
+
+        Raises:
+            OSError: A record cannot be written, or a port is taken.
+        """
+        self._misfortune.put(faults)
+        for name, node in tuple(self._nodes.items()):
+            async with self._lock(name):
+                if node.record.state == "running":
+                    await node.befall(self._misfortune.now(node.record.spec))
+
     def any_running(self) -> bool:
         """Whether any node has power."""
         return any(node.record.state == "running" for node in self._nodes.values())
@@ -264,6 +282,7 @@ class Fleet:
 
     async def _power_on(self, node: Node) -> None:
         claim = self._claim(node.record)
+        node.faults = self._misfortune.at_boot(node.record.spec)
         try:
             await node.power_on(claim)
         except OSError as err:

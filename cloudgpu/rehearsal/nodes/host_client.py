@@ -7,13 +7,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from cloudgpu.errors import RehearsalError
+from cloudgpu.rehearsal.node_faults import NodeFault, node_fault_json
 from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes import sockets
 from cloudgpu.rehearsal.nodes.values import (
@@ -129,6 +130,14 @@ class NodeHostClient:
             RehearsalError: The host does not answer.
         """
         self._call("credentials", **(asdict(credentials) | {"expires_at": credentials.expires_at.isoformat()}))
+
+    def put_faults(self, faults: Sequence[NodeFault]) -> None:
+        """Replace what goes wrong with nodes. Forgotten when the host ends.
+
+        Raises:
+            RehearsalError: The host does not answer.
+        """
+        self._call("faults", faults=[node_fault_json(fault) for fault in faults])
 
     def resident_mib(self) -> float:
         """Resident memory of the host process and of every process of its nodes; 0 where it cannot be told.

@@ -45,6 +45,7 @@ class MetadataService:
         *,
         now_s: Callable[[], float],
         credentials: Callable[[], RoleCredentials | None],
+        notices: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         """Nothing listens yet.
 
@@ -54,12 +55,14 @@ class MetadataService:
             port: The same.
             now_s: Seconds that tokens age by.
             credentials: The keys of roles, when there are any.
+            notices: Paths and texts that come and go.
         """
         self._spec = spec
         self._address = address
         self._hosts = {address, f"{address}:{port}", f"localhost:{port}"}
         self._now_s = now_s
         self._credentials = credentials
+        self._notices = notices
         self._tokens: dict[str, float] = {}
         self._server: asyncio.Server | None = None
 
@@ -129,7 +132,7 @@ class MetadataService:
         }
         for index, key in enumerate(spec.authorized_keys):
             values[f"{meta}/public-keys/{index}/openssh-key"] = key
-        return values | self._role(meta)
+        return {**values, **self._role(meta), **self._notices()}
 
     def _role(self, meta: str) -> dict[str, str]:
         keys = self._credentials()

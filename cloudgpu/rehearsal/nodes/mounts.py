@@ -59,6 +59,8 @@ class Cage:
     hostname: str
     surroundings: Surroundings
     machine_mounts: tuple[str, ...] = ()
+    home_kib: int = 0
+    """What the login user's home has room for; 0 is as much as the disk has."""
 
 
 def init_script(cage: Cage) -> str:
@@ -79,6 +81,7 @@ def init_script(cage: Cage) -> str:
         *_own_mounts(),
         *_machine_lines(cage),
         *_hiding_lines(cage),
+        *_tiny_home_lines(cage),
         *_shared_lines(cage),
         f"mkdir merged/run/cloudgpu && mount --bind {shlex.quote(str(cage.run))} merged/run/cloudgpu",
         f"shared {shlex.quote(str(cage.console))} /var/log/cloud-init-output.log rw",
@@ -188,6 +191,19 @@ def _hiding_lines(cage: Cage) -> list[str]:
         *(f"if [ -d {quoted} ]; then hidden {quoted}; fi" for quoted in map(shlex.quote, paths)),
         "if [ ! -d /home ]; then hidden /home; fi",
         'for home in own/home/*; do shared "$home" "/home/${home##*/}" rw; done',
+    ]
+
+
+def _tiny_home_lines(cage: Cage) -> list[str]:
+    """A full disk, as far as the login user sees: a small one over each home, with nothing but the keys."""
+    if not cage.home_kib:
+        return []
+    options = f"mode=755,nosuid,nodev,size={cage.home_kib}k"
+    return [
+        "for home in own/home/*; do",
+        "    there=merged/home/${home##*/}",
+        f'    mount -t tmpfs -o {options} tmpfs "$there" && cp -a "$home/.ssh" "$there/"',
+        "done",
     ]
 
 

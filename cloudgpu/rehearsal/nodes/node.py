@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 import asyncssh
 
 from cloudgpu.errors import RehearsalError
-from cloudgpu.rehearsal.nodes import addresses, record, standins, user_data
+from cloudgpu.rehearsal.node_faults import Deed, NodeFault
+from cloudgpu.rehearsal.nodes import addresses, notices, record, standins, user_data
 from cloudgpu.rehearsal.nodes.body import Body
 from cloudgpu.rehearsal.nodes.boot import CloudInit, HostKeyText
 from cloudgpu.rehearsal.nodes.console import Console
@@ -55,6 +56,8 @@ class Node:
         self.body = body
         self.console = Console(paths.console)
         self.booting = False
+        self.faults: tuple[NodeFault, ...] = ()
+        """What befalls it at its next boot, and since."""
         self._around = around
         self._claim: addresses.Claim | None = None
         self._ssh: NodeSshServer | None = None
@@ -76,9 +79,16 @@ class Node:
         self._boot_over.clear()
         self._listening.clear()
         self.console.write("")
+        if self._suffers("boot-hangs"):
+            self._claim = claim
+            self._keep(state="running", reason="", unheard=False, booted=False, timers=())
+            return
+        tiny = self._suffers("disk-full")
+        self.body.limit_home(tiny.kib if tiny else 0)
         await self.body.power_on()
         self._keep(state="running", reason="", unheard=False, booted=False, timers=())
         await self._serve(claim)
+        await self.befall(())
         self._spawn(self._boot(claim))
         waiting = asyncio.ensure_future(self._listening.wait())
         await asyncio.wait({waiting}, timeout=_HOOK_PATIENCE_S)
@@ -104,9 +114,7 @@ class Node:
             OSError: The record cannot be written.
         """
         self._silence()
-        if self._ssh is not None:
-            await self._ssh.close()
-            self._ssh = None
+        await self._close_ssh()
         await self.body.power_off()
         self._close_sockets()
         self._boot_over.set()
@@ -126,16 +134,41 @@ class Node:
         shutil.rmtree(self.paths.run, ignore_errors=True)
         self._keep(disk=False)
 
+    async def befall(self, more: Sequence[NodeFault]) -> None:
+        """Let faults befall the node that can befall a living one.
+
+        Raises:
+            OSError: Its record cannot be written, or its port is somebody else's.
+        """
+        self.faults = (*self.faults, *more)
+        if self._suffers("metadata-off") and self._metadata is not None:
+            self._metadata.close()
+        if self._suffers("sshd-dies"):
+            await self._close_ssh()
+        elif any(fault.do == "host-key-changes" for fault in more) and self._ssh is not None and self._claim:
+            await self._close_ssh()
+            self._claim = addresses.rebound(self._claim, self.record.port)
+            await self._listen(self._claim)
+        notice = self._suffers("spot-notice")
+        if notice and not self.record.spot_end_epoch_s:
+            self._keep(spot_end_epoch_s=self._around.now_s() + notice.seconds)
+            self.arm()
+        if self._suffers("rebalance") and not self.record.rebalance_epoch_s:
+            self._keep(rebalance_epoch_s=self._around.now_s())
+
     def arm(self) -> None:
         """Set every alarm anew; called when a timer or the clock changed."""
         for alarm in self._alarms:
             alarm.cancel()
-        loop, now = asyncio.get_running_loop(), self._around.now_s()
+        loop, now = asyncio.get_running_loop(), self._now_s()
         # An alarm that is far away wakes up early and looks again: the machine may have slept.
         self._alarms = [
             loop.call_later(min(max(0.0, timer.due_epoch_s - now), _LONGEST_SLEEP_S), self._ring)
             for timer in self.record.timers
         ]
+        if self.record.spot_end_epoch_s:
+            left_s = max(0.0, self.record.spot_end_epoch_s - self._around.now_s())
+            self._alarms.append(loop.call_later(min(left_s, _LONGEST_SLEEP_S), self._ring))
 
     def heard(self) -> None:
         """Somebody was told that the node ended by itself.
@@ -170,13 +203,16 @@ class Node:
         self._claim = claim
         self._metadata = MetadataService(
             self.record.spec, claim.address, claim.metadata_port,
-            now_s=self._around.now_s, credentials=self._around.credentials,
+            now_s=self._around.now_s, credentials=self._around.credentials, notices=self._notices,
         )  # fmt: skip
         await self._metadata.listen(claim.metadata)
         await self._standins.listen(self.paths.run)
         self._spawn(self._watch())
 
     async def _listen(self, claim: addresses.Claim) -> None:
+        if self._suffers("sshd-dies"):
+            self._listening.set()
+            return
         spec = self.record.spec
         login = Login(
             user=spec.user,
@@ -186,9 +222,20 @@ class Node:
             hostname=hostname(claim.address),
             address=claim.address,
         )
-        self._ssh = NodeSshServer(self.body, login, asyncssh.read_private_key(self.paths.host_key))
+        self._ssh = NodeSshServer(self.body, login, self._shown_key())
         await self._ssh.listen(claim.ssh)
         self._listening.set()
+
+    def _shown_key(self) -> asyncssh.SSHKey:
+        """The host key that its console printed, or one that nobody has seen."""
+        if self._suffers("host-key-changes"):
+            return asyncssh.generate_private_key("ssh-ed25519")
+        return asyncssh.read_private_key(self.paths.host_key)
+
+    async def _close_ssh(self) -> None:
+        if self._ssh is not None:
+            await self._ssh.close()
+            self._ssh = None
 
     def _environment(self) -> dict[str, str]:
         endpoint = f"http://{self.record.address}:{self.record.metadata_port}"
@@ -230,13 +277,16 @@ class Node:
             self._around.ended(self, reply.end, "it powered itself off" if reply.end == "off" else "it rebooted itself")
 
     def _scene(self) -> standins.Scene:
-        now = datetime.fromtimestamp(self._around.now_s(), UTC)
+        now = datetime.fromtimestamp(self._now_s(), UTC)
         return standins.Scene(
             self.record.spec, now, self.record.timers, boot_finished=not self.booting, boot_failed=self._boot_failed
         )
 
     def _ring(self) -> None:
-        now = self._around.now_s()
+        if 0 < self.record.spot_end_epoch_s <= self._around.now_s():
+            self._around.ended(self, "off", notices.SPOT_END)
+            return
+        now = self._now_s()
         due = [timer for timer in self.record.timers if timer.due_epoch_s <= now]
         if due:
             self._keep(timers=tuple(timer for timer in self.record.timers if timer not in due))
@@ -263,6 +313,24 @@ class Node:
         finally:
             os.close(output)
         await process.wait()
+
+    # What befalls it.
+
+    def _suffers(self, deed: Deed) -> NodeFault | None:
+        return next((fault for fault in self.faults if fault.do == deed), None)
+
+    def _now_s(self) -> float:
+        """The time that its timers follow: of a node whose clock is wrong, not that of the others."""
+        skew = self._suffers("clock-skew")
+        return self._around.now_s() + (skew.seconds if skew else 0.0)
+
+    def _notices(self) -> Mapping[str, str]:
+        found: dict[str, str] = {}
+        if self.record.spot_end_epoch_s:
+            found |= notices.interruption(self.record.spot_end_epoch_s)
+        if self.record.rebalance_epoch_s:
+            found |= notices.rebalance(self.record.rebalance_epoch_s)
+        return found
 
     # Bookkeeping.
 

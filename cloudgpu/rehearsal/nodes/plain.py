@@ -47,6 +47,9 @@ class PlainBody:
             "TMPDIR": temporary,
         }
 
+    def limit_home(self, kib: int) -> None:
+        """Nothing: without a mount namespace the home is as large as the disk it lies on."""
+
     def home(self, user: str) -> str:
         """The login user's home as the node sees it."""
         return str(self._root / "home" / user)

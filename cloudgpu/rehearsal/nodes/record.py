@@ -40,6 +40,10 @@ class NodeRecord:
     pid: int = 0
     pid_started: int = 0
     timers: tuple[Timer, ...] = ()
+    spot_end_epoch_s: float = 0.0
+    """When AWS takes the spot node back; 0 while it does not."""
+    rebalance_epoch_s: float = 0.0
+    """When AWS recommended to leave it; 0 while it did not."""
 
     def report(self) -> NodeReport:
         """The record as callers see it."""
@@ -55,7 +59,17 @@ class NodeRecord:
 
     def off(self, reason: str, *, unheard: bool) -> "NodeRecord":
         """The record of the same node without power."""
-        return replace(self, state="off", reason=reason, unheard=unheard, pid=0, pid_started=0, timers=(), booted=False)
+        return replace(
+            self,
+            state="off",
+            reason=reason,
+            unheard=unheard,
+            pid=0,
+            pid_started=0,
+            timers=(),
+            booted=False,
+            spot_end_epoch_s=0.0,
+        )
 
 
 @dataclass(frozen=True)

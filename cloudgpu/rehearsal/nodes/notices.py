@@ -1,0 +1,26 @@
+"""What the metadata service tells a spot node that AWS wants back."""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+SPOT_END = "AWS took the spot instance back"
+"""The reason of such an end, as events and records have it."""
+
+_META = "/latest/meta-data"
+_FORM = "%Y-%m-%dT%H:%M:%SZ"
+
+
+def interruption(end_epoch_s: float) -> Mapping[str, str]:
+    """Path and text of an interruption notice."""
+    moment = datetime.fromtimestamp(end_epoch_s, UTC).strftime(_FORM)
+    return {
+        f"{_META}/spot/instance-action": json.dumps({"action": "terminate", "time": moment}),
+        f"{_META}/spot/termination-time": moment,
+    }
+
+
+def rebalance(at_epoch_s: float) -> Mapping[str, str]:
+    """Path and text of a rebalance recommendation."""
+    moment = datetime.fromtimestamp(at_epoch_s, UTC).strftime(_FORM)
+    return {f"{_META}/events/recommendations/rebalance": json.dumps({"noticeTime": moment})}

@@ -1,0 +1,123 @@
+"""What goes wrong with nodes: at their boot, and while they live."""
+
+import contextlib
+import json
+import socket
+import subprocess
+import urllib.error
+import urllib.request
+
+import pytest
+
+from cloudgpu.errors import RehearsalError
+from cloudgpu.rehearsal.node_faults import NodeFault
+
+pytestmark = pytest.mark.system
+
+
+def greeting(node) -> str:
+    with contextlib.suppress(OSError), socket.create_connection((node.address, node.port), 5) as peer:
+        return peer.recv(64).decode()
+    return ""
+
+
+def scanned(node) -> str:
+    keys = subprocess.run(
+        ["ssh-keyscan", "-p", str(node.port), node.address], capture_output=True, text=True, timeout=30, check=True
+    )
+    shown = subprocess.run(["ssh-keygen", "-lf", "-"], input=keys.stdout, capture_output=True, text=True, check=True)
+    return shown.stdout.split()[1]
+
+
+def metadata(bench, number: int, path: str) -> str:
+    folder = bench.client.directory / "instances" / f"i-{number:017x}"
+    record = json.loads((folder / "record.json").read_text())
+    base = f"http://{record['address']}:{record['metadata_port']}"
+    ask = urllib.request.Request(f"{base}/latest/api/token", method="PUT")
+    ask.add_header("X-aws-ec2-metadata-token-ttl-seconds", "60")
+    token = urllib.request.urlopen(ask, timeout=5).read().decode()
+    found = urllib.request.Request(f"{base}{path}", headers={"X-aws-ec2-metadata-token": token})
+    return urllib.request.urlopen(found, timeout=5).read().decode()
+
+
+def test_faults_of_ssh_befall_living_nodes_and_new_ones(bench):
+    node = bench.client.start(bench.spec(1))
+    assert scanned(node) == node.host_key
+    bench.client.put_faults([NodeFault("host-key-changes")])
+    assert scanned(node) != node.host_key
+    bench.client.put_faults([NodeFault("sshd-dies", count=2)])
+    assert greeting(node) == ""
+    second, third = (bench.client.start(bench.spec(number)) for number in (2, 3))
+    assert (greeting(second), greeting(third)) == ("", "SSH-2.0-cloudgpu-rehearsal\r\n")
+    assert second.host_key.encode() in bench.finished(2).encode(), "it booted, only SSH is gone"
+    assert bench.state(2)[0] == "running"
+
+
+def test_a_node_that_never_boots_runs_and_says_nothing(bench):
+    bench.client.put_faults([NodeFault("boot-hangs", count=1)])
+    node = bench.client.start(bench.spec(1, user_data="#!/bin/sh\necho hello\n"))
+    other = bench.client.start(bench.spec(2))
+    assert (greeting(node), bench.state(1)[0], bench.client.console("i-" + f"{1:017x}")) == ("", "running", b"")
+    assert greeting(other)
+    bench.client.stop(f"i-{1:017x}")
+    assert bench.state(1)[0] == "off"
+
+
+def test_a_launch_that_fails_leaves_no_node(plain_bench):
+    plain_bench.client.put_faults([NodeFault("boot-fails", count=1)])
+    with pytest.raises(RehearsalError, match="Internal error on launch"):
+        plain_bench.client.start(plain_bench.spec(1))
+    assert plain_bench.client.list() == ()
+    assert greeting(plain_bench.client.start(plain_bench.spec(2)))
+
+
+def test_a_full_disk_has_room_for_next_to_nothing(caged_bench):
+    caged_bench.client.put_faults([NodeFault("disk-full", kib=64)])
+    node = caged_bench.client.start(caged_bench.spec(1))
+    assert caged_bench.ssh(node, "head -c 16000 /dev/zero > small").returncode == 0
+    refused = caged_bench.ssh(node, "head -c 200000 /dev/zero > large")
+    assert refused.returncode != 0
+    assert b"No space left" in refused.stderr
+
+
+def test_a_spot_node_is_told_and_then_taken_back(plain_bench):
+    bench = plain_bench
+    node = bench.client.start(bench.spec(1, spot=True))
+    bench.client.start(bench.spec(2))
+    for path in ("spot/instance-action", "events/recommendations/rebalance"):
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            metadata(bench, 1, f"/latest/meta-data/{path}")
+    bench.client.put_faults([NodeFault("spot-notice", seconds=120), NodeFault("rebalance")])
+    assert "noticeTime" in json.loads(metadata(bench, 1, "/latest/meta-data/events/recommendations/rebalance"))
+    notice = json.loads(metadata(bench, 1, "/latest/meta-data/spot/instance-action"))
+    assert notice["action"] == "terminate"
+    assert metadata(bench, 1, "/latest/meta-data/spot/termination-time") == notice["time"]
+    bench.client.advance(110)
+    assert (bench.state(1)[0], bool(greeting(node))) == ("running", True)
+    bench.client.advance(15)
+    bench.until(lambda: bench.state(1)[0] == "off")
+    assert bench.state(1)[1] == "AWS took the spot instance back"
+    assert bench.state(2)[0] == "running", "on-demand nodes stay"
+
+
+def test_metadata_can_be_off_and_clocks_wrong(plain_bench):
+    bench = plain_bench
+    bench.client.put_faults([NodeFault("metadata-off"), NodeFault("clock-skew", seconds=-3600)])
+    node = bench.client.start(bench.spec(1))
+    with pytest.raises(urllib.error.URLError):
+        metadata(bench, 1, "/latest/meta-data/instance-id")
+    bench.finished(1)
+    bench.ssh(node, "shutdown -h +30")
+    bench.client.advance(31 * 60)
+    bench.until(lambda: bench.state(1)[0] == "off")
+    # Absolute times are where a wrong clock tells: what is due for other nodes is an hour away for this one.
+    wrong = bench.client.start(bench.spec(2))
+    bench.client.put_faults([])
+    right = bench.client.start(bench.spec(3))
+    for number, one in ((2, wrong), (3, right)):
+        bench.finished(number)
+        timer = "--on-calendar=\"$(date -u -d '+65 min' '+%F %T UTC')\""
+        assert bench.ssh(one, f"systemd-run --unit=end {timer} systemctl poweroff").returncode == 0
+    bench.client.advance(60 * 60)
+    bench.until(lambda: bench.state(3)[0] == "off")
+    assert bench.state(2)[0] == "running"

@@ -1,0 +1,160 @@
+"""Fault scripts: the library, files, parameters, and several scripts together."""
+
+import json
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from cloudgpu.cli.rehearsal_fault import read_given
+from cloudgpu.cli.show_fault import in_force_lines, library_lines, script_lines
+from cloudgpu.errors import UsageError
+from cloudgpu.rehearsal import scripts
+from cloudgpu.rehearsal.node_faults import NodeFault, node_fault_from, node_fault_json
+from cloudgpu.rehearsal.node_spec import NodeSpec
+from cloudgpu.rehearsal.nodes.misfortune import Misfortune
+
+
+def spec(number: int, *, spot: bool = False, zone: str = "us-east-1c") -> NodeSpec:
+    return NodeSpec(
+        instance_id=f"i-{number}", instance_type="p3dn.24xlarge", region="us-east-1", zone=zone, image_id="ami-1",
+        address="", user="ubuntu", authorized_keys=(), user_data=b"", gpu="V100", gpus=8, gpu_memory_mib=1,
+        efa_interfaces=1, spot=spot,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", scripts.library())
+def test_every_named_fault_does_something_and_says_what(name):
+    script = scripts.library()[name]
+    whole = scripts.together([script], {})
+    assert any(whole.values())
+    assert "{" not in json.dumps(list(whole["capacity"]) + list(whole["quotas"])), whole
+    assert 20 <= len(script.description) <= 72
+    assert script.description.endswith(".")
+    text = json.dumps(dict(script.parts))
+    assert all(f"{{{parameter}}}" in text for parameter in script.parameters)
+
+
+def test_there_are_enough_of_them():
+    assert len(scripts.library()) >= 30
+
+
+def test_parameters_are_put_in_as_what_they_are():
+    found = scripts.find("zone-dry")
+    assert scripts.together([found], {})["capacity"] == {"us-east-1c/*/*": 0}
+    given = {"zone": "us-west-2b", "type": "p4d.*"}
+    assert scripts.together([found], given)["capacity"] == {"us-west-2b/p4d.*/*": 0}
+    assert scripts.together([scripts.find("slow-terminate")], {"looks": "7"})["cloud"] == {"terminate_looks": 7}
+    with pytest.raises(UsageError, match="looks=many is not a number"):
+        scripts.together([scripts.find("slow-terminate")], {"looks": "many"})
+    with pytest.raises(UsageError, match="none of these fault scripts has a parameter colour"):
+        scripts.together([found], {"colour": "red"})
+
+
+def test_several_faults_are_laid_over_each_other():
+    whole = scripts.together([scripts.find(name) for name in ("slow-terminate", "console-late", "denied")], {})
+    assert whole["cloud"] == {"terminate_looks": 4, "console_calls": 3}
+    assert [row["action"] for row in whole["rules"]] == ["CreateFleet"]
+
+
+def test_a_file_may_be_yaml_or_a_json_list_of_rules(tmp_path: Path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("description: Mine.\nrules: [{action: CreateVpc, code: InternalError}]\ncloud: {unseen_calls: 1}\n")
+    found = scripts.find(str(path))
+    assert (found.name, found.description) == ("mine.yaml", "Mine.")
+    assert scripts.together([found], {})["cloud"] == {"unseen_calls": 1}
+    path = tmp_path / "rules.json"
+    path.write_text('[{"action": "CreateFleet"}]')
+    assert scripts.together([scripts.find(str(path))], {})["rules"] == [{"action": "CreateFleet"}]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("true", "neither a mapping nor a list"),
+        ("[{", "makes no sense"),
+        ("weather: bad", "unknown part 'weather'"),
+        ("rules: {}", "rules is not a list"),
+        ("rules: [{acton: X}]", "unknown key 'acton'"),
+        ("cloud: {fog: 1}", "unknown condition 'fog'"),
+        ("nodes: [{do: explode}]", "`do` is one of"),
+        ("nodes: [{do: sshd-dies, match: {colour: red}}]", "not colour"),
+        ("nodes: [{do: sshd-dies, count: two}]", "count 'two' is no number"),
+        ("nodes: [{do: sshd-dies, whom: all}]", "unknown key 'whom'"),
+    ],
+)
+def test_a_script_that_makes_no_sense_says_why(text, words, tmp_path: Path):
+    path = tmp_path / "odd.yaml"
+    path.write_text(text)
+    with pytest.raises(UsageError) as err:
+        scripts.together([scripts.find(str(path))], {})
+    assert words in str(err.value)
+    assert "odd.yaml" in str(err.value)
+
+
+def test_an_unknown_name_is_told_the_nearest_one(tmp_path: Path):
+    with pytest.raises(UsageError, match='did you mean "zone-dry"'):
+        scripts.find("zone-dyr")
+    with pytest.raises(UsageError, match="cannot be read"):
+        scripts.find(str(tmp_path / "none.yaml"))
+
+
+def test_settings_of_faults_are_read():
+    assert read_given(["zone=us-east-1d", "type="]) == {"zone": "us-east-1d", "type": ""}
+    for wrong in ("zone", "=x", ""):
+        with pytest.raises(UsageError):
+            read_given([wrong])
+
+
+def test_a_fault_of_nodes_strikes_as_many_as_it_says_and_stays_with_them():
+    unlucky = Misfortune()
+    unlucky.put([NodeFault("sshd-dies", count=1), NodeFault("boot-hangs", {"zone": "*d"})])
+    assert [fault.do for fault in unlucky.at_boot(spec(1))] == ["sshd-dies"]
+    assert unlucky.at_boot(spec(2)) == ()
+    assert [fault.do for fault in unlucky.at_boot(spec(1))] == ["sshd-dies"], "at its next boot as well"
+    assert unlucky.now(spec(1)) == ()
+    assert [fault.do for fault in unlucky.at_boot(spec(3, zone="us-east-1d"))] == ["boot-hangs"]
+    unlucky.put([NodeFault("boot-fails"), NodeFault("spot-notice", seconds=120), NodeFault("metadata-off")])
+    assert [fault.do for fault in unlucky.now(spec(1))] == ["metadata-off"]
+    assert [fault.do for fault in unlucky.now(spec(4, spot=True))] == ["spot-notice", "metadata-off"]
+
+
+def test_a_fault_of_nodes_travels_as_json():
+    fault = NodeFault("disk-full", {"zone": "us-*"}, count=2, kib=16)
+    assert node_fault_from(json.loads(json.dumps(node_fault_json(fault)))) == fault
+
+
+def test_the_screens_of_faults():
+    text = dedent("""\
+        description: Two things.
+        parameters: {times: 2}
+        rules: [{action: CreateFleet, times: "{times}"}]
+        capacity: {a/b/c: 0, d/e/f: 1}
+        nodes: [{do: sshd-dies}]
+    """)
+    script = scripts.parsed("mine", text)
+    assert script_lines(script) == [
+        "mine: Two things.",
+        "  --set times=2",
+        "  rules:",
+        '    {"action": "CreateFleet", "times": "{times}"}',
+        "  capacity:",
+        '    {"a/b/c": 0}',
+        '    {"d/e/f": 1}',
+        "  nodes:",
+        '    {"do": "sshd-dies"}',
+    ]
+    other = scripts.parsed("longer-name", "cloud: {console_empty: true}")
+    assert library_lines([script, other], ["mine"]) == [
+        "*  mine         Two things.",
+        "   longer-name",
+        "in force (*): mine",
+    ]
+    assert library_lines([other], [])[-1] == "in force: none"
+    nothing = {"names": [], "rules": [], "capacity": {}, "quotas": {}, "cloud": {}, "nodes": []}
+    assert in_force_lines(nothing) == ["simulated faults: none"]
+    assert in_force_lines({**nothing, "names": ["x"], "cloud": {"console_empty": True}}) == [
+        "simulated faults: x",
+        "  cloud:",
+        '    {"console_empty": true}',
+    ]
