@@ -1,6 +1,7 @@
 """The real Pulumi CLI: from PULUMI_COMMAND or the PATH; without one this tier is skipped, and says so."""
 
 import os
+import runpy
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -24,6 +25,9 @@ from cloudgpu.rehearsal import client
 PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGcyZqYq0n1o0u8q9Ck4yQJ8P0Q0lq8m3yq8m3yq8m3y me"
 IMAGE = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
 NO_CLI = "there is no Pulumi CLI on the PATH, nor does PULUMI_COMMAND name one"
+
+bench = runpy.run_path(str(Path(__file__).parents[1] / "rehearsal" / "conftest.py"))["bench"]
+"""Whole commands, as in the rehearsal tier."""
 
 
 def pulumi_command() -> str | None:

@@ -1,0 +1,82 @@
+"""Whole commands with `--engine pulumi`: from nothing to nothing, and killed in the middle."""
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.rehearsal import client
+
+pytestmark = [
+    pytest.mark.pulumi,
+    pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning"),
+]
+
+
+@pytest.fixture
+def engine(command: Path) -> dict[str, str]:
+    return {"CLOUDGPU_ENGINE": "pulumi", "CLOUDGPU_PULUMI_COMMAND": str(command)}
+
+
+def test_up_and_down_with_the_cli(bench, engine):
+    folder = bench.recipe()
+    up = bench.json("up", str(folder), "--yes", env=engine)
+    record = json.loads(bench.home.cluster("plain").record.read_text())
+    assert record["engine"] == "pulumi"
+    assert len(up["nodes"]) == 2
+    refused = bench.json("up", str(folder), "--yes", "--engine", "direct", code=2)
+    assert "made by the pulumi engine, not the direct engine" in refused["error"]["message"]
+    # nobody names an engine: the record does
+    again = bench.json("up", str(folder), "--yes", env={"CLOUDGPU_PULUMI_COMMAND": engine["CLOUDGPU_PULUMI_COMMAND"]})
+    assert [node["instance_id"] for node in again["nodes"]] == [node["instance_id"] for node in up["nodes"]]
+    bench.run("down", "plain", env=engine)
+    assert bench.left() == {}
+    assert not any((bench.home.pulumi / "rehearsal" / "projects").iterdir())
+
+
+def test_without_the_cli_down_still_ends_everything_by_tag(bench, engine, tmp_path):
+    bench.run("up", str(bench.recipe()), "--yes", env=engine)
+    done = bench.run("down", "plain", env={"CLOUDGPU_PULUMI_COMMAND": str(tmp_path / "gone")})
+    assert "looking for what it knew by tags" in done.stdout
+    assert bench.left() == {}
+
+
+HELD = {"do": "hold", "action": "CreateFleet"}
+CUTS = {
+    "never sent": {**HELD, "drop": True},
+    "sent, and carried out while the next command runs": HELD,
+    "carried out, and never answered": {**HELD, "phase": "after_effect", "drop": True},
+}
+
+
+def kill_at_the_launch(bench, engine, rule):
+    """SIGKILL to the command alone while the gang's launch is held: its CLI and its plugin are left to themselves."""
+    client.put_faults(bench.cloud, [rule])
+    process = bench.popen("up", "plain", "--yes", env=engine)
+    bench.until_held(process)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    client.put_faults(bench.cloud, [])
+    client.release(bench.cloud)
+
+
+def test_killed_in_the_middle_then_down_leaves_nothing(bench, engine):
+    bench.recipe()
+    for case, rule in CUTS.items():
+        kill_at_the_launch(bench, engine, rule)
+        bench.run("down", "plain", env=engine)
+        time.sleep(1.0)  # whoever outlived the kill would make something now
+        assert bench.left() == {}, case
+
+
+def test_killed_in_the_middle_then_up_goes_on(bench, engine):
+    bench.recipe()
+    for case, rule in CUTS.items():
+        kill_at_the_launch(bench, engine, rule)
+        up = bench.json("up", "plain", "--yes", env=engine)
+        assert len(up["nodes"]) == 2, case
+        assert len(client.census(bench.cloud)["instances"]) == 2, case
+        bench.run("down", "plain", env=engine)
+        assert bench.left() == {}, case
