@@ -9,7 +9,7 @@ from cloudgpu.aws.resources import registry
 from cloudgpu.aws.session import Endpoint, Session
 from cloudgpu.clock import Clock
 from cloudgpu.paths import Home
-from cloudgpu.provision.direct import DirectEngine, settle_of
+from cloudgpu.provision.direct import DirectEngine, delays_of
 from cloudgpu.provision.engine import Engine
 from cloudgpu.provision.journal import Identity
 from cloudgpu.provision.pulumi_cli.engine import Site
@@ -44,7 +44,7 @@ class Engines:
         """
         identity = Identity(account=record.account, endpoint=record.endpoint)
         if record.engine == "pulumi":
-            site = Site(self.clients_for, registry, tags, settle_of(identity))
+            site = Site(self.clients_for, registry, tags, delays_of(identity).showing_s)
             root = Home(self.settings.home).pulumi
             return pulumi_engine(root, self.endpoint, self._choice(), site, self.environ, self.clock)
         return DirectEngine(

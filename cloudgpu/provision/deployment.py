@@ -67,6 +67,21 @@ class Report:
 
 
 @dataclass(frozen=True)
+class Delays:
+    """How far behind a cloud may be with what it was asked for, seconds.
+
+    Attributes:
+        landing_s: How long a call goes on after its caller died.
+        launch_s: The same for a call that launches: it is answered only when the whole gang was placed.
+        showing_s: How long what was made is not found by its tags.
+    """
+
+    landing_s: float
+    launch_s: float
+    showing_s: float
+
+
+@dataclass(frozen=True)
 class Deployment:
     """Everything that one `up`, `preview`, `refresh` or `destroy` needs."""
 
@@ -78,8 +93,7 @@ class Deployment:
     clock: Clock
     vault: Vault
     report: Report
-    settle_s: float
-    """How long a cloud may take to show what it has made, seconds."""
+    delays: Delays
 
     def context(self, region: str, token: str, clock: Clock | None = None) -> Context:
         """What a handler gets."""

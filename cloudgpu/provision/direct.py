@@ -7,7 +7,7 @@ from cloudgpu.aws.resources.base import Context
 from cloudgpu.aws.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError
-from cloudgpu.provision.deployment import Deployment, Registry, Report, hidden_outputs
+from cloudgpu.provision.deployment import Delays, Deployment, Registry, Report, hidden_outputs
 from cloudgpu.provision.ending import end, end_all, raise_left, search_all
 from cloudgpu.provision.engine import Applied, Event, OnEvent, Stack, Step
 from cloudgpu.provision.forecast import Forecast
@@ -23,11 +23,11 @@ from cloudgpu.provision.vault import Vault, hidden_for_show
 
 __all__ = ["DirectEngine", "Identity"]
 
-SETTLE_S: Final = 20.0
-"""How long EC2 may take to list what it has made, seconds."""
+AT_AWS: Final = Delays(landing_s=60.0, launch_s=180.0, showing_s=20.0)
+"""As long as a living caller waits for these answers, and as long as EC2 may take to list what it has made."""
 
-SETTLE_ELSEWHERE_S: Final = 1.0
-"""The same for another endpoint, seconds: what stands in for AWS shows at once what it has."""
+ELSEWHERE: Final = Delays(landing_s=1.0, launch_s=1.0, showing_s=1.0)
+"""At another endpoint: what stands in for AWS has nothing on its way for long and shows at once what it has."""
 
 _NAMESPACE: Final = "cloudgpu"
 
@@ -43,14 +43,14 @@ class DirectEngine:
         tags: Mapping[str, str],
         identity: Identity,
         clock: Clock,
-        settle_s: float | None = None,
+        delays: Delays | None = None,
     ) -> None:
         self._clients_for = clients_for
         self._handlers = handlers
         self._tags = dict(tags)
         self._identity = identity
         self._clock = clock
-        self._settle_s = settle_s if settle_s is not None else settle_of(identity)
+        self._delays = delays or delays_of(identity)
 
     def preview(self, stack: Stack) -> tuple[Step, ...]:
         """What `up` would do, without a mutating call.
@@ -171,7 +171,7 @@ class DirectEngine:
             clock=self._clock,
             vault=_vault(stack, journal.salt),
             report=Report(on_event),
-            settle_s=self._settle_s,
+            delays=self._delays,
         )
 
     def _context(self, region: str, token: str) -> Context:
@@ -192,9 +192,9 @@ class DirectEngine:
         raise_left(deployment, left + end(deployment, ending))
 
 
-def settle_of(identity: Identity) -> float:
-    """How long that cloud may take to list what it has made, seconds."""
-    return SETTLE_ELSEWHERE_S if identity.endpoint else SETTLE_S
+def delays_of(identity: Identity) -> Delays:
+    """How far behind that cloud may be."""
+    return ELSEWHERE if identity.endpoint else AT_AWS
 
 
 def _vault(stack: Stack, salt: str) -> Vault:

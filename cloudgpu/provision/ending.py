@@ -7,7 +7,7 @@ from cloudgpu.errors import CloudGpuError, TeardownError
 from cloudgpu.provision.comparison import refuse_protected
 from cloudgpu.provision.deployment import Deployment
 from cloudgpu.provision.ordering import in_order
-from cloudgpu.provision.search import adopt, existing, unanswered
+from cloudgpu.provision.search import BY_THE_HOUR, adopt, existing, unanswered
 from cloudgpu.provision.state import Intent, Resource
 
 _FOLLOWS: Final = "something that depends on it is left"
@@ -27,7 +27,11 @@ def end_all(deployment: Deployment) -> None:
         message = f"{len(protected)} resources of {deployment.stack.name} are protected, so nothing was ended"
         hint = "take `protect` from them in the program and run `up` once"
         raise TeardownError(message, left=[_shown(resource) for resource in protected], hint=hint)
-    failures = search_all(deployment, unanswered(deployment))
+    intents = unanswered(deployment)
+    if intents:
+        # Looking for what these have made may take minutes, and nobody wants to pay for nodes meanwhile.
+        end(deployment, [resource for resource in existing(deployment) if resource.type in BY_THE_HOUR])
+    failures = search_all(deployment, intents, ending=True)
     failures += end(deployment, existing(deployment))
     raise_left(deployment, failures)
 
@@ -67,10 +71,10 @@ def end_one(deployment: Deployment, resource: Resource) -> None:
     deployment.report.say("done", "delete", resource, detail=resource.id, seconds=clock.elapsed())
 
 
-def search_all(deployment: Deployment, intents: Sequence[Intent]) -> list[str]:
+def search_all(deployment: Deployment, intents: Sequence[Intent], *, ending: bool = False) -> list[str]:
     """Adopt what these intents have made; returns a line for each that could not be asked about."""
     by_seq = {intent.seq: intent for intent in intents}
-    failures = in_order({seq: set() for seq in by_seq}, lambda seq: _adopt(deployment, by_seq[seq]))
+    failures = in_order({seq: set() for seq in by_seq}, lambda seq: _adopt(deployment, by_seq[seq], ending))
     return [f"{by_seq[seq].type} {by_seq[seq].name!r}, if it was made: {err.message}" for seq, err in failures.items()]
 
 
@@ -92,8 +96,8 @@ def _cause(left: Sequence[str]) -> str:
     return next((line for line in left if not line.endswith(_FOLLOWS)), left[0])
 
 
-def _adopt(deployment: Deployment, intent: Intent) -> None:
-    adopt(deployment, intent)
+def _adopt(deployment: Deployment, intent: Intent, ending: bool) -> None:  # noqa: FBT001
+    adopt(deployment, intent, ending=ending)
 
 
 def _delete_intent(deployment: Deployment, resource: Resource, seq: int) -> Intent:

@@ -1,45 +1,60 @@
-"""Looking for what an unanswered intent may have made."""
+"""Looking for what an unanswered intent may have made.
+
+A call outlives whoever sent it: killed the moment after, its caller leaves a launch that the cloud is still carrying
+out, and what it makes is found by its tags only some time later. So one empty search proves nothing. Who ends a
+cluster looks until the last such call has landed and shows; who makes it again only until what has landed shows,
+since the same call under the same token, or the same name, makes no second one.
+"""
 
 from datetime import datetime, timedelta
+from typing import Final
 
 from cloudgpu.aws.resources.base import Physical
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.provision.deployment import Deployment, made_row
 from cloudgpu.provision.state import Intent, Resource
+from cloudgpu.provision.waiting import WatchedClock
 
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 5.0
 _FEWEST_LOOKS = 2
+_SENT_AGAIN: Final = timedelta(minutes=10)
+"""How long after its intent a call may have been sent for the last time: throttled ones are sent again and again."""
+
+BY_THE_HOUR: Final = frozenset({"aws:ec2/fleet:Fleet", "aws:ec2/instance:Instance"})
+"""What is launched: AWS takes its time over it, and it costs while one waits."""
 
 
-def look_for(deployment: Deployment, intent: Intent) -> Physical | None:
-    """Search until it is found, or until the cloud has had its time to show it: one empty search proves nothing.
+def look_for(deployment: Deployment, intent: Intent, *, ending: bool = False) -> Physical | None:
+    """Search until it is found, or until the cloud has had its time: to show it and, with `ending`, to make it.
 
     Raises:
         CloudGpuError: The cloud cannot be asked.
     """
     handler = deployment.handlers.handler(intent.type)
-    clock = deployment.watched("adopt", intent)
+    clock = _said(deployment, intent, until := _until(deployment, intent, ending=ending))
     context = deployment.context(intent.region, intent.token, clock)
-    shown_by = datetime.fromisoformat(intent.at) + timedelta(seconds=deployment.settle_s)
+    # Seconds, not the time of day: a clock that is set meanwhile makes this neither endless nor empty.
+    deadline = clock.monotonic() + max(0.0, (until - clock.now()).total_seconds())
     looks, pause_s = 0, _FIRST_PAUSE_S
     while True:
+        last = clock.monotonic() >= deadline
         found = handler.find(context, intent.inputs)
         looks += 1
-        if found is not None or (looks >= _FEWEST_LOOKS and clock.now() >= shown_by):
+        if found is not None or (looks >= _FEWEST_LOOKS and last):
             return found
-        clock.sleep(pause_s)
+        clock.sleep(pause_s if last else min(pause_s, max(0.0, deadline - clock.monotonic())))
         pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
 
-def adopt(deployment: Deployment, intent: Intent) -> bool:
+def adopt(deployment: Deployment, intent: Intent, *, ending: bool = False) -> bool:
     """Take what an unanswered intent has made into the journal; False when it made nothing.
 
     Raises:
         CloudGpuError: The cloud cannot be asked.
     """
     try:
-        found = look_for(deployment, intent)
+        found = look_for(deployment, intent, ending=ending)
     except CloudGpuError as err:
         deployment.failed("adopt", intent, err)
         raise
@@ -48,6 +63,26 @@ def adopt(deployment: Deployment, intent: Intent) -> bool:
     deployment.journal.add(made_row(deployment.vault, intent, found))
     deployment.report.say("done", "adopt", intent, detail=found.id)
     return True
+
+
+def _until(deployment: Deployment, intent: Intent, *, ending: bool) -> datetime:
+    """When what this call has made shows. A clock that went back since then does not put that off."""
+    delays, now = deployment.delays, deployment.clock.now()
+    begun = datetime.fromisoformat(intent.at)
+    if not ending:
+        return min(begun, now) + timedelta(seconds=delays.showing_s)
+    landing_s = delays.launch_s if intent.type in BY_THE_HOUR else delays.landing_s
+    return min(begun + _SENT_AGAIN, now) + timedelta(seconds=landing_s + delays.showing_s)
+
+
+def _said(deployment: Deployment, intent: Intent, until: datetime) -> WatchedClock:
+    """A clock that says what is awaited, and until when at most."""
+
+    def waiting(elapsed_s: float) -> None:
+        detail = f"whose call nobody saw answered and which may still come, until {until:%H:%M:%S} UTC"
+        deployment.report.say("waiting", "adopt", intent, detail=detail, seconds=elapsed_s)
+
+    return WatchedClock(deployment.clock, what=f"adopt of {intent.type} {intent.name!r}", on_wait=waiting)
 
 
 def unanswered(deployment: Deployment) -> list[Intent]:

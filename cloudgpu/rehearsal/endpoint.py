@@ -42,8 +42,8 @@ _JSON_SERVICES = (
 class Cloud(Protocol):
     """The simulated services and their state."""
 
-    def answer(self, request: HttpRequest, scope: Scope) -> HttpResponse:
-        """Carry a verified request out."""
+    def answer(self, request: HttpRequest, scope: Scope, *, lag_s: float) -> HttpResponse:
+        """Carry a verified request out; searches by tag are behind by `lag_s`."""
 
     def save(self, *, mutated: bool) -> None:
         """Make its effect durable."""
@@ -99,9 +99,10 @@ class Endpoint:
     def _effect(self, request: HttpRequest, scope: Scope, call: ApiCall) -> HttpResponse:
         """Do it and make it durable before anybody hears of it."""
         cloud = self.cloud()
+        lag_s = self.faults.lag_s(call)
         with self.lock:
             started = time.monotonic()
-            answer = cloud.answer(request, scope)
+            answer = cloud.answer(request, scope, lag_s=lag_s)
             cloud.save(mutated=call.mutating)
         took_ms = (time.monotonic() - started) * 1000
         _log.info("%s %s %s -> %d in %.0f ms", call.service, call.action, call.region, answer.status, took_ms)

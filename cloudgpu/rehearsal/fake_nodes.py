@@ -1,5 +1,7 @@
 """A node host without nodes: what it carries lies in one JSON file, so that it outlives a killed server."""
 
+import base64
+import hashlib
 import json
 import queue
 import threading
@@ -98,8 +100,15 @@ class FakeHost:
         )
 
     def console(self, instance_id: str) -> bytes:
-        """One line."""
-        return f"console of {instance_id}\r\n".encode()
+        """What cloud-init prints of a node's host key, so that whoever waits for it goes on."""
+        digest = base64.b64encode(hashlib.sha256(instance_id.encode()).digest()).decode().rstrip("=")
+        lines = (
+            f"console of {instance_id}",
+            "-----BEGIN SSH HOST KEY FINGERPRINTS-----",
+            f"256 SHA256:{digest} root@{instance_id} (ED25519)",
+            "-----END SSH HOST KEY FINGERPRINTS-----",
+        )
+        return "".join(f"{line}\r\n" for line in lines).encode()
 
     def events(self) -> Iterator[PoweredOff]:
         """Power-offs that `power_itself_off` made."""

@@ -1,4 +1,4 @@
-"""Scripted faults: which API call is refused, delayed, held or cut, before or after its effect."""
+"""Scripted faults: which API call is refused, delayed, held or cut, before or after its effect, or does not see yet."""
 
 import threading
 from collections.abc import Mapping
@@ -24,7 +24,8 @@ _KEYS = frozenset(
         "seconds",
     )
 ) | {"drop"}
-_DEEDS = ("error", "drop", "hold", "delay", "die")
+_DEEDS = ("error", "drop", "hold", "delay", "die", "lag")
+"""`lag`: a search by tag does not find what is younger than `seconds`; the others say what they do."""
 
 
 @dataclass(frozen=True)
@@ -127,8 +128,15 @@ class FaultScript:
             if phase == "before":
                 self._calls += 1
                 self._mutating += call.mutating
-            struck = [rule for rule in self._rules if rule.applies(call, phase)]
+            struck = [rule for rule in self._rules if rule.do != "lag" and rule.applies(call, phase)]
             return struck[0] if struck else None
+
+    def lag_s(self, call: ApiCall) -> float:
+        """By how many seconds a search in this call lags."""
+        with self._change:
+            return max(
+                (rule.seconds for rule in self._rules if rule.do == "lag" and rule.applies(call, "before")), default=0
+            )
 
     def hold(self, rule: Rule, call: ApiCall, *, limit_s: float = 600.0) -> None:
         """Keep the calling thread here until `release`, at most `limit_s`."""

@@ -10,6 +10,7 @@ from cloudgpu.rehearsal.http_message import HttpRequest, HttpResponse
 from cloudgpu.rehearsal.instances import NodeKeeper
 from cloudgpu.rehearsal.records import records_of
 from cloudgpu.rehearsal.schedules import carry_out_due
+from cloudgpu.rehearsal.search_lag import SearchLag
 from cloudgpu.rehearsal.services import Services
 from cloudgpu.rehearsal.sigv4 import Scope
 from cloudgpu.rehearsal.store import Store
@@ -27,6 +28,7 @@ class SimulatedCloud:
         self._time = parts.time
         self._store = Store(parts.files.state, parts.files.objects)
         self._keeper = NodeKeeper(parts)
+        self._search_lag = SearchLag(parts.clock)
         self._services = Services(World(parts.clock, parts.market, parts.host, self._keeper, parts.behaviour))
 
     def restore(self) -> None:
@@ -39,9 +41,12 @@ class SimulatedCloud:
         if any(True for _ in self._instances()):
             self._keeper.reconcile()
 
-    def answer(self, request: HttpRequest, scope: Scope) -> HttpResponse:
-        """Carry a verified request out."""
-        return self._services.answer(request, scope)
+    def answer(self, request: HttpRequest, scope: Scope, *, lag_s: float = 0.0) -> HttpResponse:
+        """Carry a verified request out; searches by tag are behind by `lag_s`."""
+        with self._search_lag.hiding(request.body, lag_s):
+            answer = self._services.answer(request, scope)
+        self._search_lag.note()
+        return answer
 
     def save(self, *, mutated: bool) -> None:
         """Make effects durable."""

@@ -1,64 +1,68 @@
-"""Commands that are killed on the point, as often as there are points, on one rehearsal cloud."""
+"""Commands that are killed on the point, as often as there are points, and a cloud that is asked what is left.
+
+A command writes down where it goes (`warm.py` says how); every line of that recording is a place to be killed at.
+The nodes only pretend, time is simulated, and a cloud is put back to a kept state instead of being started again.
+"""
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cloudgpu.app.records import Records
+from cloudgpu.ledger.store import open_ledger
 from cloudgpu.rehearsal import client
 
 SIDE_BY_SIDE = 2
 _LIMIT_S = 60
+_HERE = Path(__file__).parent
+_READS = ("Describe", "Get", "List")
+_STAYS = ("rehearsal", "ssh", "envs")
+"""What of a home no command of a case changes: its cloud, its key, its environments."""
 
 
-@dataclass
-class Warm:
-    """A process that forks commands. See `warm.py`."""
+@dataclass(frozen=True)
+class Talk:
+    """A process that answers one JSON line with another."""
 
     process: subprocess.Popen
-
-    def start(self, bench: Any, *argv: str, die_at: int = 0) -> "Command":
-        files = {name: str(bench.work / name) for name in ("out", "err", "steps")}
-        start = {"argv": argv, "cwd": str(bench.work), "home": str(bench.home.root), "die_at": die_at, **files}
-        return Command(self, argv, self.ask({"start": start})["pid"], *(Path(file) for file in files.values()))
-
-    def run(self, bench: Any, *argv: str, code: int = 0) -> str:
-        """A command to its end; what it printed."""
-        command = self.start(bench, *argv)
-        assert command.wait() == code, command.shown()
-        return command.out.read_text()
-
-    def json(self, bench: Any, *argv: str, code: int = 0) -> Any:
-        return json.loads(self.run(bench, *argv, "--json", code=code))
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline())
+        answer = self.process.stdout.readline()
+        assert answer, f"{self.process.args} ended"
+        return json.loads(answer)
 
 
-@dataclass
+@contextmanager
+def talk(script: str, *args: object) -> Iterator[Talk]:
+    command = [sys.executable, str(_HERE / script), *map(str, args)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield Talk(process)
+        process.stdin.close()
+
+
+@dataclass(frozen=True)
 class Command:
     """One forked command."""
 
-    warm: Warm
+    warm: Talk
     argv: tuple[str, ...]
     pid: int
-    out: Path
-    err: Path
-    steps: Path
+    files: dict[str, Path]
 
     def wait(self) -> int:
         return self.warm.ask({"wait": self.pid})["status"]
@@ -72,112 +76,138 @@ class Command:
         state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
         return state == "Z"
 
+    @property
+    def trail(self) -> tuple[str, ...]:
+        """The places where it has been."""
+        return tuple(self.files["trail"].read_text().splitlines())
+
     def shown(self) -> str:
-        return f"cloudgpu {' '.join(self.argv)}\n{self.out.read_text()}\n{self.err.read_text()}"
-
-
-@contextmanager
-def warm() -> Iterator[Warm]:
-    command = [sys.executable, str(Path(__file__).with_name("warm.py"))]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        yield Warm(process)
-        process.stdin.close()
+        return f"cloudgpu {' '.join(self.argv)}\n{self.files['out'].read_text()}\n{self.files['err'].read_text()}"
 
 
 @dataclass(frozen=True)
-class Point:
-    """Where a command dies: at the `nth` call of this name, before its effect or with its answer lost."""
+class Recording:
+    """Where an undisturbed command went."""
 
-    action: str
-    nth: int
-    phase: str
+    places: tuple[str, ...]
 
     @property
-    def rule(self) -> dict[str, Any]:
-        return {"do": "hold", "drop": True, "action": self.action, "nth": self.nth, "phase": self.phase}
-
-
-@dataclass(frozen=True)
-class Counted:
-    """What an undisturbed command does."""
-
-    actions: tuple[str, ...]
-    steps: int
+    def calls(self) -> list[str]:
+        """Around every call: before it is sent, carried out but unanswered, answered."""
+        return [place for place in self.places if not place.startswith("file#")]
 
     @property
-    def points(self) -> list[Point]:
-        """Before each call, reading or changing: that is also after every answer."""
-        times = Counter(self.actions)
-        return [Point(action, nth, "before") for action in times for nth in range(1, times[action] + 1)]
+    def changes(self) -> list[str]:
+        """The same of calls that change something, and before each of the others: that is after every answer too."""
+        return [place for place in self.calls if not place.startswith(_READS) or place.endswith(" before")]
 
     @property
-    def changes(self) -> list[Point]:
-        """Around each call that changes something: before it, and with its answer lost."""
-        before = [point for point in self.points if not point.action.startswith(("Describe", "Get", "List"))]
-        return [point for one in before for point in (one, replace(one, phase="after_effect"))]
+    def around_changes(self) -> list[str]:
+        return [place for place in self.calls if not place.startswith(_READS)]
 
     @property
-    def everything(self) -> list[Point]:
-        return self.points + [point for point in self.changes if point.phase == "after_effect"]
+    def files(self) -> list[str]:
+        """Before every change of a file of the home."""
+        return [place for place in self.places if place.startswith("file#")]
+
+    @property
+    def actions(self) -> set[str]:
+        return {place.partition("#")[0] for place in self.calls}
 
 
-@dataclass(frozen=True)
+@dataclass
 class Grave:
-    """Where commands of one bench are killed."""
+    """Where commands of one bench are killed. `cluster` is the one that a case is about."""
 
     bench: Any
-    warm: Warm
+    warm: Talk
+    clock: Path | None = None
+    keeper: Talk | None = None
+    cluster: str = "plain"
+    _homes: dict[str, dict[str, bytes]] = field(default_factory=dict)
+
+    @property
+    def home(self) -> Any:
+        return self.bench.home
+
+    def start(self, *argv: str, die_at: str = "", tag: str = "") -> Command:
+        files = {name: self.bench.work / f"{name}{tag}" for name in ("out", "err", "trail")}
+        where = {"cwd": str(self.bench.work), "home": str(self.home.root), "clock": str(self.clock or "")}
+        request = {"argv": argv, "die_at": die_at, **where, **{name: str(path) for name, path in files.items()}}
+        return Command(self.warm, argv, self.warm.ask({"start": request})["pid"], files)
 
     def run(self, *argv: str, code: int = 0) -> str:
-        return self.warm.run(self.bench, *argv, code=code)
+        """A command to its end; what it printed."""
+        command = self.start(*argv)
+        assert command.wait() == code, command.shown()
+        return command.files["out"].read_text()
 
     def json(self, *argv: str, code: int = 0) -> Any:
-        return self.warm.json(self.bench, *argv, code=code)
+        return json.loads(self.run(*argv, "--json", code=code))
 
-    def count(self, *argv: str) -> Counted:
-        """Carry a whole command out and count."""
-        self.bench.home.debug_log.unlink(missing_ok=True)
-        command = self.warm.start(self.bench, "--debug", *argv)
+    def record(self, *argv: str) -> Recording:
+        """Carry a whole command out and note where it goes."""
+        command = self.start(*argv)
         assert command.wait() == 0, command.shown()
-        lines = self.bench.home.debug_log.read_text().splitlines()
-        actions = tuple(json.loads(line)["operation"] for line in lines)
-        return Counted(actions, len(command.steps.read_text().split()))
+        return Recording(command.trail)
 
-    def kill_at(self, point: Point, *argv: str) -> bool:
-        """Kill a command at a call; False when it was over before, which is told only of calls that repeat."""
-        cloud = self.bench.cloud
-        client.put_faults(cloud, [point.rule])
-        command = self.warm.start(self.bench, *argv)
-        held = self._held(command)
-        if held:
-            command.kill()
-            client.put_faults(cloud, [])
-        else:
-            assert command.wait() == 0, command.shown()
-            assert point.nth > 1, f"{point} was never reached"
-        return bool(held)
+    def kill_at(self, place: str, *argv: str) -> bool:
+        """Kill a command at a place; False when it never came there, as what repeats by chance may not."""
+        command = self.start(*argv, die_at=place)
+        ended = command.wait()
+        if ended == 0:
+            assert not place.endswith(("#1 before", "#1 effect", "#1 answer")), f"never at {place}\n{command.shown()}"
+            return False
+        assert ended == -signal.SIGKILL, command.shown()
+        return True
 
-    def _held(self, command: Command) -> list[dict[str, str]]:
+    def until_held(self, command: Command, count: int = 1) -> None:
+        """Wait until the endpoint holds as many calls."""
         deadline = time.monotonic() + _LIMIT_S
-        while True:
-            over = command.over
-            held = client.faults(self.bench.cloud)["held"]
-            if held or over:
-                return held
+        while len(client.faults(self.bench.cloud)["held"]) < count:
+            assert not command.over, command.shown()
             assert time.monotonic() < deadline, command.shown()
             time.sleep(0.005)
 
-    def kill_before_step(self, step: int, *argv: str) -> None:
-        """Kill a command before its nth change of a file, where it gets that far."""
-        command = self.warm.start(self.bench, *argv, die_at=step)
-        assert command.wait() in (-signal.SIGKILL, 0), command.shown()
+    def keep(self, name: str) -> None:
+        """Keep the present state of the cloud and of the home."""
+        self.keeper.ask({"keep": name})
+        self._homes[name] = {
+            str(path.relative_to(self.home.root)): path.read_bytes()
+            for path in self.home.root.rglob("*")
+            if path.is_file() and path.relative_to(self.home.root).parts[0] not in _STAYS
+        }
+
+    def bring(self, name: str) -> None:
+        """Put the cloud and the home back to a kept state, and the time with it."""
+        self.clock.write_bytes(bytes(8))
+        self.keeper.ask({"bring": name})
+        self.empty_home()
+        for relative, content in self._homes[name].items():
+            path = self.home.root / relative
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+
+    def empty_home(self) -> None:
+        """Lose everything that the home knew of its clusters."""
+        for path in self.home.root.iterdir():
+            if path.name not in _STAYS:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def left(self) -> dict[str, Any]:
+        """What the endpoint itself says is still there."""
+        return self.bench.left()
 
     def check_empty(self, case: object) -> None:
         """Nothing is left in the cloud, in the ledger and in the records."""
-        assert self.bench.left() == {}, case
-        assert self.json("status")["clusters"] == [], case
-        assert [row for row in self.json("cost")["rows"] if row["open_entries"]] == [], case
-        assert {path.name for path in self.bench.home.clusters.glob("*/*")} <= {"lease.guard"}, case
+        assert self.left() == {}, case
+        assert Records(self.home).clusters() == [], case
+        ledger = open_ledger(f"sqlite:///{self.home.ledger_db}")
+        try:
+            assert ledger.entries(state="open") == (), case
+        finally:
+            ledger.dispose()
+        assert {path.name for path in self.home.clusters.glob("*/*")} <= {"lease.guard"}, case
 
 
 @dataclass(frozen=True)
@@ -207,19 +237,58 @@ class Graveyard:
             for ended in [pool.submit(work_off, grave) for grave in self.graves]:
                 ended.result()
 
+    def keep(self, name: str, *argv: str) -> None:
+        """In every grave: the state after a command, or the empty one that it starts from."""
+        for grave in self.graves:
+            grave.bring("empty")
+            if argv:
+                grave.run(*argv)
+            grave.keep(name)
+
+
+@contextmanager
+def dug(folder: Path, make_bench: Any) -> Iterator[Grave]:
+    """A cloud whose nodes pretend, on a simulated time."""
+    with ExitStack() as stack:
+        bench = stack.enter_context(make_bench(folder))
+        bench.recipe()
+        clock = folder / "clock"
+        clock.write_bytes(bytes(8))
+        keeper = stack.enter_context(talk("cloud.py", bench.home.root, clock))
+        keeper.ask({"keep": "empty"})
+        grave = Grave(bench, stack.enter_context(talk("warm.py")), clock, keeper)
+        grave.keep("empty")
+        yield grave
+
 
 @pytest.fixture(scope="session")
 def graveyard(tmp_path_factory: pytest.TempPathFactory, make_bench) -> Iterator[Graveyard]:
     with ExitStack() as stack:
-        graves = []
-        for number in range(SIDE_BY_SIDE):
-            bench = stack.enter_context(make_bench(tmp_path_factory.mktemp(f"grave{number}")))
-            bench.recipe()
-            bench.run("rehearsal", "start")
-            graves.append(Grave(bench, stack.enter_context(warm())))
-        yield Graveyard(tuple(graves))
+        folders = [tmp_path_factory.mktemp(f"grave{number}") for number in range(SIDE_BY_SIDE)]
+        yield Graveyard(tuple(stack.enter_context(dug(folder, make_bench)) for folder in folders))
+
+
+@pytest.fixture
+def grave(graveyard) -> Grave:
+    grave = graveyard.graves[0]
+    grave.bring("empty")
+    return grave
 
 
 @pytest.fixture(scope="session")
-def grave(graveyard) -> Grave:
-    return graveyard.graves[0]
+def upped(graveyard) -> Recording:
+    """Where an undisturbed `up` goes; in every grave its cluster is kept as `standing`."""
+    graveyard.graves[0].bring("empty")
+    seen = graveyard.graves[0].record("up", "plain", "--yes")
+    graveyard.keep("standing", "up", "plain", "--yes")
+    return seen
+
+
+@pytest.fixture(scope="session")
+def downed(graveyard, upped) -> Recording:
+    """Where an undisturbed `down` goes."""
+    grave = graveyard.graves[0]
+    grave.bring("standing")
+    seen = grave.record("down", "plain")
+    grave.check_empty("undisturbed")
+    return seen

@@ -1,4 +1,4 @@
-"""SIGKILL of `up` at every call that it makes and before every change of a file.
+"""SIGKILL of `up` at every place where it goes: around every call, and before every change of a file.
 
 `down` from another process leaves nothing; `up` again makes one gang of what is there.
 """
@@ -15,16 +15,7 @@ pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(900)]
 UP = ("up", "plain", "--yes")
 DOWN = ("down", "plain")
 GANG = {"CreateFleet", "CreateLaunchTemplate", "CreateSecurityGroup", "CreateRole", "CreateInstanceProfile"}
-
-
-@pytest.fixture(scope="module")
-def counted(grave):
-    """What an undisturbed `up` does."""
-    seen = grave.count(*UP)
-    grave.run(*DOWN)
-    grave.check_empty("undisturbed")
-    assert set(seen.actions) >= GANG
-    return seen
+SIXTEEN = ("--set", "resources.nodes=16")
 
 
 def check_bought_is_booked(grave, case):
@@ -34,86 +25,82 @@ def check_bought_is_booked(grave, case):
         assert [one["cluster"] for one in grave.json("status")["clusters"]] == ["plain"], case
 
 
-def test_down_after_a_kill_at_every_call_leaves_nothing(graveyard, counted):
-    def case(grave, point):
-        grave.kill_at(point, *UP)
-        check_bought_is_booked(grave, point)
-        grave.run(*DOWN)
-        grave.check_empty(point)
-
-    graveyard.each(counted.everything, case)
+def killed_then_down(grave, place, *more):
+    grave.bring("empty")
+    grave.kill_at(place, *UP, *more)
+    check_bought_is_booked(grave, place)
+    grave.run(*DOWN)
+    grave.check_empty(place)
 
 
-def test_down_after_a_kill_before_every_change_of_a_file_leaves_nothing(graveyard, counted):
-    def case(grave, step):
-        grave.kill_before_step(step, *UP)
-        grave.run(*DOWN)
-        grave.check_empty(step)
-
-    graveyard.each(range(1, counted.steps + 1), case)
+def test_an_undisturbed_up_goes_through_every_kind_of_place(upped):
+    assert upped.actions >= GANG
+    phases = {place.partition(" ")[2] for place in upped.calls}
+    assert phases == {"before", "effect", "answer"}
+    assert len(upped.files) > 20
 
 
-def recorded(bench):
+def test_down_after_a_kill_around_every_call_leaves_nothing(graveyard, upped):
+    graveyard.each(upped.changes, killed_then_down)
+
+
+def test_down_after_a_kill_before_every_change_of_a_file_leaves_nothing(graveyard, upped):
+    graveyard.each(upped.files, killed_then_down)
+
+
+@pytest.mark.full
+def test_sixteen_nodes_killed_at_every_place_leave_nothing(graveyard, upped):
+    graveyard.each(upped.places, lambda grave, place: killed_then_down(grave, place, *SIXTEEN))
+
+
+def recorded(grave):
     """Token and expiry as recorded, None before they are."""
-    record = bench.home.cluster("plain").record
+    record = grave.home.cluster("plain").record
     stored = json.loads(record.read_text()) if record.exists() else None
     return stored and (stored["token"], stored["expires_at"])
 
 
-def standing(bench):
+def standing(grave):
     """What stands, by kind, and the tokens on it."""
-    left = bench.left()
+    left = grave.left()
     tokens = {row["tags"]["cloudgpu:token"] for rows in left.values() for row in rows}
     return Counter({kind: len(rows) for kind, rows in left.items()}), tokens
 
 
 @pytest.fixture(scope="module")
-def whole(grave):
+def whole(graveyard, upped):
     """What an undisturbed cluster consists of."""
-    grave.run(*UP)
-    found, _ = standing(grave.bench)
-    grave.run(*DOWN)
+    grave = graveyard.graves[0]
+    grave.bring("standing")
+    found, _ = standing(grave)
     assert found["instances"] == 2
     return found
 
 
-def check_one_gang(grave, whole, case):
-    """Go on after a kill: exactly what an undisturbed `up` makes, under the token and the expiry of the first try."""
-    first = recorded(grave.bench)
-    up = grave.json("up", "plain", "--yes")
-    found, tokens = standing(grave.bench)
-    assert found == whole, case
-    assert len(tokens) == 1, case
-    assert first in (None, recorded(grave.bench)), case
-    ids = [node.instance_id for node in client.nodes(grave.bench.cloud)]
-    assert sorted(ids) == sorted(node["instance_id"] for node in up["nodes"]), case
-    grave.run(*DOWN)
-    grave.check_empty(case)
+def one_gang(whole):
+    """A case: go on after a kill; exactly what an undisturbed `up` makes, under token and expiry of the first try."""
 
-
-def test_up_after_a_kill_around_every_change_makes_one_gang(graveyard, counted, whole):
-    def case(grave, point):
-        grave.kill_at(point, *UP)
-        assert recorded(grave.bench)
-        check_one_gang(grave, whole, point)
-
-    graveyard.each(counted.changes, case)
-
-
-@pytest.mark.full
-def test_up_after_a_kill_before_every_change_of_a_file_makes_one_gang(graveyard, counted, whole):
-    def case(grave, step):
-        grave.kill_before_step(step, *UP)
-        check_one_gang(grave, whole, step)
-
-    graveyard.each(range(1, counted.steps + 1), case)
-
-
-@pytest.mark.full
-def test_sixteen_nodes_killed_around_every_change_leave_nothing(graveyard, counted):
-    def case(grave, point):
-        grave.kill_at(point, *UP, "--set", "resources.nodes=16")
+    def case(grave, place):
+        grave.bring("empty")
+        grave.kill_at(place, *UP)
+        first = recorded(grave)
+        up = grave.json("up", "plain", "--yes")
+        found, tokens = standing(grave)
+        assert found == whole, place
+        assert len(tokens) == 1, place
+        assert first in (None, recorded(grave)), place
+        ids = [node.instance_id for node in client.nodes(grave.bench.cloud)]
+        assert sorted(ids) == sorted(node["instance_id"] for node in up["nodes"]), place
         grave.run(*DOWN)
-        grave.check_empty(point)
+        grave.check_empty(place)
 
-    graveyard.each(counted.changes, case)
+    return case
+
+
+def test_up_after_a_kill_around_every_change_makes_one_gang(graveyard, upped, whole):
+    graveyard.each(upped.around_changes, one_gang(whole))
+
+
+@pytest.mark.full
+def test_up_after_a_kill_at_every_place_makes_one_gang(graveyard, upped, whole):
+    graveyard.each(upped.places, one_gang(whole))

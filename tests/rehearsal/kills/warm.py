@@ -1,21 +1,33 @@
 """Forks whole commands from a process that has everything imported: the same `main`, without a second of imports.
 
 One JSON request a line on standard input, one JSON answer a line on standard output:
-`{"start": {"argv", "cwd", "home", "out", "err", "steps", "die_at"}}` -> `{"pid"}`;
+`{"start": {"argv", "cwd", "home", "out", "err", "trail", "die_at", "clock"}}` -> `{"pid"}`;
 `{"wait": pid}` -> `{"status"}`, negative for a signal.
 
-Every change of a file of the home is a step, written to the file `steps`; before step `die_at` the command is killed.
+A command writes where it goes to the file `trail`, one line a place; on reaching the line `die_at` it is killed:
+    CreateFleet#1 before    the first CreateFleet is about to be sent
+    CreateFleet#1 effect    it was carried out and answered, and nobody has read the answer
+    CreateFleet#1 answer    the answer was read, and nothing was done with it
+    file#12                 the twelfth change of a file of the home is about to be made
+With `clock` the command lives on the simulated time of that file, and lets an unanswered call have as long as on AWS.
 """
 
+import functools
 import gc
+import http.client
 import importlib
 import json
 import os
 import pathlib
+import re
+import select
 import signal
 import sys
 import threading
 import traceback
+from collections import Counter
+
+from shared_clock import SharedClock
 
 IMPORTED = (
     "cloudgpu.cli.main",
@@ -24,44 +36,105 @@ IMPORTED = (
     "cloudgpu.app.training",
     "cloudgpu.app.aws_cloud",
     "cloudgpu.ledger.store",
+    "cloudgpu.provision.direct",
     "cloudgpu.remote.keys",
     "boto3.session",
+    "botocore.httpsession",
     "botocore.regions",
-    "pulumi",
-    "pulumi_aws.ec2",
-    "pulumi_aws.iam",
-    "pulumi_aws.ssm",
+    "pulumi_aws",
     "sqlite3",
     "cloudgpu.catalog.catalog",
     "importlib.readers",
     "encodings.idna",
 )
 
+PROVIDED = ("ec2", "iam", "scheduler", "ssm")
+"""Modules of pulumi_aws that the program uses; each is loaded when it is first looked into."""
+SERVICES = ("ec2", "iam", "scheduler", "ssm", "sts")
 
-STEPS = ((os, "fsync"), (os, "ftruncate"), (pathlib.Path, "replace"), (pathlib.Path, "unlink"))
+FILE_CHANGES = ((os, "fsync"), (os, "ftruncate"), (pathlib.Path, "replace"), (pathlib.Path, "unlink"))
+ACTION = re.compile(r"(?:^|&)Action=(\w+)")
+_ANSWER_S = 600
 
 
-def count_steps(path, die_at):
-    """Put a counter before everything that makes a change of a file durable or visible."""
-    lock, seen = threading.Lock(), []
-    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+class Trail:
+    """Notes where a command goes, and ends it where it is to die."""
 
-    def counted(name, real):
-        def step(*args, **named):
-            with lock:
-                seen.append(name)
-                if len(seen) == die_at:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                os.write(log, f"{name}\n".encode())
+    def __init__(self, path, die_at):
+        self._lock = threading.Lock()
+        self._count = Counter()
+        self._die_at = die_at
+        self._log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        self._call = threading.local()
+
+    def numbered(self, name):
+        with self._lock:
+            self._count[name] += 1
+            return f"{name}#{self._count[name]}"
+
+    def at(self, place):
+        if place == self._die_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+            signal.pause()
+        os.write(self._log, f"{place}\n".encode())
+
+    def watch_files(self):
+        for owner, name in FILE_CHANGES:
+            setattr(owner, name, self._before(getattr(owner, name)))
+
+    def watch_calls(self):
+        session = sys.modules["botocore.httpsession"].URLLib3Session
+        session.send = self._around(session.send)
+        http.client.HTTPConnection.getresponse = self._behind(http.client.HTTPConnection.getresponse)
+
+    def _before(self, real):
+        def change(*args, **named):
+            self.at(self.numbered("file"))
             return real(*args, **named)
 
-        return step
+        return change
 
-    for owner, name in STEPS:
-        setattr(owner, name, counted(name, getattr(owner, name)))
+    def _around(self, real):
+        def send(session, request):
+            self._call.name = call = self.numbered(action_of(request))
+            self.at(f"{call} before")
+            answer = real(session, request)
+            self._call.name = None
+            self.at(f"{call} answer")
+            return answer
+
+        return send
+
+    def _behind(self, real):
+        def getresponse(connection):
+            call = getattr(self._call, "name", None)
+            if call:
+                select.select([connection.sock], [], [], _ANSWER_S)
+                self.at(f"{call} effect")
+            return real(connection)
+
+        return getresponse
 
 
-def start(*, argv, cwd, home, out, err, steps, die_at):
+def action_of(request):
+    """What a signed request asks for, under AWS's own name where the request says it."""
+    body = request.body.decode(errors="replace") if isinstance(request.body, bytes) else str(request.body)
+    found = ACTION.search(body)
+    target = request.headers.get("X-Amz-Target", b"").decode()
+    if found or target:
+        return found[1] if found else target.rpartition(".")[2]
+    return f"{request.method}-{request.url.partition('//')[2].partition('/')[2].partition('/')[0]}"
+
+
+def simulate_time(path):
+    """Waits cost nothing, so what is unanswered may be waited for as long as on AWS."""
+    direct = sys.modules["cloudgpu.provision.direct"]
+    for name in ("cloudgpu.cli.wiring", "cloudgpu.rehearsal.client"):
+        sys.modules[name].SystemClock = lambda: SharedClock(path)
+    direct.ELSEWHERE = direct.AT_AWS
+
+
+def start(*, argv, cwd, home, out, err, trail, die_at, clock):
     pid = os.fork()
     if pid:
         return pid
@@ -71,7 +144,11 @@ def start(*, argv, cwd, home, out, err, steps, die_at):
         os.chdir(cwd)
         for number, path in ((0, os.devnull), (1, out), (2, err)):
             os.dup2(os.open(path, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
-        count_steps(steps, die_at)
+        if clock:
+            simulate_time(clock)
+        places = Trail(trail, die_at)
+        places.watch_files()
+        places.watch_calls()
         code = sys.modules["cloudgpu.cli.main"].main(argv)
     except BaseException:  # noqa: BLE001 - a forked child must not go on in this loop
         traceback.print_exc()
@@ -85,10 +162,22 @@ def wait(pid):
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def serve():
+def load():
     for name in IMPORTED:
-        dir(importlib.import_module(name))  # pulumi_aws loads a module when it is first looked into
+        importlib.import_module(name)
+    for name in PROVIDED:
+        hasattr(getattr(sys.modules["pulumi_aws"], name), "any attribute")
+    loader = importlib.import_module("botocore.loaders").JSONFileLoader
+    loader.load_file = functools.cache(loader.load_file)
+    loader.__hash__, loader.__eq__ = (lambda _: 0), (lambda *_: True)
+    for name in SERVICES:
+        key = {"aws_access_key_id": "a", "aws_secret_access_key": "b"}
+        sys.modules["boto3.session"].Session(region_name="us-east-1", **key).client(name)
     gc.freeze()
+
+
+def serve():
+    load()
     for line in sys.stdin:
         request = json.loads(line)
         answer = {"pid": start(**request["start"])} if "start" in request else {"status": wait(request["wait"])}
