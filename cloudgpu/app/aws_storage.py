@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from cloudgpu.app.aws_cloud import AwsCloud
 from cloudgpu.app.storage_records import StorageRecord
 from cloudgpu.aws import stored
+from cloudgpu.aws.buckets import empty
 from cloudgpu.aws.resources import registry
 from cloudgpu.clock import Clock
 from cloudgpu.plan.plan import Target
@@ -48,6 +49,12 @@ class AwsStorage:
     def found(self, region: str, name: str = "") -> Sequence[stored.Stored]:
         """What carries storage's tags in a region: of one name, or of every name."""
         return stored.stored(self.cloud.clients(region), name)
+
+    def empty(self, one: stored.Stored) -> None:
+        """Delete what its bucket holds, where it has one."""
+        for part in one.parts:
+            if part.kind == "s3":
+                empty(self.cloud.clients(one.region), part.id)
 
     def end(self, one: stored.Stored) -> list[str]:
         """End every part, data included; returns a line for each that would not end."""

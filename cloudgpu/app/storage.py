@@ -1,6 +1,6 @@
 """`storage`: data that outlives clusters. Made by name, deleted by name, and never by a cluster's end."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -36,6 +36,9 @@ class StorageCloud(Protocol):
 
     def found(self, region: str, name: str = "") -> Sequence[Stored]:
         """What carries storage's tags in a region: of one name, or of every name."""
+
+    def empty(self, one: Stored) -> None:
+        """Delete what its bucket holds, where it has one."""
 
     def end(self, one: Stored) -> list[str]:
         """End every part, data included; returns a line for each that would not end."""
@@ -107,16 +110,19 @@ class StorageRoom:
                 record = self._desk.records.save(self._new(wish))
             return Created(self._made(record), made=True)
 
-    def look(self, name: str, region: str) -> Stored | None:
-        """What there is of it now, parts and users, for whoever has to decide about its deletion.
+    def deletable(self, name: str, region: str, *, delete_data: bool) -> Stored | None:
+        """What there is of it now, for whoever is asked whether it may go; None when nothing carries its tag.
 
         Raises:
-            UsageError: It is somebody else's.
+            UsageError: Its data was to be kept, or it is somebody else's.
+            BusyError: Instances use it.
             StateError: It was made under another account or endpoint.
             CloudError: The cloud cannot be asked.
         """
         record = self._known(checked_storage(name))
         found = self._found(name, record, region)
+        _refuse_kept(name, record, found, delete_data=delete_data)
+        _refuse_used(name, found)
         return found[0] if found else None
 
     def delete(self, name: str, region: str, *, delete_data: bool) -> Deleted:
@@ -202,27 +208,38 @@ class StorageRoom:
         )
 
     def _end(self, name: str, record: StorageRecord | None, found: Sequence[Stored]) -> None:
-        """By tag first, since that empties buckets too; then what the journal knows; then look again.
+        """What the journal knows, then what only the tags know; a second search has to come back empty.
 
         Raises:
             TeardownError: Something is left; all of it is named.
         """
+        left: list[str] = []
+        if record is not None:
+            left = self._end_recorded(record, found)
+            found = self._tagged(name, {record.region}, {record.token})
         for part in [part for one in found for part in one.parts]:
             self._desk.say(Note(f"ending {part.label}"))
-        left = [line for one in found for line in self._desk.cloud.end(one)]
-        if record is not None and not left:
-            try:
-                self._desk.cloud.engine(record).destroy(self._stack(record), self._desk.say)
-            except TeardownError as err:
-                left = list(err.left)
-        if not left:
-            regions = {one.region for one in found} | ({record.region} if record else set())
-            again = [one for region in sorted(regions) for one in self._desk.cloud.found(region, name)]
-            tokens = {one.token for one in found} | ({record.token} if record else set())
-            left = [part.label for one in again if one.token in tokens for part in one.parts]
+        left += [line for one in found for line in self._desk.cloud.end(one)]
+        if not left and found:
+            again = self._tagged(name, {one.region for one in found}, {one.token for one in found})
+            left = [part.label for one in again for part in one.parts]
         if left:
             message = f"storage {name} is not gone: {'; '.join(left)}"
             raise TeardownError(message, left=left, hint=f"`cloudgpu storage delete {name}` goes on where this stopped")
+
+    def _end_recorded(self, record: StorageRecord, found: Sequence[Stored]) -> list[str]:
+        """By the journal; a bucket has to be empty before S3 lets it go."""
+        for one in found:
+            self._desk.cloud.empty(one)
+        try:
+            self._desk.cloud.engine(record).destroy(self._stack(record), self._desk.say)
+        except TeardownError as err:
+            return list(err.left)
+        return []
+
+    def _tagged(self, name: str, regions: Set[str], tokens: Set[str]) -> list[Stored]:
+        found = [one for region in sorted(regions) for one in self._desk.cloud.found(region, name)]
+        return [one for one in found if one.token in tokens]
 
     def _known(self, name: str) -> StorageRecord | None:
         """The record; one that cannot be read is passed over, for the tags tell enough to delete by.

@@ -21,6 +21,7 @@ from cloudgpu.cli import (
     rehearsal,
     ssh,
     status,
+    storage,
     train,
     up,
 )
@@ -82,6 +83,7 @@ app.command("cost")(cost.cost)
 app.command("ssh")(ssh.ssh)
 app.command("config")(config.config)
 app.command("doctor")(doctor.doctor)
+app.add_typer(storage.app, name="storage")
 app.add_typer(recipe.app, name="recipe")
 app.add_typer(rehearsal.app, name="rehearsal")
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from cloudgpu.app.overview import ClusterStatus
     from cloudgpu.app.planning import Planned
     from cloudgpu.app.provisioning import Buyer
+    from cloudgpu.app.storage import StorageCloud, StorageRoom
+    from cloudgpu.app.storage_records import StorageRecords
     from cloudgpu.app.teardown import Teardown
     from cloudgpu.app.training import Training
     from cloudgpu.app.watching import Watching
@@ -171,6 +173,46 @@ class Wiring:
         known = self.records.target(cluster)
         return Teardown(self.desk(self.cloud(as_target(known) if known else self.settings.target)))
 
+    @property
+    def storage_records(self) -> "StorageRecords":
+        """The storage of this home."""
+        from cloudgpu.app.storage_records import StorageRecords
+
+        return StorageRecords(self.home)
+
+    def storage_cloud(self, target: Target) -> "StorageCloud":
+        """The target, as `storage` sees it."""
+        from cloudgpu.app.aws_storage import AwsStorage
+
+        return AwsStorage(self._aws_cloud(target), self.clock)
+
+    def storage(self, target: Target) -> "StorageRoom":
+        """`storage create` and `storage delete` on one target."""
+        from cloudgpu.app.storage import StorageDesk, StorageRoom
+
+        cloud, settings = self.storage_cloud(target), self.settings
+        desk = StorageDesk(
+            cloud, self.storage_records, self.home, self.clock, settings.owner, settings.team, self.screen.say
+        )
+        return StorageRoom(desk)
+
+    def storage_target(self, name: str) -> Target:
+        """The target that a piece of storage was made on; the settings' where no record says so."""
+        known = next((one.target for one in self.storage_records.all() if one.name == name), "")
+        return as_target(known) if known else self.settings.target
+
+    @property
+    def named_for_storage(self) -> dict[str, str]:
+        """What the settings name instead of having it made, under the names of the storage program."""
+        settings = self.settings
+        named = {
+            "vpcId": settings.vpc_id,
+            "subnetIds": settings.subnet_id,
+            "clientSecurityGroupIds": settings.security_group_id,
+            "kmsKeyId": settings.kms_key_id,
+        }
+        return {name: value for name, value in named.items() if value}
+
     def only_cluster(self) -> str:
         """The one cluster that is up; empty when there is none.
 
@@ -237,6 +279,28 @@ class Wiring:
             raise KeyboardInterrupt from None
         if not agreed:
             self.screen.line("nothing was done")
+            raise typer.Exit(1)
+
+    def confirm_by_name(self, question: str, name: str, *, yes: bool, by_name: bool) -> None:
+        """Ask before deleting; with `by_name` only the typed name agrees.
+
+        Raises:
+            QuestionError: There is no terminal to ask on.
+            typer.Exit: The answer was no, or another name.
+        """
+        if yes or not by_name:
+            self.confirm(question, yes=yes)
+            return
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            message = f"this needs the name {name} typed ({question}), and there is no terminal to type it on"
+            raise QuestionError(message, hint="--yes answers yes")
+        try:
+            typed = typer.prompt(f"{question} Type its name to agree", err=True)
+        except typer.Abort:
+            self.screen.lines(["", "nothing was done"])
+            raise KeyboardInterrupt from None
+        if typed.strip() != name:
+            self.screen.line("that is not its name; nothing was done")
             raise typer.Exit(1)
 
     def end_on_interrupt(self, choice: str, state: str = "goes on") -> Callable[[str], bool]:

@@ -1,10 +1,13 @@
-"""Take apart what `pickle` cannot: local functions, and default dictionaries with a constructor of their own."""
+"""Take apart what `pickle` cannot: local functions, default dictionaries with a constructor of their own, KMS keys."""
 
 import importlib
 import marshal
 from collections import defaultdict
 from types import CellType, FunctionType
-from typing import Any
+from typing import Any, get_args
+
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_der_private_key
 
 
 def take_apart(value: object) -> tuple[Any, ...] | None:
@@ -14,7 +17,14 @@ def take_apart(value: object) -> tuple[Any, ...] | None:
     if isinstance(value, defaultdict) and type(value) is not defaultdict:
         made = (type(value), value.default_factory)
         return _bare_dictionary, made, value.__dict__, None, iter(list(dict.items(value)))
+    if isinstance(value, get_args(PrivateKeyTypes)):
+        # A simulated key of KMS, worth nothing anywhere else.
+        return _private_key, (value.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption()),)
     return None
+
+
+def _private_key(content: bytes) -> PrivateKeyTypes:
+    return load_der_private_key(content, None)
 
 
 def _bare_dictionary(kind: type[Any], factory: Any) -> Any:  # noqa: ANN401 - any subclass of defaultdict

@@ -125,3 +125,14 @@ def test_file_systems_outlive_the_server(tmp_path: Path, make_rig: Any) -> None:
         efs.delete_mount_target(MountTargetId=target)
         efs.delete_file_system(FileSystemId=system)
         assert efs.describe_file_systems()["FileSystems"] == []
+
+
+def test_an_encrypted_volume_brings_a_key_that_outlives_the_server(tmp_path: Path, make_rig: Any) -> None:
+    with make_rig(tmp_path) as rig:
+        volume = rig.ec2.create_volume(AvailabilityZone="us-east-1a", Size=8, Encrypted=True)
+        assert volume["Encrypted"] is True
+    with make_rig(tmp_path) as rig:
+        (found,) = rig.ec2.describe_volumes()["Volumes"]
+        assert found["KmsKeyId"] == volume["KmsKeyId"]
+        key = rig.aws("kms").describe_key(KeyId=volume["KmsKeyId"].rpartition("/")[2])
+        assert key["KeyMetadata"]["Enabled"] is True
