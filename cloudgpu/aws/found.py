@@ -7,6 +7,7 @@ from typing import Any, Literal
 Kind = Literal[
     "fleet",
     "instance",
+    "nat-gateway",
     "elastic-ip",
     "network-interface",
     "volume",
@@ -17,6 +18,7 @@ Kind = Literal[
     "role",
     "security-group",
     "key-pair",
+    "vpc-endpoint",
     "route-table",
     "subnet",
     "internet-gateway",
@@ -57,13 +59,15 @@ class Listing:
     state: Callable[[Mapping[str, Any]], str] = lambda _: ""
     over: frozenset[str] = frozenset()
     """States in which it is as good as gone: it costs nothing and nobody can use it."""
+    filters_key: str = "Filters"
+    """What the call names its filters."""
 
     def ask(self, ec2: Any, filters: list[dict[str, Any]]) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401
         """Every entry that the filters match and that is not over, page by page where AWS has pages."""
         if ec2.can_paginate(self.call):
-            pages = ec2.get_paginator(self.call).paginate(Filters=filters)
+            pages = ec2.get_paginator(self.call).paginate(**{self.filters_key: filters})
         else:
-            pages = [getattr(ec2, self.call)(Filters=filters)]
+            pages = [getattr(ec2, self.call)(**{self.filters_key: filters})]
         for page in pages:
             for entry in self._entries(page):
                 if self.state(entry) not in self.over:
@@ -89,6 +93,15 @@ def _instance_state(entry: Mapping[str, Any]) -> str:
 
 LISTINGS: tuple[Listing, ...] = (
     Listing("instance", "describe_instances", "", "InstanceId", _instance_state, frozenset({"terminated"})),
+    Listing(
+        "nat-gateway",
+        "describe_nat_gateways",
+        "NatGateways",
+        "NatGatewayId",
+        _state,
+        frozenset({"deleted", "failed"}),
+        filters_key="Filter",
+    ),
     Listing("elastic-ip", "describe_addresses", "Addresses", "AllocationId"),
     Listing("network-interface", "describe_network_interfaces", "NetworkInterfaces", "NetworkInterfaceId", _status),
     Listing("volume", "describe_volumes", "Volumes", "VolumeId", _state, frozenset({"deleting", "deleted"})),
@@ -98,6 +111,7 @@ LISTINGS: tuple[Listing, ...] = (
     ),
     Listing("security-group", "describe_security_groups", "SecurityGroups", "GroupId"),
     Listing("key-pair", "describe_key_pairs", "KeyPairs", "KeyName"),
+    Listing("vpc-endpoint", "describe_vpc_endpoints", "VpcEndpoints", "VpcEndpointId", _state, frozenset({"deleted"})),
     Listing("route-table", "describe_route_tables", "RouteTables", "RouteTableId"),
     Listing("subnet", "describe_subnets", "Subnets", "SubnetId", _state),
     Listing("internet-gateway", "describe_internet_gateways", "InternetGateways", "InternetGatewayId"),

@@ -31,6 +31,8 @@ _ORDER: Mapping[Kind, int] = {kind: place for place, kind in enumerate(get_args(
 
 _HANDLED: Mapping[Kind, str] = {
     "fleet": "aws:ec2/fleet:Fleet",
+    "nat-gateway": "aws:ec2/natGateway:NatGateway",
+    "elastic-ip": "aws:ec2/eip:Eip",
     "launch-template": "aws:ec2/launchTemplate:LaunchTemplate",
     "placement-group": "aws:ec2/placementGroup:PlacementGroup",
     "schedule-group": "aws:scheduler/scheduleGroup:ScheduleGroup",
@@ -38,6 +40,7 @@ _HANDLED: Mapping[Kind, str] = {
     "role": "aws:iam/role:Role",
     "security-group": "aws:ec2/securityGroup:SecurityGroup",
     "key-pair": "aws:ec2/keyPair:KeyPair",
+    "vpc-endpoint": "aws:ec2/vpcEndpoint:VpcEndpoint",
     "route-table": "aws:ec2/routeTable:RouteTable",
     "subnet": "aws:ec2/subnet:Subnet",
     "internet-gateway": "aws:ec2/internetGateway:InternetGateway",
@@ -252,12 +255,16 @@ def _end(clients: Clients, one: Found, clock: Clock) -> None:
         handler(_HANDLED[one.kind]).delete(Context(clients, clock, "", {}), one.id, {})
         return
     try:
-        retried(clock, lambda: _call(clients, one), when=is_in_use, total_s=_RELEASE_S)
+        retried(clock, lambda: _call(clients, one), when=_is_held, total_s=_RELEASE_S)
     except CloudGpuError as err:
         if not is_gone(err):
             raise
-    if one.kind != "elastic-ip":
-        awaited(clock, lambda: not _remaining(clients, [one]) or None, what=f"{one.label} to go", total_s=_RELEASE_S)
+    awaited(clock, lambda: not _remaining(clients, [one]) or None, what=f"{one.label} to go", total_s=_RELEASE_S)
+
+
+def _is_held(err: CloudGpuError) -> bool:
+    """AWS says of an interface that is still attached only that the parameter is invalid, and why in the text."""
+    return is_in_use(err) or "is currently in use" in err.message
 
 
 def _call(clients: Clients, one: Found) -> None:
@@ -265,7 +272,5 @@ def _call(clients: Clients, one: Found) -> None:
     with typed(f"ending {one.label}"):
         if one.kind == "volume":
             ec2.delete_volume(VolumeId=one.id)
-        elif one.kind == "network-interface":
-            ec2.delete_network_interface(NetworkInterfaceId=one.id)
         else:
-            ec2.release_address(AllocationId=one.id)
+            ec2.delete_network_interface(NetworkInterfaceId=one.id)

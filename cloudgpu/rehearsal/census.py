@@ -34,10 +34,19 @@ def census() -> dict[str, list[dict[str, Any]]]:
 
 
 _KINDS = (
-    "instances", "volumes", "interfaces", "addresses", "groups", "launch_templates", "fleets", "placement_groups",
-    "key_pairs", "vpcs", "subnets", "roles", "instance_profiles", "buckets",
-    "schedule_groups", "schedules",
+    "instances", "volumes", "interfaces", "addresses", "nat_gateways", "endpoints", "gateways", "route_tables",
+    "groups", "launch_templates", "fleets", "placement_groups", "key_pairs", "vpcs", "subnets", "roles",
+    "instance_profiles", "buckets", "schedule_groups", "schedules",
 )  # fmt: skip
+
+
+_OVER = frozenset({"deleted", "failed"})
+"""States of a NAT gateway in which it costs nothing and serves nobody."""
+
+
+def _is_main(table: Any) -> bool:  # noqa: ANN401 - moto is untyped
+    """The route table that comes and goes with its VPC."""
+    return str(table.main_association_id or "") != ""
 
 
 def _iter(backends: BackendDict[Any]) -> list[Any]:
@@ -62,6 +71,10 @@ def _of_region(backend: Any) -> dict[str, list[dict[str, Any]]]:  # noqa: ANN401
         "volumes": [row(name) for name in backend.volumes],
         "interfaces": [row(name) for name in backend.enis],
         "addresses": [row(address.allocation_id) for address in backend.addresses],
+        "nat_gateways": [row(name) for name, one in backend.nat_gateways.items() if one.state not in _OVER],
+        "endpoints": [row(name) for name, one in backend.vpc_end_points.items() if one.state != "deleted"],
+        "gateways": [row(name) for name in backend.internet_gateways],
+        "route_tables": [row(name) for name, one in backend.route_tables.items() if not _is_main(one)],
         "groups": [row(group.id, name=group.name) for group in groups],
         "launch_templates": [row(name, name=item.name) for name, item in backend.launch_templates.items()],
         "fleets": [row(name) for name, fleet in records.fleets.items() if not fleet.deleted],

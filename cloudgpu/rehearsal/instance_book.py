@@ -10,7 +10,7 @@ from moto.ec2.models.instances import StateReason
 
 from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.records import NodeRecord, records_of
-from cloudgpu.rehearsal.strict import offers
+from cloudgpu.rehearsal.strict import addresses, offers
 from cloudgpu.rehearsal.strict.running import set_state
 
 OWN_SHUTDOWN = "Client.InstanceInitiatedShutdown"
@@ -100,6 +100,9 @@ def terminate(instance: Any, record: NodeRecord, now: datetime, *, failure: str 
     parts += [interface.id for interface in instance.nics.values()]
     _readdress(instance, record.original_address)
     backend = instance.ec2_backend
+    for address in [one for one in backend.addresses if one.eni in instance.nics.values()]:
+        addresses.take_away(address)
+    instance.terminate()
     for gone in (name for name in parts if name not in backend.volumes and name not in backend.enis):
         backend.tags.pop(gone, None)
     set_state(instance, "terminated")
@@ -135,5 +138,6 @@ def _readdress(instance: Any, address: str) -> None:  # noqa: ANN401
     for row in primary.private_ip_addresses:
         if row.get("Primary"):
             row["PrivateIpAddress"] = address
-    if primary.public_ip:
+    elastic = {one.public_ip for one in instance.ec2_backend.addresses}
+    if primary.public_ip and primary.public_ip not in elastic:
         primary.public_ip = address

@@ -8,7 +8,7 @@ from cloudgpu.aws.resources.base import Context, Physical, Properties
 from cloudgpu.aws.resources.described import Described
 from cloudgpu.aws.resources.network_part import NetworkPart
 from cloudgpu.aws.session import Clients
-from cloudgpu.errors import CloudGpuError
+from cloudgpu.errors import AuthError, CloudGpuError
 
 
 class Eip(NetworkPart):
@@ -26,11 +26,18 @@ class Eip(NetworkPart):
         return str(made["AllocationId"])
 
     def _unmake(self, clients: Clients, physical_id: str) -> None:
-        """Taken from its instance first. A NAT gateway's cannot be: it comes free when the gateway is gone."""
-        ec2, found = clients.client("ec2"), self._by_id(clients, physical_id) or {}
-        if found.get("AssociationId") and found.get("InstanceId"):
-            ec2.disassociate_address(AssociationId=found["AssociationId"])
-        ec2.release_address(AllocationId=physical_id)
+        """Taken from its interface first.
+
+        A NAT gateway's cannot be taken, which AWS calls a lack of permission: it comes free when the gateway is gone.
+        """
+        found = self._by_id(clients, physical_id) or {}
+        if found.get("AssociationId"):
+            try:
+                _take_away(clients, found["AssociationId"])
+            except AuthError as err:
+                if err.code != "AuthFailure":
+                    raise
+        clients.client("ec2").release_address(AllocationId=physical_id)
 
     def _outputs(self, clients: Clients, found: dict[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
         return {
@@ -89,12 +96,16 @@ class EipAssociation(Described):
 
     def delete(self, ctx: Context, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
         """Take the address away from the interface."""
-        try:
-            with typed(f"deleting address association {physical_id}"):
-                ctx.clients.client("ec2").disassociate_address(AssociationId=physical_id)
-        except CloudGpuError as err:
-            if not is_gone(err):
-                raise
+        _take_away(ctx.clients, physical_id)
+
+
+def _take_away(clients: Clients, association_id: str) -> None:
+    try:
+        with typed(f"deleting address association {association_id}"):
+            clients.client("ec2").disassociate_address(AssociationId=association_id)
+    except CloudGpuError as err:
+        if not is_gone(err):
+            raise
 
 
 def _address(clients: Clients, name: str, value: str) -> dict[str, Any] | None:

@@ -10,11 +10,14 @@ from moto.ec2.responses import EC2Response
 
 from cloudgpu.rehearsal.records import SavedAnswer, records_of
 from cloudgpu.rehearsal.strict import (  # noqa: F401 - importing them fills the table of rules
+    addresses,
     dependencies,
+    endpoints,
     fleet,
     groups,
     images,
     listing,
+    nat_gateways,
     offers,
     placement,
     running,
@@ -24,11 +27,11 @@ from cloudgpu.rehearsal.strict import (  # noqa: F401 - importing them fills the
     volumes,
 )
 from cloudgpu.rehearsal.strict.call import RULES, AwsError, Call
+from cloudgpu.rehearsal.strict.newness import note_made, refuse_unseen
 from cloudgpu.rehearsal.strict.paging import paged
 from cloudgpu.rehearsal.world import World
 
 _CHECKS_ITSELF = ("RunInstances",)
-from cloudgpu.rehearsal.strict.newness import note_made, refuse_unseen
 """Actions that look at their parameters before they answer a dry run."""
 
 
@@ -55,26 +58,22 @@ class StrictEc2(EC2Response):
         params = dict(self.params)
         backend = self.ec2_backend
         images.register(backend)
+        self._pass_the_gate(params)
         key = tokens.key_of(action, params)
         digest = tokens.digest_of(params) if key else ""
         saved = tokens.replay(records_of(backend), key, digest) if key else None
         if saved:
-        self._pass_the_gate(params)
             return saved.status, dict(saved.headers), saved.body
         if params.get("DryRun") and action not in _CHECKS_ITSELF:
             raise DryRunClientError
         status, headers, body = self.serialized(paged(action, params, self._result(action, params, backend)))
+        note_made(self._world.behaviour, action, body)
         if key:
             raw = body.encode() if isinstance(body, str) else bytes(body)
             answer = SavedAnswer(digest, status, {name: str(value) for name, value in headers.items()}, raw)
             tokens.keep(records_of(backend), key, answer)
-        note_made(self._world.behaviour, action, body)
         return status, headers, body
 
-    def _result(self, action: str, params: dict[str, Any], backend: Any) -> ActionResult:  # noqa: ANN401
-        found = RULES.get(action)
-        if found is None:
-            return self._moto(action)
     def _pass_the_gate(self, params: dict[str, Any]) -> None:
         """What AWS looks at before it looks at the action.
 
@@ -85,6 +84,10 @@ class StrictEc2(EC2Response):
             raise AwsError("RequestLimitExceeded", "Request limit exceeded.", http=503)
         refuse_unseen(self._world.behaviour, params)
 
+    def _result(self, action: str, params: dict[str, Any], backend: Any) -> ActionResult:  # noqa: ANN401
+        found = RULES.get(action)
+        if found is None:
+            return self._moto(action)
         call = Call(
             action=action,
             params=params,

@@ -69,6 +69,17 @@ def delete(call: Call) -> dict[str, Any]:
     return {"Unsuccessful": failed}
 
 
+@rule("DeleteVpc")
+def delete_vpc(call: Call) -> Any:  # noqa: ANN401 - moto's answer
+    """Refuse while an endpoint or an attached gateway is in it."""
+    vpc_id = str(call.params.get("VpcId") or "")
+    endpoints = [one for one in call.backend.vpc_end_points.values() if one.vpc_id == vpc_id and one.state != "deleted"]
+    gateways = [one for one in call.backend.internet_gateways.values() if one.vpc is not None and one.vpc.id == vpc_id]
+    if endpoints or gateways:
+        raise AwsError("DependencyViolation", f"The vpc '{vpc_id}' has dependencies and cannot be deleted.")
+    return call.proceed()
+
+
 def _drop_route(call: Call, endpoint: Any, table_id: str) -> None:  # noqa: ANN401 - moto's endpoint
     """The table may be gone before its endpoint."""
     try:

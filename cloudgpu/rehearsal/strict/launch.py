@@ -67,7 +67,8 @@ def _moto_arguments(call: Call, wanted: Wanted, origin: Origin) -> dict[str, Any
         "security_group_ids": list(wanted.group_ids),
         "nics": [_moto_interface(row, wanted.subnet_id) for row in wanted.interfaces],
         "private_ip": data.get("PrivateIpAddress"),
-        "associate_public_ip": None,
+        # With several interfaces AWS gives no public address, whatever the subnet says.
+        "associate_public_ip": False if len(wanted.interfaces) > 1 else None,
         "tags": {kind: wanted.tags(kind) for kind in ("instance", "volume")},
         "ebs_optimized": bool(data.get("EbsOptimized")),
         "disable_api_stop": bool(data.get("DisableApiStop")),

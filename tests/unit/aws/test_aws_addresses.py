@@ -87,6 +87,7 @@ class TestEip:
         there: ClassVar = {"AllocationId": "eipalloc-1", "PublicIp": "198.51.100.9", "AssociationId": "eipassoc-1"}
         for _ in range(2):
             ec2.add_response("describe_addresses", {"Addresses": [there]})
+            ec2.add_client_error("disassociate_address", "AuthFailure", http_status_code=400)
             ec2.add_client_error("release_address", "InvalidIPAddress.InUse", http_status_code=400)
         ec2.add_response("describe_addresses", {"Addresses": [{**there, "AssociationId": ""}]})
         ec2.add_response("release_address", {}, {"AllocationId": "eipalloc-1"})
