@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 _FIRST_S = 0.25
 _LONGEST_S = 10.0
-_GROWTH = 1.6
+_GROWTH = 1.4
 
 
 def retried(clock: Clock, call: Callable[[], T], *, when: Callable[[CloudGpuError], bool], total_s: float) -> T:

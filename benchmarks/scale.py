@@ -1,0 +1,151 @@
+"""Many rehearsal nodes: seconds and API calls of `up` to the last SSH answer, and of `down`.
+
+Aims: `up` of 64 nodes until all answer over SSH <= 25 s, `down` of 200 <= 15 s, and the same number of changing calls
+whatever the number of nodes. Host keys are read from each node's console, so those reads grow with the nodes.
+
+`scale.py 1 16` takes other sizes. CPU seconds are those of the command and of the rehearsal cloud with its nodes.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from measure import CLOUDGPU, ROOT, show
+
+from cloudgpu.app.dialling import dialler
+from cloudgpu.clock import SystemClock
+from cloudgpu.launch.inventory import Inventory
+from cloudgpu.paths import Home
+from cloudgpu.remote.command import Command
+from cloudgpu.settings import load
+
+SIZES = (1, 16, 64, 200)
+AIMS_S: Mapping[tuple[str, int], float] = {("up", 64): 25, ("down", 200): 15}
+READS = ("Describe", "Get", "List")
+PER_NODE = "GetConsoleOutput"
+TICKS = os.sysconf("SC_CLK_TCK")
+RECIPE = """
+schema: 1
+name: scale
+resources: {instance_type: p3dn.24xlarge, nodes: 1, regions: [us-east-1]}
+launch: {with: torchrun, command: train.py, ranks_per_node: 1}
+budget: {expiry: 1h}
+"""
+
+
+@dataclass(frozen=True)
+class Took:
+    """One command: seconds on the wall, CPU seconds of everything, and its API calls by name."""
+
+    wall_s: float
+    cpu_s: float
+    calls: Counter[str]
+
+    @property
+    def changing(self) -> Counter[str]:
+        """Calls that change something."""
+        return Counter({name: count for name, count in self.calls.items() if not name.startswith(READS)})
+
+
+def cloud_cpu_s(home: Path) -> float:
+    """CPU seconds of the home's rehearsal cloud so far: its servers, all that they ever started, all that runs."""
+    stats = dict(filter(None, map(_stat, Path("/proc").glob("[0-9]*"))))
+    ours = {pid for pid, (_, _, words) in stats.items() if b"cloudgpu.rehearsal" in words and bytes(home) in words}
+    while more := {pid for pid, (parent, _, _) in stats.items() if parent in ours} - ours:
+        ours |= more
+    return sum(stats[pid][1] for pid in ours) / TICKS
+
+
+def _stat(folder: Path) -> tuple[int, tuple[int, int, bytes]] | None:
+    """Parent, ticks with those of its children that have ended, command line; None for one that ended meanwhile."""
+    try:
+        fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        ticks = sum(int(field) for field in fields[11:15])
+        return int(folder.name), (int(fields[1]), ticks, (folder / "cmdline").read_bytes())
+    except OSError:
+        return None
+
+
+def command(home: Path, *words: str) -> Took:
+    """Carry one command out, with its calls noted."""
+    log = home / "debug.log"
+    log.unlink(missing_ok=True)
+    before, started = cloud_cpu_s(home), time.perf_counter()
+    child = subprocess.Popen(
+        [CLOUDGPU, "--debug", *words],
+        env=os.environ | {"CLOUDGPU_HOME": str(home)},
+        cwd=home,
+        stdout=subprocess.DEVNULL,
+    )
+    _, status, used = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        sys.exit(f"cloudgpu {' '.join(words)} ended with {child.returncode}")
+    wall_s = time.perf_counter() - started
+    calls = Counter(json.loads(line)["operation"] for line in log.read_text().splitlines())
+    return Took(wall_s, cloud_cpu_s(home) - before + used.ru_utime + used.ru_stime, calls)
+
+
+def first_answers_s(home: Path, name: str) -> float:
+    """Seconds until every node of a cluster has answered over SSH."""
+    started = time.perf_counter()
+    stored = json.loads(Home(home).cluster(name).inventory.read_text())
+    settings = load(flags={}, environ={"CLOUDGPU_HOME": str(home)}, cwd=home)
+    hosts = dialler(settings.ssh_key, SystemClock())(Inventory.from_json(stored).nodes, lambda _: None)
+    for host in hosts:
+        if host.run(Command("true")).exit_code:
+            sys.exit(f"a node of {name} does not answer")
+    seconds = time.perf_counter() - started
+    for host in hosts:
+        host.close()
+    return seconds
+
+
+def measure(home: Path, nodes: int) -> Counter[str]:
+    """`up`, an answer of every node, `down`; returns the changing calls of `up`."""
+    name = f"scale-{nodes}"
+    up = command(home, "up", "scale", "--on", "rehearsal", "--yes", "--name", name, "--set", f"resources.nodes={nodes}")
+    answered_s = first_answers_s(home, name)
+    down = command(home, "down", name)
+    for what, wall_s, took in (("up", up.wall_s + answered_s, up), ("down", down.wall_s, down)):
+        label = f"{what} of {nodes}" + (" until all answer over SSH" if what == "up" else "")
+        if (what, nodes) in AIMS_S:
+            show(label, wall_s, AIMS_S[what, nodes], "s")
+        else:
+            print(f"     {label:<58} {wall_s:>9.3f} s")
+        reads = sum(took.calls.values()) - sum(took.changing.values())
+        print(f"     {'of that on a CPU, all processes':<58} {took.cpu_s:>9.3f} s")
+        print(
+            f"     calls: {sum(took.changing.values())} that change something, {reads - took.calls[PER_NODE]} reads"
+            f" and {took.calls[PER_NODE]} consoles"
+        )
+    return up.changing
+
+
+def main() -> None:
+    sizes = [int(word) for word in sys.argv[1:]] or list(SIZES)
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        (home / "recipes" / "scale").mkdir(parents=True)
+        (home / "recipes" / "scale" / "recipe.yaml").write_text(RECIPE)
+        (home / "recipes" / "scale" / "train.py").write_text("")
+        env = os.environ | {"CLOUDGPU_HOME": folder}
+        subprocess.run([CLOUDGPU, "rehearsal", "start"], env=env, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        try:
+            changing = {nodes: sum(measure(home, nodes).values()) for nodes in sizes}
+        finally:
+            subprocess.run([CLOUDGPU, "rehearsal", "stop"], env=env, cwd=ROOT, check=False, stdout=subprocess.DEVNULL)
+    gangs = [count for nodes, count in changing.items() if nodes > 1]  # a single node has no placement group
+    if gangs:
+        show("changing calls of `up`: the most over the least", max(gangs) / min(gangs), 1, "x")
+
+
+if __name__ == "__main__":
+    main()
