@@ -30,7 +30,6 @@ from cloudgpu.run.files import RemoteFile
 from cloudgpu.run.progress import Note
 from cloudgpu.settings import Settings
 
-_BOOT_LIMIT_S = 600
 _POLL_S = 0.5
 _POLL_SLOWEST_S = 10.0
 _ADDRESS_SERVICE = "https://checkip.amazonaws.com"
@@ -114,9 +113,9 @@ class AwsCloud:
         """Wait until every instance has an address and has printed its host keys on its console.
 
         Raises:
-            CloudError: An instance ended meanwhile, or ten minutes passed.
+            CloudError: An instance ended meanwhile, or `boot_seconds` passed.
         """
-        deadline = self._clock.monotonic() + _BOOT_LIMIT_S
+        deadline = self._clock.monotonic() + self._settings.boot_seconds
         nodes: dict[str, Node] = {}
         pause = _POLL_S
         while True:
@@ -127,7 +126,8 @@ class AwsCloud:
                 return Inventory(record.name, tuple(sorted(nodes.values(), key=lambda node: node.index)))
             if self._clock.monotonic() > deadline:
                 silent = [one for one in instance_ids if one not in nodes]
-                message = f"after {_BOOT_LIMIT_S // 60} minutes {', '.join(silent)} printed no host key on the console"
+                waited = f"after {self._settings.boot_seconds} s"
+                message = f"{waited} {', '.join(silent)} printed no host key on the console"
                 raise CloudError(message, hint=f"cloudgpu down {record.name}")
             self._clock.sleep(pause)
             pause = min(pause * 1.5, _POLL_SLOWEST_S)

@@ -11,14 +11,12 @@ from cloudgpu.remote.base import Host
 from cloudgpu.remote.fanout import all_or_raise, wait_for_all
 from cloudgpu.run.progress import Note
 
-_BOOT_LIMIT_S = 600.0
 
-
-def dialler(key: Path, clock: Clock) -> Dial:
-    """How nodes are reached with this key; waits up to ten minutes for a node that boots."""
+def dialler(key: Path, clock: Clock, boot_s: float) -> Dial:
+    """How nodes are reached with this key; waits up to `boot_s` for a node that boots."""
 
     def dial(nodes: Sequence[Node], say: Say) -> list[Host]:
         say(Note(f"connecting to {len(nodes)} nodes"))
-        return list(all_or_raise(wait_for_all(nodes, key, clock=clock, deadline_s=_BOOT_LIMIT_S)).values())
+        return list(all_or_raise(wait_for_all(nodes, key, clock=clock, deadline_s=boot_s)).values())
 
     return dial

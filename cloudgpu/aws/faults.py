@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from botocore import exceptions as boto
+from botocore.parsers import ResponseParserError
 
 from cloudgpu.errors import AuthError, BadRequestError, CloudError, CloudGpuError, LaunchError, ThrottledError
 from cloudgpu.plan import failover
@@ -83,6 +84,9 @@ def typed(doing: str) -> Iterator[None]:
         yield
     except (boto.ClientError, boto.BotoCoreError) as err:
         raise fault(err, doing) from err
+    except ResponseParserError as err:
+        message = f"{doing}: no answer that can be read: {str(err).splitlines()[0]}"
+        raise CloudError(message, code=UNREACHABLE, hint="AWS or a proxy is in trouble; run it again") from err
 
 
 def fault(err: boto.ClientError | boto.BotoCoreError, doing: str) -> CloudGpuError:

@@ -11,6 +11,7 @@ from botocore.config import Config
 
 from cloudgpu.aws.credentials import Login, open_chain, renewable
 from cloudgpu.aws.faults import typed
+from cloudgpu.aws.newborn import Newborn
 
 _CONNECT_TIMEOUT_S = 5
 _READ_TIMEOUT_S = 60
@@ -93,6 +94,7 @@ class Session:
         self._login = login
         self._built: dict[tuple[str, bool], Any] = {}
         self._lock = threading.Lock()
+        self._newborn = Newborn()
 
     def client(self, service: str) -> Any:  # noqa: ANN401
         """A client with standard retries."""
@@ -145,6 +147,8 @@ class Session:
                 endpoint_url=self.endpoint.url or None,
                 config=_config(self.endpoint, service, once=once),
             )
+        if service == "ec2":
+            self._newborn.watch(client)
         if self._on_call is not None:
             _report(client, service, self._on_call)
         return client

@@ -142,7 +142,7 @@ class Wiring:
         """How nodes are reached."""
         from cloudgpu.app.dialling import dialler
 
-        return dialler(self.settings.ssh_key, self.clock)
+        return dialler(self.settings.ssh_key, self.clock, float(self.settings.boot_seconds))
 
     def desk(self, cloud: Cloud) -> "Desk":
         """Where a use case works."""

@@ -156,6 +156,11 @@ class Settings:
     install_pulumi: bool = field(
         metadata=_about("false", doc="Fetch the Pulumi CLI from Pulumi when there is none.", like="true")
     )
+    boot_seconds: int = field(
+        metadata=_about(
+            "600", doc="Seconds that a node may take until it answers over SSH.", form=r"[1-9]\d{0,4}", like="600"
+        )
+    )
     rehearsal_idle_minutes: int = field(
         metadata=_about(
             "30", doc="Minutes after which an idle rehearsal cloud stops by itself.", form=r"[1-9]\d{0,5}", like="30"

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC
 from typing import Any
 
 from moto.ec2.exceptions import EC2ClientError
@@ -60,7 +61,7 @@ def profile(call: Call, wanted: Wanted) -> Any:  # noqa: ANN401 - moto's instanc
 def _check_profile(call: Call, wanted: Wanted) -> None:
     """IAM takes a moment to tell EC2 of a new profile."""
     found = profile(call, wanted)
-    if found is not None and call.world.behaviour.profile_unknown(str(found.id), found.create_date):
+    if found is not None and call.world.behaviour.profile_unknown(str(found.id), found.create_date.replace(tzinfo=UTC)):
         raise AwsError("InvalidParameterValue", f"Value ({found.name}) for parameter iamInstanceProfile.name is "
                        "invalid. Invalid IAM Instance Profile name")  # fmt: skip
 

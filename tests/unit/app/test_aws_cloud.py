@@ -31,6 +31,7 @@ class Settings:
     aws_profile: str = ""
     ssh_user: str = "ubuntu"
     ssh_cidr: str = ""
+    boot_seconds: int = 600
 
 
 def instance(instance_id, state="running", **more):

@@ -1,0 +1,96 @@
+"""What was just made is not believed to be gone."""
+
+from types import SimpleNamespace
+
+import boto3
+import pytest
+from botocore.awsrequest import AWSResponse
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+from cloudgpu.aws.faults import UNREACHABLE, typed
+from cloudgpu.aws.newborn import YOUNG_S, Newborn
+from cloudgpu.errors import CloudError
+
+SG = "sg-0123456789abcdef0"
+GONE = "<Response><Errors><Error><Code>InvalidGroup.NotFound</Code><Message>x</Message></Error></Errors></Response>"
+MADE = f"<CreateSecurityGroupResponse><groupId>{SG}</groupId></CreateSecurityGroupResponse>"
+SEEN = "<DescribeSecurityGroupsResponse><securityGroupInfo/></DescribeSecurityGroupsResponse>"
+DELETED = "<DeleteSecurityGroupResponse><return>true</return></DeleteSecurityGroupResponse>"
+
+
+@pytest.fixture
+def clock():
+    return SimpleNamespace(now=0.0)
+
+
+@pytest.fixture
+def ec2(monkeypatch, clock):
+    """A client whose answers are given, first come, first served; what it sleeps passes on the clock."""
+    made = boto3.client(
+        "ec2", region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b",
+        config=Config(retries={"total_max_attempts": 1}),
+    )  # fmt: skip
+    answers: list[str] = []
+
+    def send(request, **_):
+        text = answers.pop(0)
+        return AWSResponse(request.url, 400 if "<Errors>" in text else 200, {}, Raw(text.encode()))
+
+    def sleep(seconds):
+        clock.now += seconds
+
+    monkeypatch.setattr("botocore.endpoint.time.sleep", sleep)
+    made.meta.events.register_first("before-send.ec2", send)
+    Newborn(lambda: clock.now).watch(made)
+    made.answers = answers
+    return made
+
+
+class Raw:
+    def __init__(self, content):
+        self._content = content
+
+    def stream(self, **_):
+        yield self._content
+
+
+def test_a_new_id_that_is_not_found_is_asked_for_again(ec2, clock):
+    ec2.answers += [MADE, GONE, GONE, SEEN]
+    made = ec2.create_security_group(GroupName="g", Description="d")
+    assert ec2.describe_security_groups(GroupIds=[made["GroupId"]])["SecurityGroups"] == []
+    assert (ec2.answers, clock.now) == ([], 0.75)
+
+
+def test_it_is_believed_once_it_is_no_longer_young(ec2, clock):
+    ec2.answers += [MADE, *[GONE] * 99]
+    ec2.create_security_group(GroupName="g", Description="d")
+    with pytest.raises(ClientError, match="NotFound"):
+        ec2.describe_security_groups(GroupIds=[SG])
+    assert YOUNG_S <= clock.now < YOUNG_S + 4
+
+
+@pytest.mark.parametrize("before", [[], [MADE, DELETED]], ids=["somebody else's", "deleted from here"])
+def test_what_is_not_ours_or_deleted_is_gone_at_once(ec2, clock, before):
+    ec2.answers += [*before, GONE]
+    if before:
+        ec2.create_security_group(GroupName="g", Description="d")
+        ec2.delete_security_group(GroupId=SG)
+    with pytest.raises(ClientError, match="NotFound"):
+        ec2.describe_security_groups(GroupIds=[SG])
+    assert (ec2.answers, clock.now) == ([], 0.0)
+
+
+def test_an_answer_that_nobody_can_read_is_no_answer(ec2):
+    ec2.answers += ["<html>Bad Gateway"]
+    with pytest.raises(CloudError, match="looking: no answer that can be read") as err, typed("looking"):
+        ec2.describe_vpcs()
+    assert err.value.code == UNREACHABLE
+
+
+def test_other_refusals_stand(ec2, clock):
+    ec2.answers += [MADE, GONE.replace("InvalidGroup.NotFound", "DependencyViolation")]
+    ec2.create_security_group(GroupName="g", Description="d")
+    with pytest.raises(ClientError, match="DependencyViolation"):
+        ec2.delete_security_group(GroupId=SG)
+    assert clock.now == 0.0
