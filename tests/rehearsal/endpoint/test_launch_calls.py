@@ -79,10 +79,10 @@ def test_as_many_calls_for_many_nodes_as_for_few(rig, sizes):
         assert len(applied.outputs["instanceIds"]) == nodes
         # One call asks about all nodes; how often depends on how long they take.
         polls = reads.pop("DescribeInstances")
-        assert polls < 25
+        assert polls < 13
         made[nodes] = (changing, reads)
         _, ended, reads = gang.counted(lambda gang=gang: gang.engine().destroy(gang.stack(), lambda _: None))
-        assert reads.pop("DescribeInstances") < 25
+        assert reads.pop("DescribeInstances") < 13
         made[nodes] += (ended,)
     assert all(counts == made[2] for counts in made.values()), made
     assert client.nodes(rig.cloud) == ()
