@@ -6,8 +6,9 @@ from datetime import datetime
 from decimal import Decimal
 
 from cloudgpu.app.records import ClusterRecord
+from cloudgpu.catalog import load as load_catalog
 from cloudgpu.ledger.entry import Spending
-from cloudgpu.node.bootstrap import script
+from cloudgpu.node.bootstrap import NodeKind, packed, script
 from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.provision.config import stack_config
 
@@ -42,7 +43,7 @@ def chosen(record: ClusterRecord, plan: Plan, candidate: Candidate, buyer: Buyer
         ssh_cidr=ssh_cidr,
         disk_gib=int(plan.recipe.resources.disk),
         existing=buyer.existing,
-        bootstrap=script(gpu=candidate.gpu, efa=candidate.efa_interfaces > 0),
+        bootstrap=packed(script(node_kind(plan, candidate))),
     )
     regions = (*record.regions, candidate.region) if candidate.region not in record.regions else record.regions
     return replace(
@@ -57,6 +58,18 @@ def chosen(record: ClusterRecord, plan: Plan, candidate: Candidate, buyer: Buyer
         gpus_per_node=candidate.gpus_per_node,
         image=candidate.image,
         config=config,
+    )
+
+
+def node_kind(plan: Plan, candidate: Candidate) -> NodeKind:
+    """What the nodes of a candidate are, as far as their bootstrap goes."""
+    gpu = load_catalog().gpus.get(candidate.gpu)
+    return NodeKind(
+        gpu=candidate.gpu,
+        architecture=gpu.architecture if gpu else "",
+        efa=candidate.efa_interfaces > 0,
+        # Simulated nodes run no containers: the launch says what it needs instead.
+        containers=plan.recipe.environment.container is not None and not plan.simulated,
     )
 
 

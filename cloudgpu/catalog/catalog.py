@@ -10,6 +10,7 @@ from importlib.resources import files
 from typing import Any
 
 from cloudgpu.catalog.hardware import Gpu, InstanceType
+from cloudgpu.catalog.images import image_for
 from cloudgpu.errors import RecipeError
 from cloudgpu.recipe.nearest import suggestion
 
@@ -54,10 +55,14 @@ class Catalog:
 def load() -> Catalog:
     """The catalogue that travels with this version of cloudgpu."""
     stored = _read("instance_types.json")
-    gpus = {entry["name"]: Gpu(**entry) for entry in _read("gpus.json")["gpus"]}
+    gpus = {entry["name"]: _gpu(entry) for entry in _read("gpus.json")["gpus"]}
     source = stored["sources"]["on_demand_usd"]
     types = {entry["name"]: _instance_type(entry, source) for entry in stored["instance_types"]}
     return Catalog(gpus, types, tuple(stored["regions"]))
+
+
+def _gpu(entry: Mapping[str, Any]) -> Gpu:
+    return Gpu(**entry, image=image_for(entry["architecture"]).parameter)
 
 
 def _read(name: str) -> dict[str, Any]:

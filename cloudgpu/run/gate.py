@@ -1,11 +1,11 @@
 """The health gate: what every node must show before anything is staged on it. It fails closed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cloudgpu.clock import Clock
-from cloudgpu.errors import RemoteCommandError
+from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.remote.fanout import all_or_raise, on_all
 from cloudgpu.run.agent import Agent
@@ -14,6 +14,8 @@ from cloudgpu.run.progress import Note, Report
 _BOOTSTRAP_LIMIT_S = 900
 _BEGIN_LIMIT_S = 120
 """A node that has run no bootstrap has armed no expiry either, so it may not be used."""
+_REBOOT_LIMIT_S = 300
+"""How long a node that boots again in its bootstrap may be silent."""
 _WHY = ("not finished", "not begun")
 _POLL_S = 2.0
 _MIN_DISK_MIB = 512
@@ -47,24 +49,58 @@ def _ready(agent: Agent, clock: Clock, report: Report) -> Health:
     node = agent.host.node
     began = clock.monotonic()
     told = ""
+    answers = _answers(agent, clock)
     while True:
-        facts = agent.ask("probe", {})
+        facts = next(answers)
         state = str(facts.get("bootstrap", "none"))
         if state in ("done", "failed"):
+            _tell_times(node, facts, report, waited=bool(told))
             return _judged(node, facts)
         limit_s = _BEGIN_LIMIT_S if state == "none" else _BOOTSTRAP_LIMIT_S
         if clock.monotonic() - began > limit_s:
             raise _unfit(node, f"its bootstrap has {_WHY[state == 'none']} after {limit_s // 60} minutes")
-        waiting = f"bootstrap is running{_step(facts)}" if state != "none" else "waiting for the bootstrap to begin"
+        waiting = _waiting(state, facts)
         if waiting != told:
             report(Note(waiting, node.index))
             told = waiting
         clock.sleep(_POLL_S)
 
 
-def _step(facts: Mapping[str, Any]) -> str:
+def _answers(agent: Agent, clock: Clock) -> Iterator[Mapping[str, Any]]:
+    """What the node tells of itself, again and again; one that boots again in its bootstrap is silent for a while.
+
+    Raises:
+        ConnectError: It cannot be reached, and not because it boots.
+    """
+    last: Mapping[str, Any] = {}
+    heard = clock.monotonic()
+    while True:
+        try:
+            last = agent.ask("probe", {})
+            heard = clock.monotonic()
+        except ConnectError:
+            booting = last.get("bootstrap") in ("running", "rebooting")
+            if not booting or clock.monotonic() - heard > _REBOOT_LIMIT_S:
+                raise
+            last = {**last, "bootstrap": "rebooting"}
+        yield last
+
+
+def _waiting(state: str, facts: Mapping[str, Any]) -> str:
+    if state == "none":
+        return "waiting for the bootstrap to begin"
     step = str(facts.get("bootstrap_step") or "")
-    return f": {step}" if step else ""
+    verb = "is booting again" if state == "rebooting" else "is running"
+    return f"bootstrap {verb}{f': {step}' if step else ''}"
+
+
+def _tell_times(node: Node, facts: Mapping[str, Any], report: Report, *, waited: bool) -> None:
+    """What the bootstrap took, where somebody had to wait for it."""
+    steps = [(str(one.get("name", "")), int(one.get("seconds") or 0)) for one in facts.get("bootstrap_steps") or ()]
+    total_s = sum(seconds for _, seconds in steps)
+    if waited and total_s:
+        parts = ", ".join(f"{name} {seconds} s" for name, seconds in steps if seconds)
+        report(Note(f"bootstrap took {total_s} s: {parts}", node.index))
 
 
 def _judged(node: Node, facts: Mapping[str, Any]) -> Health:

@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, Callable
 
@@ -68,25 +69,31 @@ def parse_fi_info(text: str) -> list[str]:
 
 
 def bootstrap_state(root: str) -> dict[str, Any]:
-    """How far the node's first boot has come: `done`, `running`, `failed` (with the step and why) or `none`.
+    """How far the node's boot has come: `done`, `running`, `rebooting`, `failed` (with the step and why) or `none`.
 
     A node answers over SSH before cloud-init reaches the bootstrap, so an unfinished cloud-init is `running` too.
+    `bootstrap_step_s` is how long the present step has run, `bootstrap_steps` what each step came to and took.
     """
     path = Path(f"{root}/var/lib/cloudgpu/bootstrap.json")
     instance = Path(f"{root}/var/lib/cloud/instance")
     if not path.exists() and instance.exists() and not (instance / "boot-finished").exists():
-        return {"bootstrap": "running", "bootstrap_step": "waiting for cloud-init", "bootstrap_error": ""}
+        return _told("running", "waiting for cloud-init")
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return {"bootstrap": "none", "bootstrap_step": "", "bootstrap_error": ""}
+        return _told("none")
     except (OSError, ValueError) as error:
-        return {"bootstrap": "failed", "bootstrap_step": "", "bootstrap_error": f"{path}: {error}"}
-    return {
-        "bootstrap": stored.get("state", "none"),
-        "bootstrap_step": stored.get("step", ""),
-        "bootstrap_error": stored.get("error", ""),
-    }
+        return _told("failed", error=f"{path}: {error}")
+    told = _told(stored.get("state", "none"), stored.get("step", ""), stored.get("error", ""))
+    told["bootstrap_steps"] = stored.get("steps", [])
+    if told["bootstrap"] == "running" and "began_epoch_s" in stored:
+        told["bootstrap_step_s"] = max(0, int(time.time()) - int(stored["began_epoch_s"]))
+    return told
+
+
+def _told(state: str, step: str = "", error: str = "") -> dict[str, Any]:
+    named = {"bootstrap": state, "bootstrap_step": step, "bootstrap_error": error}
+    return {**named, "bootstrap_step_s": 0, "bootstrap_steps": []}
 
 
 def _gpus() -> tuple[list[dict[str, Any]], str]:

@@ -13,6 +13,7 @@ from cloudgpu.rehearsal.nodes.user_data import Kind, Part, UserData
 
 _VERSION = "24.1.3-rehearsal"
 _FOLDERS: dict[Kind, str] = {"boothook": "boothooks", "script": "scripts"}
+_PER_BOOT = 'for one in "$1"/*; do if [ -x "$one" ]; then "$one" || exit 1; fi; done'
 _WRITE_AND_RUN = 'mkdir -p "$1" && cat > "$1/$2" && chmod 700 "$1/$2" && cd / && exec "$1/$2"'
 
 
@@ -57,6 +58,18 @@ class CloudInit:
         self._console.write(f"Generating public/private ed25519 key pair.\nThe key fingerprint is:\n{key.fingerprint} ")
         self._console.write(f"root@{hostname}\n")
 
+    async def every_boot(self) -> None:
+        """What earlier boots have left to be run at every boot, while people may log in already.
+
+        Raises:
+            OSError: The console cannot be written.
+        """
+        folder = f"{self._body.layer.shown}/var/lib/cloud/scripts/per-boot"
+        code = await self._started(["/bin/sh", "-c", _PER_BOOT, "cloud-init", folder], b"")
+        if code:
+            self.failed = True
+            self._say(f"WARNING: scripts of every boot ended with {code}")
+
     async def scripts(self) -> None:
         """What runs once in a node's life, while people may log in already.
 
@@ -99,6 +112,13 @@ class CloudInit:
     async def _run(self, part: Part) -> None:
         folder = f"{self._body.layer.shown}/var/lib/cloud/instance/{_FOLDERS[part.kind]}"
         argv = ["/bin/sh", "-c", _WRITE_AND_RUN, "cloud-init", folder, part.name]
+        code = await self._started(argv, part.body)
+        if code:
+            self.failed = True
+            self._say(f"WARNING: {part.kind} {part.name} ended with {code}")
+
+    async def _started(self, argv: list[str], stdin: bytes) -> int:
+        """Exit status of a program of the node that is superuser and writes to the console."""
         output = self._console.open()
         try:
             process = await asyncio.create_subprocess_exec(
@@ -108,10 +128,8 @@ class CloudInit:
             )  # fmt: skip
         finally:
             os.close(output)
-        await process.communicate(part.body)
-        if process.returncode:
-            self.failed = True
-            self._say(f"WARNING: {part.kind} {part.name} ended with {process.returncode}")
+        await process.communicate(stdin)
+        return process.returncode or 0
 
     def _say(self, text: str) -> None:
         up_s = time.monotonic() - self._began_s

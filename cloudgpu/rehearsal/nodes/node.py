@@ -189,9 +189,11 @@ class Node:
         try:
             await boot.early(name, key)
             await self._listen(claim)
+            await boot.every_boot()
             if not self.record.scripts_done:
-                await boot.scripts()
+                # Noted before they run, as cloud-init does: a boot in their middle does not start them again.
                 self._keep(scripts_done=True)
+                await boot.scripts()
             boot.late(name, key)
         finally:
             self.booting = False

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.node.bootstrap import script
+from cloudgpu.node.bootstrap import NodeKind, packed, script
 from gpu_cluster.user_data import user_data
 
 pytestmark = pytest.mark.system
@@ -112,13 +112,13 @@ def test_hostile_user_data_changes_nothing_and_ends_only_its_node(caged_bench, t
 
 def test_a_full_bootstrap_leaves_the_machine_as_it_was(bench):
     before = _machine()
-    whole = user_data(datetime.now(UTC) + timedelta(hours=1), script(gpu="V100", efa=True))
+    whole = user_data(datetime.now(UTC) + timedelta(hours=1), packed(script(NodeKind("V100", "Volta", efa=True))))
     node = bench.client.start(bench.spec(user_data=whole))
     console = bench.finished()
     assert "cloudgpu bootstrap: done" in console
     state = json.loads(bench.ssh(node, 'cat "${CLOUDGPU_NODE_ROOT:-}/var/lib/cloudgpu/bootstrap.json"').stdout)
     assert state["state"] == "done"
-    assert [step["name"] for step in state["steps"]] == ["quiet", "python", "driver", "efa"]
+    assert [step["name"] for step in state["steps"]] == ["quiet", "python", "store", "driver", "efa"]
     assert _machine() == before
     bench.client.stop(bench.spec().instance_id)
     assert _machine() == before

@@ -1,4 +1,5 @@
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,19 @@ def test_bootstrap_states(tmp_path: Path) -> None:
     state = tmp_path / "var/lib/cloudgpu/bootstrap.json"
     state.parent.mkdir(parents=True)
     state.write_text('{"state": "failed", "step": "driver", "error": "no GPU"}')
-    assert bootstrap_state(root) == {"bootstrap": "failed", "bootstrap_step": "driver", "bootstrap_error": "no GPU"}
+    assert bootstrap_state(root) == {
+        "bootstrap": "failed",
+        "bootstrap_step": "driver",
+        "bootstrap_error": "no GPU",
+        "bootstrap_step_s": 0,
+        "bootstrap_steps": [],
+    }
+    steps = [{"name": "python", "state": "done", "seconds": 8}]
+    began = int(time.time()) - 40
+    told = {"state": "running", "step": "driver", "error": "", "steps": steps, "began_epoch_s": began}
+    state.write_text(json.dumps(told))
+    found = bootstrap_state(root)
+    assert (found["bootstrap"], found["bootstrap_steps"]) == ("running", steps)
+    assert 40 <= found["bootstrap_step_s"] < 100
     state.write_text("{")
     assert bootstrap_state(root)["bootstrap"] == "failed"

@@ -1,48 +1,98 @@
 """The script's text, and the script itself with stand-ins for every command that would change the machine."""
 
 import json
+import os
 import shutil
+import signal
 import subprocess
+import sys
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from cloudgpu.node.bootstrap import script
+from cloudgpu.catalog import load
+from cloudgpu.catalog.images import driver_for, image_for
+from cloudgpu.node.bootstrap import NodeKind, packed, script
+from gpu_cluster.user_data import user_data
 
 GOLDEN = Path(__file__).parent / "golden"
-CASES = {"v100_efa": ("V100", True), "b200": ("B200", False), "a100_efa": ("A100", True), "bare": ("", False)}
+V100 = NodeKind("V100", "Volta")
+B200 = NodeKind("B200", "Blackwell")
+BARE = NodeKind("", "")
+CASES = {
+    "volta_efa_lustre": NodeKind("V100", "Volta", efa=True, lustre=True),
+    "turing_containers": NodeKind("T4", "Turing", containers=True),
+    "ampere_efa": NodeKind("A100", "Ampere", efa=True),
+    "hopper_efa_containers": NodeKind("H100", "Hopper", efa=True, containers=True),
+    "blackwell": B200,
+    "bare": BARE,
+}
 REAL = (
-    "sh",
-    "mkdir",
-    "date",
-    "tail",
-    "tr",
-    "cut",
-    "mv",
-    "sleep",
-    "cat",
-    "grep",
-    "rm",
-    "mktemp",
-    "touch",
-    "tar",
-    "gzip",
+    *("sh", "mkdir", "date", "tail", "tr", "cut", "mv", "sleep", "cat", "grep", "rm", "mktemp", "touch", "tar", "gzip"),
+    *("flock", "base64", "chmod", "sed", "ln", "sync"),
+)
+CHANGING = (
+    *("systemctl", "apt-get", "apt-mark", "apt-cache", "dpkg", "curl", "gpg", "update-initramfs", "python3", "modinfo"),
+    *("mdadm", "mkfs.ext4", "blkid", "mount", "nvidia-ctk"),
 )
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_golden(name: str) -> None:
-    gpu, efa = CASES[name]
     expected = GOLDEN / f"bootstrap_{name}.sh"
-    assert script(gpu=gpu, efa=efa) == expected.read_text(), f"write the new text to {expected} if it is meant"
+    assert script(CASES[name]) == expected.read_text(), f"write the new text to {expected} if it is meant"
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_shell(name: str) -> None:
-    gpu, efa = CASES[name]
-    text = script(gpu=gpu, efa=efa)
-    subprocess.run(["sh", "-n"], input=text.encode(), check=True)
-    assert len(text) < 12_000  # user data ends at 16 KiB, and the expiry comes first
+    for text in (script(CASES[name]), packed(script(CASES[name]))):
+        subprocess.run(["sh", "-n"], input=text.encode(), check=True)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_shellcheck_has_nothing_to_say(name: str) -> None:
+    checker = Path(sys.executable).with_name("shellcheck")
+    for text in (script(CASES[name]), packed(script(CASES[name]))):
+        done = subprocess.run([checker, "--shell=sh", "-"], input=text, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
+
+
+def test_everything_at_once_fits_into_user_data() -> None:
+    """The program refuses more than 16 KiB; a quarter of it is left for what is still to come."""
+    most = packed(script(NodeKind("H100", "Hopper", efa=True, containers=True, lustre=True)))
+    assert len(user_data(datetime(2026, 11, 21, tzinfo=UTC), most)) < 12_288
+
+
+def test_the_same_script_packs_to_the_same_text() -> None:
+    assert packed(script(V100)) == packed(script(V100))
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\0")))
+def test_packing_loses_nothing(text: str) -> None:
+    lines = packed(text).split("PACKED'", 1)[1].split("\nPACKED\n")[0].split("\n", 1)[1]
+    done = subprocess.run(["sh", "-c", "base64 -d | gzip -dc"], input=lines.encode(), check=True, capture_output=True)
+    assert done.stdout.decode() == text
+
+
+def test_every_gpu_of_the_catalogue_has_an_image_and_a_driver_that_knows_it() -> None:
+    for gpu in load().gpus.values():
+        driver = driver_for(gpu.architecture)
+        assert gpu.image == image_for(gpu.architecture).parameter
+        assert gpu.last_driver is None or driver.branch <= gpu.last_driver
+        assert f"driver_branch={driver.branch}\n" in script(NodeKind(gpu.name, gpu.architecture))
+
+
+def test_old_architectures_get_plain_ubuntu_and_newer_ones_the_deep_learning_image() -> None:
+    names = {name: image_for(name).name for name in ("Kepler", "Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper")}
+    assert set(list(names.values())[:3]) == {"ubuntu-22.04"}
+    assert set(list(names.values())[3:]) == {"dlami-base-ubuntu-22.04"}
+    assert driver_for("Kepler").branch == 470  # the last one that knows it
+    assert {driver_for(name).flavour for name in ("Kepler", "Pascal", "Volta")} == {"proprietary"}
+    assert driver_for("Blackwell").flavour == "open"
 
 
 class Machine:
@@ -50,30 +100,56 @@ class Machine:
 
     def __init__(self, root: Path) -> None:
         self.root, self.bin, self.calls = root / "root", root / "bin", root / "calls"
+        self.state = self.root / "var/lib/cloudgpu"
         self.root.mkdir()
         self.bin.mkdir()
+        for folder in ("proc", "etc/modprobe.d", "usr/share/keyrings", "etc/apt/sources.list.d"):
+            (self.root / folder).mkdir(parents=True)
+        self.write("proc/mounts", "")
+        self.write("proc/modules", "")
+        self.write("etc/os-release", "VERSION_CODENAME=jammy\n")
         for name in REAL:
             (self.bin / name).symlink_to(shutil.which(name))
-        for name in ("systemctl", "apt-get", "apt-mark", "modprobe", "curl", "gpg"):
+        for name in CHANGING:
             self.stand_in(name)
         self.stand_in("uname", "echo 6.8.0-1024-aws")
-        self.stand_in("apt-cache")
-        self.stand_in("python3")
         # The driver's tool works only once the module was loaded.
         self.stand_in("nvidia-smi", f"[ -e {root}/driver ]")
         self.stand_in("modprobe", f"touch {root}/driver")
 
     def stand_in(self, name: str, body: str = "exit 0") -> None:
+        (self.bin / name).unlink(missing_ok=True)
         (self.bin / name).write_text(f'#!/bin/sh\necho "{name} $*" >>{self.calls}\n{body}\n')
         (self.bin / name).chmod(0o755)
 
+    def write(self, path: str, text: str) -> None:
+        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / path).write_text(text)
+
+    def disks(self, *names: str) -> None:
+        for name in names:
+            self.write(f"sys/block/{name}/device/model", "Amazon EC2 NVMe Instance Storage             \n")
+            (self.root / f"sys/block/{name}/holders").mkdir()
+        self.stand_in("mount", f'for last in "$@"; do :; done; echo "x $last ext4" >>{self.root}/proc/mounts')
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"PATH": str(self.bin), "CLOUDGPU_NODE_ROOT": str(self.root), "CLOUDGPU_RETRY_S": "0"}
+
     def boot(self, text: str) -> tuple[int, dict]:
-        environment = {"PATH": str(self.bin), "CLOUDGPU_NODE_ROOT": str(self.root), "CLOUDGPU_RETRY_S": "0"}
-        done = subprocess.run([str(self.bin / "sh")], input=text.encode(), env=environment, check=False, timeout=60)
-        return done.returncode, json.loads((self.root / "var/lib/cloudgpu/bootstrap.json").read_text())
+        done = subprocess.run(
+            [str(self.bin / "sh")], input=text.encode(), env=self.environment, check=False, timeout=60
+        )
+        return done.returncode, self.told()
+
+    def told(self) -> dict:
+        return json.loads((self.state / "bootstrap.json").read_text())
 
     def called(self) -> list[str]:
-        return self.calls.read_text().splitlines()
+        return self.calls.read_text().splitlines() if self.calls.exists() else []
+
+    def installs(self) -> list[str]:
+        return [call for call in self.called() if call.startswith("apt-get") and " install " in call]
 
 
 @pytest.fixture
@@ -81,46 +157,69 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
+def took(state: dict) -> dict[str, str]:
+    return {step["name"]: step["state"] for step in state["steps"]}
+
+
 def test_a_plain_v100_node(machine: Machine) -> None:
-    code, state = machine.boot(script(gpu="V100", efa=False))
+    code, state = machine.boot(script(V100))
     assert (code, state["state"]) == (0, "done")
-    assert [step["name"] for step in state["steps"]] == ["quiet", "python", "driver"]
-    calls = machine.called()
-    (install,) = [call for call in calls if call.startswith("apt-get") and " install " in call]
+    assert took(state) == {"quiet": "skipped", "python": "skipped", "store": "skipped", "driver": "done"}
+    (install,) = machine.installs()
     assert "linux-modules-nvidia-580-server-6.8.0-1024-aws nvidia-" in install
-    assert "-open" not in "".join(calls)
-    assert "fabricmanager" not in "".join(calls)
-    (hold,) = [call for call in calls if call.startswith("apt-mark hold")]
+    calls = "".join(machine.called())
+    assert "-open" not in calls
+    assert "fabricmanager" not in calls
+    (hold,) = [call for call in machine.called() if call.startswith("apt-mark hold")]
     assert hold.split("hold ")[1] in install
-    # Before anything is installed, nothing may upgrade in the background.
-    assert calls.index(install) > next(i for i, call in enumerate(calls) if "mask unattended-upgrades" in call)
+
+
+def test_nothing_upgrades_in_the_background_before_anything_is_installed(machine: Machine) -> None:
+    masked = f"{machine.root}/masked"
+    machine.stand_in(
+        "systemctl",
+        f"case $1 in mask) touch {masked};; is-enabled) [ -e {masked} ] && echo masked || echo enabled;; esac",
+    )
+    _, state = machine.boot(script(V100))
+    assert took(state)["quiet"] == "done"
+    calls = machine.called()
+    assert calls.index(machine.installs()[0]) > next(i for i, call in enumerate(calls) if " mask " in call)
 
 
 def test_blackwell_gets_open_modules(machine: Machine) -> None:
-    machine.boot(script(gpu="B200", efa=False))
+    machine.boot(script(B200))
     assert "linux-modules-nvidia-580-server-open-6.8.0" in machine.calls.read_text()
 
 
 def test_modules_are_built_where_none_are_prebuilt(machine: Machine) -> None:
     machine.stand_in("apt-cache", "exit 100")
-    machine.boot(script(gpu="V100", efa=False))
+    machine.boot(script(V100))
     assert "linux-headers-6.8.0-1024-aws nvidia-dkms-580-server " in machine.calls.read_text()
 
 
-def test_a_working_driver_is_left_alone(machine: Machine) -> None:
+def test_what_an_image_has_already_is_left_alone(machine: Machine) -> None:
     machine.stand_in("nvidia-smi")
-    code, state = machine.boot(script(gpu="A100", efa=False))
+    machine.stand_in("fi_info")
+    code, state = machine.boot(script(CASES["ampere_efa"]))
     assert (code, state["state"]) == (0, "done")
-    assert "apt-get" not in machine.calls.read_text()
+    assert set(took(state).values()) == {"skipped"}
+    assert machine.installs() == []
 
 
 def test_a_failing_step_is_named_with_its_last_words(machine: Machine) -> None:
     machine.stand_in("modprobe", 'echo "modprobe: ERROR: could not insert \\"nvidia\\": No such device" >&2; exit 1')
-    code, state = machine.boot(script(gpu="V100", efa=True))
+    code, state = machine.boot(script(CASES["volta_efa_lustre"]))
     assert code == 1
     assert (state["state"], state["step"]) == ("failed", "driver")
     assert "No such device" in state["error"]
-    assert [step["name"] for step in state["steps"]] == ["quiet", "python", "driver"]
+    assert list(took(state).items())[-1] == ("driver", "failed")
+
+
+def test_an_action_that_did_not_do_what_it_should_is_a_failure(machine: Machine) -> None:
+    machine.stand_in("modprobe")  # succeeds, and there is no driver all the same
+    code, state = machine.boot(script(V100))
+    assert (code, state["state"], state["step"]) == (1, "failed", "driver")
+    assert "not content" in state["error"]
 
 
 def test_packages_are_tried_again(machine: Machine) -> None:
@@ -128,48 +227,180 @@ def test_packages_are_tried_again(machine: Machine) -> None:
         "apt-get",
         f'case "$*" in *install*) echo x >>{machine.root}/n; [ $(cat {machine.root}/n | tr -d "\\n") = xx ];; esac',
     )
-    code, _ = machine.boot(script(gpu="V100", efa=False))
+    code, _ = machine.boot(script(V100))
     assert code == 0
     machine.stand_in("apt-get", 'case "$*" in *install*) exit 100;; esac')
     (machine.root.parent / "driver").unlink()
-    code, state = machine.boot(script(gpu="V100", efa=False))
+    code, state = machine.boot(script(V100))
     assert (code, state["state"], state["step"]) == (1, "failed", "driver")
     assert state["error"].startswith("cannot install: linux-modules")
 
 
+def test_nouveau_makes_it_boot_again_and_go_on(machine: Machine) -> None:
+    machine.write("proc/modules", "nouveau 123 0 - Live\n")
+    machine.stand_in("modprobe", f'[ "$1" = -r ] && exit 1; touch {machine.root.parent}/driver')
+    text = packed(script(V100))
+    code, state = machine.boot(text)
+    assert (code, state["state"], state["step"]) == (0, "rebooting", "driver")
+    assert "systemctl reboot" in machine.called()
+    assert "nouveau" in (machine.root / "etc/modprobe.d/cloudgpu-nouveau.conf").read_text()
+    assert machine.installs() == []
+    hook = machine.root / "var/lib/cloud/scripts/per-boot/cloudgpu-bootstrap"
+    machine.write("proc/modules", "")
+    subprocess.run([hook], env=machine.environment, check=True, timeout=60)
+    assert (machine.told()["state"], took(machine.told())["driver"]) == ("done", "done")
+
+
+def test_it_does_not_boot_for_ever(machine: Machine) -> None:
+    machine.write("proc/modules", "nouveau 123 0 - Live\n")
+    machine.stand_in("modprobe", "exit 1")
+    states = [machine.boot(script(V100))[1]["state"] for _ in range(3)]
+    assert states == ["rebooting", "rebooting", "failed"]
+    assert "after 2 boots" in machine.told()["error"]
+
+
 def test_efa_signed_by_somebody_else_is_not_installed(machine: Machine) -> None:
     machine.stand_in("gpg", "echo '[GNUPG:] VALIDSIG 0000 2026-01-01 0 0 4 0 1 10 00 0000' >&3 2>/dev/null || true")
-    code, state = machine.boot(script(gpu="", efa=True))
+    code, state = machine.boot(script(NodeKind("", "", efa=True)))
     assert (code, state["step"]) == (1, "efa")
     assert "not signed" in state["error"]
 
 
 def test_efa_is_installed_after_its_signature_was_checked(machine: Machine) -> None:
-    machine.stand_in("gpg", "case $* in *verify*) echo '[GNUPG:] VALIDSIG AA 2026-01-01 1 0 4 0 1 10 00 "
-                     "4E9091BCBB97A96B26B15E59A05480B1DD2D3CCC' >&3;; esac")  # fmt: skip
+    signed = "[GNUPG:] VALIDSIG AA 2026-01-01 1 0 4 0 1 10 00 4E9091BCBB97A96B26B15E59A05480B1DD2D3CCC"
+    machine.stand_in("gpg", f"case $* in *verify*) echo '{signed}' >&3;; esac")
     installer = "aws-efa-installer/efa_installer.sh"
-    unpack = (
-        "mkdir aws-efa-installer; "
-        f"printf '#!/bin/sh\\necho installer $* >>{machine.calls}\\n' >{installer}; chmod +x {installer}"
+    there = machine.root / "opt/amazon/efa_installed_packages"
+    machine.stand_in(
+        "tar",
+        f"mkdir aws-efa-installer; printf '#!/bin/sh\\necho installer $* >>{machine.calls}\\nmkdir -p {there.parent}\\n"
+        f"touch {there}\\n' >{installer}; chmod +x {installer}",
     )
-    (machine.bin / "tar").unlink()
-    (machine.bin / "chmod").symlink_to(shutil.which("chmod"))
-    machine.stand_in("tar", unpack)
-    code, state = machine.boot(script(gpu="", efa=True))
+    code, state = machine.boot(script(NodeKind("", "", efa=True)))
     assert (code, state["state"]) == (0, "done")
     assert "installer -y --minimal" in machine.called()
+    assert any("aws-efa-installer-1.50.0.tar.gz" in call for call in machine.called())
 
 
-def test_running_it_again_is_harmless(machine: Machine) -> None:
-    text = script(gpu="V100", efa=False)
-    machine.boot(text)
+def test_several_disks_become_one(machine: Machine) -> None:
+    machine.disks("nvme1n1", "nvme2n1")
+    machine.write("sys/block/nvme0n1/device/model", "Amazon Elastic Block Store\n")
+    _, state = machine.boot(script(BARE))
+    assert (state["state"], took(state)["store"]) == ("done", "done")
+    calls = machine.called()
+    assert any(call.startswith("mdadm --assemble /dev/md/cloudgpu /dev/nvme1n1 /dev/nvme2n1") for call in calls)
+    assert any(call.startswith("mkfs.ext4") and call.endswith("/dev/md/cloudgpu") for call in calls)
+    assert not any("nvme0n1" in call for call in calls)
+    assert (machine.root / "mnt/cloudgpu").stat().st_mode & 0o1777 == 0o1777
+
+
+def test_an_array_is_made_where_none_is_found(machine: Machine) -> None:
+    machine.disks("nvme1n1", "nvme2n1")
+    machine.stand_in("mdadm", "case $1 in --assemble) exit 1;; esac")
+    machine.boot(script(BARE))
+    (made,) = [call for call in machine.called() if call.startswith("mdadm --create")]
+    assert "--level=0" in made
+    assert "--raid-devices=2 /dev/nvme1n1 /dev/nvme2n1" in made
+
+
+def test_one_disk_is_no_array_and_its_file_system_is_kept(machine: Machine) -> None:
+    machine.disks("nvme1n1")
+    machine.stand_in("blkid", "echo cloudgpu-store")
+    machine.boot(script(BARE))
+    calls = machine.called()
+    assert not any(call.startswith(("mdadm", "mkfs")) for call in calls)
+    assert any(call.startswith("mount ") and "/dev/nvme1n1" in call for call in calls)
+
+
+def test_disks_that_the_image_has_put_together_are_used_as_they_are(machine: Machine) -> None:
+    machine.disks("nvme1n1")
+    machine.write("sys/block/nvme1n1/holders/dm-0", "")
+    (machine.root / "opt/dlami/nvme").mkdir(parents=True)
+    _, state = machine.boot(script(BARE))
+    assert took(state)["store"] == "done"
+    assert (machine.root / "mnt/cloudgpu").readlink() == machine.root / "opt/dlami/nvme"
+    assert not any(call.startswith(("mdadm", "mkfs", "mount")) for call in machine.called())
+
+
+def test_a_disk_that_is_mounted_elsewhere_is_never_touched(machine: Machine) -> None:
+    machine.disks("nvme1n1", "nvme2n1")
+    machine.write("proc/mounts", "/dev/nvme2n1p1 /data ext4 rw 0 0\n")
+    _, state = machine.boot(script(BARE))
+    assert took(state)["store"] == "skipped"
+    assert not any(call.startswith(("mdadm", "mkfs", "mount")) for call in machine.called())
+
+
+def test_docker_keeps_its_data_on_the_fast_disks(machine: Machine) -> None:
+    machine.disks("nvme1n1")
+    machine.stand_in("python3", f'exec {sys.executable} "$@"')
+    machine.stand_in("docker")
+    machine.stand_in(
+        "nvidia-ctk",
+        f'echo \'{{"runtimes": {{"nvidia": {{"path": "nvidia-container-runtime"}}}}}}\' '
+        f">{machine.root}/etc/docker/daemon.json",
+    )
+    code, state = machine.boot(script(CASES["turing_containers"]))
+    assert (code, state["state"]) == (0, "done")
+    settings = json.loads((machine.root / "etc/docker/daemon.json").read_text())
+    assert settings["data-root"] == f"{machine.root}/mnt/cloudgpu/docker"
+    assert "nvidia" in settings["runtimes"]
+
+
+def test_the_lustre_client_is_the_one_for_the_running_kernel(machine: Machine) -> None:
+    loaded = machine.root / "lustre"
+    machine.stand_in("modinfo", f"[ -e {loaded} ]")
+    machine.stand_in("modprobe", f"touch {loaded}")
+    _, state = machine.boot(script(NodeKind("", "", lustre=True)))
+    assert took(state)["lustre"] == "done"
+    assert any("lustre-client-modules-6.8.0-1024-aws" in call for call in machine.installs())
+    assert " jammy main" in (machine.root / "etc/apt/sources.list.d/fsxlustreclientrepo.list").read_text()
+
+
+def test_running_it_again_does_nothing(machine: Machine) -> None:
+    machine.disks("nvme1n1")
+    text = packed(script(V100))
+    _, first = machine.boot(text)
     before = len(machine.called())
     code, state = machine.boot(text)
     assert (code, state["state"]) == (0, "done")
-    assert not any(" install " in call for call in machine.called()[before:])
+    assert took(state) == took(first)  # what it took stays told
+    assert not any(word in call for call in machine.called()[before:] for word in (" install ", "mkfs", "mount"))
+
+
+def test_cut_off_half_way_and_run_again_it_comes_to_the_same_end(machine: Machine) -> None:
+    hanging = machine.root / "hanging"
+    machine.stand_in("apt-get", f'case "$*" in *install*) touch {hanging}; [ -e {hanging}.over ] || sleep 60;; esac')
+    text = packed(script(V100))
+    process = subprocess.Popen([machine.bin / "sh"], stdin=subprocess.PIPE, env=machine.environment, process_group=0)
+    process.stdin.write(text.encode())
+    process.stdin.close()
+    deadline = time.monotonic() + 30
+    while not hanging.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert (machine.told()["state"], machine.told()["step"]) == ("running", "driver")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    hanging.with_name("hanging.over").touch()
+    code, state = machine.boot(text)
+    assert (code, state["state"], took(state)["driver"]) == (0, "done", "done")
+    assert "dpkg --configure -a" in machine.called()  # what was cut off is ended first
+
+
+def test_two_at_once_do_not_meet(machine: Machine) -> None:
+    inside = machine.root / "inside"
+    machine.stand_in("python3", f"mkdir {inside} || echo met >>{machine.calls}; sleep 0.2; rm -r {inside}")
+    both = [subprocess.Popen([machine.bin / "sh", "-c", script(BARE)], env=machine.environment) for _ in range(2)]
+    assert [one.wait(30) for one in both] == [0, 0]
+    assert "met" not in machine.called()
 
 
 def test_nothing_is_written_outside_the_prefix(machine: Machine) -> None:
-    machine.boot(script(gpu="V100", efa=False))
-    files = {str(path.relative_to(machine.root)) for path in machine.root.rglob("*") if path.is_file()}
-    assert files == {"var/lib/cloudgpu/bootstrap.json", "var/lib/cloudgpu/bootstrap.log"}
+    before = {str(path.relative_to(machine.root)) for path in machine.root.rglob("*") if path.is_file()}
+    machine.boot(packed(script(V100)))
+    files = {str(path.relative_to(machine.root)) for path in machine.root.rglob("*") if path.is_file()} - before
+    state = "var/lib/cloudgpu"
+    assert files == {
+        *(f"{state}/{name}" for name in ("bootstrap.json", "bootstrap.lock", "bootstrap.log", "bootstrap.sh")),
+        *(f"{state}/steps/{name}" for name in ("quiet", "python", "store", "driver")),
+        "var/lib/cloud/scripts/per-boot/cloudgpu-bootstrap",
+    }

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from cloudgpu.clock import ManualClock
-from cloudgpu.errors import RemoteCommandError
+from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.remote.fake import Answer, FakeHost
 from cloudgpu.run.agent import Agent
@@ -21,8 +21,12 @@ GPU = {"name": "Tesla T4 (simulated)", "memory_mib": 15360, "ecc_errors": 0, "dr
 FINE = {"python": "3.11.2", "bootstrap": "done", "disk_free_mib": 50_000, "gpus": [GPU] * 4}
 
 
+def answer(facts):
+    return Answer(error=facts) if isinstance(facts, Exception) else Answer(stdout=json.dumps(facts) + "\n")
+
+
 def gate(*facts, node=NODE):
-    host = FakeHost(node).on("probe", *[Answer(stdout=json.dumps(one) + "\n") for one in facts])
+    host = FakeHost(node).on("probe", *map(answer, facts))
     heard = []
     clock = ManualClock(datetime(2026, 11, 21, tzinfo=UTC))
     return check([Agent(host, "/a", "/home/ubuntu")], clock, heard.append), heard
@@ -64,3 +68,34 @@ def test_a_bootstrap_that_never_ends_is_given_up():
 def test_a_node_without_gpus_may_have_none():
     (health,), _ = gate({**FINE, "gpus": []}, node=replace(NODE, gpus=0))
     assert health.gpus == ()
+
+
+STEPS = [{"name": "quiet", "state": "skipped", "seconds": 0}, {"name": "driver", "state": "done", "seconds": 141}]
+
+
+def test_what_was_waited_for_is_told_by_step():
+    running = {**FINE, "bootstrap": "running", "bootstrap_step": "driver"}
+    _, heard = gate(running, {**FINE, "bootstrap_steps": STEPS})
+    assert heard == [Note("bootstrap is running: driver", 1), Note("bootstrap took 141 s: driver 141 s", 1)]
+
+
+def test_what_an_earlier_boot_took_is_not_told_again():
+    _, heard = gate({**FINE, "bootstrap_steps": STEPS})
+    assert heard == []
+
+
+def test_a_node_that_boots_again_is_waited_for():
+    rebooting = {**FINE, "bootstrap": "rebooting", "bootstrap_step": "driver"}
+    silent = ConnectError("connection refused")
+    _, heard = gate(rebooting, silent, silent, {**rebooting, "bootstrap": "running"}, FINE)
+    assert heard == [Note("bootstrap is booting again: driver", 1), Note("bootstrap is running: driver", 1)]
+
+
+def test_a_node_that_does_not_come_back_is_given_up():
+    with pytest.raises(ConnectError, match="refused"):
+        gate({**FINE, "bootstrap": "rebooting"}, *[ConnectError("connection refused")] * 1000)
+
+
+def test_a_node_that_never_answered_is_not_taken_to_boot():
+    with pytest.raises(ConnectError, match="refused"):
+        gate(ConnectError("connection refused"), FINE)

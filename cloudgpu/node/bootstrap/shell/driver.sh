@@ -1,15 +1,21 @@
 
 # Prebuilt and signed kernel modules for the running kernel, else modules built here. Volta never gets an -open package:
 # the open modules do not know it, and the GPU would simply not be there.
+check_driver() {
+  nvidia-smi
+}
+
 do_driver() {
-  if nvidia-smi >/dev/null 2>&1; then
-    echo "the driver works already"
-    return 0
+  if grep -q '^nouveau ' "$root/proc/modules" 2>/dev/null && ! modprobe -r nouveau; then
+    printf 'blacklist %s\n' nouveau vga16fb rivafb nvidiafb rivatv >"$root/etc/modprobe.d/cloudgpu-nouveau.conf"
+    update-initramfs -u
+    echo "nouveau holds the GPU"
+    return 75
   fi
   open=
   [ "$driver_flavour" = proprietary ] || open=-open
   kernel=$(uname -r)
-  apt-get -q -o DPkg::Lock::Timeout=600 -o Acquire::Retries=5 update || true
+  refresh
   modules=linux-modules-nvidia-$driver_branch-server$open-$kernel
   if ! apt-cache show "$modules" >/dev/null 2>&1; then
     echo "no prebuilt modules for $kernel: building them"
@@ -27,5 +33,4 @@ do_driver() {
   modprobe nvidia-uvm || true
   [ "$driver_fabric" = no ] || systemctl enable --now nvidia-fabricmanager || true
   nvidia-smi -pm 1 || true
-  nvidia-smi
 }

@@ -1,18 +1,18 @@
 
 # The host's part of EFA: kernel module, libfabric, limits. Signed by AWS; a signature of any other key is refused.
+check_efa() {
+  [ -e "$root/opt/amazon/efa_installed_packages" ] || command -v fi_info
+}
+
 do_efa() {
-  if [ -e "$root/opt/amazon/efa_installed_packages" ] || command -v fi_info >/dev/null 2>&1; then
-    echo "EFA is installed already"
-    return 0
-  fi
   packages curl gnupg
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT
   cd "$work"
   site=https://efa-installer.amazonaws.com
-  archive=aws-efa-installer-latest.tar.gz
+  archive=aws-efa-installer-$efa_version.tar.gz
   for name in "$archive" "$archive.sig" aws-efa-installer.key; do
-    curl --fail --silent --show-error --location --retry 5 --retry-connrefused --output "$name" "$site/$name"
+    fetch "$name" "$site/$name"
   done
   export GNUPGHOME="$work/gnupg"
   mkdir -m 700 "$GNUPGHOME"
@@ -26,5 +26,8 @@ do_efa() {
   tar -xzf "$archive"
   cd aws-efa-installer
   ./efa_installer.sh -y --minimal
-  modprobe efa
+  modprobe efa || {
+    echo "the module for EFA comes with the next boot"
+    return 75
+  }
 }

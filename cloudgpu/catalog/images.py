@@ -1,0 +1,62 @@
+"""Which machine image and which driver suit a GPU's architecture."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal
+
+from cloudgpu.errors import RecipeError
+
+Flavour = Literal["proprietary", "open"]
+
+
+@dataclass(frozen=True)
+class Driver:
+    """A branch of NVIDIA's driver, and whose kernel modules are used."""
+
+    branch: int
+    flavour: Flavour
+
+
+@dataclass(frozen=True)
+class MachineImage:
+    """An image by the public SSM parameter that names its newest version in every region."""
+
+    name: str
+    parameter: str
+
+
+def image_for(architecture: str) -> MachineImage:
+    """The image for a GPU architecture: plain Ubuntu for those that the Deep Learning images have left behind.
+
+    Raises:
+        RecipeError: The architecture is not in the catalogue.
+    """
+    name = str(_entry(architecture)["image"])
+    return MachineImage(name, _content()["images"][name])
+
+
+def driver_for(architecture: str) -> Driver:
+    """The driver that the bootstrap installs where the image has none.
+
+    Raises:
+        RecipeError: The architecture is not in the catalogue.
+    """
+    entry = _entry(architecture)
+    return Driver(int(entry["driver_branch"]), entry["driver_flavour"])
+
+
+def _entry(architecture: str) -> Mapping[str, Any]:
+    known: dict[str, Mapping[str, Any]] = {str(entry["name"]): entry for entry in _content()["architectures"]}
+    if architecture not in known:
+        message = f"no machine image is known for GPUs of the architecture {architecture}"
+        raise RecipeError(message, hint=f"set resources.image; known architectures: {', '.join(known)}")
+    return known[architecture]
+
+
+@cache
+def _content() -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(files("cloudgpu.catalog").joinpath("data", "images.json").read_text("utf-8"))
+    return content

@@ -1,0 +1,25 @@
+"""The script as user data takes it: packed, because EC2 accepts 16 KiB, in a text that unpacks and runs it."""
+
+import base64
+import gzip
+import textwrap
+
+_UNPACKER = """\
+#!/bin/sh
+# The bootstrap of this node, packed; on the node it lies unpacked in /var/lib/cloudgpu/bootstrap.sh.
+state_dir=${{CLOUDGPU_NODE_ROOT:-}}/var/lib/cloudgpu
+umask 022
+mkdir -p "$state_dir" || exit 1
+base64 -d <<'PACKED' | gzip -dc >"$state_dir/bootstrap.sh.new" || exit 1
+{packed}
+PACKED
+mv -f "$state_dir/bootstrap.sh.new" "$state_dir/bootstrap.sh" || exit 1
+exec sh "$state_dir/bootstrap.sh"
+"""
+_COLUMNS = 120
+
+
+def packed(script: str) -> str:
+    """A shell script that does what `script` does; the same text gives the same bytes."""
+    small = base64.b64encode(gzip.compress(script.encode(), compresslevel=9, mtime=0)).decode()
+    return _UNPACKER.format(packed="\n".join(textwrap.wrap(small, _COLUMNS)))

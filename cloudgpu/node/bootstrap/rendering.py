@@ -1,0 +1,79 @@
+"""The script that makes an Ubuntu node ready. Pure: what the node is in, shell text out.
+
+It is the second part of the user data; the first one, which arms the expiry, has run before. Every path has the prefix
+`${CLOUDGPU_NODE_ROOT:-}`, so that a node without a file system of its own can run it too.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+
+from cloudgpu.catalog.images import driver_for
+
+EFA_INSTALLER = "1.50.0"
+"""The version that the machine images of September 2026 carry."""
+_STEPS = {
+    "containers": ("containers", "docker_data"),
+}
+"""Steps of a part; of the others there is one, named as the part."""
+_NVSWITCH = ("A100", "H100", "H200", "B200", "B300", "GB200")
+"""GPUs whose large nodes need the fabric manager; without NVSwitch it ends by itself and does no harm."""
+
+
+@dataclass(frozen=True)
+class NodeKind:
+    """What a node is, as far as its bootstrap goes.
+
+    Attributes:
+        gpu: Its GPU as the catalogue calls it; empty for none.
+        architecture: The GPU's architecture, `Volta`; empty for none.
+        efa: Whether it has EFA interfaces.
+        containers: Whether it runs containers.
+        lustre: Whether it mounts FSx for Lustre.
+    """
+
+    gpu: str
+    architecture: str
+    efa: bool = False
+    containers: bool = False
+    lustre: bool = False
+
+
+def script(kind: NodeKind) -> str:
+    """The bootstrap script of a node."""
+    parts = list(_parts(kind))
+    steps = [step for part in parts for step in _STEPS.get(part, (part,))]
+    body = "\n".join(_text(part) for part in ("head", *parts))
+    settings = _settings(kind)
+    return "\n".join([body, *settings, "at_every_boot", *(f"step {name}" for name in steps), "finish", ""])
+
+
+def _parts(kind: NodeKind) -> Iterator[str]:
+    """In the order in which they build on one another."""
+    yield from ("quiet", "python", "store")
+    if kind.gpu:
+        yield "driver"
+    if kind.containers:
+        yield "containers"
+    if kind.efa:
+        yield "efa"
+    if kind.lustre:
+        yield "lustre"
+
+
+def _settings(kind: NodeKind) -> list[str]:
+    lines = []
+    if kind.gpu:
+        driver = driver_for(kind.architecture)
+        fabric = "yes" if kind.gpu in _NVSWITCH else "no"
+        lines += [
+            f"# {kind.gpu} ({kind.architecture})",
+            f"driver_branch={driver.branch}",
+            f"driver_flavour={driver.flavour}",
+            f"driver_fabric={fabric}",
+        ]
+    return [*lines, f"efa_version={EFA_INSTALLER}"] if kind.efa else lines
+
+
+def _text(part: str) -> str:
+    return (files("cloudgpu.node") / "bootstrap" / "shell" / f"{part}.sh").read_text(encoding="utf-8")

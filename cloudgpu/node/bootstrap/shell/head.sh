@@ -1,0 +1,150 @@
+#!/bin/sh
+# Makes this node ready for cloudgpu. Runs as root: first by cloud-init, then at every boot, where it mostly finds
+# everything done. Each step has a check, which says whether there is anything to do, and an action. Cut off anywhere
+# and run again, it comes to the same end. How far it is stands in bootstrap.json, what it did in bootstrap.log.
+set -u
+root=${CLOUDGPU_NODE_ROOT:-}
+state_dir=$root/var/lib/cloudgpu
+state_file=$state_dir/bootstrap.json
+log=$state_dir/bootstrap.log
+most_reboots=2
+rebooting=75
+order=
+began=$(date +%s)
+export DEBIAN_FRONTEND=noninteractive
+export PATH="${PATH:-/usr/sbin:/usr/bin:/sbin:/bin}"
+umask 022
+mkdir -p "$state_dir/steps" || exit 1
+# Two at once would hinder each other: the second one waits, and finds everything done.
+exec 9>"$state_dir/bootstrap.lock"
+flock 9
+
+# Quotes, backslashes and control characters would break the JSON.
+plain() {
+  # shellcheck disable=SC1003 # a backslash, no quote
+  printf '%s' "$1" | tr -d '"\\' | tr '\000-\037\177' ' ' | cut -c1-300
+}
+
+# What every step took, in order; of one that was done before a reboot, what it took then.
+timings() {
+  separator=
+  for name in $order; do
+    if [ -e "$state_dir/steps/$name" ]; then
+      printf '%s%s' "$separator" "$(cat "$state_dir/steps/$name")"
+      separator=,
+    fi
+  done
+}
+
+# report STATE STEP ERROR: readers find the old file or the new one, never half of one.
+report() {
+  printf '{"state":"%s","step":"%s","error":"%s","steps":[%s],"began_epoch_s":%s,"utc":"%s"}\n' \
+    "$1" "$2" "$(plain "$3")" "$(timings)" "$began" "$(date -u +%Y-%m-%dT%H:%M:%SZ)" >"$state_file.new" &&
+    mv -f "$state_file.new" "$state_file"
+}
+
+# took NAME STATE SECONDS
+took() {
+  printf '{"name":"%s","state":"%s","seconds":%s}' "$1" "$2" "$3" >"$state_dir/steps/$1.new" &&
+    mv -f "$state_dir/steps/$1.new" "$state_dir/steps/$1"
+}
+
+# run FUNCTION: with its output in the log, and ended by its first command that fails.
+run() {
+  (
+    set -eu
+    "$1"
+  ) >>"$log" 2>&1 9>&-
+}
+
+fail() {
+  report failed "$1" "$2"
+  echo "cloudgpu bootstrap: step $1 failed: $2 (see $log)" >&2
+  exit 1
+}
+
+# step NAME: nothing when check_NAME is content, else do_NAME, after which the check has to be content.
+step() {
+  order="$order $1"
+  began=$(date +%s)
+  report running "$1" ""
+  echo "== $1 $(date -u +%Y-%m-%dT%H:%M:%SZ)" >>"$log"
+  run "check_$1"
+  content=$?
+  if [ "$content" -eq 0 ]; then
+    [ -e "$state_dir/steps/$1" ] || took "$1" skipped 0
+    return
+  fi
+  run "do_$1"
+  code=$?
+  seconds=$(($(date +%s) - began))
+  if [ "$code" -eq "$rebooting" ]; then
+    took "$1" rebooting "$seconds"
+    boot_again "$1"
+  fi
+  if [ "$code" -ne 0 ]; then
+    took "$1" failed "$seconds"
+    fail "$1" "$(tail -n 1 "$log")"
+  fi
+  run "check_$1"
+  content=$?
+  if [ "$content" -ne 0 ]; then
+    took "$1" failed "$seconds"
+    fail "$1" "done, and yet its check is not content"
+  fi
+  took "$1" 'done' "$seconds"
+  echo "cloudgpu bootstrap: $1 took $seconds s"
+}
+
+# boot_again STEP: what follows is done after the boot; a step that is never content may not go on for ever.
+boot_again() {
+  reboots=$(($(cat "$state_dir/reboots" 2>/dev/null || echo 0) + 1))
+  if [ "$reboots" -gt "$most_reboots" ]; then
+    fail "$1" "it asks for a boot, after $most_reboots boots"
+  fi
+  echo "$reboots" >"$state_dir/reboots"
+  report rebooting "$1" ""
+  echo "cloudgpu bootstrap: booting again for step $1"
+  sync
+  systemctl reboot || reboot
+  exit 0
+}
+
+finish() {
+  report 'done' "" ""
+  echo "cloudgpu bootstrap: done"
+}
+
+# At the next boots this very text is run again: after a boot in the middle, and to mount what a boot unmounts.
+at_every_boot() {
+  hook=$root/var/lib/cloud/scripts/per-boot/cloudgpu-bootstrap
+  [ -e "$state_dir/bootstrap.sh" ] || return 0
+  mkdir -p "${hook%/*}" || return 0
+  printf '#!/bin/sh\nexec sh "%s"\n' "$state_dir/bootstrap.sh" >"$hook.new" &&
+    chmod 755 "$hook.new" && mv -f "$hook.new" "$hook"
+}
+
+# Mirrors have bad moments, right after boot other services hold the package lock, and an installation that was cut
+# off has to be ended before the next one.
+packages() {
+  tries=0
+  dpkg --configure -a || true
+  until apt-get -q -y -o DPkg::Lock::Timeout=600 -o Acquire::Retries=5 install --no-install-recommends "$@"; do
+    tries=$((tries + 1))
+    if [ "$tries" -ge 3 ]; then
+      echo "cannot install: $*"
+      return 1
+    fi
+    sleep "${CLOUDGPU_RETRY_S:-10}"
+    refresh
+  done
+}
+
+refresh() {
+  apt-get -q -o DPkg::Lock::Timeout=600 -o Acquire::Retries=5 update || true
+}
+
+# fetch FILE URL
+fetch() {
+  curl --fail --silent --show-error --location --retry 5 --retry-connrefused --output "$1" "$2"
+}

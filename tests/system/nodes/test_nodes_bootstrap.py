@@ -1,0 +1,39 @@
+"""The bootstrap on simulated nodes that really boot again in the middle of it."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from cloudgpu.node.bootstrap import NodeKind, packed, script
+from gpu_cluster.user_data import user_data
+
+pytestmark = pytest.mark.system
+
+_STEP = """
+check_again() { [ -e "$state_dir/again" ]; }
+do_again() { touch "$state_dir/again"; return 75; }
+step again
+step store
+"""
+
+
+def test_a_step_that_needs_a_boot_gets_one_and_the_rest_follows(bench):
+    text = script(NodeKind("V100", "Volta")).replace("step store\n", _STEP.lstrip())
+    whole = user_data(datetime.now(UTC) + timedelta(hours=1), packed(text))
+    node = bench.client.start(bench.spec(user_data=whole))
+
+    def told() -> dict:
+        answer = bench.ssh(node, 'cat "${CLOUDGPU_NODE_ROOT:-}/var/lib/cloudgpu/bootstrap.json"')
+        state = json.loads(answer.stdout) if answer.returncode == 0 else {}
+        return state if state.get("state") == "done" else {}
+
+    state = bench.until(told, seconds=60)
+    states = {step["name"]: step["state"] for step in state["steps"]}
+    assert states == {name: "skipped" for name in ("quiet", "python", "store", "driver")} | {"again": "rebooting"}
+    console = bench.client.console(bench.spec().instance_id).decode()
+    assert console.count("booting again for step again") == 1
+    assert console.count("cloudgpu bootstrap: done") == 1
+    # The expiry is armed by the second boot as well.
+    timers = bench.ssh(node, "systemctl list-timers").stdout.decode()
+    assert "cloudgpu-expiry.timer" in timers
