@@ -44,7 +44,7 @@ class Engines:
         """
         identity = Identity(account=record.account, endpoint=record.endpoint)
         if record.engine == "pulumi":
-            site = Site(self.clients_for, registry, tags, delays_of(identity).showing_s)
+            site = Site(self.clients_for, registry, tags, delays_of(identity))
             root = Home(self.settings.home).pulumi
             return pulumi_engine(root, self.endpoint, self._choice(), site, self.environ, self.clock)
         return DirectEngine(

@@ -15,7 +15,7 @@ from cloudgpu.aws.resources import registry
 from cloudgpu.aws.session import Endpoint, Session, connect
 from cloudgpu.clock import SystemClock
 from cloudgpu.paths import Home, bundled
-from cloudgpu.provision.direct import DirectEngine
+from cloudgpu.provision.direct import ELSEWHERE, DirectEngine
 from cloudgpu.provision.engine import Applied, Engine, Event, Stack
 from cloudgpu.provision.journal import Identity
 from cloudgpu.provision.pulumi_cli.engine import PulumiEngine, Site
@@ -83,7 +83,7 @@ class Place:
         return self._sessions.setdefault(region, connect(self.endpoint, region))
 
     def engine(self, **environ: str) -> PulumiEngine:
-        site = Site(self.clients, registry, self.tags, settle_s=1.0)
+        site = Site(self.clients, registry, self.tags, ELSEWHERE)
         choice = Choice(command=self.command)
         return pulumi_engine(self.root, self.endpoint, choice, site, {**os.environ, **environ}, SystemClock())
 

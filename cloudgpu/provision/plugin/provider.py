@@ -160,9 +160,10 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             if is_taken(err) or not is_definite(err):
                 # The name may be our own doing, and a lost answer says nothing: look before it is called failed.
                 found = self._looked_for(handler, ctx, inputs)
-                if found is not None:
+                if found is not None and found.settled:
                     return found
-                raise
+                if found is None:
+                    raise
             self._clear(handler, ctx, inputs, urn)
             raise
 

@@ -1,13 +1,13 @@
 """The pulumi engine: the same programs under the real Pulumi CLI."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from cloudgpu.aws.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError, TeardownError, ThrottledError
-from cloudgpu.provision.deployment import Registry, is_definite
+from cloudgpu.provision.deployment import Delays, Registry, is_definite
 from cloudgpu.provision.engine import Applied, OnEvent, Stack, Step
 from cloudgpu.provision.plugin.tokens import Tokens
 from cloudgpu.provision.project import read_project
@@ -44,9 +44,8 @@ class Site:
 
     clients_for: Callable[[str], Clients]
     handlers: Registry
-    tags: Mapping[str, str] = field(default_factory=dict)
-    settle_s: float = 20.0
-    """How long the cloud may take to list what it has made, seconds."""
+    tags: Mapping[str, str]
+    delays: Delays
 
 
 class PulumiEngine:
@@ -129,7 +128,7 @@ class PulumiEngine:
         if self._cli.simulated:
             layout.install_plugin()
         notes = notes_in(folder)
-        recovery = Recovery(notes, self._clock, self._site.settle_s, on_event)
+        recovery = Recovery(notes, self._clock, self._site.delays, on_event)
         broke_off = recovery.end_abandoned()
         port = self._cli.open(stack, layout, notes)
         there = port.exists()

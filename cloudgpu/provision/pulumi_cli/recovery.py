@@ -12,12 +12,12 @@ from cloudgpu.aws.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.paths import unwritable
-from cloudgpu.provision.deployment import Registry
+from cloudgpu.provision.deployment import Delays, Registry
 from cloudgpu.provision.engine import Event, OnEvent
 from cloudgpu.provision.plugin.tokens import Tokens
 from cloudgpu.provision.pulumi_cli.command import abandoned, end_abandoned
 from cloudgpu.provision.pulumi_cli.stacks import StackPort
-from cloudgpu.provision.pulumi_cli.state import Pending, pending, settled
+from cloudgpu.provision.pulumi_cli.state import FLEET, Pending, pending, settled
 
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 5.0
@@ -102,10 +102,10 @@ class Searcher:
 class Recovery:
     """Brings a stack back to where its state and the cloud agree. The caller holds the cluster's lease."""
 
-    def __init__(self, notes: Notes, clock: Clock, settle_s: float, on_event: OnEvent) -> None:
+    def __init__(self, notes: Notes, clock: Clock, delays: Delays, on_event: OnEvent) -> None:
         self._notes = notes
         self._clock = clock
-        self._settle_s = settle_s
+        self._delays = delays
         self._on_event = on_event
 
     def end_abandoned(self) -> bool:
@@ -116,8 +116,7 @@ class Recovery:
         """
         if abandoned(self._notes.running):
             end_abandoned(self._notes.running, self._clock, self._awaited)
-            # Whatever it had sent by now is in the cloud's hands: that long, an empty search proves nothing.
-            self._notes.doubt(self._clock.now() + timedelta(seconds=self._settle_s))
+            self.doubt()
             return True
         return self._notes.doubt_until() is not None
 
@@ -137,18 +136,20 @@ class Recovery:
         if not cut_off:
             return
         creations = [one for one in cut_off if one.kind == "creating"]
-        until = self._notes.doubt_until() or self._clock.now() + timedelta(seconds=self._settle_s)
-        self._notes.doubt(until)
+        until = self.doubt(launching=any(one.type == FLEET for one in creations))
         made = {} if searcher is None else self._found(creations, searcher, until)
         stack.replace(settled(document, made))
 
-    def doubt(self) -> None:
-        """An operation ended without an answer: for a while, an empty search proves nothing.
+    def doubt(self, *, launching: bool = False) -> datetime:
+        """Something ended without an answer and may still have its effect; returns until when an empty search is none.
 
         Raises:
             StateError: The note cannot be written.
         """
-        self._notes.doubt(self._clock.now() + timedelta(seconds=self._settle_s))
+        landing_s = self._delays.launch_s if launching else self._delays.landing_s
+        until = self._clock.now() + timedelta(seconds=landing_s + self._delays.showing_s)
+        self._notes.doubt(until)
+        return until
 
     def done(self) -> None:
         """The stack is what its program says: nothing is in doubt any more."""

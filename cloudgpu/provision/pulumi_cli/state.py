@@ -83,9 +83,14 @@ def settled(document: Document, made: Mapping[str, Physical]) -> Document:
         for old in found:
             if old["urn"] == resource["urn"]:
                 old["delete"] = True
-        found.append({**resource, "id": physical.id, "outputs": dict(physical.outputs)})
+        found.append({**resource, "id": physical.id, "outputs": dict(physical.outputs), **_incomplete(physical)})
     deployment.pop("pending_operations", None)
     return answer
+
+
+def _incomplete(physical: Physical) -> dict[str, Any]:
+    """What makes Pulumi update it at once: it exists, and is not yet what was asked for."""
+    return {} if physical.settled else {"initErrors": ["AWS refused to complete it when it was found again"]}
 
 
 def _gang(one: Mapping[str, Any]) -> Gang:

@@ -1,0 +1,114 @@
+"""The CLI's event stream, line by line as it writes it, as our events, steps and errors."""
+
+from datetime import UTC, datetime
+
+import pytest
+from pulumi.automation import EngineEvent
+
+from cloudgpu.clock import ManualClock
+from cloudgpu.provision.pulumi_cli.events import Listener
+
+GROUP = "urn:pulumi:demo::cloudgpu::cloudgpu:infra:Access$aws:ec2/securityGroup:SecurityGroup::demo"
+STACK = "urn:pulumi:demo::cloudgpu::pulumi:pulumi:Stack::cloudgpu-demo"
+
+
+def metadata(op, urn=GROUP, *, custom=True, physical_id="", diffs=()):
+    state = {"type": urn.split("::")[2].rpartition("$")[2], "urn": urn, "id": physical_id, "parent": "", "provider": ""}
+    state |= {"custom": True} if custom else {}
+    old = op in {"delete", "delete-replaced"}
+    return {
+        "op": op,
+        "urn": urn,
+        "type": state["type"],
+        "provider": "",
+        "old": state if old else None,
+        "new": None if old else state,
+        "diffs": list(diffs),
+    }
+
+
+@pytest.fixture
+def heard():
+    class Heard:
+        clock = ManualClock(datetime(2026, 11, 21, tzinfo=UTC))
+
+        def __init__(self):
+            self.events = []
+            self.listener = Listener("demo", self.events.append, self.clock)
+
+        def hear(self, kind, **body):
+            self.listener.hear(EngineEvent.from_json({"sequence": 1, "timestamp": 1, kind: body}))
+
+        def said(self):
+            return [(one.kind, one.operation, one.name, one.detail) for one in self.events]
+
+    return Heard()
+
+
+def test_a_creation_with_its_id_and_its_time(heard):
+    heard.hear("resourcePreEvent", metadata=metadata("create"))
+    heard.clock.sleep(2.5)
+    heard.hear("resOutputsEvent", metadata=metadata("create", physical_id="sg-1"))
+    assert heard.said() == [("start", "create", "demo", ""), ("done", "create", "demo", "sg-1")]
+    assert heard.events[1].seconds == 2.5
+    assert heard.events[1].type == "aws:ec2/securityGroup:SecurityGroup"
+    assert dict(heard.listener.changes) == {"create": 1}
+
+
+@pytest.mark.parametrize(
+    ("op", "operation"),
+    [("update", "update"), ("delete", "delete"), ("create-replacement", "replace"), ("delete-replaced", "delete")],
+)
+def test_the_other_operations(heard, op, operation):
+    heard.hear("resourcePreEvent", metadata=metadata(op, physical_id="sg-1", diffs=["ingress"]))
+    heard.hear("resOutputsEvent", metadata=metadata(op, physical_id="sg-1"))
+    assert heard.said() == [("start", operation, "demo", "sg-1"), ("done", operation, "demo", "sg-1")]
+    (step,) = heard.listener.steps
+    assert (step.operation, step.changed) == (operation, ("ingress",))
+
+
+def test_what_stays_is_counted_and_is_no_news(heard):
+    for op in ("same", "read", "refresh"):
+        heard.hear("resourcePreEvent", metadata=metadata(op))
+        heard.hear("resOutputsEvent", metadata=metadata(op))
+    assert heard.events == []
+    assert dict(heard.listener.changes) == {"same": 1, "read": 2}
+
+
+def test_the_stack_components_providers_and_announcements_are_no_resources(heard):
+    provider = "urn:pulumi:demo::cloudgpu::pulumi:providers:aws::default"
+    component = "urn:pulumi:demo::cloudgpu::cloudgpu:infra:Gang::demo"
+    for one in (metadata("create", STACK), metadata("create", provider), metadata("create", component, custom=False)):
+        heard.hear("resourcePreEvent", metadata=one)
+        heard.hear("resOutputsEvent", metadata=one)
+    heard.hear("resourcePreEvent", metadata=metadata("replace"))
+    assert (heard.events, heard.listener.steps) == ([], [])
+
+
+def test_a_failure_says_why_and_is_kept(heard):
+    heard.hear("resourcePreEvent", metadata=metadata("create"))
+    heard.hear("diagnosticEvent", urn=GROUP, message="<{%fg 1%}>no room<{%reset%}>\n", color="raw", severity="error")
+    heard.hear("resOpFailedEvent", metadata=metadata("create"), status=2, steps=1)
+    heard.hear("diagnosticEvent", urn=STACK, message="update failed", color="raw", severity="error")
+    assert heard.said()[-1] == ("failed", "create", "demo", "no room")
+    assert heard.listener.errors == [(GROUP, "no room")]
+
+
+def test_what_the_program_says_is_passed_on_and_debugging_is_not(heard):
+    for severity, ephemeral in (("info", False), ("warning", False), ("debug", False), ("info", True)):
+        heard.hear("diagnosticEvent", urn=STACK, message=severity, color="raw", severity=severity, ephemeral=ephemeral)
+    assert [(one.type, one.name, one.detail) for one in heard.events] == [
+        ("pulumi:log", "info", "info"),
+        ("pulumi:log", "warning", "warning"),
+    ]
+
+
+def test_what_a_listener_raises_is_not_lost_in_the_streams_thread(heard):
+    def broken(_event):
+        raise KeyError("oh")
+
+    listener = Listener("demo", broken, heard.clock)
+    listener.hear(
+        EngineEvent.from_json({"sequence": 1, "timestamp": 1, "resourcePreEvent": {"metadata": metadata("create")}})
+    )
+    assert isinstance(listener.failure, KeyError)
