@@ -11,14 +11,14 @@ from cloudgpu.app.desk import Desk
 from cloudgpu.app.identifiers import new_token
 from cloudgpu.app.purchase import Buyer, in_turn
 from cloudgpu.app.records import ClusterRecord, write_durably
-from cloudgpu.app.refusals import Refusal, exhausted
+from cloudgpu.app.refusals import Refusal, exhausted, skipped_line
 from cloudgpu.app.rounds import Rounds
 from cloudgpu.app.standing import Standing, check_alive, check_engine, check_fits, check_own, let_in, stored_inventory
 from cloudgpu.app.teardown import Teardown
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.errors import LaunchError, PlanError, UsageError
-from cloudgpu.plan.failover import left, rule_of
-from cloudgpu.plan.plan import Plan
+from cloudgpu.plan.failover import Skips, left, rule_of
+from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.provision.engine import Applied
 from cloudgpu.provision.lease import Lease
 from cloudgpu.run.progress import Note
@@ -154,11 +154,19 @@ class Provisioning:
                     raise
                 refusals.append(Refusal(candidate, err))
                 self._desk.say(Note(refusals[-1].line))
-                waiting = left(waiting, candidate, skips)
+                waiting = self._left(waiting, candidate, skips)
                 record = self._desk.records.cluster(record.name) or record
                 continue
             return self._finish(record, applied, [one.whole for one in refusals])
         raise exhausted(plan, refusals, load_catalog())
+
+    def _left(self, waiting: Sequence[Candidate], refused: Candidate, skips: Skips) -> tuple[Candidate, ...]:
+        """Those that are still worth asking for; the others are named, so that nobody waits for them."""
+        remaining = left(waiting, refused, skips)
+        skipped = [one for one in waiting if one not in remaining]
+        if skipped:
+            self._desk.say(Note(skipped_line(refused, skipped, skips)))
+        return remaining
 
     def _finish(self, record: ClusterRecord, applied: Applied, tried: Sequence[str]) -> Standing:
         inventory = self._desk.cloud.inventory(record, instances(applied), self._desk.say)

@@ -7,7 +7,7 @@ from cloudgpu.catalog import Catalog
 from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.errors import CapacityError, LaunchError, NoCapacityError, NotOfferedError, QuotaError
 from cloudgpu.plan.alternatives import alternatives
-from cloudgpu.plan.failover import rule_of
+from cloudgpu.plan.failover import Skips, rule_of
 from cloudgpu.plan.plan import Candidate, Plan
 
 
@@ -28,6 +28,12 @@ class Refusal:
     def whole(self) -> str:
         """The same with AWS's own words, for records and documents."""
         return f"{self.line}: {self.err.message}"
+
+
+def skipped_line(refused: Candidate, skipped: Sequence[Candidate], skips: Skips) -> str:
+    """`not asked, for the same quota: us-east-1d p3dn.24xlarge on-demand`."""
+    shared = {"pool": "quota", "region": f"quota of {refused.region}", "type": "type"}.get(skips, "reason")
+    return f"not asked, for the same {shared}: {', '.join(one.label for one in skipped)}"
 
 
 def exhausted(plan: Plan, refusals: Sequence[Refusal], catalog: Catalog) -> NoCapacityError:
@@ -67,7 +73,8 @@ def _helps(plan: Plan, refusals: Sequence[Refusal], catalog: Catalog) -> Iterato
     for one in _of(refusals, NotOfferedError):
         if one.err.hint:
             yield one.err.hint
-    yield from alternatives(plan, catalog)
+    bound = {quota_of(one.candidate.instance_type, one.candidate.market) for one in _of(refusals, QuotaError)}
+    yield from alternatives(plan, catalog, bound)
     if _of(refusals, CapacityError):
         yield "wait until there is some: --retry-until-up"
 

@@ -75,6 +75,25 @@ def test_a_spot_quota_leaves_the_on_demand_pool_of_the_region(bench, make):
     assert ups(bench) == ["us-east-1c", "us-east-1e"]
 
 
+def test_what_is_not_asked_is_named_with_the_reason(bench, make):
+    bench.cloud.refusals = {"us-east-1c": QuotaError("limit", code="VcpuLimitExceeded")}
+    bench.provisioning.up(make.plan(*map(make.candidate, ZONES)), "demo")
+    assert bench.notes[1:3] == [
+        "us-east-1c p3dn.24xlarge on-demand: quota reached (VcpuLimitExceeded)",
+        "not asked, for the same quota: us-east-1d p3dn.24xlarge on-demand",
+    ]
+
+
+def test_without_capacity_another_type_is_among_what_would_help(bench, make):
+    bench.cloud.refusals = dict.fromkeys(ZONES, dry())
+    with pytest.raises(NoCapacityError) as caught:
+        bench.provisioning.up(make.plan(*map(make.candidate, ZONES)), "demo")
+    assert caught.value.hint == (
+        "--set resources.market=spot; or --set resources.regions=us-east-1,us-west-2,eu-west-1,ap-northeast-1; "
+        "or --set resources.instance_type=p4d.24xlarge; or wait until there is some: --retry-until-up"
+    )
+
+
 def test_a_quota_that_no_zone_cures_ends_it(bench, make):
     bench.cloud.refusals = {"us-east-1c": QuotaError("addresses", code="AddressLimitExceeded", hint="release some")}
     with pytest.raises(QuotaError, match="addresses"):
