@@ -116,7 +116,7 @@ def test_the_plugin_is_a_program_of_the_sdks_version_that_serves_and_ends_with_w
     layout.install_plugin()
     assert layout.plugin.parent.name == f"resource-aws-v{version('pulumi-aws')}"
     # the shell between stands for the CLI: it starts the plugin, learns its port, and is gone
-    script = f'"{layout.plugin}" 127.0.0.1:1 -v=9 </dev/null & echo $!; sleep 30'
+    script = f'"{layout.plugin}" 127.0.0.1:1 -v=9 </dev/null & echo $!; exec sleep 30'
     shell = subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert shell.stdout is not None
     pid, port = (int(shell.stdout.readline()) for _ in range(2))
