@@ -1,0 +1,10 @@
+"""GPU nodes at Alibaba Cloud, as the stack's settings describe them."""
+
+import pulumi
+
+from alibaba_cluster.cluster import AlibabaCluster
+from alibaba_cluster.settings import AlibabaArgs
+
+args = AlibabaArgs.read(pulumi.Config("cloudgpu"))
+for name, value in AlibabaCluster(args.cluster, args).exports().items():
+    pulumi.export(name, value)

@@ -1,0 +1,34 @@
+"""The whole cluster, put together."""
+
+from typing import Any
+
+import pulumi
+
+from alibaba_cluster.data import Data
+from alibaba_cluster.network import Network
+from alibaba_cluster.nodes import Nodes
+from alibaba_cluster.settings import AlibabaArgs
+
+
+class AlibabaCluster(pulumi.ComponentResource):
+    """Network, nodes and data of one cluster."""
+
+    def __init__(self, name: str, args: AlibabaArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("cloudgpu:alibaba:Cluster", name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        self._network = Network(name, args, child)
+        self._nodes = Nodes(name, args, self._network, child)
+        self._data = Data(name, args, self._network, child)
+        self.register_outputs({})
+
+    def exports(self) -> dict[str, Any]:
+        """The stack's outputs: what an inventory of hosts is written from, and where the data lies."""
+        return {
+            "instanceIds": [one.id for one in self._nodes.instances],
+            "addresses": [one.public_ip for one in self._nodes.instances],
+            "privateAddresses": [one.primary_ip_address for one in self._nodes.instances],
+            "vpcId": self._network.vpc_id,
+            "vswitchId": self._network.switch_id,
+            "securityGroupId": self._network.security_group_id,
+            **self._data.shown,
+        }

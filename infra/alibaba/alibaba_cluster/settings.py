@@ -1,0 +1,156 @@
+"""The program's settings: text in, one frozen value out, every mistake named by its key."""
+
+import hashlib
+import ipaddress
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+import pulumi
+
+Market = Literal["on-demand", "spot"]
+
+_NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,37}[a-z0-9])?")
+_ZONE = re.compile(r"[a-z]{2}-[a-z]+(?:-\d+)?-?[a-z]")
+_TYPE = re.compile(r"ecs\.(?:gn5|gn6v|gn6e|sccgn6|sccgn6e|sccgn6ne)(?:-c\d+g1)?\.\d*xlarge")
+_SCC = "ecs.scc"
+
+
+@dataclass(frozen=True)
+class AlibabaArgs:
+    """One cluster.
+
+    Attributes:
+        expires_at: When Alibaba Cloud releases its instances, UTC, a whole minute.
+        ssh_cidrs: The only sources that reach port 22.
+        image: An image id; empty for the newest Ubuntu 22.04 of Alibaba's own.
+        disk_gib: Size of the system disk.
+        nas: Make a file system that all nodes can mount.
+        oss: Make a bucket.
+        disposable: Whether data goes with the stack; otherwise file system and bucket stay, and go on costing.
+    """
+
+    cluster: str
+    owner: str
+    team: str
+    run: str
+    expires_at: datetime
+    token: str
+    instance_type: str
+    nodes: int
+    zone: str
+    market: Market
+    public_key: str
+    ssh_cidrs: tuple[str, ...]
+    image: str
+    disk_gib: int
+    nas: bool
+    oss: bool
+    disposable: bool
+    bootstrap: str = ""
+
+    @property
+    def physical_name(self) -> str:
+        """The name of what needs one; buckets need one that is unique in the world."""
+        return f"cloudgpu-{self.cluster}-{hashlib.sha256(self.token.encode()).hexdigest()[:8]}"
+
+    @property
+    def rdma(self) -> bool:
+        """Whether the nodes have RoCE between them."""
+        return self.instance_type.startswith(_SCC)
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """By these it is found again whatever happened to every record of it."""
+        return {
+            "cloudgpu:cluster": self.cluster,
+            "cloudgpu:owner": self.owner,
+            "cloudgpu:team": self.team,
+            "cloudgpu:run": self.run,
+            "cloudgpu:expires-at": self.expires_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "cloudgpu:token": self.token,
+        }
+
+    @classmethod
+    def read(cls, config: pulumi.Config) -> "AlibabaArgs":
+        """Read and check every setting.
+
+        Raises:
+            pulumi.RunError: A setting is missing or makes no sense; the message names it.
+        """
+        return cls(
+            cluster=_matching(config, "cluster", _NAME),
+            owner=config.require("owner"),
+            team=config.require("team"),
+            run=config.get("run") or "",
+            expires_at=_expiry(config),
+            token=config.require("token"),
+            instance_type=_matching(config, "instanceType", _TYPE),
+            nodes=_whole(config, "nodes"),
+            zone=_matching(config, "zone", _ZONE),
+            market=_market(config),
+            public_key=config.require("publicKey"),
+            ssh_cidrs=_cidrs(config),
+            image=config.get("image") or "",
+            disk_gib=_whole(config, "diskGib"),
+            nas=_yes(config, "nas"),
+            oss=_yes(config, "oss"),
+            disposable=_yes(config, "disposable"),
+            bootstrap=config.get("bootstrap") or "",
+        )
+
+
+def _wrong(key: str, value: str, expected: str) -> pulumi.RunError:
+    return pulumi.RunError(f"cloudgpu:{key} is {value!r}, expected {expected}")
+
+
+def _matching(config: pulumi.Config, key: str, pattern: re.Pattern[str]) -> str:
+    value = config.require(key)
+    if not pattern.fullmatch(value):
+        raise _wrong(key, value, f"text that matches {pattern.pattern}")
+    return value
+
+
+def _whole(config: pulumi.Config, key: str) -> int:
+    value = config.require(key)
+    if not value.isascii() or not value.isdigit() or int(value) < 1:
+        raise _wrong(key, value, "a whole number of at least 1")
+    return int(value)
+
+
+def _yes(config: pulumi.Config, key: str) -> bool:
+    value = config.get(key) or "false"
+    if value not in ("true", "false"):
+        raise _wrong(key, value, "true or false")
+    return value == "true"
+
+
+def _expiry(config: pulumi.Config) -> datetime:
+    """The cloud releases at whole minutes, so an expiry between two of them could not be kept."""
+    value = config.require("expiresAt")
+    try:
+        return datetime.strptime(value, "%Y-%m-%dT%H:%M:00Z").replace(tzinfo=UTC)
+    except ValueError as err:
+        raise _wrong("expiresAt", value, "a UTC time at a whole minute, like 2026-11-21T05:00:00Z") from err
+
+
+def _market(config: pulumi.Config) -> Market:
+    value = config.get("market") or "on-demand"
+    if value == "on-demand":
+        return "on-demand"
+    if value == "spot":
+        return "spot"
+    raise _wrong("market", value, "on-demand or spot")
+
+
+def _cidrs(config: pulumi.Config) -> tuple[str, ...]:
+    """One network, or several separated by commas; never the whole internet."""
+    value = config.require("sshCidr")
+    try:
+        networks = [ipaddress.IPv4Network(part.strip()) for part in value.split(",")]
+    except ValueError as err:
+        raise _wrong("sshCidr", value, "an address range like 198.51.100.7/32") from err
+    if any(network.prefixlen == 0 for network in networks):
+        raise _wrong("sshCidr", value, "a range smaller than the whole internet")
+    return tuple(str(network) for network in networks)
