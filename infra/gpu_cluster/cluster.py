@@ -9,8 +9,11 @@ import pulumi_aws as aws
 from gpu_cluster.access import Access, AccessArgs
 from gpu_cluster.belt import Belt, BeltArgs
 from gpu_cluster.gang import Gang, GangArgs
-from gpu_cluster.identity import Identity, IdentityArgs
+from gpu_cluster.identity import Grants, Identity, IdentityArgs
+from gpu_cluster.interfaces import interfaces
 from gpu_cluster.network import Network, NetworkArgs
+from gpu_cluster.own_network import OwnNetworkArgs
+from gpu_cluster.public_addresses import PublicAddresses, PublicAddressesArgs
 from gpu_cluster.settings import ClusterArgs
 from gpu_cluster.tags import cluster_tags
 from gpu_cluster.template import Template, TemplateArgs
@@ -23,13 +26,16 @@ class GpuCluster(pulumi.ComponentResource):
     def __init__(self, name: str, args: ClusterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("cloudgpu:infra:GpuCluster", name, None, opts)
         self._tags = cluster_tags(args)
+        self._public_address = args.public_address
         self._child = pulumi.ResourceOptions(parent=self)
         self.network = self._network(name, args)
         self.access = self._access(name, args)
         self.placement_group = self._placement_group(name, args)
         self.template = self._template(name, args, self._identity(name, args))
         self.belt = self._belt(name, args)
+        self.addresses = self._addresses(name, args)
         self.gang = self._gang(name, args)
+        self.addresses.associate(self.gang.instance_ids)
         if self.belt is not None:
             self.belt.buckle(self.gang.instance_ids)
         self.register_outputs({})
@@ -47,12 +53,20 @@ class GpuCluster(pulumi.ComponentResource):
             "placementGroup": "" if group is None else group.name,
             "launchTemplateId": self.template.template_id,
             "imageId": self.template.image_id,
+            "publicAddress": self._public_address,
         }
 
     def _network(self, name: str, args: ClusterArgs) -> Network:
-        named = args.named
-        wanted = NetworkArgs(args.zone, named.vpc_id, named.subnet_id, args.create_vpc, self._tags)
-        return Network(name, wanted, self._child)
+        own = None
+        nat = args.public_address == "nat"
+        if args.create_vpc or nat:
+            own = OwnNetworkArgs(args.zone, args.region, nat, args.ssh_cidrs, self._tags)
+        return Network(name, NetworkArgs(args.zone, args.named.vpc_id, args.named.subnet_id, own), self._child)
+
+    def _addresses(self, name: str, args: ClusterArgs) -> PublicAddresses:
+        """One a node, or one for the first node, behind which the others stand."""
+        count = {"elastic": args.nodes, "nat": 1}.get(args.public_address, 0)
+        return PublicAddresses(name, PublicAddressesArgs(count, self.network.gateways, self._tags), self._child)
 
     def _access(self, name: str, args: ClusterArgs) -> Access:
         wanted = AccessArgs(
@@ -68,11 +82,22 @@ class GpuCluster(pulumi.ComponentResource):
 
     def _identity(self, name: str, args: ClusterArgs) -> Identity:
         physical_name = f"cloudgpu-{args.cluster}-{args.region}"
-        return Identity(name, IdentityArgs(physical_name, args.named.role_name, self._tags), self._child)
+        wanted = IdentityArgs(
+            physical_name=physical_name,
+            role_name=args.named.role_name,
+            region=args.region,
+            token=args.token,
+            grants=Grants(args.readable, args.writable, args.repositories),
+            tags=self._tags,
+        )
+        return Identity(name, wanted, self._child)
 
     def _placement_group(self, name: str, args: ClusterArgs) -> aws.ec2.PlacementGroup | None:
-        """One node has nobody to be near to, and a group only narrows where capacity may be found."""
-        if args.nodes == 1:
+        """One node has nobody to be near to, and a group only narrows where capacity may be found.
+
+        A Capacity Block stands close together by itself.
+        """
+        if args.nodes == 1 or args.market == "capacity-block":
             return None
         opts = pulumi.ResourceOptions(parent=self, delete_before_replace=True)
         physical_name = f"cloudgpu-{args.cluster}"
@@ -92,8 +117,10 @@ class GpuCluster(pulumi.ComponentResource):
             placement_group=None if group is None else group.name,
             disk_gib=args.disk_gib,
             kms_key_id=args.named.kms_key_id,
-            efa_interfaces=args.efa_interfaces,
-            associate_public_address=None if args.named.subnet_id else True,
+            interfaces=interfaces(args.instance_type, args.efa_interfaces),
+            associate_public_address=_associates(args),
+            reservation=args.reservation,
+            capacity_block=args.market == "capacity-block",
             tags=self._tags,
         )
         return Template(f"{name}-{image}", wanted, self._child)
@@ -108,7 +135,11 @@ class GpuCluster(pulumi.ComponentResource):
             tags=self._tags,
         )
         # A node that boots before its route exists cannot fetch what its bootstrap needs.
-        before = [*self.network.routes, *(self.belt.before_nodes if self.belt is not None else [])]
+        before = [
+            *self.network.routes,
+            *self.addresses.before_nodes,
+            *(self.belt.before_nodes if self.belt is not None else []),
+        ]
         return Gang(name, wanted, pulumi.ResourceOptions(parent=self, depends_on=before))
 
     def _belt(self, name: str, args: ClusterArgs) -> Belt | None:
@@ -116,6 +147,15 @@ class GpuCluster(pulumi.ComponentResource):
             return None
         wanted = BeltArgs(f"cloudgpu-{args.cluster}", args.region, args.token, args.expires_at, self._tags)
         return Belt(name, wanted, self._child)
+
+
+def _associates(args: ClusterArgs) -> bool | None:
+    """EC2 takes no wish for nodes with several interfaces, and gives them nothing."""
+    if len(interfaces(args.instance_type, args.efa_interfaces)) > 1:
+        return None
+    if args.public_address == "auto":
+        return None if args.named.subnet_id else True
+    return False
 
 
 def _user_data(args: ClusterArgs) -> str:

@@ -41,7 +41,8 @@ class Gang(pulumi.ComponentResource):
                 },
             ],
             target_capacity_specification={
-                "default_target_capacity_type": args.market,
+                # A reservation is on-demand capacity that is kept for its owner.
+                "default_target_capacity_type": "on-demand" if args.market == "reservation" else args.market,
                 "total_target_capacity": args.nodes,
             },
             tags=args.tags,
@@ -60,6 +61,8 @@ def _market_options(args: GangArgs) -> dict[str, Any]:
         "single_instance_type": True,
         "single_availability_zone": True,
     }
+    if args.market == "capacity-block":
+        return {}  # what is reserved is what can be launched: there is nothing to choose
     if args.market == "spot":
         strategy = {"allocation_strategy": "price-capacity-optimized", "instance_interruption_behavior": "terminate"}
         return {"spot_options": strategy | gang}

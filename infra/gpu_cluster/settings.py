@@ -8,11 +8,17 @@ from typing import Literal
 
 import pulumi
 
-Market = Literal["on-demand", "spot"]
+from gpu_cluster.interfaces import interfaces, most_efa
+
+Market = Literal["on-demand", "spot", "reservation", "capacity-block"]
+PublicAddress = Literal["auto", "elastic", "nat", "private"]
+MARKETS: tuple[Market, ...] = ("on-demand", "spot", "reservation", "capacity-block")
+PUBLIC_ADDRESSES: tuple[PublicAddress, ...] = ("auto", "elastic", "nat", "private")
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,38}")
 _ZONE = re.compile(r"([a-z]{2}(?:-[a-z]+)+-\d+)(?:[a-z]|-[a-z]+-\d+[a-z])")
 _REGION_GROUP = 1
+_RESERVATION = re.compile(r"cr-[0-9a-f]{8,17}")
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,12 @@ class ClusterArgs:
         image: `ami-...`, or the name of the SSM parameter that holds it.
         disk_gib: Size of the root volume.
         efa_interfaces: EFA interfaces a node; 0 means plain TCP.
+        public_address: How the nodes are reached: by addresses that EC2 gives, by an Elastic IP each, through the
+            first node, which alone has one, with a NAT gateway for the way out, or by private address.
+        reservation: Capacity reservation to launch into, for the markets that have one.
+        readable: S3 places (`bucket/prefix`) that the nodes may read.
+        writable: S3 places that they may write as well.
+        repositories: ARNs of ECR repositories that they may pull from.
         create_vpc: Make a VPC instead of using the region's default one.
         bootstrap: Shell script that every node runs at its first boot; nothing secret.
         expiry_schedule: Let AWS end the nodes too, a little after their expiry.
@@ -58,6 +70,11 @@ class ClusterArgs:
     disk_gib: int
     efa_interfaces: int
     create_vpc: bool = False
+    public_address: PublicAddress = "auto"
+    reservation: str = ""
+    readable: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
+    repositories: tuple[str, ...] = ()
     bootstrap: str = ""
     expiry_schedule: bool = True
     named: Named = Named()
@@ -91,8 +108,13 @@ class ClusterArgs:
             ssh_cidrs=_cidrs(config),
             image=config.require("image"),
             disk_gib=_whole(config, "diskGib", least=1),
-            efa_interfaces=_efa(config, named),
+            efa_interfaces=_efa(config),
             create_vpc=_create_vpc(config, named),
+            public_address=_public_address(config, named),
+            reservation=_reservation(config),
+            readable=_listed(config, "readable"),
+            writable=_listed(config, "writable"),
+            repositories=_listed(config, "repositories"),
             bootstrap=config.get("bootstrap") or "",
             expiry_schedule=_flag(config, "expirySchedule", default="true"),
             named=named,
@@ -138,11 +160,25 @@ def _utc(config: pulumi.Config) -> datetime:
 
 def _market(config: pulumi.Config) -> Market:
     value = config.require("market")
-    if value == "on-demand":
-        return "on-demand"
-    if value == "spot":
-        return "spot"
-    raise _wrong("market", value, "on-demand or spot")
+    for market in MARKETS:
+        if value == market:
+            return market
+    raise _wrong("market", value, f"one of {', '.join(MARKETS)}")
+
+
+def _reservation(config: pulumi.Config) -> str:
+    """The two markets that launch into a reservation need one, and no other takes one."""
+    value, market = config.get("reservation") or "", _market(config)
+    wanted = market in ("reservation", "capacity-block")
+    if wanted and not _RESERVATION.fullmatch(value):
+        raise _wrong("reservation", value, f"the id of the capacity reservation (cr-...), for market {market}")
+    if value and not wanted:
+        raise _wrong("reservation", value, f"nothing, since the market is {market}")
+    return value
+
+
+def _listed(config: pulumi.Config, key: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in (config.get(key) or "").split(",") if part.strip())
 
 
 def _cidrs(config: pulumi.Config) -> tuple[str, ...]:
@@ -157,13 +193,28 @@ def _cidrs(config: pulumi.Config) -> tuple[str, ...]:
     return tuple(str(network) for network in networks)
 
 
-def _efa(config: pulumi.Config, named: Named) -> int:
-    """EC2 gives no public address to an instance with several interfaces, so nobody could reach such a node."""
-    count = _whole(config, "efaInterfaces", least=0)
-    if count > 1 and not named.subnet_id:
-        expected = "0 or 1, or a cloudgpu:subnetId that is reached by private address: EC2 gives no public address"
-        raise _wrong("efaInterfaces", str(count), f"{expected} to nodes with several interfaces")
+def _efa(config: pulumi.Config) -> int:
+    count, instance_type = _whole(config, "efaInterfaces", least=0), config.require("instanceType")
+    if count > most_efa(instance_type):
+        raise _wrong("efaInterfaces", str(count), f"at most {most_efa(instance_type)} for {instance_type}")
     return count
+
+
+def _public_address(config: pulumi.Config, named: Named) -> PublicAddress:
+    value = config.get("publicAddress") or "auto"
+    found = next((one for one in PUBLIC_ADDRESSES if value == one), None)
+    if found is None:
+        raise _wrong("publicAddress", value, f"one of {', '.join(PUBLIC_ADDRESSES)}")
+    several = len(interfaces(config.require("instanceType"), _efa(config))) > 1
+    if found == "auto" and several and not named.subnet_id:
+        expected = "elastic or nat: EC2 gives no public address to nodes with several network interfaces"
+        raise _wrong("publicAddress", value, expected)
+    if found == "nat" and (named.vpc_id or named.subnet_id or named.security_group_id):
+        expected = "elastic or private, since vpcId, subnetId or securityGroupId name an existing network"
+        raise _wrong("publicAddress", value, expected)
+    if found == "private" and not named.subnet_id:
+        raise _wrong("publicAddress", value, "elastic or nat, or a cloudgpu:subnetId whose private addresses you reach")
+    return found
 
 
 def _create_vpc(config: pulumi.Config, named: Named) -> bool:

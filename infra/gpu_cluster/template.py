@@ -1,18 +1,27 @@
 """How one node is launched."""
 
 import base64
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pulumi
 import pulumi_aws as aws
 
+from gpu_cluster.interfaces import Interface
+
 TAGGED_AT_LAUNCH = ("instance", "volume", "network-interface")
 
 
 @dataclass(frozen=True)
 class TemplateArgs:
-    """`associate_public_address` is None where the user's own subnet decides."""
+    """How a node is launched.
+
+    Attributes:
+        associate_public_address: None where the user's own subnet decides, or EC2 accepts no wish.
+        reservation: Capacity reservation to launch into; empty text means none.
+        capacity_block: The reservation is a Capacity Block, which is a market of its own.
+    """
 
     physical_name: str
     image: str
@@ -23,8 +32,10 @@ class TemplateArgs:
     placement_group: pulumi.Input[str] | None
     disk_gib: int
     kms_key_id: str
-    efa_interfaces: int
+    interfaces: Sequence[Interface]
     associate_public_address: bool | None
+    reservation: str
+    capacity_block: bool
     tags: dict[str, str]
 
 
@@ -52,8 +63,10 @@ class Template(pulumi.ComponentResource):
                 "instance_metadata_tags": "disabled",
             },
             block_device_mappings=[_root_volume(_root_device(image, self), args)],
-            network_interfaces=[_interface(card, args) for card in range(max(1, args.efa_interfaces))],
+            network_interfaces=[_interface(one, args) for one in args.interfaces],
             placement=None if args.placement_group is None else {"group_name": args.placement_group},
+            instance_market_options={"market_type": "capacity-block"} if args.capacity_block else None,
+            capacity_reservation_specification=_reservation(args.reservation),
             tag_specifications=[{"resource_type": kind, "tags": args.tags} for kind in TAGGED_AT_LAUNCH],
             update_default_version=True,
             tags=args.tags,
@@ -95,16 +108,19 @@ def _root_volume(device: pulumi.Output[str], args: TemplateArgs) -> dict[str, An
     return {"device_name": device, "ebs": disk}
 
 
-def _interface(card: int, args: TemplateArgs) -> dict[str, Any]:
-    """Card 0 carries IP as well; the further cards carry EFA alone, each as the second device of its card."""
+def _reservation(reservation: str) -> dict[str, Any] | None:
+    return {"capacity_reservation_target": {"capacity_reservation_id": reservation}} if reservation else None
+
+
+def _interface(one: Interface, args: TemplateArgs) -> dict[str, Any]:
     interface: dict[str, Any] = {
-        "device_index": min(card, 1),
-        "network_card_index": card,
+        "device_index": one.device,
+        "network_card_index": one.card,
         "security_groups": [args.security_group_id],
         "delete_on_termination": "true",
     }
-    if args.efa_interfaces:
-        interface["interface_type"] = "efa-only" if card else "efa"
-    if args.associate_public_address is not None and card == 0:
+    if one.kind != "interface":
+        interface["interface_type"] = one.kind
+    if args.associate_public_address is not None and one.card == 0:
         interface["associate_public_ip_address"] = "true" if args.associate_public_address else "false"
     return interface

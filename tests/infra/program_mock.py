@@ -59,6 +59,10 @@ class Recorder(pulumi.runtime.Mocks):
     def of(self, suffix: str) -> list[dict[str, Any]]:
         return [one.inputs for one in self.resources if one.typ.endswith(f":{suffix}")]
 
+    def named(self, suffix: str, name: str) -> dict[str, Any]:
+        (only,) = [one.inputs for one in self.resources if one.typ.endswith(f":{suffix}") and one.name == name]
+        return only
+
     def one(self, suffix: str) -> dict[str, Any]:
         (only,) = self.of(suffix)
         return only
@@ -68,6 +72,13 @@ ANSWERS = {
     "aws:ec2/getVpc:getVpc": lambda args: {"id": args.get("id") or "vpc-default"},
     "aws:ec2/getSubnets:getSubnets": lambda args: {
         "ids": [] if args["filters"][1]["values"] == ["us-east-1f"] else ["subnet-z", "subnet-a"]
+    },
+    "aws:index/getAvailabilityZones:getAvailabilityZones": lambda args: {
+        "names": ["us-east-1a", "us-east-1c"],
+        "zoneIds": ["use1-az1", "use1-az2"],
+    },
+    "aws:ec2/getNetworkInterface:getNetworkInterface": lambda args: {
+        "id": f"eni-of-{args['filters'][0]['values'][0]}-{args['filters'][1]['values'][0]}"
     },
     "aws:ec2/getSubnet:getSubnet": lambda args: {
         "id": args["id"],

@@ -45,7 +45,7 @@ def test_its_tags_all_have_a_value_since_the_scheduler_refuses_others() -> None:
 
 
 def test_its_role_ends_nothing_but_nodes_of_this_cluster(pair: Recorder) -> None:
-    (statement,) = json.loads(pair.one("RolePolicy")["policy"])["Statement"]
+    (statement,) = json.loads(pair.named("RolePolicy", "demo-belt")["policy"])["Statement"]
     assert statement == {
         "Effect": "Allow",
         "Action": "ec2:TerminateInstances",
@@ -64,8 +64,7 @@ def test_only_the_scheduler_takes_the_role_and_only_for_this_group() -> None:
 
 def test_off_by_its_setting_alone() -> None:
     recorder = run_program(expirySchedule="false")
-    kinds = {one.typ for one in recorder.resources}
-    assert not [kind for kind in kinds if "scheduler" in kind or kind.endswith(":RolePolicy")]
+    assert not [one.typ for one in recorder.resources if "scheduler" in one.typ or one.name.endswith("-belt")]
     with pytest.raises(pulumi.RunError, match="cloudgpu:expirySchedule is 'no', expected true or false"):
         run_program(expirySchedule="no")
 
@@ -73,7 +72,7 @@ def test_off_by_its_setting_alone() -> None:
 def test_in_other_partitions_arns_are_theirs() -> None:
     recorder = run_program(zone="us-gov-west-1a")
     assert recorder.one("Schedule")["target"]["arn"].startswith("arn:aws-us-gov:scheduler:::")
-    assert "arn:aws-us-gov:ec2:us-gov-west-1:" in recorder.one("RolePolicy")["policy"]
+    assert "arn:aws-us-gov:ec2:us-gov-west-1:" in recorder.named("RolePolicy", "demo-belt")["policy"]
 
 
 @pytest.mark.parametrize("region", ["us-east-1", "ap-northeast-1", "ap-southeast-2", "us-gov-west-1", "eu-central-1"])

@@ -2,6 +2,7 @@ import base64
 from typing import Any
 
 import pulumi
+import pulumi_aws
 import pytest
 from program_mock import SETTINGS, Recorder, run_program
 
@@ -36,25 +37,59 @@ def test_exports_name_everything_the_app_needs(pair: Recorder) -> None:
         "placementGroup": "cloudgpu-demo",
         "launchTemplateId": "launchtemplate-id",
         "imageId": "ami-from-ssm",
+        "publicAddress": "auto",
     }
 
 
-def test_every_taggable_resource_carries_every_tag(pair: Recorder) -> None:
-    untagged = [one.typ for one in pair.resources if one.typ.startswith("aws:") and one.inputs.get("tags") != TAGS]
-    # These two take none: they are found by their role and by their group.
-    assert sorted(untagged) == ["aws:iam/rolePolicy:RolePolicy", "aws:scheduler/schedule:Schedule"]
-    kinds = {spec["resourceType"]: spec["tags"] for spec in pair.one("LaunchTemplate")["tagSpecifications"]}
+EVERY_SHAPE: list[dict[str, str | None]] = [
+    {},
+    {"createVpc": "true"},
+    {"instanceType": "p4d.24xlarge", "efaInterfaces": "4", "publicAddress": "elastic"},
+    {"instanceType": "p4d.24xlarge", "efaInterfaces": "4", "publicAddress": "nat"},
+    {"market": "capacity-block", "reservation": "cr-0123456789abcdef0"},
+]
+
+
+def is_taggable(type_token: str) -> bool:
+    """As the provider's own schema has it: a type with tags has a property for them."""
+    module, kind = type_token.split("/", maxsplit=1)[0].split(":")[1], type_token.rsplit(":", 1)[1]
+    return hasattr(getattr(getattr(pulumi_aws, module), kind), "tags")
+
+
+@pytest.mark.parametrize("shape", EVERY_SHAPE)
+def test_every_taggable_resource_carries_every_tag(shape: dict[str, str | None]) -> None:
+    recorder = run_program(**shape)
+    own = [one for one in recorder.resources if one.typ.startswith("aws:")]
+    assert [one.typ for one in own if is_taggable(one.typ) and one.inputs.get("tags") != TAGS] == []
+    kinds = {spec["resourceType"]: spec["tags"] for spec in recorder.one("LaunchTemplate")["tagSpecifications"]}
     assert kinds == {"instance": TAGS, "volume": TAGS, "network-interface": TAGS}
 
 
-def test_own_network_is_tagged_too() -> None:
-    recorder = run_program(createVpc="true")
-    for kind in ("Vpc", "Subnet", "InternetGateway", "RouteTable"):
-        assert recorder.one(kind)["tags"] == TAGS
-    assert recorder.one("Subnet")["availabilityZone"] == "us-east-1c"
-    assert recorder.one("RouteTable")["routes"] == [{"cidrBlock": "0.0.0.0/0", "gatewayId": "internetgateway-id"}]
-    assert recorder.one("RouteTableAssociation") == {"subnetId": "subnet-id", "routeTableId": "routetable-id"}
-    assert "aws:ec2/getVpc:getVpc" not in {call.token for call in recorder.calls}
+def test_only_what_is_found_by_something_else_takes_no_tags() -> None:
+    """By its role, its group, its route table or its address."""
+    typs = {one.typ for shape in EVERY_SHAPE for one in run_program(**shape).resources if one.typ.startswith("aws:")}
+    assert {typ.rsplit(":", 1)[1] for typ in typs if not is_taggable(typ)} == {
+        "RolePolicy",
+        "Schedule",
+        "RouteTableAssociation",
+        "EipAssociation",
+    }
+
+
+@pytest.mark.parametrize("shape", EVERY_SHAPE)
+def test_every_shape_is_closed_encrypted_and_ends_itself(shape: dict[str, str | None]) -> None:
+    recorder = run_program(**shape)
+    group, template = recorder.one("SecurityGroup"), recorder.one("LaunchTemplate")
+    everywhere = {"0.0.0.0/0", "::/0"}
+    for rule in group["ingress"]:
+        assert everywhere.isdisjoint([*rule.get("cidrBlocks", []), *rule.get("ipv6CidrBlocks", [])])
+    for side in ("ingress", "egress"):
+        assert [rule["protocol"] for rule in group[side] if rule.get("self")] == ["-1"]
+    assert [rule["cidrBlocks"] for rule in group["egress"] if not rule.get("self")] == [["0.0.0.0/0"]]
+    options = template["metadataOptions"]
+    assert (options["httpTokens"], options["httpPutResponseHopLimit"]) == ("required", 2)
+    assert [disk["ebs"]["encrypted"] for disk in template["blockDeviceMappings"]] == ["true"]
+    assert template["instanceInitiatedShutdownBehavior"] == "terminate"
 
 
 def test_port_22_opens_to_the_caller_only(pair: Recorder) -> None:
@@ -128,7 +163,8 @@ def test_plain_interface() -> None:
 
 
 def test_several_efa_cards_in_the_users_own_subnet() -> None:
-    cards = run_program(efaInterfaces="4", subnetId="subnet-own").one("LaunchTemplate")["networkInterfaces"]
+    recorder = run_program(instanceType="p4d.24xlarge", efaInterfaces="4", subnetId="subnet-own")
+    cards = recorder.one("LaunchTemplate")["networkInterfaces"]
     assert [(card["networkCardIndex"], card["deviceIndex"], card["interfaceType"]) for card in cards] == [
         (0, 0, "efa"),
         (1, 1, "efa-only"),
@@ -215,7 +251,14 @@ def test_another_image_setting_makes_another_template() -> None:
         ({"sshCidr": "::/0"}, "cloudgpu:sshCidr"),
         ({"sshCidr": "198.51.100.7/32,0.0.0.0/0"}, "cloudgpu:sshCidr"),
         ({"sshCidr": "here"}, "cloudgpu:sshCidr is 'here'"),
-        ({"efaInterfaces": "4"}, "cloudgpu:efaInterfaces is '4'"),
+        ({"efaInterfaces": "4"}, "cloudgpu:efaInterfaces is '4', expected at most 1 for p3dn.24xlarge"),
+        ({"instanceType": "p4d.24xlarge", "efaInterfaces": "4"}, "cloudgpu:publicAddress is 'auto', expected elastic"),
+        ({"publicAddress": "somehow"}, "cloudgpu:publicAddress is 'somehow'"),
+        ({"publicAddress": "private"}, "cloudgpu:publicAddress is 'private', expected elastic or nat, or a"),
+        ({"publicAddress": "nat", "vpcId": "vpc-1"}, "cloudgpu:publicAddress is 'nat', expected elastic or private"),
+        ({"market": "reservation"}, "cloudgpu:reservation is '', expected the id"),
+        ({"reservation": "cr-0123456789abcdef0"}, "cloudgpu:reservation is 'cr-0123456789abcdef0', expected nothing"),
+        ({"createVpc": "true", "zone": "us-east-1k"}, "zone us-east-1k has no block of addresses"),
         ({"createVpc": "maybe"}, "cloudgpu:createVpc"),
         ({"createVpc": "true", "vpcId": "vpc-1"}, "cloudgpu:createVpc"),
         ({"bootstrap": "x" * 20000}, "user data has"),

@@ -79,13 +79,25 @@ PLACEMENT: Table = {
 PROFILE: Table = {"arn": ("Arn", _same), "name": ("Name", _same)}
 TAG_SPECIFICATION = frozenset({"resourceType", "tags"})
 
+MARKET: Table = {"marketType": ("MarketType", _same)}
+RESERVATION_TARGET: Table = {
+    "capacityReservationId": ("CapacityReservationId", _same),
+    "capacityReservationResourceGroupArn": ("CapacityReservationResourceGroupArn", _same),
+}
+RESERVATION: Table = {
+    "capacityReservationPreference": ("CapacityReservationPreference", _same),
+    "capacityReservationTarget": ("CapacityReservationTarget", _mapping(RESERVATION_TARGET)),
+}
+
 DATA: Table = {
     "blockDeviceMappings": ("BlockDeviceMappings", _each(_mapping(DEVICE))),
+    "capacityReservationSpecification": ("CapacityReservationSpecification", _mapping(RESERVATION)),
     "disableApiTermination": ("DisableApiTermination", _boolean),
     "ebsOptimized": ("EbsOptimized", _boolean),
     "iamInstanceProfile": ("IamInstanceProfile", _mapping(PROFILE)),
     "imageId": ("ImageId", _same),
     "instanceInitiatedShutdownBehavior": ("InstanceInitiatedShutdownBehavior", _same),
+    "instanceMarketOptions": ("InstanceMarketOptions", _mapping(MARKET)),
     "instanceType": ("InstanceType", _same),
     "keyName": ("KeyName", _same),
     "metadataOptions": ("MetadataOptions", _mapping(METADATA)),
@@ -99,6 +111,9 @@ DATA: Table = {
 NESTED: Mapping[str, frozenset[str]] = {
     "blockDeviceMappings": frozenset(DEVICE),
     "blockDeviceMappings.ebs": frozenset(EBS),
+    "capacityReservationSpecification": frozenset(RESERVATION),
+    "capacityReservationSpecification.capacityReservationTarget": frozenset(RESERVATION_TARGET),
+    "instanceMarketOptions": frozenset(MARKET),
     "iamInstanceProfile": frozenset(PROFILE),
     "metadataOptions": frozenset(METADATA),
     "networkInterfaces": frozenset(INTERFACE),

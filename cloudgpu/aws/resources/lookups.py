@@ -76,6 +76,44 @@ def get_subnet(args: Arguments, clients: Clients) -> dict[str, Any]:
     }
 
 
+def get_network_interface(args: Arguments, clients: Clients) -> dict[str, Any]:
+    """`aws:ec2/getNetworkInterface:getNetworkInterface`.
+
+    Raises:
+        BadRequestError: Not exactly one interface matches.
+    """
+    _accept("aws:ec2/getNetworkInterface:getNetworkInterface", args, {"id", "filters", "tags"})
+    filters = _filters(args, {"id": "network-interface-id"})
+    with typed("looking for the network interface"):
+        found = clients.client("ec2").describe_network_interfaces(Filters=filters)["NetworkInterfaces"]
+    one = _only(found, f"network interface in {clients.region}", "the instance may have ended: run it again")
+    attachment = one.get("Attachment") or {}
+    return {
+        "id": one["NetworkInterfaceId"],
+        "arn": f"arn:aws:ec2:{clients.region}:{one.get('OwnerId', '')}:network-interface/{one['NetworkInterfaceId']}",
+        "attachments": [
+            {
+                "attachmentId": attachment.get("AttachmentId", ""),
+                "deviceIndex": attachment.get("DeviceIndex", 0),
+                "instanceId": attachment.get("InstanceId", ""),
+                "networkCardIndex": attachment.get("NetworkCardIndex", 0),
+            }
+        ]
+        if attachment
+        else [],
+        "availabilityZone": one.get("AvailabilityZone", ""),
+        "interfaceType": one.get("InterfaceType", ""),
+        "macAddress": one.get("MacAddress", ""),
+        "ownerId": one.get("OwnerId", ""),
+        "privateIp": one.get("PrivateIpAddress", ""),
+        "securityGroups": [group["GroupId"] for group in one.get("Groups") or ()],
+        "subnetId": one.get("SubnetId", ""),
+        "vpcId": one.get("VpcId", ""),
+        "region": clients.region,
+        "tags": mapped(one.get("TagSet")),
+    }
+
+
 def get_ami(args: Arguments, clients: Clients) -> dict[str, Any]:
     """`aws:ec2/getAmi:getAmi`.
 
@@ -174,6 +212,7 @@ LOOKUPS: Mapping[str, Lookup] = {
     "aws:ec2/getVpc:getVpc": get_vpc,
     "aws:ec2/getSubnets:getSubnets": get_subnets,
     "aws:ec2/getSubnet:getSubnet": get_subnet,
+    "aws:ec2/getNetworkInterface:getNetworkInterface": get_network_interface,
     "aws:ec2/getAmi:getAmi": get_ami,
     "aws:ssm/getParameter:getParameter": get_parameter,
     "aws:index/getCallerIdentity:getCallerIdentity": get_caller_identity,

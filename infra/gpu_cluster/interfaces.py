@@ -1,0 +1,52 @@
+"""Which network interfaces a node of a type has: one EFA a network card, as each type wants it. Pure."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["interface", "efa", "efa-only"]
+
+EFA_CARDS = {
+    "p4d.24xlarge": 4,
+    "p4de.24xlarge": 4,
+    "p5.48xlarge": 32,
+    "p5e.48xlarge": 32,
+    "p5en.48xlarge": 16,
+    "p6-b200.48xlarge": 8,
+    "p6-b300.48xlarge": 16,
+    "g6e.24xlarge": 2,
+    "g6e.48xlarge": 4,
+}
+"""Types that take more than one EFA. Every other type that has it takes one: p3dn, the larger g4dn, g5, g6, g6e."""
+
+_EVERY_FOURTH = frozenset({"p5.48xlarge", "p5e.48xlarge"})
+"""Four cards share one link here, and IP traffic has room on the first of each four."""
+_PLAIN_PRIMARY = frozenset({"p6-b300.48xlarge"})
+"""Card 0 cannot do EFA here: it carries IP, and the cards from 1 on carry EFA."""
+
+
+@dataclass(frozen=True)
+class Interface:
+    """One network interface: its card, its place on the card, and what it carries."""
+
+    card: int
+    device: int
+    kind: Kind
+
+
+def most_efa(instance_type: str) -> int:
+    """How many EFA interfaces a node of the type can have, where it has EFA at all."""
+    return EFA_CARDS.get(instance_type, 1)
+
+
+def interfaces(instance_type: str, efa: int) -> tuple[Interface, ...]:
+    """The interfaces of a node with this many EFA; 0 means plain TCP over one interface."""
+    if efa == 0:
+        return (Interface(0, 0, "interface"),)
+    if instance_type in _PLAIN_PRIMARY:
+        further = range(1, efa + 1)
+        return (Interface(0, 0, "interface"), *(Interface(card, 1, "efa-only") for card in further))
+    return (Interface(0, 0, "efa"), *(Interface(card, 1, _kind(instance_type, card)) for card in range(1, efa)))
+
+
+def _kind(instance_type: str, card: int) -> Kind:
+    return "efa" if instance_type in _EVERY_FOURTH and card % 4 == 0 else "efa-only"

@@ -1,0 +1,156 @@
+"""A VPC of the cluster's own: a subnet in every zone of the region, and one of two ways to the internet."""
+
+import string
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_aws as aws
+
+_VPC_CIDR = "10.84.0.0/16"
+_ANYWHERE = "0.0.0.0/0"
+_LETTERS = string.ascii_lowercase[:7]
+"""Zones that have a block of addresses here; no region has more than six."""
+_BLOCK = 32
+"""Each zone has a /19: 8,187 addresses, enough for a thousand nodes with eight addresses each."""
+_OUTSIDE_BLOCK = "10.84.240.0/20"
+"""For a zone outside the region's own data centres, such as `us-west-2-lax-1a`."""
+_GATES = 224
+"""From here on each zone has a /24 for its NAT gateway."""
+
+
+@dataclass(frozen=True)
+class OwnNetworkArgs:
+    """What the network is for.
+
+    Attributes:
+        nat: Nodes get no public address and go out through a NAT gateway.
+        ssh_cidrs: Who reaches the node that has an Elastic IP all the same.
+    """
+
+    zone: str
+    region: str
+    nat: bool
+    ssh_cidrs: tuple[str, ...]
+    tags: dict[str, str]
+
+
+class OwnNetwork(pulumi.ComponentResource):
+    """`routes` is what nodes need before they can reach the internet, `gateways` what a public address needs."""
+
+    vpc_id: pulumi.Output[str]
+    subnet_id: pulumi.Output[str]
+    routes: list[pulumi.Resource]
+    gateways: list[pulumi.Resource]
+
+    def __init__(self, name: str, args: OwnNetworkArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("cloudgpu:infra:OwnNetwork", name, None, opts)
+        self._name, self._args = name, args
+        self._child = pulumi.ResourceOptions(parent=self)
+        self._vpc = aws.ec2.Vpc(name, cidr_block=_VPC_CIDR, enable_dns_hostnames=True, tags=args.tags, opts=self._child)
+        self._gateway = aws.ec2.InternetGateway(name, vpc_id=self._vpc.id, tags=args.tags, opts=self._child)
+        self.gateways = [self._gateway]
+        self.vpc_id = self._vpc.id
+        table = self._table(name, self._ways_out())
+        endpoint = self._s3_endpoint(table)
+        self.subnet_id, links = self._subnets(table)
+        self.routes = [*links, endpoint]
+        self.register_outputs({"vpcId": self.vpc_id, "subnetId": self.subnet_id})
+
+    def _ways_out(self) -> list[dict[str, pulumi.Input[str]]]:
+        """Straight out, or through NAT.
+
+        A node behind NAT that has an Elastic IP answers its callers through the internet gateway: the narrower route
+        wins, and by the NAT gateway the answer would come from another address.
+        """
+        if not self._args.nat:
+            return [{"cidr_block": _ANYWHERE, "gateway_id": self._gateway.id}]
+        callers = [cidr for cidr in self._args.ssh_cidrs if ":" not in cidr]
+        back = [{"cidr_block": cidr, "gateway_id": self._gateway.id} for cidr in callers]
+        return [{"cidr_block": _ANYWHERE, "nat_gateway_id": self._nat_gateway().id}, *back]
+
+    def _nat_gateway(self) -> aws.ec2.NatGateway:
+        """In a small public subnet of the nodes' zone: traffic between zones costs extra."""
+        name, args = f"{self._name}-nat", self._args
+        subnet = self._subnet(f"{name}-{args.zone}", args.zone, _gate_cidr(args.zone, args.region), public=False)
+        table = self._table(name, [{"cidr_block": _ANYWHERE, "gateway_id": self._gateway.id}])
+        link = self._link(f"{name}-{args.zone}", subnet, table)
+        attached = pulumi.ResourceOptions(parent=self, depends_on=[self._gateway])
+        address = aws.ec2.Eip(name, domain="vpc", tags=args.tags, opts=attached)
+        return aws.ec2.NatGateway(
+            name,
+            subnet_id=subnet.id,
+            allocation_id=address.id,
+            tags=args.tags,
+            # An address serves one gateway at a time, so in another zone the new one can only come after the old.
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[self._gateway, link], delete_before_replace=True),
+        )
+
+    def _s3_endpoint(self, table: aws.ec2.RouteTable) -> aws.ec2.VpcEndpoint:
+        """Traffic to S3 in the region is free this way, and does not pass the NAT gateway, which is paid by the GB."""
+        suffix = ".cn" if self._args.region.startswith("cn-") else ""
+        service = f"com.amazonaws.{self._args.region}.s3"
+        return aws.ec2.VpcEndpoint(
+            f"{self._name}-s3",
+            vpc_id=self._vpc.id,
+            service_name=f"cn.{service}" if suffix else service,
+            vpc_endpoint_type="Gateway",
+            route_table_ids=[table.id],
+            tags=self._args.tags,
+            opts=self._child,
+        )
+
+    def _subnets(self, table: aws.ec2.RouteTable) -> tuple[pulumi.Output[str], list[pulumi.Resource]]:
+        """One in every zone, so that a gang that moves to another zone finds its subnet there."""
+        found: dict[str, aws.ec2.Subnet] = {}
+        links: list[pulumi.Resource] = []
+        for zone in sorted({*_zones(self), self._args.zone}):
+            name = f"{self._name}-{zone}"
+            cidr = _node_cidr(zone, self._args.region)
+            found[zone] = self._subnet(name, zone, cidr, public=not self._args.nat)
+            links.append(self._link(name, found[zone], table))
+        return found[self._args.zone].id, links
+
+    def _subnet(self, name: str, zone: str, cidr: str, *, public: bool) -> aws.ec2.Subnet:
+        return aws.ec2.Subnet(
+            name,
+            vpc_id=self._vpc.id,
+            cidr_block=cidr,
+            availability_zone=zone,
+            map_public_ip_on_launch=public,
+            tags=self._args.tags,
+            opts=self._child,
+        )
+
+    def _table(self, name: str, routes: list[dict[str, pulumi.Input[str]]]) -> aws.ec2.RouteTable:
+        return aws.ec2.RouteTable(name, vpc_id=self._vpc.id, routes=routes, tags=self._args.tags, opts=self._child)
+
+    def _link(self, name: str, subnet: aws.ec2.Subnet, table: aws.ec2.RouteTable) -> aws.ec2.RouteTableAssociation:
+        return aws.ec2.RouteTableAssociation(name, subnet_id=subnet.id, route_table_id=table.id, opts=self._child)
+
+
+def _zones(parent: pulumi.Resource) -> list[str]:
+    """The zones of the region's own data centres."""
+    own = [{"name": "opt-in-status", "values": ["opt-in-not-required"]}]
+    found = aws.get_availability_zones(state="available", filters=own, opts=pulumi.InvokeOptions(parent=parent))
+    return list(found.names)
+
+
+def _node_cidr(zone: str, region: str) -> str:
+    place = _place(zone, region)
+    return _OUTSIDE_BLOCK if place is None else f"10.84.{place * _BLOCK}.0/19"
+
+
+def _gate_cidr(zone: str, region: str) -> str:
+    place = _place(zone, region)
+    return f"10.84.{_GATES + (len(_LETTERS) if place is None else place)}.0/24"
+
+
+def _place(zone: str, region: str) -> int | None:
+    """A zone's number by its letter, the same on every run; None for one outside the region's own data centres."""
+    letter = zone.removeprefix(region)
+    if len(letter) != 1:
+        return None
+    if letter not in _LETTERS:
+        message = f"zone {zone} has no block of addresses: name a subnet by cloudgpu:subnetId"
+        raise pulumi.RunError(message)
+    return _LETTERS.index(letter)

@@ -1,0 +1,57 @@
+"""Elastic IPs for nodes to which EC2 itself gives no public address."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_aws as aws
+
+
+@dataclass(frozen=True)
+class PublicAddressesArgs:
+    """`count` addresses, which the first `count` nodes get, in the order of their numbers.
+
+    Attributes:
+        gateways: What has to stand before an address can be used: the internet gateway of an own VPC.
+    """
+
+    count: int
+    gateways: Sequence[pulumi.Resource]
+    tags: dict[str, str]
+
+
+class PublicAddresses(pulumi.ComponentResource):
+    """Allocated before the nodes are bought, so that a quota that binds costs nothing.
+
+    `before_nodes` is for the nodes' `depends_on`.
+    """
+
+    before_nodes: list[pulumi.Resource]
+
+    def __init__(self, name: str, args: PublicAddressesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("cloudgpu:infra:PublicAddresses", name, None, opts)
+        self._name, self._args = name, args
+        child = pulumi.ResourceOptions(parent=self, depends_on=list(args.gateways))
+        self._addresses = [
+            aws.ec2.Eip(f"{name}-{index}", domain="vpc", tags=args.tags, opts=child) for index in range(args.count)
+        ]
+        self.before_nodes = list(self._addresses)
+        self.register_outputs({"publicIps": [address.public_ip for address in self._addresses]})
+
+    def associate(self, instance_ids: pulumi.Output[list[str]]) -> None:
+        """Give each its node. The interface is named, since an instance with several has no address of its own."""
+        for index, address in enumerate(self._addresses):
+            aws.ec2.EipAssociation(
+                f"{self._name}-{index}",
+                allocation_id=address.id,
+                network_interface_id=self._primary(instance_ids, index),
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+
+    def _primary(self, instance_ids: pulumi.Output[list[str]], index: int) -> pulumi.Output[str]:
+        filters = [
+            {"name": "attachment.instance-id", "values": [instance_ids.apply(lambda ids: ids[index])]},
+            {"name": "attachment.device-index", "values": ["0"]},
+        ]
+        found = aws.ec2.get_network_interface_output(filters=filters, opts=pulumi.InvokeOptions(parent=self))
+        return pulumi.Output.from_input(found.id)

@@ -1,0 +1,65 @@
+"""What the nodes' role may do: its own cluster, its data, its images."""
+
+import json
+from typing import Any
+
+from program_mock import run_program
+
+
+def statements(**settings: str) -> list[dict[str, Any]]:
+    policy = json.loads(run_program(**settings).named("RolePolicy", "demo")["policy"])
+    found: list[dict[str, Any]] = policy["Statement"]
+    return found
+
+
+OWN = {
+    "Effect": "Allow",
+    "Action": ["ec2:TerminateInstances"],
+    "Resource": "arn:aws:ec2:us-east-1:*:instance/*",
+    "Condition": {"StringEquals": {"aws:ResourceTag/cloudgpu:token": "tok-1"}},
+}
+
+
+def test_without_data_a_node_may_end_its_own_cluster_and_nothing_else() -> None:
+    assert statements() == [OWN]
+
+
+def test_data_is_readable_below_its_prefix_alone() -> None:
+    assert statements(readable="data/imagenet/, other") == [
+        OWN,
+        {
+            "Effect": "Allow",
+            "Action": ["s3:ListBucket"],
+            "Resource": "arn:aws:s3:::data",
+            "Condition": {"StringLike": {"s3:prefix": "imagenet/*"}},
+        },
+        {"Effect": "Allow", "Action": ["s3:GetObject"], "Resource": "arn:aws:s3:::data/imagenet/*"},
+        {"Effect": "Allow", "Action": ["s3:ListBucket"], "Resource": "arn:aws:s3:::other"},
+        {"Effect": "Allow", "Action": ["s3:GetObject"], "Resource": "arn:aws:s3:::other/*"},
+    ]
+
+
+def test_outputs_are_writable_below_their_prefix_alone() -> None:
+    objects = statements(writable="runs/demo/")[-1]
+    assert objects["Resource"] == "arn:aws:s3:::runs/demo/*"
+    assert objects["Action"] == ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"]
+
+
+def test_images_are_pulled_from_their_repository_alone() -> None:
+    arn = "arn:aws:ecr:us-east-1:123456789012:repository/train"
+    *_, pull, login = statements(repositories=arn)
+    assert pull["Resource"] == [arn]
+    assert login == {"Effect": "Allow", "Action": ["ecr:GetAuthorizationToken"], "Resource": "*"}
+
+
+def test_no_action_is_a_wildcard_and_only_the_login_has_no_resource() -> None:
+    arn = "arn:aws:ecr:us-east-1:123456789012:repository/train"
+    everything = statements(readable="data/x", writable="runs", repositories=arn)
+    actions = [action for one in everything for action in one["Action"]]
+    assert not [action for action in actions if "*" in action]
+    assert [one["Action"] for one in everything if one["Resource"] == "*"] == [["ecr:GetAuthorizationToken"]]
+
+
+def test_the_users_own_role_stays_as_it_is() -> None:
+    recorder = run_program(roleName="own-role", readable="data")
+    assert [one.name for one in recorder.resources if one.typ.endswith(":RolePolicy")] == ["demo-belt"]

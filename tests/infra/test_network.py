@@ -1,0 +1,119 @@
+"""The cluster's own network, and how nodes without a public address of EC2's are reached."""
+
+from typing import Any
+
+from program_mock import Recorder, run_program
+
+P4D = {"instanceType": "p4d.24xlarge", "efaInterfaces": "4"}
+
+
+def names(recorder: Recorder, suffix: str) -> list[str]:
+    return sorted(one.name for one in recorder.resources if one.typ.endswith(f":{suffix}"))
+
+
+def test_an_own_vpc_has_a_subnet_in_every_zone_and_one_way_out() -> None:
+    recorder = run_program(createVpc="true")
+    subnets = {one["availabilityZone"]: one["cidrBlock"] for one in recorder.of("Subnet")}
+    assert subnets == {"us-east-1a": "10.84.0.0/19", "us-east-1c": "10.84.64.0/19"}
+    assert all(one["mapPublicIpOnLaunch"] for one in recorder.of("Subnet"))
+    assert recorder.one("RouteTable")["routes"] == [{"cidrBlock": "0.0.0.0/0", "gatewayId": "internetgateway-id"}]
+    assert names(recorder, "RouteTableAssociation") == ["demo-us-east-1a", "demo-us-east-1c"]
+    assert "aws:ec2/getVpc:getVpc" not in {call.token for call in recorder.calls}
+
+
+def test_the_blocks_of_zones_never_overlap_and_stay_the_same() -> None:
+    """Another zone's turn must find its subnet as it was."""
+    first, second = (
+        {one["availabilityZone"]: one["cidrBlock"] for one in run_program(createVpc="true", zone=zone).of("Subnet")}
+        for zone in ("us-east-1c", "us-east-1a")
+    )
+    assert first == second
+    outside = run_program(createVpc="true", zone="us-east-1-bos-1a").of("Subnet")
+    assert len({one["cidrBlock"] for one in outside}) == 3
+
+
+def test_s3_is_reached_by_a_gateway_endpoint_of_its_own() -> None:
+    endpoint = run_program(createVpc="true").one("VpcEndpoint")
+    assert endpoint["serviceName"] == "com.amazonaws.us-east-1.s3"
+    assert endpoint["vpcEndpointType"] == "Gateway"
+    assert endpoint["routeTableIds"] == ["routetable-id"]
+
+
+def interfaces(recorder: Recorder) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = recorder.one("LaunchTemplate")["networkInterfaces"]
+    return found
+
+
+def test_every_node_has_an_elastic_ip_at_its_first_interface() -> None:
+    recorder = run_program(**P4D, nodes="3", publicAddress="elastic")
+    assert names(recorder, "Eip") == ["demo-0", "demo-1", "demo-2"]
+    assert all(one["domain"] == "vpc" for one in recorder.of("Eip"))
+    at = {
+        one.name: one.inputs["networkInterfaceId"] for one in recorder.resources if one.typ.endswith("EipAssociation")
+    }
+    assert at == {"demo-0": "eni-of-i-a-0", "demo-1": "eni-of-i-b-0", "demo-2": "eni-of-i-c-0"}
+    assert recorder.of("NatGateway") == []
+    assert not any("associatePublicIpAddress" in one for one in interfaces(recorder))
+    assert recorder.exports["publicAddress"] == "elastic"
+
+
+def test_behind_nat_only_the_first_node_has_an_address() -> None:
+    recorder = run_program(**P4D, nodes="3", publicAddress="nat")
+    assert names(recorder, "Eip") == ["demo-0", "demo-nat"]
+    assert names(recorder, "EipAssociation") == ["demo-0"]
+    assert recorder.one("NatGateway")["allocationId"] == "eip-id"
+    assert not any("associatePublicIpAddress" in one for one in interfaces(recorder))
+
+
+def test_behind_nat_the_way_out_is_the_gateway_and_callers_are_answered_straight() -> None:
+    """By the NAT gateway the answer to a caller would come from another address, and SSH would never connect."""
+    recorder = run_program(**P4D, publicAddress="nat", sshCidr="198.51.100.7/32, 2001:db8::7/128")
+    assert recorder.named("RouteTable", "demo")["routes"] == [
+        {"cidrBlock": "0.0.0.0/0", "natGatewayId": "natgateway-id"},
+        {"cidrBlock": "198.51.100.7/32", "gatewayId": "internetgateway-id"},
+    ]
+    assert recorder.named("RouteTable", "demo-nat")["routes"] == [
+        {"cidrBlock": "0.0.0.0/0", "gatewayId": "internetgateway-id"}
+    ]
+    gate = recorder.named("Subnet", "demo-nat-us-east-1c")
+    assert (gate["cidrBlock"], gate["availabilityZone"]) == ("10.84.226.0/24", "us-east-1c")
+    assert not any(one["mapPublicIpOnLaunch"] for one in recorder.of("Subnet"))
+
+
+def test_one_interface_behind_nat_asks_for_no_public_address() -> None:
+    (only,) = interfaces(run_program(publicAddress="nat"))
+    assert only["associatePublicIpAddress"] == "false"
+
+
+def test_private_nodes_stand_in_the_users_subnet_without_an_address() -> None:
+    recorder = run_program(publicAddress="private", subnetId="subnet-own")
+    assert recorder.of("Eip") == []
+    assert interfaces(recorder)[0]["associatePublicIpAddress"] == "false"
+
+
+def test_a_reservation_is_targeted_as_on_demand() -> None:
+    recorder = run_program(market="reservation", reservation="cr-0123456789abcdef0")
+    template, fleet = recorder.one("LaunchTemplate"), recorder.one("Fleet")
+    assert template["capacityReservationSpecification"] == {
+        "capacityReservationTarget": {"capacityReservationId": "cr-0123456789abcdef0"}
+    }
+    assert "instanceMarketOptions" not in template
+    assert template["placement"] == {"groupName": "cloudgpu-demo"}
+    assert fleet["targetCapacitySpecification"]["defaultTargetCapacityType"] == "on-demand"
+    assert fleet["onDemandOptions"]["minTargetCapacity"] == 2
+
+
+def test_a_capacity_block_is_a_market_of_its_own_and_takes_no_placement_group() -> None:
+    recorder = run_program(market="capacity-block", reservation="cr-0123456789abcdef0")
+    template, fleet = recorder.one("LaunchTemplate"), recorder.one("Fleet")
+    assert template["instanceMarketOptions"] == {"marketType": "capacity-block"}
+    assert template["capacityReservationSpecification"] == {
+        "capacityReservationTarget": {"capacityReservationId": "cr-0123456789abcdef0"}
+    }
+    assert recorder.of("PlacementGroup") == []
+    assert fleet["targetCapacitySpecification"] == {
+        "defaultTargetCapacityType": "capacity-block",
+        "totalTargetCapacity": 2,
+    }
+    assert "onDemandOptions" not in fleet
+    assert "spotOptions" not in fleet
