@@ -14,7 +14,7 @@ from cloudgpu.app.engines import Engines
 from cloudgpu.app.happenings import Say
 from cloudgpu.app.ports import Leftover
 from cloudgpu.app.records import ClusterRecord
-from cloudgpu.aws import host_keys, instances, objects, offers
+from cloudgpu.aws import host_keys, instances, machine_images, objects, offers
 from cloudgpu.aws import search as tag_search
 from cloudgpu.aws.found import GLOBAL, Found
 from cloudgpu.aws.instances import Instance
@@ -81,6 +81,10 @@ class AwsCloud:
     def examined(self) -> AwsAccount:
         """The account as `doctor` asks it, in the region of the settings."""
         return AwsAccount(self._session(self._settings.region))
+
+    def images(self, wanted: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
+        """The machine image that each (SSM parameter, region) names now."""
+        return machine_images.named(self._session, wanted)
 
     def quotes(self, wanted: Sequence[tuple[str, str]]) -> Quotes:
         """Which zones offer each (instance type, region) now."""

@@ -49,6 +49,9 @@ def make_plan(
     if cloud is not None:
         asked = cloud()
         quotes = asked.quotes(lookups.wanted_offers(recipe, catalog, default_region))
+        # The plan names images, not parameters: a newer one behind a parameter must not change what was agreed to.
+        images = asked.images(lookups.wanted_images(recipe, catalog, default_region))
+        quotes = replace(quotes, images=images)
         if cooldowns is not None:
             quotes = replace(quotes, refused=cooldowns.recent(asked))
     plan = planner.make(

@@ -55,6 +55,9 @@ class Cloud(Protocol):
     def account(self) -> str:
         """Account id of the credentials in use."""
 
+    def images(self, wanted: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
+        """The machine image that each (SSM parameter, region) names now; what cannot be read is left out."""
+
     def quotes(self, wanted: Sequence[tuple[str, str]]) -> Quotes:
         """Which zones offer each (instance type, region) now."""
 

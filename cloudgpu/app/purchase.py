@@ -30,6 +30,7 @@ def chosen(record: ClusterRecord, plan: Plan, candidate: Candidate, buyer: Buyer
     Raises:
         UsageError: The buyer names something that the program does not take.
     """
+    candidate = replace(candidate, image=_pinned(record, candidate))
     config = stack_config(
         cluster=record.name,
         owner=record.owner,
@@ -57,8 +58,15 @@ def chosen(record: ClusterRecord, plan: Plan, candidate: Candidate, buyer: Buyer
         gpu=candidate.gpu,
         gpus_per_node=candidate.gpus_per_node,
         image=candidate.image,
+        image_parameter=candidate.image_parameter,
         config=config,
     )
+
+
+def _pinned(record: ClusterRecord, candidate: Candidate) -> str:
+    """The image of this candidate; an attempt that was cut off goes on with the one that it had begun with."""
+    same = (record.region, record.image_parameter) == (candidate.region, candidate.image_parameter)
+    return record.image if same and record.image_parameter and record.image else candidate.image
 
 
 def node_kind(plan: Plan, candidate: Candidate) -> NodeKind:

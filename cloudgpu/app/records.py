@@ -59,6 +59,7 @@ class ClusterRecord:
     gpu: str = ""
     gpus_per_node: int = 0
     image: str = ""
+    image_parameter: str = ""
     config: Mapping[str, str] = field(default_factory=dict)
     instance_ids: tuple[str, ...] = ()
     updated_at: datetime | None = None

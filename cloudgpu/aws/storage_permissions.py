@@ -41,10 +41,14 @@ STORAGE_GRANTS: tuple[Grant, ...] = (
             "elasticfilesystem:DeleteFileSystem",
             "elasticfilesystem:DeleteMountTarget",
             "elasticfilesystem:ModifyMountTargetSecurityGroups",
+            "elasticfilesystem:TagResource",
+            "elasticfilesystem:UntagResource",
             "elasticfilesystem:UpdateFileSystem",
             "fsx:CreateDataRepositoryAssociation",
             "fsx:DeleteDataRepositoryAssociation",
             "fsx:DeleteFileSystem",
+            "fsx:TagResource",
+            "fsx:UntagResource",
             "fsx:UpdateDataRepositoryAssociation",
             "fsx:UpdateFileSystem",
         ),
@@ -82,7 +86,9 @@ STORAGE_GRANTS: tuple[Grant, ...] = (
 )
 
 STORAGE_IMPLIED: Mapping[str, str] = {
-    "elasticfilesystem:TagResource": "CreateFileSystem with tags",
-    "fsx:TagResource": "CreateFileSystem with tags",
+    "elasticfilesystem:TagResource": "CreateFileSystem with tags, and tags that change",
+    "elasticfilesystem:UntagResource": "tags that go",
+    "fsx:TagResource": "CreateFileSystem with tags, and tags that change",
+    "fsx:UntagResource": "tags that go",
 }
 """Actions that no call of ours is named after, and why they are needed."""

@@ -49,7 +49,8 @@ def _candidates(question: Question, kind: InstanceType, region: str) -> Iterator
             gpus_per_node=kind.gpus,
             gpu_memory_gib=kind.gpu_memory_gib,
             efa_interfaces=kind.efa_interfaces if exclusions.wants_efa(question, kind) else 0,
-            image=question.recipe.resources.image or question.catalog.gpus[kind.gpu].image,
+            image=question.image(kind, region),
+            image_parameter=question.image_parameter(kind),
         )
 
 

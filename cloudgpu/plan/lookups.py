@@ -8,6 +8,13 @@ from cloudgpu.plan.question import Question
 from cloudgpu.recipe.schema import Recipe
 
 
+def wanted_images(recipe: Recipe, catalog: Catalog, default_region: str) -> tuple[tuple[str, str], ...]:
+    """(SSM parameter, region) pairs that name the machine images of the plan."""
+    question = Question(recipe, "aws", catalog, Quotes(), default_region, date.min)
+    parameters = {question.image_parameter(kind) for kind in question.types if not kind.retired} - {""}
+    return tuple((name, region) for name in sorted(parameters) for region in question.known_regions)
+
+
 def wanted_offers(recipe: Recipe, catalog: Catalog, default_region: str) -> tuple[tuple[str, str], ...]:
     """(instance type, region) pairs whose zones decide the plan: known types and regions, nothing retired."""
     question = Question(recipe, "aws", catalog, Quotes(), default_region, date.min)

@@ -31,7 +31,9 @@ class Candidate:
     efa_interfaces: int
     """EFA interfaces to attach; 0 means plain TCP."""
     image: str
-    """`ami-...`, or the name of the SSM parameter that holds it."""
+    """`ami-...`, or the name of the SSM parameter that holds it where no cloud was asked."""
+    image_parameter: str = ""
+    """The SSM parameter that `image` was read from; empty where the recipe names an image itself."""
 
     @property
     def label(self) -> str:
@@ -58,12 +60,14 @@ class Quotes:
         zones: (instance type, region) -> zones that offer it now; absent key = not asked.
         live: Whether a cloud was asked at all.
         prices: (instance type, zone, market) -> USD an hour as read today; absent key = the catalogue's figure.
+        images: (SSM parameter, region) -> the machine image that it names now; absent key = not asked, or unknown.
         refused: (instance type, zone, market) -> seconds since it had no capacity; only where that is a short while.
     """
 
     zones: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     live: bool = False
     prices: Mapping[tuple[str, str, Market], Decimal] = field(default_factory=dict)
+    images: Mapping[tuple[str, str], str] = field(default_factory=dict)
     refused: Mapping[tuple[str, str, Market], int] = field(default_factory=dict)
 
 
@@ -133,6 +137,7 @@ class Plan:
                     "gpus_per_node": candidate.gpus_per_node,
                     "efa_interfaces": candidate.efa_interfaces,
                     "image": candidate.image,
+                    "image_parameter": candidate.image_parameter,
                 }
                 for candidate in self.candidates
             ],

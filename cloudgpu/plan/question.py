@@ -54,6 +54,16 @@ class Question:
         found = [kind for wish in self.wishes for kind in types_meant(wish, self.catalog)]
         return tuple({kind.name: kind for kind in found}.values())
 
+    def image_parameter(self, kind: InstanceType) -> str:
+        """The SSM parameter that names the machine image for a type; empty where the recipe names the image itself."""
+        image = self.recipe.resources.image or self.catalog.gpus[kind.gpu].image
+        return "" if image.startswith("ami-") else image
+
+    def image(self, kind: InstanceType, region: str) -> str:
+        """The machine image for a type: as the cloud names it now, else the parameter that will tell."""
+        parameter = self.image_parameter(kind)
+        return self.quotes.images.get((parameter, region), parameter) or str(self.recipe.resources.image)
+
     def zones_offering(self, kind: InstanceType, region: str) -> tuple[str, ...]:
         """Zones of a region that offer a type: the cloud's own answer, or the catalogue's when it was not asked."""
         return self.quotes.zones.get((kind.name, region), kind.zones.get(region, ()))

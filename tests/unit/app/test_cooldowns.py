@@ -86,6 +86,7 @@ def planned(bench, tmp_path, zones=("us-east-1c", "us-east-1d")):
     (tmp_path / "cool" / "recipe.yaml").write_text(RECIPE)
     (tmp_path / "cool" / "train.py").write_text("")
     bench.cloud.quotes = lambda wanted: Quotes(zones=dict.fromkeys(wanted, zones), live=True)
+    bench.cloud.images = lambda _: {}
     return make_plan(
         "cool",
         [],

@@ -1,9 +1,11 @@
 """`up`: candidates in order, gang or nothing, the ledger before the call, and no second cluster of one name."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
+from cloudgpu.app.purchase import Buyer, chosen
 from cloudgpu.errors import (
     BadRequestError,
     BusyError,
@@ -162,3 +164,15 @@ def test_another_account_is_an_error_never_a_fresh_start(bench, make):
     bench.cloud.account_id = "999900001111"
     with pytest.raises(StateError, match="account 111122223333"):
         bench.provisioning.up(make.plan(make.candidate()), "demo")
+
+
+def test_an_attempt_that_was_cut_off_goes_on_with_the_image_that_it_began_with(bench, make):
+    parameter = "/aws/service/canonical/ubuntu"
+    first = replace(make.candidate(), image="ami-1", image_parameter=parameter)
+    newer, elsewhere = replace(first, image="ami-2"), replace(first, image="ami-2", region="us-west-2")
+    another = replace(first, image="ami-3", image_parameter="/another")
+    buyer = Buyer("ann", "vision", "ssh-ed25519 AAAA", {})
+    plan = make.plan(first)
+    begun = chosen(bench.provisioning._new(plan, "demo", ""), plan, first, buyer, "192.0.2.1/32")
+    images = [chosen(begun, plan, one, buyer, "192.0.2.1/32").config["image"] for one in (newer, elsewhere, another)]
+    assert (begun.config["image"], images) == ("ami-1", ["ami-1", "ami-2", "ami-3"])

@@ -62,6 +62,25 @@ def test_a_plain_plan():
     assert "canonical/ubuntu" in first.image
 
 
+def test_the_plan_names_the_machine_image_as_it_is_now():
+    wanted = lookups.wanted_images(on(any_of=["T4:4", "V100:8"]), CATALOG, "us-east-1")
+    assert [(name.split("/")[3], region) for name, region in wanted] == [
+        ("canonical", "us-east-1"),
+        ("deeplearning", "us-east-1"),
+    ]
+    images = {key: f"ami-{number}" for number, key in enumerate(wanted)}
+    plan = make(on(any_of=["T4:4", "V100:8"]), quotes=Quotes(images=images))
+    named = {one.gpu: (one.image, one.image_parameter) for one in plan.candidates}
+    assert named == {"V100": ("ami-0", wanted[0][0]), "T4": ("ami-1", wanted[1][0])}
+
+
+def test_an_image_of_the_recipes_own_is_asked_of_nobody():
+    own = recipe(resources={"instance_type": "p3dn.24xlarge", "image": "ami-0123456789abcdef0"})
+    assert lookups.wanted_images(own, CATALOG, "us-east-1") == ()
+    (first, *_) = make(own).candidates
+    assert (first.image, first.image_parameter) == ("ami-0123456789abcdef0", "")
+
+
 def test_candidates_go_by_wish_then_region_then_zone():
     plan = make(on(any_of=["T4:4", "V100:8"], regions=["us-west-2", "us-east-1"]), quotes=_quoted("us-west-2"))
     assert [(one.instance_type, one.region) for one in plan.candidates] == sorted(

@@ -1,0 +1,34 @@
+"""Machine images by the SSM parameters that name them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from cloudgpu.aws.faults import is_gone, typed
+from cloudgpu.aws.session import Clients
+from cloudgpu.errors import AuthError, CloudGpuError
+
+_AT_ONCE = 8
+
+
+def named(clients_for: Callable[[str], Clients], wanted: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
+    """(parameter, region) -> image id; left out where there is no such parameter or it may not be read.
+
+    Raises:
+        CloudError: AWS cannot be reached in one of the regions.
+    """
+    with ThreadPoolExecutor(_AT_ONCE) as workers:
+        found = list(workers.map(lambda one: _value(clients_for(one[1]), one[0]), wanted))
+    return {key: image for key, image in zip(wanted, found, strict=True) if image}
+
+
+def _value(clients: Clients, parameter: str) -> str:
+    """Empty where the launch itself will have to tell what is wrong."""
+    try:
+        with typed(f"reading the parameter {parameter} in {clients.region}"):
+            return str(clients.client("ssm").get_parameter(Name=parameter)["Parameter"]["Value"])
+    except AuthError:
+        return ""
+    except CloudGpuError as err:
+        if is_gone(err):
+            return ""
+        raise

@@ -1,0 +1,27 @@
+import pytest
+
+from cloudgpu.aws.machine_images import named
+from cloudgpu.errors import CloudError
+
+WANTED = (("/aws/service/a", "us-east-1"), ("/aws/service/b", "us-east-1"))
+
+
+@pytest.fixture(autouse=True)
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stubbed answers come in order."""
+    monkeypatch.setattr("cloudgpu.aws.machine_images._AT_ONCE", 1)
+
+
+@pytest.mark.parametrize("code", ["ParameterNotFound", "AccessDeniedException"])
+def test_what_cannot_be_read_is_left_out(scripted, code: str) -> None:
+    ssm = scripted.stub("ssm")
+    ssm.add_response("get_parameter", {"Parameter": {"Value": "ami-1"}}, {"Name": WANTED[0][0]})
+    ssm.add_client_error("get_parameter", code)
+    assert named(lambda _: scripted, WANTED) == {WANTED[0]: "ami-1"}
+    scripted.done()
+
+
+def test_other_trouble_is_trouble(scripted) -> None:
+    scripted.stub("ssm").add_client_error("get_parameter", "InternalServerError", http_status_code=500)
+    with pytest.raises(CloudError):
+        named(lambda _: scripted, WANTED[:1])
