@@ -29,6 +29,7 @@ EXAMPLES: Mapping[str, str] = {
     "status": "cloudgpu status --refresh",
     "logs": "cloudgpu logs -f --rank 0",
     "cancel": "cloudgpu cancel quickstart-k3fz8w",
+    "extend": "cloudgpu extend lab --by 2h",
     "down": "cloudgpu down lab",
     "cost": "cloudgpu cost --by user --since 30d",
     "ssh": "cloudgpu ssh lab --node 1 -- nvidia-smi",

@@ -18,6 +18,7 @@ from cloudgpu.aws import host_keys, instances, machine_images, objects, offers
 from cloudgpu.aws import search as tag_search
 from cloudgpu.aws.found import GLOBAL, Found
 from cloudgpu.aws.instances import Instance
+from cloudgpu.aws.retagging import relabel
 from cloudgpu.aws.session import Endpoint, Session, connect
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudError, CloudGpuError, ConnectError, TeardownError
@@ -184,6 +185,12 @@ class AwsCloud:
             for one in tag_search.everything(self._session(region), cluster, None):
                 found[one.kind, one.id] = one
         return list(found.values())
+
+    def retag(self, found: Sequence[Leftover], tags: Mapping[str, str]) -> None:
+        """Set these tags on instances, volumes and interfaces that do not have them yet."""
+        for region in sorted({one.region for one in found} - {GLOBAL}):
+            here = [one for one in found if one.region == region]
+            relabel(self._session(region), here, tags)
 
     def release(self, found: Sequence[Leftover]) -> None:
         """End what a search found, and wait until it is confirmed; trouble in one region does not spare the others.

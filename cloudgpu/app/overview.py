@@ -20,6 +20,7 @@ class ClusterStatus:
         state: As recorded, or `expired`; after a refresh as the cloud says.
         age_s: Seconds since the record was last confirmed.
         nodes: Instance id -> state by the cloud; empty when it was not asked.
+        expires_in_s: Seconds until its nodes end themselves; negative after that.
         problem: Why the cloud could not tell; empty when it did, or was not asked.
     """
 
@@ -28,6 +29,7 @@ class ClusterStatus:
     age_s: float
     runs: tuple[RunRecord, ...]
     spent_usd: Decimal
+    expires_in_s: float = 0.0
     nodes: tuple[tuple[str, str], ...] = ()
     problem: str = ""
 
@@ -54,6 +56,8 @@ class ClusterStatus:
             "spent_usd": str(self.spent_usd),
             "created_at": record.created_at.isoformat(),
             "expires_at": record.expires_at.isoformat(),
+            "expires_in_s": round(self.expires_in_s),
+            "extension_unfinished": record.confirmed_expires_at is not None,
             "age_s": round(self.age_s, 1),
             "problem": self.problem,
             "runs": [{"run_id": run.run_id, "state": run.state} for run in self.runs],
@@ -61,11 +65,12 @@ class ClusterStatus:
 
     def _unknown(self) -> dict[str, Any]:
         texts = ("target", "owner", "team", "recipe", "region", "zone", "instance_type")
-        figures = ("simulated", "nodes", "hourly_usd", "spent_usd", "created_at", "expires_at")
+        figures = ("simulated", "nodes", "hourly_usd", "spent_usd", "created_at", "expires_at", "expires_in_s")
         return {
             "cluster": self.record.name,
             "state": self.state,
             **dict.fromkeys((*texts, *figures)),
+            "extension_unfinished": False,
             "instances": [],
             "age_s": round(self.age_s, 1),
             "problem": "its record cannot be read",
@@ -88,7 +93,8 @@ def _status(record: ClusterRecord, runs: Sequence[RunRecord], now: datetime) -> 
     spent = (Decimal(record.node_hourly_usd) * record.nodes * hours).quantize(Decimal("0.01"))
     age_s = (now - (record.updated_at or record.created_at)).total_seconds()
     live = tuple(run for run in runs if run.ended_at is None)
-    return ClusterStatus(record, "expired" if expired else record.state, age_s, live, spent)
+    state = "expired" if expired else record.state
+    return ClusterStatus(record, state, age_s, live, spent, (record.expires_at - now).total_seconds())
 
 
 def refresh(one: ClusterStatus, cloud: Cloud, records: Records, now: datetime) -> ClusterStatus:
@@ -106,5 +112,7 @@ def refresh(one: ClusterStatus, cloud: Cloud, records: Records, now: datetime) -
     whole = all(state in ("running", "pending") for _, state in nodes)
     # That an expired cluster has no nodes is as it should be.
     state = one.state if whole or one.state == "expired" else "degraded"
-    record = records.save_cluster(one.record, now) if one.record.state == "up" else one.record
+    # Read again: an `extend` may have written it while the cloud was asked.
+    present = records.last_known(one.record.name) or one.record
+    record = records.save_cluster(present, now) if present.state == "up" else one.record
     return replace(one, record=record, state=state, age_s=0.0, nodes=nodes)

@@ -80,6 +80,9 @@ class Cloud(Protocol):
     def search(self, cluster: str, regions: Sequence[str]) -> Sequence[Leftover]:
         """Everything that carries the cluster's tag in these regions."""
 
+    def retag(self, found: Sequence[Leftover], tags: Mapping[str, str]) -> None:
+        """Set these tags on instances, volumes and interfaces that do not have them yet."""
+
     def release(self, found: Sequence[Leftover]) -> None:
         """End what a search found, and wait until it is confirmed."""
 
@@ -98,6 +101,9 @@ class Ledger(Protocol):
 
     def launched(self, entry_id: str, instance_ids: Sequence[str], at: datetime) -> None:
         """The call was answered with these instances."""
+
+    def extend(self, entry_id: str, until: datetime, at: datetime) -> None:
+        """The nodes may live until then."""
 
     def close(self, entry_id: str, at: datetime) -> None:
         """The cloud confirmed the end."""

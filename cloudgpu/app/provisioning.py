@@ -114,6 +114,7 @@ class Provisioning:
             run_id=run_id,
             engine=self._desk.cloud.engine_asked_for or "direct",
             nodes=plan.nodes,
+            max_usd=str(plan.recipe.budget.max_usd or ""),
         )
 
     def _refuse_taken(self, plan: Plan, record: ClusterRecord) -> None:

@@ -33,6 +33,9 @@ class ClusterRecord:
         run_id: The run that a `train` made it for; empty otherwise.
         engine: What carries its program out, `direct` or `pulumi`; it never changes.
         config: The program's settings of the candidate that was tried last.
+        max_usd: The recipe's `budget.max_usd`; empty where it has none.
+        first_expires_at: The expiry that the nodes were launched with; None as long as nobody extended it.
+        confirmed_expires_at: Until when every node is known to live while an extension is under way; None otherwise.
     """
 
     name: str
@@ -63,6 +66,9 @@ class ClusterRecord:
     config: Mapping[str, str] = field(default_factory=dict)
     instance_ids: tuple[str, ...] = ()
     updated_at: datetime | None = None
+    max_usd: str = ""
+    first_expires_at: datetime | None = None
+    confirmed_expires_at: datetime | None = None
 
     @property
     def simulated(self) -> bool:

@@ -14,7 +14,7 @@ from cloudgpu.provision.lease import Lease
 from cloudgpu.run.progress import Note
 
 ALIVE = frozenset({"running", "pending"})
-_HARMLESS = frozenset({"same", "read", "update"})
+HARMLESS = frozenset({"same", "read", "update"})
 """What may be done to the resources of a cluster that people work on."""
 
 
@@ -120,9 +120,10 @@ def let_in(desk: Desk, record: ClusterRecord) -> ClusterRecord:
     if cidr == record.config.get("sshCidr", cidr):
         return record
     with Lease(desk.home.cluster(record.name).root / "lease", desk.clock, desk.owner).hold(tidy=True):
+        record = desk.records.cluster(record.name) or record
         moved = replace(record, config={**record.config, "sshCidr": cidr})
         engine, stack = desk.cloud.engine(moved), stack_of(desk.home, moved)
-        grave = sorted({step.name for step in engine.preview(stack) if step.operation not in _HARMLESS})
+        grave = sorted({step.name for step in engine.preview(stack) if step.operation not in HARMLESS})
         if grave:
             # The program is newer than the cluster: carrying it out now would take nodes from under their users.
             desk.say(Note(f"port 22 stays open to {record.config['sshCidr']} only: {', '.join(grave)} would change"))

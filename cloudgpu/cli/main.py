@@ -15,6 +15,7 @@ from cloudgpu.cli import (
     cost,
     doctor,
     down,
+    extend,
     logs,
     plan,
     recipe,
@@ -78,6 +79,7 @@ app.command("attach")(attach.attach)
 app.command("status")(status.status)
 app.command("logs")(logs.logs)
 app.command("cancel")(cancel.cancel)
+app.command("extend")(extend.extend)
 app.command("down")(down.down)
 app.command("cost")(cost.cost)
 app.command("ssh")(ssh.ssh)

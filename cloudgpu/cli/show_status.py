@@ -74,6 +74,10 @@ def _block(one: ClusterStatus, now: datetime) -> Iterator[str]:
     yield f"{record.name}  {one.state}{'  (simulated)' if record.simulated else ''}"
     yield f"  {record.nodes} x {record.instance_type} in {record.zone or 'no zone yet'}, owner {record.owner}{team}"
     yield f"  {_money(one)}; expires {moment(record.expires_at)}, {distance(record.expires_at, now)}"
+    if record.confirmed_expires_at is not None:
+        at = moment(record.confirmed_expires_at)
+        again = f"cloudgpu extend {record.name} --until {record.expires_at:%Y-%m-%dT%H:%M:%SZ}"
+        yield f"  an extension was broken off: some nodes may end at {at}; `{again}` goes on with it"
     yield from (f"  {node}  {state}" for node, state in one.nodes)
     yield from (f"  run {run.run_id}  {run.state}, started {distance(run.started_at, now)}" for run in one.runs)
     if one.problem:

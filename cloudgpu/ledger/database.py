@@ -108,14 +108,14 @@ def _on_begin(connection: sa.Connection) -> None:
 
 
 def prepare(engine: sa.Engine) -> None:
-    """Make the tables, or check that they are ours to use.
+    """Make the tables, add what an older cloudgpu did not have, or check that they are ours to use.
 
     Raises:
         LedgerError: They were made by a newer cloudgpu, or the database cannot be used.
     """
     with reading(engine) as connection:
         found = _found_version(connection)
-    if found is None:
+    if found is None or found < schema.VERSION:
         with writing(engine) as connection:
             _create(connection)
     elif found > schema.VERSION:
@@ -133,7 +133,7 @@ def _found_version(connection: sa.Connection) -> int | None:
 
 
 def _create(connection: sa.Connection) -> None:
-    if _found_version(connection) is not None:
+    if _found_version(connection) == schema.VERSION:
         return  # another process was first
     schema.metadata.create_all(connection)
     if connection.dialect.name == "sqlite":

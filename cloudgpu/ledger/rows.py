@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from cloudgpu.ledger.attribution import RunInterval
 from cloudgpu.ledger.billing import Charge
 from cloudgpu.ledger.entry import Entry, EntryState, Spending
-from cloudgpu.ledger.schema import closed, launched, run_ended, run_started
+from cloudgpu.ledger.schema import closed, extended, launched, run_ended, run_started
 from cloudgpu.ledger.schema import opened as opened_table
 from cloudgpu.ledger.times import from_text, to_text
 
@@ -38,7 +38,13 @@ _LAUNCHES = (
     .subquery()
 )
 
-ENTRIES = (
+_EXTENSIONS = (
+    sa.select(extended.c.entry_id, extended.c.attempt, sa.func.max(extended.c.expires_at).label("extended_to"))
+    .group_by(extended.c.entry_id, extended.c.attempt)
+    .subquery()
+)
+
+_PURCHASES = (
     sa.select(opened_table, _LAUNCHES.c.launched_at, _ENDED)
     .select_from(
         opened_table.outerjoin(
@@ -46,6 +52,10 @@ ENTRIES = (
         ).outerjoin(closed, _same_purchase(closed))
     )
     .order_by(_O.opened_at, _O.entry_id, _O.attempt)
+)
+
+ENTRIES = _PURCHASES.add_columns(_EXTENSIONS.c.extended_to).outerjoin(
+    _EXTENSIONS, sa.and_(_EXTENSIONS.c.entry_id == _O.entry_id, _EXTENSIONS.c.attempt == _O.attempt)
 )
 
 RUNS = (
@@ -78,7 +88,7 @@ def instances_of(conditions: Sequence[sa.ColumnElement[bool]]) -> sa.Select[Any]
 
 def charges(since: datetime | None) -> sa.Select[Any]:
     """What a bill needs, without building whole entries: ten thousand of them take a tenth of a second."""
-    query = ENTRIES.with_only_columns(
+    query = _PURCHASES.with_only_columns(
         _O.cluster,
         _O.run_id,
         _O.recipe,
@@ -124,7 +134,7 @@ def entry(row: Mapping[Any, Any], instances: Mapping[Purchase, Sequence[str]]) -
     values = {name: row[name] for name in _SPENDING} | {
         "node_hourly_usd": Decimal(row["node_hourly_usd"]),
         "opened_at": from_text(row["opened_at"]),
-        "expires_at": from_text(row["expires_at"]),
+        "expires_at": from_text(row["extended_to"] or row["expires_at"]),
     }
     return Entry(
         spending=Spending(**values),

@@ -14,7 +14,7 @@ from sqlalchemy import (
     Text,
 )
 
-VERSION = 1
+VERSION = 2
 """Of the tables below. A ledger written by a newer cloudgpu is refused, never guessed at."""
 
 metadata = MetaData()
@@ -59,6 +59,17 @@ launched = Table(
     ForeignKeyConstraint(["entry_id", "attempt"], ["opened.entry_id", "opened.attempt"]),
 )
 
+# Nodes may be told to live longer: the latest moment counts.
+extended = Table(
+    "extended",
+    metadata,
+    Column("entry_id", String(200), primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("expires_at", String(32), primary_key=True),
+    Column("extended_at", String(32), nullable=False),
+    ForeignKeyConstraint(["entry_id", "attempt"], ["opened.entry_id", "opened.attempt"]),
+)
+
 closed = Table(
     "closed",
     metadata,
@@ -88,7 +99,7 @@ run_ended = Table(
     Column("ended_at", String(32), nullable=False),
 )
 
-EVENTS = (opened, launched, closed, run_started, run_ended)
+EVENTS = (opened, launched, extended, closed, run_started, run_ended)
 """What is append-only."""
 
 

@@ -72,6 +72,21 @@ class Ledger:
             if events:
                 connection.execute(sa.insert(schema.launched), events)
 
+    def extend(self, entry_id: str, until: datetime, at: datetime) -> None:
+        """Write down that the nodes may live longer. The latest moment counts; the same one again changes nothing.
+
+        Raises:
+            LedgerError: There is no such entry, it is closed, or the ledger is unusable.
+        """
+        with database.writing(self.engine) as connection:
+            last = _known(connection, entry_id)
+            if not last.is_open:
+                raise LedgerError(f"ledger entry {entry_id} is closed: there is nothing to extend", hint=_ANOTHER)
+            event = {"entry_id": entry_id, "attempt": last.attempt, "expires_at": to_text(until)}
+            known = sa.select(sa.literal(1)).select_from(schema.extended).filter_by(**event)
+            if connection.scalar(known) is None:
+                connection.execute(sa.insert(schema.extended).values(**event, extended_at=to_text(at)))
+
     def close(self, entry_id: str, at: datetime) -> None:
         """Write down that the cloud confirmed the end. The first close counts; an entry never launched costs nothing.
 

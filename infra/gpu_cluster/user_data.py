@@ -1,46 +1,98 @@
 """What a node runs at boot. Pure text, nothing secret: anybody on the node can read it."""
 
 import hashlib
-from datetime import datetime
+from datetime import datetime, timedelta
 
 _LIMIT_BYTES = 16384
 """EC2's own limit on user data, before base64."""
 
+EXTENDABLE = timedelta(days=14)
+"""How far beyond its first expiry a node may be told to live. What is told is bounded by what it was launched with."""
+
 _EXPIRY = """\
 #!/bin/sh
-# Runs at every boot, before drivers, network mounts and SSH: this node ends itself at {utc}.
+# Runs at every boot, before drivers, network mounts and SSH: this node ends itself at {utc},
+# or at a later moment, {latest_utc} at most, that an extension has left in a file on its disk.
 deadline={epoch}
+latest={latest}
+kept="${{CLOUDGPU_NODE_ROOT:-}}/var/lib/cloudgpu"
 
 end_now() {{
     systemctl poweroff || shutdown -h now || poweroff -f
 }}
 
-if [ "$(date -u +%s)" -ge "$deadline" ]; then
-    end_now
-    exit 0
-fi
+# A plain number of seconds between the two; longer ones would overflow the comparison.
+is_allowed() {{
+    case $1 in
+        '' | *[!0-9]* | ????????????*) return 1 ;;
+    esac
+    [ "$1" -ge "$deadline" ] && [ "$1" -le "$latest" ]
+}}
 
-if systemctl is-active --quiet cloudgpu-expiry.timer 2>/dev/null; then
-    exit 0
-fi
+# A damaged file counts for nothing: it must not keep the node alive.
+due() {{
+    moment=
+    [ -f "$kept/expires-at" ] && read -r moment < "$kept/expires-at"
+    is_allowed "$moment" || moment=$deadline
+    echo "$moment"
+}}
+
+# The file comes before the timer: cut off in between, the node ends by its old timer, and by the file after a reboot.
+extend() {{
+    if ! is_allowed "$1"; then
+        echo "cloudgpu: this node cannot live until $1: $latest at most" >&2
+        exit 4
+    fi
+    printf '%s\\n' "$1" > "$kept/expires-at.new" && sync "$kept/expires-at.new" &&
+        mv "$kept/expires-at.new" "$kept/expires-at" && sync "$kept" || exit 5
+}}
 
 # No default dependencies and no waiting: this early the targets that a timer waits for wait for this script.
-if systemd-run --no-block --unit=cloudgpu-expiry --on-calendar='{calendar}' \\
-    --timer-property=AccuracySec=1s --timer-property=DefaultDependencies=no --property=DefaultDependencies=no \\
-    systemctl poweroff; then
+arm() {{
+    systemctl is-active --quiet "$unit.timer" 2>/dev/null && return
+    calendar=$(date -u -d "@$end" '+%Y-%m-%d %H:%M:%S UTC') || calendar='{calendar}'
+    systemd-run --no-block --unit="$unit" --on-calendar="$calendar" \\
+        --timer-property=AccuracySec=1s --timer-property=DefaultDependencies=no --property=DefaultDependencies=no \\
+        systemctl poweroff && return
+    # No systemd to ask: a detached loop does the same, and sees an extension by itself.
+    (
+        trap '' HUP
+        while now=$(date -u +%s) && end=$(due) && [ "$now" -lt "$end" ]; do
+            left=$((end - now))
+            [ "$left" -gt 15 ] && left=15
+            sleep "$left"
+        done
+        end_now
+    ) </dev/null >/dev/null 2>&1 &
+}}
+
+# Only after the new timer is armed: there is no moment without one.
+disarm_others() {{
+    for word in $(systemctl list-timers --all --no-legend --no-pager 'cloudgpu-expiry-*' 2>/dev/null); do
+        case $word in
+            "$unit.timer") ;;
+            cloudgpu-expiry-*.timer) systemctl stop "$word" ;;
+        esac
+    done
+}}
+
+if [ $# -gt 0 ]; then
+    extend "$1"
+fi
+end=$(due)
+if [ "$(date -u +%s)" -ge "$end" ]; then
+    end_now
     exit 0
 fi
-
-# No systemd to ask: a detached loop does the same.
-(
-    trap '' HUP
-    while now=$(date -u +%s) && [ "$now" -lt "$deadline" ]; do
-        left=$((deadline - now))
-        [ "$left" -gt 15 ] && left=15
-        sleep "$left"
-    done
-    end_now
-) </dev/null >/dev/null 2>&1 &
+unit=cloudgpu-expiry-$end
+arm
+if [ $# -gt 0 ]; then
+    disarm_others
+elif mkdir -p "$kept" && cp "$0" "$kept/expiry.new"; then
+    # For an extension, which runs this very text again.
+    mv "$kept/expiry.new" "$kept/expiry"
+fi
+echo "cloudgpu: this node ends itself at $end"
 exit 0
 """
 
@@ -51,9 +103,12 @@ class UserDataTooLongError(ValueError):
 
 def expiry_hook(expires_at: datetime) -> str:
     """The boot hook that powers the node off at an absolute UTC time."""
+    latest = expires_at + EXTENDABLE
     return _EXPIRY.format(
         utc=expires_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        latest_utc=latest.strftime("%Y-%m-%dT%H:%M:%SZ"),
         epoch=int(expires_at.timestamp()),
+        latest=int(latest.timestamp()),
         calendar=expires_at.strftime("%Y-%m-%d %H:%M:%S UTC"),
     )
 

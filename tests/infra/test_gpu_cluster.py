@@ -139,7 +139,7 @@ def test_template_is_closed_encrypted_and_ends_itself(pair: Recorder) -> None:
 
 def test_user_data_is_the_rendered_text_and_holds_no_secret(pair: Recorder) -> None:
     text = base64.b64decode(pair.one("LaunchTemplate")["userData"]).decode()
-    assert "--on-calendar='2026-11-21 05:00:00 UTC'" in text
+    assert "deadline=1795237200\n" in text
     assert SETTINGS["token"] not in text
 
 

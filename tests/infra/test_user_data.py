@@ -10,44 +10,93 @@ from pathlib import Path
 
 import pytest
 
-from gpu_cluster.user_data import UserDataTooLongError, expiry_hook, user_data
+from gpu_cluster.user_data import EXTENDABLE, UserDataTooLongError, expiry_hook, user_data
 
 EXPIRES = datetime(2026, 11, 21, 5, 0, tzinfo=UTC)
 
 GOLDEN_HOOK = r"""#!/bin/sh
-# Runs at every boot, before drivers, network mounts and SSH: this node ends itself at 2026-11-21T05:00:00Z.
+# Runs at every boot, before drivers, network mounts and SSH: this node ends itself at 2026-11-21T05:00:00Z,
+# or at a later moment, 2026-12-05T05:00:00Z at most, that an extension has left in a file on its disk.
 deadline=1795237200
+latest=1796446800
+kept="${CLOUDGPU_NODE_ROOT:-}/var/lib/cloudgpu"
 
 end_now() {
     systemctl poweroff || shutdown -h now || poweroff -f
 }
 
-if [ "$(date -u +%s)" -ge "$deadline" ]; then
-    end_now
-    exit 0
-fi
+# A plain number of seconds between the two; longer ones would overflow the comparison.
+is_allowed() {
+    case $1 in
+        '' | *[!0-9]* | ????????????*) return 1 ;;
+    esac
+    [ "$1" -ge "$deadline" ] && [ "$1" -le "$latest" ]
+}
 
-if systemctl is-active --quiet cloudgpu-expiry.timer 2>/dev/null; then
-    exit 0
-fi
+# A damaged file counts for nothing: it must not keep the node alive.
+due() {
+    moment=
+    [ -f "$kept/expires-at" ] && read -r moment < "$kept/expires-at"
+    is_allowed "$moment" || moment=$deadline
+    echo "$moment"
+}
+
+# The file comes before the timer: cut off in between, the node ends by its old timer, and by the file after a reboot.
+extend() {
+    if ! is_allowed "$1"; then
+        echo "cloudgpu: this node cannot live until $1: $latest at most" >&2
+        exit 4
+    fi
+    printf '%s\n' "$1" > "$kept/expires-at.new" && sync "$kept/expires-at.new" &&
+        mv "$kept/expires-at.new" "$kept/expires-at" && sync "$kept" || exit 5
+}
 
 # No default dependencies and no waiting: this early the targets that a timer waits for wait for this script.
-if systemd-run --no-block --unit=cloudgpu-expiry --on-calendar='2026-11-21 05:00:00 UTC' \
-    --timer-property=AccuracySec=1s --timer-property=DefaultDependencies=no --property=DefaultDependencies=no \
-    systemctl poweroff; then
+arm() {
+    systemctl is-active --quiet "$unit.timer" 2>/dev/null && return
+    calendar=$(date -u -d "@$end" '+%Y-%m-%d %H:%M:%S UTC') || calendar='2026-11-21 05:00:00 UTC'
+    systemd-run --no-block --unit="$unit" --on-calendar="$calendar" \
+        --timer-property=AccuracySec=1s --timer-property=DefaultDependencies=no --property=DefaultDependencies=no \
+        systemctl poweroff && return
+    # No systemd to ask: a detached loop does the same, and sees an extension by itself.
+    (
+        trap '' HUP
+        while now=$(date -u +%s) && end=$(due) && [ "$now" -lt "$end" ]; do
+            left=$((end - now))
+            [ "$left" -gt 15 ] && left=15
+            sleep "$left"
+        done
+        end_now
+    ) </dev/null >/dev/null 2>&1 &
+}
+
+# Only after the new timer is armed: there is no moment without one.
+disarm_others() {
+    for word in $(systemctl list-timers --all --no-legend --no-pager 'cloudgpu-expiry-*' 2>/dev/null); do
+        case $word in
+            "$unit.timer") ;;
+            cloudgpu-expiry-*.timer) systemctl stop "$word" ;;
+        esac
+    done
+}
+
+if [ $# -gt 0 ]; then
+    extend "$1"
+fi
+end=$(due)
+if [ "$(date -u +%s)" -ge "$end" ]; then
+    end_now
     exit 0
 fi
-
-# No systemd to ask: a detached loop does the same.
-(
-    trap '' HUP
-    while now=$(date -u +%s) && [ "$now" -lt "$deadline" ]; do
-        left=$((deadline - now))
-        [ "$left" -gt 15 ] && left=15
-        sleep "$left"
-    done
-    end_now
-) </dev/null >/dev/null 2>&1 &
+unit=cloudgpu-expiry-$end
+arm
+if [ $# -gt 0 ]; then
+    disarm_others
+elif mkdir -p "$kept" && cp "$0" "$kept/expiry.new"; then
+    # For an extension, which runs this very text again.
+    mv "$kept/expiry.new" "$kept/expiry"
+fi
+echo "cloudgpu: this node ends itself at $end"
 exit 0
 """
 
@@ -108,7 +157,23 @@ class Stand:
     def boot(self, expires_at: datetime) -> None:
         hook = self.root / "hook"
         hook.write_text(expiry_hook(expires_at))
-        subprocess.run(["/bin/sh", hook], env={"PATH": str(self.root)}, check=True, timeout=20)
+        self.run(hook)
+
+    def run(self, program: Path, *args: str, code: int = 0) -> str:
+        env = {"PATH": str(self.root), "CLOUDGPU_NODE_ROOT": str(self.root)}
+        argv = ["/bin/sh", program, *args]
+        done = subprocess.run(argv, env=env, timeout=20, capture_output=True, text=True, check=False)
+        assert done.returncode == code, done
+        return done.stdout
+
+    @property
+    def kept(self) -> Path:
+        return self.root / "var" / "lib" / "cloudgpu"
+
+    def with_disk(self) -> "Stand":
+        for real in ("mkdir", "cp", "mv", "sync"):
+            (self.root / real).symlink_to(shutil.which(real))
+        return self
 
     def said(self) -> list[str]:
         return self.log.read_text().splitlines() if self.log.exists() else []
@@ -142,6 +207,7 @@ def test_a_timer_is_armed_for_the_absolute_time(stand: Stand) -> None:
     expires_at = (datetime.now(UTC) + IN_AN_HOUR).replace(microsecond=0)
     stand.boot(expires_at)
     armed = stand.said()[-1]
+    assert f"--unit=cloudgpu-expiry-{int(expires_at.timestamp())} " in armed
     assert f"--on-calendar={expires_at:%Y-%m-%d %H:%M:%S} UTC" in armed
     assert armed.endswith("systemctl poweroff")
 
@@ -150,7 +216,8 @@ def test_a_second_run_in_one_boot_arms_no_second_timer(stand: Stand) -> None:
     stand.command("systemctl", "exit 0")
     stand.command("systemd-run", "exit 0")
     stand.boot(datetime.now(UTC) + IN_AN_HOUR)
-    assert stand.said() == ["systemctl is-active --quiet cloudgpu-expiry.timer"]
+    assert [line.partition(" ")[0] for line in stand.said()] == ["systemctl"]
+    assert stand.said()[0].startswith("systemctl is-active --quiet cloudgpu-expiry-")
 
 
 def test_without_systemd_a_detached_loop_waits(stand: Stand) -> None:
@@ -161,6 +228,78 @@ def test_without_systemd_a_detached_loop_waits(stand: Stand) -> None:
     while not stand.said() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert stand.said() == ["shutdown -h now"]
+
+
+def epoch(at: datetime) -> str:
+    return str(int(at.timestamp()))
+
+
+@pytest.fixture
+def armed(stand: Stand) -> tuple[Stand, datetime]:
+    """A node that booted and has its timer, with systemd to ask."""
+    expires_at = (datetime.now(UTC) + IN_AN_HOUR).replace(microsecond=0)
+    timers = f'[ "$1" = list-timers ] && echo "Sat 2026 cloudgpu-expiry-{epoch(expires_at)}.timer x.service"'
+    stand.with_disk().command("systemctl", f'{timers}\n[ "$1" != is-active ]')
+    stand.command("systemd-run", "exit 0")
+    stand.boot(expires_at)
+    stand.log.unlink()
+    return stand, expires_at
+
+
+def test_an_extension_is_on_the_disk_then_armed_and_only_then_the_old_timer_goes(armed) -> None:
+    stand, expires_at = armed
+    later = expires_at + IN_AN_HOUR
+    said = stand.run(stand.kept / "expiry", epoch(later))
+    assert said == f"cloudgpu: this node ends itself at {epoch(later)}\n"
+    assert (stand.kept / "expires-at").read_text() == f"{epoch(later)}\n"
+    words = [line.split() for line in stand.said() if "is-active" not in line and "list-timers" not in line]
+    assert [line[0] for line in words] == ["systemd-run", "systemctl"]
+    assert f"--unit=cloudgpu-expiry-{epoch(later)}" in words[0]
+    assert words[1][1:] == ["stop", f"cloudgpu-expiry-{epoch(expires_at)}.timer"]
+
+
+def test_a_reboot_arms_what_the_extension_left(armed) -> None:
+    stand, expires_at = armed
+    later = expires_at + IN_AN_HOUR
+    stand.run(stand.kept / "expiry", epoch(later))
+    stand.boot(expires_at)
+    assert f"--on-calendar={later:%Y-%m-%d %H:%M:%S} UTC" in stand.said()[-1]
+
+
+@pytest.mark.parametrize("rubbish", ["", "soon", "99999999999999999999", "-5", "1", "{later}9", "0x7fffffff"])
+def test_a_damaged_file_keeps_no_node_alive(armed, rubbish: str) -> None:
+    stand, expires_at = armed
+    (stand.kept / "expires-at").write_text(rubbish.format(later=epoch(expires_at)))
+    stand.boot(expires_at)
+    assert f"--on-calendar={expires_at:%Y-%m-%d %H:%M:%S} UTC" in stand.said()[-1]
+
+
+@pytest.mark.parametrize("beyond", [EXTENDABLE + timedelta(seconds=1), -timedelta(seconds=1)])
+def test_an_extension_is_bounded_by_what_the_node_was_launched_with(armed, beyond: timedelta) -> None:
+    stand, expires_at = armed
+    stand.run(stand.kept / "expiry", epoch(expires_at + beyond), code=4)
+    assert not (stand.kept / "expires-at").exists()
+    assert stand.said() == []
+    stand.run(stand.kept / "expiry", epoch(expires_at + EXTENDABLE))
+
+
+def test_where_the_disk_is_full_the_old_timer_stays(armed) -> None:
+    stand, expires_at = armed
+    (stand.root / "sync").unlink()
+    stand.run(stand.kept / "expiry", epoch(expires_at + IN_AN_HOUR), code=5)
+    assert stand.said() == []
+
+
+def test_without_systemd_the_loop_sees_an_extension_by_itself(stand: Stand) -> None:
+    stand.with_disk().command("shutdown", "exit 0")
+    soon = (datetime.now(UTC) + timedelta(seconds=2)).replace(microsecond=0)
+    stand.boot(soon)
+    stand.run(stand.kept / "expiry", epoch(soon + IN_AN_HOUR))
+    deadline = time.monotonic() + 4
+    while time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert stand.said() == []
+    (stand.kept / "expires-at").write_text("0\n")
 
 
 def test_the_machine_is_out_of_reach_of_these_tests(stand: Stand) -> None:

@@ -143,3 +143,16 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 def make_bench() -> Callable[[Path], AbstractContextManager[Bench]]:
     """For those who need several clouds, or one for many cases."""
     return bench_in
+
+
+@pytest.fixture
+def until() -> Callable[[Callable[[], object]], None]:
+    """Wait until something holds."""
+
+    def wait(holds: Callable[[], object], limit_s: float = 60.0) -> None:
+        deadline = time.monotonic() + limit_s
+        while not holds():
+            assert time.monotonic() < deadline, "it did not happen in time"
+            time.sleep(0.05)
+
+    return wait

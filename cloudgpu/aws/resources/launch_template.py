@@ -1,5 +1,7 @@
 """`aws:ec2/launchTemplate:LaunchTemplate`."""
 
+import hashlib
+import json
 from typing import Any, ClassVar
 
 from cloudgpu.aws.faults import is_gone, typed
@@ -9,6 +11,9 @@ from cloudgpu.aws.resources.launch_data import DATA, NESTED, launch_template_dat
 from cloudgpu.aws.session import Clients
 from cloudgpu.aws.tagging import mapped, retag, specification
 from cloudgpu.errors import CloudGpuError
+
+_TOKEN_CHARACTERS = 64
+"""EC2 takes no longer ones."""
 
 
 class LaunchTemplate(Described):
@@ -60,7 +65,7 @@ class LaunchTemplate(Described):
         with typed(f"changing launch template {physical_id}"):
             if launch_template_data(old) != launch_template_data(new) or _description(old) != _description(new):
                 version = ec2.create_launch_template_version(
-                    ClientToken=ctx.token,
+                    ClientToken=_version_token(ctx.token, new),
                     LaunchTemplateId=physical_id,
                     LaunchTemplateData=launch_template_data(new),
                     **_description(new),
@@ -79,6 +84,12 @@ class LaunchTemplate(Described):
         except CloudGpuError as err:
             if not is_gone(err):
                 raise
+
+
+def _version_token(token: str, inputs: Properties) -> str:
+    """Another one for every content: a token that was used for one version is refused for the next."""
+    content = json.dumps([token, launch_template_data(inputs), _description(inputs)], sort_keys=True, default=str)
+    return hashlib.sha256(content.encode()).hexdigest()[:_TOKEN_CHARACTERS]
 
 
 def _description(inputs: Properties) -> dict[str, str]:

@@ -22,6 +22,7 @@ from cloudgpu.rehearsal.strict import (  # noqa: F401 - importing them fills the
     placement,
     running,
     spot_prices,
+    tagging,
     templates,
     tokens,
     volumes,

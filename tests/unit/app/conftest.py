@@ -113,6 +113,9 @@ class ScriptedCloud:
         self.searched.append(tuple(regions))
         return [one for one in (*self.strays, *self.stubborn) if one.region in (*regions, "global")]
 
+    def retag(self, found, tags):
+        self.calls.append(("retag", tuple(one.id for one in found), dict(tags)))
+
     def release(self, found):
         self.calls.append(("release", "", tuple(one.id for one in found)))
         self.strays = [one for one in self.strays if one not in found]
@@ -201,10 +204,15 @@ class Gang:
         facts = {"python": "3.11.2", "bootstrap": "done", "disk_free_mib": 5000, "gpus": [{"name": "V100"}] * 8}
         host.on(" probe$", Answer(stdout=json.dumps(facts) + "\n"))
         host.on(" start$", Answer(reply=lambda _: self._happens("start", node) or '{"state": "starting"}\n'))
+        host.on(r"lib/cloudgpu/expiry", Answer(reply=lambda _: self._happens("extend", node) or self._armed(host)))
         host.on(" stop$", Answer(reply=lambda _: self._stopped(host)))
         host.files[f"{home}/.cloudgpu/runs/RUN/work/outputs/metrics.json"] = b"{}"
         self._script(host, **({"state": "succeeded", "lines": ("accuracy=0.97",), "first_failure": {}} | self.ended))
         return host
+
+    def _armed(self, host):
+        """The node takes the moment that it was told."""
+        return f"cloudgpu: this node ends itself at {host.sent[-1].wire.split()[-1]}\n"
 
     def _stopped(self, host):
         self._script(host, "cancelled", (), {})

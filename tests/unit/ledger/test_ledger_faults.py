@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.errors import LedgerError
-from cloudgpu.ledger import database
+from cloudgpu.ledger import database, schema
 from cloudgpu.ledger.store import open_ledger
 
 WRITER = """
@@ -52,7 +52,7 @@ def test_processes_that_write_at_once_lose_nothing(tmp_path: Path):
 def test_the_second_of_two_that_make_the_tables_finds_them_made(ledger):
     with database.writing(ledger.engine) as connection:
         database._create(connection)
-        assert connection.exec_driver_sql("SELECT version FROM cloudgpu_ledger").scalars().all() == [1]
+        assert connection.exec_driver_sql("SELECT version FROM cloudgpu_ledger").scalars().all() == [schema.VERSION]
 
 
 def test_what_open_returned_from_survives_sigkill(tmp_path: Path):
@@ -107,7 +107,7 @@ def test_a_ledger_of_a_newer_version_is_refused(ledger, ledger_path: Path):
     with sqlite3.connect(ledger_path) as direct:
         direct.execute("INSERT INTO cloudgpu_ledger (version) VALUES (99)")
     direct.close()
-    with pytest.raises(LedgerError, match="format 99; this cloudgpu knows 1") as caught:
+    with pytest.raises(LedgerError, match=f"format 99; this cloudgpu knows {schema.VERSION}") as caught:
         open_ledger(f"sqlite:///{ledger_path}")
     assert "upgrade cloudgpu" in caught.value.hint
 

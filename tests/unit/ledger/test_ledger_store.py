@@ -151,3 +151,36 @@ def test_every_field_of_a_spending_has_a_column(ledger, make_spending):
     spending = make_spending(**odd, **texts)
     ledger.open(spending)
     assert ledger.entries()[0].spending == spending
+
+
+def test_an_extension_moves_the_expiry_of_the_open_purchase_and_the_latest_counts(ledger, make_spending, noon):
+    first = make_spending("e1")
+    ledger.open(first)
+    later = first.expires_at + timedelta(hours=2)
+    for until in (first.expires_at + timedelta(hours=1), later, later):
+        ledger.extend("e1", until, noon)
+    (entry,) = ledger.entries()
+    assert entry.spending == dataclasses.replace(first, expires_at=later)
+    ledger.close("e1", noon)
+    with pytest.raises(LedgerError, match="is closed"):
+        ledger.extend("e1", later, noon)
+    ledger.open(make_spending("e1"))
+    assert ledger.entries()[-1].spending.expires_at == first.expires_at
+
+
+def test_a_ledger_of_an_older_version_gets_what_it_lacks_and_keeps_what_it_has(
+    ledger, ledger_path: Path, make_spending, noon
+):
+    ledger.open(make_spending("e1"))
+    ledger.dispose()
+    with sqlite3.connect(ledger_path) as direct:
+        direct.execute("DROP TABLE extended")
+        direct.execute("DELETE FROM cloudgpu_ledger")
+        direct.execute("INSERT INTO cloudgpu_ledger (version) VALUES (1)")
+    direct.close()
+    with open_ledger(f"sqlite:///{ledger_path}") as upgraded:
+        upgraded.extend("e1", noon + timedelta(days=1), noon)
+        assert [entry.spending.expires_at for entry in upgraded.entries()] == [noon + timedelta(days=1)]
+    with sqlite3.connect(ledger_path) as direct, pytest.raises(sqlite3.IntegrityError, match="append-only"):
+        direct.execute("DELETE FROM extended")
+    direct.close()

@@ -1,0 +1,178 @@
+"""`extend`: let nodes live longer, in an order in which no crash leaves a node without its end.
+
+At every moment each node has a timer on itself for a moment that was paid for in the books before:
+
+1. the ledger's row, then the record: until when it may cost something;
+2. the program: the schedule outside the nodes moves, and every resource says its new expiry;
+3. the tags of instances, volumes and interfaces, by which `sweep` judges;
+4. each node: the moment on its disk, then a second timer, and only then is the first one taken away;
+5. the record: every node has said so.
+
+Cut off before 4, the nodes end at their old expiry; cut off in it, some do. Asking again for the same moment goes on.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from decimal import ROUND_CEILING, Decimal
+
+from cloudgpu.app.books import Books
+from cloudgpu.app.desk import Desk
+from cloudgpu.app.ports import Dial
+from cloudgpu.app.records import ClusterRecord
+from cloudgpu.app.standing import HARMLESS, check_alive, check_own, stored_inventory
+from cloudgpu.app.teardown import stack_of
+from cloudgpu.errors import BudgetError, CloudGpuError, StateError, UsageError
+from cloudgpu.node.expiry import EXTENDABLE, armed, extend
+from cloudgpu.provision.lease import Lease
+from cloudgpu.remote.base import Host
+from cloudgpu.remote.command import Command
+from cloudgpu.remote.fanout import all_or_raise, on_all
+from cloudgpu.run.progress import Note
+
+_CENT = Decimal("0.01")
+_ANSWER_S = 60.0
+_EXPIRES = "cloudgpu:expires-at"
+
+
+@dataclass(frozen=True)
+class Extended:
+    """What `extend` confirmed.
+
+    Attributes:
+        before: The expiry that held until now, UTC.
+        worst_case_usd: What the cluster costs if it lives until its new expiry.
+    """
+
+    record: ClusterRecord
+    before: datetime
+    worst_case_usd: Decimal
+
+
+class Extending:
+    """Renews the power-off timers. One object for one cloud and one home."""
+
+    def __init__(self, desk: Desk, dial: Dial) -> None:
+        self._desk = desk
+        self._dial = dial
+
+    def extend(
+        self, name: str, *, until: datetime | None = None, by: timedelta | None = None, max_usd: Decimal | None = None
+    ) -> Extended:
+        """Let the cluster live until a moment, or for so much longer than it was to live.
+
+        With `max_usd` this is the cluster's budget from now on, instead of the recipe's.
+
+        Raises:
+            UsageError: There is no such cluster that is up, or the moment makes no sense.
+            BudgetError: The worst case would be more than the recipe's `budget.max_usd`.
+            StateError: Nodes are gone, or the program has changed more than may be changed under a living cluster.
+            ConnectError: A node cannot be reached; those that can have the new timer.
+            BusyError: Another process is at this cluster.
+        """
+        with Lease(self._desk.home.cluster(name).root / "lease", self._desk.clock, self._desk.owner).hold(tidy=True):
+            record = self._standing(name)
+            record = record if max_usd is None else replace(record, max_usd=format(max_usd, "f"))
+            before = record.confirmed_expires_at or record.expires_at
+            wanted = (before + by if until is None and by is not None else until) or before
+            later = self._later(record, before, wanted.replace(microsecond=0))
+            self._refuse_grave(later)
+            later = self._written_down(later)
+            self._desk.cloud.engine(later).up(stack_of(self._desk.home, later), self._desk.say)
+            self._retag(later)
+            self._rearm(later)
+            done = replace(later, confirmed_expires_at=None)
+            return Extended(self._desk.records.save_cluster(done, self._desk.clock.now()), before, worst_case(done))
+
+    def _standing(self, name: str) -> ClusterRecord:
+        record = self._desk.records.cluster(name)
+        if record is None or record.state != "up":
+            what = f"there is no cluster {name} that is up" if record is None else f"cluster {name} is {record.state}"
+            raise UsageError(what, hint="`cloudgpu status` lists the clusters")
+        check_own(self._desk, record)
+        check_alive(self._desk, record)
+        return record
+
+    def _later(self, record: ClusterRecord, before: datetime, until: datetime) -> ClusterRecord:
+        """The record as it will be.
+
+        Raises:
+            UsageError: The moment is not later, or too late.
+            BudgetError: It would cost more than the recipe allows.
+        """
+        first = record.first_expires_at or before
+        if until <= before:
+            message = f"cluster {record.name} lives until {_utc(before)} already; {_utc(until)} is not later"
+            raise UsageError(message, hint=f"`cloudgpu down {record.name}` ends it now")
+        if until > first + EXTENDABLE:
+            message = f"its nodes were launched to live until {_utc(first + EXTENDABLE)} at most, not {_utc(until)}"
+            raise UsageError(message, hint="make a new cluster for longer work")
+        config = {**record.config, "expiresAt": until.strftime("%Y-%m-%dT%H:%M:%SZ")}
+        later = replace(record, expires_at=until, confirmed_expires_at=before, first_expires_at=first, config=config)
+        worst = worst_case(later)
+        if record.max_usd and worst > Decimal(record.max_usd):
+            message = (
+                f"until {_utc(until)} the cluster costs up to {worst} USD, above budget.max_usd {record.max_usd} USD"
+            )
+            raise BudgetError(message, hint=f"a shorter extension, or --max-usd {worst}")
+        return later
+
+    def _refuse_grave(self, later: ClusterRecord) -> None:
+        """Nothing but the expiry may change under people's work: a newer program is for the next cluster."""
+        steps = self._desk.cloud.engine(later).preview(stack_of(self._desk.home, later))
+        grave = sorted({step.name for step in steps if step.operation not in HARMLESS})
+        if grave:
+            message = (
+                f"cluster {later.name} was made by another version of the program: {', '.join(grave)} would change"
+            )
+            raise StateError(message, hint="extend it with the version of cloudgpu that made it, or make a new one")
+
+    def _written_down(self, later: ClusterRecord) -> ClusterRecord:
+        now = self._desk.clock.now()
+        for row in Books(self._desk).rows(later):
+            if row.state == "open":
+                self._desk.ledger.extend(row.spending.entry_id, later.expires_at, now)
+        return self._desk.records.save_cluster(later, now)
+
+    def _retag(self, later: ClusterRecord) -> None:
+        """What the nodes were launched with is no resource of the program: their tags are changed by themselves."""
+        found = self._desk.cloud.search(later.name, [later.region])
+        own = [one for one in found if one.tags.get("cloudgpu:token") == later.token]
+        self._desk.cloud.retag(own, {_EXPIRES: later.config["expiresAt"]})
+
+    def _rearm(self, later: ClusterRecord) -> None:
+        """Tell every node.
+
+        Raises:
+            ConnectError: One cannot be reached.
+            StateError: One says that it will end itself at another moment.
+        """
+        nodes = stored_inventory(self._desk.home, later).nodes
+        hosts = self._dial(nodes, self._desk.say)
+        try:
+            all_or_raise(on_all(hosts, lambda host: _told(host, later.expires_at)))
+        except CloudGpuError as err:
+            before = later.confirmed_expires_at or later.expires_at
+            err.hint = f"`cloudgpu extend {later.name} --until {later.config['expiresAt']}` again before {_utc(before)}"
+            raise
+        finally:
+            for host in hosts:
+                host.close()
+        self._desk.say(Note(f"{len(nodes)} nodes end themselves at {_utc(later.expires_at)} now"))
+
+
+def worst_case(record: ClusterRecord) -> Decimal:
+    """What a cluster costs if it lives until its expiry, USD, rounded up to the cent."""
+    hours = Decimal(str((record.expires_at - record.created_at).total_seconds())) / 3600
+    return (Decimal(record.node_hourly_usd) * record.nodes * hours).quantize(_CENT, ROUND_CEILING)
+
+
+def _told(host: Host, until: datetime) -> None:
+    done = host.try_run(Command(*extend(until)), timeout_s=_ANSWER_S)
+    if not done.ok or armed(done.stdout) != until:
+        why = "; ".join(done.tail(2)) or f"exit code {done.exit_code}"
+        message = f"node {host.node.index} ({host.node.instance_id}) did not take its new expiry: {why}"
+        raise StateError(message)
+
+
+def _utc(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M} UTC"

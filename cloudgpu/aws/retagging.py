@@ -1,0 +1,42 @@
+"""New values of tags on what an instance was launched with, many things a call."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+
+from cloudgpu.aws.faults import typed
+from cloudgpu.aws.session import Clients
+from cloudgpu.aws.tagging import listed
+
+LAUNCHED: Final = frozenset({"instance", "volume", "network-interface"})
+"""Kinds that the launch tags and no resource of the program stands for."""
+_AT_ONCE = 500
+"""EC2 takes a thousand ids a call."""
+
+
+class Tagged(Protocol):
+    """Something in EC2 with its tags."""
+
+    @property
+    def kind(self) -> str:
+        """`instance`, `volume` ..."""
+
+    @property
+    def id(self) -> str:
+        """EC2's id."""
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        """As last seen."""
+
+
+def relabel(clients: Clients, found: Sequence[Tagged], tags: Mapping[str, str]) -> None:
+    """Set these tags on the launched things among them that do not have them yet.
+
+    Raises:
+        CloudError: AWS refused or cannot be reached.
+    """
+    ids = sorted(one.id for one in found if one.kind in LAUNCHED and not tags.items() <= dict(one.tags).items())
+    for start in range(0, len(ids), _AT_ONCE):
+        chunk = ids[start : start + _AT_ONCE]
+        with typed(f"tagging {len(chunk)} things"):
+            clients.client("ec2").create_tags(Resources=chunk, Tags=listed(tags))

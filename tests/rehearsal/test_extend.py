@@ -1,0 +1,44 @@
+"""`extend` on real nodes: the new timer holds, also over a reboot, and nothing that knew the old expiry ends them."""
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from cloudgpu.rehearsal import client
+
+pytestmark = pytest.mark.rehearsal
+
+HOUR_S = 3600.0
+
+
+def timers(bench, node):
+    done = bench.run("ssh", "plain", "--node", str(node), "--", "systemctl", "list-timers", code=None)
+    return [word for word in done.stdout.split() if word.startswith("cloudgpu-expiry-") and word.endswith(".timer")]
+
+
+def test_nodes_live_until_the_new_expiry_over_a_reboot_and_not_longer(bench, until):
+    bench.recipe()
+    made = bench.json("up", "plain", "--yes")
+    before = datetime.fromisoformat(made["expires_at"])
+    done = bench.json("extend", "plain", "--by", "2h")
+    expires_at = datetime.fromisoformat(done["expires_at"])
+    assert expires_at == before + timedelta(hours=2)
+    armed = [f"cloudgpu-expiry-{int(expires_at.timestamp())}.timer"]
+    assert timers(bench, 0) == timers(bench, 1) == armed
+    assert {row["tags"]["cloudgpu:expires-at"] for rows in bench.left().values() for row in rows} == {
+        f"{expires_at:%Y-%m-%dT%H:%M:%SZ}"
+    }
+    (cluster,) = bench.json("status")["clusters"]
+    assert cluster["expires_at"] == done["expires_at"]
+    assert 10_000 < cluster["expires_in_s"] <= 3 * HOUR_S
+    # A node that comes up again knows it from its disk: its user data still has the first expiry.
+    bench.run("ssh", "plain", "--node", "1", "--", "sudo", "reboot", code=None)
+    until(lambda: timers(bench, 1) == armed)
+    # Neither the old timers nor the old schedule outside ends them.
+    client.advance(bench.cloud, 2 * HOUR_S)
+    assert len(client.nodes(bench.cloud)) == 2
+    assert bench.run("ssh", "plain", "--", "true").returncode == 0
+    client.advance(bench.cloud, HOUR_S)
+    until(lambda: not client.nodes(bench.cloud))
+    assert bench.json("down", "plain")["known"]
+    assert bench.left() == {}

@@ -1,0 +1,62 @@
+"""What `extend` says, and what it takes."""
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+from typer.testing import CliRunner
+
+from cloudgpu.app.extending import Extended
+from cloudgpu.app.records import ClusterRecord
+from cloudgpu.cli.main import app
+from cloudgpu.cli.show_extended import extended_json, extended_lines
+from cloudgpu.errors import UsageError
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def extended(target):
+    record = ClusterRecord(
+        name="lab", token="t", owner="ann", team="", recipe="quickstart", target=target, account="1", endpoint="",
+        created_at=NOW, expires_at=NOW + timedelta(hours=3), made_by="up", nodes=2,
+    )  # fmt: skip
+    return Extended(record, NOW + timedelta(hours=1), Decimal("187.28"))
+
+
+def test_as_text():
+    assert extended_lines(extended("aws"), NOW) == [
+        "cluster lab lives until 2026-11-21 15:00 UTC (in 3 h) instead of 2026-11-21 13:00 UTC; every node has said so",
+        "  it costs at most $187.28 by then; `cloudgpu down lab` ends it earlier",
+    ]
+    assert extended_lines(extended("rehearsal"), NOW)[1] == (
+        "  AWS would charge $187.28 at most by then; `cloudgpu down lab` ends it earlier"
+    )
+
+
+def test_as_json():
+    assert extended_json(extended("rehearsal")) == {
+        "cluster": "lab",
+        "simulated": True,
+        "expired_before_at": "2026-11-21T13:00:00+00:00",
+        "expires_at": "2026-11-21T15:00:00+00:00",
+        "nodes": 2,
+        "worst_case_usd": "187.28",
+    }
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        ((), "say how long"),
+        (("--by", "2h", "--until", "2026-11-21T18:00Z"), "say how long"),
+        (("--by", "soon"), "--by"),
+        (("--until", "tomorrow"), "is no moment"),
+        (("--by", "2h", "--max-usd", "much"), "is no amount of money"),
+        (("--by", "2h", "--max-usd", "-1"), "is no amount of money"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(args, says, monkeypatch, tmp_path):
+    monkeypatch.setenv("CLOUDGPU_HOME", str(tmp_path))
+    result = CliRunner().invoke(app, ["extend", "lab", *args])
+    assert isinstance(result.exception, UsageError)
+    assert says in result.exception.message
