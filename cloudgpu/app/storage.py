@@ -1,88 +1,17 @@
 """`storage`: data that outlives clusters. Made by name, deleted by name, and never by a cluster's end."""
 
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from collections.abc import Sequence, Set
+from dataclasses import replace
 
-from cloudgpu.app.happenings import Say
 from cloudgpu.app.identifiers import checked_storage, new_token
-from cloudgpu.app.storage_records import StorageRecord, StorageRecords
+from cloudgpu.app.storage_desk import Created, Deleted, StorageDesk, Wish
+from cloudgpu.app.storage_records import StorageRecord
 from cloudgpu.aws.stored import Stored
-from cloudgpu.clock import Clock
 from cloudgpu.errors import BusyError, CloudGpuError, StateError, TeardownError, UsageError
-from cloudgpu.paths import Home, bundled
-from cloudgpu.plan.plan import Target
-from cloudgpu.provision.engine import Engine, Stack
+from cloudgpu.paths import bundled
+from cloudgpu.provision.engine import Stack
 from cloudgpu.provision.lease import Lease
 from cloudgpu.run.progress import Note
-
-
-class StorageCloud(Protocol):
-    """One target, as these use cases see it."""
-
-    @property
-    def target(self) -> Target:
-        """`aws` or `rehearsal`."""
-
-    @property
-    def endpoint(self) -> str:
-        """What tells this endpoint from others of the same account id; empty for the real AWS."""
-
-    def account(self) -> str:
-        """Account id of the credentials in use."""
-
-    def engine(self, record: StorageRecord) -> Engine:
-        """The engine that carries this storage's program out, with its tags and identity."""
-
-    def found(self, region: str, name: str = "") -> Sequence[Stored]:
-        """What carries storage's tags in a region: of one name, or of every name."""
-
-    def empty(self, one: Stored) -> None:
-        """Delete what its bucket holds, where it has one."""
-
-    def end(self, one: Stored) -> list[str]:
-        """End every part, data included; returns a line for each that would not end."""
-
-
-@dataclass(frozen=True)
-class StorageDesk:
-    """What these use cases work with. `owner` and `team` are on the tags of what is made."""
-
-    cloud: StorageCloud
-    records: StorageRecords
-    home: Home
-    clock: Clock
-    owner: str
-    team: str
-    say: Say
-
-
-@dataclass(frozen=True)
-class Wish:
-    """What is to be made. `config` holds the settings of the program that its kind needs."""
-
-    name: str
-    kind: str
-    region: str
-    disposable: bool
-    config: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Created:
-    """Storage that stands. `made` is False when it stood already, as it was asked for."""
-
-    record: StorageRecord
-    made: bool
-
-
-@dataclass(frozen=True)
-class Deleted:
-    """What a deletion ended and confirmed. `known` says whether this home had a record of it."""
-
-    name: str
-    known: bool
-    parts: tuple[str, ...] = ()
 
 
 class StorageRoom:
@@ -319,16 +248,3 @@ def _refuse_used(name: str, found: Sequence[Stored]) -> None:
     if users:
         message = f"storage {name} may be in use by {', '.join(users)}"
         raise BusyError(message, hint="end those instances first: `cloudgpu down CLUSTER`")
-
-
-def json_outputs(record: StorageRecord) -> dict[str, Any]:
-    """What the program said of it, with the names that JSON documents use."""
-    names = {
-        "id": "id",
-        "address": "address",
-        "mountName": "mount_name",
-        "securityGroupId": "security_group_id",
-        "url": "url",
-        "zone": "zone",
-    }
-    return {shown: record.outputs.get(key) for key, shown in names.items()}

@@ -6,7 +6,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from cloudgpu.app.storage import StorageCloud
+from cloudgpu.app.storage_desk import StorageCloud
 from cloudgpu.app.storage_records import StorageRecord
 from cloudgpu.aws.stored import Stored
 from cloudgpu.catalog.storage import KINDS, storage_price
@@ -34,7 +34,6 @@ class StorageRow:
     users: tuple[str, ...] | None
     simulated: bool
     id: str = ""
-    address: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """The documented row of `storage list --json`."""
@@ -50,7 +49,6 @@ class StorageRow:
             "created_at": self.created_at.isoformat() if self.created_at else None,
             "used_by": None if self.users is None else list(self.users),
             "id": self.id,
-            "address": self.address,
             "simulated": self.simulated,
         }
 

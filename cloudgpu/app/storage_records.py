@@ -5,12 +5,21 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from cloudgpu.app.records import write_durably
 from cloudgpu.errors import StateError
 from cloudgpu.paths import Home
 
+_SHOWN: Final = {
+    "id": "id",
+    "zone": "zone",
+    "address": "address",
+    "mountName": "mount_name",
+    "securityGroupId": "security_group_id",
+    "url": "url",
+}
+"""Outputs of the program, and their names in JSON documents."""
 StorageState = Literal["making", "ready", "deleting"]
 
 
@@ -43,6 +52,11 @@ class StorageRecord:
     def simulated(self) -> bool:
         """Whether it costs nothing."""
         return self.target == "rehearsal"
+
+    @property
+    def reached(self) -> dict[str, Any]:
+        """What is needed to reach it, under the names of the JSON documents; None for what its kind does not have."""
+        return {shown: self.outputs.get(key) for key, shown in _SHOWN.items()}
 
 
 class StorageRecords:

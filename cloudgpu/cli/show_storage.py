@@ -5,7 +5,7 @@ from datetime import datetime
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
-from cloudgpu.app.storage import Created, Deleted, Wish, json_outputs
+from cloudgpu.app.storage_desk import Created, Deleted, Wish
 from cloudgpu.app.storage_overview import StorageRow
 from cloudgpu.app.storage_records import StorageRecord
 from cloudgpu.aws.stored import Stored
@@ -49,7 +49,7 @@ def created_json(created: Created, monthly_usd: Decimal | None) -> dict[str, Any
         "made": created.made,
         "region": record.region,
         "disposable": record.disposable,
-        **json_outputs(record),
+        **record.reached,
         "monthly_usd": None if monthly_usd is None else str(monthly_usd),
         "simulated": record.simulated,
         "left": [f"storage {record.name} stands until it is deleted by name"],
@@ -93,7 +93,7 @@ def _price(price: StoragePrice | None, monthly_usd: Decimal | None) -> str:
 
 
 def _reached(record: StorageRecord) -> list[tuple[str, str]]:
-    shown = json_outputs(record)
+    shown = record.reached
     labels = (
         ("id", "id"),
         ("zone", "zone"),

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from cloudgpu.app.overview import ClusterStatus
     from cloudgpu.app.planning import Planned
     from cloudgpu.app.provisioning import Buyer
-    from cloudgpu.app.storage import StorageCloud, StorageRoom
+    from cloudgpu.app.storage import StorageRoom
+    from cloudgpu.app.storage_desk import StorageCloud
     from cloudgpu.app.storage_records import StorageRecords
     from cloudgpu.app.teardown import Teardown
     from cloudgpu.app.training import Training
@@ -188,7 +189,8 @@ class Wiring:
 
     def storage(self, target: Target) -> "StorageRoom":
         """`storage create` and `storage delete` on one target."""
-        from cloudgpu.app.storage import StorageDesk, StorageRoom
+        from cloudgpu.app.storage import StorageRoom
+        from cloudgpu.app.storage_desk import StorageDesk
 
         cloud, settings = self.storage_cloud(target), self.settings
         desk = StorageDesk(

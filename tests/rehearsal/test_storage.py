@@ -1,0 +1,83 @@
+"""Storage by whole commands: it outlives clusters, is kept from those who use it, and ends for good by its name."""
+
+import shutil
+
+import boto3
+import pytest
+
+from cloudgpu.rehearsal import client
+
+pytestmark = pytest.mark.rehearsal
+
+
+def aws(bench, service: str):
+    cloud = bench.cloud
+    return boto3.client(
+        service,
+        region_name="us-east-1",
+        endpoint_url=cloud.url,
+        aws_access_key_id=cloud.access_key_id,
+        aws_secret_access_key=cloud.secret_access_key,
+    )
+
+
+def create(bench, name: str, kind: str, *options: str) -> dict:
+    return bench.json("storage", "create", name, "--kind", kind, "--on", "rehearsal", "--yes", *options)
+
+
+def test_storage_outlives_the_cluster_that_uses_it(bench):
+    disk = create(bench, "disk", "ebs", "--size", "100", "--zone", "us-east-1c", "--disposable")
+    files = create(bench, "files", "efs")
+    up = bench.json("up", str(bench.recipe()), "--name", "demo", "--on", "rehearsal", "--yes")
+    (node, other) = [one["instance_id"] for one in up["nodes"]]
+    aws(bench, "ec2").attach_volume(VolumeId=disk["id"], InstanceId=node, Device="/dev/sdf")
+    (interface,) = aws(bench, "ec2").describe_network_interfaces(
+        Filters=[{"Name": "attachment.instance-id", "Values": [other]}]
+    )["NetworkInterfaces"]
+    groups = [group["GroupId"] for group in interface["Groups"]]
+    aws(bench, "ec2").modify_network_interface_attribute(
+        NetworkInterfaceId=interface["NetworkInterfaceId"], Groups=[*groups, files["security_group_id"]]
+    )
+
+    rows = {row["name"]: row for row in bench.json("storage", "list")["storage"]}
+    assert rows["disk"]["used_by"] == [f"{node} (cluster demo)"]
+    assert rows["files"]["used_by"] == [f"{other} (cluster demo)"]
+    assert (rows["disk"]["monthly_usd"], rows["disk"]["size_gib"]) == ("8.00", "100")
+    refused = bench.json("storage", "delete", "disk", "--yes", code=11)
+    assert "cluster demo" in refused["error"]["message"]
+
+    bench.run("down", "demo")
+    left = bench.left()
+    assert [row["id"] for row in left["volumes"]] == [disk["id"]]
+    assert [row["id"] for row in left["file_systems"]] == [files["id"]]
+    assert "instances" not in left
+
+    bench.run("storage", "delete", "disk", "--yes")
+    bench.run("storage", "delete", "files", "--delete-data", "--yes")
+    assert bench.left() == {}
+
+
+def test_a_home_that_lost_its_records_still_deletes_by_tag(bench):
+    made = create(bench, "logs", "s3")
+    aws(bench, "s3").put_object(Bucket=made["id"], Key="run/log", Body=b"x" * 2048)
+    shutil.rmtree(bench.home.root / "storage")
+    (row,) = bench.json("storage", "list")["storage"]
+    assert (row["name"], row["id"], row["size_gib"]) == ("logs", made["id"], "0.0000019073486328125")
+    deleted = bench.json("storage", "delete", "logs", "--delete-data", "--yes")
+    assert (deleted["known"], deleted["left"]) == (False, [])
+    assert bench.left() == {}
+
+
+def test_a_killed_create_leaves_nothing_that_delete_does_not_find(bench):
+    hold = {"service": "fsx", "action": "CreateFileSystem", "phase": "after_effect", "do": "hold", "drop": True}
+    client.put_faults(bench.cloud, [hold])
+    wish = ("sets", "--kind", "lustre", "--size", "1200", "--zone", "us-east-1c", "--on", "rehearsal", "--yes")
+    process = bench.popen("storage", "create", *wish)
+    bench.until_held(process)
+    process.kill()
+    process.communicate()
+    client.put_faults(bench.cloud, [])
+    assert len(bench.left()["file_systems"]) == 1
+    deleted = bench.json("storage", "delete", "sets", "--yes")
+    assert deleted["known"]
+    assert bench.left() == {}

@@ -1,0 +1,275 @@
+"""`storage create` and `storage delete`: what is made once, what is refused, and what has to be confirmed."""
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+
+from cloudgpu.app.storage import StorageRoom
+from cloudgpu.app.storage_desk import StorageDesk, Wish
+from cloudgpu.app.storage_overview import overview
+from cloudgpu.app.storage_records import StorageRecords
+from cloudgpu.aws.stored import Part, Stored
+from cloudgpu.clock import ManualClock
+from cloudgpu.errors import BusyError, CapacityError, StateError, TeardownError, UsageError
+from cloudgpu.paths import Home
+from cloudgpu.provision.engine import Applied
+
+START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+WISH = Wish("sets", "lustre", "us-east-1", False, {"zone": "us-east-1c", "sizeGib": "1200"})
+
+
+def held(record, *, users=(), kind="lustre", keep="true") -> Stored:
+    tags = {
+        "cloudgpu:storage": record.name,
+        "cloudgpu:kind": kind,
+        "cloudgpu:owner": record.owner,
+        "cloudgpu:keep": keep,
+        "cloudgpu:token": record.token,
+    }
+    size = Decimal(1200)
+    parts = (
+        Part(kind, "fs-1", record.region, tags, "AVAILABLE", size, START, "SCRATCH_2"),
+        Part("security-group", "sg-1", record.region, tags),
+    )
+    return Stored(record.name, record.token, record.region, parts, users)
+
+
+@dataclass
+class ScriptedStorage:
+    """A cloud whose engine makes one file system, and whose search shows what was made."""
+
+    target: str = "aws"
+    endpoint: str = ""
+    account_id: str = "111122223333"
+    refuses: Exception | None = None
+    refuses_end: list = field(default_factory=list)
+    destroys: bool = True
+    there: list = field(default_factory=list)
+    calls: list = field(default_factory=list)
+    seen: object = None
+
+    def account(self):
+        return self.account_id
+
+    def engine(self, record):
+        self.record = record
+        return self
+
+    def up(self, stack, on_event):
+        self.calls.append("up")
+        self.stack = stack
+        self.there.append(held(self.record, keep=stack.config["keep"]))
+        if self.seen:
+            self.seen(stack)
+        if self.refuses:
+            raise self.refuses
+        return Applied({"kind": "lustre", "id": "fs-1", "mountName": "mnt"})
+
+    def destroy(self, stack, on_event):
+        self.calls.append("destroy")
+        if self.destroys:
+            self.there = [one for one in self.there if one.token != self.record.token]
+
+    def found(self, region, name=""):
+        return [one for one in self.there if one.region == region and name in ("", one.name)]
+
+    def empty(self, one):
+        self.calls.append("empty")
+
+    def end(self, one):
+        self.calls.append("end")
+        if not self.refuses_end:
+            self.there.remove(one)
+        return list(self.refuses_end)
+
+
+@pytest.fixture
+def home(tmp_path):
+    return Home(tmp_path / "home").ensure()
+
+
+@pytest.fixture
+def cloud():
+    return ScriptedStorage()
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def room(cloud, home, told):
+    return StorageRoom(StorageDesk(cloud, StorageRecords(home), home, ManualClock(START), "ada", "lab", told.append))
+
+
+def test_what_is_made_is_recorded_before_the_first_call(room, cloud, home):
+    def seen(stack):
+        record = StorageRecords(home).one("sets")
+        assert (record.state, record.token) == ("making", stack.config["token"])
+
+    cloud.seen = seen
+    created = room.create(WISH)
+    assert created.made
+    assert created.record.reached["mount_name"] == "mnt"
+    config = cloud.stack.config
+    assert (config["storage"], config["owner"], config["keep"], config["protect"]) == ("sets", "ada", "true", "false")
+    assert cloud.stack.program.name == "storage"
+    assert cloud.stack.journal == home.root / "storage" / "sets" / "us-east-1.journal"
+
+
+def test_a_second_create_is_no_call_at_all(room, cloud):
+    token = room.create(WISH).record.token
+    again = room.create(WISH)
+    assert (again.made, again.record.token) == (False, token)
+    assert cloud.calls == ["up"]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"kind": "efs"}, {"disposable": True}, {"region": "us-west-2"}, {"config": {"sizeGib": "2400"}}]
+)
+def test_another_thing_of_the_same_name_is_refused(room, changes):
+    room.create(WISH)
+    with pytest.raises(UsageError, match="not as it is asked for"):
+        room.create(replace(WISH, **changes))
+
+
+def test_somebody_elses_of_the_same_name_is_refused_and_left(room, cloud, home):
+    room.create(WISH)
+    cloud.there[0].parts[0].tags["cloudgpu:owner"] = "bob"
+    StorageRecords(home).forget("sets")
+    with pytest.raises(UsageError, match="belongs to bob"):
+        room.create(WISH)
+    with pytest.raises(UsageError, match="belongs to bob"):
+        room.delete("sets", "us-east-1", delete_data=True)
+    assert cloud.calls == ["up"]
+
+
+def test_what_could_not_be_made_is_ended_at_once(room, cloud, home):
+    cloud.refuses = CapacityError("no Lustre left")
+    with pytest.raises(CapacityError, match="no Lustre left"):
+        room.create(WISH)
+    assert cloud.calls == ["up", "empty", "destroy"]
+    assert StorageRecords(home).one("sets") is None
+    assert cloud.there == []
+
+
+def test_what_could_neither_be_made_nor_ended_is_told_as_both(room, cloud, home):
+    cloud.refuses, cloud.destroys, cloud.refuses_end = CapacityError("no Lustre left"), False, ["lustre fs-1: busy"]
+    with pytest.raises(TeardownError, match="no Lustre left; and what was made could not be ended") as caught:
+        room.create(WISH)
+    assert caught.value.left == ("lustre fs-1: busy",)
+    assert caught.value.hint == "cloudgpu storage delete sets"
+    assert StorageRecords(home).one("sets").state == "making"
+
+
+def test_a_killed_create_goes_on_under_its_own_token(room, cloud, home):
+    cloud.refuses = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        room.create(WISH)
+    token = StorageRecords(home).one("sets").token
+    cloud.refuses = None
+    assert room.create(WISH).record.token == token
+
+
+def test_data_that_was_to_be_kept_needs_more_than_its_name(room, cloud):
+    room.create(WISH)
+    for call in (room.delete, room.deletable):
+        with pytest.raises(UsageError, match="holds data that was to be kept") as caught:
+            call("sets", "us-east-1", delete_data=False)
+        assert caught.value.hint == "`cloudgpu storage delete sets --delete-data` deletes it for good"
+    assert cloud.calls == ["up"]
+    deleted = room.delete("sets", "us-west-2", delete_data=True)
+    assert deleted.known
+    assert deleted.parts == ("lustre fs-1 (AVAILABLE) in us-east-1", "security-group sg-1 in us-east-1")
+
+
+def test_disposable_data_goes_by_its_name(room, cloud, home):
+    room.create(replace(WISH, disposable=True))
+    room.delete("sets", "us-east-1", delete_data=False)
+    assert cloud.there == []
+    assert StorageRecords(home).one("sets") is None
+
+
+def test_what_never_stood_holds_nothing(room, cloud):
+    cloud.refuses = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        room.create(WISH)
+    room.delete("sets", "us-east-1", delete_data=False)
+    assert cloud.there == []
+
+
+def test_what_is_in_use_stays(room, cloud):
+    record = room.create(replace(WISH, disposable=True)).record
+    cloud.there = [held(record, users=("i-1 (cluster demo)",), keep="false")]
+    with pytest.raises(BusyError, match=r"in use by i-1 \(cluster demo\)"):
+        room.delete("sets", "us-east-1", delete_data=True)
+    assert cloud.calls == ["up"]
+
+
+def test_a_bucket_cannot_tell_its_users_and_goes_all_the_same(room, cloud):
+    record = room.create(WISH).record
+    cloud.there = [held(record, users=None, kind="s3")]
+    room.delete("sets", "us-east-1", delete_data=True)
+    assert cloud.calls == ["up", "empty", "destroy"]
+
+
+def test_what_the_journal_did_not_know_is_ended_by_its_tags(room, cloud):
+    room.create(WISH)
+    cloud.destroys = False
+    room.delete("sets", "us-east-1", delete_data=True)
+    assert cloud.calls == ["up", "empty", "destroy", "end"]
+
+
+def test_it_is_gone_only_when_a_second_search_is_empty(room, cloud, home):
+    room.create(WISH)
+    cloud.destroys = False
+    cloud.end = lambda one: []
+    with pytest.raises(TeardownError, match="storage sets is not gone") as caught:
+        room.delete("sets", "us-east-1", delete_data=True)
+    assert caught.value.left == ("lustre fs-1 (AVAILABLE) in us-east-1", "security-group sg-1 in us-east-1")
+    assert StorageRecords(home).one("sets").state == "deleting"
+    with pytest.raises(BusyError, match="being deleted"):
+        room.create(WISH)
+
+
+@pytest.mark.parametrize("lost", ["forgotten", "damaged"])
+def test_without_a_record_the_tags_tell_whether_it_was_to_be_kept(room, cloud, home, lost):
+    room.create(WISH)
+    if lost == "forgotten":
+        StorageRecords(home).forget("sets")
+    else:
+        home.storage("sets").record.write_text("{")
+    with pytest.raises(UsageError, match="was to be kept"):
+        room.delete("sets", "us-east-1", delete_data=False)
+    assert room.delete("sets", "us-east-1", delete_data=True).known is False
+    assert cloud.calls == ["up", "end"]
+
+
+def test_nothing_to_delete_is_success(room, home):
+    assert room.delete("sets", "us-east-1", delete_data=False).parts == ()
+    assert not (home.root / "storage" / "sets").exists()
+
+
+def test_another_account_is_never_taken_for_its_end(room, cloud):
+    room.create(WISH)
+    cloud.account_id = "999900001111"
+    with pytest.raises(StateError, match="made in account 111122223333"):
+        room.delete("sets", "us-east-1", delete_data=True)
+
+
+def test_the_list_has_everybodys_and_what_is_not_found(room, cloud, home):
+    record = room.create(WISH).record
+    cloud.there.append(held(replace(record, name="bobs", token="t2", owner="bob"), users=("i-1",)))
+    room.create(replace(WISH, name="lost", region="us-west-2"))
+    cloud.there = [one for one in cloud.there if one.name != "lost"]
+    rows = overview(cloud, StorageRecords(home).all(), "us-east-1")
+    assert [(row.name, row.owner, row.state, row.users, row.monthly_usd) for row in rows] == [
+        ("bobs", "bob", "available", ("i-1",), Decimal("168.00")),
+        ("lost", "ada", "not found", None, None),
+        ("sets", "ada", "available", (), Decimal("168.00")),
+    ]
+    other = ScriptedStorage(target="rehearsal", endpoint="rehearsal:x")
+    assert overview(other, StorageRecords(home).all(), "us-east-1") == ()

@@ -1,0 +1,61 @@
+"""From options to what is made: every mistake before the cloud hears anything."""
+
+from decimal import Decimal
+
+import pytest
+
+from cloudgpu.app.storage_wish import Typed, price_of, wish
+from cloudgpu.catalog.storage import storage_price
+from cloudgpu.errors import UsageError
+
+
+def test_a_linked_file_system_with_what_the_settings_name():
+    typed = Typed("sets", "lustre", 1200, "us-west-2b", "persistent_2", "s3://my-sets/imagenet")
+    made = wish(typed, "us-east-1", {"vpcId": "vpc-1"})
+    assert (made.region, made.disposable) == ("us-west-2", False)
+    assert made.config == {
+        "zone": "us-west-2b",
+        "sizeGib": "1200",
+        "deployment": "persistent_2",
+        "linked": "s3://my-sets/imagenet",
+        "vpcId": "vpc-1",
+    }
+
+
+def test_what_grows_by_itself_needs_no_more_than_a_name():
+    for kind in ("efs", "s3"):
+        made = wish(Typed("sets", kind), "eu-west-1", {})
+        assert (made.region, made.config) == ("eu-west-1", {})
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        (Typed("Sets", "efs"), "cannot name storage"),
+        (Typed("sets", "efs", size_gib=100), "--size makes no sense for efs: it grows"),
+        (Typed("sets", "s3", zone="us-east-1a"), "--zone makes no sense for s3"),
+        (Typed("sets", "ebs", 8, "us-east-1a", linked="s3://bucket"), "--linked makes no sense for ebs"),
+        (Typed("sets", "lustre", 1200, "us-east-1a", snapshot_id="snap-1"), "--from-snapshot makes no sense"),
+        (Typed("sets", "lustre", 1300, "us-east-1a"), "--size 1300: Lustre comes as 1200 GiB"),
+        (Typed("sets", "lustre", zone="us-east-1a"), "--size 0: Lustre"),
+        (Typed("sets", "ebs", zone="us-east-1a"), "a volume needs --size"),
+        (Typed("sets", "ebs", -1, "us-east-1a"), "--size -1"),
+        (Typed("sets", "ebs", 8), "ebs stands in one zone"),
+        (Typed("sets", "ebs", 8, "us-east-1"), "ebs stands in one zone"),
+        (Typed("sets", "lustre", 1200, "us-east-1a", linked="my-sets"), "expected s3://bucket/prefix"),
+    ],
+)
+def test_a_mistake_is_told_by_its_option(typed, told):
+    with pytest.raises(UsageError, match=told):
+        wish(typed, "us-east-1", {})
+
+
+def test_prices_are_known_where_they_were_read_and_unknown_elsewhere():
+    lustre = wish(Typed("sets", "lustre", 2400, "us-east-1a"), "us-east-1", {})
+    assert price_of(lustre, "lustre")[1] == Decimal("336.00")
+    replicated = wish(Typed("sets", "lustre", 2400, "us-east-1a", "persistent_2"), "us-east-1", {})
+    assert price_of(replicated, "lustre")[1] == Decimal("348.000")
+    assert price_of(wish(Typed("sets", "efs"), "us-east-1", {}), "efs")[1] is None
+    assert price_of(wish(Typed("sets", "ebs", 8, "us-west-2a"), "us-east-1", {}), "ebs") == (None, None)
+    price = storage_price("s3", "us-east-1")
+    assert (price.monthly_usd(Decimal(1000)), price.as_of.isoformat()) == (Decimal("23.000"), "2026-11-21")

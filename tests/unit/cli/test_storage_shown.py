@@ -1,0 +1,185 @@
+"""`storage create`, `storage list` and `storage delete`, word for word."""
+
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from cloudgpu.app.storage_desk import Created, Deleted, Wish
+from cloudgpu.app.storage_overview import StorageRow
+from cloudgpu.app.storage_records import StorageRecord
+from cloudgpu.aws.stored import Part, Stored
+from cloudgpu.catalog.storage import storage_price
+from cloudgpu.cli.main import main
+from cloudgpu.cli.show_storage import (
+    created_json,
+    created_lines,
+    deleted_lines,
+    deletion_question,
+    question,
+    storage_lines,
+)
+
+PRICE = storage_price("lustre", "us-east-1", "scratch_2")
+
+
+@pytest.fixture
+def record(now):
+    return StorageRecord(
+        name="sets",
+        kind="lustre",
+        token="t",
+        owner="ann",
+        team="vision",
+        target="aws",
+        account="123456789012",
+        endpoint="",
+        region="us-east-1",
+        created_at=now,
+        disposable=False,
+        state="ready",
+        outputs={
+            "id": "fs-1",
+            "address": "fs-1.fsx",
+            "mountName": "mnt",
+            "securityGroupId": "sg-1",
+            "zone": "us-east-1c",
+        },
+    )
+
+
+@pytest.fixture
+def row(now):
+    return StorageRow(
+        name="sets",
+        kind="lustre",
+        region="us-east-1",
+        owner="ann",
+        state="available",
+        disposable=False,
+        size_gib=Decimal(1200),
+        monthly_usd=Decimal("168.00"),
+        created_at=now - timedelta(days=3),
+        users=("i-1 (cluster demo)", "i-2 (cluster demo)"),
+        simulated=False,
+        id="fs-1",
+    )
+
+
+def test_the_question_names_the_price():
+    lustre = Wish("sets", "lustre", "us-east-1", False, {"zone": "us-east-1c", "sizeGib": "1200"})
+    assert question(lustre, PRICE, Decimal("168.00"), simulated=False) == (
+        "Make lustre storage sets of 1200 GiB in us-east-1c: $168.00 a month?"
+    )
+    files = Wish("home", "efs", "us-east-1", False, {})
+    assert question(files, storage_price("efs", "us-east-1"), None, simulated=True) == (
+        "Make efs storage home in us-east-1: AWS would charge $0.3000 a month for each GiB that it holds?"
+    )
+    assert question(replace(files, region="us-west-2"), None, None, simulated=False) == (
+        "Make efs storage home in us-west-2: a price that cloudgpu does not know for this region?"
+    )
+
+
+def test_what_was_made(record):
+    assert created_lines(Created(record, made=True), PRICE, Decimal("168.00")) == [
+        "lustre storage sets stands",
+        "  id: fs-1",
+        "  zone: us-east-1c",
+        "  address: fs-1.fsx",
+        "  mount name: mnt",
+        "  nodes that mount it carry security group: sg-1",
+        "  costs: $168.00 a month, until it is deleted",
+        "  no cluster's end touches it; cloudgpu storage delete sets --delete-data",
+    ]
+    simulated = replace(record, target="rehearsal", kind="s3", disposable=True, outputs={"id": "b", "url": "s3://b"})
+    assert created_lines(Created(simulated, made=False), storage_price("s3", "us-east-1"), None) == [
+        "s3 storage sets stood already, and is as it should be (simulated)",
+        "  id: b",
+        "  url: s3://b",
+        "  costs: AWS would charge $0.0230 a month for each GiB that it holds, until it is deleted",
+        "  no cluster's end touches it; cloudgpu storage delete sets",
+    ]
+
+
+def test_the_document_of_what_was_made(record):
+    assert created_json(Created(record, made=True), Decimal("168.00")) == {
+        "name": "sets",
+        "kind": "lustre",
+        "made": True,
+        "region": "us-east-1",
+        "disposable": False,
+        "id": "fs-1",
+        "zone": "us-east-1c",
+        "address": "fs-1.fsx",
+        "mount_name": "mnt",
+        "security_group_id": "sg-1",
+        "url": None,
+        "monthly_usd": "168.00",
+        "simulated": False,
+        "left": ["storage sets stands until it is deleted by name"],
+    }
+
+
+def test_the_list(row, now):
+    unknown = replace(
+        row, name="far", kind="s3", disposable=True, size_gib=None, monthly_usd=None, users=None, created_at=None
+    )
+    small = replace(row, name="home", kind="efs", size_gib=Decimal("0.25"), monthly_usd=Decimal("0.075"), users=())
+    assert storage_lines([unknown, small, row], now) == [
+        "name  kind         size  $/month      age  region     owner  data        used by"
+        "                                 state",
+        "far   s3        unknown  unknown  unknown  us-east-1  ann    disposable  unknown"
+        "                                 available",
+        "home  efs     0.250 GiB  $0.0750      3 d  us-east-1  ann    keep        nobody"
+        "                                  available",
+        "sets  lustre   1200 GiB  $168.00      3 d  us-east-1  ann    keep        i-1 (cluster demo), "
+        "i-2 (cluster demo)  available",
+        "",
+        "$168.08 a month, and 1 of unknown cost; capacity alone, at list prices",
+    ]
+    assert storage_lines([replace(row, simulated=True)], now)[-1] == (
+        "AWS would charge $168.00 a month; capacity alone, at list prices; simulated, so nothing is"
+    )
+    assert storage_lines([], now) == ["no storage"]
+
+
+def test_a_row_as_json(row):
+    assert row.as_json() == {
+        "name": "sets",
+        "kind": "lustre",
+        "region": "us-east-1",
+        "owner": "ann",
+        "state": "available",
+        "disposable": False,
+        "size_gib": "1200",
+        "monthly_usd": "168.00",
+        "created_at": "2026-11-18T03:30:00+00:00",
+        "used_by": ["i-1 (cluster demo)", "i-2 (cluster demo)"],
+        "id": "fs-1",
+        "simulated": False,
+    }
+
+
+def test_a_deletion():
+    tags = {"cloudgpu:kind": "lustre"}
+    present = Stored("sets", "t", "us-east-1", (Part("lustre", "fs-1", "us-east-1", tags, size_gib=Decimal(1200)),))
+    assert deletion_question(present) == "Delete lustre storage sets (1200 GiB) and all that it holds?"
+    half = Stored("sets", "t", "us-east-1", (Part("security-group", "sg-1", "us-east-1", tags),))
+    assert deletion_question(half) == "Delete lustre storage sets (of unknown size) and all that it holds?"
+    assert deleted_lines(Deleted("sets", known=True, parts=("lustre fs-1 in us-east-1",))) == [
+        "storage sets is gone, confirmed by a search for its tag",
+        "  lustre fs-1 in us-east-1",
+    ]
+    assert deleted_lines(Deleted("sets", known=False)) == [
+        "no storage sets: nothing carries its tag, nothing to delete"
+    ]
+
+
+def test_a_mistake_on_the_command_line_ends_with_2_and_asks_nobody(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("CLOUDGPU_HOME", str(tmp_path))
+    assert main(["storage", "create", "sets", "--kind", "ebs", "--yes"]) == 2
+    assert "a volume needs --size" in capsys.readouterr().err
+    assert main(["storage", "create", "sets", "--kind", "tape", "--yes"]) == 2
+    assert "tape" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
