@@ -29,7 +29,7 @@ if "wait" in sys.argv:
     signal.signal(signal.SIGINT, asked)
     print("ready", flush=True)
     time.sleep(60)
-seen = dict(args=sys.argv[1:], env=dict(os.environ), stdin=sys.stdin.read(), cwd=os.getcwd())
+seen = dict(session=os.getsid(0), args=sys.argv[1:], env=dict(os.environ), stdin=sys.stdin.read(), cwd=os.getcwd())
 seen["note"] = open(os.environ["NOTE"]).read() if "NOTE" in os.environ else ""
 print(json.dumps(seen))
 print("trouble", file=sys.stderr)
@@ -61,6 +61,7 @@ def test_it_gets_exactly_what_it_is_given(command, tmp_path, monkeypatch):
     seen = json.loads(done.stdout)
     assert seen["args"] == ["--non-interactive", "up", "--yes"]
     assert seen["cwd"] == str(tmp_path)
+    assert seen["session"] != os.getsid(0)  # Ctrl-C of the terminal must not reach it beside ours
     assert {"GIVEN", "MORE"} <= seen["env"].keys()
     assert "PULUMI_ACCESS_TOKEN" not in seen["env"]
     assert seen["env"][ENDS_WITH] == f"{os.getpid()}:{process_start(os.getpid())}"
