@@ -59,5 +59,6 @@ class Applied:
             "capacity": self.market.capacity,
             "quotas": self.market.quotas,
             "cloud": self.cloud,
+            "struck": self.behaviour.struck,
             "nodes": [{"do": fault.do, "match": dict(fault.match), "count": fault.count} for fault in self.nodes],
         }

@@ -20,6 +20,7 @@ class Behaviour:
         with self._lock:
             self.now = now
             self.since = self._clock.now()
+            self.struck = 0
             self._left: dict[tuple[str, str], int] = {}
             self._tokens: dict[str, tuple[float, float]] = {}
 
@@ -48,6 +49,7 @@ class Behaviour:
     def console_silent(self, instance_id: str) -> bool:
         """Whether this console shows nothing yet; counts the look."""
         if self.now.console_empty:
+            self.strike()
             return True
         if not self.now.console_calls:
             return False
@@ -66,7 +68,13 @@ class Behaviour:
             tokens = min(burst, tokens + (moment - last) * rate)
             refused = tokens < 1
             self._tokens[region] = (tokens if refused else tokens - 1, moment)
+            self.struck += refused
         return refused
+
+    def strike(self) -> None:
+        """A condition made itself felt."""
+        with self._lock:
+            self.struck += 1
 
     def _spent(self, kind: str, name: str) -> bool:
         """Count one call down; False once nothing is left."""
@@ -74,6 +82,7 @@ class Behaviour:
             left = self._left.get((kind, name), 0)
             if left:
                 self._left[kind, name] = left - 1
+                self.struck += 1
         return left > 0
 
 

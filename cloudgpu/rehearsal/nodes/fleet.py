@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import asyncssh
@@ -171,7 +172,10 @@ class Fleet:
 
     def reports(self) -> list[NodeReport]:
         """Every node."""
-        return [node.record.report() for node in self._nodes.values()]
+        return [
+            replace(node.record.report(), befallen=tuple(fault.do for fault in node.faults))
+            for node in self._nodes.values()
+        ]
 
     def unheard(self) -> list[PoweredOff]:
         """Nodes that ended by themselves and nobody was told about."""

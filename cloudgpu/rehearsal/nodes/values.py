@@ -32,6 +32,8 @@ class NodeReport:
     user: str
     host_key: str
     reason: str = ""
+    befallen: tuple[str, ...] = ()
+    """What fault scripts have done to it."""
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,8 @@ def begin_end(call: Call, instances: list[Any]) -> None:
         record = call.records.nodes[instance.id]
         if record.lingers is None:
             record.lingers = call.world.behaviour.now.terminate_looks
+            if record.lingers:
+                call.world.behaviour.strike()
     call.world.keeper.end(call.region, [instance.id for instance in instances])
 
 

@@ -1,0 +1,128 @@
+"""One rehearsal cloud for the whole library of faults, and commands from a process that has everything imported."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloudgpu.rehearsal import client, scripts
+from cloudgpu.rehearsal.layout import RehearsalFiles
+from cloudgpu.rehearsal.nodes.host_client import NodeHostClient
+
+_FORKER = Path(__file__).with_name("forker.py")
+_RESOURCES = "{{instance_type: p3dn.24xlarge, nodes: 2, regions: {regions}, market: {market}}}"
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    argv: tuple[str, ...]
+    code: int
+    out: str
+    err: str
+
+    @property
+    def shown(self) -> str:
+        return f"cloudgpu {' '.join(self.argv)} ended with {self.code}\n{self.out}\n{self.err}"
+
+
+@dataclass
+class Stage:
+    """A home with its cloud, and what can be done to both."""
+
+    bench: Any
+    process: subprocess.Popen
+
+    def run(self, *argv: str, **settings: object) -> Done:
+        work = self.bench.work
+        env = {f"CLOUDGPU_{name.upper()}": str(value) for name, value in settings.items()}
+        env["CLOUDGPU_HOME"] = str(self.bench.home.root)
+        files = {name: str(work / name) for name in ("out", "err")}
+        status = self._ask({"argv": argv, "cwd": str(work), "env": env, **files})["status"]
+        return Done(argv, status, Path(files["out"]).read_text(), Path(files["err"]).read_text())
+
+    def ok(self, *argv: str) -> Done:
+        done = self.run(*argv)
+        assert done.code == 0, done.shown
+        return done
+
+    def json(self, *argv: str) -> Any:
+        return json.loads(self.ok(*argv, "--json").out)
+
+    def apply(self, *names: str, **given: object) -> None:
+        found = [scripts.find(name) for name in names]
+        whole = scripts.together(found, {name: str(value) for name, value in given.items()})
+        client.put_script(self.bench.cloud, {"names": list(names), **whole})
+
+    def clear(self) -> None:
+        client.put_script(self.bench.cloud, {})
+
+    def in_force(self) -> Mapping[str, Any]:
+        return client.script(self.bench.cloud)
+
+    @property
+    def nodes(self) -> tuple[client.NodeInfo, ...]:
+        return client.nodes(self.bench.cloud)
+
+    @property
+    def zones(self) -> set[str]:
+        return {node.zone for node in self.nodes}
+
+    def until(self, holds: Callable[[], object], limit_s: float = 30.0) -> None:
+        deadline = time.monotonic() + limit_s
+        while not holds():
+            assert time.monotonic() < deadline, "it did not happen in time"
+            time.sleep(0.02)
+
+    def recipe(self, *, regions: str = "[us-east-1]", market: str = "on-demand") -> str:
+        self.bench.recipe("plain", resources=_RESOURCES.format(regions=regions, market=market))
+        return "plain"
+
+    def befallen(self) -> list[str]:
+        """What has struck the nodes that stand, one entry a node and fault."""
+        host = NodeHostClient(RehearsalFiles.of(self.bench.home).nodes)
+        living = {node.instance_id for node in self.nodes}
+        return [deed for report in host.list() if report.instance_id in living for deed in report.befallen]
+
+    def felt(self) -> int:
+        """How often a rule or a condition has struck since it was applied."""
+        now = self.in_force()
+        return now["struck"] + sum(rule["fired"] for rule in now["rules"])
+
+    def check_nothing_is_left(self) -> None:
+        assert self.bench.left() == {}
+        assert self.json("status")["clusters"] == []
+        assert [row for row in self.json("cost")["rows"] if row["open_entries"]] == []
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+
+@pytest.fixture(scope="package")
+def one_stage(make_bench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    with make_bench(tmp_path_factory.mktemp("library")) as bench:
+        command = [sys.executable, str(_FORKER)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            yield Stage(bench, process)
+            process.stdin.close()
+
+
+@pytest.fixture
+def stage(one_stage: Stage) -> Iterator[Stage]:
+    """The cloud without faults; each test leaves nothing in it."""
+    one_stage.clear()
+    one_stage.bench.home.cooldowns.unlink(missing_ok=True)  # or the zone of an earlier fault is tried last
+    yield one_stage
+    one_stage.clear()
+    for cluster in one_stage.json("status")["clusters"]:
+        one_stage.ok("down", cluster["cluster"])
+    one_stage.check_nothing_is_left()

@@ -1,0 +1,140 @@
+"""Every fault of the library: the command ends as it should, says why, and after `down` nothing is left."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from cloudgpu.rehearsal import client, scripts
+
+pytestmark = pytest.mark.rehearsal
+
+SECOND = {"us-east-1d"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """What `up` (or `train`) comes to under a fault.
+
+    Attributes:
+        words: What its error says.
+        zones: Where the gang stands after it, where that tells that the fault was met.
+        felt: The fault is told by rules and conditions that struck.
+        nodes: The fault is told by nodes that it has befallen.
+        down: What `down` ends with while the fault still holds.
+    """
+
+    code: int = 0
+    words: tuple[str, ...] = ()
+    zones: set[str] = field(default_factory=set)
+    felt: bool = False
+    nodes: int = 0
+    command: str = "up"
+    regions: str = "[us-east-1]"
+    market: str = "on-demand"
+    down: int = 0
+    given: dict[str, object] = field(default_factory=dict)
+    settings: dict[str, object] = field(default_factory=dict)
+
+
+SHORT_BOOT = {"boot_seconds": 6}
+CASES = {
+    "zone-dry": Case(zones=SECOND),
+    "region-dry": Case(regions="[us-east-1, us-west-2]", zones={"us-west-2b"}),
+    "partial-capacity": Case(4, ("us-east-1c p3dn.24xlarge on-demand: no capacity", "us-east-1d")),
+    "short-fleet": Case(4, ("us-east-1c p3dn.24xlarge on-demand: no capacity", "us-east-1d")),
+    "capacity-500": Case(zones=SECOND, felt=True),
+    "quota-bound": Case(4, ("quota", "L-417A185B")),
+    "spot-quota": Case(4, ("quota", "L-7212CCBC"), market="spot"),
+    "api-throttled": Case(felt=True, given={"burst": 4, "per_s": 8.0}),
+    "500-after-effect": Case(felt=True),
+    "no-answer-after-effect": Case(8, ("launching the gang: no answer",), felt=True),
+    "unavailable": Case(felt=True),
+    "expired-token": Case(8, ("credentials expired",), felt=True),
+    "denied": Case(8, ("launching the gang: You are not authorized",), felt=True),
+    "profile-propagation": Case(felt=True),
+    "eventual-consistency": Case(felt=True),
+    "slow-terminate": Case(),
+    "dependency-violation": Case(),
+    "insufficient-addresses": Case(zones=SECOND),
+    "retired-type": Case(7, ("p3dn.24xlarge is not offered in us-east-1",)),
+    "console-late": Case(felt=True),
+    "console-empty": Case(8, ("printed no host key on the console",), felt=True, settings=SHORT_BOOT),
+    "clock-skew": Case(8, ("set this machine's clock",), down=8),
+    "node-clock-skew": Case(nodes=2),
+    "launch-fails": Case(zones=SECOND),
+    "node-never-boots": Case(8, ("printed no host key on the console",), settings=SHORT_BOOT),
+    "sshd-dies": Case(9, ("refused the connection",), command="train", settings=SHORT_BOOT),
+    "host-key-changed": Case(9, ("is not the host we know",), command="train"),
+    "metadata-off": Case(command="train"),
+    "disk-full": Case(5, ("not fit to run", "disk"), command="train"),
+}
+LATER = ("spot-withdrawn", "rebalance")
+"""Those that befall a gang which stands already."""
+
+
+def test_every_fault_has_its_case():
+    assert sorted([*CASES, *LATER]) == sorted(scripts.library())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_fault_is_come_through(stage, name):
+    case = CASES[name]
+    recipe = stage.recipe(regions=case.regions, market=case.market)
+    stage.apply(name, **case.given)
+    done = stage.run(case.command, recipe, "--yes", **case.settings)
+    assert done.code == case.code, done.shown
+    for words in case.words:
+        assert words in done.err, done.shown
+    stands = case.command == "up" and case.code == 0
+    assert len(stage.nodes) == (2 if stands else 0)
+    if case.zones:
+        assert stage.zones == case.zones
+    assert stage.felt() or not case.felt, "the fault was never met"
+    assert len(stage.befallen()) >= case.nodes
+    down = stage.run("down", recipe)
+    assert down.code == case.down, down.shown
+    if name in ("slow-terminate", "dependency-violation"):
+        assert stage.felt(), "the fault was never met"
+    if not case.down:
+        stage.check_nothing_is_left()
+
+
+def test_spot_nodes_that_aws_takes_back_are_missed_and_forgotten(stage):
+    recipe = stage.recipe(market="spot")
+    stage.ok("up", recipe, "--yes")
+    stage.apply("rebalance")
+    assert stage.befallen() == ["rebalance"] * 2
+    stage.ok("up", recipe, "--yes")  # it is advice: they are whole still
+    stage.apply("spot-withdrawn")
+    client.advance(stage.bench.cloud, 110)
+    assert len(stage.nodes) == 2
+    client.advance(stage.bench.cloud, 15)
+    stage.until(lambda: not stage.nodes)
+    client.advance(stage.bench.cloud, -125)
+    (cluster,) = [row for row in stage.json("status", "--refresh")["clusters"] if row["cluster"] == recipe]
+    assert cluster["state"] == "degraded"
+    again = stage.run("up", recipe, "--yes")
+    assert (again.code, "no longer whole" in again.err) == (10, True), again.shown
+    stage.ok("down", recipe)
+    stage.check_nothing_is_left()
+
+
+def test_faults_are_applied_shown_and_ended_by_commands(stage):
+    applied = stage.ok("rehearsal", "fault", "apply", "zone-dry", "slow-terminate", "--set", "zone=us-east-1d")
+    assert applied.out.splitlines() == [
+        "simulated faults: zone-dry, slow-terminate",
+        "  capacity:",
+        '    {"us-east-1d/*/*": 0}',
+        "  cloud:",
+        '    {"terminate_looks": 4}',
+    ]
+    listed = stage.json("rehearsal", "fault", "list")
+    assert listed["applied"] == ["zone-dry", "slow-terminate"]
+    assert len(listed["faults"]) == len(scripts.library())
+    shown = stage.json("rehearsal", "fault", "show", "denied")
+    assert (shown["parameters"], list(shown["parts"])) == ({"action": "CreateFleet"}, ["rules"])
+    assert stage.ok("rehearsal", "fault", "clear").out == "simulated faults: none\n"
+    now = stage.in_force()
+    assert not any(now[part] for part in ("names", "rules", "capacity", "quotas", "cloud", "nodes"))
+    wrong = stage.run("rehearsal", "fault", "apply", "zone-dyr")
+    assert (wrong.code, 'did you mean "zone-dry"' in wrong.err) == (2, True), wrong.shown
