@@ -1,11 +1,12 @@
-"""The host's end of a node's stand-ins: a socket in the node, one question a connection."""
+"""The host's end of a node's stand-ins: a socket in the node, one question a connection.
+
+`programs/standin.py` says how question and answer look.
+"""
 
 import asyncio
 import contextlib
-import json
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from cloudgpu.rehearsal.nodes import sockets
 from cloudgpu.rehearsal.nodes.standins import Reply
@@ -35,7 +36,7 @@ class StandInServer:
             OSError: The folder cannot be written.
         """
         bound = sockets.bind(folder / "node.sock")
-        self._server = await asyncio.start_unix_server(self._serve, sock=bound, limit=_LIMIT_BYTES)
+        self._server = await asyncio.start_unix_server(self._serve, sock=bound)
 
     def close(self) -> None:
         """Stop listening."""
@@ -45,28 +46,42 @@ class StandInServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # Whatever a node sends, or however it goes away, is its own affair.
-        with contextlib.suppress(OSError, ValueError, asyncio.LimitOverrunError):
-            question = _question(await reader.readline())
-            if question is not None:
-                reply = await self._asked(*question)
-                values = {"stdout": reply.stdout, "stderr": reply.stderr, "exit_code": reply.exit_code}
-                writer.write(json.dumps(values).encode() + b"\n")
-                with contextlib.suppress(OSError):
-                    await writer.drain()
-                self._answered(reply)
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            reply = await self._asked(*_question(await _whole(reader)))
+            writer.write(_answer(reply))
+            with contextlib.suppress(OSError):
+                await writer.drain()
+            self._answered(reply)
         writer.close()
 
 
-def _question(line: bytes) -> tuple[str, list[str], dict[str, str]] | None:
-    """Program, arguments and unit files, or None for rubbish.
+async def _whole(reader: asyncio.StreamReader) -> bytes:
+    """Everything up to the end of the stream.
 
     Raises:
-        ValueError: It is not JSON.
+        ValueError: More than any question holds.
     """
-    values: Any = json.loads(line)
-    if not isinstance(values, dict):
-        return None
-    program, arguments, units = values.get("program"), values.get("arguments"), values.get("units", {})
-    if not isinstance(program, str) or not isinstance(arguments, list) or not isinstance(units, dict):
-        return None
-    return program, [str(item) for item in arguments], {str(name): str(text) for name, text in units.items()}
+    text = b""
+    while part := await reader.read(_LIMIT_BYTES):
+        text += part
+        if len(text) > _LIMIT_BYTES:
+            raise ValueError
+    return text
+
+
+def _question(text: bytes) -> tuple[str, list[str], dict[str, str]]:
+    """Program, arguments and unit files.
+
+    Raises:
+        ValueError: It is rubbish.
+        IndexError: It ends too soon.
+    """
+    fields = [field.decode(errors="replace") for field in text.split(b"\0")]
+    program, end = fields[0], 2 + int(fields[1])
+    arguments, units = fields[2:end], fields[end:]
+    return program, arguments, dict(zip(units[::2], units[1::2], strict=True))
+
+
+def _answer(reply: Reply) -> bytes:
+    stdout, stderr = reply.stdout.encode(), reply.stderr.encode()
+    return f"{reply.exit_code} {len(stdout)} {len(stderr)}\n".encode() + stdout + stderr

@@ -114,8 +114,8 @@ def test_unit_files_travel_with_systemctl(tmp_path, monkeypatch):
     folder.mkdir(parents=True)
     (folder / "x.timer").write_text("[Timer]")
     monkeypatch.setenv("CLOUDGPU_NODE_ROOT", str(tmp_path))
-    assert standin._units("systemctl", ["start", "x.timer", "../x.timer"]) == {"x.timer": "[Timer]"}
-    assert standin._units("apt-get", ["x.timer"]) == {}
+    assert standin._units("systemctl", ["start", "x.timer", "../x.timer"]) == [b"x.timer", b"[Timer]"]
+    assert standin._units("apt-get", ["x.timer"]) == []
 
 
 def test_the_programs_need_nothing_but_the_standard_library():
