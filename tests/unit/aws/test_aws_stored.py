@@ -1,0 +1,164 @@
+"""Storage by its tags alone, against moto: what there is, who uses it, and its end."""
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from cloudgpu.aws.buckets import empty, holds
+from cloudgpu.aws.resources.base import Context
+from cloudgpu.aws.resources.registry import handler
+from cloudgpu.aws.stored import end, stored
+from cloudgpu.errors import CloudError
+
+EFS = "aws:efs/fileSystem:FileSystem"
+TARGET = "aws:efs/mountTarget:MountTarget"
+VOLUME = "aws:ebs/volume:Volume"
+BUCKET = "aws:s3/bucket:Bucket"
+GROUP = "aws:ec2/securityGroup:SecurityGroup"
+NFS = {"protocol": "tcp", "fromPort": 2049.0, "toPort": 2049.0, "self": True}
+
+
+def tags(name: str, kind: str, token: str = "tok", keep: str = "true") -> dict[str, str]:
+    return {
+        "cloudgpu:storage": name,
+        "cloudgpu:kind": kind,
+        "cloudgpu:owner": "ada",
+        "cloudgpu:keep": keep,
+        "cloudgpu:token": token,
+    }
+
+
+@pytest.fixture
+def make(session, clock):
+    def make(type_token: str, own: dict[str, str], **inputs: Any):
+        one = handler(type_token)
+        return one.create(Context(session, clock, f"{type_token}{own}"[:40], own), one.check(inputs))
+
+    return make
+
+
+@pytest.fixture
+def subnet(session) -> str:
+    return session.client("ec2").describe_subnets()["Subnets"][0]["SubnetId"]
+
+
+@pytest.fixture
+def files(make, subnet):
+    """A file system with its group and one mount target."""
+    own = tags("files", "efs")
+    group = make(GROUP, own, name="files", ingress=[NFS])
+    system = make(EFS, own, encrypted=True)
+    make(TARGET, {}, fileSystemId=system.id, subnetId=subnet, securityGroups=[group.id])
+    return system, group
+
+
+def test_pieces_of_storage_are_told_apart_by_name_and_token(make, files, session, clock) -> None:
+    own = {"availabilityZone": "us-east-1a", "type": "gp3"}
+    make(VOLUME, tags("disk", "ebs", "one", "false"), **own, size=8)
+    make(VOLUME, tags("disk", "ebs", "two"), **own, size=16)
+    make(VOLUME, {"cloudgpu:cluster": "demo"}, **own, size=32)
+    found = stored(session)
+    assert [(one.name, one.token, one.kind, one.disposable) for one in found] == [
+        ("disk", "one", "ebs", True),
+        ("disk", "two", "ebs", False),
+        ("files", "tok", "efs", False),
+    ]
+    assert [part.kind for part in found[2].parts] == ["mount-target", "efs", "security-group"]
+    assert [one.data.size_gib for one in found] == [8, 16, 0]
+    assert [one.token for one in stored(session, "disk")] == ["one", "two"]
+    assert stored(session, "dis") == ()
+
+
+def test_a_bucket_is_found_by_its_name_and_its_tags_together(make, session) -> None:
+    s3 = session.client("s3")
+    made = make(BUCKET, tags("logs", "s3"), bucket="cloudgpu-logs-1")
+    s3.create_bucket(Bucket="cloudgpu-logs-of-somebody")
+    abroad = {"LocationConstraint": "eu-west-1"}
+    s3.create_bucket(Bucket="cloudgpu-logs-abroad", CreateBucketConfiguration=abroad)
+    s3.put_object(Bucket=made.id, Key="a", Body=b"x" * (1 << 20))
+    (one,) = stored(session, "logs")
+    assert [part.id for part in one.parts] == [made.id]
+    assert (one.data.size_gib, one.users) == (Decimal(1) / 1024, None)
+
+
+def test_who_carries_the_group_may_have_it_mounted(files, session, subnet) -> None:
+    _, group = files
+    ec2 = session.client("ec2")
+    (one,) = stored(session)
+    assert one.users == ()
+    cluster = [{"ResourceType": "instance", "Tags": [{"Key": "cloudgpu:cluster", "Value": "demo"}]}]
+    made = ec2.run_instances(
+        ImageId="ami-12345678",
+        MinCount=1,
+        MaxCount=1,
+        SubnetId=subnet,
+        SecurityGroupIds=[group.id],
+        TagSpecifications=cluster,
+    )
+    instance = made["Instances"][0]["InstanceId"]
+    (one,) = stored(session)
+    assert one.users == (f"{instance} (cluster demo)",)
+    ec2.terminate_instances(InstanceIds=[instance])
+    (one,) = stored(session)
+    assert one.users == ()
+
+
+def test_a_group_that_it_lets_in_counts_as_its_user(make, session, subnet) -> None:
+    ec2 = session.client("ec2")
+    nodes = ec2.create_security_group(GroupName="nodes", Description="nodes")["GroupId"]
+    own = tags("files", "efs")
+    make(GROUP, own, name="files", ingress=[{**NFS, "self": False, "securityGroups": [nodes]}])
+    request = {"ImageId": "ami-12345678", "MinCount": 1, "MaxCount": 1, "SubnetId": subnet}
+    instance = ec2.run_instances(**request, SecurityGroupIds=[nodes])["Instances"][0]["InstanceId"]
+    (one,) = stored(session)
+    assert one.users == (instance,)
+
+
+def test_a_disk_knows_what_it_is_attached_to(make, session) -> None:
+    ec2 = session.client("ec2")
+    disk = make(VOLUME, tags("disk", "ebs"), availabilityZone="us-east-1a", type="gp3", size=8)
+    instance = ec2.run_instances(ImageId="ami-12345678", MinCount=1, MaxCount=1)["Instances"][0]["InstanceId"]
+    ec2.attach_volume(VolumeId=disk.id, InstanceId=instance, Device="/dev/sdf")
+    (one,) = stored(session)
+    assert one.users == (instance,)
+
+
+def test_the_end_of_every_part_in_an_order_that_works(make, files, session, clock) -> None:
+    bucket = make(BUCKET, tags("logs", "s3"), bucket="cloudgpu-logs-1")
+    session.client("s3").put_object(Bucket=bucket.id, Key="a", Body=b"x")
+    for one in stored(session):
+        assert end(session, one, clock) == []
+    assert stored(session) == ()
+    groups = session.client("ec2").describe_security_groups()["SecurityGroups"]
+    assert "files" not in {group["GroupName"] for group in groups}
+
+
+def test_what_would_not_end_is_named_and_the_rest_ends(files, session, clock, monkeypatch) -> None:
+    system, _ = files
+    refuse = CloudError("AWS says no", code="No")
+
+    def refused(*_: Any) -> None:
+        raise refuse
+
+    monkeypatch.setattr(handler(EFS), "delete", refused)
+    (one,) = stored(session)
+    assert end(session, one, clock) == [f"efs {system.id} (available) in us-east-1: AWS says no"]
+    assert [part.kind for left in stored(session) for part in left.parts] == ["efs"]
+
+
+def test_a_bucket_with_very_many_objects_is_not_counted(scripted) -> None:
+    stub = scripted.stub("s3")
+    rows = [{"Key": str(place), "Size": 1} for place in range(10_000)]
+    stub.add_response("list_objects_v2", {"Contents": rows, "IsTruncated": True, "NextContinuationToken": "n"})
+    assert holds(scripted, "b-1") is None
+    stub.add_response("list_objects_v2", {"Contents": rows, "IsTruncated": False})
+    assert holds(scripted, "b-1") == 10_000
+
+
+def test_an_object_that_s3_keeps_is_told(scripted) -> None:
+    stub = scripted.stub("s3")
+    stub.add_response("list_object_versions", {"Versions": [{"Key": "a", "VersionId": "v"}]})
+    stub.add_response("delete_objects", {"Errors": [{"Key": "a", "Code": "AccessDenied", "Message": "locked"}]})
+    with pytest.raises(CloudError, match="1 objects of bucket b-1 stay: a: locked"):
+        empty(scripted, "b-1")
