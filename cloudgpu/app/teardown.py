@@ -1,6 +1,6 @@
 """`down`: end a cluster and say so only when the cloud confirms it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
@@ -9,8 +9,9 @@ from typing import Any
 from cloudgpu.app.books import Books
 from cloudgpu.app.desk import Desk
 from cloudgpu.app.identifiers import checked_cluster
-from cloudgpu.app.ports import Cloud, Leftover
+from cloudgpu.app.ports import Cloud
 from cloudgpu.app.records import ClusterRecord
+from cloudgpu.app.strays import OWNER, Strays, Whose, has_token
 from cloudgpu.errors import CloudGpuError, StateError, TeardownError, UsageError
 from cloudgpu.ledger.entry import Entry
 from cloudgpu.paths import Home, bundled
@@ -18,12 +19,8 @@ from cloudgpu.provision.engine import Stack
 from cloudgpu.provision.lease import Lease
 from cloudgpu.run.progress import Note
 
-_OWNER = "cloudgpu:owner"
-_TOKEN = "cloudgpu:token"  # noqa: S105  the name of a tag
 _SETTLE_S = 20.0
 """How long AWS may take to list what it has made, seconds."""
-
-Whose = Callable[[Leftover], bool]
 
 
 @dataclass(frozen=True)
@@ -92,6 +89,7 @@ class Teardown:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._books = Books(desk)
+        self._strays = Strays(desk)
 
     def down(self, name: str, default_region: str) -> Ended:
         """End a cluster, known or only found by its tag; nothing to end is success.
@@ -106,7 +104,7 @@ class Teardown:
         with Lease(path, self._desk.clock, self._desk.owner).hold(tidy=True):
             record = self._recorded(name)
             if record is not None:
-                return self.end(record, whose=lambda one: self._mine(one, record.token))
+                return self.end(record, whose=lambda one: self._strays.mine(one, record.token))
             return self._end_unrecorded(name, default_region)
 
     def end(self, record: ClusterRecord, *, whose: Whose | None = None) -> Ended:
@@ -120,10 +118,11 @@ class Teardown:
         rows = self._books.rows(record)
         regions = _distinct([*record.regions, *(row.spending.region for row in rows)])
         if any(row.state == "open" and row.launched_at is None for row in rows):
-            self._books.note_launched(rows, self._found(record.name, regions, lambda one: _has(one, record.token)))
+            found = self._strays.found(record.name, regions, lambda one: has_token(one, record.token))
+            self._books.note_launched(rows, found)
         ended_at = self._end_of_bill(record)
         record = self._marked(record)
-        strays = self._emptied(record, regions, whose or (lambda one: _has(one, record.token)))
+        strays = self._emptied(record, regions, whose or (lambda one: has_token(one, record.token)))
         at = ended_at or self._desk.clock.now()
         self._books.close(self._books.rows(record), at)
         usd = self._books.usd(self._books.rows(record), at)
@@ -176,14 +175,14 @@ class Teardown:
         """End what carries the name in every region that the ledger knows for it, and in the default one."""
         rows = self._books.rows_without_record(name)
         regions = _distinct([default_region, *(row.spending.region for row in rows)])
-        found = self._found(name, regions, lambda _: True)
-        mine = [one for one in found if self._mine(one, "")]
+        found = self._strays.found(name, regions, lambda _: True)
+        mine = [one for one in found if self._strays.mine(one, "")]
         if found and not mine:
-            owner = found[0].tags.get(_OWNER, "")
+            owner = found[0].tags.get(OWNER, "")
             message = f"cluster {name} in {found[0].region} belongs to {owner}; nothing was ended"
             raise UsageError(message, hint=f"CLOUDGPU_OWNER={owner} cloudgpu down {name}")
         self._books.note_launched(rows, mine)
-        strays = self._sweep(name, regions, lambda one: self._mine(one, ""))
+        strays = self._strays.ended(name, regions, lambda one: self._strays.mine(one, ""))
         usd = self._settled(rows, running=any(one.kind == "instance" for one in mine))
         self._end_runs(name)
         self._desk.records.forget_cluster(name)
@@ -230,38 +229,12 @@ class Teardown:
         if failures:
             # What the journal could not end, a search would only wait for again.
             raise _summed_up(record.name, failures)
-        strays = self._sweep(record.name, regions, whose)
+        strays = self._strays.ended(record.name, regions, whose)
         if blind:
             # Without its journal nobody knows which calls are unanswered, and tag search lags behind them.
             self._desk.clock.sleep(_SETTLE_S if self._desk.cloud.target == "aws" else 1.0)
-            strays += self._sweep(record.name, regions, whose)
+            strays += self._strays.ended(record.name, regions, whose)
         return strays
-
-    def _sweep(self, name: str, regions: Sequence[str], whose: Whose) -> tuple[str, ...]:
-        """Search by tag, end what is found, search again.
-
-        Raises:
-            TeardownError: The second search is not empty.
-        """
-        found = self._found(name, regions, whose)
-        if not found:
-            return ()
-        self._desk.say(Note(f"found by tag and not in the journal: {', '.join(thing.id for thing in found)}"))
-        self._desk.cloud.release(found)
-        left = self._found(name, regions, whose)
-        if left:
-            lines = [f"{thing.kind} {thing.id} in {thing.region}" for thing in left]
-            message = f"cluster {name} is not gone: {'; '.join(lines)}"
-            raise TeardownError(message, left=lines, hint=f"`cloudgpu down {name}` again; it goes on where it stopped")
-        return tuple(f"{thing.kind} {thing.id}" for thing in found)
-
-    def _found(self, name: str, regions: Sequence[str], whose: Whose) -> list[Leftover]:
-        return [one for one in self._desk.cloud.search(name, regions) if whose(one)] if regions else []
-
-    def _mine(self, one: Leftover, token: str) -> bool:
-        """Of this cluster, or of this owner: another person's cluster of the same name is not ours to end."""
-        owner = one.tags.get(_OWNER, "")
-        return owner in ("", self._desk.owner) or (bool(token) and _has(one, token))
 
     def _end_of_bill(self, record: ClusterRecord) -> datetime | None:
         """When the nodes ended by themselves at expiry, the bill stopped then, not now."""
@@ -294,10 +267,6 @@ def _summed_up(name: str, failures: Sequence[CloudGpuError]) -> CloudGpuError:
     left = [line for err in failures for line in getattr(err, "left", ()) or (err.message,)]
     message = f"cluster {name} is not gone: {'; '.join(err.message for err in failures)}"
     return TeardownError(message, left=left, hint=f"`cloudgpu down {name}` again; it goes on where it stopped")
-
-
-def _has(one: Leftover, token: str) -> bool:
-    return one.tags.get(_TOKEN, "") == token
 
 
 def _distinct(regions: Sequence[str]) -> tuple[str, ...]:

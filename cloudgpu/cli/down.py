@@ -1,39 +1,62 @@
-"""`cloudgpu down`: end a cluster, and say so only when the cloud confirms it."""
+"""`cloudgpu down`: end clusters, and say so only when the cloud confirms it."""
 
-from typing import Annotated, Any
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cloudgpu.cli.options import Json, On, Region, Yes
 from cloudgpu.cli.screen import Screen
 
+if TYPE_CHECKING:
+    from cloudgpu.app.stages import Stages
+    from cloudgpu.cli.wiring import Wiring
 
-def down(
-    name: Annotated[
-        str, typer.Argument(metavar="[CLUSTER]", help="The cluster; may be left out when only one is up.")
-    ] = "",
+
+def down(  # noqa: PLR0917
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[CLUSTER]...", help="May be left out when only one is up.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every cluster that this machine knows.")] = False,
+    mine: Annotated[bool, typer.Option("--mine", help="Those of them that are yours (settings: owner).")] = False,
+    run: Annotated[str, typer.Option("--run", metavar="RUN", help="The cluster of this run.")] = "",
     on: On = None,
     region: Region = None,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """End a cluster, and confirm that nothing is left.
+    """End clusters, and confirm that nothing is left.
 
-    Ends everything that carries the cluster's tag. Exits 6 until a search for the tag is empty; `down` of what is
-    gone already says so and exits 0.
+    Ends everything that carries a cluster's tag, several clusters at once. Exits 6 until a search for the tags is
+    empty; `down` of what is gone already says so and exits 0. Clusters that this machine does not know: `cloudgpu
+    sweep`.
     """
     from cloudgpu.app.stages import Stages
-    from cloudgpu.cli.interruption import come_to, told_when_interrupted
-    from cloudgpu.cli.show_cluster import ended_json, ended_lines, unfinished_json
+    from cloudgpu.app.teardowns import Choice, chosen
     from cloudgpu.cli.wiring import wire
 
     wiring = wire(json=json, target=on, region=region)
-    cluster = name or wiring.only_cluster()
-    if not cluster:
-        _say_nothing(wiring.screen, simulated=wiring.settings.target == "rehearsal", json=json)
-        return
-    wiring.confirm(f"End cluster {cluster}?", yes=yes or bool(name))
     stages = Stages(wiring.clock, wiring.say)
+    if names or every or mine or run:
+        owner = wiring.settings.owner if mine else None
+        choice = chosen(wiring.records, names or [], every=every, run_id=run, owner=owner)
+    else:
+        only = wiring.only_cluster()
+        choice = Choice((only,) if only else (), asked=False)
+    if choice.names:
+        wiring.confirm(f"End {_told(choice.names)}?", yes=yes or choice.asked)
+    if every or mine or len(choice.names) > 1:
+        _end_several(wiring, choice.names, stages, json=json)
+    elif choice.names:
+        _end_one(wiring, choice.names[0], stages, json=json)
+    else:
+        _say_nothing(wiring.screen, simulated=wiring.settings.target == "rehearsal", json=json)
+
+
+def _end_one(wiring: "Wiring", cluster: str, stages: "Stages", *, json: bool) -> None:
+    from cloudgpu.cli.interruption import come_to, told_when_interrupted
+    from cloudgpu.cli.show_cluster import ended_json, ended_lines, unfinished_json
+
     unfinished = f"not everything is ended yet; cloudgpu down {cluster} goes on with it"
     with (
         come_to(lambda: unfinished_json(cluster, wiring.records.last_known(cluster), stages)),
@@ -45,6 +68,31 @@ def down(
         wiring.screen.document(ended_json(ended, stages))
     else:
         wiring.screen.lines(ended_lines(ended))
+
+
+def _end_several(wiring: "Wiring", clusters: tuple[str, ...], stages: "Stages", *, json: bool) -> None:
+    from cloudgpu.app.teardowns import AllEnded, end_all
+    from cloudgpu.cli.interruption import come_to, told_when_interrupted
+    from cloudgpu.cli.show_cluster import all_ended_json, all_ended_lines
+
+    came_to = AllEnded(())
+    unfinished = f"not everything is ended yet; cloudgpu down {' '.join(clusters)} goes on with it"
+    with (
+        come_to(lambda: all_ended_json(came_to, stages)),
+        told_when_interrupted(wiring.screen, unfinished),
+    ):
+        with stages.stage("down") if clusters else nullcontext():
+            came_to = end_all(clusters, wiring.teardowns, wiring.settings.region, wiring.say)
+        if not json:
+            wiring.screen.lines(all_ended_lines(came_to))
+        if came_to.failed:
+            raise came_to.error()
+    if json:
+        wiring.screen.document(all_ended_json(came_to, stages))
+
+
+def _told(names: tuple[str, ...]) -> str:
+    return f"cluster {names[0]}" if len(names) == 1 else f"{len(names)} clusters: {', '.join(names)}"
 
 
 def _say_nothing(screen: Screen, *, simulated: bool, json: bool) -> None:

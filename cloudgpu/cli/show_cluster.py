@@ -7,6 +7,7 @@ from cloudgpu.app.provisioning import Standing
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.app.stages import Stages
 from cloudgpu.app.teardown import Ended
+from cloudgpu.app.teardowns import AllEnded
 from cloudgpu.cli.figures import moment, money, plural
 from cloudgpu.cli.panel import Row
 
@@ -77,6 +78,22 @@ def standing_rows(standing: Standing) -> list[Row]:
 def ended_json(ended: Ended, stages: Stages) -> dict[str, Any]:
     """The documented `down --json` form."""
     return {**ended.as_json(), "stages": stages.as_json()}
+
+
+def all_ended_json(came_to: AllEnded, stages: Stages) -> dict[str, Any]:
+    """The documented form of `down --json` of several clusters."""
+    return {
+        "clusters": [one.as_json() for one in came_to.ended],
+        "left": list(came_to.left),
+        "stages": stages.as_json(),
+    }
+
+
+def all_ended_lines(came_to: AllEnded) -> list[str]:
+    """What `down` of several confirmed; what it could not is the error's to say."""
+    if not came_to.ended and not came_to.failed:
+        return ["no cluster is up; nothing to end"]
+    return [line for one in came_to.ended for line in ended_lines(one)]
 
 
 def ended_lines(ended: Ended) -> list[str]:

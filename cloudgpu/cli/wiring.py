@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import typer
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from cloudgpu.app.storage_desk import StorageCloud
     from cloudgpu.app.storage_records import StorageRecords
     from cloudgpu.app.teardown import Teardown
+    from cloudgpu.app.teardowns import TeardownOf
     from cloudgpu.app.training import Training
     from cloudgpu.app.watching import Watching
     from cloudgpu.plan.plan import Plan
@@ -173,6 +175,24 @@ class Wiring:
 
         known = self.records.target(cluster)
         return Teardown(self.desk(self.cloud(as_target(known) if known else self.settings.target)))
+
+    @property
+    def teardowns(self) -> "TeardownOf":
+        """`down` of several clusters at once: one cloud a target, whichever thread comes first."""
+        from cloudgpu.app.teardown import Teardown
+
+        desks: dict[Target, Desk] = {}
+        lock = Lock()
+
+        def teardown(cluster: str, say: Say) -> Teardown:
+            known = self.records.target(cluster)
+            target = as_target(known) if known else self.settings.target
+            with lock:
+                if target not in desks:
+                    desks[target] = self.desk(self.cloud(target))
+            return Teardown(replace(desks[target], say=say))
+
+        return teardown
 
     @property
     def storage_records(self) -> "StorageRecords":

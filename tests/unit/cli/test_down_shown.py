@@ -1,0 +1,63 @@
+"""What `down` of several clusters says."""
+
+from decimal import Decimal
+
+import pytest
+
+from cloudgpu.app.stages import Stages
+from cloudgpu.app.teardown import Ended
+from cloudgpu.app.teardowns import AllEnded
+from cloudgpu.cli.main import main
+from cloudgpu.cli.show_cluster import all_ended_json, all_ended_lines
+from cloudgpu.cli.show_error import error_json
+from cloudgpu.clock import ManualClock
+from cloudgpu.errors import AuthError
+
+A = Ended("a", known=True, instances=("i-1", "i-2"), usd=Decimal("31.212"), run_id="r-1")
+B = Ended("b", known=False, strays=("volume vol-1",), simulated=True)
+
+
+@pytest.fixture
+def stages(now):
+    return Stages(ManualClock(now), lambda _: None)
+
+
+def test_as_text():
+    assert all_ended_lines(AllEnded((A, B))) == [
+        "cluster a is gone, confirmed by a search for its tag; 2 instances ended",
+        "  i-1",
+        "  i-2",
+        "  it cost $31.21",
+        "cluster b is gone, confirmed by a search for its tag; 1 thing ended",
+        "  volume vol-1  (found by its tag alone)",
+    ]
+    assert all_ended_lines(AllEnded(())) == ["no cluster is up; nothing to end"]
+
+
+def test_as_json(stages):
+    document = all_ended_json(AllEnded((A,), (("b", AuthError("the token has expired")),)), stages)
+    assert document == {"clusters": [A.as_json()], "left": ["b: the token has expired"], "stages": []}
+
+
+def test_the_error_names_each_and_why():
+    came_to = AllEnded((A,), (("b", AuthError("the token has expired")), ("c", AuthError("no such profile"))))
+    assert error_json(came_to.error())["error"] == {
+        "type": "TeardownError",
+        "message": "2 of 3 clusters are not confirmed gone: b, c",
+        "hint": "`cloudgpu down b c` goes on where it stopped",
+        "exit_code": 6,
+        "details": ["b: the token has expired", "c: no such profile"],
+    }
+
+
+@pytest.mark.parametrize("args", [("a", "--all"), ("--mine", "--all"), ("a", "--run", "r"), ("--run", "r")])
+def test_what_makes_no_sense_is_refused(args, capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("CLOUDGPU_HOME", str(tmp_path / "home"))
+    assert main(["down", *args]) == 2
+    assert "hint: " in capsys.readouterr().err
+
+
+def test_nothing_to_end_needs_no_answer_and_no_cloud(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("CLOUDGPU_HOME", str(tmp_path / "home"))
+    assert main(["down", "--all"]) == 0
+    assert capsys.readouterr().out == "no cluster is up; nothing to end\n"
