@@ -23,6 +23,7 @@ from cloudgpu.rehearsal.sigv4 import Scope, SignatureError, verify
 
 _log = logging.getLogger(__name__)
 _JSON_SERVICES = (
+    "efs",
     "elasticfilesystem",
     "fsx",
     "ssm",

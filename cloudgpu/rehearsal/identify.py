@@ -17,6 +17,32 @@ _FACTS = {
 _S3_POSTS = (("uploads", "CreateMultipartUpload"), ("uploadId", "CompleteMultipartUpload"), ("delete", "DeleteObjects"))
 
 
+_S3_PARTS = {
+    "tagging": "BucketTagging",
+    "publicAccessBlock": "PublicAccessBlock",
+    "encryption": "BucketEncryption",
+    "location": "BucketLocation",
+    "versions": "ObjectVersions",
+    "uploads": "MultipartUploads",
+}
+"""Words in the query of a bucket's address -> what of the bucket is meant."""
+_S3_LISTS = ("versions", "uploads")
+_EFS = {
+    ("POST", "file-systems"): "CreateFileSystem",
+    ("GET", "file-systems"): "DescribeFileSystems",
+    ("PUT", "file-systems"): "UpdateFileSystem",
+    ("DELETE", "file-systems"): "DeleteFileSystem",
+    ("POST", "mount-targets"): "CreateMountTarget",
+    ("GET", "mount-targets"): "DescribeMountTargets",
+    ("PUT", "mount-targets"): "ModifyMountTargetSecurityGroups",
+    ("DELETE", "mount-targets"): "DeleteMountTarget",
+    ("POST", "resource-tags"): "TagResource",
+    ("DELETE", "resource-tags"): "UntagResource",
+    ("GET", "resource-tags"): "ListTagsForResource",
+}
+"""EFS names no action: method and first word of the path say which it is."""
+
+
 def identify(request: HttpRequest, scope: Scope) -> ApiCall:
     """Service, action and what a fault rule may match on."""
     if scope.service == "s3":
@@ -24,6 +50,8 @@ def identify(request: HttpRequest, scope: Scope) -> ApiCall:
         return ApiCall("s3", action, scope.region, request.method not in ("GET", "HEAD"))
     if scope.service == "scheduler":
         return ApiCall("scheduler", _scheduler_action(request), scope.region, request.method != "GET")
+    if scope.service == "elasticfilesystem":
+        return ApiCall("efs", _efs_action(request), scope.region, request.method != "GET")
     fields = _form(request)
     target = request.headers.find("x-amz-target")
     action = fields.get("Action") or target.rpartition(".")[2] or f"{request.method} {request.raw_path}"
@@ -57,6 +85,12 @@ def _facts(fields: dict[str, str]) -> dict[str, str]:
     return found
 
 
+def _efs_action(request: HttpRequest) -> str:
+    """`/2015-02-01/mount-targets/fsmt-1` with its method, as the action that it is."""
+    _, _, rest = request.raw_path.lstrip("/").partition("/")
+    return _EFS.get((request.method, rest.partition("/")[0]), f"{request.method} {request.raw_path}")
+
+
 def _s3_action(request: HttpRequest) -> str:
     bucket, _, key = request.raw_path.lstrip("/").partition("/")
     query = request.query()
@@ -66,6 +100,10 @@ def _s3_action(request: HttpRequest) -> str:
         return next((name for word, name in _S3_POSTS if word in query), "PostObject")
     if key:
         return _s3_object_action(request.method, query)
+    part = next((word for word in _S3_PARTS if word in query), "")
+    if part:
+        verb = "List" if part in _S3_LISTS else request.method.capitalize()
+        return f"{verb}{_S3_PARTS[part]}"
     names = {"GET": "ListObjectsV2", "HEAD": "HeadBucket", "PUT": "CreateBucket", "DELETE": "DeleteBucket"}
     return names.get(request.method, request.method)
 

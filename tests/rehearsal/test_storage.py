@@ -1,6 +1,7 @@
 """Storage by whole commands: it outlives clusters, is kept from those who use it, and ends for good by its name."""
 
 import shutil
+import time
 
 import boto3
 import pytest
@@ -81,3 +82,34 @@ def test_a_killed_create_leaves_nothing_that_delete_does_not_find(bench):
     deleted = bench.json("storage", "delete", "sets", "--yes")
     assert deleted["known"]
     assert bench.left() == {}
+
+
+KINDS = {
+    "efs": (),
+    "lustre": ("--size", "1200", "--zone", "us-east-1c"),
+    "ebs": ("--size", "8", "--zone", "us-east-1c"),
+    "s3": (),
+}
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("kind", KINDS)
+def test_killed_at_any_call_it_leaves_nothing(bench, kind):
+    wish = ("sets", "--kind", kind, *KINDS[kind], "--on", "rehearsal", "--yes")
+    for nth in range(1, 30):
+        hold = {"mutating": True, "nth": nth, "phase": "after_effect", "do": "hold", "drop": True}
+        client.put_faults(bench.cloud, [hold])
+        process = bench.popen("storage", "create", *wish)
+        while process.poll() is None and not client.faults(bench.cloud)["held"]:
+            time.sleep(0.02)
+        ended = process.poll() is not None
+        process.kill()
+        process.communicate()
+        client.put_faults(bench.cloud, [])
+        bench.run("storage", "delete", "sets", "--delete-data", "--yes")
+        assert bench.left() == {}, nth
+        if ended:
+            assert nth > 1
+            return
+    pytest.fail("it makes more calls than were thought possible")

@@ -146,6 +146,25 @@ def call(method: str, target: str, body: bytes = b"", service: str = "s3", **hea
 
 
 @pytest.mark.parametrize(
+    ("method", "target", "service", "expected"),
+    [
+        ("PUT", "/bucket?tagging", "s3", ("PutBucketTagging", True)),
+        ("GET", "/bucket?tagging", "s3", ("GetBucketTagging", False)),
+        ("PUT", "/bucket?publicAccessBlock", "s3", ("PutPublicAccessBlock", True)),
+        ("DELETE", "/bucket?encryption", "s3", ("DeleteBucketEncryption", True)),
+        ("GET", "/bucket?versions&prefix=a", "s3", ("ListObjectVersions", False)),
+        ("GET", "/bucket?location", "s3", ("GetBucketLocation", False)),
+        ("POST", "/2015-02-01/file-systems", "elasticfilesystem", ("CreateFileSystem", True)),
+        ("GET", "/2015-02-01/mount-targets?FileSystemId=fs-1", "elasticfilesystem", ("DescribeMountTargets", False)),
+        ("DELETE", "/2015-02-01/mount-targets/fsmt-1", "elasticfilesystem", ("DeleteMountTarget", True)),
+        ("GET", "/2015-02-01/tags/fs-1", "elasticfilesystem", ("GET /2015-02-01/tags/fs-1", False)),
+    ],
+)
+def test_calls_on_buckets_and_file_systems_are_known_by_their_names(method, target, service, expected):
+    assert call(method, target, service=service) == expected
+
+
+@pytest.mark.parametrize(
     ("method", "target", "expected"),
     [
         ("GET", "/", ("ListBuckets", False)),
