@@ -2,7 +2,7 @@
 
 import ipaddress
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,9 +36,14 @@ _POLL_SLOWEST_S = 10.0
 _ADDRESS_SERVICE = "https://checkip.amazonaws.com"
 
 _CONSOLES_AT_ONCE = 8
+_HEAD = 0
+"""Index of the node that alone has an Elastic IP where the others stand behind it."""
 
-Reach = Callable[[Sequence[Instance]], Mapping[str, tuple[str, int]]]
-"""Instance id -> address and port of its SSH server; instances that have none yet are left out."""
+Reach = Callable[[Sequence[Instance], Set[str]], Mapping[str, tuple[str, int]]]
+"""Instance id -> address and port of its SSH server; instances that have none yet are left out.
+
+The second argument holds the ids of those that have a private address alone.
+"""
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,10 @@ class AwsCloud:
         """The engine that the user named; empty when nobody did."""
         return self._engines.asked_for
 
+    def free_addresses(self, regions: Sequence[str]) -> Mapping[str, int]:
+        """Elastic IPs that the account may still have in each region."""
+        return offers.free_addresses(self._session, regions)
+
     def engine(self, record: ClusterRecord) -> Engine:
         """The engine that this cluster was begun with, with its tags and identity.
 
@@ -143,7 +152,7 @@ class AwsCloud:
         found = instances.describe(clients, list(awaited))
         for instance in found:
             _refuse_ended(record, instance)
-        reached = self._reach(found)
+        reached = self._reach(found, _private(record, gang))
         there = [instance for instance in found if instance.id in reached]
         with ThreadPoolExecutor(_CONSOLES_AT_ONCE) as consoles:
             keys = list(consoles.map(lambda one: host_keys.fingerprints(clients, one.id), there))
@@ -169,6 +178,7 @@ class AwsCloud:
             gpu=record.gpu,
             gpus=record.gpus_per_node,
             simulated=self.target == "rehearsal",
+            jump=_HEAD if index != _HEAD and _way(record) == "nat" else None,
         )
 
     def nodes_alive(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, str]:
@@ -245,6 +255,17 @@ class AwsCloud:
         return self._first.in_region(region)
 
 
+def _way(record: ClusterRecord) -> str:
+    """How the program that made this cluster lets its nodes be reached."""
+    return record.config.get("publicAddress") or "auto"
+
+
+def _private(record: ClusterRecord, gang: Sequence[str]) -> Set[str]:
+    """The nodes without a public address: all of them, or those behind the first one."""
+    behind = {"private": gang, "nat": gang[_HEAD + 1 :]}
+    return frozenset(behind.get(_way(record), ()))
+
+
 def _refuse_ended(record: ClusterRecord, instance: Instance) -> None:
     if instance.state not in ("pending", "running"):
         because = f": {instance.reason_text or instance.reason}" if instance.reason_text or instance.reason else ""
@@ -267,8 +288,9 @@ def cluster_tags(record: ClusterRecord) -> dict[str, str]:
 def connect_aws(settings: Settings, environ: Mapping[str, str], clock: Clock, calls: CallLog) -> AwsCloud:
     """The real AWS with the user's own credentials; `AWS_ENDPOINT_URL` is ignored."""
 
-    def reach(found: Sequence[Instance]) -> Mapping[str, tuple[str, int]]:
-        return {one.id: (one.public_address, 22) for one in found if one.public_address}
+    def reach(found: Sequence[Instance], private: Set[str]) -> Mapping[str, tuple[str, int]]:
+        at = {one.id: one.private_address if one.id in private else one.public_address for one in found}
+        return {instance_id: (address, 22) for instance_id, address in at.items() if address}
 
     return AwsCloud(Where("aws", Endpoint(), "", environ), reach, settings, clock, calls)
 
@@ -284,7 +306,7 @@ def connect_rehearsal(
     cloud = start_rehearsal(settings, home, clock)
     endpoint = Endpoint(cloud.url, cloud.access_key_id, cloud.secret_access_key)
 
-    def reach(found: Sequence[Instance]) -> Mapping[str, tuple[str, int]]:
+    def reach(found: Sequence[Instance], _private: Set[str]) -> Mapping[str, tuple[str, int]]:
         wanted = {one.id for one in found}
         nodes = [node for node in rehearsal.nodes(cloud) if node.instance_id in wanted]
         return {node.instance_id: (node.address, node.port) for node in nodes if node.address and node.port}

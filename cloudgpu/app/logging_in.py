@@ -8,8 +8,8 @@ from cloudgpu.app.standing import stored_inventory
 from cloudgpu.clock import Clock
 from cloudgpu.errors import UsageError
 from cloudgpu.paths import Home
-from cloudgpu.remote.connection import dial
-from cloudgpu.remote.ssh_command import ssh_argv, write_known_hosts
+from cloudgpu.remote.connection import SshHost, dial
+from cloudgpu.remote.ssh_command import Gate, ssh_argv, write_known_hosts
 
 
 def login(
@@ -29,8 +29,14 @@ def login(
     if not 0 <= index < len(nodes):
         message = f"cluster {cluster} has no node {index}; its nodes are 0 to {len(nodes) - 1}"
         raise UsageError(message)
-    with dial(nodes[index], key, clock=clock) as host:
-        known_hosts = write_known_hosts(
-            home.cluster(cluster).root / f"known_hosts.{index}", nodes[index], host.server_key()
-        )
-    return ssh_argv(nodes[index], key=key, known_hosts=known_hosts, command=command)
+    node, root = nodes[index], home.cluster(cluster).root
+
+    def pinned(host: SshHost) -> Path:
+        return write_known_hosts(root / f"known_hosts.{host.node.index}", host.node, host.server_key())
+
+    if node.jump is None:
+        with dial(node, key, clock=clock) as host:
+            return ssh_argv(node, key=key, known_hosts=pinned(host), command=command)
+    with dial(nodes[node.jump], key, clock=clock) as first, dial(node, key, clock=clock, via=first) as host:
+        gate = Gate(first.node, pinned(first))
+        return ssh_argv(node, key=key, known_hosts=pinned(host), command=command, gate=gate)

@@ -11,6 +11,7 @@ from cloudgpu.catalog import load as load_catalog
 from cloudgpu.errors import BudgetError, CloudGpuError, PlanError, UsageError
 from cloudgpu.plan import lookups, planner
 from cloudgpu.plan.plan import Plan, Quotes, Target
+from cloudgpu.plan.reaching import NO_WISH, NetworkWish
 from cloudgpu.recipe import loading
 from cloudgpu.recipe.resolve import resolve
 
@@ -34,6 +35,7 @@ def make_plan(
     roots: Sequence[Path],
     cloud: Callable[[], Cloud] | None,
     cooldowns: Cooldowns | None = None,
+    network: NetworkWish = NO_WISH,
 ) -> Planned:
     """Plan a recipe; `cloud` None means offline. What `cooldowns` remembers is tried last.
 
@@ -52,10 +54,19 @@ def make_plan(
         # The plan names images, not parameters: a newer one behind a parameter must not change what was agreed to.
         images = asked.images(lookups.wanted_images(recipe, catalog, default_region))
         quotes = replace(quotes, images=images)
+        regions = lookups.wanted_addresses(recipe, catalog, default_region, network)
+        if regions:
+            quotes = replace(quotes, free_addresses=asked.free_addresses(regions))
         if cooldowns is not None:
             quotes = replace(quotes, refused=cooldowns.recent(asked))
     plan = planner.make(
-        recipe, target=target, catalog=catalog, quotes=quotes, default_region=default_region, today=today
+        recipe,
+        target=target,
+        catalog=catalog,
+        quotes=quotes,
+        default_region=default_region,
+        today=today,
+        network=network,
     )
     return Planned(plan, loaded.path, loaded.base)
 

@@ -65,6 +65,9 @@ class Cloud(Protocol):
     def engine_asked_for(self) -> str:
         """The engine that the user named, `direct` or `pulumi`; empty when nobody did."""
 
+    def free_addresses(self, regions: Sequence[str]) -> Mapping[str, int]:
+        """Region -> Elastic IPs that the account may still have there; what cannot be read is left out."""
+
     def engine(self, record: ClusterRecord) -> Engine:
         """The engine that carries this cluster's program out here, with its tags and identity."""
 

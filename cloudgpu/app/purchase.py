@@ -11,6 +11,7 @@ from cloudgpu.ledger.entry import Spending
 from cloudgpu.node.bootstrap import NodeKind, packed, script
 from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.provision.config import stack_config
+from cloudgpu.provision.grants import granted
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ def chosen(record: ClusterRecord, plan: Plan, candidate: Candidate, buyer: Buyer
         disk_gib=int(plan.recipe.resources.disk),
         existing=buyer.existing,
         bootstrap=packed(script(node_kind(plan, candidate))),
+        grants=granted(plan.recipe),
     )
     regions = (*record.regions, candidate.region) if candidate.region not in record.regions else record.regions
     return replace(

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from cloudgpu.aws.faults import typed
 from cloudgpu.aws.session import Clients
+from cloudgpu.errors import AuthError
 from cloudgpu.plan.plan import Quotes
 
 _AT_ONCE = 8
@@ -24,6 +25,30 @@ def quotes(clients_for: Callable[[str], Clients], wanted: Sequence[tuple[str, st
         offered = dict(zip(regions, answers, strict=True))
     zones = {(name, region): tuple(sorted(offered[region].get(name, ()))) for name, region in wanted}
     return Quotes(zones=zones, live=True)
+
+
+def free_addresses(clients_for: Callable[[str], Clients], regions: Sequence[str]) -> dict[str, int]:
+    """Elastic IPs that the account may still have, by region; a region that does not tell is left out.
+
+    Raises:
+        CloudError: AWS cannot be reached in one of the regions.
+    """
+    with ThreadPoolExecutor(_AT_ONCE) as workers:
+        answers = workers.map(lambda region: _free(clients_for(region)), regions)
+        return {region: free for region, free in zip(regions, answers, strict=True) if free is not None}
+
+
+def _free(clients: Clients) -> int | None:
+    """None without the permission to ask: a plan that cannot count can still be made."""
+    ec2 = clients.client("ec2")
+    try:
+        with typed(f"asking how many Elastic IPs {clients.region} has"):
+            told = ec2.describe_account_attributes(AttributeNames=["vpc-max-elastic-ips"])["AccountAttributes"]
+            had = len(ec2.describe_addresses()["Addresses"])
+    except AuthError:
+        return None
+    allowed = [int(value["AttributeValue"]) for one in told for value in one["AttributeValues"]]
+    return max(0, allowed[0] - had) if allowed else None
 
 
 def _offered(clients: Clients, types: Sequence[str]) -> dict[str, set[str]]:

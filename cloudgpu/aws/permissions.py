@@ -33,6 +33,7 @@ GRANTS: tuple[Grant, ...] = (
         "Look",
         "look at EC2",
         (
+            "ec2:DescribeAccountAttributes",
             "ec2:DescribeAddresses",
             "ec2:DescribeAvailabilityZones",
             "ec2:DescribeFleets",

@@ -268,8 +268,9 @@ class Wiring:
         """The plan of a recipe on this command's target."""
         from cloudgpu.app.cooldowns import Cooldowns
         from cloudgpu.app.planning import make_plan
+        from cloudgpu.plan.reaching import NetworkWish
 
-        target = self.settings.target
+        settings, target = self.settings, self.settings.target
         cloud = None if offline else lambda: self.cloud(target)
         return make_plan(
             recipe,
@@ -280,6 +281,11 @@ class Wiring:
             roots=recipe_roots(),
             cloud=cloud,
             cooldowns=None if offline else Cooldowns(self.home, self.clock),
+            network=NetworkWish(
+                public_address=settings.public_address,
+                own_subnet=bool(settings.subnet_id),
+                own_network=bool(settings.vpc_id or settings.subnet_id or settings.security_group_id),
+            ),
         )
 
     def confirm(self, question: str, *, yes: bool) -> None:

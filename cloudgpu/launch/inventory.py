@@ -24,6 +24,8 @@ class Node:
     gpu: str
     gpus: int
     simulated: bool
+    jump: int | None = None
+    """Index of the node through which its SSH server is reached; None where the caller reaches it straight."""
 
 
 @dataclass(frozen=True)

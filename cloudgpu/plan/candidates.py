@@ -48,9 +48,10 @@ def _candidates(question: Question, kind: InstanceType, region: str) -> Iterator
             gpu=kind.gpu,
             gpus_per_node=kind.gpus,
             gpu_memory_gib=kind.gpu_memory_gib,
-            efa_interfaces=kind.efa_interfaces if exclusions.wants_efa(question, kind) else 0,
+            efa_interfaces=question.efa_of(kind),
             image=question.image(kind, region),
             image_parameter=question.image_parameter(kind),
+            public_address=question.public_address(kind, region),
         )
 
 

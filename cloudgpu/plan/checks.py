@@ -3,11 +3,13 @@
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 
+from cloudgpu.catalog.network_prices import network_prices
 from cloudgpu.plan import software
 from cloudgpu.plan.candidates import Field
 from cloudgpu.plan.money import expiry_that_fits, sum_up
 from cloudgpu.plan.plan import Finding, Plan, Severity
 from cloudgpu.plan.question import Question, types_meant
+from cloudgpu.plan.reaching import contradiction, explained
 from cloudgpu.recipe.nearest import nearest, suggestion
 
 PRICES_STALE = timedelta(days=30)
@@ -77,6 +79,19 @@ def _no_capacity_lately(question: Question, field: Field, _plan: Plan) -> Iterat
         if age_s is not None:
             ago = f"{age_s // 60} min" if age_s >= _MINUTE_S else f"{age_s} s"
             yield Finding("cool-down", "note", f"{one.label}: no capacity {ago} ago{last}")
+
+
+def _reachable(question: Question, field: Field, plan: Plan) -> Iterator[Finding]:
+    """Which address the nodes get, where EC2 gives none by itself, and what that costs."""
+    wrong = contradiction(question.network)
+    if wrong:
+        yield Finding("address", "error", wrong, "change one of the settings: `cloudgpu config`")
+        return
+    prices = network_prices()
+    ways = dict.fromkeys((one.instance_type, one.public_address) for one in field.candidates)
+    for name, way in ways:
+        for line in explained(way, plan.nodes, plan.expiry_s, prices):
+            yield Finding("address", "note", f"{name}: {line}")
 
 
 def _within_budget(question: Question, _field: Field, plan: Plan) -> Iterator[Finding]:
@@ -183,6 +198,7 @@ CHECKS: tuple[Check, ...] = (
     _left_out,
     _nothing_left,
     _no_capacity_lately,
+    _reachable,
     _within_budget,
     _container_runs,
     _data_can_be_staged,

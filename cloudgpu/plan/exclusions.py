@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from cloudgpu.catalog import InstanceType
 from cloudgpu.plan import software
 from cloudgpu.plan.question import Question
+from cloudgpu.plan.reaching import elastic_ips
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,11 @@ def of_type(question: Question, kind: InstanceType) -> list[Exclusion]:
 
 def of_region(question: Question, kind: InstanceType, region: str) -> list[Exclusion]:
     """Why this type cannot be used in this region; empty when it can."""
-    return [*_not_offered(question, kind, region), *_not_priced(question, kind, region)]
+    return [
+        *_not_offered(question, kind, region),
+        *_not_priced(question, kind, region),
+        *_unreachable(question, kind, region),
+    ]
 
 
 def usable_zones(question: Question, kind: InstanceType, region: str) -> tuple[str, ...]:
@@ -39,14 +44,6 @@ def usable_zones(question: Question, kind: InstanceType, region: str) -> tuple[s
     return tuple(zone for zone in dict.fromkeys(allowed or offering) if zone in offering)
 
 
-def wants_efa(question: Question, kind: InstanceType) -> bool:
-    """Whether EFA is attached: when insisted on, or when several nodes can use it."""
-    resources = question.recipe.resources
-    return resources.network == "efa" or (
-        resources.network == "auto" and resources.nodes > 1 and kind.efa_interfaces > 0
-    )
-
-
 def _retired(kind: InstanceType) -> Exclusion:
     when = "" if kind.retired_on is None else f" on {kind.retired_on.isoformat()}"
     return Exclusion(
@@ -57,20 +54,20 @@ def _retired(kind: InstanceType) -> Exclusion:
 
 
 def _efa(question: Question, kind: InstanceType) -> Iterator[Exclusion]:
-    if not wants_efa(question, kind):
-        return
-    if kind.efa_interfaces == 0:
+    if question.wants_efa(kind) and kind.efa_interfaces == 0:
         with_efa = [other for other in question.catalog.types.values() if other.efa_interfaces and not other.retired]
         same = sorted((other for other in with_efa if other.gpu == kind.gpu), key=lambda other: other.gpus)
         near = f"; {same[0].name} has it" if same else ""
         yield Exclusion("efa", f"{kind.name} has no EFA{near}", "--set resources.network=auto")
-    elif kind.network_cards > 1:
-        yield Exclusion(
-            "efa",
-            f"{kind.name} has {kind.network_cards} network cards, and AWS gives such nodes no public address, "
-            "which cloudgpu needs for now",
-            "--set resources.network=tcp",
-        )
+
+
+def _unreachable(question: Question, kind: InstanceType, region: str) -> Iterator[Exclusion]:
+    """Nodes that would come up and that nobody could reach cost money all the same."""
+    wanted = elastic_ips(question.public_address(kind, region), question.recipe.resources.nodes)
+    free = question.free_addresses(region)
+    if wanted > free:
+        message = f"{kind.name} needs {wanted} Elastic IPs in {region}, and the account may have {free} more there"
+        yield Exclusion("address", message, "ask for more in Service Quotas (L-0263D0A3), or release unused ones")
 
 
 def _not_offered(question: Question, kind: InstanceType, region: str) -> Iterator[Exclusion]:

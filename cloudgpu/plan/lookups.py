@@ -5,6 +5,7 @@ from datetime import date
 from cloudgpu.catalog import Catalog
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.question import Question
+from cloudgpu.plan.reaching import NetworkWish, several_interfaces
 from cloudgpu.recipe.schema import Recipe
 
 
@@ -13,6 +14,13 @@ def wanted_images(recipe: Recipe, catalog: Catalog, default_region: str) -> tupl
     question = Question(recipe, "aws", catalog, Quotes(), default_region, date.min)
     parameters = {question.image_parameter(kind) for kind in question.types if not kind.retired} - {""}
     return tuple((name, region) for name in sorted(parameters) for region in question.known_regions)
+
+
+def wanted_addresses(recipe: Recipe, catalog: Catalog, default_region: str, network: NetworkWish) -> tuple[str, ...]:
+    """Regions in which Elastic IPs may be needed: by the settings, or since a type has several network interfaces."""
+    question = Question(recipe, "aws", catalog, Quotes(), default_region, date.min)
+    several = any(several_interfaces(kind, question.efa_of(kind)) for kind in question.types if not kind.retired)
+    return question.known_regions if several or network.public_address in ("elastic", "nat") else ()
 
 
 def wanted_offers(recipe: Recipe, catalog: Catalog, default_region: str) -> tuple[tuple[str, str], ...]:

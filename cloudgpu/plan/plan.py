@@ -6,6 +6,7 @@ from datetime import date
 from decimal import ROUND_CEILING, Decimal
 from typing import Any, Literal
 
+from cloudgpu.plan.reaching import PublicAddress
 from cloudgpu.recipe.schema import Recipe
 
 Target = Literal["aws", "rehearsal"]
@@ -34,6 +35,8 @@ class Candidate:
     """`ami-...`, or the name of the SSM parameter that holds it where no cloud was asked."""
     image_parameter: str = ""
     """The SSM parameter that `image` was read from; empty where the recipe names an image itself."""
+    public_address: PublicAddress = "auto"
+    """How its nodes are reached."""
 
     @property
     def label(self) -> str:
@@ -61,6 +64,7 @@ class Quotes:
         live: Whether a cloud was asked at all.
         prices: (instance type, zone, market) -> USD an hour as read today; absent key = the catalogue's figure.
         images: (SSM parameter, region) -> the machine image that it names now; absent key = not asked, or unknown.
+        free_addresses: Region -> Elastic IPs that the account may still have there; absent key = not asked, or unknown.
         refused: (instance type, zone, market) -> seconds since it had no capacity; only where that is a short while.
     """
 
@@ -68,6 +72,7 @@ class Quotes:
     live: bool = False
     prices: Mapping[tuple[str, str, Market], Decimal] = field(default_factory=dict)
     images: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    free_addresses: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[tuple[str, str, Market], int] = field(default_factory=dict)
 
 
@@ -138,6 +143,7 @@ class Plan:
                     "efa_interfaces": candidate.efa_interfaces,
                     "image": candidate.image,
                     "image_parameter": candidate.image_parameter,
+                    "public_address": candidate.public_address,
                 }
                 for candidate in self.candidates
             ],

@@ -8,13 +8,23 @@ from cloudgpu.plan.candidates import Field, weigh
 from cloudgpu.plan.checks import findings
 from cloudgpu.plan.plan import Plan, Quotes, Target
 from cloudgpu.plan.question import Question
+from cloudgpu.plan.reaching import NO_WISH, NetworkWish
 from cloudgpu.recipe.digest import digest
 from cloudgpu.recipe.schema import Recipe
 
 
-def make(recipe: Recipe, *, target: Target, catalog: Catalog, quotes: Quotes, default_region: str, today: date) -> Plan:
+def make(
+    recipe: Recipe,
+    *,
+    target: Target,
+    catalog: Catalog,
+    quotes: Quotes,
+    default_region: str,
+    today: date,
+    network: NetworkWish = NO_WISH,
+) -> Plan:
     """Plan a resolved recipe. Whatever is wrong with the world is a finding, never an exception."""
-    question = Question(recipe, target, catalog, quotes, default_region, today)
+    question = Question(recipe, target, catalog, quotes, default_region, today, network)
     field = weigh(question)
     plan = Plan(
         target=target,

@@ -5,6 +5,7 @@ from datetime import date
 
 from cloudgpu.catalog import Catalog, InstanceType
 from cloudgpu.plan.plan import Market, Quotes, Target
+from cloudgpu.plan.reaching import DEFAULT_ELASTIC_IPS, NO_WISH, NetworkWish, PublicAddress, chosen, several_interfaces
 from cloudgpu.recipe.schema import Recipe
 
 
@@ -18,6 +19,7 @@ class Question:
     quotes: Quotes
     default_region: str
     today: date
+    network: NetworkWish = NO_WISH
 
     @property
     def rehearsed(self) -> bool:
@@ -53,6 +55,26 @@ class Question:
         """Every known type that the wishes mean, in order, each once; retired ones too."""
         found = [kind for wish in self.wishes for kind in types_meant(wish, self.catalog)]
         return tuple({kind.name: kind for kind in found}.values())
+
+    def wants_efa(self, kind: InstanceType) -> bool:
+        """Whether EFA is attached: when insisted on, or when several nodes can use it."""
+        resources = self.recipe.resources
+        return resources.network == "efa" or (
+            resources.network == "auto" and resources.nodes > 1 and kind.efa_interfaces > 0
+        )
+
+    def efa_of(self, kind: InstanceType) -> int:
+        """EFA interfaces to attach to a node of a type."""
+        return kind.efa_interfaces if self.wants_efa(kind) else 0
+
+    def free_addresses(self, region: str) -> int:
+        """Elastic IPs that can be had: as the cloud says, else AWS's own quota."""
+        return self.quotes.free_addresses.get(region, DEFAULT_ELASTIC_IPS)
+
+    def public_address(self, kind: InstanceType, region: str) -> PublicAddress:
+        """How nodes of a type are reached in a region."""
+        several = several_interfaces(kind, self.efa_of(kind))
+        return chosen(self.network, self.recipe.resources.nodes, self.free_addresses(region), several=several)
 
     def image_parameter(self, kind: InstanceType) -> str:
         """The SSM parameter that names the machine image for a type; empty where the recipe names the image itself."""

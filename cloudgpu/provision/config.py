@@ -28,8 +28,11 @@ def stack_config(  # one argument a setting of the program; grouping them would 
     disk_gib: int,
     existing: Mapping[str, str] | None = None,
     bootstrap: str = "",
+    grants: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Settings for `Stack.config`. `existing` holds program settings of what is named instead of made.
+    """Settings for `Stack.config`.
+
+    `existing` holds program settings of what is named instead of made, `grants` those of what the nodes' role may do.
 
     Raises:
         UsageError: `existing` holds a setting that the program does not have.
@@ -39,6 +42,11 @@ def stack_config(  # one argument a setting of the program; grouping them would 
     if unknown:
         message = f"the cluster program has no setting {', '.join(unknown)}"
         raise UsageError(message, hint=f"it takes {', '.join(sorted(NAMEABLE))}")
+    wanted = {
+        "publicAddress": "" if candidate.public_address == "auto" else candidate.public_address,
+        "bootstrap": bootstrap,
+        **(grants or {}),
+    }
     config = {
         "cluster": cluster,
         "owner": owner,
@@ -56,4 +64,4 @@ def stack_config(  # one argument a setting of the program; grouping them would 
         "diskGib": str(disk_gib),
         "efaInterfaces": str(candidate.efa_interfaces),
     }
-    return {**config, **named, **({"bootstrap": bootstrap} if bootstrap else {})}
+    return {**config, **named, **{key: value for key, value in wanted.items() if value}}

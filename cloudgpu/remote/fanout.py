@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from cloudgpu.clock import Clock
-from cloudgpu.errors import CloudGpuError, HostKeyError
+from cloudgpu.errors import CloudGpuError, ConnectError, HostKeyError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.remote.connection import SshHost, dial, wait_for
 
@@ -37,16 +37,20 @@ def on_all(hosts: Iterable[H], do: Callable[[H], T], *, limit: int = LIMIT) -> d
 def dial_all(
     nodes: Sequence[Node], key: Path, *, clock: Clock, timeout_s: float = 15.0, limit: int = LIMIT
 ) -> dict[int, SshHost | CloudGpuError]:
-    """Connect to every node; node index -> connection or error."""
-    return _parallel(
-        [(node.index, node) for node in nodes], lambda node: dial(node, key, clock=clock, timeout_s=timeout_s), limit
-    )
+    """Connect to every node, those behind another one through it; node index -> connection or error."""
+
+    def connect(node: Node, via: SshHost | None) -> SshHost:
+        return dial(node, key, clock=clock, timeout_s=timeout_s, via=via)
+
+    return _in_two_steps(nodes, connect, limit)
 
 
 def wait_for_all(
     nodes: Sequence[Node], key: Path, *, clock: Clock, deadline_s: float, came: Callable[[SshHost], None] | None = None
 ) -> dict[int, SshHost | CloudGpuError]:
     """Connect to nodes that may still be booting, all at once: each has a thread, so none waits behind a slow one.
+
+    Only nodes that are reached through another one wait until that one is there.
 
     Args:
         nodes: Which.
@@ -55,14 +59,40 @@ def wait_for_all(
         deadline_s: How long a node may take, in seconds.
         came: Called with each connection as it comes about, from that node's thread.
     """
+    end = clock.monotonic() + deadline_s
 
-    def wait(node: Node) -> SshHost:
-        host = wait_for(node, key, clock=clock, deadline_s=deadline_s)
+    def wait(node: Node, via: SshHost | None) -> SshHost:
+        host = wait_for(node, key, clock=clock, deadline_s=max(0.0, end - clock.monotonic()), via=via)
         if came is not None:
             came(host)
         return host
 
-    return _parallel([(node.index, node) for node in nodes], wait, max(1, len(nodes)))
+    return _in_two_steps(nodes, wait, max(1, len(nodes)))
+
+
+def _in_two_steps(
+    nodes: Sequence[Node], connect: Callable[[Node, SshHost | None], SshHost], limit: int
+) -> dict[int, SshHost | CloudGpuError]:
+    """First the nodes that are reached straight, then those behind one of them."""
+    straight = [(node.index, node) for node in nodes if node.jump is None]
+    behind = [(node.index, node) for node in nodes if node.jump is not None]
+    outcomes = _parallel(straight, lambda node: connect(node, None), limit)
+    outcomes |= _parallel(behind, lambda node: connect(node, _through(node, outcomes)), limit)
+    return {node.index: outcomes[node.index] for node in nodes}
+
+
+def _through(node: Node, outcomes: Mapping[int, SshHost | CloudGpuError]) -> SshHost:
+    """The connection that leads to a node.
+
+    Raises:
+        ConnectError: The node that stands before it was not reached.
+    """
+    gate = outcomes.get(node.jump) if node.jump is not None else None
+    if isinstance(gate, SshHost):
+        return gate
+    why = gate.message if gate is not None else "which was not dialled"
+    message = f"node {node.index} is reached through node {node.jump}: {why}"
+    raise ConnectError(message, hint=gate.hint if gate is not None else "dial that one too")
 
 
 def all_or_raise(outcomes: Mapping[int, T | CloudGpuError]) -> dict[int, T]:

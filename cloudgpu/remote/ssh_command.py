@@ -1,6 +1,7 @@
 """Command lines of the real OpenSSH client, bound to a node's verified host key."""
 
 import os
+import shlex
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,7 +45,17 @@ def write_known_hosts(path: Path, node: Node, key: ServerKey) -> Path:
     return path
 
 
-def ssh_argv(node: Node, *, key: Path, known_hosts: Path, command: Sequence[str] = ()) -> list[str]:
+@dataclass(frozen=True)
+class Gate:
+    """The node through which another one is reached, and the file that pins its host key."""
+
+    node: Node
+    known_hosts: Path
+
+
+def ssh_argv(
+    node: Node, *, key: Path, known_hosts: Path, command: Sequence[str] = (), gate: Gate | None = None
+) -> list[str]:
     """The argument vector of an `ssh` that reaches this node and no other host.
 
     Args:
@@ -52,7 +63,23 @@ def ssh_argv(node: Node, *, key: Path, known_hosts: Path, command: Sequence[str]
         key: Our private key; no other key and no agent is offered.
         known_hosts: As `write_known_hosts` made it; the user's and the system's own are left alone.
         command: What to run there; without one, an interactive shell.
+        gate: The node before it, where there is one; its key is pinned as well.
     """
+    where = f"{node.user}@{node.address}"
+    through = ["-o", f"ProxyCommand={_proxy(gate, key)}"] if gate else []
+    flags = [*_flags(known_hosts), *through, "-p", str(node.port)]
+    return ["ssh", "-i", str(key), *flags, where, *(("--", *command) if command else ())]
+
+
+def _proxy(gate: Gate, key: Path) -> str:
+    """`ProxyJump` would take neither this key nor these known hosts: they hold for the last hop alone."""
+    node = gate.node
+    argv = ["ssh", "-i", str(key), *_flags(gate.known_hosts), "-p", str(node.port), f"{node.user}@{node.address}"]
+    # OpenSSH expands `%` in the command and gives it to a shell.
+    return shlex.join(argv).replace("%", "%%") + " -W %h:%p"
+
+
+def _flags(known_hosts: Path) -> list[str]:
     options = (
         f"UserKnownHostsFile={_quoted(known_hosts)}",
         "GlobalKnownHostsFile=/dev/null",
@@ -61,9 +88,7 @@ def ssh_argv(node: Node, *, key: Path, known_hosts: Path, command: Sequence[str]
         "IdentityAgent=none",
         "ServerAliveInterval=15",
     )
-    flags = [part for option in options for part in ("-o", option)]
-    where = f"{node.user}@{node.address}"
-    return ["ssh", "-i", str(key), *flags, "-p", str(node.port), where, *(("--", *command) if command else ())]
+    return [part for option in options for part in ("-o", option)]
 
 
 def _quoted(path: Path) -> str:

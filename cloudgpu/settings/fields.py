@@ -14,6 +14,7 @@ _MASK = "***"
 _TAG_TEXT = r"[\w .:/=+@-]{1,128}"
 
 Target = Literal["aws", "rehearsal"]
+PublicAddress = Literal["auto", "elastic", "nat", "private"]
 EngineName = Literal["direct", "pulumi"]
 
 
@@ -109,6 +110,15 @@ class Settings:
     )
     subnet_id: str = field(
         metadata=_about("", doc="Your own subnet.", form=r"subnet-[0-9a-f]+", like="subnet-0a1b2c3d4e5f60718")
+    )
+    public_address: PublicAddress = field(
+        metadata=_about(
+            "auto",
+            doc="How nodes are reached: `auto` lets the plan decide, `elastic` gives each an Elastic IP, `nat` one to "
+            "the first node with a NAT gateway for all, `private` none.",
+            form="auto|elastic|nat|private",
+            like="nat",
+        )
     )
     security_group_id: str = field(
         metadata=_about("", doc="Your own security group.", form=r"sg-[0-9a-f]+", like="sg-0a1b2c3d4e5f60718")

@@ -21,9 +21,10 @@ from cloudgpu.clock import ManualClock, SystemClock
 from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError
 from cloudgpu.remote.command import Command, Raw, Secret
 from cloudgpu.remote.connection import SshHost, dial, wait_for
+from cloudgpu.remote.fanout import all_or_raise, wait_for_all
 from cloudgpu.remote.keys import ensure_key
 from cloudgpu.remote.session import Patience
-from cloudgpu.remote.ssh_command import ServerKey, ssh_argv, write_known_hosts
+from cloudgpu.remote.ssh_command import Gate, ServerKey, ssh_argv, write_known_hosts
 
 Sshd = Any
 
@@ -295,6 +296,24 @@ def test_through_another_node(sshd: Sshd) -> None:
             dial(replace(sshd.node(1), port=free_port()), sshd.key, clock=SystemClock(), via=gate)
 
 
+def test_nodes_behind_another_one_are_reached_through_it(sshd: Sshd) -> None:
+    nodes = [sshd.node(0), sshd.node(1, jump=0), sshd.node(2, jump=0)]
+    hosts = all_or_raise(wait_for_all(nodes, sshd.key, clock=SystemClock(), deadline_s=30))
+    assert list(hosts) == [0, 1, 2]
+    assert [hosts[index].via for index in hosts] == [None, hosts[0], hosts[0]]
+    assert hosts[2].run(Command("echo", "inside")).stdout == "inside\n"
+    for host in hosts.values():
+        host.close()
+
+
+def test_a_wrong_host_key_behind_another_node_is_refused_as_well(sshd: Sshd) -> None:
+    nodes = [sshd.node(0), sshd.node(1, jump=0, host_keys=("SHA256:somebody-else",))]
+    outcomes = wait_for_all(nodes, sshd.key, clock=SystemClock(), deadline_s=30)
+    assert isinstance(outcomes[1], HostKeyError)
+    assert isinstance(outcomes[0], SshHost)
+    outcomes[0].close()
+
+
 def test_a_tunnel(host: SshHost) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = host.forward(server.getsockname()[1])
@@ -328,6 +347,25 @@ def test_the_real_ssh_client_with_the_pinned_key(host: SshHost, sshd: Sshd, tmp_
     refused = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert refused.returncode == 255
     assert "Host key verification failed" in refused.stderr
+
+
+def test_the_real_ssh_client_through_another_node_with_both_keys_pinned(
+    host: SshHost, sshd: Sshd, tmp_path: Path
+) -> None:
+    home, behind = tmp_path / "a home, 100% ours", sshd.node(1, jump=0)
+    known_hosts = write_known_hosts(home / "known_hosts.1", behind, host.server_key())
+    gate = Gate(host.node, write_known_hosts(home / "known_hosts.0", host.node, host.server_key()))
+    argv = ssh_argv(behind, key=sshd.key, known_hosts=known_hosts, command=("echo there",), gate=gate)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "there\n"), done.stderr
+    stranger = ServerKey("ssh-ed25519", other_host_key(tmp_path))
+    for path in (gate.known_hosts, known_hosts):
+        right = path.read_bytes()
+        write_known_hosts(path, host.node, stranger)
+        refused = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert refused.returncode == 255
+        assert "Host key verification failed" in refused.stderr
+        path.write_bytes(right)
 
 
 def test_nothing_is_written_to_the_terminal(sshd: Sshd) -> None:

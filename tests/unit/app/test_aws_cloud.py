@@ -17,6 +17,7 @@ from cloudgpu.aws.instances import Instance
 from cloudgpu.aws.session import Endpoint
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import CloudError, ConnectError, TeardownError
+from cloudgpu.launch.inventory import Inventory
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 IDS = ("i-b", "i-a", "i-c")
@@ -64,7 +65,8 @@ def aws(monkeypatch):
         if region in state.broken:
             raise state.broken[region]
 
-    def reach(found):
+    def reach(found, private):
+        state.private = private
         state.reached += 1
         return {one.id: ("203.0.113.7", 22) for one in found}
 
@@ -87,6 +89,23 @@ def test_a_console_is_read_until_it_has_shown_its_key_and_not_again(aws):
     assert [node.index for node in inventory.nodes] == [0, 1, 2]
     assert aws.consoles == {"i-b": 2, "i-a": 1, "i-c": 2}
     assert aws.reached == 2  # once a poll, however many nodes there are
+
+
+@pytest.mark.parametrize(
+    ("way", "private", "jumps"),
+    [
+        ("", set(), [None, None, None]),
+        ("elastic", set(), [None, None, None]),
+        ("nat", {"i-a", "i-c"}, [None, 0, 0]),
+        ("private", {"i-a", "i-b", "i-c"}, [None, None, None]),
+    ],
+)
+def test_nodes_without_a_public_address_are_reached_as_the_program_has_it(aws, way, private, jumps):
+    record = replace(RECORD, config={"publicAddress": way})
+    inventory = aws.cloud.inventory(record, IDS, lambda _: None)
+    assert aws.private == private
+    assert [node.jump for node in inventory.nodes] == jumps
+    assert Inventory.from_json(inventory.as_json()) == inventory
 
 
 def test_an_instance_that_ends_before_it_is_reached_is_named_with_its_reason(aws):

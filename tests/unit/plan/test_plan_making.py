@@ -172,13 +172,6 @@ def test_prices_read_today_make_a_plan_priced_live():
             "--set resources.network=auto",
         ),
         (
-            {"instance_type": "p4d.24xlarge"},
-            "efa",
-            "p4d.24xlarge has 4 network cards, and AWS gives such nodes no public address, "
-            "which cloudgpu needs for now",
-            "--set resources.network=tcp",
-        ),
-        (
             {"instance_type": "g5.xlarge", "regions": ["eu-west-1"]},
             "price",
             "no price is known for g5.xlarge in eu-west-1",
@@ -193,7 +186,7 @@ def test_what_cannot_be_had_is_an_error_with_a_fix(resources, check, message, fi
 
 
 def test_what_cannot_be_had_is_only_a_warning_while_something_else_can():
-    plan = make(on(any_of=["p3.16xlarge", "A100:8", "V100:8"]))
+    plan = make(on(any_of=["p3.16xlarge", "g5.xlarge", "V100:8"], network="efa"))
     assert {one.instance_type for one in plan.candidates} == {"p3dn.24xlarge"}
     assert found(plan) == {("retired", "warning"), ("efa", "warning")}
 
@@ -218,6 +211,7 @@ def test_a_gpu_means_no_retired_type_and_does_not_speak_of_them():
         ("p3dn.24xlarge", "auto", 1, 0),
         ("p4d.24xlarge", "auto", 1, 0),
         ("p4d.24xlarge", "tcp", 2, 0),
+        ("p4d.24xlarge", "auto", 2, 4),
         ("g5.xlarge", "auto", 2, 0),
     ],
 )

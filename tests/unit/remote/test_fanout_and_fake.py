@@ -3,18 +3,21 @@
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from cloudgpu.clock import SystemClock
 from cloudgpu.errors import CloudGpuError, ConnectError, HostKeyError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
-from cloudgpu.remote import node_tree
+from cloudgpu.remote import fanout, node_tree
 from cloudgpu.remote.base import Host
 from cloudgpu.remote.command import Command, Secret
+from cloudgpu.remote.connection import SshHost
 from cloudgpu.remote.fake import Answer, FakeHost, UnscriptedCommandError
 from cloudgpu.remote.fanout import all_or_raise, on_all
-from cloudgpu.remote.ssh_command import ServerKey, ssh_argv
+from cloudgpu.remote.ssh_command import Gate, ServerKey, ssh_argv
 
 
 def node(index: int = 0, port: int = 22) -> Node:
@@ -143,6 +146,32 @@ def test_the_command_line_of_the_real_client() -> None:
     key = ServerKey("ssh-ed25519", "AAAA")
     assert key.known_hosts_line(node(port=2222)) == "[127.0.0.9]:2222 ssh-ed25519 AAAA\n"
     assert key.known_hosts_line(node()) == "127.0.0.9 ssh-ed25519 AAAA\n"
+
+
+def test_the_command_line_through_another_node() -> None:
+    gate = Gate(node(port=2222), Path("/h/a b/0%"))
+    argv = ssh_argv(node(1), key=Path("/h/id"), known_hosts=Path("/h/1"), gate=gate)
+    (proxy,) = [one for one in argv if one.startswith("ProxyCommand=")]
+    assert proxy == (
+        "ProxyCommand=ssh -i /h/id -o 'UserKnownHostsFile=\"/h/a b/0%%%%\"' -o GlobalKnownHostsFile=/dev/null "
+        "-o StrictHostKeyChecking=yes -o IdentitiesOnly=yes -o IdentityAgent=none -o ServerAliveInterval=15 "
+        "-p 2222 ubuntu@127.0.0.9 -W %h:%p"
+    )
+    assert argv[-3:] == ["-p", "22", "ubuntu@127.0.0.9"]
+
+
+def test_nodes_behind_one_that_was_not_reached_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(one: Node, _key: Path, **_more: object) -> SshHost:
+        message = f"{one.instance_id} refused the connection"
+        raise ConnectError(message, hint="it is not up yet")
+
+    monkeypatch.setattr(fanout, "dial", refuse)
+    behind = replace(node(1), jump=0)
+    outcomes = fanout.dial_all([behind, node(0)], Path("/h/id"), clock=SystemClock())
+    assert list(outcomes) == [1, 0]
+    assert isinstance(outcomes[1], ConnectError)
+    assert outcomes[1].message == "node 1 is reached through node 0: i-0 refused the connection"
+    assert outcomes[1].hint == "it is not up yet"
 
 
 def test_what_needs_no_connection_loads_no_paramiko() -> None:

@@ -1,0 +1,152 @@
+"""Which address nodes get, what it costs, and where it cannot be had."""
+
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+
+import pytest
+
+from cloudgpu.catalog import load
+from cloudgpu.catalog.network_prices import network_prices
+from cloudgpu.plan import lookups, planner
+from cloudgpu.plan.plan import Plan, Quotes
+from cloudgpu.plan.reaching import NetworkWish, chosen, several_interfaces
+from cloudgpu.recipe.schema import Recipe
+
+CATALOG = load()
+P4D, P3DN = CATALOG.types["p4d.24xlarge"], CATALOG.types["p3dn.24xlarge"]
+
+
+def recipe(**resources) -> Recipe:
+    return Recipe.model_validate(
+        {
+            "schema": 1,
+            "name": "tiny",
+            "resources": {"instance_type": "p4d.24xlarge", "nodes": 2, **resources},
+            "launch": {"with": "torchrun", "command": "train.py"},
+            "budget": {"max_usd": 1_000_000, "expiry": "8h"},
+        }
+    )
+
+
+def make(one: Recipe, wish: NetworkWish | None = None, free: int | None = None) -> Plan:
+    quotes = Quotes() if free is None else Quotes(free_addresses={"us-east-1": free})
+    return planner.make(
+        one,
+        target="aws",
+        catalog=CATALOG,
+        quotes=quotes,
+        default_region="us-east-1",
+        today=date(2026, 8, 1),
+        network=wish or NetworkWish(),
+    )
+
+
+def ways(plan: Plan) -> set[str]:
+    return {one.public_address for one in plan.candidates}
+
+
+def said(plan: Plan) -> list[tuple[str, str]]:
+    return [(one.severity, one.message) for one in plan.findings if one.check == "address"]
+
+
+def test_nodes_with_one_interface_get_the_address_that_ec2_gives():
+    plan = make(recipe(instance_type="p3dn.24xlarge"))
+    assert ways(plan) == {"auto"}
+    assert said(plan) == []
+    assert ways(make(recipe(network="tcp"))) == {"auto"}
+
+
+def test_several_interfaces_need_an_elastic_ip_each():
+    plan = make(recipe(), free=4)
+    assert ways(plan) == {"elastic"}
+    assert said(plan) == [
+        (
+            "note",
+            "p4d.24xlarge: 2 Elastic IPs, one a node: 0.010 USD/h, at most 0.08 USD until the expiry, beside the worst "
+            "case (us-east-1 prices)",
+        )
+    ]
+    assert plan.as_json()["candidates"][0]["public_address"] == "elastic"
+
+
+def test_more_nodes_than_elastic_ips_stand_behind_nat():
+    plan = make(recipe(nodes=6), free=5)
+    assert ways(plan) == {"nat"}
+    assert said(plan) == [
+        (
+            "note",
+            "p4d.24xlarge: nodes are reached through the first one, and reach out through a NAT gateway: 0.055 USD/h, "
+            "at most 0.44 USD until the expiry, beside the worst case (us-east-1 prices)",
+        ),
+        (
+            "note",
+            "p4d.24xlarge: traffic through the NAT gateway costs 0.045 USD/GB more; S3 in the region does not pass it",
+        ),
+    ]
+
+
+def test_an_account_that_nobody_asked_is_taken_to_have_five():
+    assert ways(make(recipe(nodes=5))) == {"elastic"}
+    assert ways(make(recipe(nodes=6))) == {"nat"}
+
+
+def test_without_elastic_ips_the_nodes_could_not_be_reached():
+    plan = make(recipe(), free=1)
+    assert plan.candidates == ()
+    assert said(plan) == [
+        ("error", "p4d.24xlarge needs 2 Elastic IPs in us-east-1, and the account may have 1 more there")
+    ]
+    assert "L-0263D0A3" in plan.errors[0].fix
+
+
+@pytest.mark.parametrize(
+    ("wish", "nodes", "free", "several", "way"),
+    [
+        (NetworkWish(), 3, 5, False, "auto"),
+        (NetworkWish(), 3, 3, True, "elastic"),
+        (NetworkWish(), 3, 2, True, "nat"),
+        (NetworkWish(own_subnet=True, own_network=True), 3, 5, True, "private"),
+        (NetworkWish(own_network=True), 9, 5, True, "elastic"),  # no network can be made around the user's own
+        (NetworkWish("nat"), 1, 5, False, "nat"),
+        (NetworkWish("elastic"), 9, 5, False, "elastic"),
+        (NetworkWish("private", own_subnet=True), 1, 5, False, "private"),
+    ],
+)
+def test_the_wish_decides_and_else_what_the_account_has(wish, nodes, free, several, way):
+    assert chosen(wish, nodes, free, several=several) == way
+
+
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [
+        (NetworkWish("nat", own_network=True), "public_address is nat, which makes a VPC, but vpc_id"),
+        (NetworkWish("private"), "public_address is private, but no subnet_id names a subnet"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused_in_the_plan(wish, message):
+    plan = make(recipe(instance_type="p3dn.24xlarge"), wish)
+    (error,) = plan.errors
+    assert error.message.startswith(message)
+
+
+def test_a_first_card_for_ip_alone_counts_as_an_interface():
+    assert several_interfaces(replace(P4D, efa_interfaces=1, network_cards=2), 1)
+    assert not several_interfaces(P3DN, 1)
+    assert not several_interfaces(P4D, 0)
+
+
+def test_the_cloud_is_asked_for_addresses_only_where_they_may_be_needed():
+    def asked(wish: NetworkWish, **resources):
+        return lookups.wanted_addresses(recipe(**resources), CATALOG, "us-east-1", wish)
+
+    assert asked(NetworkWish()) == ("us-east-1",)
+    assert asked(NetworkWish(), instance_type="p3dn.24xlarge") == ()
+    assert asked(NetworkWish("nat"), instance_type="p3dn.24xlarge") == ("us-east-1",)
+
+
+def test_the_prices_name_their_source_and_day():
+    prices = network_prices()
+    assert (prices.public_ipv4_hour_usd, prices.nat_gateway_hour_usd) == (Decimal("0.005"), Decimal("0.045"))
+    assert prices.source
+    assert prices.region == "us-east-1"

@@ -1,0 +1,44 @@
+"""What a recipe lets its nodes do in the account."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from cloudgpu.provision.grants import granted
+
+
+def recipe(*sources: str, to: str | None = None, image: str = ""):
+    container = SimpleNamespace(image=image) if image else None
+    return SimpleNamespace(
+        data=[SimpleNamespace(source=source) for source in sources],
+        checkpoint=SimpleNamespace(to=to),
+        environment=SimpleNamespace(container=container),
+    )
+
+
+def test_data_in_s3_can_be_read_and_local_data_needs_no_grant():
+    found = granted(recipe("s3://data/imagenet/", "./local", "s3://data/imagenet/", "s3://other/one.tar"))
+    assert found == {"readable": "data/imagenet/,other/one.tar", "writable": "", "repositories": ""}
+
+
+def test_checkpoints_can_be_written_below_what_is_known_of_their_place():
+    assert granted(recipe(to="s3://bucket/runs/{run}/x"))["writable"] == "bucket/runs/"
+    assert granted(recipe(to=None))["writable"] == ""
+
+
+@pytest.mark.parametrize(
+    ("image", "arn"),
+    [
+        (
+            "123456789012.dkr.ecr.us-east-1.amazonaws.com/team/train:1.0",
+            "arn:aws:ecr:us-east-1:123456789012:repository/team/train",
+        ),
+        (
+            "123456789012.dkr.ecr.cn-north-1.amazonaws.com.cn/train@sha256:aa",
+            "arn:aws-cn:ecr:cn-north-1:123456789012:repository/train",
+        ),
+        ("nvcr.io/nvidia/pytorch:24.12-py3", ""),
+    ],
+)
+def test_only_the_images_own_repository_is_granted(image: str, arn: str):
+    assert granted(recipe(image=image))["repositories"] == arn
