@@ -98,7 +98,9 @@ def first_answers_s(home: Path, name: str) -> float:
     started = time.perf_counter()
     stored = json.loads(Home(home).cluster(name).inventory.read_text())
     settings = load(flags={}, environ={"CLOUDGPU_HOME": str(home)}, cwd=home)
-    hosts = dialler(settings.ssh_key, SystemClock())(Inventory.from_json(stored).nodes, lambda _: None)
+    hosts = dialler(settings.ssh_key, SystemClock(), float(settings.boot_seconds))(
+        Inventory.from_json(stored).nodes, lambda _: None
+    )
     for host in hosts:
         if host.run(Command("true")).exit_code:
             sys.exit(f"a node of {name} does not answer")
