@@ -1,5 +1,7 @@
 """Which engine carries a cluster's program out: the one that is in its record, from its first call to its last."""
 
+import shlex
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +15,25 @@ from cloudgpu.provision.direct import DirectEngine, delays_of
 from cloudgpu.provision.engine import Engine
 from cloudgpu.provision.journal import Identity
 from cloudgpu.provision.pulumi_cli.engine import Site
+from cloudgpu.provision.pulumi_cli.layout import Layout
 from cloudgpu.provision.pulumi_cli.opening import Choice, pulumi_engine
 from cloudgpu.settings import Settings
+
+
+def pulumi_lines(home: Home) -> list[str]:
+    """Shell lines with which a person's own `pulumi` finds the rehearsal cloud's plugin, and no other.
+
+    Raises:
+        StateError: The home cannot be written.
+    """
+    layout = Layout(home.pulumi / "by-hand")
+    layout.install_plugin()
+    values = {
+        "PULUMI_HOME": str(layout.pulumi_home),
+        "PULUMI_PYTHON_CMD": sys.executable,
+        "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
+    }
+    return [f"export {name}={shlex.quote(text)}" for name, text in values.items()]
 
 
 @dataclass(frozen=True)

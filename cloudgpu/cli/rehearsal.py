@@ -1,5 +1,7 @@
 """`cloudgpu rehearsal`: the simulated AWS on this machine."""
 
+from typing import Annotated
+
 import typer
 
 from cloudgpu.cli import rehearsal_fault, rehearsal_faults
@@ -64,7 +66,11 @@ def stop(json: Json = False) -> None:
 
 
 @app.command("env")
-def env() -> None:
+def env(
+    pulumi: Annotated[
+        bool, typer.Option("--pulumi", help="Also a PULUMI_HOME of its own, whose aws plugin is this cloud.")
+    ] = False,
+) -> None:
     """Print the variables with which any AWS client sees it.
 
     Made for `eval "$(cloudgpu rehearsal env)"`; the key in them works for this simulated cloud alone.
@@ -72,7 +78,13 @@ def env() -> None:
     from cloudgpu.cli.wiring import wire
     from cloudgpu.rehearsal import client
 
-    for line in client.env_lines(wire().rehearsal()):
+    wiring = wire()
+    lines = client.env_lines(wiring.rehearsal())
+    if pulumi:
+        from cloudgpu.app.engines import pulumi_lines
+
+        lines += pulumi_lines(wiring.home)
+    for line in lines:
         typer.echo(line)
 
 

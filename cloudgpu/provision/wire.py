@@ -25,8 +25,8 @@ _UNKNOWNS: Final = frozenset(
         "dd056dcd-154b-4c76-9bd3-c8f88648b5ff",  # object
     }
 )
-_SIGNATURE: Final = "4dabf18193072939515e22adb298388d"
-_SECRET: Final = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105  a protocol constant
+SIGNATURE: Final = "4dabf18193072939515e22adb298388d"
+SECRET: Final = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105  a protocol constant
 _OUTPUT: Final = "d0e6a833031e9bbcd3f4e8bde6ca49a4"
 _RESOURCE: Final = "5cf8f73096256a8f31e491e813e4eb8e"
 _FILES: Final = {
@@ -67,7 +67,7 @@ def plain_value(value: struct_pb2.Value) -> Any:  # noqa: ANN401  any JSON value
 def struct(values: Mapping[str, Any], secret_names: frozenset[str] = frozenset()) -> struct_pb2.Struct:
     """Wrap plain values; the properties named in `secret_names` travel as secrets."""
     wrapped = {
-        name: {_SIGNATURE: _SECRET, "value": value} if name in secret_names else value for name, value in values.items()
+        name: {SIGNATURE: SECRET, "value": value} if name in secret_names else value for name, value in values.items()
     }
     result = struct_pb2.Struct()
     result.update(wrapped)
@@ -114,10 +114,10 @@ def _scalar(value: struct_pb2.Value, kind: str | None) -> str | float | bool | N
 
 
 def _unwrap_struct(inner: struct_pb2.Struct, path: Path, secret_paths: set[Path]) -> Any:  # noqa: ANN401
-    if _SIGNATURE not in inner.fields:
+    if SIGNATURE not in inner.fields:
         return {name: _unwrap(value, (*path, name), secret_paths) for name, value in inner.fields.items()}
-    signature = inner.fields[_SIGNATURE].string_value
-    if signature == _SECRET:
+    signature = inner.fields[SIGNATURE].string_value
+    if signature == SECRET:
         secret_paths.add(path)
         return _unwrap(inner.fields["value"], path, secret_paths)
     if signature == _OUTPUT:

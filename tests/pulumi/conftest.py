@@ -69,6 +69,7 @@ class Place:
             "efaInterfaces": "1",
         }
         self.secrets: frozenset[str] = frozenset()
+        self.program = bundled("infra")
         self._sessions: dict[str, Session] = {}
 
     @property
@@ -105,7 +106,7 @@ class Place:
     @property
     def stack(self) -> Stack:
         journal = self.home.cluster("demo").journal("us-east-1")
-        return Stack("demo", "us-east-1", bundled("infra"), self.config, journal, self.secrets)
+        return Stack("demo", "us-east-1", self.program, self.config, journal, self.secrets)
 
     def up(self) -> Applied:
         return self.engine().up(self.stack, self.events.append)

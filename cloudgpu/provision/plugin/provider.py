@@ -17,8 +17,9 @@ from cloudgpu.provision.deployment import Registry, is_definite
 from cloudgpu.provision.fault_text import fault_text
 from cloudgpu.provision.plugin.configuration import Configuration, checked, configuration
 from cloudgpu.provision.plugin.tokens import Tokens
+from cloudgpu.provision.vault import Vault, is_masked
 from cloudgpu.provision.waiting import WatchedClock
-from cloudgpu.provision.wire import plain, struct
+from cloudgpu.provision.wire import Path, plain, struct
 
 _REGION: Final = "region"
 """Every resource and function of the provider takes it, beside its own properties."""
@@ -48,10 +49,8 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         self._configuration = Configuration("")
 
     def Handshake(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401, ARG002
-        """Secrets, references and outputs are the engine's to keep track of: values arrive plain."""
-        return provider_pb2.ProviderHandshakeResponse(
-            accept_secrets=False, accept_resources=False, accept_outputs=False
-        )
+        """References and outputs arrive plain; secrets as such, for what is made of them is secret too."""
+        return provider_pb2.ProviderHandshakeResponse(accept_secrets=True, accept_resources=False, accept_outputs=False)
 
     def GetPluginInfo(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401, ARG002
         """The version of the SDK that it stands in for."""
@@ -72,7 +71,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         with _told(context):
             self._configuration = configuration(plain(request.args).values, self._environ)
         return provider_pb2.ConfigureResponse(
-            acceptSecrets=False, supportsPreview=True, acceptResources=False, acceptOutputs=False
+            acceptSecrets=True, supportsPreview=True, acceptResources=False, acceptOutputs=False
         )
 
     def Check(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401
@@ -80,7 +79,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         with _told(context):
             handler, region, given = self._asked(request.urn, request.news)
             inputs = {**handler.check(given), _REGION: region}
-        return provider_pb2.CheckResponse(inputs=struct(inputs))
+        return provider_pb2.CheckResponse(inputs=_sealed(inputs, request.news))
 
     def Diff(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401
         """Which inputs changed, and whether that takes another resource."""
@@ -105,7 +104,9 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             handler, region, inputs = self._asked(request.urn, request.properties)
             token = self._tokens.token(request.urn, handler.type, region, inputs)
             made = self._made(handler, self._context(region, token, request), inputs, request.urn)
-        return provider_pb2.CreateResponse(id=made.id, properties=_properties(made.outputs, region))
+        return provider_pb2.CreateResponse(
+            id=made.id, properties=_sealed({**made.outputs, _REGION: region}, request.properties)
+        )
 
     def Read(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401
         """Its present state over what is recorded; no id when AWS says that it does not exist."""
@@ -119,7 +120,9 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         outputs = {**recorded, **found.outputs}
         known = inputs or {name: value for name, value in found.outputs.items() if name in _accepted(handler)}
         return provider_pb2.ReadResponse(
-            id=found.id, properties=_properties(outputs, region), inputs=struct({**known, _REGION: region})
+            id=found.id,
+            properties=_sealed({**outputs, _REGION: region}, request.properties, request.inputs),
+            inputs=_sealed({**known, _REGION: region}, request.inputs),
         )
 
     def Update(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401
@@ -131,7 +134,9 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             _, _, old = self._asked(request.urn, request.old_inputs)
             token = self._tokens.token(request.urn, handler.type, region, new)
             changed = handler.update(self._context(region, token, request), request.id, old, new)
-        return provider_pb2.UpdateResponse(properties=_properties(changed.outputs, region))
+        return provider_pb2.UpdateResponse(
+            properties=_sealed({**changed.outputs, _REGION: region}, request.news, request.olds)
+        )
 
     def Delete(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401
         """End it and return when AWS confirms the end."""
@@ -199,8 +204,16 @@ def _type(urn: str) -> str:
     return urn.split("::")[2].rpartition("$")[2]
 
 
-def _properties(outputs: Mapping[str, Any], region: str) -> Any:  # noqa: ANN401
-    return struct({**outputs, _REGION: region})
+def _sealed(values: Mapping[str, Any], *sources: Any) -> Any:  # noqa: ANN401
+    """Properties for the wire: what was secret in `sources`, and what holds a text that was, travels as a secret."""
+    vault = Vault("")
+    paths: set[Path] = set()
+    for source in sources:
+        given = plain(source)
+        vault.learn(given.values, given.secret_paths)
+        paths |= given.secret_paths
+    masked = vault.masked(values, paths)
+    return struct(values, frozenset(name for name, value in masked.items() if is_masked(value)))
 
 
 def _accepted(handler: Handler) -> frozenset[str]:

@@ -63,7 +63,7 @@ class PulumiEngine:
             CloudGpuError: The program or a question to the cloud failed.
         """
         port, _ = self._opened(stack, _ignore)
-        listener = Listener(stack.name, _ignore, self._clock)
+        listener = Listener(stack, _ignore, self._clock)
         port.preview(listener)
         return tuple(listener.steps)
 
@@ -77,7 +77,7 @@ class PulumiEngine:
         """
         port, recovery = self._opened(stack, on_event)
         recovery.settle(port, self._searcher(stack))
-        listener = Listener(stack.name, on_event, self._clock)
+        listener = Listener(stack, on_event, self._clock)
         try:
             outputs = self._carried_out(port, listener)
         except CloudGpuError as err:
@@ -86,7 +86,7 @@ class PulumiEngine:
             raise
         document = port.document()
         clients = self._site.clients_for(stack.region)
-        check_gangs(port, document, clients, lambda: Listener(stack.name, on_event, self._clock))
+        check_gangs(port, document, clients, lambda: Listener(stack, on_event, self._clock))
         recovery.done()
         return Applied(_shown(outputs), resources(document), dict(listener.changes))
 
@@ -98,7 +98,7 @@ class PulumiEngine:
         """
         port, recovery = self._opened(stack, _ignore)
         recovery.settle(port, self._searcher(stack))
-        listener = Listener(stack.name, _ignore, self._clock)
+        listener = Listener(stack, _ignore, self._clock)
         port.refresh(listener)
         return Applied(_shown(port.outputs()), resources(port.document()), dict(listener.changes))
 
@@ -154,7 +154,7 @@ class PulumiEngine:
 
     def _ended(self, stack: Stack, port: StackPort, on_event: OnEvent) -> None:
         try:
-            port.destroy(Listener(stack.name, on_event, self._clock))
+            port.destroy(Listener(stack, on_event, self._clock))
         except CloudGpuError as err:
             left = [f"{one.type} {one.name!r} ({one.id})" for one in resources(port.document())]
             if not left:

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from cloudgpu.clock import Clock
-from cloudgpu.provision.engine import Event, EventKind, OnEvent, Operation, Step
+from cloudgpu.provision.engine import Event, EventKind, OnEvent, Operation, Stack, Step
 from cloudgpu.provision.urn import STACK_TYPE
+from cloudgpu.provision.vault import Vault
 
 _OPERATIONS: Final[Mapping[str, Operation]] = {
     "create": "create",
@@ -30,16 +31,17 @@ _FOLLOWS: Final = re.compile(r"^(update|destroy|refresh|preview) failed$|^resour
 
 
 class Listener:
-    """Hears one run of the CLI. Called on the event stream's own thread."""
+    """Hears one run of the CLI. Called on the event stream's own thread. What it hears holds no known secret."""
 
-    def __init__(self, stack: str, on_event: OnEvent, clock: Clock) -> None:
+    def __init__(self, stack: Stack, on_event: OnEvent, clock: Clock) -> None:
         self.steps: list[Step] = []
         self.changes: Counter[Operation] = Counter()
         self.errors: list[tuple[str, str]] = []
         """(URN, message) of every error that was told."""
         self.failure: BaseException | None = None
         """What a listener raised: it must not be lost in the stream's thread."""
-        self._stack = stack
+        self._stack = stack.name
+        self._vault = Vault("", (stack.config[key] for key in stack.secrets if key in stack.config))
         self._on_event = on_event
         self._clock = clock
         self._began: dict[tuple[str, str], float] = {}
@@ -88,7 +90,7 @@ class Listener:
             self._say("failed", operation, metadata, told[-1] if told else "")
 
     def _told(self, diagnostic: Any) -> None:  # noqa: ANN401
-        message = _COLOUR.sub("", diagnostic.message).strip()
+        message = self._vault.scrubbed(_COLOUR.sub("", diagnostic.message).strip())
         urn = diagnostic.urn or ""
         if not message or diagnostic.ephemeral:
             return

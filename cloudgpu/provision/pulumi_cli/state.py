@@ -9,6 +9,8 @@ from typing import Any, Final
 from cloudgpu.aws.resources.base import Physical
 from cloudgpu.provision.engine import ResourceState
 from cloudgpu.provision.pulumi_cli.stacks import Document
+from cloudgpu.provision.vault import Vault, is_masked
+from cloudgpu.provision.wire import SECRET, SIGNATURE, leaves
 
 FLEET: Final = "aws:ec2/fleet:Fleet"
 _SECRET: Final = "plaintext"  # noqa: S105  the name of a field
@@ -83,9 +85,34 @@ def settled(document: Document, made: Mapping[str, Physical]) -> Document:
         for old in found:
             if old["urn"] == resource["urn"]:
                 old["delete"] = True
-        found.append({**resource, "id": physical.id, "outputs": dict(physical.outputs), **_incomplete(physical)})
+        outputs = _sealed(physical.outputs, _secrets(resource.get("inputs") or {}))
+        found.append({**resource, "id": physical.id, "outputs": outputs, **_incomplete(physical)})
     deployment.pop("pending_operations", None)
     return answer
+
+
+def _secrets(value: Any) -> set[str]:  # noqa: ANN401
+    """Every text inside the secrets of these inputs."""
+    if isinstance(value, dict):
+        if _is_secret(value):
+            return {leaf for _, leaf in leaves(json.loads(value[_SECRET])) if isinstance(leaf, str) and leaf}
+        return {text for inner in value.values() for text in _secrets(inner)}
+    if isinstance(value, list):
+        return {text for inner in value for text in _secrets(inner)}
+    return set()
+
+
+def _sealed(outputs: Mapping[str, Any], secrets: set[str]) -> dict[str, Any]:
+    """Outputs in which what holds a secret is one, so that Pulumi encrypts it."""
+    masked = Vault("", secrets).masked(outputs)
+    return {
+        name: {SIGNATURE: SECRET, _SECRET: json.dumps(value)} if is_masked(masked[name]) else value
+        for name, value in outputs.items()
+    }
+
+
+def _is_secret(value: Mapping[str, Any]) -> bool:
+    return value.get(SIGNATURE) == SECRET and _SECRET in value
 
 
 def _incomplete(physical: Physical) -> dict[str, Any]:
@@ -113,7 +140,7 @@ def _all(document: Document) -> list[dict[str, Any]]:
 def _plain(value: Any) -> Any:  # noqa: ANN401
     """Values without the wrapping of secrets, which stands around JSON text; whole numbers as such."""
     if isinstance(value, dict):
-        if _SECRET in value and len(value) == 2:  # noqa: PLR2004  the signature and the text
+        if _is_secret(value):
             return _plain(json.loads(value[_SECRET]))
         return {name: _plain(inner) for name, inner in value.items()}
     if isinstance(value, list):

@@ -1,13 +1,17 @@
 """The CLI's event stream, line by line as it writes it, as our events, steps and errors."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from pulumi.automation import EngineEvent
 
 from cloudgpu.clock import ManualClock
+from cloudgpu.provision.engine import Stack
 from cloudgpu.provision.pulumi_cli.events import Listener
 
+CONFIG = {"password": "hush-hush"}
+DEMO = Stack("demo", "us-east-1", Path("infra"), CONFIG, Path("journal"), frozenset({"password"}))
 GROUP = "urn:pulumi:demo::cloudgpu::cloudgpu:infra:Access$aws:ec2/securityGroup:SecurityGroup::demo"
 STACK = "urn:pulumi:demo::cloudgpu::pulumi:pulumi:Stack::cloudgpu-demo"
 
@@ -34,7 +38,7 @@ def heard():
 
         def __init__(self):
             self.events = []
-            self.listener = Listener("demo", self.events.append, self.clock)
+            self.listener = Listener(DEMO, self.events.append, self.clock)
 
         def hear(self, kind, **body):
             self.listener.hear(EngineEvent.from_json({"sequence": 1, "timestamp": 1, kind: body}))
@@ -94,6 +98,13 @@ def test_a_failure_says_why_and_is_kept(heard):
     assert heard.listener.errors == [(GROUP, "no room")]
 
 
+def test_a_secret_that_a_service_echoes_is_not_passed_on(heard):
+    heard.hear("diagnosticEvent", urn=GROUP, message="hush-hush is too short", color="raw", severity="error")
+    heard.hear("diagnosticEvent", urn=STACK, message="using hush-hush", color="raw", severity="info")
+    assert heard.listener.errors == [(GROUP, "[secret] is too short")]
+    assert heard.events[0].detail == "using [secret]"
+
+
 def test_what_the_program_says_is_passed_on_and_debugging_is_not(heard):
     for severity, ephemeral in (("info", False), ("warning", False), ("debug", False), ("info", True)):
         heard.hear("diagnosticEvent", urn=STACK, message=severity, color="raw", severity=severity, ephemeral=ephemeral)
@@ -107,7 +118,7 @@ def test_what_a_listener_raises_is_not_lost_in_the_streams_thread(heard):
     def broken(_event):
         raise KeyError("oh")
 
-    listener = Listener("demo", broken, heard.clock)
+    listener = Listener(DEMO, broken, heard.clock)
     listener.hear(
         EngineEvent.from_json({"sequence": 1, "timestamp": 1, "resourcePreEvent": {"metadata": metadata("create")}})
     )

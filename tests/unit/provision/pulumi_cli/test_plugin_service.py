@@ -68,7 +68,7 @@ def fault(caught: Any) -> Any:
 def test_what_it_says_of_itself(asked):
     assert asked.stub.GetPluginInfo(empty_pb2.Empty()).version == "7.51.1"
     shaken = asked.stub.Handshake(provider_pb2.ProviderHandshakeRequest(engine_address="127.0.0.1:1"))
-    assert (shaken.accept_secrets, shaken.accept_resources, shaken.accept_outputs) == (False, False, False)
+    assert (shaken.accept_secrets, shaken.accept_resources, shaken.accept_outputs) == (True, False, False)
     assert asked.configure().supportsPreview
     assert asked.stub.DiffConfig(provider_pb2.DiffRequest()).changes == NONE
 
@@ -137,6 +137,26 @@ def test_from_nothing_to_nothing(asked):
     asked.stub.Delete(provider_pb2.DeleteRequest(urn=URN, id=created.id, properties=updated.properties))
     assert asked.cloud.things == {}
     assert asked.stub.Read(provider_pb2.ReadRequest(urn=URN, id=created.id)).id == ""
+
+
+def test_what_is_made_of_a_secret_is_a_secret(asked):
+    """The handler's `arn` and `password` are made of the id, which is made of the name."""
+    asked.cloud.made["hush-hush"] = 0
+    given = struct({"name": "hush-hush", "size": 2}, frozenset({"name"}))
+    checked = asked.stub.Check(provider_pb2.CheckRequest(urn=URN, news=given)).inputs
+    assert plain(checked).secret_paths == {("name",)}
+    created = asked.stub.Create(provider_pb2.CreateRequest(urn=URN, properties=checked))
+    secret = {("name",), ("arn",), ("password",)}
+    assert plain(created.properties).secret_paths == secret
+    assert plain(created.properties).values["name"] == "hush-hush"
+    read = asked.stub.Read(
+        provider_pb2.ReadRequest(urn=URN, id=created.id, properties=created.properties, inputs=checked)
+    )
+    assert (plain(read.properties).secret_paths, plain(read.inputs).secret_paths) == (secret, {("name",)})
+    updated = asked.stub.Update(
+        provider_pb2.UpdateRequest(urn=URN, id=created.id, olds=created.properties, old_inputs=checked, news=checked)
+    )
+    assert plain(updated.properties).secret_paths == secret
 
 
 def test_the_same_call_again_makes_no_second_one_and_after_its_end_another(asked):

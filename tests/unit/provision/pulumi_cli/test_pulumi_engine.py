@@ -21,6 +21,7 @@ from cloudgpu.provision.pulumi_cli.engine import Cli, PulumiEngine, Site
 from cloudgpu.provision.pulumi_cli.layout import Layout
 from cloudgpu.provision.pulumi_cli.recovery import notes_in
 from cloudgpu.provision.pulumi_cli.state import FLEET, resources
+from cloudgpu.provision.wire import SECRET, SIGNATURE
 
 DELAYS = Delays(landing_s=60.0, launch_s=180.0, showing_s=20.0)
 STACK_URN = "urn:pulumi:demo::cloudgpu::pulumi:pulumi:Stack::cloudgpu-demo"
@@ -163,7 +164,7 @@ class Desk:
         """What the killed command's plugin made, under its token."""
         token = Tokens(self.layout.notes).token(THING, "fake:index:Thing", "us-east-1", {"name": name})
         context = type("Context", (), {"token": token, "clients": Region("us-east-1")})()
-        return self.bench.cloud.handler("fake:index:Thing").create(context, {"name": name})
+        return self.bench.cloud.handler("fake:index:Thing").create(context, {"name": name, "size": 1})
 
 
 @pytest.fixture
@@ -260,6 +261,18 @@ def test_a_killed_commands_creation_is_adopted_by_its_token(desk):
     assert "pending_operations" not in desk.port.imported["deployment"]
     assert [(event.kind, event.operation, event.detail) for event in desk.bench.events] == [("done", "adopt", found.id)]
     assert not desk.notes.unsettled.exists()
+
+
+def test_what_is_adopted_keeps_its_secrets_encrypted(desk):
+    desk.killed()
+    desk.made("hush-hush")
+    secret = {SIGNATURE: SECRET, "plaintext": '"hush-hush"'}
+    desk.port.pending = [creating(name=secret)]
+    desk.up()
+    (one,) = desk.port.imported["deployment"]["resources"]
+    assert one["inputs"]["name"] == secret
+    assert set(one["outputs"]["arn"]) == {SIGNATURE, "plaintext"}
+    assert one["outputs"]["size"] == 1
 
 
 def test_what_it_was_to_replace_is_on_its_way_out(desk):

@@ -1,0 +1,64 @@
+"""The commands of docs/provisioning.md for `pulumi up` by hand, as they stand there."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.rehearsal import client
+
+pytestmark = [
+    pytest.mark.pulumi,
+    pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning"),
+]
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def blocks() -> list[str]:
+    page = (ROOT / "docs" / "provisioning.md").read_text()
+    section = page.partition("**By hand.**")[2].partition("\n## ")[0]
+    return re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
+
+
+def test_pulumi_up_by_hand_makes_the_same_and_destroy_ends_it(place, tmp_path):
+    up, destroy = blocks()
+    (tmp_path / "infra").symlink_to(ROOT / "infra")
+    ssh = tmp_path / ".ssh"
+    ssh.mkdir()
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", ssh / "id_ed25519"], check=True)
+    up = up.replace("cp -r infra", "cp -rL infra")
+    path = os.pathsep.join([str(Path(sys.executable).parent), str(place.command.parent), os.environ["PATH"]])
+    environ = {"HOME": str(tmp_path), "PATH": path, "CLOUDGPU_HOME": str(place.home.root), "NO_COLOR": "1"}
+
+    def run(script: str) -> str:
+        done = subprocess.run(
+            ["bash", "-euc", script],
+            env=environ,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    state = 'declare -p PULUMI_CONFIG_PASSPHRASE PULUMI_BACKEND_URL PULUMI_HOME > "$HOME/kept"'
+    run(f"{up}\n{state}")
+    by_hand = {kind: len(rows) for kind, rows in place.made().items()}
+    assert by_hand["instances"] == 2
+    # the same again changes nothing
+    again = 'eval "$(cloudgpu rehearsal env --pulumi)"; . ./kept; export ${!PULUMI_*}; cd my-cluster'
+    assert "unchanged" in run(f"{again}; pulumi up --yes --expect-no-changes")
+    run(f"{again}; {destroy}")
+    assert place.left() == ({}, ())
+
+    place.config |= {"cluster": "demo"}
+    place.direct().up(place.stack, place.events.append)
+    assert {kind: len(rows) for kind, rows in place.made().items()} == by_hand
+    place.direct().destroy(place.stack, place.events.append)
+    assert client.census(place.cloud)["instances"] == []
