@@ -18,6 +18,8 @@ STAGES: Mapping[str, str] = {
     "connect": "logging in to every node, host keys pinned",
     "gate": "is every node what was bought?",
     "stage": "work directory, data and Python environment to every node",
+    "strip": "taking from the node what belongs to it alone: keys, names, what was run",
+    "image": "AWS copies the disk",
     "start": "starting the ranks",
     "train": "the ranks' own lines; they go on when this terminal closes",
     "collect": "bringing the outputs back",
@@ -25,7 +27,11 @@ STAGES: Mapping[str, str] = {
 }
 _WORDS: Mapping[str, str] = {
     "Role": "IAM role",
+    "Eip": "Elastic IP",
+    "EipAssociation": "Elastic IP association",
+    "NatGateway": "NAT gateway",
     "Vpc": "VPC",
+    "VpcEndpoint": "VPC endpoint",
     "Fleet": "EC2 fleet",
 }
 _SIGNS = {"create": "+", "update": "~", "replace": "+-", "delete": "-", "adopt": "&"}

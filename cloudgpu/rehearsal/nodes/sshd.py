@@ -110,11 +110,18 @@ class _Gate(asyncssh.SSHServer):
         return NodeSession(self._body, self._login.user, self._login.home, self._variables())
 
     def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> bool:
-        """Tunnels lead to this node only, as they would behind a security group."""
+        """Tunnels lead to this node and to the others of its cloud, as they would behind a security group."""
         del orig_host, orig_port
-        if dest_host not in _LOCAL_NAMES | {self._login.address, self._login.hostname}:
-            raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, f"{dest_host} is not this node")
+        own = {*_LOCAL_NAMES, self._login.address, self._login.hostname}
+        if dest_host not in own and not self._is_beside(dest_host):
+            message = f"{dest_host} is neither this node nor one beside it"
+            raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, message)
         return bool(dest_port)
+
+    def _is_beside(self, host: str) -> bool:
+        """The nodes of one home share the first two parts of their loopback addresses, and no other home's do."""
+        own = self._login.address.split(".")[:2]
+        return own != ["127", "0"] and host.split(".")[:2] == own
 
     def _variables(self) -> dict[str, str]:
         """What OpenSSH adds for a login."""

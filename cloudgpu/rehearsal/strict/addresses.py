@@ -80,6 +80,23 @@ def release(call: Call) -> Any:  # noqa: ANN401 - moto's answer
     return answer
 
 
+@rule("DescribeNetworkInterfaces")
+def describe_interfaces(call: Call) -> dict[str, Any]:
+    """By id and filter; moto does not know the place of an interface on its instance as a filter."""
+    filters = call.filters()
+    places = {name: filters.pop(f"attachment.{name}", None) for name in ("device-index", "network-card-index")}
+    found = call.backend.get_all_network_interfaces(call.texts("NetworkInterfaceIds"), filters)
+    for name, values in places.items():
+        if values is not None:
+            found = [one for one in found if _attached_at(one, name) in values]
+    return {"NetworkInterfaces": found}
+
+
+def _attached_at(interface: Any, name: str) -> str:  # noqa: ANN401 - moto's interface
+    place = getattr(interface, name.replace("-", "_"), None) if interface.instance is not None else None
+    return "" if place is None else str(place)
+
+
 @rule("DeleteNetworkInterface")
 def delete_interface(call: Call) -> Any:  # noqa: ANN401 - moto's answer
     """Refuse one that is attached; the code is that general one on AWS too."""

@@ -88,7 +88,10 @@ def test_an_address_needs_an_interface_named_where_there_are_several(rig):
     assert (
         refused(rig.ec2.associate_address, AllocationId=mine, InstanceId=instance["InstanceId"]) == "InvalidInstanceID"
     )
-    primary = next(row for row in instance["NetworkInterfaces"] if row["Attachment"]["DeviceIndex"] == 0)
+    attached = {"attachment.instance-id": instance["InstanceId"], "attachment.device-index": "0"}
+    filters = [{"Name": name, "Values": [value]} for name, value in attached.items()]
+    (primary,) = rig.ec2.describe_network_interfaces(Filters=filters)["NetworkInterfaces"]
+    assert primary["Attachment"]["NetworkCardIndex"] == 0
     made = rig.ec2.associate_address(AllocationId=mine, NetworkInterfaceId=primary["NetworkInterfaceId"])
     (shown,) = rig.ec2.describe_addresses()["Addresses"]
     assert shown["AssociationId"] == made["AssociationId"]
