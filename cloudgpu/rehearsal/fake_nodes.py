@@ -23,6 +23,7 @@ class FakeHost:
         refuse: A message: boots fail with it.
         advanced_s: How far the timers' clock was moved, seconds.
         started: What was booted, in order.
+        reach: What nodes were told after their boot: SSH from outside, way to the internet.
     """
 
     def __init__(self, path: Path) -> None:
@@ -33,6 +34,7 @@ class FakeHost:
         self.advanced_s = 0.0
         self.refuse = ""
         self.started: list[NodeSpec] = []
+        self.reach: dict[str, tuple[bool, bool]] = {}
         self._misfortune = Misfortune()
         self._spot_ends: dict[str, float] = {}
 
@@ -128,6 +130,10 @@ class FakeHost:
                 del self._spot_ends[instance_id]
                 self._set(instance_id, "off")
                 self._events.put(PoweredOff(instance_id, SPOT_END))
+
+    def put_reach(self, instance_id: str, *, ssh: bool, egress: bool) -> None:
+        """Keep it for a look."""
+        self.reach[instance_id] = (ssh, egress)
 
     def put_faults(self, faults: Sequence[NodeFault]) -> None:
         """Keep them; launches that fail and spot notices are all that befalls nodes that only pretend."""

@@ -11,6 +11,8 @@ from cloudgpu.errors import CloudGpuError
 from cloudgpu.rehearsal import instance_book as book
 from cloudgpu.rehearsal.nodes.notices import SPOT_END
 from cloudgpu.rehearsal.nodes.values import NodeReport, RoleCredentials
+from cloudgpu.rehearsal.records import records_of
+from cloudgpu.rehearsal.strict.reach import tell
 from cloudgpu.rehearsal.strict.running import set_state
 from cloudgpu.rehearsal.world import Parts
 
@@ -144,6 +146,7 @@ class NodeKeeper:
             wanted = instance.state == "pending"
             if wanted:
                 book.came_up(instance, record, started.address, started.port, started.host_key)
+                tell(self._host, instance.ec2_backend, records_of(instance.ec2_backend))
                 self._dirty = True
         if not wanted:
             self._end(region, instance_id)  # terminated while it booted: the other end may have come too early

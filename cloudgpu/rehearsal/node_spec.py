@@ -25,5 +25,9 @@ class NodeSpec:
     gpu_memory_mib: int
     efa_interfaces: int
     spot: bool = False
+    ssh_open: bool = True
+    """Whether security groups and routes let callers reach port 22."""
+    egress: bool = True
+    """Whether they let the node reach the internet."""
     role: str = ""
     """Name of the IAM role of the instance profile."""

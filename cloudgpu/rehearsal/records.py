@@ -54,6 +54,10 @@ class NodeRecord:
     original_address: str = ""
     """The address moto gave; it goes back to the subnet with the instance."""
     ended: datetime | None = None
+    ssh_open: bool = True
+    """Whether the node was told that callers reach its port 22."""
+    egress: bool = True
+    """Whether it was told that it reaches the internet."""
     lingers: int | None = None
     """So often it is still described as shutting-down; None before its end began."""
 

@@ -49,6 +49,9 @@ class NodeHost(Protocol):
     def advance(self, seconds: float) -> None:
         """Move the clock of power-off timers."""
 
+    def put_reach(self, instance_id: str, *, ssh: bool, egress: bool) -> None:
+        """Let a node know who reaches it, and whether it reaches the internet."""
+
     def put_faults(self, faults: Sequence[NodeFault]) -> None:
         """Replace what goes wrong with nodes."""
 

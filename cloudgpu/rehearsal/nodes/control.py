@@ -52,6 +52,7 @@ class Control:
             "advance": self._advance,
             "credentials": self._credentials,
             "faults": self._faults,
+            "reach": self._reach,
             "resident": self._resident,
         }
         self._closing: list[asyncio.StreamWriter] = []
@@ -129,6 +130,9 @@ class Control:
             expires_at=datetime.fromisoformat(request["expires_at"]),
         )
         self._save()
+
+    async def _reach(self, request: dict[str, Any]) -> None:
+        await self._fleet.put_reach(request["instance_id"], ssh=bool(request["ssh"]), egress=bool(request["egress"]))
 
     async def _faults(self, request: dict[str, Any]) -> None:
         await self._fleet.put_faults([node_fault_from(row) for row in request["faults"]])

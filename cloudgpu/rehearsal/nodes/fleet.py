@@ -203,6 +203,16 @@ class Fleet:
             if node.record.state == "running":
                 node.arm()
 
+    async def put_reach(self, instance_id: str, *, ssh: bool, egress: bool) -> None:
+        """Let a node know who reaches it, and whether it reaches the internet.
+
+        Raises:
+            RehearsalError: There is none of that id.
+            OSError: Its record cannot be written, or its port is somebody else's.
+        """
+        async with self._lock(instance_id):
+            await self.find(instance_id).put_reach(ssh=ssh, egress=egress)
+
     async def put_faults(self, faults: Sequence[NodeFault]) -> None:
         """Replace what goes wrong with nodes; it befalls living ones at once, where it can.
 

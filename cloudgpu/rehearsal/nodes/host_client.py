@@ -131,6 +131,14 @@ class NodeHostClient:
         """
         self._call("credentials", **(asdict(credentials) | {"expires_at": credentials.expires_at.isoformat()}))
 
+    def put_reach(self, instance_id: str, *, ssh: bool, egress: bool) -> None:
+        """Let a node know whether callers reach its port 22, and whether it reaches the internet.
+
+        Raises:
+            RehearsalError: There is no such node.
+        """
+        self._call("reach", instance_id=instance_id, ssh=ssh, egress=egress)
+
     def put_faults(self, faults: Sequence[NodeFault]) -> None:
         """Replace what goes wrong with nodes. Forgotten when the host ends.
 

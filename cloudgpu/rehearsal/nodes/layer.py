@@ -3,6 +3,7 @@
 import importlib.resources
 import os
 import shlex
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,30 @@ STAND_INS = (
 _STAND_IN = """\
 #!/bin/sh
 exec {python} -I -S {program} "${{0##*/}}" "$@"
+"""
+
+NO_EGRESS = "no-egress"
+"""A file of this name in the node's run folder says that it has no way to the internet."""
+FETCHING = ("curl", "wget", "docker")
+"""Programs that fetch: run as they are on this machine, but for a node without a way out."""
+
+_FETCHING = """\
+#!/bin/sh
+# Without a way to the internet, what leaves this node fails as it would on AWS.
+if [ -e "${{CLOUDGPU_NODE_RUN:-/run/cloudgpu}}/{mark}" ]; then
+    case "${{0##*/}} $*" in
+        *://127.*|*://localhost*|*://\\[::1\\]*) ;;
+        curl*://*) echo "curl: (28) Failed to connect: Connection timed out (simulated: no way to the internet)" >&2
+            exit 28 ;;
+        wget*://*) echo "wget: failed: Connection timed out (simulated: no way to the internet)" >&2
+            exit 4 ;;
+        "docker pull"*|"docker run"*|"docker login"*|"docker search"*)
+            echo "Error response from daemon: net/http: request canceled while waiting for connection" \\
+                "(Client.Timeout exceeded while awaiting headers) (simulated: no way to the internet)" >&2
+            exit 1 ;;
+    esac
+fi
+exec {real} "$@"
 """
 
 _SUDO = """\
@@ -68,6 +93,7 @@ class Layer:
         self._lay_links()
         self._write("usr/local/bin/sudo", _SUDO, mode=0o755)
         self._lay_interpreters()
+        self._lay_fetching()
         self._lay_home(user, authorized_keys)
         self._lay_names(user, hostname)
         self._write("etc/ssh/ssh_host_ed25519_key.pub", host_key_public + "\n")
@@ -106,6 +132,15 @@ class Layer:
         """By small scripts, never by links: a linked interpreter of a virtual environment loses its packages."""
         for name, path in self.surroundings.commands:
             self._write(f"usr/local/bin/{name}", f'#!/bin/sh\nexec {shlex.quote(path)} "$@"\n', mode=0o755)
+
+    def _lay_fetching(self) -> None:
+        """In front of what the machine has; what it has not, a node has not either."""
+        first = "usr/local/bin" if self.shown else "usr/local/sbin"  # the first folder on a node's PATH
+        for name in FETCHING:
+            real = shutil.which(name, path=self.surroundings.path)
+            if real and (self.shown or Path(real).parent != Path("/", first)):  # or it would hide what it runs
+                text = _FETCHING.format(mark=NO_EGRESS, real=shlex.quote(real))
+                self._write(f"{first}/{name}", text, mode=0o755)
 
     def _lay_home(self, user: str, authorized_keys: tuple[str, ...]) -> None:
         self._write(f"home/{user}/.ssh/authorized_keys", "".join(f"{key}\n" for key in authorized_keys), mode=0o600)

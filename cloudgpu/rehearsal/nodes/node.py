@@ -17,6 +17,7 @@ from cloudgpu.rehearsal.nodes import addresses, notices, record, standins, user_
 from cloudgpu.rehearsal.nodes.body import Body
 from cloudgpu.rehearsal.nodes.boot import CloudInit, HostKeyText
 from cloudgpu.rehearsal.nodes.console import Console
+from cloudgpu.rehearsal.nodes.layer import NO_EGRESS
 from cloudgpu.rehearsal.nodes.metadata import MetadataService, hostname
 from cloudgpu.rehearsal.nodes.power import Action, ending
 from cloudgpu.rehearsal.nodes.record import NodePaths, NodeRecord, Timer
@@ -88,6 +89,7 @@ class Node:
         await self.body.power_on()
         self._keep(state="running", reason="", unheard=False, booted=False, timers=())
         await self._serve(claim)
+        self._show_egress()
         await self.befall(())
         self._spawn(self._boot(claim))
         waiting = asyncio.ensure_future(self._listening.wait())
@@ -145,16 +147,31 @@ class Node:
             self._metadata.close()
         if self._suffers("sshd-dies"):
             await self._close_ssh()
-        elif any(fault.do == "host-key-changes" for fault in more) and self._ssh is not None and self._claim:
+        elif any(fault.do == "host-key-changes" for fault in more) and self._ssh is not None:
             await self._close_ssh()
-            self._claim = addresses.rebound(self._claim, self.record.port)
-            await self._listen(self._claim)
+            await self._listen_again()
         notice = self._suffers("spot-notice")
         if notice and not self.record.spot_end_epoch_s:
             self._keep(spot_end_epoch_s=self._around.now_s() + notice.seconds)
             self.arm()
         if self._suffers("rebalance") and not self.record.rebalance_epoch_s:
             self._keep(rebalance_epoch_s=self._around.now_s())
+
+    async def put_reach(self, *, ssh: bool, egress: bool) -> None:
+        """Open or close the node towards its callers and the internet; connections that stand are not cut.
+
+        Raises:
+            OSError: Its record cannot be written, or its port is somebody else's.
+        """
+        before = self.record.spec
+        self._keep(spec=replace(before, ssh_open=ssh, egress=egress))
+        self._show_egress()
+        if self.record.state != "running" or ssh == before.ssh_open:
+            return
+        if not ssh and self._ssh is not None:
+            self._ssh.stop_listening()
+        elif ssh and self._listening.is_set():
+            await self._listen_again()
 
     def arm(self) -> None:
         """Set every alarm anew; called when a timer or the clock changed."""
@@ -212,7 +229,7 @@ class Node:
         self._spawn(self._watch())
 
     async def _listen(self, claim: addresses.Claim) -> None:
-        if self._suffers("sshd-dies"):
+        if self._suffers("sshd-dies") or not self.record.spec.ssh_open:
             self._listening.set()
             return
         spec = self.record.spec
@@ -233,6 +250,20 @@ class Node:
         if self._suffers("host-key-changes"):
             return asyncssh.generate_private_key("ssh-ed25519")
         return asyncssh.read_private_key(self.paths.host_key)
+
+    async def _listen_again(self) -> None:
+        """On the same port: the server that listened took its socket along."""
+        if self._claim is not None and not self._suffers("sshd-dies"):
+            self._claim = addresses.rebound(self._claim, self.record.port)
+            await self._listen(self._claim)
+
+    def _show_egress(self) -> None:
+        """Where programs of the node look before they pretend to fetch something."""
+        mark = self.paths.run / NO_EGRESS
+        if self.record.spec.egress:
+            mark.unlink(missing_ok=True)
+        else:
+            mark.touch()
 
     async def _close_ssh(self) -> None:
         if self._ssh is not None:

@@ -66,15 +66,20 @@ class NodeSshServer:
             backlog=256,
         )
 
-    async def close(self) -> None:
-        """Stop listening and cut every connection."""
+    def stop_listening(self) -> None:
+        """Let nobody new in; who is in stays."""
         if self._acceptor is not None:
             self._acceptor.close()
-            await self._acceptor.wait_closed()
-            self._acceptor = None
+
+    async def close(self) -> None:
+        """Stop listening and cut every connection."""
+        self.stop_listening()
         for connection in tuple(self.connections):
             connection.abort()
         self.connections.clear()
+        if self._acceptor is not None:
+            await self._acceptor.wait_closed()
+            self._acceptor = None
 
 
 class _Gate(asyncssh.SSHServer):

@@ -12,6 +12,20 @@ _QUESTIONS = frozenset({"is-active", "is-enabled", "is-failed", "status", "show"
 _ALWAYS_ACTIVE = frozenset({"ssh", "sshd", "cloud-init", "cloud-final", "cloud-config", "multi-user.target"})
 
 
+_APT = ("E: Failed to fetch http://archive.ubuntu.com/ubuntu/dists/: connection timed out", 100)
+_DNF = ("Error: Failed to download metadata for repo 'amazonlinux': Cannot download repomd.xml", 1)
+_FETCHERS: Mapping[str, tuple[str, int]] = {
+    "apt-get": _APT,
+    "apt": _APT,
+    "aptitude": _APT,
+    "add-apt-repository": _APT,
+    "yum": _DNF,
+    "dnf": _DNF,
+    "snap": ("error: cannot fetch: dial tcp: i/o timeout", 1),
+}
+_FETCHING_WORDS = frozenset({"update", "upgrade", "dist-upgrade", "full-upgrade", "install", "download", "refresh"})
+
+
 @dataclass(frozen=True)
 class Scene:
     """The node as a stand-in finds it. `now` is on the host's clock, which tests may move."""
@@ -52,11 +66,24 @@ def _special(program: str, arguments: list[str], units: Mapping[str, str], scene
         return Reply(end="reboot" if program == "reboot" else "off")
     if program in ("init", "telinit"):
         return _run_level(arguments)
+    if not scene.spec.egress and _fetches(program, arguments):
+        return _unreachable(program)
     if program == "nvidia-smi":
         text, code = nvidia_smi.answer(scene.spec, arguments)
         return Reply(stdout=text, exit_code=code)
     answer = _TALKERS.get(program)
     return answer(arguments, units, scene) if answer else None
+
+
+def _fetches(program: str, arguments: list[str]) -> bool:
+    """Whether a package tool would go to the internet."""
+    return program in _FETCHERS and any(word in _FETCHING_WORDS for word in arguments)
+
+
+def _unreachable(program: str) -> Reply:
+    """What package tools say on a node whose group, route or gateway lets nothing out."""
+    text, code = _FETCHERS[program]
+    return Reply(stderr=f"{text} (simulated: no way to the internet)\n", exit_code=code)
 
 
 def _run_level(arguments: list[str]) -> Reply | None:

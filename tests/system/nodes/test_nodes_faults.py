@@ -121,3 +121,45 @@ def test_metadata_can_be_off_and_clocks_wrong(plain_bench):
     bench.client.advance(60 * 60)
     bench.until(lambda: bench.state(3)[0] == "off")
     assert bench.state(2)[0] == "running"
+
+
+def test_a_node_is_reached_as_its_groups_and_routes_say(bench):
+    name = f"i-{1:017x}"
+    node = bench.client.start(bench.spec(1, ssh_open=False))
+    assert greeting(node) == ""
+    assert bench.finished(1), "it booted all the same"
+    bench.client.put_reach(name, ssh=True, egress=True)
+    assert scanned(node) == node.host_key
+    hanging = socket.create_connection((node.address, node.port), 5)
+    assert hanging.recv(64)
+    bench.client.put_reach(name, ssh=False, egress=True)
+    assert greeting(node) == ""
+    hanging.settimeout(0.5)
+    with contextlib.suppress(TimeoutError):
+        assert hanging.recv(4096) != b"", "a connection that stands is not cut"
+    hanging.close()
+    bench.client.put_reach(name, ssh=True, egress=True)
+    assert bench.ssh(node, "true").returncode == 0
+
+
+def test_what_fetches_fails_without_a_way_out(bench):
+    node = bench.client.start(bench.spec(1, egress=False))
+    bench.finished(1)
+
+    def run(command: str) -> tuple[int, str]:
+        done = bench.ssh(node, command)
+        return done.returncode, done.stderr.decode()
+
+    for command, code in (("sudo apt-get update", 100), ("apt-get install -y nvtop", 100), ("snap install x", 1)):
+        status, said = run(command)
+        assert (status, "no way to the internet" in said) == (code, True), (command, said)
+    assert run("apt-get --version")[0] == 0
+    if bench.ssh(node, "command -v curl").returncode == 0:
+        assert run("curl -sS https://example.com/")[0] == 28
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            # Metadata and the endpoint lie on loopback: the call gets there, and nobody answers it.
+            status, said = run(f"curl -sS -m 1 http://127.0.0.1:{server.getsockname()[1]}/")
+        assert "no way to the internet" not in said
+        assert status == 28
+    bench.client.put_reach(f"i-{1:017x}", ssh=True, egress=True)
+    assert run("sudo apt-get update")[0] == 0

@@ -1,0 +1,113 @@
+"""Who reaches an instance, and what it reaches: from security groups, routes and gateways."""
+
+import ipaddress
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from cloudgpu.errors import CloudGpuError
+from cloudgpu.rehearsal.records import Records
+from cloudgpu.rehearsal.world import NodeHost
+
+CALLER = ipaddress.ip_address("127.0.0.1")
+"""Where every caller of this machine comes from, as nodes see it."""
+CHANGED_BY = frozenset(
+    {
+        "AuthorizeSecurityGroupIngress",
+        "AuthorizeSecurityGroupEgress",
+        "RevokeSecurityGroupIngress",
+        "RevokeSecurityGroupEgress",
+        "ModifyInstanceAttribute",
+        "ModifyNetworkInterfaceAttribute",
+        "CreateRoute",
+        "DeleteRoute",
+        "ReplaceRoute",
+        "AssociateRouteTable",
+        "DisassociateRouteTable",
+        "ReplaceRouteTableAssociation",
+        "AttachInternetGateway",
+        "DetachInternetGateway",
+        "DeleteNatGateway",
+    }
+)
+_SSH, _HTTPS = 22, 443
+_EVERYWHERE = frozenset({"0.0.0.0/0", "::/0"})
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What gets through. `ssh`: the caller to port 22; `egress`: the node to the internet."""
+
+    ssh: bool
+    egress: bool
+
+
+def reach_of(backend: Any, instance: Any) -> Reach:  # noqa: ANN401 - moto is untyped
+    """What an instance's groups and its subnet's routes let through. A public address is not asked for."""
+    primary = instance.nics.get(0)
+    if primary is None:
+        return Reach(ssh=False, egress=False)
+    routed = _routed(backend, primary.subnet)
+    inwards = [row for group in primary.group_set for row in group.ingress_rules]
+    outwards = [row for group in primary.group_set for row in group.egress_rules]
+    return Reach(
+        ssh=routed and any(_lets(row, _SSH, _admits_caller) for row in inwards),
+        egress=routed and any(_lets(row, _HTTPS, _is_everywhere) for row in outwards),
+    )
+
+
+def tell(host: NodeHost, backend: Any, records: Records) -> None:  # noqa: ANN401
+    """Let the nodes of running instances know what changed for them."""
+    for instance in backend.all_instances():
+        record = records.nodes.get(instance.id)
+        if record is None or instance.state != "running":
+            continue
+        now = reach_of(backend, instance)
+        if (record.ssh_open, record.egress) == (now.ssh, now.egress):
+            continue
+        record.ssh_open, record.egress = now.ssh, now.egress
+        try:
+            host.put_reach(str(instance.id), ssh=now.ssh, egress=now.egress)
+        except CloudGpuError as err:
+            _log.warning("%s was not told what reaches it: %s", instance.id, err)
+
+
+def _routed(backend: Any, subnet: Any) -> bool:  # noqa: ANN401
+    """Whether the subnet's table leads to the internet; that of a default VPC does, though moto leaves it out."""
+    tables = [table for table in backend.route_tables.values() if table.vpc_id == subnet.vpc_id]
+    own = [table for table in tables if subnet.id in table._associations.values()]
+    if not own and backend.vpcs[subnet.vpc_id].is_default:
+        return True
+    main = [table for table in tables if table.main_association_id]
+    return any(_leads_out(backend, table) for table in (own or main))
+
+
+def _leads_out(backend: Any, table: Any) -> bool:  # noqa: ANN401
+    for route in table.routes:
+        if route.destination_cidr_block != "0.0.0.0/0":
+            continue
+        vpc, nat = getattr(route.gateway, "vpc", None), route.nat_gateway
+        if vpc is not None and vpc.id == table.vpc_id:
+            return True
+        if nat is not None and nat.id in backend.nat_gateways and nat.state == "available":
+            return True
+    return False
+
+
+def _lets(row: Any, port: int, fits: Callable[[str], bool]) -> bool:  # noqa: ANN401
+    """Whether a rule lets TCP traffic to a port through, for its range of addresses."""
+    if row.ip_protocol not in ("-1", "tcp"):
+        return False
+    if row.ip_protocol == "tcp" and not row.from_port <= port <= row.to_port:
+        return False
+    return any(fits(cidr) for cidr in (row.ip_range.get("CidrIp"), row.ip_range.get("CidrIpv6")) if cidr)
+
+
+def _admits_caller(cidr: str) -> bool:
+    return CALLER in ipaddress.ip_network(cidr, strict=False)
+
+
+def _is_everywhere(cidr: str) -> bool:
+    return cidr in _EVERYWHERE
