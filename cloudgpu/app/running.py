@@ -14,8 +14,10 @@ from cloudgpu.app.silence import Silence
 from cloudgpu.app.stages import Stages
 from cloudgpu.errors import ConnectError
 from cloudgpu.launch.inventory import Inventory
+from cloudgpu.node.bootstrap import cleaning
 from cloudgpu.paths import unwritable
 from cloudgpu.recipe.schema import Recipe
+from cloudgpu.remote.command import Command
 from cloudgpu.remote.fanout import all_or_raise, on_all
 from cloudgpu.run import gate
 from cloudgpu.run.agent import Agent, install
@@ -95,6 +97,16 @@ class Running:
                 gpus = f"{len(health.gpus)} x {health.gpus[0]}" if health.gpus else "no GPU"
                 mark = " (simulated)" if health.simulated and "simulated" not in gpus else ""
                 self._desk.say(Note(f"{gpus}{mark}, Python {health.python}", health.node))
+
+    def strip(self) -> None:
+        """Take from every node what belongs to it alone; nobody can log in there afterwards.
+
+        Raises:
+            RemoteCommandError: It failed on a node.
+        """
+        with self._stages.stage("strip"):
+            for agent in self._agents:
+                agent.host.run(Command("sudo", "sh", "-s", agent.home), stdin=cleaning().encode())
 
     def stage(self, job: Job, base: Path, files: Files) -> Staged:
         """Work directory, data and environment on every node.

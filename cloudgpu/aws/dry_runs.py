@@ -25,14 +25,6 @@ _ADDRESS, _RULES = _nobody("eipalloc"), {"GroupId": _GROUP, "IpPermissions": _PE
 _CAPACITY = {"TotalTargetCapacity": 1, "DefaultTargetCapacityType": "on-demand"}
 
 EC2_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
-    **{
-        f"Describe{kind}": {}
-        for kind in (
-            *("Addresses", "AvailabilityZones", "Fleets", "Images", "InstanceTypeOfferings", "Instances"),
-            *("InternetGateways", "KeyPairs", "LaunchTemplates", "NatGateways", "NetworkAcls", "NetworkInterfaces"),
-            *("PlacementGroups", "RouteTables", "SecurityGroups", "Subnets", "Volumes", "VpcEndpoints", "Vpcs"),
-        )
-    },
     "GetConsoleOutput": {"InstanceId": _nobody("i")},
     "AllocateAddress": {"Domain": "vpc", **_tagged("elastic-ip")},
     "AssociateAddress": {"AllocationId": _ADDRESS, "NetworkInterfaceId": _nobody("eni")},
@@ -46,6 +38,7 @@ EC2_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
         "Type": "instant",
         **_tagged("fleet"),
     },
+    "CreateImage": {"InstanceId": _nobody("i"), "Name": _NAME, **_tagged("image")},
     "CreateInternetGateway": _tagged("internet-gateway"),
     "CreateLaunchTemplate": {
         "LaunchTemplateName": _NAME,
@@ -73,11 +66,13 @@ EC2_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "DeleteRoute": {"RouteTableId": _ROUTES, "DestinationCidrBlock": "0.0.0.0/0"},
     "DeleteRouteTable": {"RouteTableId": _ROUTES},
     "DeleteSecurityGroup": {"GroupId": _GROUP},
+    "DeleteSnapshot": {"SnapshotId": _nobody("snap")},
     "DeleteSubnet": {"SubnetId": _SUBNET},
     "DeleteTags": {"Resources": [_nobody("i")], "Tags": [{"Key": "cloudgpu:run"}]},
     "DeleteVolume": {"VolumeId": _nobody("vol")},
     "DeleteVpc": {"VpcId": _VPC},
     "DeleteVpcEndpoints": {"VpcEndpointIds": [_nobody("vpce")]},
+    "DeregisterImage": {"ImageId": _nobody("ami")},
     "DetachInternetGateway": {"InternetGatewayId": _GATEWAY, "VpcId": _VPC},
     "DisassociateAddress": {"AssociationId": _nobody("eipassoc")},
     "DisassociateRouteTable": {"AssociationId": _nobody("rtbassoc")},
@@ -100,7 +95,7 @@ EC2_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "UpdateSecurityGroupRuleDescriptionsEgress": _RULES,
     "UpdateSecurityGroupRuleDescriptionsIngress": _RULES,
 }
-"""EC2 operation -> arguments of its dry run."""
+"""EC2 operation -> arguments of its dry run; those that are not here need none."""
 
 WITHOUT = frozenset({"ModifySubnetAttribute", "ModifyVpcAttribute"})
 """EC2 operations that know no dry run."""

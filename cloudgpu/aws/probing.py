@@ -118,7 +118,7 @@ def _image(clients: Clients) -> dict[str, str]:
 def _try(clients: Clients, grant: Grant, action: str, arguments: Mapping[str, Mapping[str, Any]]) -> Verdict:
     service, _, operation = action.partition(":")
     if service == "ec2" and operation not in WITHOUT:
-        return _dry_run(clients, grant, operation, arguments[operation])
+        return _dry_run(clients, grant, operation, arguments.get(operation, {}))
     if action not in HARMLESS:
         return Verdict(action, "unknown", "cannot be tried without doing it, and IAM may not be asked")
     client, method, arguments = HARMLESS[action]

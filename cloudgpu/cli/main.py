@@ -16,6 +16,7 @@ from cloudgpu.cli import (
     doctor,
     down,
     extend,
+    image,
     logs,
     plan,
     recipe,
@@ -86,6 +87,7 @@ app.command("ssh")(ssh.ssh)
 app.command("config")(config.config)
 app.command("doctor")(doctor.doctor)
 app.add_typer(storage.app, name="storage")
+app.add_typer(image.app, name="image")
 app.add_typer(recipe.app, name="recipe")
 app.add_typer(rehearsal.app, name="rehearsal")
 

@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from cloudgpu.app.calls import CallLog
     from cloudgpu.app.checkup import Checkup
     from cloudgpu.app.desk import Desk
+    from cloudgpu.app.images import Baking, ImageStore
     from cloudgpu.app.overview import ClusterStatus
     from cloudgpu.app.planning import Planned
     from cloudgpu.app.provisioning import Buyer
+    from cloudgpu.app.stages import Stages
     from cloudgpu.app.storage import StorageRoom
     from cloudgpu.app.storage_desk import StorageCloud
     from cloudgpu.app.storage_records import StorageRecords
@@ -168,6 +170,18 @@ class Wiring:
                 self.say(what)
 
         return Watching(replace(self.desk(self.cloud(as_target(record.target))), say=say), self.dial)
+
+    def images(self, target: Target) -> "ImageStore":
+        """The machine images of a target."""
+        from cloudgpu.app.aws_images import AwsImages
+
+        return AwsImages(self._aws_cloud(target), self.clock)
+
+    def baking(self, target: Target, stages: "Stages") -> "Baking":
+        """`image bake` on one target."""
+        from cloudgpu.app.images import Baking
+
+        return Baking(self.desk(self.cloud(target)), self.buyer, self.dial, self.images(target), stages)
 
     def teardown(self, cluster: str) -> "Teardown":
         """`down` of one cluster, on the target it was made on."""

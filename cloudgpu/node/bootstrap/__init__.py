@@ -1,6 +1,6 @@
 """What makes a new node ready: steps with a check and an action, rendered as one script a kind of node."""
 
 from cloudgpu.node.bootstrap.packing import packed
-from cloudgpu.node.bootstrap.rendering import NodeKind, script
+from cloudgpu.node.bootstrap.rendering import NodeKind, cleaning, script
 
-__all__ = ["NodeKind", "packed", "script"]
+__all__ = ["NodeKind", "cleaning", "packed", "script"]

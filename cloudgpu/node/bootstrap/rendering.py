@@ -48,6 +48,11 @@ def script(kind: NodeKind) -> str:
     return "\n".join([body, *settings, "at_every_boot", *(f"step {name}" for name in steps), "finish", ""])
 
 
+def cleaning() -> str:
+    """What takes from a node what belongs to it alone, before an image is made of it."""
+    return _text("clean")
+
+
 def _parts(kind: NodeKind) -> Iterator[str]:
     """In the order in which they build on one another."""
     yield from ("quiet", "python", "store")

@@ -19,6 +19,7 @@ from cloudgpu.rehearsal.strict import (  # noqa: F401 - importing them fills the
     listing,
     nat_gateways,
     offers,
+    own_images,
     placement,
     running,
     reach,

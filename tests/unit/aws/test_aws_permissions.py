@@ -135,6 +135,6 @@ def test_every_ec2_action_can_be_tried_or_is_said_to_have_no_dry_run() -> None:
     )
     for operation in ours - dry_runs.WITHOUT:
         shape = model.operation_model(operation).input_shape
-        report = ParamValidator().validate({"DryRun": True, **dry_runs.EC2_ARGUMENTS[operation]}, shape)
+        report = ParamValidator().validate({"DryRun": True, **dry_runs.EC2_ARGUMENTS.get(operation, {})}, shape)
         assert not report.has_errors(), f"{operation}: {report.generate_report()}"
     assert dry_runs.EC2_ARGUMENTS.keys() <= ours

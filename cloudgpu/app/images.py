@@ -1,0 +1,177 @@
+"""`image bake`: one node, its bootstrap, a look at it, an image of it, and the end of it."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Protocol
+
+from cloudgpu.app.desk import Desk
+from cloudgpu.app.identifiers import checked_cluster
+from cloudgpu.app.ports import Dial
+from cloudgpu.app.provisioning import Buyer, Provisioning
+from cloudgpu.app.purchase import node_kind
+from cloudgpu.app.running import Running
+from cloudgpu.app.stages import Stages
+from cloudgpu.app.standing import Standing
+from cloudgpu.app.teardown import Teardown
+from cloudgpu.aws.own_images import OwnImage
+from cloudgpu.errors import CloudGpuError, UsageError
+from cloudgpu.plan.plan import Plan
+from cloudgpu.run.progress import Note
+
+SNAPSHOT_USD = Decimal("0.05")
+"""EBS standard snapshots in us-east-1, USD a GiB and month, of blocks that are used (AWS price list, 2026-11)."""
+_LONGEST_NAME = 34
+"""The node that an image is made of is a cluster of its own, `bake-NAME`, and clusters have at most 39 characters."""
+
+
+class ImageStore(Protocol):
+    """The images of one account."""
+
+    def found(self, region: str, name: str = "") -> Sequence[OwnImage]:
+        """Those of a region, or the one of this name."""
+
+    def make(self, region: str, instance_id: str, name: str, tags: dict[str, str]) -> str:
+        """Have one made; returns its id."""
+
+    def ready(self, region: str, name: str) -> OwnImage:
+        """Wait until it can be used."""
+
+    def end(self, image: OwnImage) -> None:
+        """Take it and its snapshots away."""
+
+
+@dataclass(frozen=True)
+class Baked:
+    """An image, and what making it cost; simulated or not as `simulated` says."""
+
+    image: OwnImage
+    usd: Decimal
+    simulated: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """The documented `image bake --json` form."""
+        cost = {"usd": str(self.usd), "simulated": self.simulated}
+        return {**image_json(self.image), "cost": cost, "simulated": self.simulated}
+
+
+def image_json(image: OwnImage) -> dict[str, Any]:
+    """One image as `image list --json` shows it."""
+    return {
+        "name": image.name,
+        "id": image.id,
+        "region": image.region,
+        "state": image.state,
+        "owner": image.owner,
+        "made_at": image.made_at.isoformat(),
+        "size_gib": image.size_gib,
+        "at_most_usd_per_month": str(monthly_usd(image)),
+        "gpu_architecture": image.tags.get("cloudgpu:gpu-architecture", ""),
+        "made_from": image.tags.get("cloudgpu:made-from", ""),
+        "snapshots": list(image.snapshots),
+    }
+
+
+def monthly_usd(image: OwnImage) -> Decimal:
+    """What its snapshots cost at most, USD a month, at the price of us-east-1."""
+    return image.size_gib * SNAPSHOT_USD
+
+
+@dataclass(frozen=True)
+class Baking:
+    """Makes images. One object for one cloud and one home."""
+
+    desk: Desk
+    buyer: Buyer
+    dial: Dial
+    store: ImageStore
+    stages: Stages
+
+    def bake(self, plan: Plan, name: str) -> Baked:
+        """Make the image `name` of one node of this plan; one that was cut off is taken up again.
+
+        Raises:
+            UsageError: There is an image of this name, or nothing can be called so.
+            CloudGpuError: It failed; the node is ended, or named in the error.
+        """
+        cluster = bake_cluster(name)
+        region = plan.candidates[0].region
+        begun = self.desk.records.cluster(cluster)
+        there = self.store.found(begun.region if begun and begun.region else region, name)
+        if there and begun is None:
+            message = f"there is an image {name} in {there[0].region} already: {there[0].id}"
+            raise UsageError(message, hint=f"another name, or `cloudgpu image delete {name}` first")
+        try:
+            image = self._image(plan, name, cluster, there)
+        except (CloudGpuError, KeyboardInterrupt):
+            # The node is worth nothing without its image, and costs all the same.
+            self._down(cluster, region)
+            raise
+        return Baked(image, self._down(cluster, region), plan.simulated)
+
+    def _image(self, plan: Plan, name: str, cluster: str, there: Sequence[OwnImage]) -> OwnImage:
+        if there:
+            region = there[0].region
+        else:
+            with self.stages.stage("provision"):
+                standing = Provisioning(self.desk, self.buyer).up(plan, cluster)
+            region = standing.record.region
+            self._strip(standing)
+            self.desk.say(Note("the node boots again while AWS copies its disk"))
+            self.store.make(region, standing.record.instance_ids[0], name, self._tags(plan, standing))
+        with self.stages.stage("image"):
+            return self.store.ready(region, name)
+
+    def _strip(self, standing: Standing) -> None:
+        """Wait for the bootstrap, hold the node against what was bought, and leave only what an image should have."""
+        with Running(self.desk, self.dial, self.stages) as running:
+            running.connect(standing.inventory)
+            running.gate()
+            running.strip()
+
+    def _tags(self, plan: Plan, standing: Standing) -> dict[str, str]:
+        record = standing.record
+        candidate = next(one for one in plan.candidates if one.instance_type == record.instance_type)
+        return {
+            "cloudgpu:owner": record.owner,
+            "cloudgpu:team": record.team,
+            "cloudgpu:made-from": record.image,
+            "cloudgpu:gpu-architecture": node_kind(plan, candidate).architecture,
+            "cloudgpu:bootstrap": hashlib.sha256(record.config.get("bootstrap", "").encode()).hexdigest()[:16],
+        }
+
+    def _down(self, cluster: str, region: str) -> Decimal:
+        if self.desk.records.cluster(cluster) is None:
+            return Decimal(0)
+        with self.stages.stage("down"):
+            return Teardown(self.desk).down(cluster, region).usd
+
+
+def bake_cluster(name: str) -> str:
+    """The cluster that the image `name` is made on.
+
+    Raises:
+        UsageError: Nothing can be called so.
+    """
+    if len(name) > _LONGEST_NAME:
+        message = f"{name!r} is longer than the {_LONGEST_NAME} characters that an image's name may have"
+        raise UsageError(message, hint="choose a shorter name")
+    return checked_cluster(f"bake-{name}")
+
+
+def delete(store: ImageStore, region: str, name: str) -> OwnImage:
+    """Take an image away; returns what it was.
+
+    Raises:
+        UsageError: There is none of this name in the region.
+    """
+    there = store.found(region, name)
+    if not there:
+        names = ", ".join(one.name for one in store.found(region))
+        known = f"there are: {names}" if names else "there are none in this region; --region looks elsewhere"
+        message = f"there is no image {name} in {region}"
+        raise UsageError(message, hint=known)
+    for image in there:
+        store.end(image)
+    return there[0]

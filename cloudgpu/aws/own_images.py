@@ -1,0 +1,131 @@
+"""Machine images of one's own: made of a node, found by their tag, ended with their snapshots."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from cloudgpu.aws.faults import is_gone, typed
+from cloudgpu.aws.patience import awaited
+from cloudgpu.aws.session import Clients
+from cloudgpu.aws.tagging import mapped, specification
+from cloudgpu.clock import Clock
+from cloudgpu.errors import CloudError, CloudGpuError
+
+IMAGE = "cloudgpu:image"
+"""The tag that names an image of ours. It carries no cluster's tag, so no cluster's end touches it."""
+_READY_S = 3600
+_DEREGISTERED = "InvalidAMIID.Unavailable"
+"""What AWS answers of an image that is gone already."""
+
+
+@dataclass(frozen=True)
+class OwnImage:
+    """One image. `size_gib` is what its snapshots may come to; AWS bills the blocks that are used."""
+
+    id: str
+    name: str
+    region: str
+    state: str
+    made_at: datetime
+    size_gib: int
+    snapshots: tuple[str, ...]
+    tags: Mapping[str, str]
+
+    @property
+    def owner(self) -> str:
+        """Who made it."""
+        return self.tags.get("cloudgpu:owner", "")
+
+
+def found(clients: Clients, name: str = "") -> tuple[OwnImage, ...]:
+    """The images of this account that carry our tag, or the one of this name, oldest first.
+
+    Raises:
+        CloudError: AWS refused or cannot be reached.
+    """
+    wanted = {"Name": f"tag:{IMAGE}", "Values": [name]} if name else {"Name": "tag-key", "Values": [IMAGE]}
+    with typed(f"looking for machine images in {clients.region}"):
+        answer = clients.client("ec2").describe_images(Owners=["self"], Filters=[wanted])
+    return tuple(sorted(_images(clients.region, answer), key=lambda one: one.made_at))
+
+
+def make(clients: Clients, instance_id: str, name: str, tags: Mapping[str, str]) -> str:
+    """Have an image made of an instance, which boots again for it; returns the image's id, not yet usable.
+
+    Raises:
+        CloudError: AWS refused or cannot be reached.
+    """
+    own = {**tags, IMAGE: name, "Name": f"cloudgpu-{name}"}
+    with typed(f"making a machine image of {instance_id}"):
+        made = clients.client("ec2").create_image(
+            InstanceId=instance_id,
+            Name=f"cloudgpu-{name}",
+            Description=f"cloudgpu image {name}",
+            TagSpecifications=[specification(kind, own) for kind in ("image", "snapshot")],
+        )
+    return str(made["ImageId"])
+
+
+def ready(clients: Clients, clock: Clock, name: str) -> OwnImage:
+    """Wait until the image can be used.
+
+    Raises:
+        CloudError: AWS could not make it, or took longer than an hour.
+    """
+
+    def look() -> OwnImage | None:
+        for one in found(clients, name):
+            if one.state == "available":
+                return one
+            if one.state in ("failed", "error", "invalid"):
+                message = f"AWS could not make the image {name} ({one.id} is {one.state})"
+                raise CloudError(message, code="ImageFailed", hint=f"cloudgpu image delete {name}, then bake it again")
+        return None
+
+    return awaited(clock, look, what=f"image {name} to become available", total_s=_READY_S)
+
+
+def end(clients: Clients, image: OwnImage) -> None:
+    """Take the image away, and then its snapshots; what is gone already is ended.
+
+    Raises:
+        CloudError: AWS refused or cannot be reached; doing it again goes on.
+    """
+    ec2 = clients.client("ec2")
+    # The snapshots go last: nobody would find them any more by an image that is gone, but they carry the tag too.
+    _unless_gone(lambda: ec2.deregister_image(ImageId=image.id), f"ending image {image.id}")
+    for snapshot in image.snapshots:
+        _unless_gone(lambda one=snapshot: ec2.delete_snapshot(SnapshotId=one), f"ending snapshot {snapshot}")
+
+
+def _unless_gone(call: Any, doing: str) -> None:  # noqa: ANN401 - a call of boto3
+    try:
+        with typed(doing):
+            call()
+    except CloudGpuError as err:
+        if not is_gone(err) and getattr(err, "code", "") != _DEREGISTERED:
+            raise
+
+
+def _images(region: str, answer: Mapping[str, Any]) -> Iterator[OwnImage]:
+    for row in answer["Images"]:
+        disks = [one["Ebs"] for one in row.get("BlockDeviceMappings") or () if "Ebs" in one]
+        tags = mapped(row.get("Tags"))
+        yield OwnImage(
+            id=row["ImageId"],
+            name=tags.get(IMAGE, ""),
+            region=region,
+            state=str(row.get("State", "")),
+            made_at=_utc(str(row.get("CreationDate", ""))),
+            size_gib=sum(int(one.get("VolumeSize") or 0) for one in disks),
+            snapshots=tuple(str(one["SnapshotId"]) for one in disks if one.get("SnapshotId")),
+            tags=tags,
+        )
+
+
+def _utc(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC)
+    except ValueError:
+        return datetime.fromtimestamp(0, UTC)

@@ -1,0 +1,82 @@
+"""`cloudgpu image`: machine images of one's own, made of bootstrapped nodes."""
+
+from typing import Annotated
+
+import typer
+
+from cloudgpu.cli.options import Json, On, RecipeName, Region, Sets, Yes
+
+app = typer.Typer(help="Machine images of your own.", no_args_is_help=True, rich_markup_mode=None)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name: lower case letters, digits and dashes.")]
+
+
+@app.command("bake")
+def bake(  # noqa: PLR0917
+    recipe: RecipeName,
+    name: Annotated[str, typer.Option("--name", help="The image's name; the recipe's name when left out.")] = "",
+    sets: Sets = None,
+    on: On = None,
+    region: Region = None,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """Make an image of one bootstrapped node of a recipe.
+
+    Buys one node of the recipe's first type that can be had, waits for its bootstrap, holds it against what was
+    bought, takes its keys from it, has AWS make an image of it, and ends it. Nodes that boot the image find every
+    step of the bootstrap done.
+    """
+    from cloudgpu.app.planning import refuse
+    from cloudgpu.app.stages import Stages
+    from cloudgpu.cli.show_image import baked_lines
+    from cloudgpu.cli.show_plan import plan_lines
+    from cloudgpu.cli.wiring import wire
+
+    wiring = wire(json=json, target=on, region=region)
+    planned = wiring.planned(recipe, [*(sets or []), "resources.nodes=1"], offline=False)
+    wiring.screen.lines(plan_lines(planned.plan, ""))
+    if planned.plan.errors:
+        raise refuse(planned.plan)
+    wiring.confirm("Go ahead?", yes=yes)
+    stages = Stages(wiring.clock, wiring.say)
+    baked = wiring.baking(planned.plan.target, stages).bake(planned.plan, name or planned.plan.recipe.name)
+    if json:
+        wiring.screen.document({**baked.as_json(), "stages": stages.as_json()})
+    else:
+        wiring.screen.lines(["", *baked_lines(baked, recipe)])
+
+
+@app.command("list")
+def show(on: On = None, region: Region = None, json: Json = False) -> None:
+    """List the images that cloudgpu has made in a region."""
+    from cloudgpu.app.images import image_json
+    from cloudgpu.cli.show_image import image_lines
+    from cloudgpu.cli.wiring import wire
+
+    wiring = wire(json=json, quits=True, target=on, region=region)
+    found = wiring.images(wiring.settings.target).found(wiring.settings.region)
+    if json:
+        wiring.screen.document({"region": wiring.settings.region, "images": [image_json(one) for one in found]})
+    else:
+        wiring.screen.lines(image_lines(found, wiring.clock.now(), wiring.settings.region))
+
+
+@app.command("delete")
+def delete(name: Name, on: On = None, region: Region = None, yes: Yes = False, json: Json = False) -> None:
+    """Delete an image and its snapshots.
+
+    Clusters that were made of it go on; new nodes cannot be.
+    """
+    from cloudgpu.app.images import delete as delete_image
+    from cloudgpu.app.images import image_json
+    from cloudgpu.cli.show_image import deleted_lines
+    from cloudgpu.cli.wiring import wire
+
+    wiring = wire(json=json, target=on, region=region)
+    wiring.confirm(f"Delete image {name} in {wiring.settings.region}?", yes=yes)
+    gone = delete_image(wiring.images(wiring.settings.target), wiring.settings.region, name)
+    if json:
+        wiring.screen.document({**image_json(gone), "state": "deleted", "left": []})
+    else:
+        wiring.screen.lines(deleted_lines(gone))

@@ -1,0 +1,88 @@
+from datetime import UTC, datetime
+
+import pytest
+
+from cloudgpu.aws.own_images import OwnImage, end, found, make, ready
+from cloudgpu.cli.show_image import deleted_lines, image_lines
+from cloudgpu.errors import CloudError
+
+ROW = {
+    "ImageId": "ami-1",
+    "State": "available",
+    "CreationDate": "2026-11-21T03:00:00.000Z",
+    "BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": {"SnapshotId": "snap-1", "VolumeSize": 150}}],
+    "Tags": [
+        {"Key": "cloudgpu:image", "Value": "base"},
+        {"Key": "cloudgpu:owner", "Value": "ann"},
+        {"Key": "cloudgpu:gpu-architecture", "Value": "Volta"},
+    ],
+}
+
+
+def asked(name: str = "") -> dict:
+    one = (
+        {"Name": "tag:cloudgpu:image", "Values": [name]} if name else {"Name": "tag-key", "Values": ["cloudgpu:image"]}
+    )
+    return {"Owners": ["self"], "Filters": [one]}
+
+
+def test_only_our_own_are_found(scripted) -> None:
+    scripted.stub("ec2").add_response("describe_images", {"Images": [ROW]}, asked())
+    (image,) = found(scripted)
+    assert (image.name, image.owner, image.size_gib, image.snapshots) == ("base", "ann", 150, ("snap-1",))
+    assert image.made_at == datetime(2026, 11, 21, 3, tzinfo=UTC)
+
+
+def test_the_making_call_tags_image_and_snapshot_and_no_cluster(scripted) -> None:
+    tags = [
+        {"Key": "Name", "Value": "cloudgpu-base"},
+        {"Key": "cloudgpu:image", "Value": "base"},
+        {"Key": "cloudgpu:owner", "Value": "ann"},
+    ]
+    scripted.stub("ec2").add_response(
+        "create_image",
+        {"ImageId": "ami-1"},
+        {
+            "InstanceId": "i-1",
+            "Name": "cloudgpu-base",
+            "Description": "cloudgpu image base",
+            "TagSpecifications": [{"ResourceType": kind, "Tags": tags} for kind in ("image", "snapshot")],
+        },
+    )
+    assert make(scripted, "i-1", "base", {"cloudgpu:owner": "ann"}) == "ami-1"
+
+
+def test_it_is_waited_for(scripted, clock) -> None:
+    ec2 = scripted.stub("ec2")
+    ec2.add_response("describe_images", {"Images": [{**ROW, "State": "pending"}]}, asked("base"))
+    ec2.add_response("describe_images", {"Images": [ROW]}, asked("base"))
+    assert ready(scripted, clock, "base").state == "available"
+    scripted.done()
+
+
+def test_one_that_failed_is_not_waited_for(scripted, clock) -> None:
+    scripted.stub("ec2").add_response("describe_images", {"Images": [{**ROW, "State": "failed"}]}, asked("base"))
+    with pytest.raises(CloudError, match="could not make") as caught:
+        ready(scripted, clock, "base")
+    assert "image delete base" in caught.value.hint
+
+
+def test_its_snapshots_end_with_it_also_when_half_of_it_is_gone(scripted) -> None:
+    ec2 = scripted.stub("ec2")
+    ec2.add_client_error("deregister_image", "InvalidAMIID.Unavailable")
+    ec2.add_response("delete_snapshot", {}, {"SnapshotId": "snap-1"})
+    made_at = datetime(2026, 11, 21, tzinfo=UTC)
+    end(scripted, OwnImage("ami-1", "base", "us-east-1", "available", made_at, 150, ("snap-1",), {}))
+    scripted.done()
+
+
+def test_the_text(scripted) -> None:
+    scripted.stub("ec2").add_response("describe_images", {"Images": [ROW]})
+    images = found(scripted)
+    now = datetime(2026, 11, 21, 5, tzinfo=UTC)
+    assert image_lines(images, now, "us-east-1") == [
+        "name  image  state      for    region     owner  age  GiB  $/month at most",
+        "base  ami-1  available  Volta  us-east-1  ann    2 h  150            $7.50",
+    ]
+    assert image_lines((), now, "us-east-1") == ["no images of cloudgpu's in us-east-1"]
+    assert deleted_lines(images[0]) == ["image base (ami-1) and 1 snapshots are deleted"]
