@@ -211,22 +211,11 @@ def _buckets(clients: Clients, name: str) -> Iterator[Part]:
         rows = [row for page in pages for row in page.get("Buckets") or ()]
     for row in rows:
         bucket = str(row["Name"])
-        if not bucket.startswith(prefix) or _region(clients, row) != clients.region:
-            continue
         tags = bucket_tags(clients, bucket) or {}
         if STORAGE in tags:
             held = holds(clients, bucket)
             size = None if held is None else Decimal(held) / _GIB
             yield Part("s3", bucket, clients.region, tags, "", size, row["CreationDate"])
-
-
-def _region(clients: Clients, row: Mapping[str, Any]) -> str:
-    """Endpoints that do not know the filter by region list every bucket, and do not say where it is."""
-    if row.get("BucketRegion"):
-        return str(row["BucketRegion"])
-    with typed(f"asking where bucket {row['Name']} is"):
-        answer = clients.client("s3").get_bucket_location(Bucket=row["Name"])
-    return str(answer.get("LocationConstraint") or "us-east-1")
 
 
 def _groups(clients: Clients) -> Iterator[Part]:

@@ -116,6 +116,14 @@ def test_data_is_encrypted_and_closed(pair: Recorder) -> None:
     assert run_alibaba(disposable="true").one("Bucket")["forceDestroy"] is True
 
 
+@pytest.mark.parametrize("disposable", ["false", "true"])
+def test_taking_the_stack_down_leaves_data_that_is_not_disposable(disposable: str, requests: dict[str, Any]) -> None:
+    run_alibaba(disposable=disposable)
+    kept = {name for name, request in requests.items() if request.retainOnDelete}
+    closed = {"BucketAcl", "BucketPublicAccessBlock", "BucketServerSideEncryption"}
+    assert kept == ({"FileSystem", "Bucket", *closed} if disposable == "false" else set())
+
+
 def test_no_data_unless_asked_for() -> None:
     recorder = run_alibaba(nas=None, oss=None)
     assert recorder.of("FileSystem") == recorder.of("Bucket") == []

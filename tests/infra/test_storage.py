@@ -134,6 +134,26 @@ def test_only_disposable_data_goes_with_its_bucket() -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "holder"), [("efs", "FileSystem"), ("lustre", "LustreFileSystem"), ("ebs", "Volume"), ("s3", "Bucket")]
+)
+def test_what_holds_kept_data_is_protected(kind: str, holder: str, requests: dict[str, Any]) -> None:
+    run_storage(kind=kind, **KINDS[kind])
+    assert {name for name, request in requests.items() if request.protect} == {holder}
+
+
+@pytest.mark.parametrize("changes", [{"keep": "false"}, {"protect": "false"}])
+def test_disposable_data_is_not(changes: dict[str, str], requests: dict[str, Any]) -> None:
+    run_storage(kind="s3", **changes)
+    assert {name for name, request in requests.items() if request.protect} == set()
+
+
+def test_a_bucket_stays_closed_until_it_is_gone_itself(requests: dict[str, Any]) -> None:
+    run_storage(kind="s3")
+    for part in ("BucketPublicAccessBlock", "BucketServerSideEncryptionConfiguration"):
+        assert requests[part].deletedWith.endswith("aws:s3/bucket:Bucket::data")
+
+
+@pytest.mark.parametrize(
     ("changes", "named"),
     [
         ({"kind": "nfs"}, "cloudgpu:kind"),

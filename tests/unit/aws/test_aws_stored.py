@@ -9,6 +9,7 @@ from cloudgpu.aws.buckets import empty, holds
 from cloudgpu.aws.resources.base import Context
 from cloudgpu.aws.resources.registry import handler
 from cloudgpu.aws.stored import end, stored
+from cloudgpu.aws.tagging import listed
 from cloudgpu.errors import CloudError
 
 EFS = "aws:efs/fileSystem:FileSystem"
@@ -76,6 +77,7 @@ def test_a_bucket_is_found_by_its_name_and_its_tags_together(make, session) -> N
     s3.create_bucket(Bucket="cloudgpu-logs-of-somebody")
     abroad = {"LocationConstraint": "eu-west-1"}
     s3.create_bucket(Bucket="cloudgpu-logs-abroad", CreateBucketConfiguration=abroad)
+    s3.put_bucket_tagging(Bucket="cloudgpu-logs-abroad", Tagging={"TagSet": listed(tags("logs", "s3", "abroad"))})
     s3.put_object(Bucket=made.id, Key="a", Body=b"x" * (1 << 20))
     (one,) = stored(session, "logs")
     assert [part.id for part in one.parts] == [made.id]
