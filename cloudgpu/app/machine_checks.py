@@ -44,10 +44,10 @@ def ssh_key(path: Path, key_name: str) -> Check:
         return Check("SSH key", "failed", err.message, err.hint)
 
 
-def pulumi_cli(*, needed: bool) -> Check:
-    """The Pulumi CLI, which only the pulumi engine needs."""
+def pulumi_cli(*, needed: bool, named: str = "") -> Check:
+    """The Pulumi CLI, which only the pulumi engine needs; `named` is where the settings say it is."""
     fix = "https://www.pulumi.com/docs/install/; the direct engine does without it"
-    return _program("Pulumi CLI", ("pulumi", "version"), needed=needed, fix=fix)
+    return _program("Pulumi CLI", (named or "pulumi", "version"), needed=needed, fix=fix)
 
 
 def docker() -> Check:

@@ -88,7 +88,7 @@ class Wiring:
         machine = (
             lambda: machine_checks.state_home(home),
             lambda: machine_checks.ssh_key(settings.ssh_key, settings.key_name),
-            lambda: machine_checks.pulumi_cli(needed=False),
+            lambda: machine_checks.pulumi_cli(needed=settings.engine == "pulumi", named=settings.pulumi_command),
             machine_checks.docker,
             lambda: machine_checks.rehearsal_cloud(home),
         )

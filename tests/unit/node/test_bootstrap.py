@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.catalog import load
 from cloudgpu.catalog.images import driver_for, image_for
-from cloudgpu.node.bootstrap import NodeKind, packed, script
+from cloudgpu.node.bootstrap import NodeKind, cleaning, packed, script
 from gpu_cluster.user_data import user_data
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -56,7 +56,7 @@ def test_it_is_shell(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_shellcheck_has_nothing_to_say(name: str) -> None:
     checker = Path(sys.executable).with_name("shellcheck")
-    for text in (script(CASES[name]), packed(script(CASES[name]))):
+    for text in (script(CASES[name]), packed(script(CASES[name])), cleaning()):
         done = subprocess.run([checker, "--shell=sh", "-"], input=text, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout
 
@@ -384,6 +384,30 @@ def test_cut_off_half_way_and_run_again_it_comes_to_the_same_end(machine: Machin
     code, state = machine.boot(text)
     assert (code, state["state"], took(state)["driver"]) == (0, "done", "done")
     assert "dpkg --configure -a" in machine.called()  # what was cut off is ended first
+
+
+def test_an_image_keeps_what_was_installed_and_nothing_that_belongs_to_its_node(machine: Machine) -> None:
+    home = machine.root / "home/ubuntu"
+    own = (
+        *("etc/ssh/ssh_host_ed25519_key", "etc/ssh/ssh_host_ed25519_key.pub", "home/ubuntu/.ssh/authorized_keys"),
+        *("home/ubuntu/.cloudgpu/agent.py", "home/ubuntu/.bash_history", "root/.ssh/authorized_keys"),
+        *("var/lib/cloud/instances/i-1/user-data.txt", "var/lib/cloud/sem/x"),
+    )
+    kept = ("etc/ssh/sshd_config", "etc/modprobe.d/cloudgpu-nouveau.conf", "opt/amazon/efa_installed_packages")
+    for path in (*own, *kept):
+        machine.write(path, "secret")
+    machine.write("etc/machine-id", "0123456789abcdef")
+    machine.boot(packed(script(BARE)))
+    command = [machine.bin / "sh", "-s", str(home)]
+    subprocess.run(command, input=cleaning().encode(), env=machine.environment, check=True, timeout=30)
+    assert [path for path in own if (machine.root / path).exists()] == []
+    assert all((machine.root / path).exists() for path in kept)
+    assert (machine.root / "etc/machine-id").read_text() == ""
+    assert not machine.state.exists()
+    assert not (machine.root / "var/lib/cloud/scripts/per-boot/cloudgpu-bootstrap").exists()
+    # The image's first node bootstraps as any other does, and finds everything done.
+    code, state = machine.boot(packed(script(BARE)))
+    assert (code, set(took(state).values())) == (0, {"skipped"})
 
 
 def test_two_at_once_do_not_meet(machine: Machine) -> None:
