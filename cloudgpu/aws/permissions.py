@@ -228,7 +228,6 @@ GRANTS: tuple[Grant, ...] = (
         (
             "s3:AbortMultipartUpload",
             "s3:CreateBucket",
-            "s3:GetBucketLocation",
             "s3:GetObject",
             "s3:ListBucket",
             "s3:PutObject",
