@@ -1,8 +1,11 @@
 """Fault scripts: the library, files, parameters, and several scripts together."""
 
 import json
+import re
+from dataclasses import fields
 from pathlib import Path
 from textwrap import dedent
+from typing import get_args
 
 import pytest
 
@@ -10,7 +13,8 @@ from cloudgpu.cli.rehearsal_fault import read_given
 from cloudgpu.cli.show_fault import in_force_lines, library_lines, script_lines
 from cloudgpu.errors import UsageError
 from cloudgpu.rehearsal import scripts
-from cloudgpu.rehearsal.node_faults import NodeFault, node_fault_from, node_fault_json
+from cloudgpu.rehearsal.conditions import Conditions
+from cloudgpu.rehearsal.node_faults import Deed, NodeFault, node_fault_from, node_fault_json
 from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes.misfortune import Misfortune
 
@@ -158,3 +162,25 @@ def test_the_screens_of_faults():
         "  cloud:",
         '    {"console_empty": true}',
     ]
+
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "rehearsal.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("script", scripts.library().values(), ids=lambda script: script.name)
+def test_the_page_has_every_fault_as_it_is(script):
+    given = ", ".join(f"`{name}={value}`" for name, value in script.parameters.items()) or "-"
+    assert f"| `{script.name}` | {script.description} | {given} |\n" in PAGE
+
+
+def test_the_page_has_every_condition_and_every_deed():
+    names = [item.name for item in fields(Conditions)] + list(get_args(Deed))
+    assert [name for name in names if f"`{name}`" not in PAGE] == []
+
+
+def test_the_tests_that_the_page_names_exist():
+    named = set(re.findall(r"`(?:tests/[\w/]+/)?(test_\w+\.py)`", PAGE))
+    there = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
+    assert len(named) > 5
+    assert named <= there
