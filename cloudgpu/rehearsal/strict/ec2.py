@@ -21,8 +21,8 @@ from cloudgpu.rehearsal.strict import (  # noqa: F401 - importing them fills the
     offers,
     own_images,
     placement,
-    running,
     reach,
+    running,
     spot_prices,
     tagging,
     templates,
@@ -71,9 +71,9 @@ class StrictEc2(EC2Response):
             raise DryRunClientError
         status, headers, body = self.serialized(paged(action, params, self._result(action, params, backend)))
         note_made(self._world.behaviour, action, body)
-        if key:
         if action in reach.CHANGED_BY:
             reach.tell(self._world.host, backend, records_of(backend))
+        if key:
             raw = body.encode() if isinstance(body, str) else bytes(body)
             answer = SavedAnswer(digest, status, {name: str(value) for name, value in headers.items()}, raw)
             tokens.keep(records_of(backend), key, answer)
