@@ -28,6 +28,22 @@ class Strays:
         """
         return [one for one in self.desk.cloud.search(name, regions) if whose(one)] if regions else []
 
+    def end_nodes(self, name: str, regions: Sequence[str], whose: Whose, known: Sequence[str]) -> tuple[str, ...]:
+        """Nodes first, whoever knows of them: a journal that lost their row would wait for what they stand on.
+
+        Returns those that are not among the known instances.
+
+        Raises:
+            TeardownError: One of them would not end.
+        """
+        nodes = [one for one in self.found(name, regions, whose) if one.kind in ("fleet", "instance")]
+        if nodes:
+            self.desk.cloud.release(nodes)
+        recorded = any(one.id in known for one in nodes)
+        # Fleets stand in no record: one is known when an instance that was found with it is.
+        strays = [one for one in nodes if one.id not in known and not (one.kind == "fleet" and recorded)]
+        return tuple(f"{one.kind} {one.id}" for one in strays)
+
     def ended(self, name: str, regions: Sequence[str], whose: Whose) -> tuple[str, ...]:
         """Search, end what is found, search again; what was found.
 

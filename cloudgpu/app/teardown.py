@@ -9,6 +9,7 @@ from typing import Any
 from cloudgpu.app.books import Books
 from cloudgpu.app.desk import Desk
 from cloudgpu.app.identifiers import checked_cluster
+from cloudgpu.app.lenient_ledger import LenientLedger
 from cloudgpu.app.ports import Cloud
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.app.strays import OWNER, Strays, Whose, has_token
@@ -99,13 +100,20 @@ class Teardown:
             StateError: The cluster belongs to another account or endpoint.
             BusyError: Another process is at this cluster.
             UsageError: What carries this name is somebody else's, or nothing can be called so.
+            LedgerError: It has ended, and the ledger could not be read or written.
         """
         path = self._desk.home.cluster(checked_cluster(name)).root / "lease"
         with Lease(path, self._desk.clock, self._desk.owner).hold(tidy=True):
-            record = self._recorded(name)
-            if record is not None:
-                return self.end(record, whose=lambda one: self._strays.mine(one, record.token))
+            ended = self._ended(name, default_region)
+        if isinstance(self._desk.ledger, LenientLedger):
+            self._desk.ledger.check(f"cluster {name} is gone, confirmed by a search for its tag")
+        return ended
+
+    def _ended(self, name: str, default_region: str) -> Ended:
+        record = self._recorded(name)
+        if record is None:
             return self._end_unrecorded(name, default_region)
+        return self.end(record, whose=lambda one: self._strays.mine(one, record.token))
 
     def end(self, record: ClusterRecord, *, whose: Whose | None = None) -> Ended:
         """End a recorded cluster; the caller holds its lease. Without `whose`, only what carries its own token.
@@ -216,6 +224,7 @@ class Teardown:
             TeardownError: Something is left.
             CloudError: A region could not be asked.
         """
+        strays = self._strays.end_nodes(record.name, regions, whose, record.instance_ids)
         failures: list[CloudGpuError] = []
         blind = False
         for region in regions:
@@ -229,7 +238,7 @@ class Teardown:
         if failures:
             # What the journal could not end, a search would only wait for again.
             raise _summed_up(record.name, failures)
-        strays = self._strays.ended(record.name, regions, whose)
+        strays += self._strays.ended(record.name, regions, whose)
         if blind:
             # Without its journal nobody knows which calls are unanswered, and tag search lags behind them.
             self._desk.clock.sleep(_SETTLE_S if self._desk.cloud.target == "aws" else 1.0)

@@ -188,7 +188,15 @@ class Wiring:
         from cloudgpu.app.teardown import Teardown
 
         known = self.records.target(cluster)
-        return Teardown(self.desk(self.cloud(as_target(known) if known else self.settings.target)))
+        return Teardown(self._ending_desk(as_target(known) if known else self.settings.target))
+
+    def _ending_desk(self, target: Target) -> "Desk":
+        """Where clusters are ended: a ledger that cannot be used does not keep their nodes running."""
+        from cloudgpu.app.desk import Desk
+        from cloudgpu.app.lenient_ledger import LenientLedger
+
+        books, owner = LenientLedger(lambda: self.ledger), self.settings.owner
+        return Desk(self.cloud(target), books, self.records, self.home, self.clock, owner, self.say)
 
     @property
     def teardowns(self) -> "TeardownOf":
@@ -203,7 +211,7 @@ class Wiring:
             target = as_target(known) if known else self.settings.target
             with lock:
                 if target not in desks:
-                    desks[target] = self.desk(self.cloud(target))
+                    desks[target] = self._ending_desk(target)
             return Teardown(replace(desks[target], say=say))
 
         return teardown

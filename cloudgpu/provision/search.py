@@ -18,6 +18,7 @@ from cloudgpu.provision.waiting import WatchedClock
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 5.0
 _FEWEST_LOOKS = 2
+_SAY_EVERY_S = 20.0
 _SENT_AGAIN: Final = timedelta(minutes=10)
 """How long after its intent a call may have been sent for the last time: throttled ones are sent again and again."""
 
@@ -82,7 +83,8 @@ def _said(deployment: Deployment, intent: Intent, until: datetime) -> WatchedClo
         detail = f"whose call nobody saw answered and which may still come, until {until:%H:%M:%S} UTC"
         deployment.report.say("waiting", "adopt", intent, detail=detail, seconds=elapsed_s)
 
-    return WatchedClock(deployment.clock, what=f"adopt of {intent.type} {intent.name!r}", on_wait=waiting)
+    what = f"adopt of {intent.type} {intent.name!r}"
+    return WatchedClock(deployment.clock, what=what, on_wait=waiting, say_every_s=_SAY_EVERY_S)
 
 
 def unanswered(deployment: Deployment) -> list[Intent]:

@@ -11,15 +11,22 @@ _SAY_EVERY_S: Final = 5.0
 
 
 class WatchedClock:
-    """Passes everything to another clock. `on_wait` gets the seconds since the start, at most every five seconds."""
+    """Passes everything to another clock. `on_wait` gets the seconds since the start, at most every `say_every_s`."""
 
     def __init__(
-        self, clock: Clock, *, what: str, on_wait: Callable[[float], None], timeout_s: float | None = None
+        self,
+        clock: Clock,
+        *,
+        what: str,
+        on_wait: Callable[[float], None],
+        timeout_s: float | None = None,
+        say_every_s: float = _SAY_EVERY_S,
     ) -> None:
         self._clock = clock
         self._what = what
         self._on_wait = on_wait
         self._timeout_s = timeout_s
+        self._say_every_s = say_every_s
         self._began = clock.monotonic()
         self._said = self._began
 
@@ -45,7 +52,7 @@ class WatchedClock:
         if self._timeout_s is not None and elapsed >= self._timeout_s:
             message = f"{self._what} took longer than its timeout of {self._timeout_s:g} s"
             raise CloudError(message, code="Timeout", hint="raise `custom_timeouts` in the program")
-        if self._clock.monotonic() - self._said >= _SAY_EVERY_S:
+        if self._clock.monotonic() - self._said >= self._say_every_s:
             self._said = self._clock.monotonic()
             self._on_wait(elapsed)
         self._clock.sleep(seconds)

@@ -1,7 +1,8 @@
 """A rehearsal cloud whose nodes only pretend, on a simulated time, that can be put back to an earlier state.
 
 `python cloud.py HOME CLOCK`. One JSON request a line on standard input, one JSON answer a line on standard output:
-`{"keep": name}` keeps the present state under a name, `{"bring": name}` puts it in the place of the present one.
+`{"keep": name}` keeps the present state under a name, `{"bring": name}` puts it in the place of the present one;
+every answer says how many calls are `under_way`, those of callers that are dead too.
 """
 
 import json
@@ -9,6 +10,7 @@ import logging
 import os
 import sys
 import threading
+import time
 from pathlib import Path
 
 os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"  # read when moto is imported
@@ -17,9 +19,41 @@ from shared_clock import SharedClock
 
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal import simulated_cloud
+from cloudgpu.rehearsal.endpoint import Endpoint
 from cloudgpu.rehearsal.fake_nodes import FakeHost
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.server import RehearsalServer
+
+
+class AwaitedClock(SharedClock):
+    """The cloud's own waits let the time pass that others make: what it delays comes late, not at once."""
+
+    def sleep(self, seconds):
+        until = self.monotonic() + seconds
+        while self.monotonic() < until:
+            time.sleep(0.001)
+
+
+class UnderWay:
+    """Counts the calls that are being answered."""
+
+    def __init__(self):
+        self.count = 0
+        self._lock = threading.Lock()
+        real = Endpoint._carry_out
+
+        def counted(endpoint, *call):
+            self._add(1)
+            try:
+                return real(endpoint, *call)
+            finally:
+                self._add(-1)
+
+        Endpoint._carry_out = counted
+
+    def _add(self, number):
+        with self._lock:
+            self.count += number
 
 
 class Keeper:
@@ -34,6 +68,9 @@ class Keeper:
         with self._server._lock:
             nodes = self._nodes.read_bytes() if self._nodes.exists() else b"{}"
             self._kept[name] = (self._server._ready_cloud()._store.snapshot(), nodes)
+
+    def look(self, _name):
+        """Only for the answer."""
 
     def bring(self, name):
         snapshot, nodes = self._kept[name]
@@ -52,14 +89,14 @@ def main(home, clock):
     files = RehearsalFiles.of(home)
     files.root.mkdir(mode=0o700, parents=True, exist_ok=True)
     nodes = files.root / "pretended.json"
-    server = RehearsalServer(home, FakeHost(nodes), SharedClock(clock), idle_minutes=100_000)
+    server = RehearsalServer(home, FakeHost(nodes), AwaitedClock(clock), idle_minutes=100_000)
     thread = threading.Thread(target=server.run)
     thread.start()
-    keeper = Keeper(server, nodes)
+    keeper, under_way = Keeper(server, nodes), UnderWay()
     for line in sys.stdin:
         ((verb, name),) = json.loads(line).items()
         getattr(keeper, verb)(name)
-        print(json.dumps({"done": verb}), flush=True)
+        print(json.dumps({"done": verb, "under_way": under_way.count}), flush=True)
     server.leave()
     thread.join()
 

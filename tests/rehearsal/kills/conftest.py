@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -27,6 +28,7 @@ from cloudgpu.rehearsal import client
 
 SIDE_BY_SIDE = 2
 _LIMIT_S = 60
+_LATEST_S = 1000
 _HERE = Path(__file__).parent
 _READS = ("Describe", "Get", "List")
 _STAYS = ("rehearsal", "ssh", "envs")
@@ -130,9 +132,14 @@ class Grave:
     def home(self) -> Any:
         return self.bench.home
 
-    def start(self, *argv: str, die_at: str = "", tag: str = "") -> Command:
+    def start(self, *argv: str, die_at: str = "", tag: str = "", still: bool = False) -> Command:
         files = {name: self.bench.work / f"{name}{tag}" for name in ("out", "err", "trail")}
-        where = {"cwd": str(self.bench.work), "home": str(self.home.root), "clock": str(self.clock or "")}
+        where = {
+            "cwd": str(self.bench.work),
+            "home": str(self.home.root),
+            "clock": str(self.clock or ""),
+            "still": still,
+        }
         request = {"argv": argv, "die_at": die_at, **where, **{name: str(path) for name, path in files.items()}}
         return Command(self.warm, argv, self.warm.ask({"start": request})["pid"], files)
 
@@ -169,6 +176,24 @@ class Grave:
             assert time.monotonic() < deadline, command.shown()
             time.sleep(0.005)
 
+    def under_way(self) -> int:
+        """How many calls the endpoint has and has not answered."""
+        return self.keeper.ask({"look": ""})["under_way"]
+
+    def land(self) -> None:
+        """Let the time come in which whatever is under way has taken effect."""
+        with self.clock.open("r+b") as clock:
+            clock.write(struct.pack("<d", self.ahead_s + _LATEST_S))
+        deadline = time.monotonic() + _LIMIT_S
+        while self.under_way():
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+
+    @property
+    def ahead_s(self) -> float:
+        """How much simulated time has passed."""
+        return struct.unpack("<d", self.clock.read_bytes())[0]
+
     def keep(self, name: str) -> None:
         """Keep the present state of the cloud and of the home."""
         self.keeper.ask({"keep": name})
@@ -180,6 +205,8 @@ class Grave:
 
     def bring(self, name: str) -> None:
         """Put the cloud and the home back to a kept state, and the time with it."""
+        if self.under_way():
+            self.land()
         self.clock.write_bytes(bytes(8))
         self.keeper.ask({"bring": name})
         self.empty_home()

@@ -1,7 +1,7 @@
 """Forks whole commands from a process that has everything imported: the same `main`, without a second of imports.
 
 One JSON request a line on standard input, one JSON answer a line on standard output:
-`{"start": {"argv", "cwd", "home", "out", "err", "trail", "die_at", "clock"}}` -> `{"pid"}`;
+`{"start": {"argv", "cwd", "home", "out", "err", "trail", "die_at", "clock", "still"}}` -> `{"pid"}`;
 `{"wait": pid}` -> `{"status"}`, negative for a signal.
 
 A command writes where it goes to the file `trail`, one line a place; on reaching the line `die_at` it is killed:
@@ -19,7 +19,6 @@ import importlib
 import json
 import os
 import pathlib
-import re
 import select
 import signal
 import sys
@@ -39,6 +38,7 @@ IMPORTED = (
     "cloudgpu.provision.direct",
     "cloudgpu.remote.keys",
     "boto3.session",
+    "botocore.endpoint",
     "botocore.httpsession",
     "botocore.regions",
     "pulumi_aws",
@@ -53,7 +53,6 @@ PROVIDED = ("ec2", "iam", "scheduler", "ssm")
 SERVICES = ("ec2", "iam", "scheduler", "ssm", "sts")
 
 FILE_CHANGES = ((os, "fsync"), (os, "ftruncate"), (pathlib.Path, "replace"), (pathlib.Path, "unlink"))
-ACTION = re.compile(r"(?:^|&)Action=(\w+)")
 _ANSWER_S = 600
 
 
@@ -83,7 +82,11 @@ class Trail:
             setattr(owner, name, self._before(getattr(owner, name)))
 
     def watch_calls(self):
-        session = sys.modules["botocore.httpsession"].URLLib3Session
+        endpoint, session = (
+            sys.modules["botocore.endpoint"].Endpoint,
+            sys.modules["botocore.httpsession"].URLLib3Session,
+        )
+        endpoint.make_request = self._named(endpoint.make_request)
         session.send = self._around(session.send)
         http.client.HTTPConnection.getresponse = self._behind(http.client.HTTPConnection.getresponse)
 
@@ -94,9 +97,16 @@ class Trail:
 
         return change
 
+    def _named(self, real):
+        def make_request(endpoint, operation_model, request_dict):
+            self._call.action = operation_model.name
+            return real(endpoint, operation_model, request_dict)
+
+        return make_request
+
     def _around(self, real):
         def send(session, request):
-            self._call.name = call = self.numbered(action_of(request))
+            self._call.name = call = self.numbered(self._call.action)
             self.at(f"{call} before")
             answer = real(session, request)
             self._call.name = None
@@ -116,25 +126,17 @@ class Trail:
         return getresponse
 
 
-def action_of(request):
-    """What a signed request asks for, under AWS's own name where the request says it."""
-    body = request.body.decode(errors="replace") if isinstance(request.body, bytes) else str(request.body)
-    found = ACTION.search(body)
-    target = request.headers.get("X-Amz-Target", b"").decode()
-    if found or target:
-        return found[1] if found else target.rpartition(".")[2]
-    return f"{request.method}-{request.url.partition('//')[2].partition('/')[2].partition('/')[0]}"
-
-
-def simulate_time(path):
-    """Waits cost nothing, so what is unanswered may be waited for as long as on AWS."""
+def simulate_time(path, *, still):
+    """Waits cost nothing, so what is unanswered may be waited for as long as on AWS. `still`: they move no time."""
     direct = sys.modules["cloudgpu.provision.direct"]
     for name in ("cloudgpu.cli.wiring", "cloudgpu.rehearsal.client"):
         sys.modules[name].SystemClock = lambda: SharedClock(path)
+    if still:
+        SharedClock.sleep = SharedClock.yield_
     direct.ELSEWHERE = direct.AT_AWS
 
 
-def start(*, argv, cwd, home, out, err, trail, die_at, clock):
+def start(*, argv, cwd, home, out, err, trail, die_at, clock, still):
     pid = os.fork()
     if pid:
         return pid
@@ -145,7 +147,7 @@ def start(*, argv, cwd, home, out, err, trail, die_at, clock):
         for number, path in ((0, os.devnull), (1, out), (2, err)):
             os.dup2(os.open(path, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
         if clock:
-            simulate_time(clock)
+            simulate_time(clock, still=still)
         places = Trail(trail, die_at)
         places.watch_files()
         places.watch_calls()

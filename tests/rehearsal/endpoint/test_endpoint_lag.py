@@ -1,0 +1,53 @@
+"""A search by tag that is behind: what is young is there, and its tags do not lead to it yet."""
+
+import pytest
+
+from cloudgpu.rehearsal import client
+
+pytestmark = pytest.mark.rehearsal
+
+TAG = {"Key": "cloudgpu:cluster", "Value": "c"}
+BY_TAG = [{"Name": "tag:cloudgpu:cluster", "Values": ["c"]}]
+
+
+@pytest.fixture
+def group_id(rig):
+    tags = [{"ResourceType": "security-group", "Tags": [TAG]}]
+    made = rig.ec2.create_security_group(GroupName="gang", Description="gang", TagSpecifications=tags)
+    return made["GroupId"]
+
+
+def lag(rig, seconds):
+    client.put_faults(rig.cloud, [{"do": "lag", "action": "Describe*", "seconds": seconds}])
+
+
+def found(rig, **question):
+    return [one["GroupId"] for one in rig.ec2.describe_security_groups(**question)["SecurityGroups"]]
+
+
+def test_what_is_young_is_not_found_by_its_tags_and_is_by_its_id(rig, group_id):
+    lag(rig, 3600)
+    assert found(rig, Filters=BY_TAG) == []
+    assert found(rig, Filters=[{"Name": "tag-key", "Values": ["cloudgpu:cluster"]}]) == []
+    shown = rig.ec2.describe_security_groups(GroupIds=[group_id])["SecurityGroups"][0]
+    assert shown["Tags"] == [TAG]
+
+
+def test_it_is_found_when_it_is_old_enough_and_when_nothing_lags(rig, group_id):
+    lag(rig, 0.001)
+    rig.until(lambda: found(rig, Filters=BY_TAG) == [group_id])
+    lag(rig, 3600)
+    assert found(rig, Filters=BY_TAG) == []
+    client.put_faults(rig.cloud, [])
+    assert found(rig, Filters=BY_TAG) == [group_id]
+
+
+def test_other_faults_strike_beside_it(rig, group_id):
+    rules = [
+        {"do": "lag", "action": "Describe*", "seconds": 3600},
+        {"do": "error", "action": "DescribeVpcs", "code": "RequestLimitExceeded", "http": 503, "times": 1},
+    ]
+    client.put_faults(rig.cloud, rules)
+    with pytest.raises(Exception, match="RequestLimitExceeded"):
+        rig.ec2.describe_vpcs()
+    assert found(rig, Filters=BY_TAG) == []

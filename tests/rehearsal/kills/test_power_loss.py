@@ -1,0 +1,109 @@
+"""What a power cut, a bad disk or a lost laptop leaves of a home: `down` still leaves nothing in the cloud."""
+
+import sqlite3
+
+import pytest
+
+pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(900)]
+
+UP = ("up", "plain", "--yes")
+DOWN = ("down", "plain")
+TAILS = (b"", b"\0" * 512, b'{"row":"inte', b"\xff\xfe rubbish\n", b"\n\n")
+REGION = "us-east-1"
+
+
+def journal_of(grave):
+    return grave.home.cluster("plain").journal(REGION)
+
+
+def ends(content):
+    """Where whole rows end, and one place inside each row."""
+    places = [0]
+    for line in content.splitlines(keepends=True):
+        places += [places[-1] + len(line) // 2, places[-1] + len(line)]
+    return sorted(set(places))
+
+
+def test_a_journal_torn_in_every_row_and_between_all_of_them(graveyard, upped):
+    graveyard.graves[0].bring("standing")
+    size = ends(journal_of(graveyard.graves[0]).read_bytes())
+    assert len(size) > 20
+
+    def case(grave, number):
+        grave.bring("standing")
+        journal = journal_of(grave)
+        content = journal.read_bytes()
+        kept = content[: ends(content)[number]]
+        journal.write_bytes(kept + TAILS[number % len(TAILS)])
+        grave.run(*DOWN)
+        grave.check_empty((number, kept[-80:]))
+
+    graveyard.each(range(len(size)), case)
+
+
+@pytest.mark.full
+def test_a_torn_journal_of_a_killed_up(graveyard, upped):
+    """Killed, and the last rows never reached the disk."""
+
+    def case(grave, place):
+        for lost in (1, 2, 4):
+            grave.bring("empty")
+            grave.kill_at(place, *UP)
+            journal = journal_of(grave)
+            if journal.exists():
+                journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-lost]))
+            grave.run(*DOWN)
+            grave.check_empty((place, lost))
+
+    graveyard.each(upped.around_changes, case)
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.3, 0.9])
+def test_a_torn_record_beside_a_torn_inventory(grave, upped, keep):
+    grave.bring("standing")
+    cluster = grave.home.cluster("plain")
+    for path in (cluster.record, cluster.inventory):
+        content = path.read_bytes()
+        path.write_bytes(content[: int(len(content) * keep)])
+    grave.run(*DOWN)
+    grave.check_empty(keep)
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.02, 0.5, 0.97])
+def test_a_torn_ledger_holds_no_node_up(grave, upped, keep):
+    """The bill may be lost; what costs money is ended all the same, and what is wrong with the ledger is said."""
+    grave.bring("standing")
+    ledger = grave.home.ledger_db
+    with sqlite3.connect(ledger) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    db.close()
+    for beside in ledger.parent.glob(f"{ledger.name}-*"):
+        beside.unlink()
+    content = ledger.read_bytes()
+    ledger.write_bytes(content[: int(len(content) * keep)])
+    command = grave.start(*DOWN)
+    command.wait()
+    assert "Traceback" not in command.shown(), command.shown()
+    assert grave.left() == {}, command.shown()
+
+
+def test_a_lost_home_is_searched_for_by_the_name_alone(grave, upped):
+    grave.bring("standing")
+    grave.empty_home()
+    grave.run(*DOWN)
+    grave.check_empty("home deleted")
+
+
+def test_a_home_lost_with_a_killed_up(graveyard, upped):
+    """Whatever was made carries the cluster's tag from the call that made it."""
+    made = [place for place in upped.around_changes if place.endswith(" effect")]
+    assert len(made) > 8
+
+    def case(grave, place):
+        grave.bring("empty")
+        grave.kill_at(place, *UP)
+        grave.empty_home()
+        grave.run(*DOWN)
+        grave.check_empty(place)
+
+    graveyard.each(made, case)
