@@ -18,7 +18,10 @@ def create(call: Call) -> Any:  # noqa: ANN401 - moto's answer
         raise AwsError("UnsupportedOperation", "The rehearsal cloud simulates endpoints of type Gateway only.")
     if service not in (f"com.amazonaws.{call.region}.{name}" for name in ("s3", "dynamodb")):
         raise AwsError("InvalidServiceName", f"The Vpc Endpoint Service '{service}' does not exist")
-    return call.proceed()
+    answer = call.proceed()
+    for endpoint in call.backend.vpc_end_points.values():
+        endpoint.vpc_endpoint_type = kind  # moto keeps what was given, and nothing where AWS fills in its default
+    return answer
 
 
 @rule("DescribeVpcEndpoints")

@@ -181,3 +181,67 @@ def test_an_identity_reads_back_as_it_was_made(rig):
     iam.delete_role(RoleName="r")
     left = client.census(rig.cloud)
     assert [left["roles"], left["instance_profiles"]] == [[], []]
+
+
+def test_ways_out_of_a_private_subnet_read_back_as_they_were_made(rig):
+    ec2 = rig.ec2
+    vpc = ec2.create_vpc(CidrBlock="10.84.0.0/16")["Vpc"]["VpcId"]
+    subnet = ec2.create_subnet(VpcId=vpc, CidrBlock="10.84.0.0/24", AvailabilityZone="us-east-1c")["Subnet"]["SubnetId"]
+    gateway = ec2.create_internet_gateway()["InternetGateway"]["InternetGatewayId"]
+    ec2.attach_internet_gateway(InternetGatewayId=gateway, VpcId=vpc)
+    made = ec2.allocate_address(Domain="vpc", TagSpecifications=tagged("elastic-ip"))
+    address = made["AllocationId"]
+    seen = ec2.describe_addresses(AllocationIds=[address])["Addresses"][0]
+    assert (seen["Domain"], seen["PublicIp"], seen["Tags"]) == (
+        "vpc",
+        made["PublicIp"],
+        tagged("elastic-ip")[0]["Tags"],
+    )
+    attributes = ec2.describe_addresses_attribute(AllocationIds=[address], Attribute="domain-name")["Addresses"]
+    assert attributes[0]["AllocationId"] == address
+
+    nat = ec2.create_nat_gateway(SubnetId=subnet, AllocationId=address, TagSpecifications=tagged("natgateway"))
+    nat_id = nat["NatGateway"]["NatGatewayId"]
+    rig.until(lambda: ec2.describe_nat_gateways(NatGatewayIds=[nat_id])["NatGateways"][0]["State"] == "available")
+    seen = ec2.describe_nat_gateways(NatGatewayIds=[nat_id])["NatGateways"][0]
+    assert (seen["SubnetId"], seen["NatGatewayAddresses"][0]["AllocationId"]) == (subnet, address)
+    table = ec2.create_route_table(VpcId=vpc)["RouteTable"]["RouteTableId"]
+    ec2.create_route(RouteTableId=table, DestinationCidrBlock="0.0.0.0/0", NatGatewayId=nat_id)
+    routes = ec2.describe_route_tables(RouteTableIds=[table])["RouteTables"][0]["Routes"]
+    assert [row.get("NatGatewayId") for row in routes] == [None, nat_id]
+
+    service = "com.amazonaws.us-east-1.s3"
+    point = ec2.create_vpc_endpoint(
+        VpcId=vpc, ServiceName=service, RouteTableIds=[table], TagSpecifications=tagged("vpc-endpoint")
+    )["VpcEndpoint"]["VpcEndpointId"]
+    seen = ec2.describe_vpc_endpoints(VpcEndpointIds=[point])["VpcEndpoints"][0]
+    assert (seen["State"], seen["VpcEndpointType"], seen["RouteTableIds"]) == ("available", "Gateway", [table])
+    lists = ec2.describe_prefix_lists(Filters=named("prefix-list-name", service))["PrefixLists"]
+    assert lists[0]["PrefixListId"].startswith("pl-")
+
+
+def test_the_second_belt_reads_back_as_it_was_made(rig):
+    scheduler, trust = rig.aws("scheduler"), TRUST.replace("ec2.amazonaws.com", "scheduler.amazonaws.com")
+    role = rig.aws("iam").create_role(RoleName="belt", AssumeRolePolicyDocument=trust)["Role"]["Arn"]
+    arn = scheduler.create_schedule_group(Name="g", Tags=[{"Key": "a", "Value": "b"}])["ScheduleGroupArn"]
+    assert scheduler.get_schedule_group(Name="g")["State"] == "ACTIVE"
+    assert scheduler.list_tags_for_resource(ResourceArn=arn)["Tags"] == [{"Key": "a", "Value": "b"}]
+    target = {
+        "Arn": "arn:aws:scheduler:::aws-sdk:ec2:terminateInstances",
+        "RoleArn": role,
+        "Input": '{"InstanceIds": []}',
+    }
+    wanted = {"ScheduleExpression": "at(2030-01-01T00:00:00)", "FlexibleTimeWindow": {"Mode": "OFF"}}
+    scheduler.create_schedule(Name="s", GroupName="g", Target=target, ActionAfterCompletion="DELETE", **wanted)
+    seen = scheduler.get_schedule(Name="s", GroupName="g")
+    assert {name: seen[name] for name in wanted} == wanted
+    assert (seen["Target"]["Input"], seen["ActionAfterCompletion"]) == (target["Input"], "DELETE")
+    later = {**wanted, "ScheduleExpression": "at(2031-01-01T00:00:00)"}
+    scheduler.update_schedule(Name="s", GroupName="g", Target=target, **later)
+    assert scheduler.get_schedule(Name="s", GroupName="g")["ScheduleExpression"] == later["ScheduleExpression"]
+    scheduler.delete_schedule(Name="s", GroupName="g")
+    with pytest.raises(scheduler.exceptions.ResourceNotFoundException):
+        scheduler.get_schedule(Name="s", GroupName="g")
+    scheduler.delete_schedule_group(Name="g")
+    with pytest.raises(scheduler.exceptions.ResourceNotFoundException):
+        scheduler.get_schedule_group(Name="g")
