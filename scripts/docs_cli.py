@@ -31,6 +31,7 @@ EXAMPLES: Mapping[str, str] = {
     "cancel": "cloudgpu cancel quickstart-k3fz8w",
     "extend": "cloudgpu extend lab --by 2h",
     "down": "cloudgpu down lab",
+    "sweep": "cloudgpu sweep --yes",
     "cost": "cloudgpu cost --by user --since 30d",
     "ssh": "cloudgpu ssh lab --node 1 -- nvidia-smi",
     "config": "cloudgpu config",

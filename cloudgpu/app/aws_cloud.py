@@ -196,6 +196,16 @@ class AwsCloud:
                 found[one.kind, one.id] = one
         return list(found.values())
 
+    def regions(self) -> Sequence[str]:
+        """Every region that the account can use."""
+        return tag_search.enabled_regions(self._session(self._settings.region))
+
+    def anybodys(self, region: str) -> Sequence[Found]:
+        """Everything that carries the tag of any cluster there; of what belongs to no region in `global`."""
+        if region == GLOBAL:
+            return tag_search.anybodys_in_iam(self._session(self._settings.region))
+        return tag_search.anybodys(self._session(region))
+
     def retag(self, found: Sequence[Leftover], tags: Mapping[str, str]) -> None:
         """Set these tags on instances, volumes and interfaces that do not have them yet."""
         for region in sorted({one.region for one in found} - {GLOBAL}):

@@ -1,7 +1,7 @@
 """The ledger's side of clusters and runs: which rows are whose, when they are closed, what a run comes to."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 
@@ -21,8 +21,12 @@ class Books:
 
     def rows(self, record: ClusterRecord) -> tuple[Entry, ...]:
         """All rows of this very cluster."""
-        found = self.desk.ledger.entries(cluster=record.name)
-        return tuple(entry for entry in found if entry.spending.entry_id.startswith(f"{record.token}/"))
+        return self.rows_of(record.name, record.token)
+
+    def rows_of(self, name: str, token: str) -> tuple[Entry, ...]:
+        """All rows of the cluster of this name and token; none without a token."""
+        found = self.desk.ledger.entries(cluster=name) if token else ()
+        return tuple(entry for entry in found if entry.spending.entry_id.startswith(f"{token}/"))
 
     def rows_without_record(self, name: str) -> tuple[Entry, ...]:
         """Rows of clusters of this name that this owner bought in this account and endpoint.
@@ -75,6 +79,19 @@ class Books:
         for entry in entries:
             if entry.state == "open":
                 self.desk.ledger.close(entry.spending.entry_id, at)
+
+    def settle(self, entries: Iterable[Entry], *, running: bool) -> Decimal:
+        """Close the open ones of these rows; what they come to, USD. `running`: nodes were ended just now."""
+        now = self.desk.clock.now()
+        usd = Decimal(0)
+        for row in entries:
+            if row.state == "open":
+                # Where nothing ran any more past the expiry, the nodes ended themselves then, and so did the bill.
+                at = now if running else min(now, row.spending.expires_at)
+                self.close([row], at)
+                launched = row.launched_at or (row.spending.opened_at if running else None)
+                usd += self.usd([replace(row, state="closed", launched_at=launched, closed_at=at)], now)
+        return usd
 
     def usd(self, entries: Iterable[Entry], at: datetime) -> Decimal:
         """What these rows come to, USD."""

@@ -41,6 +41,26 @@ class Leftover(Protocol):
         """All of its tags."""
 
 
+class Tagged(Leftover, Protocol):
+    """The same with what it costs by."""
+
+    @property
+    def state(self) -> str:
+        """The cloud's own word for it; empty where there is none."""
+
+    @property
+    def since(self) -> datetime | None:
+        """When it was launched or made; None where the cloud does not say."""
+
+    @property
+    def instance_type(self) -> str:
+        """Of an instance; empty otherwise."""
+
+    @property
+    def market(self) -> str:
+        """Of an instance; empty otherwise."""
+
+
 class Cloud(Protocol):
     """One target, as the use cases see it."""
 
@@ -82,6 +102,12 @@ class Cloud(Protocol):
 
     def search(self, cluster: str, regions: Sequence[str]) -> Sequence[Leftover]:
         """Everything that carries the cluster's tag in these regions."""
+
+    def regions(self) -> Sequence[str]:
+        """Every region that the account can use."""
+
+    def anybodys(self, region: str) -> Sequence[Tagged]:
+        """Everything that carries the tag of any cluster there; of what belongs to no region in `global`."""
 
     def retag(self, found: Sequence[Leftover], tags: Mapping[str, str]) -> None:
         """Set these tags on instances, volumes and interfaces that do not have them yet."""

@@ -14,7 +14,6 @@ from cloudgpu.app.ports import Cloud
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.app.strays import OWNER, Strays, Whose, has_token
 from cloudgpu.errors import CloudGpuError, StateError, TeardownError, UsageError
-from cloudgpu.ledger.entry import Entry
 from cloudgpu.paths import Home, bundled
 from cloudgpu.provision.engine import Stack
 from cloudgpu.provision.lease import Lease
@@ -191,23 +190,10 @@ class Teardown:
             raise UsageError(message, hint=f"CLOUDGPU_OWNER={owner} cloudgpu down {name}")
         self._books.note_launched(rows, mine)
         strays = self._strays.ended(name, regions, lambda one: self._strays.mine(one, ""))
-        usd = self._settled(rows, running=any(one.kind == "instance" for one in mine))
+        usd = self._books.settle(rows, running=any(one.kind == "instance" for one in mine))
         self._end_runs(name)
         self._desk.records.forget_cluster(name)
         return Ended(name, known=False, strays=strays, usd=usd, simulated=self._desk.cloud.target == "rehearsal")
-
-    def _settled(self, rows: Sequence[Entry], *, running: bool) -> Decimal:
-        """Close the open ones of these rows; what they come to, USD."""
-        now = self._desk.clock.now()
-        usd = Decimal(0)
-        for row in rows:
-            if row.state == "open":
-                # Where nothing ran any more past the expiry, the nodes ended themselves then, and so did the bill.
-                at = now if running else min(now, row.spending.expires_at)
-                self._books.close([row], at)
-                launched = row.launched_at or (row.spending.opened_at if running else None)
-                usd += self._books.usd([replace(row, state="closed", launched_at=launched, closed_at=at)], now)
-        return usd
 
     def _marked(self, record: ClusterRecord) -> ClusterRecord:
         """Say in the record that it ends. A full disk is no reason to let the nodes run on."""

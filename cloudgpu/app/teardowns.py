@@ -39,7 +39,7 @@ class AllEnded:
     @property
     def left(self) -> tuple[str, ...]:
         """A line for everything that is left or that nobody knows about, with its cluster and the reason."""
-        return tuple(f"{name}: {line}" for name, err in self.failed for line in _lines(err))
+        return tuple(f"{name}: {line}" for name, err in self.failed for line in lines(err))
 
     def error(self) -> TeardownError:
         """The one error for all that failed."""
@@ -99,5 +99,6 @@ def _named(name: str, say: Say) -> Say:
     return tell
 
 
-def _lines(err: CloudGpuError) -> tuple[str, ...]:
+def lines(err: CloudGpuError) -> tuple[str, ...]:
+    """Everything that is left as an error has it; else the error itself."""
     return tuple(getattr(err, "left", ())) or (err.message,)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal
 
 Kind = Literal[
@@ -32,7 +33,13 @@ GLOBAL = "global"
 
 @dataclass(frozen=True)
 class Found:
-    """One thing that carries a cluster's tag."""
+    """One thing that carries a cluster's tag.
+
+    Attributes:
+        since: When it was launched or made; None where AWS does not say.
+        instance_type: Of an instance; empty otherwise.
+        market: `on-demand`, `spot` or `capacity-block` of an instance; empty otherwise.
+    """
 
     kind: Kind
     id: str
@@ -40,6 +47,9 @@ class Found:
     name: str
     tags: Mapping[str, str]
     state: str = ""
+    since: datetime | None = None
+    instance_type: str = ""
+    market: str = ""
 
     @property
     def label(self) -> str:
@@ -91,7 +101,7 @@ def _instance_state(entry: Mapping[str, Any]) -> str:
     return str(entry["State"]["Name"])
 
 
-LISTINGS: tuple[Listing, ...] = (
+LISTINGS: tuple[Listing, ...] = (  # instances first
     Listing("instance", "describe_instances", "", "InstanceId", _instance_state, frozenset({"terminated"})),
     Listing(
         "nat-gateway",

@@ -48,6 +48,7 @@ GRANTS: tuple[Grant, ...] = (
             "ec2:DescribeNetworkAcls",
             "ec2:DescribeNetworkInterfaces",
             "ec2:DescribePlacementGroups",
+            "ec2:DescribeRegions",
             "ec2:DescribeRouteTables",
             "ec2:DescribeSecurityGroups",
             "ec2:DescribeSubnets",

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby
@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from cloudgpu.aws.faults import is_gone, is_in_use, typed
 from cloudgpu.aws.found import GLOBAL, LISTINGS, Found, Kind, Listing
-from cloudgpu.aws.instances import terminate
+from cloudgpu.aws.instances import ENDED, terminate
 from cloudgpu.aws.patience import awaited, retried
 from cloudgpu.aws.resources.base import Context
 from cloudgpu.aws.resources.fleet import FLEET_TAG
@@ -23,9 +23,10 @@ from cloudgpu.errors import CloudGpuError, TeardownError
 
 _AT_ONCE = 6
 _RELEASE_S = 600
-_EXPIRES = "cloudgpu:expires-at"
 _NAMED = "cloudgpu-"
 """Every IAM name of ours starts with it: IAM cannot be searched by tag, and listing all tags of all roles is slow."""
+
+Question = Callable[[], list[Found]]
 
 _ORDER: Mapping[Kind, int] = {kind: place for place, kind in enumerate(get_args(Kind))}
 
@@ -48,25 +49,6 @@ _HANDLED: Mapping[Kind, str] = {
 }
 
 
-@dataclass(frozen=True)
-class Seen:
-    """A cluster as its tags tell of it. `expires_at` is None where the tag is missing or unreadable."""
-
-    cluster: str
-    token: str
-    region: str
-    owner: str
-    team: str
-    run: str
-    expires_at: datetime | None
-    things: tuple[Found, ...]
-
-    @property
-    def instances(self) -> tuple[Found, ...]:
-        """Those of its things that cost most."""
-        return tuple(one for one in self.things if one.kind == "instance")
-
-
 def everything(clients: Clients, cluster: str, token: str | None = None) -> tuple[Found, ...]:
     """All that carries the cluster's tag (and its token) in this region, and in IAM, in the order of its end.
 
@@ -79,19 +61,41 @@ def everything(clients: Clients, cluster: str, token: str | None = None) -> tupl
     return tuple(one for one in found if wanted.items() <= one.tags.items())
 
 
-def clusters(clients: Clients) -> tuple[Seen, ...]:
-    """Every cluster of anybody that this region, or IAM, still holds something of.
+def anybodys(clients: Clients) -> tuple[Found, ...]:
+    """All in this region that carries the tag of any cluster of anybody; IAM is asked by `anybodys_in_iam`.
+
+    A fleet whose instances have all ended is found as long as AWS still lists those, which is about an hour.
+
+    Raises:
+        CloudError: AWS refused one of the questions or cannot be reached: then nobody knows.
+    """
+    filters = [{"Name": "tag-key", "Values": [CLUSTER]}]
+    with_ended = replace(LISTINGS[0], over=frozenset())
+    questions = [_question(clients, with_ended, filters), *_regional(clients, filters, _NAMED)[1:]]
+    found = _answered(questions)
+    living = [one for one in found if one.kind != "instance" or one.state not in ENDED]
+    sure = {one.id for one in _fleets(clients, living)}
+    empty = [one for one in _fleets(clients, found) if one.id not in sure and _is_active(clients, one.id)]
+    return _of_clusters([*living, *empty], clients)
+
+
+def anybodys_in_iam(clients: Clients) -> tuple[Found, ...]:
+    """All in IAM, which belongs to no region, that carries the tag of any cluster of anybody.
 
     Raises:
         CloudError: AWS refused one of the questions or cannot be reached.
     """
-    found = _tagged(clients, [{"Name": "tag-key", "Values": [CLUSTER]}], _NAMED)
+    return _of_clusters(_answered(_in_iam(clients, _NAMED)), clients)
 
-    def whose(one: Found) -> tuple[str, str]:
-        return one.tags.get(CLUSTER, ""), one.tags.get(TOKEN, "")
 
-    ordered = sorted((one for one in found if CLUSTER in one.tags), key=whose)
-    return tuple(_seen(clients.region, *key, tuple(things)) for key, things in groupby(ordered, key=whose))
+def enabled_regions(clients: Clients) -> tuple[str, ...]:
+    """Every region that this account can use.
+
+    Raises:
+        CloudError: AWS refused or cannot be reached.
+    """
+    with typed("asking which regions are enabled"):
+        return tuple(sorted(one["RegionName"] for one in clients.client("ec2").describe_regions()["Regions"]))
 
 
 def release(clients: Clients, found: Sequence[Found], clock: Clock) -> None:
@@ -113,24 +117,35 @@ def release(clients: Clients, found: Sequence[Found], clock: Clock) -> None:
 
 
 def _tagged(clients: Clients, filters: list[dict[str, Any]], prefix: str) -> tuple[Found, ...]:
-    """All kinds at once: the questions are independent, and one after the other they take seconds.
+    """All kinds at once. What cannot be searched for by tag has a name that begins with `prefix`."""
+    found = _answered([*_regional(clients, filters, prefix), *_in_iam(clients, prefix)])
+    return _in_order([*found, *_fleets(clients, found)])
 
-    What cannot be searched for by tag has a name that begins with `prefix`; whose it is say its tags.
-    """
-    questions: list[Callable[[], list[Found]]] = [
-        *(_question(clients, listing, filters) for listing in LISTINGS),
-        lambda: list(_roles(clients, prefix)),
-        lambda: list(_profiles(clients, prefix)),
-        lambda: list(_schedule_groups(clients, prefix)),
-    ]
+
+def _regional(clients: Clients, filters: list[dict[str, Any]], prefix: str) -> list[Question]:
+    questions = [_question(clients, listing, filters) for listing in LISTINGS]
+    return [*questions, lambda: list(_schedule_groups(clients, prefix))]
+
+
+def _in_iam(clients: Clients, prefix: str) -> list[Question]:
+    return [lambda: list(_roles(clients, prefix)), lambda: list(_profiles(clients, prefix))]
+
+
+def _answered(questions: Sequence[Question]) -> list[Found]:
+    """The questions are independent, and one after the other they take seconds."""
     with ThreadPoolExecutor(_AT_ONCE) as workers:
-        answers = list(workers.map(lambda ask: ask(), questions))
-    found = [one for answer in answers for one in answer]
-    found += _fleets(clients, found)
+        return [one for answer in workers.map(lambda ask: ask(), questions) for one in answer]
+
+
+def _of_clusters(found: list[Found], clients: Clients) -> tuple[Found, ...]:
+    return _in_order([one for one in [*found, *_fleets(clients, found)] if CLUSTER in one.tags])
+
+
+def _in_order(found: Iterable[Found]) -> tuple[Found, ...]:
     return tuple(sorted(found, key=lambda one: (_ORDER[one.kind], one.id)))
 
 
-def _question(clients: Clients, listing: Listing, filters: list[dict[str, Any]]) -> Callable[[], list[Found]]:
+def _question(clients: Clients, listing: Listing, filters: list[dict[str, Any]]) -> Question:
     def ask() -> list[Found]:
         with typed(f"searching {clients.region} for anything of kind {listing.kind}"):
             return [_found(clients, listing, entry) for entry in listing.ask(clients.client("ec2"), filters)]
@@ -141,13 +156,35 @@ def _question(clients: Clients, listing: Listing, filters: list[dict[str, Any]])
 def _found(clients: Clients, listing: Listing, entry: Mapping[str, Any]) -> Found:
     tags = mapped(entry.get("Tags") or entry.get("TagSet"))
     name = tags.get("Name") or entry.get("GroupName") or entry.get("LaunchTemplateName") or ""
-    return Found(listing.kind, entry[listing.id_key], clients.region, name, tags, listing.state(entry))
+    since = entry.get("LaunchTime") or entry.get("CreateTime") or entry.get("CreationTimestamp")
+    return Found(
+        listing.kind,
+        entry[listing.id_key],
+        clients.region,
+        name,
+        tags,
+        listing.state(entry),
+        since=since.astimezone(UTC) if isinstance(since, datetime) else None,
+        instance_type=entry.get("InstanceType", "") if listing.kind == "instance" else "",
+        market=(entry.get("InstanceLifecycle") or "on-demand") if listing.kind == "instance" else "",
+    )
 
 
 def _fleets(clients: Clients, found: Iterable[Found]) -> list[Found]:
     """By their instances: AWS lists an `instant` fleet to nobody who does not know its id."""
     of_fleets = {one.tags[FLEET_TAG]: one for one in found if one.kind == "instance" and FLEET_TAG in one.tags}
     return [Found("fleet", fleet_id, clients.region, one.name, one.tags) for fleet_id, one in of_fleets.items()]
+
+
+def _is_active(clients: Clients, fleet_id: str) -> bool:
+    try:
+        with typed(f"looking at fleet {fleet_id}"):
+            fleets = clients.client("ec2").describe_fleets(FleetIds=[fleet_id])["Fleets"]
+    except CloudGpuError as err:
+        if is_gone(err):
+            return False
+        raise
+    return any(not str(one.get("FleetState", "")).startswith("deleted") for one in fleets)
 
 
 def _roles(clients: Clients, prefix: str) -> Iterator[Found]:
@@ -195,27 +232,6 @@ def _iam_tags(ask: Callable[[], Mapping[str, Any]]) -> dict[str, str] | None:
         if is_gone(err):
             return None
         raise
-
-
-def _seen(region: str, cluster: str, token: str, things: tuple[Found, ...]) -> Seen:
-    tags = next((one.tags for one in things if one.kind == "instance"), things[0].tags)
-    return Seen(
-        cluster=cluster,
-        token=token,
-        region=region,
-        owner=tags.get("cloudgpu:owner", ""),
-        team=tags.get("cloudgpu:team", ""),
-        run=tags.get("cloudgpu:run", ""),
-        expires_at=_utc(tags.get(_EXPIRES, "")),
-        things=things,
-    )
-
-
-def _utc(text: str) -> datetime | None:
-    try:
-        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-    except ValueError:
-        return None
 
 
 def _released(clients: Clients, found: list[Found], clock: Clock) -> list[tuple[Found, CloudGpuError]]:

@@ -24,6 +24,7 @@ from cloudgpu.cli import (
     ssh,
     status,
     storage,
+    sweep,
     train,
     up,
 )
@@ -82,6 +83,7 @@ app.command("logs")(logs.logs)
 app.command("cancel")(cancel.cancel)
 app.command("extend")(extend.extend)
 app.command("down")(down.down)
+app.command("sweep")(sweep.sweep)
 app.command("cost")(cost.cost)
 app.command("ssh")(ssh.ssh)
 app.command("config")(config.config)

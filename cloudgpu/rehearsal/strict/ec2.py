@@ -22,6 +22,7 @@ from cloudgpu.rehearsal.strict import (  # noqa: F401 - importing them fills the
     own_images,
     placement,
     reach,
+    regions,
     running,
     spot_prices,
     tagging,

@@ -1,0 +1,213 @@
+"""What carries clusters' tags in an account, put together by cluster: whose it is, what it costs, what may go. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from itertools import groupby
+from typing import Any, Final
+
+from cloudgpu.app.ports import Tagged
+from cloudgpu.app.strays import OWNER, TOKEN
+from cloudgpu.catalog.catalog import Catalog
+
+CLUSTER: Final = "cloudgpu:cluster"
+_KEPT: Final = "cloudgpu:storage"
+"""Storage holds data and outlives clusters: no sweep touches it, whatever else it carries."""
+_HOURS_A_MONTH: Final = 730
+_GRACE: Final = timedelta(minutes=10)
+"""The nodes' own timer and the schedule outside them come first."""
+_RUNNING: Final = frozenset({"pending", "running"})
+_NOT_KNOWN: Final = "yours, and not known to this home"
+BILLED: Final = frozenset({"volume", "elastic-ip", "nat-gateway"})
+"""Kinds beside instances that AWS charges for, and that the catalogue has no prices of."""
+
+
+@dataclass(frozen=True)
+class Remains:
+    """One cluster as its tags tell of it.
+
+    Attributes:
+        expires_at: None where the tag is missing or cannot be read.
+        since: When the oldest of it was launched or made; None where the cloud does not say.
+        hourly_usd: What its instances cost an hour; None when the price of one is not known.
+        spent_usd: What its living instances have cost until now; None likewise.
+        unpriced: Kinds that cost money too, at prices that are not known here.
+    """
+
+    cluster: str
+    token: str
+    owner: str
+    team: str
+    run: str
+    expires_at: datetime | None
+    since: datetime | None
+    things: tuple[Tagged, ...]
+    hourly_usd: Decimal | None
+    spent_usd: Decimal | None
+    unpriced: tuple[str, ...]
+
+    @property
+    def instances(self) -> tuple[Tagged, ...]:
+        """Those that run, or are about to."""
+        return tuple(one for one in self.things if one.kind == "instance" and one.state in _RUNNING)
+
+    @property
+    def regions(self) -> tuple[str, ...]:
+        """Where it has something; `global` for IAM."""
+        return tuple(sorted({one.region for one in self.things}))
+
+    @property
+    def monthly_usd(self) -> Decimal | None:
+        """What a month more of it costs, of what has a known price."""
+        return None if self.hourly_usd is None else self.hourly_usd * _HOURS_A_MONTH
+
+    def expired(self, now: datetime) -> bool:
+        """Whether it should be gone by itself for some minutes."""
+        return self.expires_at is not None and self.expires_at + _GRACE <= now
+
+    def as_json(self, now: datetime) -> dict[str, Any]:
+        """The documented row of `sweep --json`."""
+        return {
+            "cluster": self.cluster,
+            "owner": self.owner or None,
+            "team": self.team,
+            "run_id": self.run,
+            "regions": list(self.regions),
+            "expires_at": self.expires_at.isoformat() if self.expires_at else None,
+            "expired": self.expired(now),
+            "age_s": round((now - self.since).total_seconds()) if self.since else None,
+            "instances": [
+                {
+                    "id": one.id,
+                    "instance_type": one.instance_type,
+                    "market": one.market,
+                    "region": one.region,
+                    "state": one.state,
+                }
+                for one in self.instances
+            ],
+            "things": dict(sorted(Counter(one.kind for one in self.things).items())),
+            "hourly_usd": _text(self.hourly_usd),
+            "spent_usd": _text(self.spent_usd),
+            "monthly_usd": _text(self.monthly_usd),
+            "unpriced": list(self.unpriced),
+        }
+
+
+@dataclass(frozen=True)
+class Wish:
+    """Who sweeps, and what may go beside what has expired.
+
+    Attributes:
+        owners: Those whose clusters may go, asked for by name; then no other cluster is looked at.
+        all_mine: Also what this home knows to be up.
+    """
+
+    caller: str
+    owners: frozenset[str] = frozenset()
+    all_mine: bool = False
+
+
+@dataclass(frozen=True)
+class Here:
+    """What this home knows of a cluster: of this very one, not of another one of the same name.
+
+    Attributes:
+        known: It has a record of it.
+        up: That record says that it is up.
+        busy: Another command of this home is at a cluster of this name.
+    """
+
+    known: bool = False
+    up: bool = False
+    busy: bool = False
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether it may go, and why or why not."""
+
+    goes: bool
+    why: str
+
+
+def grouped(found: Iterable[Tagged], catalog: Catalog, now: datetime) -> tuple[Remains, ...]:
+    """By cluster, those that cost most first."""
+
+    def key(one: Tagged) -> tuple[str, str]:
+        return one.tags[CLUSTER], one.tags.get(TOKEN, "")
+
+    own = sorted((one for one in found if CLUSTER in one.tags and _KEPT not in one.tags), key=key)
+    remains = [_remains(name, token, tuple(things), catalog, now) for (name, token), things in groupby(own, key=key)]
+    return tuple(sorted(remains, key=lambda one: (-(one.hourly_usd or Decimal(0)), one.cluster, one.token)))
+
+
+def verdict(one: Remains, here: Here, wish: Wish, now: datetime) -> Verdict:
+    """Whether it may go, as this home and who asks have it. The first rule that holds decides."""
+    rules = (
+        (here.busy, False, "another command is at it just now"),
+        (bool(one.owner) and one.owner in wish.owners, True, f"{one.owner}'s, as asked"),
+        (one.expired(now), True, "past its expiry"),
+        (not one.owner, False, "nobody known owns it; removed once it has expired"),
+        (one.owner != wish.caller, False, f"{one.owner}'s and not past its expiry; --owner {one.owner} removes it"),
+        (here.up and not wish.all_mine, False, "yours, up and not past its expiry; --all-mine removes it too"),
+        (here.known, True, "yours"),
+    )
+    return next((Verdict(goes, why) for holds, goes, why in rules if holds), Verdict(goes=True, why=_NOT_KNOWN))
+
+
+def _remains(name: str, token: str, things: tuple[Tagged, ...], catalog: Catalog, now: datetime) -> Remains:
+    tags = next((one.tags for one in things if one.kind == "instance"), things[0].tags)
+    living = [one for one in things if one.kind == "instance" and one.state in _RUNNING]
+    prices = [_price(one, catalog) for one in living]
+    since = [one.since for one in things if one.since is not None]
+    return Remains(
+        cluster=name,
+        token=token,
+        owner=tags.get(OWNER, ""),
+        team=tags.get("cloudgpu:team", ""),
+        run=tags.get("cloudgpu:run", ""),
+        expires_at=_expiry(things),
+        since=min(since, default=None),
+        things=things,
+        hourly_usd=_sum(prices),
+        spent_usd=_sum([_spent(one, price, now) for one, price in zip(living, prices, strict=True)]),
+        unpriced=tuple(sorted({one.kind for one in things} & BILLED)),
+    )
+
+
+def _expiry(things: Sequence[Tagged]) -> datetime | None:
+    """The latest that anything of it says: an extension that was broken off has moved only some of them."""
+    moments = [_utc(one.tags) for one in things]
+    return max((at for at in moments if at is not None), default=None)
+
+
+def _utc(tags: Mapping[str, str]) -> datetime | None:
+    try:
+        return datetime.strptime(tags.get("cloudgpu:expires-at", ""), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def _price(one: Tagged, catalog: Catalog) -> Decimal | None:
+    """USD an hour by the catalogue; nobody knows today's spot price without asking for it."""
+    kind = catalog.types.get(one.instance_type)
+    return kind.on_demand_usd.get(one.region) if kind is not None and one.market == "on-demand" else None
+
+
+def _spent(one: Tagged, price: Decimal | None, now: datetime) -> Decimal | None:
+    if price is None or one.since is None:
+        return None
+    hours = Decimal(str(max(0.0, (now - one.since).total_seconds()))) / 3600
+    return (price * hours).quantize(Decimal("0.01"))
+
+
+def _sum(figures: Sequence[Decimal | None]) -> Decimal | None:
+    known = [one for one in figures if one is not None]
+    return sum(known, Decimal(0)) if len(known) == len(figures) else None
+
+
+def _text(usd: Decimal | None) -> str | None:
+    return None if usd is None else str(usd)

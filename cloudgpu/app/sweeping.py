@@ -1,0 +1,180 @@
+"""`sweep`: everything with our tags in every region of the account, and the end of what may go."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+
+from cloudgpu.app.books import Books
+from cloudgpu.app.desk import Desk
+from cloudgpu.app.ports import Leftover, Tagged
+from cloudgpu.app.remains import Here, Remains, Verdict, Wish, grouped, verdict
+from cloudgpu.app.strays import has_token
+from cloudgpu.app.teardown import Teardown
+from cloudgpu.app.teardowns import lines
+from cloudgpu.catalog import load as load_catalog
+from cloudgpu.errors import CloudGpuError, TeardownError, UsageError
+from cloudgpu.provision.lease import Lease
+from cloudgpu.run.progress import Note
+
+_AT_ONCE = 8
+"""Regions asked at the same time, and clusters ended at the same time."""
+_IAM = "global"
+"""What belongs to no region is asked for once."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a look through the regions found.
+
+    Attributes:
+        regions: Those that answered.
+        unknown: Region and why it could not be asked: what is there is unknown, never gone.
+        clusters: What there is, each with whether it may go.
+    """
+
+    regions: tuple[str, ...]
+    unknown: tuple[tuple[str, str], ...]
+    clusters: tuple[tuple[Remains, Verdict], ...]
+
+    @property
+    def going(self) -> tuple[Remains, ...]:
+        """What may go."""
+        return tuple(one for one, what in self.clusters if what.goes)
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What was ended, and for each of the others why it is not."""
+
+    ended: tuple[Remains, ...]
+    failed: tuple[tuple[Remains, CloudGpuError], ...] = ()
+
+
+class Sweeping:
+    """Looks and ends. One object for one cloud and one home."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def look(self, regions: Sequence[str], wish: Wish) -> Seen:
+        """Ask these regions; where none is named every enabled one, and IAM, which belongs to no region.
+
+        Raises:
+            UsageError: The account has no such region.
+            CloudError: Nobody can tell which regions there are.
+        """
+        enabled = tuple(self._desk.cloud.regions())
+        check_regions(regions, enabled)
+        wanted = tuple(dict.fromkeys(regions)) or enabled
+        self._desk.say(Note(f"looking through {', '.join(wanted) if regions else f'{len(wanted)} regions and IAM'}"))
+        asked = wanted if regions else (*wanted, _IAM)
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sweep") as pool:
+            answers = dict(zip(asked, pool.map(self._asked, asked), strict=True))
+        unknown = {one: err.message for one, err in answers.items() if isinstance(err, CloudGpuError)}
+        if unknown and answers.pop(_IAM, None) is not None:
+            # A role may be what a cluster in a region that does not answer needs, to be ended by its schedule too.
+            unknown.setdefault(_IAM, "left alone as long as a region cannot be asked")
+        found = [one for answer in answers.values() if not isinstance(answer, CloudGpuError) for one in answer]
+        return Seen(
+            regions=tuple(one for one in wanted if one not in unknown),
+            unknown=tuple(unknown.items()),
+            clusters=tuple(self._judged(found, wish)),
+        )
+
+    def end(self, clusters: Sequence[Remains], default_region: str) -> Swept:
+        """End these at once; what goes wrong with one does not stop the others."""
+        end = self._ender(default_region)
+        with ThreadPoolExecutor(max(1, min(_AT_ONCE, len(clusters))), thread_name_prefix="sweep") as pool:
+            outcomes = list(zip(clusters, pool.map(end, clusters), strict=True))
+        return Swept(
+            ended=tuple(one for one, err in outcomes if err is None),
+            failed=tuple((one, err) for one, err in outcomes if err is not None),
+        )
+
+    def _asked(self, region: str) -> Sequence[Tagged] | CloudGpuError:
+        try:
+            return self._desk.cloud.anybodys(region)
+        except CloudGpuError as err:
+            return err
+
+    def _judged(self, found: Sequence[Tagged], wish: Wish) -> list[tuple[Remains, Verdict]]:
+        remains = grouped(found, load_catalog(), self._now())
+        meant = [one for one in remains if not wish.owners or one.owner in wish.owners]
+        return [(one, self._verdict(one, wish)) for one in meant]
+
+    def _verdict(self, one: Remains, wish: Wish) -> Verdict:
+        record = self._desk.records.last_known(one.cluster)
+        known = record is not None and record.token == one.token
+        up = known and record is not None and record.state == "up"
+        return verdict(one, Here(known, up, busy=record is not None and self._busy(one.cluster)), wish, self._now())
+
+    def _busy(self, name: str) -> bool:
+        path = self._desk.home.cluster(name).root / "lease"
+        return Lease(path, self._desk.clock, self._desk.owner).holder() is not None
+
+    def _now(self) -> datetime:
+        return self._desk.clock.now()
+
+    def _ender(self, default_region: str) -> Callable[[Remains], CloudGpuError | None]:
+        def end(one: Remains) -> CloudGpuError | None:
+            try:
+                self._end(one, default_region)
+            except CloudGpuError as err:
+                self._desk.say(Note(f"{one.cluster}: {err.message}"))
+                return err
+            return None
+
+        return end
+
+    def _end(self, one: Remains, default_region: str) -> None:
+        known = self._desk.records.last_known(one.cluster)
+        if known is not None and known.token == one.token and known.state != "damaged":
+            # Its journal knows more than its tags.
+            Teardown(self._desk).down(one.cluster, default_region)
+            return
+        self._desk.cloud.release(one.things)
+        left = [f"{thing.kind} {thing.id} in {thing.region}" for thing in self._left(one, default_region)]
+        if left:
+            raise TeardownError(f"cluster {one.cluster} is not gone", left=left)
+        books = Books(self._desk)
+        books.settle(books.rows_of(one.cluster, one.token), running=bool(one.instances))
+
+    def _left(self, one: Remains, default_region: str) -> Sequence[Leftover]:
+        """What is left of it where it was, by another search."""
+        regions = [region for region in one.regions if region != _IAM] or [default_region]
+        found = self._desk.cloud.search(one.cluster, regions)
+        return [thing for thing in found if has_token(thing, one.token) and thing.region in one.regions]
+
+
+def check_regions(regions: Sequence[str], enabled: Sequence[str]) -> None:
+    """Refuse a region that the account does not have.
+
+    Raises:
+        UsageError: Naming those that it has.
+    """
+    strange = [one for one in regions if one not in enabled]
+    if strange:
+        message = f"the account has no region {', '.join(strange)}"
+        raise UsageError(message, hint=f"it has {', '.join(enabled)}")
+
+
+def problem(seen: Seen, swept: Swept) -> TeardownError | None:
+    """One error for all that is left or unknown; None when there is nothing of either."""
+    unknown = [f"{region}: unknown: {why}" for region, why in seen.unknown]
+    left = [f"{one.cluster}: {line}" for one, err in swept.failed for line in lines(err)]
+    if not unknown and not left:
+        return None
+    silent = [region for region, _ in seen.unknown if region != _IAM]
+    parts = [
+        _are(len(swept.failed), "cluster", "not confirmed gone"),
+        _are(len(silent), "region", "silent") if silent else "IAM could not be asked" if unknown else "",
+    ]
+    message = " and ".join(part for part in parts if part)
+    return TeardownError(message, left=[*left, *unknown], hint="`cloudgpu sweep` again; it looks at everything anew")
+
+
+def _are(count: int, noun: str, what: str) -> str:
+    if not count:
+        return ""
+    return f"{count} {noun} is {what}" if count == 1 else f"{count} {noun}s are {what}"

@@ -1,0 +1,88 @@
+"""What a sweep found and ended, as text and as JSON."""
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from cloudgpu.app.remains import Remains, Verdict
+from cloudgpu.app.sweeping import Seen, Swept
+from cloudgpu.app.teardowns import lines
+from cloudgpu.cli.figures import age, distance, moment, money, plural
+from cloudgpu.cli.terminal import printable
+
+_UNKNOWN = "unknown"
+
+
+def sweep_json(seen: Seen, swept: Swept, now: datetime, *, simulated: bool) -> dict[str, Any]:
+    """The documented `sweep --json` form."""
+    ended = {(one.cluster, one.token) for one in swept.ended}
+    return {
+        "simulated": simulated,
+        "regions": list(seen.regions),
+        "unknown": [{"region": region, "why": why} for region, why in seen.unknown],
+        "clusters": [
+            {**one.as_json(now), "goes": what.goes, "why": what.why, "ended": (one.cluster, one.token) in ended}
+            for one, what in seen.clusters
+        ],
+        "left": [f"{one.cluster}: {line}" for one, err in swept.failed for line in lines(err)],
+    }
+
+
+def seen_lines(seen: Seen, now: datetime, *, simulated: bool) -> list[str]:
+    """One block a cluster, then what could not be asked."""
+    where = plural(len(seen.regions), "region")
+    found = plural(len(seen.clusters), "cluster") if seen.clusters else "nothing of any cluster"
+    head = f"{found} in {where}{' (simulated)' if simulated else ''}"
+    blocks = [line for one, what in seen.clusters for line in _block(one, what, now)]
+    return [head, *blocks, *(f"{_place(region)}: unknown: {printable(why)}" for region, why in seen.unknown)]
+
+
+def swept_lines(seen: Seen, swept: Swept, *, yes: bool) -> list[str]:
+    """What was ended; what was not is the error's to say."""
+    if yes:
+        return [f"ended {one.cluster}, confirmed by another search for its tags" for one in swept.ended]
+    if not seen.going:
+        return []
+    names = ", ".join(one.cluster for one in seen.going)
+    return [f"nothing was ended; --yes ends {plural(len(seen.going), 'cluster')}: {names}"]
+
+
+def _block(one: Remains, what: Verdict, now: datetime) -> Iterator[str]:
+    owner = f"of {one.owner}" if one.owner else "of nobody known"
+    team = f", team {one.team}" if one.team else ""
+    expiry = (
+        f"expires {moment(one.expires_at)}, {distance(one.expires_at, now)}" if one.expires_at else "expiry unknown"
+    )
+    since = f"since {age((now - one.since).total_seconds())}" if one.since else "age unknown"
+    yield f"{printable(one.cluster)}  {printable(owner + team)}; {expiry}"
+    yield f"  {_machines(one)} in {', '.join(_place(region) for region in one.regions)}, {since}"
+    yield f"  {_costs(one)}"
+    others = Counter(thing.kind for thing in one.things if thing.kind != "instance")
+    if others:
+        yield f"  and {', '.join(plural(count, kind) for kind, count in sorted(others.items()))}"
+    yield f"  {'goes' if what.goes else 'stays'}: {printable(what.why)}"
+
+
+def _place(region: str) -> str:
+    return "IAM" if region == "global" else region
+
+
+def _machines(one: Remains) -> str:
+    if not one.instances:
+        return "no instances"
+    kinds = Counter((thing.instance_type, thing.market) for thing in one.instances)
+    return ", ".join(f"{count} x {kind} {market}" for (kind, market), count in sorted(kinds.items()))
+
+
+def _costs(one: Remains) -> str:
+    more = f", and {', '.join(f'{kind}s' for kind in one.unpriced)} at prices unknown here" if one.unpriced else ""
+    if not one.instances:
+        return f"costs nothing that has a price here{more}" if one.unpriced else "costs nothing"
+    hourly, spent, monthly = (_money(usd) for usd in (one.hourly_usd, one.spent_usd, one.monthly_usd))
+    return f"{hourly} an hour, {spent} so far, {monthly} a month if left{more}"
+
+
+def _money(usd: Decimal | None) -> str:
+    return _UNKNOWN if usd is None else money(usd)

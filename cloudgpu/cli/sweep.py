@@ -1,0 +1,55 @@
+"""`cloudgpu sweep`: everything of anybody's clusters in the account, and the end of what may go."""
+
+from typing import Annotated
+
+import typer
+
+from cloudgpu.cli.options import Json, On
+
+
+def sweep(
+    regions: Annotated[
+        list[str] | None, typer.Option("--region", help="Only there, and not in IAM; may be repeated.")
+    ] = None,
+    owners: Annotated[
+        list[str] | None, typer.Option("--owner", help="Only what is this person's, expired or not; may be repeated.")
+    ] = None,
+    all_mine: Annotated[
+        bool, typer.Option("--all-mine", help="Also your clusters that this machine knows up.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="End what may go; without it, it is only listed.")] = False,
+    on: On = None,
+    json: Json = False,
+) -> None:
+    """List clusters of anybody by their tags, and end leftovers.
+
+    Looks through every enabled region and IAM, without any record: whose it is, until when, what it costs. With --yes
+    ends what is past its expiry, and what is yours and not up; other people's only by --owner. Exits 6 when something
+    is left or could not be asked.
+    """
+    from cloudgpu.app.remains import Wish
+    from cloudgpu.app.sweeping import Sweeping, Swept, problem
+    from cloudgpu.cli.interruption import come_to, told_when_interrupted
+    from cloudgpu.cli.show_sweep import seen_lines, sweep_json, swept_lines
+    from cloudgpu.cli.wiring import wire
+
+    wiring = wire(json=json, target=on)
+    settings, screen = wiring.settings, wiring.screen
+    sweeping = Sweeping(wiring.desk(wiring.cloud(settings.target)))
+    seen = sweeping.look(regions or [], Wish(settings.owner, frozenset(owners or ()), all_mine))
+    now, simulated, swept = wiring.clock.now(), settings.target == "rehearsal", Swept(())
+    if not json:
+        screen.lines(seen_lines(seen, now, simulated=simulated))
+    with (
+        come_to(lambda: sweep_json(seen, swept, now, simulated=simulated)),
+        told_when_interrupted(screen, "not everything is ended yet; cloudgpu sweep --yes goes on with it"),
+    ):
+        if yes:
+            swept = sweeping.end(seen.going, settings.region)
+        if not json:
+            screen.lines(swept_lines(seen, swept, yes=yes))
+        failure = problem(seen, swept)
+        if failure is not None:
+            raise failure
+    if json:
+        screen.document(sweep_json(seen, swept, now, simulated=simulated))

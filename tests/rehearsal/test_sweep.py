@@ -1,0 +1,75 @@
+"""`sweep` with nothing but the tags: two people in one account, a home that was lost, nodes whose timers are dead."""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from cloudgpu.paths import Home
+from cloudgpu.rehearsal import client
+
+pytestmark = pytest.mark.rehearsal
+
+HOUR_S = 3600.0
+
+
+@pytest.fixture
+def colleague(bench, tmp_path):
+    """Another person's home and machine in the same account."""
+    home = Home(tmp_path / "other").ensure()
+    (home.root / "rehearsal").symlink_to(bench.home.rehearsal)
+    return replace(bench, home=home)
+
+
+def lose_everything(home):
+    """All but the cloud itself, which stands for AWS."""
+    for path in home.root.iterdir():
+        if path.name != "rehearsal":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def test_two_people_in_one_account_and_one_of_them_loses_the_laptop(bench, colleague):
+    ann, bob = {"CLOUDGPU_OWNER": "ann"}, {"CLOUDGPU_OWNER": "bob"}
+    bench.recipe()
+    bench.run("up", "plain", "--yes", "--name", "anns", env=ann)
+    colleague.run("up", "plain", "--yes", "--name", "bobs", env=bob)
+
+    def seen(one, who, *args):
+        rows = one.json("sweep", *args, env=who)["clusters"]
+        return {row["cluster"]: (row["owner"], row["goes"], row["ended"]) for row in rows}
+
+    both = {"anns": ("ann", False, False), "bobs": ("bob", False, False)}
+    there = ("--region", "us-east-1", "--yes")
+    assert seen(bench, ann, *there) == seen(colleague, bob, *there) == both
+    assert len(client.nodes(bench.cloud)) == 4
+    lose_everything(bench.home)
+    # Ann's own, which her home does not know any more, goes; bob's stays.
+    assert seen(bench, ann, "--yes") == {"anns": ("ann", True, True), "bobs": ("bob", False, False)}
+    assert {node.cluster for node in client.nodes(bench.cloud)} == {"bobs"}
+    assert bench.run("down", "bobs", env=ann, code=2).stderr.count("belongs to bob") == 1
+    assert seen(bench, ann, "--owner", "bob", "--yes") == {"bobs": ("bob", True, True)}
+    assert bench.left() == {}
+    # Bob is told, and his bill is closed.
+    assert colleague.json("down", "bobs", env=bob)["known"]
+    assert [row for row in colleague.json("cost")["rows"] if row["open_entries"]] == []
+
+
+def test_with_everything_on_our_side_gone_nodes_end_themselves_and_dead_timers_are_no_way_out(bench, until):
+    bench.recipe()
+    made = bench.json("up", "plain", "--yes")
+    healthy, stuck = (node["instance_id"] for node in made["nodes"])
+    bench.run("ssh", "plain", "--node", "1", "--", "sudo systemctl stop 'cloudgpu-expiry-'$(date -u -d "
+              f"'{made['expires_at']}' +%s).timer")  # fmt: skip
+    lose_everything(bench.home)
+    client.advance(bench.cloud, HOUR_S - 60)
+    assert {node.instance_id for node in client.nodes(bench.cloud)} == {healthy, stuck}
+    client.advance(bench.cloud, 60)
+    until(lambda: {node.instance_id for node in client.nodes(bench.cloud)} == {stuck})
+    # Its own timer is dead; AWS ends it five minutes later.
+    client.advance(bench.cloud, 240)
+    assert {node.instance_id for node in client.nodes(bench.cloud)} == {stuck}
+    client.advance(bench.cloud, 60)
+    until(lambda: not client.nodes(bench.cloud))
+    assert "schedules" not in bench.left()
+    assert [row["ended"] for row in bench.json("sweep", "--yes")["clusters"]] == [True]
+    assert bench.left() == {}

@@ -1,0 +1,137 @@
+"""What is put together from tags, what it costs, and who may end it. Values in, values out."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+
+from cloudgpu.app.remains import Here, Wish, grouped, verdict
+from cloudgpu.catalog import load
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class Thing:
+    kind: str
+    id: str
+    region: str = "us-east-1"
+    tags: dict = field(default_factory=dict, hash=False)
+    state: str = "running"
+    since: datetime | None = None
+    instance_type: str = ""
+    market: str = ""
+
+
+def tags(cluster="lab", owner="ann", token="t", expires=NOW + HOUR, **more):
+    stamp = {"cloudgpu:expires-at": f"{expires:%Y-%m-%dT%H:%M:%SZ}"} if expires else {}
+    own = {"cloudgpu:cluster": cluster, "cloudgpu:owner": owner, "cloudgpu:token": token}
+    return {key: value for key, value in {**own, **stamp, **more}.items() if value is not None}
+
+
+def node(number=0, *, since=NOW - 2 * HOUR, kind="p3dn.24xlarge", market="on-demand", state="running", **named):
+    return Thing("instance", f"i-{number}", "us-east-1", tags(**named), state, since, kind, market)
+
+
+def one(*things):
+    (found,) = grouped(things, load(), NOW)
+    return found
+
+
+def test_things_of_one_cluster_come_together_and_those_of_its_namesake_do_not():
+    found = grouped([node(1), Thing("role", "r", "global", tags()), node(2, token="other")], load(), NOW)
+    assert [(len(one.things), one.token) for one in found] == [(1, "other"), (2, "t")]
+    assert found[1].regions == ("global", "us-east-1")
+
+
+def test_what_it_costs_is_the_catalogues_price_times_the_time_of_each_node():
+    lab = one(node(1), node(2, since=NOW - HOUR), Thing("volume", "v", tags=tags()))
+    assert lab.hourly_usd == Decimal("62.424")
+    assert lab.spent_usd == Decimal("62.42") + Decimal("31.21")
+    assert lab.monthly_usd == Decimal("62.424") * 730
+    assert lab.unpriced == ("volume",)
+    assert lab.since == NOW - 2 * HOUR
+
+
+@pytest.mark.parametrize("changes", [{"kind": "x9.huge"}, {"market": "spot"}])
+def test_a_price_that_nobody_knows_is_unknown_and_so_is_the_sum(changes):
+    lab = one(node(1), node(2, **changes))
+    assert (lab.hourly_usd, lab.spent_usd, lab.monthly_usd) == (None, None, None)
+    assert lab.as_json(NOW)["hourly_usd"] is None
+
+
+def test_a_node_of_unknown_age_has_a_price_but_no_cost_yet():
+    lab = one(node(1, since=None))
+    assert (lab.hourly_usd, lab.spent_usd, lab.since) == (Decimal("31.212"), None, None)
+    assert lab.as_json(NOW)["age_s"] is None
+
+
+def test_nodes_that_are_over_cost_nothing():
+    lab = one(node(1, state="shutting-down"), Thing("fleet", "f", tags=tags()))
+    assert (lab.instances, lab.hourly_usd) == ((), Decimal(0))
+
+
+def test_storage_is_nobodys_leftover():
+    assert grouped([Thing("volume", "v", tags=tags(**{"cloudgpu:storage": "data"}))], load(), NOW) == ()
+
+
+def test_the_latest_expiry_that_anything_of_it_says_counts():
+    lab = one(node(1, expires=NOW - HOUR), node(2, expires=NOW + HOUR))
+    assert lab.expires_at == NOW + HOUR
+    assert one(node(1, expires=None)).expires_at is None
+    assert one(node(1, expires=None, **{"cloudgpu:expires-at": "soon"})).expires_at is None
+
+
+GONE, LIVING, UNKNOWN = NOW - HOUR, NOW + HOUR, None
+NOBODY, MINE, HIS = "", "ann", "bob"
+UP, KNOWN, STRANGE, BUSY = Here(known=True, up=True), Here(known=True), Here(), Here(known=True, up=True, busy=True)
+
+
+@pytest.mark.parametrize(
+    ("owner", "expires", "here", "goes"),
+    [
+        (MINE, GONE, STRANGE, True),
+        (MINE, GONE, UP, True),
+        (HIS, GONE, STRANGE, True),
+        (NOBODY, GONE, STRANGE, True),
+        (MINE, LIVING, STRANGE, True),
+        (MINE, LIVING, KNOWN, True),
+        (MINE, LIVING, UP, False),
+        (MINE, UNKNOWN, STRANGE, True),
+        (HIS, LIVING, STRANGE, False),
+        (HIS, UNKNOWN, STRANGE, False),
+        (NOBODY, LIVING, STRANGE, False),
+        (NOBODY, UNKNOWN, STRANGE, False),
+        (MINE, GONE, BUSY, False),
+    ],
+)
+def test_who_may_end_what(owner, expires, here, goes):
+    lab = one(node(1, owner=owner, expires=expires))
+    assert verdict(lab, here, Wish("ann"), NOW).goes is goes
+
+
+@pytest.mark.parametrize(
+    ("wish", "owner", "here", "goes"),
+    [
+        (Wish("ann", all_mine=True), MINE, UP, True),
+        (Wish("ann", all_mine=True), HIS, STRANGE, False),
+        (Wish("ann", all_mine=True), MINE, BUSY, False),
+        (Wish("ann", frozenset({"bob"})), HIS, STRANGE, True),
+        (Wish("ann", frozenset({"bob"})), MINE, UP, False),
+        (Wish("ann", frozenset({"bob"})), "", STRANGE, False),
+        (Wish("ann", frozenset({"ann"})), MINE, UP, True),
+    ],
+)
+def test_what_is_asked_for_by_name_may_go_too(wish, owner, here, goes):
+    lab = one(node(1, owner=owner))
+    what = verdict(lab, here, wish, NOW)
+    assert what.goes is goes
+    assert what.why
+
+
+def test_timers_come_before_sweeps():
+    """A minute after its expiry a cluster is ending itself: nobody needs to help."""
+    fresh = one(node(1, owner="bob", expires=NOW - timedelta(minutes=1)))
+    assert not verdict(fresh, Here(), Wish("ann"), NOW).goes

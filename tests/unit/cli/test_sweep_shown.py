@@ -1,0 +1,126 @@
+"""What `sweep` says: golden."""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import pytest
+
+from cloudgpu.app.remains import Verdict, grouped
+from cloudgpu.app.sweeping import Seen, Swept
+from cloudgpu.catalog import load
+from cloudgpu.cli.show_sweep import seen_lines, sweep_json, swept_lines
+from cloudgpu.errors import AuthError
+
+
+@dataclass(frozen=True)
+class Thing:
+    kind: str
+    id: str
+    region: str
+    tags: dict = field(default_factory=dict, hash=False)
+    state: str = ""
+    since: datetime | None = None
+    instance_type: str = ""
+    market: str = ""
+
+
+def tags(cluster, owner, expires=""):
+    return {"cloudgpu:cluster": cluster, "cloudgpu:owner": owner, "cloudgpu:token": cluster,
+            "cloudgpu:team": "vision" if owner else "", "cloudgpu:expires-at": expires}  # fmt: skip
+
+
+@pytest.fixture
+def clusters(now):
+    lab, old = tags("lab", "ann", "2026-11-21T05:30:00Z"), tags("old", "", "")
+    gone, since = tags("spot", "bob", "2026-11-20T03:30:00Z"), now - timedelta(hours=2)
+    things = [
+        *(
+            Thing("instance", one, "us-east-1", lab, "running", since, "p3dn.24xlarge", "on-demand")
+            for one in ("a", "b")
+        ),
+        Thing("volume", "vol-1", "us-east-1", lab),
+        Thing("volume", "vol-2", "us-east-1", lab),
+        Thing("role", "cloudgpu-lab", "global", lab),
+        Thing("instance", "i-3", "us-west-2", gone, "running", since, "g5.xlarge", "spot"),
+        Thing("security-group", "sg-1", "eu-west-1", old),
+    ]
+    return grouped(things, load(), now)
+
+
+@pytest.fixture
+def seen(clusters):
+    why = {"lab": Verdict(goes=False, why="yours, up"), "spot": Verdict(goes=True, why="past its expiry"),
+           "old": Verdict(goes=False, why="nobody known owns it")}  # fmt: skip
+    judged = tuple((one, why[one.cluster]) for one in clusters)
+    return Seen(("eu-west-1", "us-east-1"), (("us-west-1", "cannot reach it"), ("global", "left alone")), judged)
+
+
+def test_as_text(seen, now):
+    assert seen_lines(seen, now, simulated=True) == [
+        "3 clusters in 2 regions (simulated)",
+        "lab  of ann, team vision; expires 2026-11-21 05:30 UTC, in 2 h",
+        "  2 x p3dn.24xlarge on-demand in IAM, us-east-1, since 2 h",
+        "  $62.42 an hour, $124.84 so far, $45,569.52 a month if left, and volumes at prices unknown here",
+        "  and 1 role, 2 volumes",
+        "  stays: yours, up",
+        "old  of nobody known; expiry unknown",
+        "  no instances in eu-west-1, age unknown",
+        "  costs nothing",
+        "  and 1 security-group",
+        "  stays: nobody known owns it",
+        "spot  of bob, team vision; expires 2026-11-20 03:30 UTC, 1 d ago",
+        "  1 x g5.xlarge spot in us-west-2, since 2 h",
+        "  unknown an hour, unknown so far, unknown a month if left",
+        "  goes: past its expiry",
+        "us-west-1: unknown: cannot reach it",
+        "IAM: unknown: left alone",
+    ]
+
+
+def test_what_was_ended_and_what_would_be(seen, clusters):
+    spot = next(one for one in clusters if one.cluster == "spot")
+    assert swept_lines(seen, Swept(()), yes=False) == ["nothing was ended; --yes ends 1 cluster: spot"]
+    assert swept_lines(seen, Swept((spot,)), yes=True) == ["ended spot, confirmed by another search for its tags"]
+    assert swept_lines(Seen((), (), ()), Swept(()), yes=False) == []
+
+
+def test_nothing_is_said_too(now):
+    assert seen_lines(Seen(("us-east-1",), (), ()), now, simulated=False) == ["nothing of any cluster in 1 region"]
+
+
+def test_as_json(seen, clusters, now):
+    spot = next(one for one in clusters if one.cluster == "spot")
+    document = sweep_json(seen, Swept((), ((spot, AuthError("the token has expired")),)), now, simulated=True)
+    assert {key: document[key] for key in ("simulated", "regions", "unknown", "left")} == {
+        "simulated": True,
+        "regions": ["eu-west-1", "us-east-1"],
+        "unknown": [
+            {"region": "us-west-1", "why": "cannot reach it"},
+            {"region": "global", "why": "left alone"},
+        ],
+        "left": ["spot: the token has expired"],
+    }
+    rows = {row["cluster"]: row for row in document["clusters"]}
+    assert rows["spot"] == {
+        "cluster": "spot",
+        "owner": "bob",
+        "team": "vision",
+        "run_id": "",
+        "regions": ["us-west-2"],
+        "expires_at": "2026-11-20T03:30:00+00:00",
+        "expired": True,
+        "age_s": 7200,
+        "instances": [
+            {"id": "i-3", "instance_type": "g5.xlarge", "market": "spot", "region": "us-west-2", "state": "running"}
+        ],
+        "things": {"instance": 1},
+        "hourly_usd": None,
+        "spent_usd": None,
+        "monthly_usd": None,
+        "unpriced": [],
+        "goes": True,
+        "why": "past its expiry",
+        "ended": False,
+    }
+    assert (rows["lab"]["hourly_usd"], rows["lab"]["monthly_usd"]) == ("62.424", "45569.520")
+    assert rows["old"]["owner"] is None
