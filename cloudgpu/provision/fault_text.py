@@ -15,7 +15,11 @@ _OWN: Final = re.compile(r"(?P<message>.*?)\s*\[(?P<kind>[A-Z]\w*Error)(?:/(?P<c
 _SDK: Final = re.compile(r"api error (?P<code>[\w.]+): (?P<message>[^\n]*)")
 _STATUS: Final = re.compile(r"StatusCode: (?P<status>\d+)")
 _REQUEST: Final = re.compile(r"RequestID: (?P<id>[\w-]+)")
-_LOST: Final = re.compile(r"no such host|connection refused|connection reset|i/o timeout|TLS handshake timeout")
+_LOST: Final = re.compile(
+    r"no such host|connection refused|connection reset|i/o timeout|TLS handshake timeout"
+    # the plugin itself ended: what it had under way may have had its effect
+    r"|code = (?:Unavailable|Canceled|DeadlineExceeded)|error reading from server|transport is closing"
+)
 _CREDENTIALS: Final = re.compile(
     r"No valid credential sources|no EC2 IMDS role found|failed to refresh cached cred", re.I
 )

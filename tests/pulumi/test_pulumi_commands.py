@@ -1,6 +1,7 @@
 """Whole commands with `--engine pulumi`: from nothing to nothing, and killed in the middle."""
 
 import json
+import os
 import signal
 import time
 from pathlib import Path
@@ -80,3 +81,33 @@ def test_killed_in_the_middle_then_up_goes_on(bench, engine):
         assert len(client.census(bench.cloud)["instances"]) == 2, case
         bench.run("down", "plain", env=engine)
         assert bench.left() == {}, case
+
+
+def running_cli(bench) -> int:
+    (note,) = bench.home.pulumi.glob("rehearsal/projects/*/running")
+    return int(json.loads(note.read_text())["pid"])
+
+
+def plugin_of(cli: int) -> int:
+    """The child of the CLI that is our plugin."""
+    for path in Path("/proc").glob("[0-9]*"):
+        parent = (path / "stat").read_text().rpartition(")")[2].split()[1]
+        if int(parent) == cli and b"cloudgpu.provision.plugin" in (path / "cmdline").read_bytes():
+            return int(path.name)
+    raise AssertionError(cli)
+
+
+@pytest.mark.parametrize("victim", ["the CLI", "the plugin"])
+def test_when_the_cli_or_its_plugin_is_killed_up_fails_and_leaves_nothing(bench, engine, victim):
+    bench.recipe()
+    client.put_faults(bench.cloud, [CUTS["carried out, and never answered"]])
+    process = bench.popen("up", "plain", "--yes", env=engine)
+    bench.until_held(process)
+    cli = running_cli(bench)
+    os.kill(cli if victim == "the CLI" else plugin_of(cli), signal.SIGKILL)
+    client.put_faults(bench.cloud, [])
+    client.release(bench.cloud)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 8, out + err
+    assert bench.left() == {}
+    assert not bench.home.cluster("plain").record.exists()

@@ -1,6 +1,6 @@
 """The pulumi engine: the same programs under the real Pulumi CLI."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -8,7 +8,7 @@ from cloudgpu.aws.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError, TeardownError, ThrottledError
 from cloudgpu.provision.deployment import Delays, Registry, is_definite
-from cloudgpu.provision.engine import Applied, OnEvent, Stack, Step
+from cloudgpu.provision.engine import Applied, Event, OnEvent, Stack, Step
 from cloudgpu.provision.plugin.tokens import Tokens
 from cloudgpu.provision.project import read_project
 from cloudgpu.provision.pulumi_cli.events import Listener
@@ -16,7 +16,8 @@ from cloudgpu.provision.pulumi_cli.gang import check_gangs
 from cloudgpu.provision.pulumi_cli.layout import Layout
 from cloudgpu.provision.pulumi_cli.recovery import Notes, Recovery, Searcher, notes_in
 from cloudgpu.provision.pulumi_cli.stacks import StackPort
-from cloudgpu.provision.pulumi_cli.state import resources
+from cloudgpu.provision.pulumi_cli.state import gangs, resources
+from cloudgpu.provision.pulumi_cli.strays import end_stray_nodes
 from cloudgpu.provision.vault import SHOWN
 
 _NAMESPACE: Final = "cloudgpu"
@@ -46,6 +47,7 @@ class Site:
     handlers: Registry
     tags: Mapping[str, str]
     delays: Delays
+    end_strays: Callable[[Clients, Mapping[str, str], Collection[str], Clock], tuple[str, ...]] = end_stray_nodes
 
 
 class PulumiEngine:
@@ -77,6 +79,9 @@ class PulumiEngine:
         """
         port, recovery = self._opened(stack, on_event)
         recovery.settle(port, self._searcher(stack))
+        if not self._cli.simulated and recovery.in_doubt():
+            # Pulumi's own plugin sends no token: a launch that was cut off would be made a second time.
+            self._end_strays(stack, port, recovery, on_event)
         listener = Listener(stack, on_event, self._clock)
         try:
             outputs = self._carried_out(port, listener)
@@ -116,6 +121,8 @@ class PulumiEngine:
         port, recovery = self._opened(stack, on_event, make=False)
         if port.exists():
             recovery.settle(port, self._searcher(stack))
+            if recovery.in_doubt():
+                self._end_strays(stack, port, recovery, on_event)
             self._ended(stack, port, on_event)
             port.remove()
         recovery.wait()
@@ -151,6 +158,14 @@ class PulumiEngine:
                 self._clock.sleep(pause_s)
                 pause_s *= 2
         return port.up(listener)
+
+    def _end_strays(self, stack: Stack, port: StackPort, recovery: Recovery, on_event: OnEvent) -> None:
+        """End the nodes that the state does not know, as soon as the cloud shows all there may be."""
+        recovery.wait()
+        known = {one.id for one in gangs(port.document())}
+        clients = self._site.clients_for(stack.region)
+        for stray in self._site.end_strays(clients, self._site.tags, known, self._clock):
+            on_event(Event("done", "delete", stray, "cloudgpu:stray", stray, "found by its tag"))
 
     def _ended(self, stack: Stack, port: StackPort, on_event: OnEvent) -> None:
         try:

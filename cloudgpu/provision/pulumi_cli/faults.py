@@ -9,6 +9,7 @@ from pulumi.automation import CommandError, ConcurrentUpdateError, StackNotFound
 from cloudgpu.errors import BadRequestError, BusyError, CloudError, CloudGpuError, StateError
 from cloudgpu.plan.failover import Skips, rule_of
 from cloudgpu.provision.fault_text import read_fault
+from cloudgpu.provision.urn import STACK_TYPE
 
 _WIDEST: Final[tuple[Skips, ...]] = ("stop", "type", "region", "pool", "zone", "again")
 """When several resources failed: the error that rules out most decides."""
@@ -44,7 +45,7 @@ def _untyped(errors: Sequence[tuple[str, str]], said: str, doing: str) -> CloudG
         return StateError(message, hint="bring back the file `passphrase` of the state home")
     if _PLUGIN.search(said):
         return CloudError(f"{doing}: {said}", code="NoPlugin", hint="check the network: Pulumi fetches its AWS plugin")
-    if errors:
+    if errors and all(_is_program(urn) for urn, _ in errors):
         hint = "correct the program or its settings"
         return BadRequestError(f"{doing}: {said}", code="ProgramError", hint=hint)
     return CloudError(f"{doing}: {said}", code="PulumiError", hint="`cloudgpu --debug` says more")
@@ -63,6 +64,11 @@ def _said(errors: Sequence[tuple[str, str]], err: CommandError) -> str:
 def _shortened(text: str) -> str:
     """The end of a long text: a Python traceback tells its cause last."""
     return text if len(text) <= _LONGEST else f"... {text[-_LONGEST:]}"
+
+
+def _is_program(urn: str) -> bool:
+    """Whether the error is the program's own; of a resource, only a refusal that is known as one says what happened."""
+    return not urn or f"::{STACK_TYPE}::" in urn
 
 
 def _what(urn: str) -> str:

@@ -117,6 +117,7 @@ class Recovery:
         if abandoned(self._notes.running):
             end_abandoned(self._notes.running, self._clock, self._awaited)
             self.doubt()
+            self._notes.running.unlink(missing_ok=True)
             return True
         return self._notes.doubt_until() is not None
 
@@ -150,6 +151,10 @@ class Recovery:
         until = self._clock.now() + timedelta(seconds=landing_s + self._delays.showing_s)
         self._notes.doubt(until)
         return until
+
+    def in_doubt(self) -> bool:
+        """Whether something may have been made that the state does not know."""
+        return self._notes.doubt_until() is not None
 
     def done(self) -> None:
         """The stack is what its program says: nothing is in doubt any more."""

@@ -16,6 +16,7 @@ from cloudgpu.errors import (
     ThrottledError,
     UnsupportedError,
 )
+from cloudgpu.provision.deployment import is_definite
 from cloudgpu.provision.fault_text import fault_text, read_fault
 from cloudgpu.provision.pulumi_cli.faults import failed_run
 
@@ -103,6 +104,15 @@ def test_a_program_that_failed_is_told_by_its_own_last_lines():
     assert found.message.startswith("pulumi up of demo: ... x")
     assert found.message.endswith("cloudgpu:zone is 'here'")
     assert len(found.message) < 700
+
+
+@pytest.mark.parametrize(
+    "told", ["rpc error: code = Unavailable desc = error reading from server: EOF", "something nobody foresaw"]
+)
+def test_what_is_not_known_as_a_refusal_may_have_had_its_effect(told):
+    found = failed_run([(FLEET, told)], ended(), "pulumi up of demo")
+    assert type(found) is CloudError
+    assert not is_definite(found)
 
 
 @pytest.mark.parametrize(

@@ -133,10 +133,17 @@ class Desk:
     layout: Layout
     simulated: bool = True
     errors: tuple[Any, ...] = ()
+    strays: list[Any] = field(default_factory=list)
+
+    def end_strays(self, clients, tags, known, clock):
+        self.strays.append((clients.region, tags["cloudgpu:cluster"], sorted(known), clock.now()))
+        self.port.done.append("end strays")
+        return ("i-stray",)
 
     @property
     def engine(self):
-        site = Site(lambda region: Region(region, self.errors), self.bench.cloud, {"cloudgpu:cluster": "demo"}, DELAYS)
+        clients_for = lambda region: Region(region, self.errors)  # noqa: E731
+        site = Site(clients_for, self.bench.cloud, {"cloudgpu:cluster": "demo"}, DELAYS, self.end_strays)
         cli = Cli(self.layout, self.simulated, lambda stack, layout, notes: self.port)
         return PulumiEngine(cli, site, self.bench.clock)
 
@@ -344,7 +351,7 @@ def test_deletions_that_were_cut_off_are_simply_done_again(desk):
     desk.port.pending = [{"type": "deleting", "resource": resource()}]
     desk.destroy()
     assert [one["id"] for one in desk.port.imported["deployment"]["resources"]] == ["a-0"]
-    assert desk.port.done == ["unlock", "destroy", "remove"]
+    assert desk.port.done == ["unlock", "end strays", "destroy", "remove"]
 
 
 def test_destroy_of_what_was_never_begun_asks_nobody(desk):
@@ -381,6 +388,27 @@ def test_destroy_with_pulumis_own_plugin_returns_when_a_search_by_tag_sees_every
     desk.destroy()
     assert desk.bench.cloud.moments("find") == []
     assert desk.bench.clock.now() - began == timedelta(seconds=200)
+    # nodes that no state knows would keep the security group from ending, so they end first
+    assert desk.strays == [("us-east-1", "demo", [], desk.bench.clock.now())]
+    assert desk.port.done == ["unlock", "end strays", "destroy", "remove"]
+    assert ("delete", "i-stray") in {(event.operation, event.name) for event in desk.bench.events}
+
+
+def test_a_launch_without_a_token_is_not_made_a_second_time(desk):
+    desk.simulated = False
+    desk.killed()
+    desk.port.found, desk.port.pending = [fleet(2, "i-1", "i-2")], [creating(FLEET_URN)]
+    desk.up()
+    assert desk.strays == [("us-east-1", "demo", ["fleet-1"], desk.bench.clock.now())]
+    assert desk.port.done == ["unlock", "end strays", "up"]
+    desk.up()
+    assert desk.port.done == ["unlock", "end strays", "up", "up"]
+
+
+def test_with_tokens_a_launch_is_simply_asked_for_again(desk):
+    desk.killed()
+    desk.up()
+    assert desk.strays == []
 
 
 def test_a_lost_answer_makes_destroy_wait_and_a_clear_no_does_not(desk):
