@@ -21,7 +21,7 @@ from cloudgpu.provision.pulumi_cli.installation import find, install
 from cloudgpu.provision.pulumi_cli.layout import Layout, stack_name
 
 THEIRS = {
-    "PULUMI_HOME": "/home/ann/.pulumi",
+    "PULUMI_HOME": "/theirs/.pulumi",
     "PULUMI_BACKEND_URL": "s3://theirs",
     "PULUMI_CONFIG_PASSPHRASE": "theirs",
     "PULUMI_ACCESS_TOKEN": "pul-theirs",
@@ -31,7 +31,7 @@ THEIRS = {
     "AWS_PROFILE": "theirs",
     "AWS_SESSION_TOKEN": "theirs",
     "PATH": "/usr/bin",
-    "HOME": "/home/ann",
+    "HOME": "/theirs",
 }
 HERE = Endpoint("http://127.0.0.1:4566", "KEY", "SECRET")
 
@@ -56,7 +56,7 @@ def test_nothing_of_the_users_pulumi_gets_in(tmp_path):
         assert found["PULUMI_CONFIG_PASSPHRASE_FILE"] == str(tmp_path / "passphrase")
         assert found["PULUMI_SKIP_UPDATE_CHECK"] == "true"
         assert {"PULUMI_ACCESS_TOKEN", "PULUMI_CONFIG_PASSPHRASE", "PULUMI_STACK"}.isdisjoint(found)
-        assert found["HOME"] == "/home/ann"
+        assert found["HOME"] == "/theirs"
         assert found["PATH"].split(os.pathsep) == ["/opt/pulumi/bin", str(Path(sys.executable).parent), "/usr/bin"]
 
 
