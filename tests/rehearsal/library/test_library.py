@@ -63,7 +63,7 @@ CASES = {
     "node-clock-skew": Case(nodes=2),
     "launch-fails": Case(zones=SECOND),
     "node-never-boots": Case(8, ("printed no host key on the console",), settings=SHORT_BOOT),
-    "sshd-dies": Case(9, ("refused the connection",), command="train", settings=SHORT_BOOT),
+    "sshd-dies": Case(9, ("refused the connection",), command="train", settings={"boot_seconds": 10}),
     "host-key-changed": Case(9, ("is not the host we know",), command="train"),
     "metadata-off": Case(command="train"),
     "disk-full": Case(5, ("not fit to run", "disk"), command="train"),

@@ -21,6 +21,18 @@ def greeting(node) -> str:
     return ""
 
 
+def hangs_up(peer: socket.socket) -> bool:
+    """Whether the other end closes the connection, whatever it still says."""
+    try:
+        while peer.recv(4096):
+            pass
+    except ConnectionResetError:
+        return True
+    except TimeoutError:
+        return False
+    return True
+
+
 def scanned(node) -> str:
     keys = subprocess.run(
         ["ssh-keyscan", "-p", str(node.port), node.address], capture_output=True, text=True, timeout=30, check=True
@@ -45,7 +57,10 @@ def test_faults_of_ssh_befall_living_nodes_and_new_ones(bench):
     assert scanned(node) == node.host_key
     bench.client.put_faults([NodeFault("host-key-changes")])
     assert scanned(node) != node.host_key
-    bench.client.put_faults([NodeFault("sshd-dies", count=2)])
+    with socket.create_connection((node.address, node.port), 5) as standing:
+        assert standing.recv(64)
+        bench.client.put_faults([NodeFault("sshd-dies", count=2)])
+        assert hangs_up(standing), "who is in is cut off"
     assert greeting(node) == ""
     second, third = (bench.client.start(bench.spec(number)) for number in (2, 3))
     assert (greeting(second), greeting(third)) == ("", "SSH-2.0-cloudgpu-rehearsal\r\n")
