@@ -14,7 +14,7 @@ from cloudgpu.app.engines import Engines
 from cloudgpu.app.happenings import Say
 from cloudgpu.app.ports import Leftover
 from cloudgpu.app.records import ClusterRecord
-from cloudgpu.aws import host_keys, instances, machine_images, objects, offers
+from cloudgpu.aws import host_keys, instances, machine_images, objects, offers, reservations
 from cloudgpu.aws import search as tag_search
 from cloudgpu.aws.found import GLOBAL, Found
 from cloudgpu.aws.instances import Instance
@@ -25,6 +25,7 @@ from cloudgpu.errors import CloudError, CloudGpuError, ConnectError, TeardownErr
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Quotes, Target
+from cloudgpu.plan.reservations import Held
 from cloudgpu.provision.engine import Engine
 from cloudgpu.rehearsal import client as rehearsal
 from cloudgpu.run.files import RemoteFile
@@ -100,6 +101,10 @@ class AwsCloud:
     def engine_asked_for(self) -> str:
         """The engine that the user named; empty when nobody did."""
         return self._engines.asked_for
+
+    def reservation(self, reservation_id: str, regions: Sequence[str]) -> Held:
+        """A capacity reservation, with the moment in which it was looked at."""
+        return Held(reservations.look_up(self._session, reservation_id, regions), self._clock.now())
 
     def free_addresses(self, regions: Sequence[str]) -> Mapping[str, int]:
         """Elastic IPs that the account may still have in each region."""

@@ -54,6 +54,11 @@ def make_plan(
         # The plan names images, not parameters: a newer one behind a parameter must not change what was agreed to.
         images = asked.images(lookups.wanted_images(recipe, catalog, default_region))
         quotes = replace(quotes, images=images)
+        if recipe.resources.reservation:
+            held = asked.reservation(
+                recipe.resources.reservation, lookups.known_regions(recipe, catalog, default_region)
+            )
+            quotes = replace(quotes, reservation=held.found, asked_at=held.asked_at)
         regions = lookups.wanted_addresses(recipe, catalog, default_region, network)
         if regions:
             quotes = replace(quotes, free_addresses=asked.free_addresses(regions))

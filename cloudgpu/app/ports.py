@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.entry import Entry, EntryState, Spending
     from cloudgpu.ledger.report import By, Report
     from cloudgpu.plan.plan import Quotes, Target
+    from cloudgpu.plan.reservations import Held
     from cloudgpu.provision.engine import Engine
     from cloudgpu.remote.base import Host
     from cloudgpu.run.files import RemoteFile
@@ -84,6 +85,9 @@ class Cloud(Protocol):
     @property
     def engine_asked_for(self) -> str:
         """The engine that the user named, `direct` or `pulumi`; empty when nobody did."""
+
+    def reservation(self, reservation_id: str, regions: Sequence[str]) -> Held:
+        """A capacity reservation as the first of these regions that has it describes it."""
 
     def free_addresses(self, regions: Sequence[str]) -> Mapping[str, int]:
         """Region -> Elastic IPs that the account may still have there; what cannot be read is left out."""

@@ -25,6 +25,9 @@ from cloudgpu.run.progress import Note
 
 __all__ = ["Buyer", "Provisioning", "Standing"]
 
+_START_LOOK_S = 30.0
+"""A machine that sleeps meanwhile must notice its clock when it wakes."""
+
 
 class Provisioning:
     """Makes clusters stand. One object for one cloud and one home."""
@@ -57,9 +60,19 @@ class Provisioning:
         with Lease(self._desk.home.cluster(name).root / "lease", self._desk.clock, self._desk.owner).hold(tidy=True):
             record = self._desk.records.cluster(name)
             if record is None or record.state != "up":
+                self._wait_for_start(plan)
                 rounds = Rounds(self._desk, retry_s)
                 return rounds.until_up(lambda: self._round(plan, name, run_id, keep_on_failure=keep_on_failure))
         return self.standing(name, plan)
+
+    def _wait_for_start(self, plan: Plan) -> None:
+        """A Capacity Block is not there before its start, and AWS calls that a lack of capacity. Nothing stands yet."""
+        clock = self._desk.clock
+        if plan.starts_at is None or plan.starts_at <= clock.now():
+            return
+        self._desk.say(Note(f"waiting until {plan.starts_at:%Y-%m-%d %H:%M} UTC, when what is reserved starts"))
+        while (left_s := (plan.starts_at - clock.now()).total_seconds()) > 0:
+            clock.sleep(min(left_s, _START_LOOK_S))
 
     def _round(self, plan: Plan, name: str, run_id: str, *, keep_on_failure: bool) -> Standing:
         record = self._begun(plan, name, self._desk.records.cluster(name), run_id)

@@ -37,6 +37,7 @@ GRANTS: tuple[Grant, ...] = (
             "ec2:DescribeAccountAttributes",
             "ec2:DescribeAddresses",
             "ec2:DescribeAvailabilityZones",
+            "ec2:DescribeCapacityReservations",
             "ec2:DescribeFleets",
             "ec2:DescribeImages",
             "ec2:DescribeInstanceTypeOfferings",

@@ -52,14 +52,18 @@ def _candidates(question: Question, kind: InstanceType, region: str) -> Iterator
             image=question.image(kind, region),
             image_parameter=question.image_parameter(kind),
             public_address=question.public_address(kind, region),
+            reservation=question.recipe.resources.reservation or "",
         )
 
 
 def price(question: Question, kind: InstanceType, region: str, zone: str) -> tuple[Decimal, date]:
     """USD an hour and the day it was read; `exclusions` has made sure that there is one.
 
-    A spot price that nobody asked for today is the highest seen, or the on-demand price, which it cannot exceed.
+    A spot price that nobody asked for today is the highest seen, or the on-demand price, which it cannot exceed. A
+    Capacity Block is paid for in advance.
     """
+    if question.market == "capacity-block":
+        return Decimal(0), question.today
     quoted = question.quotes.prices.get((kind.name, zone, question.market))
     if quoted is not None:
         return quoted, question.today

@@ -10,10 +10,13 @@ from cloudgpu.plan.money import expiry_that_fits, sum_up
 from cloudgpu.plan.plan import Finding, Plan, Severity
 from cloudgpu.plan.question import Question, types_meant
 from cloudgpu.plan.reaching import contradiction, explained
+from cloudgpu.plan.reservations import told
 from cloudgpu.recipe.nearest import nearest, suggestion
 
 PRICES_STALE = timedelta(days=30)
 RANKS_ON_ONE_MACHINE = 16
+SHORTEST_RUN_S = 600
+"""Below ten minutes nodes end before they have started work."""
 _MINUTE_S = 60
 
 Check = Callable[[Question, Field, Plan], Iterator[Finding]]
@@ -92,6 +95,24 @@ def _reachable(question: Question, field: Field, plan: Plan) -> Iterator[Finding
     for name, way in ways:
         for line in explained(way, plan.nodes, plan.expiry_s, prices):
             yield Finding("address", "note", f"{name}: {line}")
+
+
+def _reservation_told(question: Question, field: Field, plan: Plan) -> Iterator[Finding]:
+    """What a reservation costs, when it begins, and what its end takes from the run."""
+    one, now = question.quotes.reservation, question.quotes.asked_at
+    if one is None or now is None:
+        if question.recipe.resources.reservation and not question.quotes.live:
+            message = f"{question.recipe.resources.reservation} was not looked at: its zone, start and end are unknown"
+            yield Finding("reservation", "warning", message, "plan without --offline")
+        return
+    if not field.candidates:
+        return
+    if plan.expiry_s < SHORTEST_RUN_S:
+        yield Finding(
+            "reservation", "error", f"{one.id} ends too soon for a run: AWS takes its nodes half an hour before"
+        )
+    for line in told(one, now, int(question.recipe.budget.expiry)):
+        yield Finding("reservation", "note", line)
 
 
 def _within_budget(question: Question, _field: Field, plan: Plan) -> Iterator[Finding]:
@@ -199,6 +220,7 @@ CHECKS: tuple[Check, ...] = (
     _nothing_left,
     _no_capacity_lately,
     _reachable,
+    _reservation_told,
     _within_budget,
     _container_runs,
     _data_can_be_staged,

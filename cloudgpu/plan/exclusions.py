@@ -7,6 +7,7 @@ from cloudgpu.catalog import InstanceType
 from cloudgpu.plan import software
 from cloudgpu.plan.question import Question
 from cloudgpu.plan.reaching import elastic_ips
+from cloudgpu.plan.reservations import unfit
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ def of_type(question: Question, kind: InstanceType) -> list[Exclusion]:
     """Why this type cannot be used anywhere; empty when it can."""
     if kind.retired:
         return [_retired(kind)]
-    return [*_efa(question, kind), *software.container_unfit(question, kind, Exclusion)]
+    return [*_efa(question, kind), *_reserved(question, kind), *software.container_unfit(question, kind, Exclusion)]
 
 
 def of_region(question: Question, kind: InstanceType, region: str) -> list[Exclusion]:
@@ -41,6 +42,9 @@ def usable_zones(question: Question, kind: InstanceType, region: str) -> tuple[s
     """
     offering = [zone for zone in question.zones_offering(kind, region) if zone[:-1] == region]
     allowed = question.recipe.resources.zones
+    reserved = question.quotes.reservation
+    if reserved is not None:
+        offering = [zone for zone in offering if zone == reserved.zone]
     return tuple(zone for zone in dict.fromkeys(allowed or offering) if zone in offering)
 
 
@@ -61,6 +65,21 @@ def _efa(question: Question, kind: InstanceType) -> Iterator[Exclusion]:
         yield Exclusion("efa", f"{kind.name} has no EFA{near}", "--set resources.network=auto")
 
 
+def _reserved(question: Question, kind: InstanceType) -> Iterator[Exclusion]:
+    """What is reserved is one type in one zone."""
+    wanted, found = question.recipe.resources.reservation, question.quotes.reservation
+    if wanted is None or not question.quotes.live:
+        return
+    if found is None:
+        yield Exclusion("reservation", f"there is no reservation {wanted} in {', '.join(question.known_regions)}")
+    elif found.instance_type != kind.name:
+        fix = f"--set resources.instance_type={found.instance_type}"
+        yield Exclusion("reservation", f"{wanted} is for {found.instance_type}, not for {kind.name}", fix)
+    else:
+        for why in unfit(found, question.market, question.recipe.resources.nodes):
+            yield Exclusion("reservation", why)
+
+
 def _unreachable(question: Question, kind: InstanceType, region: str) -> Iterator[Exclusion]:
     """Nodes that would come up and that nobody could reach cost money all the same."""
     wanted = elastic_ips(question.public_address(kind, region), question.recipe.resources.nodes)
@@ -72,7 +91,10 @@ def _unreachable(question: Question, kind: InstanceType, region: str) -> Iterato
 
 def _not_offered(question: Question, kind: InstanceType, region: str) -> Iterator[Exclusion]:
     offering = question.zones_offering(kind, region)
-    if not offering:
+    reserved = question.quotes.reservation
+    if reserved is not None and offering and not usable_zones(question, kind, region):
+        yield Exclusion("reservation", f"{reserved.id} lies in {reserved.zone}, not in {region} or not in a zone given")
+    elif not offering:
         elsewhere = [name for name, zones in kind.zones.items() if zones and name != region]
         priced = [name for name in elsewhere if name in kind.on_demand_usd] or elsewhere
         fix = f"--set resources.regions={','.join(sorted(priced))}" if priced else ""
@@ -92,6 +114,8 @@ def _zones_here(question: Question, region: str) -> tuple[str, ...]:
 
 def _not_priced(question: Question, kind: InstanceType, region: str) -> Iterator[Exclusion]:
     """Without a price there is no worst case, and nothing may be spent without one."""
+    if question.market == "capacity-block":
+        return
     zones = usable_zones(question, kind, region)
     unquoted = [zone for zone in zones if (kind.name, zone, question.market) not in question.quotes.prices]
     if unquoted and region not in kind.on_demand_usd:

@@ -16,6 +16,11 @@ def wanted_images(recipe: Recipe, catalog: Catalog, default_region: str) -> tupl
     return tuple((name, region) for name in sorted(parameters) for region in question.known_regions)
 
 
+def known_regions(recipe: Recipe, catalog: Catalog, default_region: str) -> tuple[str, ...]:
+    """The regions of the plan, as far as the catalogue knows them."""
+    return Question(recipe, "aws", catalog, Quotes(), default_region, date.min).known_regions
+
+
 def wanted_addresses(recipe: Recipe, catalog: Catalog, default_region: str, network: NetworkWish) -> tuple[str, ...]:
     """Regions in which Elastic IPs may be needed: by the settings, or since a type has several network interfaces."""
     question = Question(recipe, "aws", catalog, Quotes(), default_region, date.min)

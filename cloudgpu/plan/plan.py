@@ -2,16 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, datetime
 from decimal import ROUND_CEILING, Decimal
 from typing import Any, Literal
 
 from cloudgpu.plan.reaching import PublicAddress
+from cloudgpu.plan.reservations import Reservation
 from cloudgpu.recipe.schema import Recipe
 
 Target = Literal["aws", "rehearsal"]
 Severity = Literal["error", "warning", "note"]
-Market = Literal["on-demand", "spot"]
+Market = Literal["on-demand", "spot", "reservation", "capacity-block"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class Candidate:
     """The SSM parameter that `image` was read from; empty where the recipe names an image itself."""
     public_address: PublicAddress = "auto"
     """How its nodes are reached."""
+    reservation: str = ""
+    """Capacity reservation that its nodes are launched into."""
 
     @property
     def label(self) -> str:
@@ -65,6 +68,8 @@ class Quotes:
         prices: (instance type, zone, market) -> USD an hour as read today; absent key = the catalogue's figure.
         images: (SSM parameter, region) -> the machine image that it names now; absent key = not asked, or unknown.
         free_addresses: Region -> Elastic IPs that the account may still have there; absent key = not asked, or unknown.
+        reservation: The reservation that the recipe names, as AWS describes it; None = not asked, or there is none.
+        asked_at: When the cloud was asked, UTC.
         refused: (instance type, zone, market) -> seconds since it had no capacity; only where that is a short while.
     """
 
@@ -74,6 +79,8 @@ class Quotes:
     images: Mapping[tuple[str, str], str] = field(default_factory=dict)
     free_addresses: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[tuple[str, str, Market], int] = field(default_factory=dict)
+    reservation: Reservation | None = None
+    asked_at: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -90,6 +97,8 @@ class Plan:
     findings: tuple[Finding, ...]
     expiry_s: int
     priced_live: bool
+    starts_at: datetime | None = None
+    """Before this moment its capacity is not there; None where that is now."""
 
     @property
     def simulated(self) -> bool:
@@ -127,6 +136,7 @@ class Plan:
             "nodes": self.nodes,
             "ranks_per_node": self.ranks_per_node,
             "expiry_s": self.expiry_s,
+            "starts_at": None if self.starts_at is None else self.starts_at.isoformat(),
             "hourly_usd": None if self.hourly_usd is None else str(self.hourly_usd),
             "worst_case_usd": None if self.worst_case_usd is None else str(self.worst_case_usd),
             "priced_live": self.priced_live,
@@ -144,6 +154,7 @@ class Plan:
                     "image": candidate.image,
                     "image_parameter": candidate.image_parameter,
                     "public_address": candidate.public_address,
+                    "reservation": candidate.reservation or None,
                 }
                 for candidate in self.candidates
             ],

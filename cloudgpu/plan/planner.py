@@ -1,7 +1,7 @@
 """The planner: one pure function from a resolved recipe and what is known of the world to a plan."""
 
 from dataclasses import replace
-from datetime import date
+from datetime import date, datetime
 
 from cloudgpu.catalog import Catalog
 from cloudgpu.plan.candidates import Field, weigh
@@ -9,6 +9,7 @@ from cloudgpu.plan.checks import findings
 from cloudgpu.plan.plan import Plan, Quotes, Target
 from cloudgpu.plan.question import Question
 from cloudgpu.plan.reaching import NO_WISH, NetworkWish
+from cloudgpu.plan.reservations import lasting_s
 from cloudgpu.recipe.digest import digest
 from cloudgpu.recipe.schema import Recipe
 
@@ -34,10 +35,25 @@ def make(
         ranks_per_node=_ranks_per_node(question, field),
         candidates=field.candidates,
         findings=(),
-        expiry_s=int(recipe.budget.expiry),
+        expiry_s=_expiry_s(question),
         priced_live=_priced_live(question, field),
+        starts_at=_starts_at(question),
     )
     return replace(plan, findings=findings(question, field, plan))
+
+
+def _expiry_s(question: Question) -> int:
+    """As the recipe says, or as long as what is reserved lasts."""
+    asked, one, now = int(question.recipe.budget.expiry), question.quotes.reservation, question.quotes.asked_at
+    return asked if one is None or now is None else lasting_s(one, now, asked)
+
+
+def _starts_at(question: Question) -> datetime | None:
+    """When the reserved capacity begins to be there, where that is yet to come."""
+    one, now = question.quotes.reservation, question.quotes.asked_at
+    if one is None or now is None or one.starts_at is None or one.starts_at <= now:
+        return None
+    return one.starts_at
 
 
 def _ranks_per_node(question: Question, field: Field) -> int:

@@ -44,6 +44,7 @@ def stack_config(  # one argument a setting of the program; grouping them would 
         raise UsageError(message, hint=f"it takes {', '.join(sorted(NAMEABLE))}")
     wanted = {
         "publicAddress": "" if candidate.public_address == "auto" else candidate.public_address,
+        "reservation": candidate.reservation,
         "bootstrap": bootstrap,
         **(grants or {}),
     }

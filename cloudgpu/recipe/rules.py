@@ -37,6 +37,16 @@ def _hardware_named_once(recipe: Recipe) -> Iterator[Problem]:
         yield Problem(("resources", name), f"{given[0]} is given already; name the hardware once")
 
 
+def _reservation_named(recipe: Recipe) -> Iterator[Problem]:
+    market, reservation = recipe.resources.market, recipe.resources.reservation
+    if market in ("reservation", "capacity-block") and reservation is None:
+        yield Problem(
+            ("resources", "reservation"), f"market is {market}: expected its id, for instance cr-0a1b2c3d4e5f60718"
+        )
+    if reservation is not None and market in ("on-demand", "spot"):
+        yield Problem(("resources", "reservation"), f"market is {market}; expected reservation or capacity-block")
+
+
 def _gpu_written_as_model_and_count(recipe: Recipe) -> Iterator[Problem]:
     wanted: list[tuple[FieldPath, str]] = []
     if recipe.resources.gpu:
@@ -139,6 +149,7 @@ def _rule(find: Callable[[Recipe], Iterator[Problem]], *sections: str) -> Rule:
 
 RULES = (
     _rule(_hardware_named_once, "resources"),
+    _rule(_reservation_named, "resources"),
     _rule(_gpu_written_as_model_and_count, "resources"),
     _rule(_zones_in_regions, "resources"),
     _rule(_one_environment, "environment", "rehearsal"),

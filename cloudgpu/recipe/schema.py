@@ -41,8 +41,11 @@ class Resources(Section):
     """One instance type, for instance `p3dn.24xlarge`."""
     nodes: int = Field(default=1, ge=1, le=1000, strict=True)
     """How many identical nodes, launched together or not at all."""
-    market: Literal["on-demand", "spot"] = "on-demand"
-    """How the nodes are bought."""
+    market: Literal["on-demand", "spot", "reservation", "capacity-block"] = "on-demand"
+    """How the nodes are bought: at the price of the hour, as spare capacity that AWS may take back, or in capacity
+    that you have reserved (`reservation`) or bought for a time (`capacity-block`)."""
+    reservation: str | None = Field(default=None, pattern=r"^cr-[0-9a-f]{8,17}$")
+    """Capacity reservation or Capacity Block to launch into, for the two markets that need one."""
     regions: tuple[str, ...] = ()
     """Regions in the order to try them; empty means the default region of the settings."""
     zones: tuple[str, ...] = ()

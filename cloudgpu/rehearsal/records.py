@@ -48,6 +48,8 @@ class NodeRecord:
     role: str = ""
     placement_group: str = ""
     fleet_id: str = ""
+    reservation: str = ""
+    """Capacity reservation that the instance runs in."""
     address: str = ""
     port: int = 0
     host_key: str = ""
@@ -60,6 +62,21 @@ class NodeRecord:
     """Whether it was told that it reaches the internet."""
     lingers: int | None = None
     """So often it is still described as shutting-down; None before its end began."""
+
+
+@dataclass
+class CapacityReservation:
+    """Capacity that is kept for its owner, by the hour or bought for a time; moto has none. Times are UTC."""
+
+    id: str
+    kind: str
+    instance_type: str
+    zone: str
+    count: int
+    created: datetime
+    starts: datetime
+    ends: datetime | None = None
+    cancelled: bool = False
 
 
 @dataclass
@@ -80,6 +97,8 @@ class Records:
     fleets: dict[str, FleetRecord] = field(default_factory=dict)
     nodes: dict[str, NodeRecord] = field(default_factory=dict)
     answers: dict[tuple[str, str, str], SavedAnswer] = field(default_factory=dict)
+    reservations: dict[str, CapacityReservation] = field(default_factory=dict)
+    offerings: dict[str, CapacityReservation] = field(default_factory=dict)
 
 
 def records_of(backend: Any) -> Records:  # noqa: ANN401 - moto is untyped

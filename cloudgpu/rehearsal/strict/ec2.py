@@ -23,6 +23,7 @@ from cloudgpu.rehearsal.strict import (  # noqa: F401 - importing them fills the
     placement,
     reach,
     regions,
+    reservations,
     running,
     spot_prices,
     tagging,

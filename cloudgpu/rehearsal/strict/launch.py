@@ -133,6 +133,7 @@ def _finish(call: Call, wanted: Wanted, instance: Any, origin: Origin) -> None: 
         role=role,
         placement_group=instance.placement.group_name,
         fleet_id=origin.fleet_id,
+        reservation=wanted.reservation,
         original_address=str(instance.private_ip),
     )
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from cloudgpu.rehearsal.strict import offers
+from cloudgpu.rehearsal.strict import offers, reservations
 from cloudgpu.rehearsal.strict.call import AwsError, Call
 from cloudgpu.rehearsal.strict.quotas import vcpus_allowed
 from cloudgpu.rehearsal.strict.wanted import Wanted
@@ -20,10 +20,13 @@ class Room:
 
 def room_for(call: Call, wanted: Wanted, count: int) -> Room:
     """How many of `count` instances fit, quota first as on AWS."""
+    held = reservations.room(call, wanted)
+    if held is not None and held.count < count:
+        return Room(held.count, held.why)
     by_quota = _quota_room(call, wanted)
     if by_quota is not None and by_quota < count:
         return Room(by_quota, _quota_error(call, wanted))
-    by_market = _market_room(call, wanted)
+    by_market = None if wanted.reservation else _market_room(call, wanted)
     if by_market is not None and by_market < count:
         return Room(by_market, _capacity_error(wanted))
     by_addresses = _address_room(call, wanted)

@@ -39,6 +39,12 @@ class Wanted:
         return str(placement.get("GroupName") or placement.get("GroupId") or "")
 
     @property
+    def reservation(self) -> str:
+        """Capacity reservation that the launch is for; empty where it names none."""
+        specification = self.data.get("CapacityReservationSpecification") or {}
+        return str((specification.get("CapacityReservationTarget") or {}).get("CapacityReservationId") or "")
+
+    @property
     def user_data(self) -> bytes:
         """The decoded user data.
 

@@ -36,6 +36,15 @@ def test_up_takes_the_first_candidate_that_has_capacity(bench, make):
     )
 
 
+def test_what_is_reserved_for_later_is_waited_for_before_anything_is_written(bench, make):
+    starts_at = bench.clock.now() + timedelta(hours=5)
+    plan = replace(make.plan(make.candidate("us-east-1c", market="capacity-block")), starts_at=starts_at)
+    record = bench.provisioning.up(plan, "demo").record
+    assert starts_at <= record.created_at < starts_at + timedelta(minutes=1)
+    assert record.expires_at - record.created_at > timedelta(minutes=59)
+    assert any("waiting until" in note for note in bench.notes)
+
+
 def test_a_quota_skips_every_zone_of_the_pool_but_not_another_region(bench, make):
     bench.cloud.refusals = {"us-east-1c": QuotaError("0 vCPUs allowed", code="VcpuLimitExceeded")}
     plan = make.plan(make.candidate("us-east-1c"), make.candidate("us-east-1d"), make.candidate("us-west-2a"))

@@ -56,7 +56,8 @@ budgt: {max_usd: 3}
     assert problems(text) == [
         f"{SHOWN}:2: name: expected at most 40 lower case letters, digits and dashes, a letter first, got Tiny One",
         f'{SHOWN}:5: resources.node: unknown field; did you mean "nodes"?',
-        f'{SHOWN}:6: resources.market: expected on-demand or spot, got spto; did you mean "spot"?',
+        f"{SHOWN}:6: resources.market: expected on-demand, spot, reservation or capacity-block, got spto; "
+        'did you mean "spot"?',
         f"{SHOWN}:7: resources.disk: expected a size with its unit, for instance 300GiB",
         f'{SHOWN}:9: launch.with: expected torchrun, got torchrum; did you mean "torchrun"?',
         f"{SHOWN}:14: metrics.accuracy.better: expected higher or lower, got up",
@@ -76,6 +77,16 @@ budgt: {max_usd: 3}
         ("  gpu: V100:8", "  gpu: V100:8\n  instance_type: a.b", "5: resources.instance_type: gpu is given already"),
         ("  gpu: V100:8", "  any_of: [V100:8, T4]", "4: resources.any_of[1]: expected a GPU and how many a node"),
         ("  gpu: V100:8", "  gpu: V100:8\n  nodes: true", "5: resources.nodes: expected a whole number, got true"),
+        (
+            "  gpu: V100:8",
+            "  gpu: V100:8\n  market: capacity-block",
+            "3: resources.reservation: market is capacity-block: expected its id",
+        ),
+        (
+            "  gpu: V100:8",
+            "  gpu: V100:8\n  reservation: cr-0a1b2c3d4e5f60718",
+            "5: resources.reservation: market is on-demand; expected reservation or capacity-block",
+        ),
         ("  gpu: V100:8", "  gpu: V100:8\n  nodes: 0", "5: resources.nodes: expected at least 1, got 0"),
         (
             "  gpu: V100:8",
