@@ -1,7 +1,8 @@
 """One process at a time on one cluster: a file that says who works on it since when, and outlives nobody.
 
 The file is only ever changed under a short `flock`, which the kernel drops with its process. Whether a holder is
-still there is read from its process (same machine, same boot) or from its heartbeat (another machine).
+still there is read from its process (same machine, same boot) or from its heartbeat (another machine): one that
+looks stale is watched before it is believed, for a clock that was set makes every heartbeat look stale.
 """
 
 import contextlib
@@ -24,6 +25,8 @@ from cloudgpu.provision.processes import process_start
 
 HEARTBEAT_EVERY_S: Final = 5.0
 STALE_AFTER_S: Final = 60.0
+_WATCHED_S: Final = 3 * HEARTBEAT_EVERY_S
+_LOOK_EVERY_S: Final = 1.0
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ class Lease:
     def holder(self) -> Holder | None:
         """Who holds it now; None when nobody living does."""
         present = self._read()
-        return None if present is None or self._stale(present) else present
+        return None if present is None or self._dead(present) or present == self._silent() else present
 
     def check(self) -> None:
         """Prove that this process still holds it.
@@ -91,9 +94,10 @@ class Lease:
         self._nonce = secrets.token_hex(8)
         start, host, boot = process_start(pid), socket.gethostname(), _boot_id()
         holder = Holder(self._nonce, self._owner, pid, start, host, boot, now, now)
+        silent = self._silent()
         with self._guard():
             present = self._read()
-            if present is not None and not self._stale(present):
+            if present is not None and present != silent and not self._dead(present):
                 raise _busy(self.path, present)
             self._write(holder)
         return holder
@@ -131,11 +135,30 @@ class Lease:
                 with contextlib.suppress(OSError):
                     self._replace(fresh)
 
-    def _stale(self, holder: Holder) -> bool:
-        if holder.host == socket.gethostname():
-            return holder.boot != _boot_id() or process_start(holder.pid) != holder.process_start
-        silent = self._clock.now() - datetime.fromisoformat(holder.heartbeat)
-        return silent > timedelta(seconds=STALE_AFTER_S)
+    def _dead(self, holder: Holder) -> bool:
+        """Whether its process was on this machine and is not there any more; of another machine nobody knows."""
+        if holder.host != socket.gethostname():
+            return False
+        return holder.boot != _boot_id() or process_start(holder.pid) != holder.process_start
+
+    def _silent(self) -> Holder | None:
+        """The holder on another machine, if it gives no sign of life. The guard is not held: it could give none.
+
+        Its clock or ours may have been set, so a heartbeat that looks old, or yet to come, is not proof: only one that
+        stays the same while a living holder would have written several new ones.
+        """
+        holder = self._read()
+        if holder is None or holder.host == socket.gethostname():
+            return None
+        age = self._clock.now() - datetime.fromisoformat(holder.heartbeat)
+        if abs(age) <= timedelta(seconds=STALE_AFTER_S):
+            return None
+        until = self._clock.monotonic() + _WATCHED_S
+        while self._clock.monotonic() < until:
+            self._clock.sleep(_LOOK_EVERY_S)
+            if self._read() != holder:
+                return None
+        return holder
 
     def _read(self) -> Holder | None:
         """The holder on file. Half a file cannot be (it is renamed into place); rubbish is nobody's."""

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -160,3 +160,44 @@ def test_of_many_at_once_one_wins(path, monkeypatch):
     for process in processes:
         process.join(30)
     assert outcomes == ["told"] * 5 + ["won"]
+
+
+def elsewhere(path, heartbeat):
+    """A holder on another machine, as its lease file shows it."""
+    with Lease(path, ManualClock(heartbeat), "ada").hold():
+        row = json.loads(path.read_text())
+    path.write_text(json.dumps({**row, "host": "elsewhere"}))
+
+
+class Beating(ManualClock):
+    """While one waits, the holder elsewhere writes its heartbeats, by its own clock."""
+
+    def __init__(self, start, path, theirs):
+        super().__init__(start)
+        self.path, self.theirs = path, theirs
+
+    def sleep(self, seconds):
+        super().sleep(seconds)
+        self.theirs += timedelta(seconds=seconds)
+        self.path.write_text(json.dumps({**json.loads(self.path.read_text()), "heartbeat": self.theirs.isoformat()}))
+
+
+JUMPS = [timedelta(days=2), timedelta(hours=-1), timedelta(minutes=2)]
+
+
+@pytest.mark.parametrize("jump", JUMPS)
+def test_a_clock_that_was_set_takes_no_lease_from_the_living(path, jump):
+    elsewhere(path, START)
+    with pytest.raises(BusyError, match="elsewhere"), Lease(path, Beating(START + jump, path, START), "bob").hold():
+        pass
+    assert Lease(path, Beating(START + jump, path, START), "bob").holder().owner == "ada"
+
+
+@pytest.mark.parametrize("jump", JUMPS)
+def test_a_clock_that_was_set_leaves_no_lease_to_the_dead(path, jump):
+    elsewhere(path, START)
+    clock = ManualClock(START + jump)
+    assert Lease(path, clock, "bob").holder() is None
+    with Lease(path, clock, "bob").hold():
+        assert json.loads(path.read_text())["owner"] == "bob"
+    assert clock.monotonic() < 60
