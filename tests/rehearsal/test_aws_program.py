@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from cloudgpu.aws import host_keys, instances, search
+from cloudgpu.aws.fleets import shortfall
 from cloudgpu.aws.resources import registry
 from cloudgpu.aws.resources.base import Context, Physical
 from cloudgpu.aws.session import Endpoint, Session, connect
@@ -194,3 +195,32 @@ def test_a_search_that_is_refused_is_not_an_empty_one(session: Session, cloud: c
         search.everything(wrong, "demo")
     assert not isinstance(caught.value, TeardownError)
     assert "AuthError" in {type(caught.value).__name__}
+
+
+def test_a_fleet_that_somebody_else_made_says_why_it_is_not_whole(
+    session: Session, cloud: client.Cloud, public_key: str
+) -> None:
+    """Pulumi's own plugin keeps such a fleet and looks at no error of its launch; AWS still knows it."""
+    client.put_capacity(cloud, {"us-east-1c/p3dn.24xlarge/*": 1})
+    try:
+        with pytest.raises(CapacityError):
+            carry_out(session, public_key)  # leaves the launch template
+        ec2 = session.client("ec2")
+        (template,) = ec2.describe_launch_templates()["LaunchTemplates"]
+        (subnet,) = ec2.describe_subnets(Filters=[{"Name": "availability-zone", "Values": ["us-east-1c"]}])["Subnets"]
+        specification = {"LaunchTemplateId": template["LaunchTemplateId"], "Version": "$Latest"}
+        overrides = [{"InstanceType": "p3dn.24xlarge", "SubnetId": subnet["SubnetId"]}]
+        gang = {"MinTargetCapacity": 2, "SingleInstanceType": True, "SingleAvailabilityZone": True}
+        fleet = ec2.create_fleet(
+            Type="instant",
+            LaunchTemplateConfigs=[{"LaunchTemplateSpecification": specification, "Overrides": overrides}],
+            TargetCapacitySpecification={"TotalTargetCapacity": 2, "DefaultTargetCapacityType": "on-demand"},
+            OnDemandOptions=gang,
+        )
+        why = shortfall(session, fleet["FleetId"], got=0, wanted=2)
+        assert isinstance(why, CapacityError)
+        assert why.code == fleet["Errors"][0]["ErrorCode"] == "InsufficientInstanceCapacity"
+        assert why.launched == ()
+        ec2.delete_fleets(FleetIds=[fleet["FleetId"]], TerminateInstances=True)
+    finally:
+        client.put_capacity(cloud, {})
