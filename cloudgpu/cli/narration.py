@@ -19,7 +19,7 @@ STAGES: Mapping[str, str] = {
     "gate": "is every node what was bought?",
     "stage": "work directory, data and Python environment to every node",
     "strip": "taking from the node what belongs to it alone: keys, names, what was run",
-    "image": "AWS copies the disk",
+    "image": "the disk is being copied by AWS",
     "start": "starting the ranks",
     "train": "the ranks' own lines; they go on when this terminal closes",
     "collect": "bringing the outputs back",
