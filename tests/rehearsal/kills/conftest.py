@@ -295,6 +295,19 @@ def graveyard(tmp_path_factory: pytest.TempPathFactory, make_bench) -> Iterator[
         yield Graveyard(tuple(stack.enter_context(dug(folder, make_bench)) for folder in folders))
 
 
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory, make_bench) -> Iterator[Graveyard]:
+    """Clouds whose nodes really run, in real time."""
+    with ExitStack() as stack:
+        graves = []
+        for number in range(SIDE_BY_SIDE):
+            bench = stack.enter_context(make_bench(tmp_path_factory.mktemp(f"running{number}")))
+            bench.recipe()
+            bench.run("rehearsal", "start")
+            graves.append(Grave(bench, stack.enter_context(talk("warm.py"))))
+        yield Graveyard(tuple(graves))
+
+
 @pytest.fixture
 def grave(graveyard) -> Grave:
     grave = graveyard.graves[0]

@@ -24,21 +24,32 @@ def ends(content):
     return sorted(set(places))
 
 
-def test_a_journal_torn_in_every_row_and_between_all_of_them(graveyard, upped):
+def torn(grave, number):
+    """A case: the journal ends at the nth place, and not always cleanly."""
+    grave.bring("standing")
+    journal = journal_of(grave)
+    content = journal.read_bytes()
+    kept = content[: ends(content)[number]]
+    journal.write_bytes(kept + TAILS[number % len(TAILS)])
+    grave.run(*DOWN)
+    grave.check_empty((number, kept[-80:]))
+
+
+@pytest.fixture
+def places(graveyard, upped):
     graveyard.graves[0].bring("standing")
-    size = ends(journal_of(graveyard.graves[0]).read_bytes())
-    assert len(size) > 20
+    found = ends(journal_of(graveyard.graves[0]).read_bytes())
+    assert len(found) > 20
+    return range(len(found))
 
-    def case(grave, number):
-        grave.bring("standing")
-        journal = journal_of(grave)
-        content = journal.read_bytes()
-        kept = content[: ends(content)[number]]
-        journal.write_bytes(kept + TAILS[number % len(TAILS)])
-        grave.run(*DOWN)
-        grave.check_empty((number, kept[-80:]))
 
-    graveyard.each(range(len(size)), case)
+def test_a_journal_torn_in_rows_and_between_them(graveyard, places):
+    graveyard.each(places[::3], torn)
+
+
+@pytest.mark.full
+def test_a_journal_torn_in_every_row_and_between_all_of_them(graveyard, places):
+    graveyard.each(places, torn)
 
 
 @pytest.mark.full
@@ -87,10 +98,14 @@ def test_a_torn_ledger_holds_no_node_up(grave, upped, keep):
     assert grave.left() == {}, command.shown()
 
 
-def test_a_lost_home_is_searched_for_by_the_name_alone(grave, upped):
+BY_TAG_ALONE = [DOWN, ("sweep", "--yes")]
+
+
+@pytest.mark.parametrize("end", BY_TAG_ALONE)
+def test_a_lost_home_is_searched_for_by_the_tags_alone(grave, upped, end):
     grave.bring("standing")
     grave.empty_home()
-    grave.run(*DOWN)
+    grave.run(*end)
     grave.check_empty("home deleted")
 
 
@@ -99,11 +114,11 @@ def test_a_home_lost_with_a_killed_up(graveyard, upped):
     made = [place for place in upped.around_changes if place.endswith(" effect")]
     assert len(made) > 8
 
-    def case(grave, place):
+    def case(grave, number):
         grave.bring("empty")
-        grave.kill_at(place, *UP)
+        grave.kill_at(made[number], *UP)
         grave.empty_home()
-        grave.run(*DOWN)
-        grave.check_empty(place)
+        grave.run(*BY_TAG_ALONE[number % len(BY_TAG_ALONE)])
+        grave.check_empty(made[number])
 
-    graveyard.each(made, case)
+    graveyard.each(range(len(made)), case)

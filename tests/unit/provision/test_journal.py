@@ -121,3 +121,23 @@ def test_a_half_written_row_is_taken_back(bench, monkeypatch):
         monkeypatch.undo()
         journal.add({"row": "outputs", "values": {"b": 2}})
     assert load(bench.journal, OURS).state.outputs == {"b": 2}
+
+
+def test_torn_at_any_byte_the_whole_rows_before_count(bench):
+    with Journal(bench.journal, OURS, bench.clock) as journal:
+        for number in range(4):
+            journal.add({"row": "outputs", "values": {"n": number}})
+    content = bench.journal.read_bytes()
+    lines = content.splitlines(keepends=True)
+    whole = [sum(map(len, lines[:count])) for count in range(len(lines) + 1)]
+    for size in range(len(content) + 1):
+        for tail in (b"", b"\0" * 7, b"rubbish"):
+            bench.journal.write_bytes(content[:size] + tail)
+            loaded = load(bench.journal, OURS)
+            rows = max(count for count, end in enumerate(whole) if end <= size)
+            assert loaded.sound_bytes == whole[rows], (size, tail)
+            assert loaded.state.outputs == ({"n": rows - 2} if rows > 1 else {}), (size, tail)
+    bench.journal.write_bytes(content[:-3])
+    with Journal(bench.journal, OURS, bench.clock) as journal:
+        journal.add({"row": "outputs", "values": {"n": 9}})
+    assert load(bench.journal, OURS).state.outputs == {"n": 9}

@@ -1,0 +1,44 @@
+"""SIGKILL of `train` around its calls, on nodes that really run: `down` of what is recorded leaves nothing."""
+
+import pytest
+
+from cloudgpu.app.records import Records
+
+pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(3600)]
+
+TRAIN = ("train", "plain", "--yes")
+
+
+@pytest.fixture(scope="module")
+def trained(running):
+    """Where an undisturbed `train` goes."""
+    seen = running.graves[0].record(*TRAIN)
+    running.graves[0].check_empty("undisturbed")
+    assert seen.actions >= {"CreateFleet", "DeleteFleets"}
+    return seen
+
+
+def killed_and_ended(grave, place):
+    killed = grave.kill_at(place, *TRAIN)
+    names = [one.name for one in Records(grave.home).clusters()]
+    assert killed or not names, place
+    for name in names:
+        grave.run("down", name)
+    grave.check_empty(place)
+    assert all(run.ended_at or run.ranks == {} for run in Records(grave.home).runs()), place
+
+
+@pytest.mark.parametrize("place", ["CreateFleet#1 effect", "DeleteFleets#1 before"])
+def test_the_dearest_moments(running, trained, place):
+    assert place in trained.places
+    killed_and_ended(running.graves[0], place)
+
+
+@pytest.mark.full
+def test_down_after_a_kill_around_every_call_leaves_nothing(running, trained):
+    running.each(trained.calls, killed_and_ended)
+
+
+@pytest.mark.full
+def test_down_after_a_kill_before_every_change_of_a_file_leaves_nothing(running, trained):
+    running.each(trained.files, killed_and_ended)
