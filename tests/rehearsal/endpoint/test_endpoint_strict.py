@@ -324,7 +324,7 @@ def test_deleting_twice_is_as_on_aws(rig):
 
 
 def test_what_nobody_simulates_is_refused_by_name(rig):
-    assert code_of(rig.ec2.describe_capacity_block_offerings, CapacityDurationHours=24) == "UnsupportedOperation"
+    assert code_of(rig.ec2.get_spot_placement_scores, TargetCapacity=1) == "UnsupportedOperation"
     with pytest.raises(ClientError) as err:
         rig.aws("savingsplans").describe_savings_plans()
     assert err.value.response["ResponseMetadata"]["HTTPStatusCode"] in (400, 501)
