@@ -14,6 +14,7 @@ from cloudgpu.plan.plan import Plan, Quotes, Target
 from cloudgpu.plan.reaching import NO_WISH, NetworkWish
 from cloudgpu.recipe import loading
 from cloudgpu.recipe.resolve import resolve
+from cloudgpu.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,15 @@ def make_plan(
         network=network,
     )
     return Planned(plan, loaded.path, loaded.base)
+
+
+def network_wish(settings: Settings) -> NetworkWish:
+    """What the settings say of the network, for the plan."""
+    return NetworkWish(
+        public_address=settings.public_address,
+        own_subnet=bool(settings.subnet_id),
+        own_network=bool(settings.vpc_id or settings.subnet_id or settings.security_group_id),
+    )
 
 
 def read_sets(sets: Sequence[str]) -> dict[str, str]:

@@ -1,22 +1,20 @@
 """The only composition root: decides which adapter stands behind each collaborator. Heavy imports happen in here."""
 
 import os
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
-import typer
-
 from cloudgpu.app.happenings import Happening, Say
 from cloudgpu.app.ports import Cloud, Dial, Ledger
 from cloudgpu.app.records import Records, RunRecord
+from cloudgpu.cli.questions import Questions
 from cloudgpu.cli.screen import Screen
 from cloudgpu.clock import Clock, SystemClock
-from cloudgpu.errors import QuestionError, UsageError
+from cloudgpu.errors import UsageError
 from cloudgpu.paths import Home, bundled
 from cloudgpu.run.progress import RankLine
 from cloudgpu.settings import Settings, Target, load
@@ -59,6 +57,11 @@ class Wiring:
     def records(self) -> Records:
         """Clusters and runs of this home."""
         return Records(self.home)
+
+    @property
+    def questions(self) -> Questions:
+        """Asks a person."""
+        return Questions(self.screen)
 
     @property
     def say(self) -> Say:
@@ -289,10 +292,9 @@ class Wiring:
     def planned(self, recipe: str, sets: Sequence[str], *, offline: bool) -> "Planned":
         """The plan of a recipe on this command's target."""
         from cloudgpu.app.cooldowns import Cooldowns
-        from cloudgpu.app.planning import make_plan
-        from cloudgpu.plan.reaching import NetworkWish
+        from cloudgpu.app.planning import make_plan, network_wish
 
-        settings, target = self.settings, self.settings.target
+        target = self.settings.target
         cloud = None if offline else lambda: self.cloud(target)
         return make_plan(
             recipe,
@@ -303,70 +305,8 @@ class Wiring:
             roots=recipe_roots(),
             cloud=cloud,
             cooldowns=None if offline else Cooldowns(self.home, self.clock),
-            network=NetworkWish(
-                public_address=settings.public_address,
-                own_subnet=bool(settings.subnet_id),
-                own_network=bool(settings.vpc_id or settings.subnet_id or settings.security_group_id),
-            ),
+            network=network_wish(self.settings),
         )
-
-    def confirm(self, question: str, *, yes: bool) -> None:
-        """Ask before spending.
-
-        Raises:
-            QuestionError: There is no terminal to ask on.
-            typer.Exit: The answer was no.
-        """
-        if yes:
-            return
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            message = f"this needs an answer ({question}), and there is no terminal to ask on"
-            raise QuestionError(message, hint="--yes answers yes")
-        try:
-            agreed = typer.confirm(question, err=True)
-        except typer.Abort:
-            self.screen.lines(["", "nothing was done"])
-            raise KeyboardInterrupt from None
-        if not agreed:
-            self.screen.line("nothing was done")
-            raise typer.Exit(1)
-
-    def confirm_by_name(self, question: str, name: str, *, yes: bool, by_name: bool) -> None:
-        """Ask before deleting; with `by_name` only the typed name agrees.
-
-        Raises:
-            QuestionError: There is no terminal to ask on.
-            typer.Exit: The answer was no, or another name.
-        """
-        if yes or not by_name:
-            self.confirm(question, yes=yes)
-            return
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            message = f"this needs the name {name} typed ({question}), and there is no terminal to type it on"
-            raise QuestionError(message, hint="--yes answers yes")
-        try:
-            typed = typer.prompt(f"{question} Type its name to agree", err=True)
-        except typer.Abort:
-            self.screen.lines(["", "nothing was done"])
-            raise KeyboardInterrupt from None
-        if typed.strip() != name:
-            self.screen.line("that is not its name; nothing was done")
-            raise typer.Exit(1)
-
-    def end_on_interrupt(self, choice: str, state: str = "goes on") -> Callable[[str], bool]:
-        """What Ctrl-C means for what is running: asked on a terminal, left alone elsewhere."""
-
-        def decide(what: str) -> bool:
-            if choice != "ask":
-                return choice == "end"
-            if not sys.stdin.isatty():
-                return False
-            try:
-                return typer.confirm(f"\n{what} {state}. End it now?", default=False, err=True)
-            except typer.Abort:
-                return False  # a second Ctrl-C must not end what was not asked to be ended
-
-        return decide
 
 
 _debug = False
