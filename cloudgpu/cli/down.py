@@ -44,7 +44,7 @@ def down(  # noqa: PLR0917
         only = wiring.only_cluster()
         choice = Choice((only,) if only else (), asked=False)
     if choice.names:
-        wiring.confirm(f"End {_told(choice.names)}?", yes=yes or choice.asked)
+        wiring.questions.confirm(f"End {_told(choice.names)}?", yes=yes or choice.asked)
     if every or mine or len(choice.names) > 1:
         _end_several(wiring, choice.names, stages, json=json)
     elif choice.names:

@@ -38,7 +38,7 @@ def bake(  # noqa: PLR0917
     wiring.screen.lines(plan_lines(planned.plan, ""))
     if planned.plan.errors:
         raise refuse(planned.plan)
-    wiring.confirm("Go ahead?", yes=yes)
+    wiring.questions.confirm("Go ahead?", yes=yes)
     stages = Stages(wiring.clock, wiring.say)
     baked = wiring.baking(planned.plan.target, stages).bake(planned.plan, name or planned.plan.recipe.name)
     if json:
@@ -74,7 +74,7 @@ def delete(name: Name, on: On = None, region: Region = None, yes: Yes = False, j
     from cloudgpu.cli.wiring import wire
 
     wiring = wire(json=json, target=on, region=region)
-    wiring.confirm(f"Delete image {name} in {wiring.settings.region}?", yes=yes)
+    wiring.questions.confirm(f"Delete image {name} in {wiring.settings.region}?", yes=yes)
     gone = delete_image(wiring.images(wiring.settings.target), wiring.settings.region, name)
     if json:
         wiring.screen.document({**image_json(gone), "state": "deleted", "left": []})

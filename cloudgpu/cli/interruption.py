@@ -63,7 +63,7 @@ def ask_about_cluster(wiring: "Wiring", cluster: str, choice: str) -> None:
     record = wiring.records.cluster(cluster)
     if record is None:
         wiring.screen.lines(["", "interrupted before anything was bought; nothing is left"])
-    elif record.state != "up" and wiring.end_on_interrupt(choice, "may be half made")(f"cluster {cluster}"):
+    elif record.state != "up" and wiring.questions.end_on_interrupt(choice, "may be half made")(f"cluster {cluster}"):
         wiring.screen.lines(ended_lines(wiring.teardown(cluster).down(cluster, record.region)))
     else:
         made = "is up" if record.state == "up" else "may be half made"

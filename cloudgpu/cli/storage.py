@@ -55,7 +55,7 @@ def create(  # noqa: PLR0917
     wanted = wish(typed, wiring.settings.region, wiring.named_for_storage)
     price, monthly_usd = price_of(wanted, kind)
     simulated = wiring.settings.target == "rehearsal"
-    wiring.confirm(question(wanted, price, monthly_usd, simulated=simulated), yes=yes)
+    wiring.questions.confirm(question(wanted, price, monthly_usd, simulated=simulated), yes=yes)
     created = wiring.storage(wiring.settings.target).create(wanted)
     if json:
         wiring.screen.document(created_json(created, monthly_usd))
@@ -106,7 +106,7 @@ def delete(
     room = wiring.storage(wiring.storage_target(name))
     present = room.deletable(name, wiring.settings.region, delete_data=delete_data)
     if present is not None:
-        wiring.confirm_by_name(deletion_question(present), name, yes=yes, by_name=delete_data)
+        wiring.questions.confirm_by_name(deletion_question(present), name, yes=yes, by_name=delete_data)
     deleted = room.delete(name, wiring.settings.region, delete_data=delete_data)
     if json:
         wiring.screen.document(deleted_json(deleted))

@@ -73,7 +73,7 @@ def train(  # noqa: PLR0917
     wiring.screen.lines(plan_lines(planned.plan, cluster or wiring.standing_for(planned.plan)))
     if planned.plan.errors:
         raise refuse(planned.plan)
-    wiring.confirm("Go ahead?", yes=yes)
+    wiring.questions.confirm("Go ahead?", yes=yes)
     request = TrainRequest(
         plan=planned.plan,
         recipe_path=planned.path,
@@ -84,7 +84,7 @@ def train(  # noqa: PLR0917
         detach=detach,
         retry_s=retry_s,
         environ=environ(),
-        end_on_interrupt=wiring.end_on_interrupt(on_interrupt),
+        end_on_interrupt=wiring.questions.end_on_interrupt(on_interrupt),
     )
     outcome = wiring.training(planned.plan.target).train(request)
     if json:

@@ -67,7 +67,7 @@ def up(  # noqa: PLR0917
     wiring.screen.lines(plan_lines(planned.plan, cluster))
     if planned.plan.errors:
         raise refuse(planned.plan)
-    wiring.confirm("Go ahead?", yes=yes)
+    wiring.questions.confirm("Go ahead?", yes=yes)
     provisioning = Provisioning(wiring.desk(wiring.cloud(planned.plan.target)), wiring.buyer)
     stages = Stages(wiring.clock, wiring.say)
     with come_to(lambda: unfinished_json(cluster, wiring.records.last_known(cluster), stages)):

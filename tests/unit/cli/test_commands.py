@@ -168,10 +168,10 @@ def test_lists_are_documents_too(capsys):
 def test_a_question_without_a_terminal_is_an_error(monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     with pytest.raises(QuestionError, match="Go ahead"):
-        wire().confirm("Go ahead?", yes=False)
-    wire().confirm("Go ahead?", yes=True)
-    assert wire().end_on_interrupt("ask")("cluster s1") is False
-    assert wire().end_on_interrupt("end")("cluster s1") is True
+        wire().questions.confirm("Go ahead?", yes=False)
+    wire().questions.confirm("Go ahead?", yes=True)
+    assert wire().questions.end_on_interrupt("ask")("cluster s1") is False
+    assert wire().questions.end_on_interrupt("end")("cluster s1") is True
 
 
 @pytest.mark.usefixtures("home")
@@ -202,7 +202,7 @@ def test_no_is_an_answer_and_ctrl_c_too(monkeypatch, capsys):
     monkeypatch.setattr("sys.stderr", Person())
     monkeypatch.setattr("typer.confirm", lambda *_args, **_named: False)
     with pytest.raises(typer.Exit) as end:
-        wire().confirm("Go ahead?", yes=False)
+        wire().questions.confirm("Go ahead?", yes=False)
     assert end.value.exit_code == 1
 
     def interrupted(*_args, **_named):
@@ -210,8 +210,8 @@ def test_no_is_an_answer_and_ctrl_c_too(monkeypatch, capsys):
 
     monkeypatch.setattr("typer.confirm", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        wire().confirm("Go ahead?", yes=False)
-    assert wire().end_on_interrupt("ask")("cluster s1") is False
+        wire().questions.confirm("Go ahead?", yes=False)
+    assert wire().questions.end_on_interrupt("ask")("cluster s1") is False
     assert capsys.readouterr().out.count("nothing was done") == 2
 
 

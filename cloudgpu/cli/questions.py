@@ -1,0 +1,74 @@
+"""What a command asks a person, and what happens where nobody can answer."""
+
+import sys
+from collections.abc import Callable
+
+import typer
+
+from cloudgpu.cli.screen import Screen
+from cloudgpu.errors import QuestionError
+
+
+class Questions:
+    """Asks on the terminal; without one, a question is an error and never a wait."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+
+    def confirm(self, question: str, *, yes: bool) -> None:
+        """Ask before spending.
+
+        Raises:
+            QuestionError: There is no terminal to ask on.
+            typer.Exit: The answer was no.
+        """
+        if yes:
+            return
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            message = f"this needs an answer ({question}), and there is no terminal to ask on"
+            raise QuestionError(message, hint="--yes answers yes")
+        try:
+            agreed = typer.confirm(question, err=True)
+        except typer.Abort:
+            self._screen.lines(["", "nothing was done"])
+            raise KeyboardInterrupt from None
+        if not agreed:
+            self._screen.line("nothing was done")
+            raise typer.Exit(1)
+
+    def confirm_by_name(self, question: str, name: str, *, yes: bool, by_name: bool) -> None:
+        """Ask before deleting; with `by_name` only the typed name agrees.
+
+        Raises:
+            QuestionError: There is no terminal to ask on.
+            typer.Exit: The answer was no, or another name.
+        """
+        if yes or not by_name:
+            self.confirm(question, yes=yes)
+            return
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            message = f"this needs the name {name} typed ({question}), and there is no terminal to type it on"
+            raise QuestionError(message, hint="--yes answers yes")
+        try:
+            typed = typer.prompt(f"{question} Type its name to agree", err=True)
+        except typer.Abort:
+            self._screen.lines(["", "nothing was done"])
+            raise KeyboardInterrupt from None
+        if typed.strip() != name:
+            self._screen.line("that is not its name; nothing was done")
+            raise typer.Exit(1)
+
+    def end_on_interrupt(self, choice: str, state: str = "goes on") -> Callable[[str], bool]:
+        """What Ctrl-C means for what is running: asked on a terminal, left alone elsewhere."""
+
+        def decide(what: str) -> bool:
+            if choice != "ask":
+                return choice == "end"
+            if not sys.stdin.isatty():
+                return False
+            try:
+                return typer.confirm(f"\n{what} {state}. End it now?", default=False, err=True)
+            except typer.Abort:
+                return False  # a second Ctrl-C must not end what was not asked to be ended
+
+        return decide
