@@ -53,8 +53,8 @@ def test_a_dry_zone_ends_in_the_second_one(bench):
     assert outcome["zone"] == "us-east-1d"
     bench.run("rehearsal", "capacity", "*/p3dn.24xlarge/*=1")
     refused = bench.run("train", "plain", "--yes", code=4)
-    # Each refusal is told when it happens; the summary only names its code.
-    assert refused.stdout.count("We currently do not have sufficient") == 2
+    # Each refusal is told when it happens, and the summary lists them again.
+    assert refused.stdout.count("on-demand: no capacity (InsufficientInstanceCapacity)") == 2
     assert refused.stderr.count("InsufficientInstanceCapacity") == 2
     assert bench.left() == {}
 
