@@ -14,6 +14,7 @@ import asyncssh
 from cloudgpu.errors import RehearsalError
 from cloudgpu.rehearsal.node_faults import Deed, NodeFault
 from cloudgpu.rehearsal.nodes import addresses, notices, record, standins, user_data
+from cloudgpu.rehearsal.nodes.alarms import Alarms
 from cloudgpu.rehearsal.nodes.body import Body
 from cloudgpu.rehearsal.nodes.boot import CloudInit, HostKeyText
 from cloudgpu.rehearsal.nodes.console import Console
@@ -27,7 +28,6 @@ from cloudgpu.rehearsal.nodes.values import RoleCredentials
 
 _LOG = logging.getLogger(__name__)
 _HOOK_PATIENCE_S = 60.0
-_LONGEST_SLEEP_S = 3600.0
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Node:
         self._metadata: MetadataService | None = None
         self._standins = StandInServer(self._asked, self._answered)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._alarms: list[asyncio.TimerHandle] = []
+        self._alarms = Alarms(self._ring)
         self._boot_failed = False
         self._boot_over = asyncio.Event()
         self._listening = asyncio.Event()
@@ -175,17 +175,11 @@ class Node:
 
     def arm(self) -> None:
         """Set every alarm anew; called when a timer or the clock changed."""
-        for alarm in self._alarms:
-            alarm.cancel()
-        loop, now = asyncio.get_running_loop(), self._now_s()
-        # An alarm that is far away wakes up early and looks again: the machine may have slept.
-        self._alarms = [
-            loop.call_later(min(max(0.0, timer.due_epoch_s - now), _LONGEST_SLEEP_S), self._ring)
-            for timer in self.record.timers
-        ]
+        now = self._now_s()
+        waits_s = [timer.due_epoch_s - now for timer in self.record.timers]
         if self.record.spot_end_epoch_s:
-            left_s = max(0.0, self.record.spot_end_epoch_s - self._around.now_s())
-            self._alarms.append(loop.call_later(min(left_s, _LONGEST_SLEEP_S), self._ring))
+            waits_s.append(self.record.spot_end_epoch_s - self._around.now_s())
+        self._alarms.put(waits_s)
 
     def heard(self) -> None:
         """Somebody was told that the node ended by itself.
@@ -358,12 +352,7 @@ class Node:
         return self._around.now_s() + (skew.seconds if skew else 0.0)
 
     def _notices(self) -> Mapping[str, str]:
-        found: dict[str, str] = {}
-        if self.record.spot_end_epoch_s:
-            found |= notices.interruption(self.record.spot_end_epoch_s)
-        if self.record.rebalance_epoch_s:
-            found |= notices.rebalance(self.record.rebalance_epoch_s)
-        return found
+        return notices.standing(self.record.spot_end_epoch_s, self.record.rebalance_epoch_s)
 
     # Bookkeeping.
 
@@ -386,9 +375,7 @@ class Node:
                     self.console.write(f"cloud-init: the boot stopped: {err}\n")
 
     def _silence(self) -> None:
-        for alarm in self._alarms:
-            alarm.cancel()
-        self._alarms = []
+        self._alarms.clear()
         for task in tuple(self._tasks):
             task.cancel()
         self._standins.close()

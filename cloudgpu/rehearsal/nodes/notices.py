@@ -24,3 +24,13 @@ def rebalance(at_epoch_s: float) -> Mapping[str, str]:
     """Path and text of a rebalance recommendation."""
     moment = datetime.fromtimestamp(at_epoch_s, UTC).strftime(_FORM)
     return {f"{_META}/events/recommendations/rebalance": json.dumps({"noticeTime": moment})}
+
+
+def standing(spot_end_epoch_s: float, rebalance_epoch_s: float) -> Mapping[str, str]:
+    """The entries of a node that was told these things; 0 means that it was not."""
+    found: dict[str, str] = {}
+    if spot_end_epoch_s:
+        found |= interruption(spot_end_epoch_s)
+    if rebalance_epoch_s:
+        found |= rebalance(rebalance_epoch_s)
+    return found
