@@ -24,7 +24,7 @@ if sys.argv[1:] == ["version"]:
     raise SystemExit(0)
 if "wait" in sys.argv:
     def asked(number, frame):
-        print("recorded what was under way", flush=True)
+        os.write(1, b"recorded what was under way\\n")  # a signal may come in the middle of a print
         raise SystemExit(3)
     signal.signal(signal.SIGINT, asked)
     print("ready", flush=True)
@@ -120,18 +120,17 @@ def test_a_cli_that_was_killed_leaves_its_note(command, tmp_path):
 
 def test_a_cli_whose_command_was_killed_is_ended(stand_in, tmp_path):
     note = tmp_path / "running"
-    process = subprocess.Popen([stand_in(), "wait"], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    note.write_text(json.dumps({"pid": process.pid, "start": process_start(process.pid)}))
-    reaper = threading.Thread(target=process.wait)
-    reaper.start()
-    waited = []
-    end_abandoned(note, SystemClock(), waited.append)
-    reaper.join()
+    with subprocess.Popen([stand_in(), "wait"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        note.write_text(json.dumps({"pid": process.pid, "start": process_start(process.pid)}))
+        reaper = threading.Thread(target=process.wait)
+        reaper.start()
+        waited = []
+        end_abandoned(note, SystemClock(), waited.append)
+        reaper.join()
     assert waited == [process.pid]
     assert process.returncode == 3
-    process.stdout.close()
 
 
 def test_another_process_of_the_same_number_is_left_alone(tmp_path):
