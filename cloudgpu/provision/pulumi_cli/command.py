@@ -155,18 +155,21 @@ def _followed(
         threading.Thread(target=_read, args=(stream, listener, found), daemon=True)
         for stream, listener, found in zip(streams, listeners, chunks, strict=True)
     ]
-    for reader in readers:
-        reader.start()
     interrupt: KeyboardInterrupt | None = None
-    _give(process, text)
+    # Ctrl-C may come before the first of these: none of them stands outside the loop.
+    begin: list[Callable[[], None]] = [*(reader.start for reader in readers), lambda: _give(process, text)]
     while process.returncode is None:
         try:
+            while begin:
+                begin.pop(0)()
             process.wait()
         except KeyboardInterrupt as err:
             _signal(process.pid, signal.SIGKILL if interrupt else signal.SIGINT)
             interrupt = err
     for reader in readers:
-        reader.join()
+        if reader.ident is not None:
+            reader.join()
+    _close(process)
     if interrupt is not None:
         raise interrupt
     return "\n".join(chunks[0]), "\n".join(chunks[1])
@@ -178,6 +181,13 @@ def _give(process: "subprocess.Popen[str]", text: str) -> None:
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(text)
             process.stdin.close()
+
+
+def _close(process: "subprocess.Popen[str]") -> None:
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None:
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
 
 
 def _read(stream: Any, listener: OnOutput | None, found: list[str]) -> None:  # noqa: ANN401
