@@ -77,7 +77,7 @@ def test_no_capacity_anywhere_is_exit_4_with_a_line_a_candidate(bench):
     client.put_capacity(bench.cloud, {"*/p3dn.24xlarge/*": 0})
     done = bench.run("train", "plain", "--yes", code=4)
     tried = [line for line in done.stderr.splitlines() if "InsufficientInstanceCapacity" in line]
-    assert [line.split()[1] for line in tried] == ["us-east-1c", "us-east-1d"]
+    assert [line.split()[0] for line in tried] == ["us-east-1c", "us-east-1d"]
     assert "2 x p3dn.24xlarge cannot be had: no capacity (2 of 2 candidates)" in done.stderr
     nothing = bench.run("logs")
     assert nothing.stdout == ""
