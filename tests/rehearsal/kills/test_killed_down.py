@@ -2,7 +2,7 @@
 
 import pytest
 
-pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(3600)]
 
 DOWN = ("down", "plain")
 

@@ -10,7 +10,7 @@ import pytest
 
 from cloudgpu.rehearsal import client
 
-pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(3600)]
 
 UP = ("up", "plain", "--yes")
 DOWN = ("down", "plain")

@@ -4,7 +4,7 @@ import sqlite3
 
 import pytest
 
-pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(3600)]
 
 UP = ("up", "plain", "--yes")
 DOWN = ("down", "plain")
