@@ -38,7 +38,7 @@ class Strays:
         """
         nodes = [one for one in self.found(name, regions, whose) if one.kind in ("fleet", "instance")]
         if nodes:
-            self.desk.cloud.release(nodes)
+            self._end(name, nodes)
         recorded = any(one.id in known for one in nodes)
         # Fleets stand in no record: one is known when an instance that was found with it is.
         strays = [one for one in nodes if one.id not in known and not (one.kind == "fleet" and recorded)]
@@ -54,17 +54,29 @@ class Strays:
         if not found:
             return ()
         self.desk.say(Note(f"found by tag and not in the journal: {', '.join(thing.id for thing in found)}"))
-        self.desk.cloud.release(found)
+        self._end(name, found)
         left = self.found(name, regions, whose)
         if left:
             lines = [f"{thing.kind} {thing.id} in {thing.region}" for thing in left]
             message = f"cluster {name} is not gone: {'; '.join(lines)}"
-            raise TeardownError(message, left=lines, hint=f"`cloudgpu down {name}` again; it goes on where it stopped")
+            raise TeardownError(message, left=lines, hint=_again(name))
         return tuple(f"{thing.kind} {thing.id}" for thing in found)
+
+    def _end(self, name: str, found: Sequence[Leftover]) -> None:
+        try:
+            self.desk.cloud.release(found)
+        except TeardownError as err:
+            # AWS does not know which of our commands goes on with it.
+            err.hint = _again(name)
+            raise
 
     def mine(self, one: Leftover, token: str) -> bool:
         """Of this cluster, or of this owner: another person's cluster of the same name is not ours to end."""
         return one.tags.get(OWNER, "") in ("", self.desk.owner) or (bool(token) and has_token(one, token))
+
+
+def _again(name: str) -> str:
+    return f"`cloudgpu down {name}` again; it goes on where it stopped"
 
 
 def has_token(one: Leftover, token: str) -> bool:
