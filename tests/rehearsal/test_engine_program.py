@@ -24,7 +24,18 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning"),
 ]
 
-TYPES = ("PlacementGroup", "KeyPair", "Role", "InstanceProfile", "SecurityGroup", "LaunchTemplate", "Fleet")
+CLUSTER = (
+    "PlacementGroup",
+    "KeyPair",
+    "Role",
+    "RolePolicy",
+    "InstanceProfile",
+    "SecurityGroup",
+    "LaunchTemplate",
+    "Fleet",
+)
+BELT = ("Role", "RolePolicy", "ScheduleGroup", "Schedule")
+TYPES = sorted(CLUSTER + BELT)
 PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGcyZqYq0n1o0u8q9Ck4yQJ8P0Q0lq8m3yq8m3yq8m3y me"
 IMAGE = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
 
@@ -106,7 +117,7 @@ def site(tmp_path: Path):
 
 def test_up_again_refresh_and_down(site):
     preview = site.engine().preview(site.stack)
-    assert {step.type.rpartition(":")[2] for step in preview} == set(TYPES)
+    assert sorted(step.type.rpartition(":")[2] for step in preview) == TYPES
     assert site.left() == ({}, ())
     applied = site.up()
     assert dict(applied.changes) == {"create": len(TYPES)}
