@@ -61,7 +61,8 @@ def test_the_next_zone_is_asked_for_nothing_but_the_launch_again(shared):
 def test_credentials_that_expire_in_the_middle_of_down_are_called_so_and_down_goes_on_later(shared):
     shared.recipe()
     shared.run("up", "plain", "--yes")
-    client.put_faults(shared.cloud, [{**EXPIRED, "action": "DeleteFleets"}])
+    ending = ("DeleteFleets", "TerminateInstances")
+    client.put_faults(shared.cloud, [{**EXPIRED, "action": action} for action in ending])
     done = shared.run("down", "plain", code=None)
     assert done.returncode in (6, 8), done
     assert "credentials expired" in done.stderr
