@@ -20,7 +20,8 @@ step store
 
 def test_a_step_that_needs_a_boot_gets_one_and_the_rest_follows(bench):
     text = script(NodeKind("V100", "Volta")).replace("step store\n", _STEP.lstrip())
-    whole = user_data(datetime.now(UTC) + timedelta(hours=1), packed(text))
+    expires_at = (datetime.now(UTC) + timedelta(hours=1)).replace(microsecond=0)
+    whole = user_data(expires_at, packed(text))
     node = bench.client.start(bench.spec(user_data=whole))
 
     def told() -> dict:
@@ -34,6 +35,7 @@ def test_a_step_that_needs_a_boot_gets_one_and_the_rest_follows(bench):
     console = bench.client.console(bench.spec().instance_id).decode()
     assert console.count("booting again for step again") == 1
     assert console.count("cloudgpu bootstrap: done") == 1
-    # The expiry is armed by the second boot as well.
+    # The expiry is armed by the second boot as well, once, for the same moment.
     timers = bench.ssh(node, "systemctl list-timers").stdout.decode()
-    assert "cloudgpu-expiry" in timers
+    assert timers.count(f"cloudgpu-expiry-{int(expires_at.timestamp())}.timer") == 1
+    assert timers.count("cloudgpu-expiry-") == timers.count(f"cloudgpu-expiry-{int(expires_at.timestamp())}.")
