@@ -1,6 +1,7 @@
 """What every test stands on: a home of its own, no account, no network beyond this machine, no silent skip in CI."""
 
 import os
+import signal
 import socket
 from collections.abc import Callable, Iterator
 from ipaddress import ip_address
@@ -26,6 +27,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
 @pytest.fixture(scope="session", autouse=True)
 def clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No settings, credentials or terminal of whoever runs the tests; package indexes stay as configured."""
+    # A shell starts what it puts in the background deaf to Ctrl-C, and our children would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     nowhere = tmp_path_factory.mktemp("nowhere")
     config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     with pytest.MonkeyPatch.context() as patch:
