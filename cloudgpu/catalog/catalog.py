@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from cloudgpu.catalog.hardware import Gpu, InstanceType
+from cloudgpu.catalog.hardware import Gpu, InstanceType, Memory, Rates
 from cloudgpu.catalog.images import image_for
 from cloudgpu.errors import RecipeError
 from cloudgpu.recipe.nearest import suggestion
@@ -62,7 +62,15 @@ def load() -> Catalog:
 
 
 def _gpu(entry: Mapping[str, Any]) -> Gpu:
-    return Gpu(**entry, image=image_for(entry["architecture"]).parameter)
+    fields = {
+        **entry,
+        "memories": tuple(Memory(Decimal(gib), speed) for gib, speed in entry.get("memories", [])),
+        "rates": Rates(**{name: Decimal(rate) for name, rate in entry.get("rates", {}).items()}),
+        "modules": tuple(entry.get("modules", ("proprietary", "open"))),
+    }
+    if entry.get("nccl_link_gb_s") is not None:
+        fields["nccl_link_gb_s"] = Decimal(entry["nccl_link_gb_s"])
+    return Gpu(**fields, image=image_for(entry["architecture"]).parameter)
 
 
 def _read(name: str) -> dict[str, Any]:
@@ -79,7 +87,10 @@ def _instance_type(entry: Mapping[str, Any], source: str) -> InstanceType:
         "zones": {region: tuple(zones) for region, zones in entry["zones"].items()},
         "on_demand_usd": {region: Decimal(usd) for region, usd in entry["on_demand_usd"].items()},
         "spot_usd": {region: (Decimal(low), Decimal(high)) for region, (low, high) in entry["spot_usd"].items()},
+        "usage_classes": tuple(entry.get("usage_classes", ("on-demand", "spot"))),
     }
+    if entry.get("network_gbps") is not None:
+        fields["network_gbps"] = Decimal(entry["network_gbps"])
     return InstanceType(**fields, source=source)
 
 

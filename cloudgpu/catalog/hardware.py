@@ -1,17 +1,44 @@
 """What a GPU and an instance type are, as values. The figures lie in `data/`, each kind with its source."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
 from typing import Literal
 
 Lifecycle = Literal["active", "previous", "retired"]
+Provider = Literal["aws", "alibaba", "own"]
+"""Who runs the machine: `own` stands for hosts of one's own, as a DGX-1."""
+Flavour = Literal["proprietary", "open"]
+"""Of NVIDIA's kernel modules."""
+UsageClass = Literal["on-demand", "spot", "capacity-block"]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """One size in which a GPU model comes."""
+
+    gib: Decimal
+    bandwidth_gb_s: int
+    """Peak, GB (1e9 bytes) a second."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Peak rates without sparsity, in 1e12 operations a second; None where the GPU does not have the unit."""
+
+    fp32: Decimal | None = None
+    fp16: Decimal | None = None
+    """With tensor cores where it has them."""
+    tf32: Decimal | None = None
+    bf16: Decimal | None = None
+    fp8: Decimal | None = None
+    int8: Decimal | None = None
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU model and the software that still runs on it."""
+    """A GPU model and the software that still runs on it. None is unknown, but where a field says otherwise."""
 
     name: str
     architecture: str
@@ -19,8 +46,9 @@ class Gpu:
     last_driver: int | None
     """Last driver branch; None while newer ones still come."""
     last_cuda_major: int | None
-    first_ngc: str
-    """First month of NVIDIA's framework containers that knows it, for instance `17.09`."""
+    """None while newer ones still come."""
+    first_ngc: str | None
+    """First month of NVIDIA's framework containers that knows it, for instance `17.09`; None where none ever did."""
     last_ngc: str | None
     """Last such month; None while newer ones still come."""
     first_torch_without: str | None
@@ -29,6 +57,34 @@ class Gpu:
     """Last PyTorch with any wheel for it."""
     image: str
     """SSM parameter of the machine image that suits it."""
+    memories: tuple[Memory, ...] = ()
+    """In which sizes it comes, the smallest first."""
+    rates: Rates = Rates()
+    first_driver: int | None = None
+    """First driver branch that knows it."""
+    modules: tuple[Flavour, ...] = ("proprietary", "open")
+    """Flavours of the kernel modules that drive it."""
+    first_cuda: str | None = None
+    """First CUDA toolkit that builds native code for it."""
+    last_cudnn: str | None = None
+    """Last cuDNN series that runs on it; None while newer ones still come."""
+    nvlink_links: int | None = None
+    """0 for a GPU without NVLink."""
+    nccl_link_gb_s: Decimal | None = None
+    """What NCCL reckons with for each NVLink link, one way, GB a second; None without NVLink."""
+    pcie: str | None = None
+    """Generation and lanes, for instance `3.0 x16`."""
+    tdp_w: int | None = None
+    ecc: bool | None = None
+    replacement: str | None = None
+    """The GPU that stands where it stood, for models that nobody can rent any more."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Field -> where the figure comes from."""
+
+    @property
+    def sm(self) -> int:
+        """70 for compute capability 7.0: what NVIDIA's compiler calls it."""
+        return int(self.compute_capability.replace(".", ""))
 
 
 @dataclass(frozen=True)
@@ -57,10 +113,34 @@ class InstanceType:
     spot_usd: Mapping[str, tuple[Decimal, Decimal]]
     """Region -> lowest and highest USD an hour seen."""
     priced_on: date
+    """The day the prices of this version of cloudgpu were read."""
     source: str
     """Where its prices come from."""
+    provider: Provider = "aws"
+    usage_classes: tuple[UsageClass, ...] = ("on-demand", "spot")
+    """How EC2 sells it."""
+    network_gbps: Decimal | None = None
+    """Of all its cards together; None where it is unknown."""
+    network: str = ""
+    """In the provider's own words, for instance `Up to 10 Gigabit`."""
+    nvme_disks: int = 0
+    nvme_gb: int = 0
+    """Of each local disk, in GB (1e9 bytes); gone with the instance."""
+    nvlink: bool = False
+    """Whether its GPUs are joined by NVLink or NVSwitch."""
+    rates_read_on: Mapping[str, date] = field(default_factory=dict)
+    """Region -> the day on which its prices there were read, where that is later than `priced_on`."""
 
     @property
     def retired(self) -> bool:
         """Whether nobody can launch it any more."""
         return self.lifecycle == "retired"
+
+    @property
+    def gpu_memory_total_gib(self) -> Decimal:
+        """Of all its GPUs together."""
+        return self.gpus * self.gpu_memory_gib
+
+    def price_read_on(self, region: str) -> date:
+        """The day on which its prices in a region were read."""
+        return self.rates_read_on.get(region, self.priced_on)

@@ -24,7 +24,7 @@ def container_unfit(question: Question, kind: InstanceType, made: Callable[[str,
     month, near = match[1], ""
     if gpu.last_ngc is not None and month > gpu.last_ngc:
         near = gpu.last_ngc
-    elif month < gpu.first_ngc:
+    elif gpu.first_ngc is not None and month < gpu.first_ngc:
         near = gpu.first_ngc
     if near:
         word = "last" if near == gpu.last_ngc else "first"

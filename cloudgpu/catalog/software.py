@@ -1,0 +1,99 @@
+"""Which software runs on which GPU: NVIDIA's monthly containers, framework images, PyTorch wheels, EFA minima."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+
+@dataclass(frozen=True)
+class NgcMonth:
+    """One month of NVIDIA's framework containers (`YY.MM`): all frameworks of a month share CUDA and driver needs."""
+
+    month: str
+    cuda: str
+    driver: int
+    """Branch that its CUDA belongs to."""
+    other_drivers: tuple[int, ...]
+    """Older branches of data-centre drivers that its release notes accept as well."""
+    lowest: str | None
+    """Lowest compute capability; None where its notes do not say."""
+    source: str
+
+
+@dataclass(frozen=True)
+class FrameworkImage:
+    """A container image by repository and tag, and the GPUs that it has native code for."""
+
+    framework: str
+    image: str
+    lowest: str
+    """Lowest compute capability that it has native code for."""
+    highest: str | None
+    """Highest that it has native code for; code of a major version runs on its later minors as well. None while it
+    also carries code that newer GPUs translate."""
+    last_for: tuple[str, ...]
+    """Architectures for which this is the last one of its framework."""
+    recalled: bool
+    """Whether nobody has seen this tag in a public reference."""
+    source: str
+
+
+@dataclass(frozen=True)
+class TorchWheels:
+    """PyTorch's wheels of one CUDA version, over the PyTorch versions that have the same GPUs."""
+
+    cuda: str
+    """As its index calls it, for instance `cu126`."""
+    first: str
+    last: str | None
+    """None while newer ones still come."""
+    capabilities: tuple[str, ...]
+    default_from: str | None
+    """First PyTorch that pip gives this one of when no index is named; None for one that is never the default."""
+    default_to: str | None
+    """Last such PyTorch; None while newer ones still come, or for one that is never the default."""
+    source: str
+
+
+@dataclass(frozen=True)
+class FabricMinimum:
+    """The oldest software with which EFA works on an instance type as it should; None where none is known."""
+
+    instance_type: str
+    efa_installer: str | None
+    ofi_nccl: str | None
+    nccl: str | None
+    cuda: str | None
+    source: str
+
+
+@dataclass(frozen=True)
+class Software:
+    """All of it."""
+
+    ngc: Mapping[str, NgcMonth]
+    """Month -> what is in it; months that nobody looked up are not in it."""
+    images: tuple[FrameworkImage, ...]
+    torch: tuple[TorchWheels, ...]
+    fabric: Mapping[str, FabricMinimum]
+    """By instance type."""
+
+
+@cache
+def software() -> Software:
+    """The windows that travel with this version of cloudgpu."""
+    path = files("cloudgpu.catalog").joinpath("data", "software.json")
+    stored: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    ngc = [NgcMonth(**{**row, "other_drivers": tuple(row["other_drivers"])}) for row in stored["ngc"]]
+    images = [FrameworkImage(**{**row, "last_for": tuple(row["last_for"])}) for row in stored["images"]]
+    wheels = [TorchWheels(**{**row, "capabilities": tuple(row["capabilities"])}) for row in stored["torch"]]
+    fabric = [FabricMinimum(**row) for row in stored["fabric"]]
+    return Software(
+        ngc={one.month: one for one in ngc},
+        images=tuple(images),
+        torch=tuple(wheels),
+        fabric={one.instance_type: one for one in fabric},
+    )
