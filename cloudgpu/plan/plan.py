@@ -6,6 +6,7 @@ from datetime import date, datetime
 from decimal import ROUND_CEILING, Decimal
 from typing import Any, Literal
 
+from cloudgpu.plan.quota_room import QuotaRoom
 from cloudgpu.plan.reaching import PublicAddress
 from cloudgpu.plan.reservations import Reservation
 from cloudgpu.recipe.schema import Recipe
@@ -71,6 +72,7 @@ class Quotes:
         reservation: The reservation that the recipe names, as AWS describes it; None = not asked, or there is none.
         asked_at: When the cloud was asked, UTC.
         refused: (instance type, zone, market) -> seconds since it had no capacity; only where that is a short while.
+        quotas: (region, quota code) -> what may run there and what runs; absent key = not asked, or unknown.
     """
 
     zones: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
@@ -81,6 +83,7 @@ class Quotes:
     refused: Mapping[tuple[str, str, Market], int] = field(default_factory=dict)
     reservation: Reservation | None = None
     asked_at: datetime | None = None
+    quotas: Mapping[tuple[str, str], QuotaRoom] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
