@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from cloudgpu.catalog import InstanceType
 from cloudgpu.plan import software
+from cloudgpu.plan.checks.rule import Reason, RegionRule, TypeRule, region_rule, type_rule
 from cloudgpu.plan.question import Question
 from cloudgpu.plan.reaching import elastic_ips
 from cloudgpu.plan.reservations import unfit
@@ -21,17 +23,15 @@ class Exclusion:
 
 def of_type(question: Question, kind: InstanceType) -> list[Exclusion]:
     """Why this type cannot be used anywhere; empty when it can."""
-    if kind.retired:
-        return [_retired(kind)]
-    return [*_efa(question, kind), *_reserved(question, kind), *software.container_unfit(question, kind, Exclusion)]
+    # Nobody asks what else is wrong with a type that is gone.
+    rules = (retired,) if kind.retired else TYPE_RULES
+    return [Exclusion(rule.name, why.message, why.fix) for rule in rules for why in rule.find(question, kind)]
 
 
 def of_region(question: Question, kind: InstanceType, region: str) -> list[Exclusion]:
     """Why this type cannot be used in this region; empty when it can."""
     return [
-        *_not_offered(question, kind, region),
-        *_not_priced(question, kind, region),
-        *_unreachable(question, kind, region),
+        Exclusion(rule.name, why.message, why.fix) for rule in REGION_RULES for why in rule.find(question, kind, region)
     ]
 
 
@@ -48,61 +48,76 @@ def usable_zones(question: Question, kind: InstanceType, region: str) -> tuple[s
     return tuple(zone for zone in dict.fromkeys(allowed or offering) if zone in offering)
 
 
-def _retired(kind: InstanceType) -> Exclusion:
+@type_rule("retired", "A type that AWS has retired has a price still, and nobody can launch it.")
+def retired(_question: Question, kind: InstanceType) -> Iterator[Reason]:
+    """The type is gone; the one that stands where it stood."""
+    if not kind.retired:
+        return
     when = "" if kind.retired_on is None else f" on {kind.retired_on.isoformat()}"
-    return Exclusion(
-        "retired",
+    yield Reason(
         f"AWS retired {kind.name}{when}: nobody can launch it any more; the nearest that works is {kind.replacement}",
         f"--set resources.instance_type={kind.replacement}",
     )
 
 
-def _efa(question: Question, kind: InstanceType) -> Iterator[Exclusion]:
+@type_rule("efa", "A recipe that insists on EFA never falls back to TCP.")
+def efa(question: Question, kind: InstanceType) -> Iterator[Reason]:
+    """EFA is asked for and absent."""
     if question.wants_efa(kind) and kind.efa_interfaces == 0:
         with_efa = [other for other in question.catalog.types.values() if other.efa_interfaces and not other.retired]
         same = sorted((other for other in with_efa if other.gpu == kind.gpu), key=lambda other: other.gpus)
         near = f"; {same[0].name} has it" if same else ""
-        yield Exclusion("efa", f"{kind.name} has no EFA{near}", "--set resources.network=auto")
+        yield Reason(f"{kind.name} has no EFA{near}", "--set resources.network=auto")
 
 
-def _reserved(question: Question, kind: InstanceType) -> Iterator[Exclusion]:
+@type_rule("reservation", "What is reserved is one type in one zone, of which so many are free.")
+def reserved(question: Question, kind: InstanceType) -> Iterator[Reason]:
     """What is reserved is one type in one zone."""
     wanted, found = question.recipe.resources.reservation, question.quotes.reservation
     if wanted is None or not question.quotes.live:
         return
     if found is None:
-        yield Exclusion("reservation", f"there is no reservation {wanted} in {', '.join(question.known_regions)}")
+        yield Reason(f"there is no reservation {wanted} in {', '.join(question.known_regions)}")
     elif found.instance_type != kind.name:
         fix = f"--set resources.instance_type={found.instance_type}"
-        yield Exclusion("reservation", f"{wanted} is for {found.instance_type}, not for {kind.name}", fix)
+        yield Reason(f"{wanted} is for {found.instance_type}, not for {kind.name}", fix)
     else:
         for why in unfit(found, question.market, question.recipe.resources.nodes):
-            yield Exclusion("reservation", why)
+            yield Reason(why)
 
 
-def _unreachable(question: Question, kind: InstanceType, region: str) -> Iterator[Exclusion]:
+@region_rule("address", "Nodes with several network interfaces get no public address of EC2's own.")
+def unreachable(question: Question, kind: InstanceType, region: str) -> Iterator[Reason]:
     """Nodes that would come up and that nobody could reach cost money all the same."""
     wanted = elastic_ips(question.public_address(kind, region), question.recipe.resources.nodes)
     free = question.free_addresses(region)
     if wanted > free:
         message = f"{kind.name} needs {wanted} Elastic IPs in {region}, and the account may have {free} more there"
-        yield Exclusion("address", message, "ask for more in Service Quotas (L-0263D0A3), or release unused ones")
+        yield Reason(message, "ask for more in Service Quotas (L-0263D0A3), or release unused ones")
 
 
-def _not_offered(question: Question, kind: InstanceType, region: str) -> Iterator[Exclusion]:
+@region_rule("reservation", "What is reserved lies in one zone, which the recipe must allow.")
+def reserved_elsewhere(question: Question, kind: InstanceType, region: str) -> Iterator[Reason]:
+    """The reservation lies outside the region or the zones given."""
+    held = question.quotes.reservation
+    if held is not None and question.zones_offering(kind, region) and not usable_zones(question, kind, region):
+        yield Reason(f"{held.id} lies in {held.zone}, not in {region} or not in a zone given")
+
+
+@region_rule("offered", "A type is sold in some regions only, and there in some zones only.")
+def not_offered(question: Question, kind: InstanceType, region: str) -> Iterator[Reason]:
+    """The region does not offer the type, or not in a zone given."""
     offering = question.zones_offering(kind, region)
-    reserved = question.quotes.reservation
-    if reserved is not None and offering and not usable_zones(question, kind, region):
-        yield Exclusion("reservation", f"{reserved.id} lies in {reserved.zone}, not in {region} or not in a zone given")
-    elif not offering:
+    if not offering:
         elsewhere = [name for name, zones in kind.zones.items() if zones and name != region]
         priced = [name for name in elsewhere if name in kind.on_demand_usd] or elsewhere
         fix = f"--set resources.regions={','.join(sorted(priced))}" if priced else ""
-        yield Exclusion("offered", f"{kind.name} is not offered in {region}", fix)
+        yield Reason(f"{kind.name} is not offered in {region}", fix)
+    elif question.quotes.reservation is not None:
+        return
     elif not usable_zones(question, kind, region) and _zones_here(question, region):
         wanted = ", ".join(_zones_here(question, region))
-        yield Exclusion(
-            "offered",
+        yield Reason(
             f"{kind.name} is not offered in {wanted}; in {region} it is in {', '.join(offering)}",
             f"--set resources.zones={','.join(offering)}",
         )
@@ -112,7 +127,8 @@ def _zones_here(question: Question, region: str) -> tuple[str, ...]:
     return tuple(zone for zone in question.recipe.resources.zones if zone[:-1] == region)
 
 
-def _not_priced(question: Question, kind: InstanceType, region: str) -> Iterator[Exclusion]:
+@region_rule("price", "Without a price there is no worst case, and nothing is spent without one.")
+def not_priced(question: Question, kind: InstanceType, region: str) -> Iterator[Reason]:
     """Without a price there is no worst case, and nothing may be spent without one."""
     if question.market == "capacity-block":
         return
@@ -120,4 +136,16 @@ def _not_priced(question: Question, kind: InstanceType, region: str) -> Iterator
     unquoted = [zone for zone in zones if (kind.name, zone, question.market) not in question.quotes.prices]
     if unquoted and region not in kind.on_demand_usd:
         fix = f"--set resources.regions={','.join(sorted(kind.on_demand_usd))}" if kind.on_demand_usd else ""
-        yield Exclusion("price", f"no price is known for {kind.name} in {region}", fix)
+        yield Reason(f"no price is known for {kind.name} in {region}", fix)
+
+
+@type_rule(
+    "image", "A container without native code for the GPU ends at its first kernel, when the nodes are paid for."
+)
+def container_unfit(question: Question, kind: InstanceType) -> Iterator[Reason]:
+    """The container image is too new or too old for the GPU."""
+    return software.container_unfit(question, kind, lambda _name, message, fix: Reason(message, fix))
+
+
+TYPE_RULES: Final[tuple[TypeRule, ...]] = (retired, efa, reserved, container_unfit)
+REGION_RULES: Final[tuple[RegionRule, ...]] = (reserved_elsewhere, not_offered, not_priced, unreachable)

@@ -12,7 +12,8 @@ from cloudgpu.plan.reservations import Reservation
 from cloudgpu.recipe.schema import Recipe
 
 Target = Literal["aws", "rehearsal"]
-Severity = Literal["error", "warning", "note"]
+Severity = Literal["error", "warning", "unknown", "note"]
+"""`unknown` is what could not be looked at, for instance since an API denied it: never a check that passed."""
 Market = Literal["on-demand", "spot", "reservation", "capacity-block"]
 
 

@@ -5,7 +5,7 @@ from datetime import date, datetime
 
 from cloudgpu.catalog import Catalog
 from cloudgpu.plan.candidates import Field, weigh
-from cloudgpu.plan.checks import findings
+from cloudgpu.plan.checks.registry import findings
 from cloudgpu.plan.plan import Plan, Quotes, Target
 from cloudgpu.plan.question import Question
 from cloudgpu.plan.reaching import NO_WISH, NetworkWish

@@ -1,0 +1,37 @@
+"""What it may cost at most, and how old the prices are."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from cloudgpu.plan.checks.check import Case, Found, check
+from cloudgpu.plan.money import expiry_that_fits, sum_up
+
+PRICES_STALE = timedelta(days=30)
+SHORTEST_RUN_S = 600
+"""Below ten minutes nodes end before they have started work."""
+
+
+@check("budget", "error", "The worst case, expiry times price, never exceeds what the recipe allows.")
+def within_budget(case: Case) -> Iterator[Found]:
+    """A worst case above the cap, or no cap at all."""
+    plan, cap = case.plan, case.question.recipe.budget.max_usd
+    worst = plan.worst_case_usd
+    if worst is None or plan.hourly_usd is None:
+        return
+    if cap is None:
+        yield Found(f"budget.max_usd is not set; the worst case is {worst} USD", severity="note")
+    elif worst > cap:
+        fitting = expiry_that_fits(plan.hourly_usd, cap)
+        fix = f"--set budget.max_usd={worst}" + (f", or --set budget.expiry={fitting}" if fitting else "")
+        yield Found(f"the worst case is {worst} USD ({sum_up(plan)}), above budget.max_usd {cap} USD", fix)
+
+
+@check("price-age", "warning", "A price that is a month old may no longer be what AWS takes.")
+def prices_fresh(case: Case) -> Iterator[Found]:
+    """Prices read more than thirty days ago."""
+    question = case.question
+    stale = [one.priced_on for one in case.field.candidates if question.today - one.priced_on > PRICES_STALE]
+    if stale:
+        age = (question.today - min(stale)).days
+        message = f"prices were read on {min(stale).isoformat()}, {age} days ago"
+        yield Found(message, severity="note" if question.rehearsed else "warning")
