@@ -1,0 +1,71 @@
+"""Whether a framework container runs on a GPU, from the native code in it. Pure."""
+
+import re
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from cloudgpu.catalog.hardware import Gpu
+from cloudgpu.catalog.software import FrameworkImage, NgcMonth, Software
+
+Fit = Literal["native", "untuned", "no"]
+"""`untuned`: code of an older GPU of the same major version runs on it, with the libraries of that time."""
+
+_MONTH: Final = re.compile(r":(\d\d\.\d\d)(?:\D|$)")
+_NGC: Final = "nvcr.io/nvidia/"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a container fits a GPU, and why where it does not do so fully."""
+
+    fit: Fit
+    why: str = ""
+
+
+def judged(image: FrameworkImage, gpu: Gpu) -> Verdict:
+    """How an image fits a GPU; one without an upper end fits a GPU from the month on that first knew it."""
+    if sm(image.lowest) > gpu.sm:
+        return Verdict("no", f"its native code begins with {image.lowest}, {gpu.name} is {gpu.compute_capability}")
+    return _judged_open(image, gpu) if image.highest is None else _judged_closed(image.highest, gpu)
+
+
+def _judged_open(image: FrameworkImage, gpu: Gpu) -> Verdict:
+    month = month_of(image)
+    if month and gpu.first_ngc is not None and month < gpu.first_ngc:
+        return Verdict("no", f"the first month that knows {gpu.name} is {gpu.first_ngc}")
+    return Verdict("native")
+
+
+def _judged_closed(highest: str, gpu: Gpu) -> Verdict:
+    if gpu.sm <= sm(highest):
+        return Verdict("native")
+    if gpu.sm // 10 == sm(highest) // 10:
+        return Verdict("untuned", f"runs code made for {highest}")
+    return Verdict("no", f"its native code ends with {highest}, {gpu.name} is {gpu.compute_capability}")
+
+
+def month_of(image: FrameworkImage) -> str:
+    """`24.12` of one of NVIDIA's monthly containers; empty for others."""
+    match = _MONTH.search(image.image) if image.image.startswith(_NGC) else None
+    return match[1] if match else ""
+
+
+def release_of(image: FrameworkImage, known: Software) -> NgcMonth | None:
+    """What the month of an image holds; None where nobody looked it up."""
+    return known.ngc.get(month_of(image))
+
+
+def latest(known: Software, gpu: Gpu) -> tuple[FrameworkImage, ...]:
+    """For every framework the newest image with native code for a GPU, in the order of the data."""
+    found: dict[str, FrameworkImage] = {}
+    for image in known.images:
+        if judged(image, gpu).fit == "native":
+            best = found.get(image.framework)
+            if best is None or month_of(image) > month_of(best):
+                found[image.framework] = image
+    return tuple(found.values())
+
+
+def sm(capability: str) -> int:
+    """70 for `7.0`."""
+    return int(capability.replace(".", ""))

@@ -1,0 +1,188 @@
+"""Which instance types fit a wish, and what each costs for its compute, its memory and its bandwidth. Pure."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import date
+from decimal import Decimal
+from typing import Final, Literal
+
+from cloudgpu.catalog.catalog import Catalog
+from cloudgpu.catalog.hardware import Gpu, InstanceType, Memory
+
+Sort = Literal["usd-per-hour", "memory", "bandwidth", "fp16", "usd-per-pflop-h", "usd-per-tb-s"]
+Market = Literal["on-demand", "spot"]
+
+_THOUSAND: Final = Decimal(1000)
+_NEARLY: Final = Decimal("0.9")
+"""What has at least this share of the memory that is asked for is worth a word: 22.35 GiB are sold as 24 GB."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What somebody looks for; what is left as it is asks for nothing."""
+
+    min_memory_gib: Decimal = Decimal(0)
+    """Of each GPU."""
+    min_total_memory_gib: Decimal = Decimal(0)
+    """Of all GPUs of one instance."""
+    architecture: str = ""
+    count: int | None = None
+    """GPUs of one instance, exactly."""
+    region: str = ""
+    """Only what this region offers; empty for the cheapest region of each type."""
+    market: Market = "on-demand"
+    everything: bool = False
+    """Also what nobody can launch any more, and machines that AWS does not have."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """An instance type at one price, as it is compared with others. None is unknown.
+
+    Rates, bandwidth and memory are peaks on paper, of all GPUs of the instance together.
+    """
+
+    kind: InstanceType
+    gpu: Gpu
+    region: str | None
+    hourly_usd: Decimal | None
+    """USD an hour; for spot the highest seen, which is also what a plan reckons with."""
+    lowest_usd: Decimal | None = None
+    """For spot the lowest seen."""
+    priced_on: date | None = None
+
+    @property
+    def obtainable(self) -> bool:
+        """Whether AWS still lets somebody launch it."""
+        return self.kind.provider == "aws" and not self.kind.retired
+
+    @property
+    def bandwidth_tb_s(self) -> Decimal | None:
+        """Memory bandwidth, TB (1e12 bytes) a second."""
+        memory = memory_of(self.gpu, self.kind)
+        return None if memory is None else self.kind.gpus * Decimal(memory.bandwidth_gb_s) / _THOUSAND
+
+    @property
+    def fp16_pflop_s(self) -> Decimal | None:
+        """FP16 rate, with tensor cores where there are any, in 1e15 operations a second."""
+        rate = self.gpu.rates.fp16
+        return None if rate is None else self.kind.gpus * rate / _THOUSAND
+
+    @property
+    def usd_per_gpu_h(self) -> Decimal | None:
+        """USD for one of its GPUs for an hour."""
+        return None if self.hourly_usd is None else self.hourly_usd / self.kind.gpus
+
+    @property
+    def usd_per_pflop_h(self) -> Decimal | None:
+        """USD for 1e15 FP16 operations a second, for an hour."""
+        return _ratio(self.hourly_usd, self.fp16_pflop_s)
+
+    @property
+    def usd_per_tb_s(self) -> Decimal | None:
+        """USD for each TB a second of memory bandwidth, for an hour."""
+        return _ratio(self.hourly_usd, self.bandwidth_tb_s)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What fits, in order, and what has only a little less memory than was asked for."""
+
+    offers: tuple[Offer, ...]
+    nearly: tuple[Offer, ...]
+
+
+def ranked(catalog: Catalog, wanted: Wanted, sort: Sort, *, home_region: str) -> Found:
+    """Every type that fits, the best first by `sort`; unknown figures last, and last of all what nobody can launch.
+
+    Of regions that cost the same, `home_region` is meant.
+    """
+    fitting = [kind for kind in catalog.types.values() if _fits(catalog, kind, wanted)]
+    larger = replace(
+        wanted,
+        min_memory_gib=wanted.min_memory_gib * _NEARLY,
+        min_total_memory_gib=wanted.min_total_memory_gib * _NEARLY,
+    )
+    names = {kind.name for kind in fitting}
+    near = [kind for kind in catalog.types.values() if kind.name not in names and _fits(catalog, kind, larger)]
+
+    def offers(kinds: Iterable[InstanceType]) -> tuple[Offer, ...]:
+        made = [offer_of(catalog, kind, wanted.market, wanted.region, home_region) for kind in kinds]
+        return tuple(sorted(made, key=lambda one: _place(one, sort)))
+
+    return Found(offers(fitting), offers(near))
+
+
+def offer_of(catalog: Catalog, kind: InstanceType, market: Market, region: str, home_region: str) -> Offer:
+    """A type at its price in a region; with an empty `region`, in the cheapest one that has it."""
+    priced = dict(_prices(kind, market, region))
+    gpu = catalog.gpus[kind.gpu]
+    if not priced:
+        places = [region] if region else sorted(_regions(kind), key=lambda name: (name != home_region, name))
+        return Offer(kind, gpu, places[0] if places else None, None)
+    where = min(priced, key=lambda name: (priced[name][1], name != home_region, name))
+    lowest, usd = priced[where]
+    return Offer(kind, gpu, where, usd, lowest if market == "spot" else None, kind.price_read_on(where))
+
+
+def memory_of(gpu: Gpu, kind: InstanceType) -> Memory | None:
+    """The size in which a type has its GPU: the nearest one, since EC2 counts GiB of what may be sold as GB."""
+    return min(gpu.memories, key=lambda one: abs(one.gib - kind.gpu_memory_gib), default=None)
+
+
+def _fits(catalog: Catalog, kind: InstanceType, wanted: Wanted) -> bool:
+    return (
+        kind.gpu_memory_gib >= wanted.min_memory_gib
+        and kind.gpu_memory_total_gib >= wanted.min_total_memory_gib
+        and wanted.architecture in ("", catalog.gpus[kind.gpu].architecture)
+        and wanted.count in (None, kind.gpus)
+        and (wanted.everything or _can_be_had(kind, wanted.market))
+        and (not wanted.region or wanted.region in _regions(kind))
+    )
+
+
+def _can_be_had(kind: InstanceType, market: Market) -> bool:
+    """Whether AWS has it; what it sells in Capacity Blocks alone can be had too, at a price that it names itself."""
+    return kind.provider == "aws" and not kind.retired and (market == "on-demand" or "spot" in kind.usage_classes)
+
+
+def _regions(kind: InstanceType) -> tuple[str, ...]:
+    """Where it is offered in the region itself; for a retired one, where it was."""
+    if kind.retired:
+        return tuple(kind.on_demand_usd)
+    return tuple(region for region, zones in kind.zones.items() if any(zone[:-1] == region for zone in zones))
+
+
+def _prices(kind: InstanceType, market: Market, region: str) -> Iterator[tuple[str, tuple[Decimal, Decimal]]]:
+    """Region -> lowest and highest USD an hour, of the regions that may be meant."""
+    for name in _regions(kind) or tuple(kind.on_demand_usd):
+        if region in ("", name):
+            if market == "spot" and name in kind.spot_usd:
+                yield name, kind.spot_usd[name]
+            elif market == "on-demand" and name in kind.on_demand_usd:
+                yield name, (kind.on_demand_usd[name], kind.on_demand_usd[name])
+
+
+def _ratio(usd: Decimal | None, amount: Decimal | None) -> Decimal | None:
+    return usd / amount if usd is not None and amount else None
+
+
+_FIGURES: Final[Mapping[Sort, Callable[[Offer], Decimal | None]]] = {
+    "usd-per-hour": lambda one: one.hourly_usd,
+    "memory": lambda one: -one.kind.gpu_memory_total_gib,
+    "bandwidth": lambda one: _negative(one.bandwidth_tb_s),
+    "fp16": lambda one: _negative(one.fp16_pflop_s),
+    "usd-per-pflop-h": lambda one: one.usd_per_pflop_h,
+    "usd-per-tb-s": lambda one: one.usd_per_tb_s,
+}
+
+
+def _place(offer: Offer, sort: Sort) -> tuple[bool, bool, Decimal, bool, Decimal, str]:
+    """The smaller, the earlier; among equals the cheaper one, then by name."""
+    figure, usd = _FIGURES[sort](offer), offer.hourly_usd
+    known = Decimal(0) if figure is None else figure
+    return (not offer.obtainable, figure is None, known, usd is None, usd or Decimal(0), offer.kind.name)
+
+
+def _negative(figure: Decimal | None) -> Decimal | None:
+    return None if figure is None else -figure

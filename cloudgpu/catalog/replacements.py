@@ -1,0 +1,42 @@
+"""What could stand where a GPU stands: the cheapest with as much memory, and the nearest newer one. Pure."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+from cloudgpu.catalog.catalog import Catalog
+from cloudgpu.catalog.hardware import Gpu
+from cloudgpu.catalog.ranking import Offer, Wanted, ranked
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """For one memory size of a GPU; None where nothing can be had at a known price."""
+
+    gib: Decimal
+    cheapest: Offer | None
+    """Of all other GPUs with at least this memory each: the lowest price for one GPU."""
+    newer: Offer | None
+    """Of newer ones: the one with the least memory that is enough, at its lowest price for one GPU."""
+
+
+def replacements(catalog: Catalog, gpu: Gpu, *, home_region: str) -> tuple[Replacement, ...]:
+    """For every memory size that the GPU comes in, the smallest first."""
+    sizes = sorted({kind.gpu_memory_gib for kind in catalog.types.values() if kind.gpu == gpu.name})
+    return tuple(_replacement(catalog, gpu, gib, home_region) for gib in sizes or [one.gib for one in gpu.memories])
+
+
+def _replacement(catalog: Catalog, gpu: Gpu, gib: Decimal, home_region: str) -> Replacement:
+    found = ranked(catalog, Wanted(min_memory_gib=gib), "usd-per-hour", home_region=home_region)
+    others = [one for one in found.offers if one.gpu.name != gpu.name and one.hourly_usd is not None]
+    newer = [one for one in others if one.gpu.sm > gpu.sm]
+    return Replacement(
+        gib,
+        min(others, key=_price, default=None),
+        min(newer, key=lambda one: (one.kind.gpu_memory_gib, *_price(one)), default=None),
+    )
+
+
+def _price(offer: Offer) -> tuple[Decimal, Decimal, str]:
+    """For one GPU; of the same price, the smaller instance."""
+    hourly = offer.hourly_usd or Decimal(0)
+    return hourly / offer.kind.gpus, hourly, offer.kind.name

@@ -1,0 +1,53 @@
+"""Which container has native code for which GPU."""
+
+import pytest
+
+from cloudgpu.catalog.compatibility import judged, latest, month_of, release_of
+
+
+def fit(software, catalog, tag: str, gpu: str) -> str:
+    (image,) = [one for one in software.images if one.image.endswith(tag)]
+    return judged(image, catalog.gpus[gpu]).fit
+
+
+@pytest.mark.parametrize(
+    ("tag", "gpu", "expected"),
+    [
+        ("caffe2:18.08-py3", "V100", "native"),
+        ("caffe2:18.08-py3", "T4", "untuned"),
+        ("caffe2:18.08-py3", "A100", "no"),
+        ("pytorch:24.12-py3", "V100", "native"),
+        ("pytorch:24.12-py3", "A100", "native"),
+        ("pytorch:24.12-py3", "B200", "no"),
+        ("pytorch:24.12-py3", "K80", "no"),
+        ("pytorch:25.01-py3", "V100", "no"),
+        ("pytorch:25.01-py3", "B200", "native"),
+        ("nccl-tests:cuda12.8", "V100", "no"),
+        ("nccl-tests:cuda12.8", "A100", "native"),
+    ],
+)
+def test_a_container_on_a_gpu(software, catalog, tag, gpu, expected):
+    assert fit(software, catalog, tag, gpu) == expected
+
+
+def test_why_not_is_told(software, catalog):
+    caffe2 = software.images[2]
+    assert judged(caffe2, catalog.gpus["A100"]).why == "its native code ends with 7.0, A100 is 8.0"
+    assert judged(software.images[1], catalog.gpus["V100"]).why == "its native code begins with 7.5, V100 is 7.0"
+    assert judged(software.images[0], catalog.gpus["B200"]).why == "the first month that knows B200 is 25.01"
+
+
+def test_the_latest_of_each_framework(software, catalog):
+    assert [one.image.rpartition("/")[2] for one in latest(software, catalog.gpus["V100"])] == [
+        "pytorch:24.12-py3",
+        "caffe2:18.08-py3",
+    ]
+    assert [one.framework for one in latest(software, catalog.gpus["A100"])] == ["PyTorch", "nccl-tests"]
+    assert latest(software, catalog.gpus["A100"])[0].image.endswith("pytorch:25.01-py3")
+    assert latest(software, catalog.gpus["K80"]) == ()
+
+
+def test_the_month_is_of_nvidias_containers_alone(software):
+    assert [month_of(one) for one in software.images] == ["24.12", "25.01", "18.08", ""]
+    assert release_of(software.images[0], software).cuda == "12.6.3"
+    assert release_of(software.images[3], software) is None
