@@ -55,18 +55,20 @@ class Catalog:
 def load() -> Catalog:
     """The catalogue that travels with this version of cloudgpu."""
     stored = _read("instance_types.json")
-    gpus = {entry["name"]: _gpu(entry) for entry in _read("gpus.json")["gpus"]}
+    known = _read("gpus.json")
+    gpus = {entry["name"]: _gpu(entry, known["sources"]) for entry in known["gpus"]}
     source = stored["sources"]["on_demand_usd"]
     types = {entry["name"]: _instance_type(entry, source) for entry in stored["instance_types"]}
     return Catalog(gpus, types, tuple(stored["regions"]))
 
 
-def _gpu(entry: Mapping[str, Any]) -> Gpu:
+def _gpu(entry: Mapping[str, Any], sources: Mapping[str, str]) -> Gpu:
     fields = {
         **entry,
-        "memories": tuple(Memory(Decimal(gib), speed) for gib, speed in entry.get("memories", [])),
+        "memories": tuple(Memory(Decimal(gib), speed, sold) for gib, speed, sold in entry.get("memories", [])),
         "rates": Rates(**{name: Decimal(rate) for name, rate in entry.get("rates", {}).items()}),
         "modules": tuple(entry.get("modules", ("proprietary", "open"))),
+        "sources": {**sources, **entry.get("sources", {})},
     }
     if entry.get("nccl_link_gb_s") is not None:
         fields["nccl_link_gb_s"] = Decimal(entry["nccl_link_gb_s"])

@@ -19,8 +19,10 @@ class Memory:
     """One size in which a GPU model comes."""
 
     gib: Decimal
-    bandwidth_gb_s: int
-    """Peak, GB (1e9 bytes) a second."""
+    bandwidth_gb_s: int | None
+    """Peak, GB (1e9 bytes) a second; None where it is unknown."""
+    sold_as_gb: int
+    """The size in its maker's words, as in `A10G 24GB`, which EC2 lists with 22.35 GiB."""
 
 
 @dataclass(frozen=True)
