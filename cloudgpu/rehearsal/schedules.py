@@ -3,7 +3,7 @@
 import json
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,13 +11,14 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.ec2.models import ec2_backends
 from moto.scheduler.models import scheduler_backends
 
+from cloudgpu.rehearsal.records import records_of
 from cloudgpu.rehearsal.strict.permissions import allows, role_of, trusts
 from cloudgpu.rehearsal.strict.running import set_state
 from cloudgpu.rehearsal.strict.scheduler import SERVICE
 from cloudgpu.rehearsal.world import Keeper
 
 _ONCE = re.compile(r"at\((.+)\)")
-_TERMINATE = ":scheduler:::aws-sdk:ec2:terminateInstances"
+_SDK = ":scheduler:::aws-sdk:ec2:"
 _log = logging.getLogger(__name__)
 
 
@@ -59,7 +60,8 @@ def _invoke(group: Any, schedule: Any, keeper: Keeper) -> None:  # noqa: ANN401
         ValueError: AWS would refuse it.
     """
     target = schedule.target
-    if not target["Arn"].endswith(_TERMINATE):
+    made = _CALLS.get(target["Arn"].rpartition(_SDK)[2]) if _SDK in target["Arn"] else None
+    if made is None:
         message = f"the rehearsal cloud does not simulate the target {target['Arn']}"
         raise ValueError(message)
     role = role_of(target["RoleArn"])
@@ -67,13 +69,7 @@ def _invoke(group: Any, schedule: Any, keeper: Keeper) -> None:  # noqa: ANN401
         message = f"the role {target['RoleArn']} may not be taken"
         raise ValueError(message)
     region = schedule.arn.split(":")[3]
-    instances = _instances(region, json.loads(target.get("Input") or "{}").get("InstanceIds") or [])
-    for instance in instances:
-        tags = instance.ec2_backend.tags.get(instance.id, {})
-        arn = f"arn:aws:ec2:{region}:{DEFAULT_ACCOUNT_ID}:instance/{instance.id}"
-        if not allows(role, "ec2:TerminateInstances", arn, tags):
-            message = f"the role {role.name} may not end {instance.id}"
-            raise ValueError(message)
+    instances = made(region, role, json.loads(target.get("Input") or "{}"))
     living = [instance for instance in instances if instance.state != "terminated"]
     for instance in living:
         set_state(instance, "shutting-down")
@@ -81,15 +77,49 @@ def _invoke(group: Any, schedule: Any, keeper: Keeper) -> None:  # noqa: ANN401
     keeper.end(region, [instance.id for instance in living])
 
 
-def _instances(region: str, ids: list[str]) -> list[Any]:
+def _terminated(region: str, role: Any, parameters: Mapping[str, Any]) -> list[Any]:  # noqa: ANN401
     """All of them or none, as TerminateInstances has it.
 
     Raises:
-        ValueError: One is not known any more.
+        ValueError: One is not known any more, or not the role's to end.
     """
+    ids = parameters.get("InstanceIds") or []
     known = {instance.id: instance for instance in ec2_backends[DEFAULT_ACCOUNT_ID][region].all_instances()}
     missing = [one for one in ids if one not in known]
     if missing:
         message = f"InvalidInstanceID.NotFound: {', '.join(missing)}"
         raise ValueError(message)
+    for one in ids:
+        _check(region, role, "TerminateInstances", f"instance/{one}", one)
     return [known[one] for one in ids]
+
+
+def _deleted(region: str, role: Any, parameters: Mapping[str, Any]) -> list[Any]:  # noqa: ANN401
+    """What is left of instant fleets; one that is not known spares the others.
+
+    Raises:
+        ValueError: One is not the role's to delete, or its instances were to be kept.
+    """
+    if not parameters.get("TerminateInstances"):
+        message = "NoTerminateInstances is not supported for fleets of type instant"
+        raise ValueError(message)
+    ids = parameters.get("FleetIds") or []
+    for one in ids:
+        _check(region, role, "DeleteFleets", f"fleet/{one}", one)
+    backend = ec2_backends[DEFAULT_ACCOUNT_ID][region]
+    known = records_of(backend).fleets
+    fleets = [known[one] for one in ids if one in known]
+    for fleet in fleets:
+        fleet.deleted = True
+    members = {one for fleet in fleets for one in fleet.instance_ids()}
+    return [one for one in backend.all_instances() if one.id in members]
+
+
+def _check(region: str, role: Any, call: str, resource: str, resource_id: str) -> None:  # noqa: ANN401
+    tags = ec2_backends[DEFAULT_ACCOUNT_ID][region].tags.get(resource_id, {})
+    if not allows(role, f"ec2:{call}", f"arn:aws:ec2:{region}:{DEFAULT_ACCOUNT_ID}:{resource}", tags):
+        message = f"the role {role.name} may not end {resource_id}"
+        raise ValueError(message)
+
+
+_CALLS = {"terminateInstances": _terminated, "deleteFleets": _deleted}

@@ -3,13 +3,18 @@
 import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 import pulumi
 import pulumi_aws as aws
 
 _AFTER = timedelta(minutes=5)
 """The nodes' own timer comes first: it lets a node end its programs and sync its disks."""
+_FLEET_AFTER = timedelta(minutes=10)
+"""Only where the first call was refused is anything left for this one."""
 _POLICY = "end-the-nodes"
+_NODES = "end-the-nodes"
+_FLEET = "end-the-fleet"
 _SHORT = (("north", "n"), ("south", "s"), ("east", "e"), ("west", "w"), ("central", "c"), ("-", ""))
 
 
@@ -63,20 +68,30 @@ class Belt(pulumi.ComponentResource):
         self.before_nodes = [self._group, self._role, policy]
         self.register_outputs({"group": self._group.name})
 
-    def buckle(self, instance_ids: pulumi.Output[list[str]]) -> aws.scheduler.Schedule:
-        """Schedule the end of these nodes."""
-        return aws.scheduler.Schedule(
-            self._name,
-            name=_POLICY,
+    def buckle(self, fleet_id: pulumi.Output[str], instance_ids: pulumi.Output[list[str]]) -> None:
+        """Schedule the end of these nodes, twice.
+
+        `TerminateInstances` ends nothing when EC2 has forgotten one of the ids, which it does about an hour after that
+        node ended. `DeleteFleets` names no node, and ends those that the fleet still has.
+        """
+        nodes = instance_ids.apply(lambda ids: json.dumps({"InstanceIds": ids}))
+        self._schedule(self._name, _NODES, _AFTER, "terminateInstances", nodes)
+        fleet = fleet_id.apply(lambda one: json.dumps({"FleetIds": [one], "TerminateInstances": True}))
+        self._schedule(f"{self._name}-fleet", _FLEET, _FLEET_AFTER, "deleteFleets", fleet)
+
+    def _schedule(self, name: str, says: str, after: timedelta, call: str, parameters: pulumi.Output[str]) -> None:
+        aws.scheduler.Schedule(
+            name,
+            name=says,
             group_name=self._group.name,
-            schedule_expression=f"at({self._args.expires_at + _AFTER:%Y-%m-%dT%H:%M:%S})",
+            schedule_expression=f"at({self._args.expires_at + after:%Y-%m-%dT%H:%M:%S})",
             schedule_expression_timezone="UTC",
             flexible_time_window={"mode": "OFF"},
             action_after_completion="DELETE",
             target={
-                "arn": f"arn:{_partition(self._args.region)}:scheduler:::aws-sdk:ec2:terminateInstances",
+                "arn": f"arn:{_partition(self._args.region)}:scheduler:::aws-sdk:ec2:{call}",
                 "role_arn": self._role.arn,
-                "input": instance_ids.apply(lambda ids: json.dumps({"InstanceIds": ids})),
+                "input": parameters,
             },
             # AWS ends what is in a group with the group, so that up to then the nodes are never without it.
             opts=pulumi.ResourceOptions(parent=self, deleted_with=self._group),
@@ -102,13 +117,17 @@ def _trust(group_arn: str) -> str:
 
 
 def _policy(args: BeltArgs) -> str:
-    statement = {
+    statements = [_allowed(args, "TerminateInstances", "instance"), _allowed(args, "DeleteFleets", "fleet")]
+    return json.dumps({"Version": "2012-10-17", "Statement": statements}, sort_keys=True)
+
+
+def _allowed(args: BeltArgs, call: str, kind: str) -> dict[str, Any]:
+    return {
         "Effect": "Allow",
-        "Action": "ec2:TerminateInstances",
-        "Resource": f"arn:{_partition(args.region)}:ec2:{args.region}:*:instance/*",
+        "Action": f"ec2:{call}",
+        "Resource": f"arn:{_partition(args.region)}:ec2:{args.region}:*:{kind}/*",
         "Condition": {"StringEquals": {"aws:ResourceTag/cloudgpu:token": args.token}},
     }
-    return json.dumps({"Version": "2012-10-17", "Statement": [statement]}, sort_keys=True)
 
 
 def _partition(region: str) -> str:

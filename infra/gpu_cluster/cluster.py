@@ -37,7 +37,7 @@ class GpuCluster(pulumi.ComponentResource):
         self.gang = self._gang(name, args)
         self.addresses.associate(self.gang.instance_ids)
         if self.belt is not None:
-            self.belt.buckle(self.gang.instance_ids)
+            self.belt.buckle(self.gang.fleet_id, self.gang.instance_ids)
         self.register_outputs({})
 
     def exports(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ EFA_CARDS = {
     "p6-b300.48xlarge": 16,
     "g6e.24xlarge": 2,
     "g6e.48xlarge": 4,
+    "g7e.48xlarge": 4,
 }
 """Types that take more than one EFA. Every other type that has it takes one: p3dn, the larger g4dn, g5, g6, g6e."""
 

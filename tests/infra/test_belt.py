@@ -19,8 +19,13 @@ def belt_role(recorder: Recorder) -> dict:
     return role
 
 
+def schedule_of(recorder: Recorder, name: str) -> dict:
+    (found,) = [one for one in recorder.of("Schedule") if one["name"] == name]
+    return found
+
+
 def test_it_ends_every_node_five_minutes_after_the_expiry_once(pair: Recorder) -> None:
-    schedule = pair.one("Schedule")
+    schedule = schedule_of(pair, "end-the-nodes")
     assert schedule["scheduleExpression"] == "at(2026-11-21T05:05:00)"
     assert schedule["scheduleExpressionTimezone"] == "UTC"
     assert schedule["flexibleTimeWindow"] == {"mode": "OFF"}
@@ -29,11 +34,23 @@ def test_it_ends_every_node_five_minutes_after_the_expiry_once(pair: Recorder) -
     assert json.loads(schedule["target"]["input"]) == {"InstanceIds": ["i-a", "i-b", "i-c"]}
 
 
+def test_it_ends_the_fleet_too_whose_call_no_node_that_went_before_can_spoil(pair: Recorder) -> None:
+    schedule = schedule_of(pair, "end-the-fleet")
+    assert schedule["scheduleExpression"] == "at(2026-11-21T05:10:00)"
+    assert schedule["target"]["arn"] == "arn:aws:scheduler:::aws-sdk:ec2:deleteFleets"
+    assert json.loads(schedule["target"]["input"]) == {"FleetIds": ["fleet-id"], "TerminateInstances": True}
+
+
+@pytest.mark.parametrize("nodes", ["1", "200"])
+def test_it_takes_two_schedules_whatever_the_number_of_nodes(nodes: str) -> None:
+    assert len(run_program(nodes=nodes).of("Schedule")) == 2
+
+
 def test_it_lies_in_a_group_of_its_own_since_schedules_carry_no_tags(pair: Recorder) -> None:
     group = pair.one("ScheduleGroup")
     assert group["name"] == "cloudgpu-demo"
     assert group["tags"]["cloudgpu:token"] == "tok-1"
-    assert pair.one("Schedule")["groupName"] == "cloudgpu-demo"
+    assert {one["groupName"] for one in pair.of("Schedule")} == {"cloudgpu-demo"}
 
 
 def test_its_tags_all_have_a_value_since_the_scheduler_refuses_others() -> None:
@@ -45,13 +62,14 @@ def test_its_tags_all_have_a_value_since_the_scheduler_refuses_others() -> None:
 
 
 def test_its_role_ends_nothing_but_nodes_of_this_cluster(pair: Recorder) -> None:
-    (statement,) = json.loads(pair.named("RolePolicy", "demo-belt")["policy"])["Statement"]
-    assert statement == {
+    nodes, fleet = json.loads(pair.named("RolePolicy", "demo-belt")["policy"])["Statement"]
+    assert nodes == {
         "Effect": "Allow",
         "Action": "ec2:TerminateInstances",
         "Resource": "arn:aws:ec2:us-east-1:*:instance/*",
         "Condition": {"StringEquals": {"aws:ResourceTag/cloudgpu:token": "tok-1"}},
     }
+    assert fleet == {**nodes, "Action": "ec2:DeleteFleets", "Resource": "arn:aws:ec2:us-east-1:*:fleet/*"}
 
 
 def test_only_the_scheduler_takes_the_role_and_only_for_this_group() -> None:
@@ -71,7 +89,7 @@ def test_off_by_its_setting_alone() -> None:
 
 def test_in_other_partitions_arns_are_theirs() -> None:
     recorder = run_program(zone="us-gov-west-1a")
-    assert recorder.one("Schedule")["target"]["arn"].startswith("arn:aws-us-gov:scheduler:::")
+    assert all(one["target"]["arn"].startswith("arn:aws-us-gov:scheduler:::") for one in recorder.of("Schedule"))
     assert "arn:aws-us-gov:ec2:us-gov-west-1:" in recorder.named("RolePolicy", "demo-belt")["policy"]
 
 

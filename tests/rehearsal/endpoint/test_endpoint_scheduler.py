@@ -12,6 +12,7 @@ pytestmark = pytest.mark.rehearsal
 
 HOUR_S = 3600.0
 TARGET = "arn:aws:scheduler:::aws-sdk:ec2:terminateInstances"
+FLEETS = "arn:aws:scheduler:::aws-sdk:ec2:deleteFleets"
 ARN = "arn:aws:scheduler:us-east-1:123456789012:schedule-group/belt"
 
 
@@ -27,12 +28,13 @@ def trust(group_arn=ARN, service="scheduler.amazonaws.com"):
 
 def policy(cluster="c"):
     condition = {"StringEquals": {"aws:ResourceTag/cloudgpu:cluster": cluster}}
-    statement = {
-        "Effect": "Allow",
-        "Action": "ec2:TerminateInstances",
-        "Resource": "arn:aws:ec2:us-east-1:*:instance/*",
-    }
-    return json.dumps({"Version": "2012-10-17", "Statement": [{**statement, "Condition": condition}]})
+    statements = [
+        {"Effect": "Allow", "Action": f"ec2:{call}", "Resource": f"arn:aws:ec2:us-east-1:*:{kind}/*"}
+        for call, kind in (("TerminateInstances", "instance"), ("DeleteFleets", "fleet"))
+    ]
+    return json.dumps(
+        {"Version": "2012-10-17", "Statement": [{**statement, "Condition": condition} for statement in statements]}
+    )
 
 
 @pytest.fixture
@@ -52,7 +54,8 @@ def belt(rig, scheduler):
 @pytest.fixture
 def gang(rig, fleet):
     """Two running nodes of cluster `c`."""
-    answer = rig.ec2.create_fleet(**fleet(2, [rig.subnet()]))
+    tags = [{"ResourceType": "fleet", "Tags": [{"Key": "cloudgpu:cluster", "Value": "c"}]}]
+    answer = rig.ec2.create_fleet(**fleet(2, [rig.subnet()], TagSpecifications=tags))
     ids = [one for row in answer["Instances"] for one in row["InstanceIds"]]
     rig.until(lambda: rig.states(*ids) == {"running"})
     return ids
@@ -107,6 +110,35 @@ def test_what_aws_would_refuse_ends_nothing(rig, scheduler, belt, gang, harm):
     if harm == "no role":
         iam.delete_role_policy(RoleName="belt", PolicyName="end")
         iam.delete_role(RoleName="belt")
+    client.advance(rig.cloud, HOUR_S + 60)
+    assert rig.states(*gang) == {"running"}
+
+
+def by_fleet(role, fleet_id, **more):
+    parameters = json.dumps({"FleetIds": [fleet_id], "TerminateInstances": True})
+    return request(role, **{"Target": {"Arn": FLEETS, "RoleArn": role, "Input": parameters}, "Name": "fleet", **more})
+
+
+def fleet_of(rig, instance_id):
+    (row,) = rig.ec2.describe_instances(InstanceIds=[instance_id])["Reservations"][0]["Instances"]
+    return next(tag["Value"] for tag in row["Tags"] if tag["Key"] == "aws:ec2:fleet-id")
+
+
+def test_by_its_fleet_the_rest_of_a_gang_ends_though_one_node_is_forgotten(rig, scheduler, belt, gang):
+    """The call by ids is refused whole; the call by fleet knows none of them."""
+    fleet_id = fleet_of(rig, gang[0])
+    scheduler.create_schedule(**request(belt, [*gang, "i-0123456789abcdef0"]))
+    scheduler.create_schedule(**by_fleet(belt, fleet_id, in_s=2 * HOUR_S))
+    client.advance(rig.cloud, HOUR_S + 60)
+    assert rig.states(*gang) == {"running"}
+    client.advance(rig.cloud, HOUR_S)
+    rig.until(lambda: rig.states(*gang) == {"terminated"})
+    assert client.census(rig.cloud)["fleets"] == []
+
+
+def test_by_fleet_nothing_ends_that_the_role_may_not_end(rig, scheduler, belt, gang):
+    scheduler.create_schedule(**by_fleet(belt, fleet_of(rig, gang[0])))
+    rig.aws("iam").put_role_policy(RoleName="belt", PolicyName="end", PolicyDocument=policy("other"))
     client.advance(rig.cloud, HOUR_S + 60)
     assert rig.states(*gang) == {"running"}
 
