@@ -1,24 +1,21 @@
-"""TCP ports of a run, its own for every run, so that two runs on one machine do not meet.
-
-Both ranges lie below the ephemeral ports of Linux (32768-60999): a port in there could be taken at any moment by an
-outgoing connection.
-"""
+"""TCP ports of a run, its own for every run, so that two runs on one machine do not meet."""
 
 import hashlib
 
-_FIRST = 20000
-_RANGE = 6000
+from cloudgpu.recipe.reserved import RUN_PORTS
+
+_RANGE = len(RUN_PORTS) // 2
 """Ports for rendezvous; as many follow for the gangs."""
 
 
 def master_port(run_id: str, attempt: int = 0) -> int:
     """The rendezvous port of a run on its head node. Taken? Ask for the next `attempt`."""
-    return _FIRST + _drawn("master", run_id, attempt)
+    return RUN_PORTS.start + _drawn("master", run_id, attempt)
 
 
 def gang_port(run_id: str, attempt: int = 0) -> int:
     """The port on which the head's agent listens for the other nodes' agents."""
-    return _FIRST + _RANGE + _drawn("gang", run_id, attempt)
+    return RUN_PORTS.start + _RANGE + _drawn("gang", run_id, attempt)
 
 
 def _drawn(purpose: str, run_id: str, attempt: int) -> int:

@@ -12,20 +12,10 @@ from cloudgpu.launch.command import command
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.launch.network import network_environment
 from cloudgpu.launch.ranks import LaunchContext, NodeLaunch, RankLaunch
+from cloudgpu.recipe.reserved import LAUNCHER_VARIABLES
 from cloudgpu.recipe.schema import Recipe
 
-RESERVED = frozenset(
-    {
-        "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME",
-        "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE",
-        "MASTER_ADDR", "MASTER_PORT",
-        "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS",
-        "TORCHELASTIC_USE_AGENT_STORE",
-        "CLOUDGPU_RUN_ID", "CLOUDGPU_RANK", "CLOUDGPU_WORLD_SIZE", "CLOUDGPU_NODE_RANK", "CLOUDGPU_NUM_NODES",
-        "CLOUDGPU_NODE_IPS", "CLOUDGPU_GPUS_PER_NODE", "CLOUDGPU_OUTPUTS", "CLOUDGPU_CHECKPOINT",
-    }
-)  # fmt: skip
-"""What a recipe may not set: ranks that disagree about these wait for each other until a timeout."""
+RESERVED = LAUNCHER_VARIABLES["torchrun"]
 
 
 def torchrun(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:

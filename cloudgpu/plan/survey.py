@@ -1,0 +1,71 @@
+"""What was found out about the things that a recipe names: its datasets, its work directory, keys and roles. Values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Presence = Literal["there", "missing", "unknown"]
+"""`unknown`: it could not be looked at, for instance since AWS denies it."""
+
+
+@dataclass(frozen=True)
+class DatasetSeen:
+    """What lies where a dataset is said to be.
+
+    Attributes:
+        why: Why it is missing or unknown, in words; empty otherwise.
+        size_bytes: None where it is unknown.
+        whole: False where `size_bytes` is only the least, since there is more than anybody would list.
+        region: Region of its bucket; empty for files of the caller's own, or where it is unknown.
+    """
+
+    presence: Presence
+    why: str = ""
+    size_bytes: int | None = None
+    whole: bool = True
+    region: str = ""
+
+
+@dataclass(frozen=True)
+class NamedThing:
+    """Something of the account that the settings or the recipe name."""
+
+    kind: str
+    """For instance `key pair`."""
+    name: str
+    region: str
+    """Empty for what belongs to no region."""
+    presence: Presence
+    why: str = ""
+    """Why it is missing or unknown."""
+    setting: str = ""
+    """The setting that names it."""
+
+
+@dataclass(frozen=True)
+class Survey:
+    """All of it; an empty one means that nobody looked.
+
+    Attributes:
+        datasets: Name -> what was seen; absent = not looked at.
+        workdir_bytes: What would be sent to every node; None = not looked at, or none is sent.
+        enabled_regions: The regions that the account may use; None = not asked, or unknown.
+        named: Keys, roles and the like.
+        set_variables: Those of the recipe's secrets that the caller's environment holds; None = not looked at.
+    """
+
+    datasets: Mapping[str, DatasetSeen] = field(default_factory=dict)
+    workdir_bytes: int | None = None
+    enabled_regions: frozenset[str] | None = None
+    named: tuple[NamedThing, ...] = ()
+    set_variables: frozenset[str] | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Its documented form in `plan --json`; null is unknown."""
+        return {
+            "workdir_bytes": self.workdir_bytes,
+            "datasets": {name: vars(one) for name, one in self.datasets.items()},
+        }
+
+
+NOBODY_LOOKED = Survey()

@@ -1,0 +1,43 @@
+"""What a run needs for itself, so that a recipe may not use it: ports of the nodes, variables of the launchers."""
+
+from collections.abc import Mapping
+from typing import Final
+
+RUN_PORTS: Final = range(20000, 32000)
+"""TCP ports for rendezvous and for the gangs of agents, half for each.
+
+They lie below the ephemeral ports of Linux (32768-60999): a port in there could be taken at any moment by an outgoing
+connection.
+"""
+
+LAUNCHER_VARIABLES: Final[Mapping[str, frozenset[str]]] = {
+    "torchrun": frozenset(
+        {
+            "RANK",
+            "LOCAL_RANK",
+            "GROUP_RANK",
+            "ROLE_RANK",
+            "ROLE_NAME",
+            "WORLD_SIZE",
+            "LOCAL_WORLD_SIZE",
+            "GROUP_WORLD_SIZE",
+            "ROLE_WORLD_SIZE",
+            "MASTER_ADDR",
+            "MASTER_PORT",
+            "TORCHELASTIC_RUN_ID",
+            "TORCHELASTIC_RESTART_COUNT",
+            "TORCHELASTIC_MAX_RESTARTS",
+            "TORCHELASTIC_USE_AGENT_STORE",
+            "CLOUDGPU_RUN_ID",
+            "CLOUDGPU_RANK",
+            "CLOUDGPU_WORLD_SIZE",
+            "CLOUDGPU_NODE_RANK",
+            "CLOUDGPU_NUM_NODES",
+            "CLOUDGPU_NODE_IPS",
+            "CLOUDGPU_GPUS_PER_NODE",
+            "CLOUDGPU_OUTPUTS",
+            "CLOUDGPU_CHECKPOINT",
+        }
+    )
+}
+"""Launcher -> what a recipe may not set: ranks that disagree about these wait for each other until a timeout."""
