@@ -29,11 +29,11 @@ class FrameworkImage:
 
     framework: str
     image: str
-    lowest: str
-    """Lowest compute capability that it has native code for."""
+    lowest: str | None
+    """Lowest compute capability that it has native code for; None where nobody looked it up."""
     highest: str | None
     """Highest that it has native code for; code of a major version runs on its later minors as well. None while it
-    also carries code that newer GPUs translate."""
+    also carries code that newer GPUs translate, or where nobody looked it up."""
     last_for: tuple[str, ...]
     """Architectures for which this is the last one of its framework."""
     recalled: bool
