@@ -45,6 +45,7 @@ def report_json(report: Report, by: str) -> dict[str, Any]:
                 "usd": str(row.usd),
                 "open_entries": row.open_entries,
                 "runs": row.runs,
+                "unpriced_entries": row.unpriced,
             }
             for row in report.rows
         ],
@@ -64,5 +65,6 @@ def report_lines(report: Report, by: str) -> list[str]:
 
 
 def _row(row: ReportRow) -> tuple[str, ...]:
-    marks = ", ".join(word for word, on in (("simulated", row.simulated), ("still costing", row.open_entries)) if on)
+    words = {"simulated": row.simulated, "still costing": row.open_entries, "without what has no price": row.unpriced}
+    marks = ", ".join(word for word, on in words.items() if on)
     return printable(row.key), f"{row.node_hours:.3f}", money(row.usd), marks

@@ -4,13 +4,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 from itertools import accumulate, pairwise
 
-from cloudgpu.ledger.entry import Entry
+from cloudgpu.ledger.entry import Entry, Surcharge
 
 MINIMUM_S = 60
-"""AWS charges every instance for at least this long."""
+"""AWS charges every instance, disk and address for at least this long."""
+_HOUR_S = 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,9 @@ class Charge:
         start: Launch. Of an entry whose call was never answered: when it was opened, because it may be costing money.
         end: Confirmed end; None as long as the entry is open.
         launched: Whether the call was answered. A closed entry that was not costs nothing.
+        beside_nano_usd: What goes with the nodes, nano-dollars an hour, charged by the second as they are.
+        whole_hour_nano_usd: The same of what is charged by whole hours.
+        unpriced: Whether something beside the nodes has no known price, and is in no sum.
     """
 
     cluster: str
@@ -35,6 +39,9 @@ class Charge:
     launched: bool
     start: datetime
     end: datetime | None
+    beside_nano_usd: int = 0
+    whole_hour_nano_usd: int = 0
+    unpriced: bool = False
 
     @property
     def free(self) -> bool:
@@ -71,7 +78,20 @@ def charge(entry: Entry) -> Charge:
         launched=entry.launched_at is not None,
         start=entry.launched_at or what.opened_at,
         end=entry.closed_at,
+        beside_nano_usd=_nano_usd(what.beside, whole_hours=False),
+        whole_hour_nano_usd=_nano_usd(what.beside, whole_hours=True),
+        unpriced=any(one.hourly_usd is None for one in what.beside),
     )
+
+
+def nano_usd(price: Decimal) -> int:
+    """A price as whole nano-dollars, the smallest part that a bill knows; a part of one counts as one."""
+    return int(price.scaleb(9).to_integral_value(ROUND_CEILING))
+
+
+def _nano_usd(beside: Sequence[Surcharge], *, whole_hours: bool) -> int:
+    known = (one.hourly_usd for one in beside if one.whole_hours is whole_hours)
+    return sum(nano_usd(price) for price in known if price is not None)
 
 
 def entry_usd(entry: Entry, now: datetime) -> Decimal:
@@ -90,7 +110,11 @@ class Rates:
         """What `one` comes to by its end, or by `now`; half a micro-dollar counts as one."""
         seconds = one.seconds(now)
         node_s = 0 if one.free else one.nodes * seconds
-        micro_usd = (self._rate(one.node_hourly_usd) * node_s + 1_800_000) // 3_600_000
+        nano_usd_s = self._rate(one.node_hourly_usd) * node_s
+        if not one.free:
+            whole_s = -(-seconds // _HOUR_S) * _HOUR_S
+            nano_usd_s += one.beside_nano_usd * seconds + one.whole_hour_nano_usd * whole_s
+        micro_usd = (nano_usd_s + 1_800_000) // 3_600_000
         return Bill(one.start + timedelta(seconds=seconds), micro_usd, node_s * 1000)
 
     def _rate(self, text: str) -> int:

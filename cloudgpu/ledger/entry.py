@@ -9,6 +9,22 @@ EntryState = Literal["open", "closed"]
 
 
 @dataclass(frozen=True)
+class Surcharge:
+    """Something that costs money beside the nodes for as long as they do: disks, addresses, a NAT gateway.
+
+    Attributes:
+        kind: Names it within its entry.
+        hourly_usd: All `count` of them together, USD an hour; None where nobody knows the price.
+        whole_hours: Whether a part of an hour costs as much as the whole.
+    """
+
+    kind: str
+    count: int
+    hourly_usd: Decimal | None
+    whole_hours: bool = False
+
+
+@dataclass(frozen=True)
 class Spending:
     """What is about to be bought; written before the call that buys it.
 
@@ -18,6 +34,7 @@ class Spending:
         node_hourly_usd: Price of one node, USD an hour.
         nodes: How many nodes the call asks for.
         run_id: The run it is for; empty for a bare `up`.
+        beside: What is paid for beside the nodes, however many of them there are.
     """
 
     entry_id: str
@@ -38,6 +55,7 @@ class Spending:
     node_hourly_usd: Decimal
     opened_at: datetime
     expires_at: datetime
+    beside: tuple[Surcharge, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ class ReportRow:
         simulated: Rehearsal money. A key with both kinds has two rows.
         open_entries: How many of its entries are still costing money, or may be.
         runs: How many runs it had.
+        unpriced: How many of its entries hold something whose price nobody knew: it is in no sum.
     """
 
     key: str
@@ -44,6 +45,7 @@ class ReportRow:
     usd: Decimal
     open_entries: int
     runs: int
+    unpriced: int = 0
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ class _Sum:
     micro_usd: int = 0
     node_ms: int = 0
     open_entries: int = 0
+    unpriced: int = 0
     runs: set[str] = field(default_factory=set)
 
 
@@ -142,14 +145,22 @@ def _add(sums: dict[tuple[str, bool], _Sum], one: Charge, parts: Sequence[_Part]
             total.micro_usd += micro_usd
             total.node_ms += node_ms
             total.runs |= part.runs
-    if one.end is None:
-        for key in {part.key for part in parts if part.counted}:
-            sums[key, one.simulated].open_entries += 1
+    for key in {part.key for part in parts if part.counted}:
+        sums[key, one.simulated].open_entries += one.end is None
+        sums[key, one.simulated].unpriced += one.unpriced and not one.free
 
 
 def _row(key: tuple[str, bool], total: _Sum) -> ReportRow:
     node_hours = (Decimal(total.node_ms) / 3_600_000).quantize(_NODE_HOUR)
-    return ReportRow(key[0], key[1], node_hours, usd(total.micro_usd), total.open_entries, len(total.runs))
+    return ReportRow(
+        key=key[0],
+        simulated=key[1],
+        node_hours=node_hours,
+        usd=usd(total.micro_usd),
+        open_entries=total.open_entries,
+        runs=len(total.runs),
+        unpriced=total.unpriced,
+    )
 
 
 def _total(sums: dict[tuple[str, bool], _Sum], kind: Literal["real", "simulated"]) -> Decimal:

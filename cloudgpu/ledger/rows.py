@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -10,8 +10,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from cloudgpu.ledger.attribution import RunInterval
-from cloudgpu.ledger.billing import Charge
-from cloudgpu.ledger.entry import Entry, EntryState, Spending
+from cloudgpu.ledger.billing import Charge, nano_usd
+from cloudgpu.ledger.entry import Entry, EntryState, Spending, Surcharge
+from cloudgpu.ledger.schema import beside as beside_table
 from cloudgpu.ledger.schema import closed, extended, launched, run_ended, run_started
 from cloudgpu.ledger.schema import opened as opened_table
 from cloudgpu.ledger.times import from_text, to_text
@@ -35,6 +36,19 @@ _LAUNCHES = (
         sa.func.min(launched.c.launched_at).label("launched_at"),
     )
     .group_by(launched.c.entry_id, launched.c.attempt)
+    .subquery()
+)
+
+_B = beside_table.c
+_BESIDE = (
+    sa.select(
+        _B.entry_id,
+        _B.attempt,
+        sa.func.sum(sa.case((_B.whole_hours, 0), else_=_B.hourly_nano_usd)).label("by_second"),
+        sa.func.sum(sa.case((_B.whole_hours, _B.hourly_nano_usd), else_=0)).label("by_hour"),
+        sa.func.sum(sa.case((_B.hourly_nano_usd.is_(None), 1), else_=0)).label("unpriced"),
+    )
+    .group_by(_B.entry_id, _B.attempt)
     .subquery()
 )
 
@@ -64,7 +78,7 @@ RUNS = (
     .order_by(run_started.c.started_at, run_started.c.run_id)
 )
 
-_SPENDING = tuple(one.name for one in fields(Spending))
+_SPENDING = tuple(one.name for one in fields(Spending) if one.name != "beside")
 
 
 def wanted(cluster: str | None, state: EntryState | None, since: datetime | None) -> Sequence[sa.ColumnElement[bool]]:
@@ -100,16 +114,33 @@ def charges(since: datetime | None) -> sa.Select[Any]:
         _LAUNCHES.c.launched_at,
         _O.opened_at,
         _ENDED,
-    )
+        sa.func.coalesce(_BESIDE.c.by_second, 0),
+        sa.func.coalesce(_BESIDE.c.by_hour, 0),
+        sa.func.coalesce(_BESIDE.c.unpriced, 0),
+    ).outerjoin(_BESIDE, sa.and_(_BESIDE.c.entry_id == _O.entry_id, _BESIDE.c.attempt == _O.attempt))
     return query.where(*wanted(None, None, since)).order_by(None)
 
 
 def charge(row: Sequence[Any]) -> Charge:
     """A row of `charges`."""
-    cluster, run_id, recipe, owner, team, simulated, nodes, price, launched_at, opened_at, closed_at = row
-    start = from_text(launched_at or opened_at)
-    end = from_text(closed_at) if closed_at else None
-    return Charge(cluster, run_id, recipe, owner, team, simulated, nodes, price, launched_at is not None, start, end)
+    cluster, run_id, recipe, owner, team, simulated, nodes, price, launched_at, opened_at, closed_at, *beside = row
+    by_second, by_hour, unpriced = beside
+    return Charge(
+        cluster=cluster,
+        run_id=run_id,
+        recipe=recipe,
+        owner=owner,
+        team=team,
+        simulated=simulated,
+        nodes=nodes,
+        node_hourly_usd=price,
+        launched=launched_at is not None,
+        start=from_text(launched_at or opened_at),
+        end=from_text(closed_at) if closed_at else None,
+        beside_nano_usd=int(by_second),
+        whole_hour_nano_usd=int(by_hour),
+        unpriced=bool(unpriced),
+    )
 
 
 def last_purchase(entry_id: str) -> sa.Select[Any]:
@@ -121,7 +152,7 @@ def last_purchase(entry_id: str) -> sa.Select[Any]:
 
 def opened(spending: Spending, attempt: int) -> dict[str, object]:
     """The row that opens an entry."""
-    return asdict(spending) | {
+    return {name: getattr(spending, name) for name in _SPENDING} | {
         "attempt": attempt,
         "node_hourly_usd": format(spending.node_hourly_usd, "f"),
         "opened_at": to_text(spending.opened_at),
@@ -129,17 +160,53 @@ def opened(spending: Spending, attempt: int) -> dict[str, object]:
     }
 
 
-def entry(row: Mapping[Any, Any], instances: Mapping[Purchase, Sequence[str]]) -> Entry:
-    """A row of `ENTRIES` with its instances."""
+def besides(spending: Spending, attempt: int) -> list[dict[str, object]]:
+    """The rows of what goes with an entry's nodes."""
+    return [
+        {
+            "entry_id": spending.entry_id,
+            "attempt": attempt,
+            "kind": one.kind,
+            "count": one.count,
+            "hourly_nano_usd": None if one.hourly_usd is None else nano_usd(one.hourly_usd),
+            "whole_hours": one.whole_hours,
+        }
+        for one in spending.beside
+    ]
+
+
+def besides_of(conditions: Sequence[sa.ColumnElement[bool]]) -> sa.Select[Any]:
+    """What the entries that meet the conditions have beside their nodes, by name."""
+    joined = beside_table.join(opened_table, _same_purchase(beside_table)).outerjoin(closed, _same_purchase(closed))
+    return sa.select(beside_table).select_from(joined).where(*conditions).order_by(_B.kind)
+
+
+def surcharges(found: Iterable[Sequence[Any]]) -> Mapping[Purchase, Sequence[Surcharge]]:
+    """Rows of `besides_of`, by purchase."""
+    of_purchase: dict[Purchase, list[Surcharge]] = defaultdict(list)
+    for entry_id, attempt, kind, count, nano, whole_hours in found:
+        usd = None if nano is None else Decimal(nano).scaleb(-9)
+        of_purchase[entry_id, attempt].append(Surcharge(kind, count, usd, bool(whole_hours)))
+    return of_purchase
+
+
+def entry(
+    row: Mapping[Any, Any],
+    instances: Mapping[Purchase, Sequence[str]],
+    beside: Mapping[Purchase, Sequence[Surcharge]],
+) -> Entry:
+    """A row of `ENTRIES` with its instances and what goes with them."""
+    purchase = row["entry_id"], row["attempt"]
     values = {name: row[name] for name in _SPENDING} | {
         "node_hourly_usd": Decimal(row["node_hourly_usd"]),
         "opened_at": from_text(row["opened_at"]),
         "expires_at": from_text(row["extended_to"] or row["expires_at"]),
+        "beside": tuple(beside.get(purchase, ())),
     }
     return Entry(
         spending=Spending(**values),
         state="closed" if row["closed_at"] else "open",
-        instance_ids=tuple(instances.get((row["entry_id"], row["attempt"]), ())),
+        instance_ids=tuple(instances.get(purchase, ())),
         launched_at=from_text(row["launched_at"]) if row["launched_at"] else None,
         closed_at=from_text(row["closed_at"]) if row["closed_at"] else None,
     )

@@ -14,7 +14,7 @@ from sqlalchemy import (
     Text,
 )
 
-VERSION = 2
+VERSION = 3
 """Of the tables below. A ledger written by a newer cloudgpu is refused, never guessed at."""
 
 metadata = MetaData()
@@ -45,6 +45,20 @@ opened = Table(
     Column("node_hourly_usd", Text, nullable=False),
     Column("opened_at", String(32), nullable=False),
     Column("expires_at", String(32), nullable=False),
+)
+
+# What an entry pays for beside its nodes; added with format 3. Nano-dollars are whole numbers that sum exactly in every
+# database; null is a price that nobody knew.
+beside = Table(
+    "beside",
+    metadata,
+    Column("entry_id", String(200), primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("kind", String(64), primary_key=True),
+    Column("count", Integer, nullable=False),
+    Column("hourly_nano_usd", BigInteger, nullable=True),
+    Column("whole_hours", Boolean(create_constraint=True), nullable=False),
+    ForeignKeyConstraint(["entry_id", "attempt"], ["opened.entry_id", "opened.attempt"]),
 )
 
 # One row an instance, so that the answer of a call repeated after a crash adds nothing.
@@ -99,7 +113,7 @@ run_ended = Table(
     Column("ended_at", String(32), nullable=False),
 )
 
-EVENTS = (opened, launched, extended, closed, run_started, run_ended)
+EVENTS = (opened, beside, launched, extended, closed, run_started, run_ended)
 """What is append-only."""
 
 

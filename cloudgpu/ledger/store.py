@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from decimal import Decimal
 from types import TracebackType
 from typing import Self
 
@@ -16,6 +17,7 @@ from cloudgpu.ledger.entry import Entry, EntryState, Spending
 from cloudgpu.ledger.report import By, Report, report
 from cloudgpu.ledger.times import to_text
 
+_PLEASE_REPORT = "nothing was written and nothing bought; please report this"
 _ANOTHER = "was it written to another ledger? `cloudgpu config` shows which one is used (ledger_url)"
 
 
@@ -47,6 +49,9 @@ class Ledger:
             last = _last(connection, spending.entry_id)
             if not last.is_open:
                 connection.execute(sa.insert(schema.opened).values(rows.opened(spending, last.attempt + 1)))
+                beside = rows.besides(spending, last.attempt + 1)
+                if beside:
+                    connection.execute(sa.insert(schema.beside), beside)
 
     def launched(self, entry_id: str, instance_ids: Sequence[str], at: datetime) -> None:
         """Write down what the call bought. An instance already written keeps its time.
@@ -139,7 +144,8 @@ class Ledger:
         with database.reading(self.engine) as connection:
             found = connection.execute(rows.ENTRIES.where(*wanted)).mappings().all()
             instances = rows.instances(connection.execute(rows.instances_of(wanted)))
-        return tuple(rows.entry(row, instances) for row in found)
+            beside = rows.surcharges(connection.execute(rows.besides_of(wanted)))
+        return tuple(rows.entry(row, instances, beside) for row in found)
 
     def report(self, *, by: By, now: datetime, since: datetime | None = None) -> Report:
         """What was spent, by user, team, run, recipe or cluster. Open entries accrue until `now`.
@@ -212,8 +218,14 @@ def _has_run(connection: sa.Connection, table: sa.Table, run_id: str) -> bool:
 def _refuse_senseless(spending: Spending) -> None:
     """A row cannot be taken back, so one that no bill could add up is not let in."""
     price = spending.node_hourly_usd
-    if not price.is_finite() or price < 0 or spending.nodes < 1:
-        raise LedgerError(
-            f"ledger entry {spending.entry_id}: {spending.nodes} nodes at {price} USD an hour is no purchase",
-            hint="nothing was written and nothing bought; please report this",
-        )
+    if not _sensible(price) or spending.nodes < 1:
+        message = f"{spending.nodes} nodes at {price} USD an hour is no purchase"
+        raise LedgerError(f"ledger entry {spending.entry_id}: {message}", hint=_PLEASE_REPORT)
+    for one in spending.beside:
+        if one.hourly_usd is not None and not _sensible(one.hourly_usd):
+            message = f"{one.count} {one.kind} at {one.hourly_usd} USD an hour is no purchase"
+            raise LedgerError(f"ledger entry {spending.entry_id}: {message}", hint=_PLEASE_REPORT)
+
+
+def _sensible(price: Decimal) -> bool:
+    return price.is_finite() and price >= 0

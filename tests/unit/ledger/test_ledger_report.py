@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.ledger.attribution import RunInterval
 from cloudgpu.ledger.billing import Charge, apportion, charge, entry_usd
+from cloudgpu.ledger.entry import Surcharge
 from cloudgpu.ledger.report import ReportRow, report
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -178,6 +179,9 @@ def charges(draw) -> Charge:
         launched=draw(st.booleans()),
         start=after(seconds=start),
         end=None if length is None else after(seconds=start + length),
+        beside_nano_usd=draw(st.sampled_from([0, 54_444_445])),
+        whole_hour_nano_usd=draw(st.sampled_from([0, 45_000_000])),
+        unpriced=draw(st.booleans()),
     )
 
 
@@ -249,3 +253,39 @@ def test_a_charge_reads_an_entry_as_the_database_does(ledger, make_spending):
 def test_an_empty_ledger_has_an_empty_bill(ledger, by):
     found = ledger.report(by=by, now=NOON)
     assert (found.rows, found.real_usd, found.simulated_usd) == ((), 0, 0)
+
+
+BESIDE = (
+    Surcharge("addresses", 2, Decimal("0.01")),
+    Surcharge("disks", 2, Decimal("0.0444445")),
+    Surcharge("gateway", 1, Decimal("0.045"), whole_hours=True),
+)
+
+
+def test_what_goes_with_the_nodes_is_on_the_bill_once_however_many_nodes_there_are(ledger, make_spending):
+    ledger.open(make_spending(nodes=2, node_hourly_usd=Decimal(1), beside=BESIDE))
+    ledger.launched("e1", ["i-1", "i-2"], NOON)
+    ledger.close("e1", after(minutes=90))
+    found = ledger.report(by="cluster", now=after(hours=9))
+    # Nodes 3, disks and addresses 1.5 x 0.0544445, and the gateway 2 x 0.045: its half hour counts as a whole one.
+    assert found.real_usd == Decimal("3.171667")
+    assert found.real_usd == entry_usd(ledger.entries()[0], after(hours=9))
+    assert found.rows[0].node_hours == 3
+
+
+def test_what_was_never_launched_costs_nothing_beside_its_nodes_either(ledger, make_spending):
+    ledger.open(make_spending(beside=BESIDE))
+    ledger.close("e1", after(hours=1))
+    assert ledger.report(by="cluster", now=after(hours=2)).real_usd == 0
+
+
+def test_a_part_that_nobody_knows_the_price_of_is_said_and_not_counted_as_nothing(ledger, make_spending):
+    ledger.open(make_spending("e1", nodes=1, node_hourly_usd=Decimal("3.6"), beside=(Surcharge("disks", 1, None),)))
+    ledger.open(make_spending("e2", nodes=1, node_hourly_usd=Decimal("3.6"), beside=BESIDE[:1]))
+    ledger.launched("e1", ["i-1"], NOON)
+    (row,) = ledger.report(by="cluster", now=after(hours=1)).rows
+    assert row.unpriced == 1
+    ledger.open(make_spending("e3", cluster="free", beside=(Surcharge("disks", 1, None),)))
+    ledger.close("e3", NOON)
+    free = next(row for row in ledger.report(by="cluster", now=after(hours=1)).rows if row.key == "free")
+    assert (free.usd, free.unpriced) == (0, 0)

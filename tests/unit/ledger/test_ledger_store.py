@@ -10,11 +10,14 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.errors import LedgerError
+from cloudgpu.ledger.entry import Surcharge
 from cloudgpu.ledger.store import open_ledger
 
 
 def test_an_entry_comes_back_as_it_was_written(ledger, make_spending):
     spending = make_spending(node_hourly_usd=Decimal("0.000000001"), owner="zoë ☃", simulated=True)
+    beside = (Surcharge("disks", 2, Decimal("0.044444445")), Surcharge("gateway", 1, None, whole_hours=True))
+    spending = dataclasses.replace(spending, beside=beside)
     ledger.open(spending)
     (entry,) = ledger.entries()
     assert entry.spending == spending
@@ -66,7 +69,14 @@ def test_an_unknown_entry_is_an_error(ledger, noon, act):
 
 
 @pytest.mark.parametrize(
-    "changes", [{"node_hourly_usd": Decimal("NaN")}, {"node_hourly_usd": Decimal(-1)}, {"nodes": 0}]
+    "changes",
+    [
+        {"node_hourly_usd": Decimal("NaN")},
+        {"node_hourly_usd": Decimal(-1)},
+        {"nodes": 0},
+        {"beside": (Surcharge("disks", 1, Decimal(-1)),)},
+        {"beside": (Surcharge("disks", 1, Decimal("Infinity")),)},
+    ],
 )
 def test_what_no_bill_could_add_up_is_refused(ledger, make_spending, changes):
     with pytest.raises(LedgerError, match="is no purchase"):
@@ -119,12 +129,12 @@ def test_everything_is_there_after_opening_it_again(ledger, ledger_path: Path, m
 
 
 def test_a_row_cannot_be_changed_or_deleted_by_anybody(ledger, ledger_path: Path, make_spending, noon):
-    ledger.open(make_spending())
+    ledger.open(make_spending(beside=(Surcharge("disks", 2, Decimal("0.05")),)))
     ledger.launched("e1", ["i-1"], noon)
     ledger.close("e1", noon)
     ledger.run_started("r1", "red", "quickstart", "ann", "", noon)
     ledger.run_ended("r1", "failed", noon)
-    rows = {"opened": "cluster", "launched": "launched_at", "closed": "closed_at"}
+    rows = {"opened": "cluster", "beside": "kind", "launched": "launched_at", "closed": "closed_at"}
     with sqlite3.connect(ledger_path) as direct:
         for table, column in (rows | {"run_started": "owner", "run_ended": "state"}).items():
             for statement in (f"DELETE FROM {table}", f"UPDATE {table} SET {column} = 'x'"):
@@ -175,6 +185,7 @@ def test_a_ledger_of_an_older_version_gets_what_it_lacks_and_keeps_what_it_has(
     ledger.dispose()
     with sqlite3.connect(ledger_path) as direct:
         direct.execute("DROP TABLE extended")
+        direct.execute("DROP TABLE beside")
         direct.execute("DELETE FROM cloudgpu_ledger")
         direct.execute("INSERT INTO cloudgpu_ledger (version) VALUES (1)")
     direct.close()
