@@ -21,6 +21,14 @@ class Driver:
 
 
 @dataclass(frozen=True)
+class CarriedDriver:
+    """The driver inside a machine image; None is what nobody has looked up."""
+
+    branch: int | None
+    flavour: Flavour | None
+
+
+@dataclass(frozen=True)
 class MachineImage:
     """An image by the public SSM parameter that names its newest version in every region."""
 
@@ -38,14 +46,26 @@ def image_for(architecture: str) -> MachineImage:
     return MachineImage(name, _content()["images"][name])
 
 
-def driver_for(architecture: str) -> Driver:
-    """The driver that the bootstrap installs where the image has none.
+def bare_image() -> MachineImage:
+    """The image without a driver, for those who name one."""
+    name = str(_content()["bare"])
+    return MachineImage(name, _content()["images"][name])
+
+
+def driver_for(architecture: str, branch: int | None = None) -> Driver:
+    """The driver that the bootstrap installs where the image has none; `branch` is another one that is asked for.
 
     Raises:
         RecipeError: The architecture is not in the catalogue.
     """
     entry = _entry(architecture)
-    return Driver(int(entry["driver_branch"]), entry["driver_flavour"])
+    return Driver(branch or int(entry["driver_branch"]), entry["driver_flavour"])
+
+
+def carried_driver(image: str) -> CarriedDriver | None:
+    """The driver inside an image that an SSM parameter names; None for one without, or that nobody knows."""
+    carried = next((one for one in _content()["carried"] if one["in_parameter"] in image), None)
+    return None if carried is None else CarriedDriver(carried["driver_branch"], carried["driver_flavour"])
 
 
 def _entry(architecture: str) -> Mapping[str, Any]:

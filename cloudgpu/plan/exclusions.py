@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from cloudgpu.catalog import InstanceType
-from cloudgpu.plan import software
 from cloudgpu.plan.checks.rule import Reason, RegionRule, TypeRule, region_rule, type_rule
+from cloudgpu.plan.checks.software_container import container_unfit
+from cloudgpu.plan.checks.software_driver import cuda_unfit, driver_unfit, modules_unfit
+from cloudgpu.plan.checks.software_torch import torch_unfit
 from cloudgpu.plan.question import Question
 from cloudgpu.plan.reaching import elastic_ips
 from cloudgpu.plan.reservations import unfit
@@ -23,8 +25,7 @@ class Exclusion:
 
 def of_type(question: Question, kind: InstanceType) -> list[Exclusion]:
     """Why this type cannot be used anywhere; empty when it can."""
-    # Nobody asks what else is wrong with a type that is gone.
-    rules = (retired,) if kind.retired else TYPE_RULES
+    rules = (retired, *SOFTWARE_RULES) if kind.retired else TYPE_RULES
     return [Exclusion(rule.name, why.message, why.fix) for rule in rules for why in rule.find(question, kind)]
 
 
@@ -139,13 +140,7 @@ def not_priced(question: Question, kind: InstanceType, region: str) -> Iterator[
         yield Reason(f"no price is known for {kind.name} in {region}", fix)
 
 
-@type_rule(
-    "image", "A container without native code for the GPU ends at its first kernel, when the nodes are paid for."
-)
-def container_unfit(question: Question, kind: InstanceType) -> Iterator[Reason]:
-    """The container image is too new or too old for the GPU."""
-    return software.container_unfit(question, kind, lambda _name, message, fix: Reason(message, fix))
-
-
-TYPE_RULES: Final[tuple[TypeRule, ...]] = (retired, efa, reserved, container_unfit)
+SOFTWARE_RULES: Final[tuple[TypeRule, ...]] = (container_unfit, torch_unfit, modules_unfit, driver_unfit, cuda_unfit)
+"""Also told of a type that is gone: its successor may be wrong for the software in the same way."""
+TYPE_RULES: Final[tuple[TypeRule, ...]] = (retired, efa, reserved, *SOFTWARE_RULES)
 REGION_RULES: Final[tuple[RegionRule, ...]] = (reserved_elsewhere, not_offered, not_priced, unreachable)

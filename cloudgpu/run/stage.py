@@ -151,7 +151,9 @@ def _environment(job: Job, agents: Sequence[Agent], report: Report) -> tuple[dic
     wanted = job.recipe.environment.python
     if wanted is None:
         return {agent.host.node.index: "python3" for agent in agents}, False
-    request = {"requirements": list(wanted.requirements), "version": wanted.version}
+    # A node without a GPU takes the build that its own settings name: PyTorch's index is not reachable everywhere.
+    backend = None if job.inventory.head.simulated else wanted.torch_backend
+    request = {"requirements": list(wanted.requirements), "version": wanted.version, "torch_backend": backend}
 
     def build(agent: Agent) -> tuple[str, bool]:
         answer = agent.ask("env", request, lambda line: _relay(line, agent, report))

@@ -7,6 +7,7 @@ import json
 import os
 import pkgutil
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,9 @@ _MARKER = ".cloudgpu-complete.json"
 _FORMAT = 1
 """Part of the hash: environments of another layout are built anew."""
 _CHECK_S = 60.0
+_BACKEND = re.compile(r"cu\d{2,3}")
+_UV = "uv>=0.7.14"
+"""The first in which `--torch-backend` is no preview."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,8 @@ class Wanted:
     requirements: tuple[str, ...]
     version: str | None
     root: str
+    torch_backend: str | None = None
+    """Build of PyTorch, `cu126`, which only uv knows how to choose."""
 
 
 def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
@@ -53,22 +59,25 @@ def provide(wanted: Wanted, progress: Callable[[str], None]) -> tuple[str, bool]
     folder = os.path.join(wanted.root, _digest(wanted, base))
     if _complete(folder):
         return _python(folder), False
-    ready = next((one for one in _candidates(base) if _satisfies(one, wanted)), None)
+    # Which build of PyTorch an interpreter has, its metadata does not tell for certain.
+    ready = None if wanted.torch_backend else next((one for one in _candidates(base) if _satisfies(one, wanted)), None)
     if ready is not None:
         return ready, False
     return _build_once(wanted, base, folder, progress)
 
 
 def _read(spec: dict[str, Any]) -> Wanted:
-    requirements, version = spec.get("requirements") or [], spec.get("version")
+    requirements, version, backend = spec.get("requirements") or [], spec.get("version"), spec.get("torch_backend")
     if not isinstance(requirements, list) or not all(
         isinstance(line, str) and "\n" not in line for line in requirements
     ):
         raise AgentError("env: requirements must be lines of text")
     if version is not None and not isinstance(version, str):
         raise AgentError("env: version must be text, for instance 3.11")
+    if backend is not None and not (isinstance(backend, str) and _BACKEND.fullmatch(backend)):
+        raise AgentError("env: torch_backend must be one of PyTorch's CUDA builds, for instance cu126")
     root = spec.get("root") or os.environ.get("CLOUDGPU_ENVS") or "~/.cloudgpu/envs"
-    return Wanted(tuple(requirements), version, os.path.abspath(os.path.expanduser(root)))
+    return Wanted(tuple(requirements), version, os.path.abspath(os.path.expanduser(root)), backend)
 
 
 def _base(version: str | None) -> str:
@@ -103,6 +112,7 @@ def _version_of_python3() -> str:
 def _digest(wanted: Wanted, base: str) -> str:
     version = wanted.version or _version_of_python3()
     what = [_FORMAT, sorted(wanted.requirements), version, platform.system(), platform.machine(), base]
+    what += [wanted.torch_backend] if wanted.torch_backend else []
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:20]
 
 
@@ -156,7 +166,7 @@ def _build(wanted: Wanted, base: str, folder: str, progress: Callable[[str], Non
     listed = folder + ".requirements.txt"
     try:
         _write_lines(listed, wanted.requirements)
-        for what, argv in _steps(base, folder, listed if wanted.requirements else ""):
+        for what, argv in _steps(base, folder, listed if wanted.requirements else "", wanted.torch_backend):
             progress(what)
             tool.run(argv, what, progress, holds=lock, env=installer.environment())
         made = {"requirements": list(wanted.requirements), "version": wanted.version, "base": base}
@@ -168,17 +178,25 @@ def _build(wanted: Wanted, base: str, folder: str, progress: Callable[[str], Non
             os.unlink(listed)
 
 
-def _steps(base: str, folder: str, listed: str) -> list[tuple[str, list[str]]]:
+def _steps(base: str, folder: str, listed: str, backend: str | None) -> list[tuple[str, list[str]]]:
     """The tools to run, in order."""
     uv, python = installer.chosen_uv(base), _python(folder)
+    pip = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
+    pip += ["--progress-bar", "off"]  # its bars are for a terminal: lines of them tell nothing
     if uv is not None:
         steps = [("making a Python environment", [uv, "venv", "--no-project", "--python", base, folder])]
-        install = [uv, "pip", "install", "--python", python, "-r", listed]
     else:
         steps = [("making a Python environment", [base, "-m", "venv", folder])]
-        install = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
-        install += ["--progress-bar", "off", "-r", listed]  # its bars are for a terminal: lines of them tell nothing
-    return [*steps, ("installing the requirements", install)] if listed else steps
+    if not listed:
+        return steps
+    if backend is not None and uv is None:
+        steps += [("installing uv, which chooses PyTorch's build", [*pip, _UV])]
+        uv = os.path.join(folder, "bin", "uv")
+    if uv is None:
+        return [*steps, ("installing the requirements", [*pip, "-r", listed])]
+    chosen = [] if backend is None else ["--torch-backend", backend]
+    install = [uv, "pip", "install", "--python", python, *chosen, "-r", listed]
+    return [*steps, ("installing the requirements", install)]
 
 
 def _write_lines(path: str, lines: tuple[str, ...]) -> None:

@@ -1,23 +1,92 @@
-"""Does the software that the recipe names run on the GPUs that are left?"""
+"""What of the software deserves a look although it does not throw a type out."""
 
 from collections.abc import Iterator
 
-from cloudgpu.plan import software
+from cloudgpu.catalog.images import carried_driver
 from cloudgpu.plan.checks.check import Case, Found, check
-from cloudgpu.plan.plan import Severity
+from cloudgpu.plan.checks.software_container import fitting, release_of
+from cloudgpu.plan.checks.software_torch import nearest_build, torch_misfit
+from cloudgpu.plan.driver import node_driver
 
 
-@check(
-    "torch", "warning", "A PyTorch without kernels for the GPU fails at its first tensor, when the nodes are paid for."
-)
-def torch_fits(case: Case) -> Iterator[Found]:
-    """Requirements that allow a PyTorch whose wheels lack the GPU."""
-    python = case.question.recipe.environment.python
-    if python is None:
+@check("container-code", "warning", "A container made before the GPU was known runs slowly, or not as it was tested.")
+def container_untuned(case: Case) -> Iterator[Found]:
+    """An image that only runs since the GPU understands an older one's code, or that nobody knows."""
+    container = case.question.recipe.environment.container
+    if container is None:
         return
-    severity: Severity = "note" if case.question.rehearsed else "warning"
+    for name in dict.fromkeys(one.gpu for one in case.field.candidates):
+        found = fitting(container.image, case.question.catalog.gpus[name], case.question)
+        if found.fit == "untuned":
+            yield Found(f"{container.image} is not tuned for {name}: {found.why}")
+        elif found.fit is None:
+            yield Found(f"whether {container.image} holds code for {name} is unknown: {found.why}", severity="unknown")
+
+
+@check("torch-on-aws", "note", "What is rehearsed without a GPU may have no code for the GPU that is rehearsed for.")
+def torch_rehearsed(case: Case) -> Iterator[Found]:
+    """On rehearsal the wheels run without a GPU: what they would lack on AWS is only told."""
+    python = case.question.recipe.environment.python
+    if python is None or not case.question.rehearsed:
+        return
+    known = case.question.software.torch
     for name in dict.fromkeys(one.gpu for one in case.field.candidates):
         gpu = case.question.catalog.gpus[name]
-        misfit = software.torch_misfit(python.requirements, gpu)
-        if misfit:
-            yield Found(misfit, f"require torch>=2.6,<{gpu.first_torch_without}", severity)
+        wrong = torch_misfit(python, gpu, known)
+        if wrong:
+            yield Found(f"on AWS: {wrong}", nearest_build(python, gpu, known))
+
+
+@check("driver-known", "unknown", "What runs on a node depends on a driver that nobody has looked at.")
+def driver_known(case: Case) -> Iterator[Found]:
+    """A machine image of the recipe's own, whose driver is known to nobody."""
+    image = case.question.recipe.resources.image
+    for name in dict.fromkeys(one.gpu for one in case.field.candidates):
+        if image and node_driver(case.question.recipe, case.question.catalog.gpus[name]).branch is None:
+            yield Found(f"which driver {image} carries for {name} is unknown; a node without one fails its health gate")
+
+
+@check("driver-given", "error", "A driver that is asked for beside an image with a driver of its own is not installed.")
+def driver_ignored(case: Case) -> Iterator[Found]:
+    """`resources.driver` beside a machine image that has its own."""
+    resources = case.question.recipe.resources
+    carried = carried_driver(resources.image or "")
+    if resources.driver is None or carried is None:
+        return
+    brings = f"R{carried.branch}" if carried.branch is not None else "a driver of its own"
+    yield Found(
+        f"resources.driver is {resources.driver}, but {resources.image} carries {brings}", "--set resources.image="
+    )
+
+
+@check("efa-software", "warning", "EFA with software that is older than its hardware is slow, or hangs.")
+def efa_software(case: Case) -> Iterator[Found]:
+    """A container whose CUDA is older than EFA on the type asks for, and what else it must hold."""
+    container = case.question.recipe.environment.container
+    if container is None:
+        return
+    release = release_of(container.image, case.question)
+    for name in dict.fromkeys(one.instance_type for one in case.field.candidates if one.efa_interfaces):
+        minimum = case.question.software.fabric.get(name)
+        if minimum is None:
+            continue
+        if minimum.cuda is not None and release is not None and _older(release.cuda, minimum.cuda):
+            message = f"EFA on {name} needs CUDA {minimum.cuda} or newer, and {container.image} holds {release.cuda}"
+            yield Found(message, "--set resources.network=tcp")
+        parts = [
+            f"{what} {version} or newer"
+            for what, version in (("NCCL", minimum.nccl), ("aws-ofi-nccl", minimum.ofi_nccl))
+            if version is not None
+        ]
+        if parts:
+            message = f"EFA on {name} needs {' and '.join(parts)} in the container"
+            yield Found(message, "images/efa-nccl lays both over a framework image", "note")
+
+
+def _older(one: str, other: str) -> bool:
+    """Whether a version comes before another: `12.6.3` before `12.8`."""
+    return _numbers(one) < _numbers(other)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdecimal())

@@ -57,8 +57,9 @@ class Node:
         (self.bin / name).write_text(text)
         (self.bin / name).chmod(0o755)
 
-    def popen(self, *requirements: str, version: str | None = None, **environment: str) -> subprocess.Popen:
+    def popen(self, *requirements: str, version=None, backend=None, **environment: str) -> subprocess.Popen:
         spec = {"requirements": list(requirements), "version": version, "root": str(self.envs)}
+        spec |= {} if backend is None else {"torch_backend": backend}
         process = subprocess.Popen(
             [str(self.bin / "python3"), str(self.agent), "env"],
             stdin=subprocess.PIPE,
@@ -77,8 +78,8 @@ class Node:
         process.stdin = None
         return process
 
-    def env(self, *requirements: str, ok: bool = True, version: str | None = None, **environment: str) -> list[dict]:
-        process = self.popen(*requirements, version=version, **environment)
+    def env(self, *requirements: str, ok: bool = True, version=None, backend=None, **environment: str) -> list[dict]:
+        process = self.popen(*requirements, version=version, backend=backend, **environment)
         output = process.communicate(timeout=60)[0]
         assert (process.returncode == 0) is ok, output
         assert b"hunter2" not in output
@@ -117,6 +118,30 @@ def test_what_is_not_met_is_built(node: Node, requirement: str) -> None:
 def test_another_python_version_is_not_the_same(node: Node) -> None:
     assert node.env("pytest", version="3.99")[-1]["built"] is True
     assert "--python 3.99" in node.calls.read_text()
+
+
+def test_a_build_of_pytorch_is_chosen_by_uv_and_is_an_environment_of_its_own(node: Node) -> None:
+    plain = node.env("pytest>=8")[-1]
+    chosen = node.env("pytest>=8", backend="cu126")[-1]
+    assert (plain["built"], chosen["built"]) == (False, True)  # which build an interpreter has, nobody can tell
+    assert node.env("pytest>=8", backend="cu128")[-1]["interpreter"] != chosen["interpreter"]
+    assert [line.split(" -r ")[0].rsplit("python ", 1)[1] for line in node.calls.read_text().splitlines()[1::2]] == [
+        "--torch-backend cu126",
+        "--torch-backend cu128",
+    ]
+
+
+@pytest.mark.parametrize("backend", ["auto", "cu126 --index-url x", 126])
+def test_only_a_name_of_a_build_is_handed_to_uv(node: Node, backend: object) -> None:
+    assert "torch_backend" in node.env("pytest", ok=False, backend=backend)[-1]["error"]
+    assert node.calls.read_text() == ""
+
+
+def test_without_uv_pip_brings_it_for_a_build_of_pytorch(node: Node) -> None:
+    (node.bin / "uv").unlink()
+    node.add("python3", PYTHON_WITHOUT_PIP)
+    answer = node.env("zz", ok=False, backend="cu126")[-1]
+    assert "installing uv" in answer["error"]
 
 
 def test_nodes_that_share_the_directory_build_once(node: Node) -> None:

@@ -1,0 +1,149 @@
+"""Does the container image hold code for the GPU? NVIDIA's monthly containers and the images whose code is known."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from cloudgpu.catalog import Catalog, Gpu, InstanceType
+from cloudgpu.catalog.compatibility import Fit, judged
+from cloudgpu.catalog.software import FrameworkImage, NgcMonth
+from cloudgpu.plan.checks.rule import Reason, type_rule
+from cloudgpu.plan.question import Question
+
+_NGC: Final = re.compile(r"^nvcr\.io/nvidia/[a-z0-9-]+:(\d\d\.\d\d)(?:-|$)")
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """How the container of a recipe fits a GPU.
+
+    Attributes:
+        fit: None where nobody knows what is in it.
+        why: In words, for all but a native fit.
+    """
+
+    fit: Fit | None
+    why: str = ""
+
+
+@type_rule(
+    "image", "A container without native code for the GPU ends at its first kernel, when the nodes are paid for."
+)
+def container_unfit(question: Question, kind: InstanceType) -> Iterator[Reason]:
+    """The container image is too new or too old for the GPU."""
+    container = question.recipe.environment.container
+    if container is None:
+        return
+    gpu = question.catalog.gpus[kind.gpu]
+    found = fitting(container.image, gpu, question)
+    if found.fit == "no":
+        yield Reason(f"{container.image} cannot run on {gpu.name} ({kind.name}): {found.why}", _near(question, gpu))
+
+
+def fitting(image: str, gpu: Gpu, question: Question) -> Fitting:
+    """How an image fits a GPU: by what is known of this very tag, else by its month, else by its repository."""
+    known = question.software
+    listed = next((one for one in known.images if one.image == image), None)
+    if listed is not None and listed.lowest is None:
+        return Fitting(None, "what it holds code for was not looked up")
+    if listed is not None:
+        verdict = judged(listed, gpu)
+        if verdict.fit != "native":
+            return Fitting(verdict.fit, verdict.why)
+    month = month_of(image)
+    if month:
+        return _of_month(month, known.ngc.get(month), gpu, question.catalog)
+    if listed is not None:
+        return Fitting("native")
+    return _of_repository(image, gpu, known.images)
+
+
+def month_of(image: str) -> str:
+    """`24.12` of one of NVIDIA's monthly containers; empty for others."""
+    match = _NGC.match(image)
+    return match[1] if match else ""
+
+
+def release_of(image: str, question: Question) -> NgcMonth | None:
+    """What the month of a container holds; None where it has none, or nobody looked it up."""
+    return question.software.ngc.get(month_of(image))
+
+
+def _of_month(month: str, release: NgcMonth | None, gpu: Gpu, catalog: Catalog) -> Fitting:
+    if gpu.last_ngc is not None and month > gpu.last_ngc:
+        needs = ""
+        if release is not None and release.lowest is not None:
+            needs = f"{month} needs compute capability {release.lowest}, {gpu.name} has {gpu.compute_capability}; "
+        return Fitting("no", f"{needs}the last NGC month for it is {gpu.last_ngc}")
+    if gpu.first_ngc is None:
+        return Fitting("no", "no NGC month ever knew it")
+    if month >= gpu.first_ngc:
+        return Fitting("native")
+    first = f"the first NGC month for it is {gpu.first_ngc}"
+    elder = _elder(gpu, month, catalog)
+    if elder is None:
+        return Fitting("no", first)
+    return Fitting("untuned", f"{first}; it runs code made for {elder.compute_capability}")
+
+
+def _elder(gpu: Gpu, month: str, catalog: Catalog) -> Gpu | None:
+    """The GPU of the same major version whose code a month holds and this one runs; None where there is none."""
+    same = (one for one in catalog.gpus.values() if one.sm // 10 == gpu.sm // 10 and one.sm < gpu.sm)
+    known = [one for one in same if one.first_ngc is not None and one.first_ngc <= month]
+    return max(known, key=lambda one: one.sm, default=None)
+
+
+def _of_repository(image: str, gpu: Gpu, images: tuple[FrameworkImage, ...]) -> Fitting:
+    """By its other tags, where all of them say the same."""
+    tags = [one for one in images if repository(one.image) == repository(image) and one.lowest is not None]
+    verdicts = {judged(one, gpu).fit for one in tags}
+    if verdicts == {"no"}:
+        return Fitting(None, f"no tag of it that is known has any ({judged(tags[0], gpu).why})")
+    return Fitting(None, "nobody looked into it")
+
+
+def repository(image: str) -> str:
+    """`nvcr.io/nvidia/pytorch` of an image with a tag or a digest."""
+    name = image.partition("@")[0]
+    head, colon, tag = name.rpartition(":")
+    return head if colon and "/" not in tag else name
+
+
+def _near(question: Question, gpu: Gpu) -> str:
+    """The nearest month of the same container, or the nearest tag of the same framework."""
+    container = question.recipe.environment.container
+    for image in container_choices(container.image, gpu, question) if container else ():
+        return f"--set environment.container.image={image}"
+    return ""
+
+
+def container_choices(image: str, gpu: Gpu, question: Question) -> Iterator[str]:
+    """Other tags of the same container that hold code for a GPU, the nearest month first."""
+    month, known = month_of(image), question.software.images
+    late = gpu.last_ngc is not None and month > gpu.last_ngc
+    near = (gpu.last_ngc if late else gpu.first_ngc) if month else None
+    named = [] if near is None else [image.replace(f":{month}", f":{near}", 1)]
+    listed = next((one.framework for one in known if repository(one.image) == repository(image)), None)
+    others = [one.image for one in known if one.framework == listed and one.image != image]
+    others.sort(key=lambda other: (abs(_months(other) - _months(image)), other))
+    for choice in dict.fromkeys([*named, *others]):
+        if choice != image and fitting(choice, gpu, question).fit == "native" and _exists(choice, question):
+            yield choice
+
+
+def _months(image: str) -> int:
+    year, _, month = month_of(image).partition(".")
+    return int(year) * 12 + int(month) if year else 0
+
+
+def _exists(image: str, question: Question) -> bool:
+    """Whether a tag is there as far as anybody knows: a framework that has ended has none of later months."""
+    listed = [one.image for one in question.software.images if repository(one.image) == repository(image)]
+    alike = [one for one in listed if _variant(one) == _variant(image)]
+    return not listed or any(_months(one) >= _months(image) for one in alike)
+
+
+def _variant(image: str) -> str:
+    """What stands behind the month: `-tf1-py3`, which ended before `-tf2-py3` did."""
+    return image.partition(f":{month_of(image)}")[2]
