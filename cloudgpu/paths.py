@@ -86,6 +86,10 @@ class Home:
         """Where there was no capacity a moment ago."""
         return self.root / "cooldowns.json"
 
+    def catalog(self, target: str) -> "CatalogPaths":
+        """What was read of a target's types, prices and quotas; one target never sees another's."""
+        return CatalogPaths(self.root / "catalog" / target)
+
     @property
     def debug_log(self) -> Path:
         """What `--debug` writes."""
@@ -126,6 +130,32 @@ class ClusterPaths:
     def inventory(self) -> Path:
         """The nodes as last seen."""
         return self.root / "inventory.json"
+
+
+@dataclass(frozen=True)
+class CatalogPaths:
+    """The files of what was read from one target."""
+
+    root: Path
+
+    @property
+    def index(self) -> Path:
+        """Every refresh, and which overlay holds."""
+        return self.root / "index.json"
+
+    def overlay(self, number: int) -> Path:
+        """One overlay; never changed once it is written."""
+        return self.root / f"overlay-{number:04d}.json"
+
+    @property
+    def lock(self) -> Path:
+        """Held by whoever changes the index."""
+        return self.root / "lock"
+
+    @property
+    def quotas(self) -> Path:
+        """Quotas as last read, and what ran then; may be deleted."""
+        return self.root / "quotas.json"
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,14 @@ from cloudgpu.app.engines import Engines
 from cloudgpu.app.happenings import Say
 from cloudgpu.app.ports import Leftover
 from cloudgpu.app.records import ClusterRecord
-from cloudgpu.aws import host_keys, instances, machine_images, objects, offers, reservations
+from cloudgpu.aws import host_keys, instances, machine_images, objects, offers, quotas, reservations
 from cloudgpu.aws import search as tag_search
 from cloudgpu.aws.found import GLOBAL, Found
 from cloudgpu.aws.instances import Instance
 from cloudgpu.aws.retagging import relabel
 from cloudgpu.aws.session import Endpoint, Session, connect
+from cloudgpu.catalog import load as load_catalog
+from cloudgpu.catalog.quotas import Quota
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudError, CloudGpuError, ConnectError, TeardownError
 from cloudgpu.launch.inventory import Inventory, Node
@@ -109,6 +111,14 @@ class AwsCloud:
     def free_addresses(self, regions: Sequence[str]) -> Mapping[str, int]:
         """Elastic IPs that the account may still have in each region."""
         return offers.free_addresses(self._session, regions)
+
+    def quota_limits(self, region: str) -> Mapping[str, int]:
+        """Key of a quota -> vCPUs that the account may run there."""
+        return quotas.limits(self._session(region))
+
+    def running_vcpus(self, region: str) -> Mapping[Quota, int | None]:
+        """How many vCPUs run there now, by the quota that they count against."""
+        return quotas.running(self._session(region), vcpus_shipped)
 
     def engine(self, record: ClusterRecord) -> Engine:
         """The engine that this cluster was begun with, with its tags and identity.
@@ -338,6 +348,12 @@ def start_rehearsal(settings: Settings, home: Home, clock: Clock) -> rehearsal.C
         RehearsalError: It does not start.
     """
     return rehearsal.ensure(home, clock, envs=settings.env_cache, idle_minutes=float(settings.rehearsal_idle_minutes))
+
+
+def vcpus_shipped(instance_type: str) -> int | None:
+    """Of a type that the shipped catalogue knows."""
+    kind = load_catalog().types.get(instance_type)
+    return None if kind is None else kind.vcpus
 
 
 def own_address() -> str:

@@ -7,6 +7,9 @@ from pathlib import Path
 
 from cloudgpu.app.cooldowns import Cooldowns
 from cloudgpu.app.ports import Cloud
+from cloudgpu.app.quota_rooms import QuotaRooms
+from cloudgpu.app.quota_rooms import rooms as rooms_of
+from cloudgpu.catalog import Catalog
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.errors import BudgetError, CloudGpuError, PlanError, UsageError
 from cloudgpu.plan import lookups, planner
@@ -37,8 +40,13 @@ def make_plan(
     cloud: Callable[[], Cloud] | None,
     cooldowns: Cooldowns | None = None,
     network: NetworkWish = NO_WISH,
+    catalog: Catalog | None = None,
+    rooms: QuotaRooms | None = None,
 ) -> Planned:
     """Plan a recipe; `cloud` None means offline. What `cooldowns` remembers is tried last.
+
+    `catalog` is what is known of types and prices, by default what came with cloudgpu; `rooms` tells what quotas leave,
+    offline as it was told last.
 
     Raises:
         RecipeError: The recipe is wrong.
@@ -47,8 +55,11 @@ def make_plan(
     """
     loaded = loading.load(loading.find(name, roots=roots))
     recipe = resolve(loaded, sets=read_sets(sets), rehearsal=target == "rehearsal")
-    catalog = load_catalog()
+    catalog = catalog or load_catalog()
     quotes = Quotes()
+    if rooms is not None and cloud is None:
+        known = lookups.known_regions(recipe, catalog, default_region)
+        quotes = replace(quotes, quotas=rooms_of(rooms.remembered(target, known)))
     if cloud is not None:
         asked = cloud()
         quotes = asked.quotes(lookups.wanted_offers(recipe, catalog, default_region))
@@ -63,6 +74,9 @@ def make_plan(
         regions = lookups.wanted_addresses(recipe, catalog, default_region, network)
         if regions:
             quotes = replace(quotes, free_addresses=asked.free_addresses(regions))
+        if rooms is not None:
+            known = lookups.known_regions(recipe, catalog, default_region)
+            quotes = replace(quotes, quotas=rooms_of(rooms.asked(asked, known)))
         if cooldowns is not None:
             quotes = replace(quotes, refused=cooldowns.recent(asked))
     plan = planner.make(

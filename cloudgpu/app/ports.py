@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.app.happenings import Say
     from cloudgpu.app.records import ClusterRecord
+    from cloudgpu.catalog.quotas import Quota
     from cloudgpu.launch.inventory import Inventory, Node
     from cloudgpu.ledger.entry import Entry, EntryState, Spending
     from cloudgpu.ledger.report import By, Report
@@ -91,6 +92,12 @@ class Cloud(Protocol):
 
     def free_addresses(self, regions: Sequence[str]) -> Mapping[str, int]:
         """Region -> Elastic IPs that the account may still have there; what cannot be read is left out."""
+
+    def quota_limits(self, region: str) -> Mapping[str, int]:
+        """Key of a quota -> vCPUs that the account may run there."""
+
+    def running_vcpus(self, region: str) -> Mapping[Quota, int | None]:
+        """VCPUs that run there now by quota, whoever launched them; one of which nothing runs is left out."""
 
     def engine(self, record: ClusterRecord) -> Engine:
         """The engine that carries this cluster's program out here, with its tags and identity."""

@@ -108,6 +108,12 @@ HARMLESS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     "iam:ListInstanceProfiles": ("iam", "list_instance_profiles", {"MaxItems": 1}),
     "iam:ListRoles": ("iam", "list_roles", {"MaxItems": 1}),
     "s3:ListAllMyBuckets": ("s3", "list_buckets", {}),
+    "pricing:GetProducts": ("pricing", "get_products", {"ServiceCode": "AmazonEC2", "MaxResults": 1}),
+    "servicequotas:ListAWSDefaultServiceQuotas": (
+        "service-quotas",
+        "list_aws_default_service_quotas",
+        {"ServiceCode": "ec2"},
+    ),
     "servicequotas:ListServiceQuotas": ("service-quotas", "list_service_quotas", {"ServiceCode": "ec2"}),
     "ssm:GetParameter": (
         "ssm",

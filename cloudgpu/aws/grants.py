@@ -1,7 +1,7 @@
 """A permission as a value, the policy document it becomes, and the permission that each call of boto3 needs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 Conditions = Mapping[str, Mapping[str, Any]]
@@ -40,8 +40,17 @@ class Grant:
 
 
 def policy(grants: Sequence[Grant]) -> dict[str, Any]:
-    """The policy document."""
-    return {"Version": "2012-10-17", "Statement": [one.statement() for one in grants]}
+    """The policy document; what is allowed on the same things without a condition is one statement, to save room."""
+    alike: dict[tuple[str, ...], list[Grant]] = {}
+    for place, one in enumerate(grants):
+        alike.setdefault((str(place),) if one.conditions else one.resources, []).append(one)
+    return {"Version": "2012-10-17", "Statement": [_joined(some).statement() for some in alike.values()]}
+
+
+def _joined(grants: Sequence[Grant]) -> Grant:
+    """One grant for several, under the name of the one that says most."""
+    first = max(grants, key=lambda one: len(one.actions))
+    return replace(first, actions=tuple(sorted({action for one in grants for action in one.actions})))
 
 
 def ec2(*kinds: str) -> tuple[str, ...]:

@@ -1,9 +1,11 @@
 """Where a type can be launched now: the zones that offer it, asked for at once for all regions."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from cloudgpu.aws.faults import typed
+from cloudgpu.aws.instance_types import GPU_FAMILIES
 from cloudgpu.aws.session import Clients
 from cloudgpu.errors import AuthError
 from cloudgpu.plan.plan import Quotes
@@ -25,6 +27,17 @@ def quotes(clients_for: Callable[[str], Clients], wanted: Sequence[tuple[str, st
         offered = dict(zip(regions, answers, strict=True))
     zones = {(name, region): tuple(sorted(offered[region].get(name, ()))) for name, region in wanted}
     return Quotes(zones=zones, live=True)
+
+
+def zones(clients: Clients) -> dict[str, tuple[str, ...]]:
+    """Every GPU instance type that a region offers, with its zones.
+
+    Raises:
+        CloudError: AWS refused or cannot be reached.
+    """
+    with typed(f"asking which zones of {clients.region} offer GPU instances"):
+        found = _zones(clients, GPU_FAMILIES)
+    return {name: tuple(sorted(where)) for name, where in sorted(found.items())}
 
 
 def free_addresses(clients_for: Callable[[str], Clients], regions: Sequence[str]) -> dict[str, int]:
@@ -56,8 +69,14 @@ def _offered(clients: Clients, types: Sequence[str]) -> dict[str, set[str]]:
     for start in range(0, len(types), _FILTER_VALUES):
         filters = [{"Name": "instance-type", "Values": list(types[start : start + _FILTER_VALUES])}]
         with typed(f"asking which zones of {clients.region} offer {', '.join(types)}"):
-            paginator = clients.client("ec2").get_paginator("describe_instance_type_offerings")
-            for page in paginator.paginate(LocationType="availability-zone", Filters=filters):
-                for one in page["InstanceTypeOfferings"]:
-                    zones.setdefault(one["InstanceType"], set()).add(one["Location"])
+            zones |= _zones(clients, filters)
+    return zones
+
+
+def _zones(clients: Clients, filters: Sequence[Mapping[str, Any]]) -> dict[str, set[str]]:
+    zones: dict[str, set[str]] = {}
+    paginator = clients.client("ec2").get_paginator("describe_instance_type_offerings")
+    for page in paginator.paginate(LocationType="availability-zone", Filters=filters):
+        for one in page["InstanceTypeOfferings"]:
+            zones.setdefault(one["InstanceType"], set()).add(one["Location"])
     return zones

@@ -41,6 +41,7 @@ GRANTS: tuple[Grant, ...] = (
             "ec2:DescribeFleets",
             "ec2:DescribeImages",
             "ec2:DescribeInstanceTypeOfferings",
+            "ec2:DescribeInstanceTypes",
             "ec2:DescribeInstances",
             "ec2:DescribeInternetGateways",
             "ec2:DescribeKeyPairs",
@@ -52,6 +53,7 @@ GRANTS: tuple[Grant, ...] = (
             "ec2:DescribeRegions",
             "ec2:DescribeRouteTables",
             "ec2:DescribeSecurityGroups",
+            "ec2:DescribeSpotPriceHistory",
             "ec2:DescribeSubnets",
             "ec2:DescribeVolumes",
             "ec2:DescribeVpcEndpoints",
@@ -59,7 +61,11 @@ GRANTS: tuple[Grant, ...] = (
             "ec2:GetConsoleOutput",
         ),
     ),
-    Grant("Quotas", "read quotas", ("servicequotas:ListServiceQuotas",)),
+    Grant(
+        "Quotas",
+        "read quotas and prices",
+        ("pricing:GetProducts", "servicequotas:ListAWSDefaultServiceQuotas", "servicequotas:ListServiceQuotas"),
+    ),
     Grant("Images", "find machine images", ("ssm:GetParameter",), ("arn:aws:ssm:*::parameter/aws/service/*",)),
     Grant(
         "Launch",

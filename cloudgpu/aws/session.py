@@ -19,6 +19,8 @@ _LAUNCH_TIMEOUT_S = 180
 """CreateFleet answers only when the whole gang was placed."""
 _ATTEMPTS = 5
 _CONNECTIONS = 32
+_SERVED_IN = {"pricing": "us-east-1"}
+"""Services with an endpoint in few regions, which answers for all of them: the one that is asked."""
 _RECORDED = Login("", "rehearsal key")
 """The key of a rehearsal cloud: nothing that a person renews."""
 
@@ -143,7 +145,7 @@ class Session:
         with typed(f"setting up the {service} client"):
             client = factory(
                 service,
-                region_name=self.region,
+                region_name=_SERVED_IN.get(service, self.region),
                 endpoint_url=self.endpoint.url or None,
                 config=_config(self.endpoint, service, once=once),
             )

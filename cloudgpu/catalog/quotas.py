@@ -16,6 +16,11 @@ class Quota:
     code: str
     name: str
 
+    @property
+    def key(self) -> str:
+        """What it goes by in a table of readings: its code, or its name where no code is certain."""
+        return self.code or self.name
+
     def console(self, region: str) -> str:
         """The page on which more can be asked for."""
         page = f"quotas/{self.code}" if self.code else "quotas"

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.app.happenings import Happening, Say
 from cloudgpu.app.ports import Cloud, Dial, Ledger
-from cloudgpu.app.records import Records, RunRecord
+from cloudgpu.app.records import ClusterRecord, Records, RunRecord
 from cloudgpu.cli.questions import Questions
 from cloudgpu.cli.screen import Screen
 from cloudgpu.clock import Clock, SystemClock
 from cloudgpu.errors import UsageError
 from cloudgpu.paths import Home, bundled
-from cloudgpu.run.progress import RankLine
+from cloudgpu.run.progress import Note, RankLine
 from cloudgpu.settings import Settings, Target, load
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from cloudgpu.app.teardowns import TeardownOf
     from cloudgpu.app.training import Training
     from cloudgpu.app.watching import Watching
+    from cloudgpu.catalog import Catalog
     from cloudgpu.plan.plan import Plan
     from cloudgpu.rehearsal.client import Cloud as RehearsalCloud
 
@@ -75,6 +76,13 @@ class Wiring:
 
         self.home.ensure()
         return open_ledger(self.settings.ledger_url)
+
+    @cached_property
+    def catalog(self) -> "Catalog":
+        """What this home knows of GPUs, types and prices on this command's target."""
+        from cloudgpu.app.known_catalog import known_catalog
+
+        return known_catalog(Home(self.settings.home), self.settings.target)
 
     def cloud(self, target: Target) -> Cloud:
         """The target; a rehearsal cloud is started when it is not running."""
@@ -283,18 +291,37 @@ class Wiring:
 
     def refreshed(self, clusters: "Sequence[ClusterStatus]") -> "tuple[ClusterStatus, ...]":
         """The clusters with their nodes' states as the cloud tells them."""
+        return tuple(self._refreshed(one) for one in clusters)
+
+    def _refreshed(self, one: "ClusterStatus") -> "ClusterStatus":
         from cloudgpu.app.overview import refresh
 
-        return tuple(
-            refresh(one, self.cloud(as_target(one.record.target)), self.records, self.clock.now()) for one in clusters
-        )
+        if one.record.state == "damaged":
+            return one
+        cloud = self.cloud(as_target(one.record.target))
+        found = refresh(one, cloud, self.records, self.clock.now())
+        if found.state == "up":
+            self.admit_quietly(found.record)
+        return found
+
+    def admit_quietly(self, record: "ClusterRecord") -> None:
+        """Open the way to this caller; what is said of it goes to standard error, which is nobody's data."""
+        from cloudgpu.app.admission import let_in_if_possible
+
+        def say(what: Happening) -> None:
+            if isinstance(what, Note):
+                self.screen.remark(what.text)
+
+        let_in_if_possible(replace(self._ending_desk(as_target(record.target)), say=say), record)
 
     def planned(self, recipe: str, sets: Sequence[str], *, offline: bool) -> "Planned":
         """The plan of a recipe on this command's target."""
         from cloudgpu.app.cooldowns import Cooldowns
+        from cloudgpu.app.known_catalog import known_catalog
         from cloudgpu.app.planning import make_plan, network_wish
+        from cloudgpu.app.quota_rooms import QuotaRooms
 
-        target = self.settings.target
+        target, home = self.settings.target, Home(self.settings.home)
         cloud = None if offline else lambda: self.cloud(target)
         return make_plan(
             recipe,
@@ -306,6 +333,8 @@ class Wiring:
             cloud=cloud,
             cooldowns=None if offline else Cooldowns(self.home, self.clock),
             network=network_wish(self.settings),
+            catalog=known_catalog(home, target),
+            rooms=QuotaRooms(home, self.clock),
         )
 
 

@@ -1,0 +1,169 @@
+"""How much the account's quotas leave, in several regions at once; what was told is kept, with its age.
+
+Limits change when a person asks for more, so an answer of some minutes ago will do; what runs is counted each time.
+The file is only ever a memory: one that cannot be read is an empty one, and one that cannot be written stops nobody.
+"""
+
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Protocol
+
+from cloudgpu.app.records import write_durably
+from cloudgpu.catalog.quotas import Quota
+from cloudgpu.clock import Clock
+from cloudgpu.errors import CloudGpuError, StateError
+from cloudgpu.paths import Home
+from cloudgpu.plan.quota_room import QuotaRoom
+
+FRESH: Final = timedelta(minutes=10)
+"""For how long a limit is not asked for again."""
+_AT_ONCE: Final = 16
+
+Rooms = Mapping[tuple[str, str], QuotaRoom]
+"""(region, quota code) -> what may run there and what runs."""
+
+
+class QuotaCloud(Protocol):
+    """What tells of quotas."""
+
+    @property
+    def target(self) -> str:
+        """`aws` or `rehearsal`."""
+
+    @property
+    def endpoint(self) -> str:
+        """What tells this endpoint from others of the same account id."""
+
+    def account(self) -> str:
+        """Account id of the credentials in use."""
+
+    def quota_limits(self, region: str) -> Mapping[str, int]:
+        """Key of a quota -> vCPUs that may run."""
+
+    def running_vcpus(self, region: str) -> Mapping[Quota, int | None]:
+        """VCPUs that run now by quota; a quota of which nothing runs is left out."""
+
+
+@dataclass(frozen=True)
+class RegionQuotas:
+    """What one region told. `None` is unknown, and `trouble` says why."""
+
+    region: str
+    limits: Mapping[str, int] | None = None
+    limits_at: datetime | None = None
+    used: Mapping[str, int | None] | None = None
+    """Key of a quota -> vCPUs that run; one that is left out has none."""
+    used_at: datetime | None = None
+    trouble: tuple[str, ...] = field(default=(), compare=False)
+
+    def room(self, key: str) -> QuotaRoom | None:
+        """What is known of one quota; None where its limit is unknown."""
+        if self.limits is None or key not in self.limits:
+            return None
+        used = None if self.used is None else self.used.get(key, 0)
+        told = [at for at in (self.limits_at, self.used_at) if at is not None]
+        return QuotaRoom(self.limits[key], used, min(told, default=None))
+
+
+class QuotaRooms:
+    """Quotas of one home."""
+
+    def __init__(self, home: Home, clock: Clock) -> None:
+        self._home = home
+        self._clock = clock
+
+    def asked(self, cloud: QuotaCloud, regions: Sequence[str], *, anew: bool = False) -> tuple[RegionQuotas, ...]:
+        """What the regions tell, asked at once; what they refuse to tell is unknown. `anew` trusts no memory.
+
+        Raises:
+            CloudGpuError: It is not known whose quotas these are.
+        """
+        whose = {"account": cloud.account(), "endpoint": cloud.endpoint}
+        memory = self._remembered(cloud.target, whose)
+        with ThreadPoolExecutor(_AT_ONCE) as workers:
+            known = [None if anew else memory.get(region) for region in regions]
+            found = tuple(workers.map(lambda one: self._region(cloud, *one), zip(regions, known, strict=True)))
+        self._keep(cloud.target, whose, {**memory, **{one.region: _kept(one, memory) for one in found}})
+        return found
+
+    def remembered(self, target: str, regions: Sequence[str]) -> tuple[RegionQuotas, ...]:
+        """What was told last, however old, by whichever account asked last; unknown where nobody ever did."""
+        memory = self._remembered(target, None)
+        return tuple(memory.get(region, RegionQuotas(region)) for region in regions)
+
+    def _region(self, cloud: QuotaCloud, region: str, known: RegionQuotas | None) -> RegionQuotas:
+        trouble = []
+        now = self._clock.now()
+        found = RegionQuotas(region)
+        if known is not None and known.limits_at is not None and timedelta(0) <= now - known.limits_at < FRESH:
+            found = replace(found, limits=known.limits, limits_at=known.limits_at)
+        else:
+            try:
+                found = replace(found, limits=cloud.quota_limits(region), limits_at=now)
+            except CloudGpuError as err:
+                trouble.append(err.message)
+        try:
+            counted = {quota.key: vcpus for quota, vcpus in cloud.running_vcpus(region).items()}
+            found = replace(found, used=counted, used_at=now)
+        except CloudGpuError as err:
+            trouble.append(err.message)
+        return replace(found, trouble=tuple(trouble))
+
+    def _remembered(self, target: str, whose: Mapping[str, str] | None) -> dict[str, RegionQuotas]:
+        try:
+            stored = json.loads(self._home.catalog(target).quotas.read_text(encoding="utf-8"))
+            if whose is not None and {name: stored[name] for name in whose} != whose:
+                return {}
+            return {region: _region_of(region, row) for region, row in stored["regions"].items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return {}
+
+    def _keep(self, target: str, whose: Mapping[str, str], regions: Mapping[str, RegionQuotas]) -> None:
+        rows = {name: _row(one) for name, one in sorted(regions.items())}
+        with contextlib.suppress(StateError):
+            text = json.dumps({**whose, "regions": rows}, indent=1) + "\n"
+            write_durably(self._home.catalog(target).quotas, text)
+
+
+def rooms(found: Sequence[RegionQuotas]) -> Rooms:
+    """What a plan needs of it; a quota whose limit nobody told is left out, so that it counts as unknown."""
+    told = {(one.region, key): one.room(key) for one in found for key in one.limits or ()}
+    return {place: room for place, room in told.items() if room is not None}
+
+
+def _kept(found: RegionQuotas, memory: Mapping[str, RegionQuotas]) -> RegionQuotas:
+    """With what was told before of what was not told now."""
+    old = memory.get(found.region, found)
+    if found.limits is None:
+        found = replace(found, limits=old.limits, limits_at=old.limits_at)
+    if found.used is None:
+        found = replace(found, used=old.used, used_at=old.used_at)
+    return found
+
+
+def _row(one: RegionQuotas) -> dict[str, Any]:
+    return {
+        "limits": one.limits,
+        "limits_at": one.limits_at.isoformat() if one.limits_at else None,
+        "used": one.used,
+        "used_at": one.used_at.isoformat() if one.used_at else None,
+    }
+
+
+def _region_of(region: str, row: Mapping[str, Any]) -> RegionQuotas:
+    limits, used = row["limits"], row["used"]
+    return RegionQuotas(
+        region=region,
+        limits=None if limits is None else {str(key): int(vcpus) for key, vcpus in limits.items()},
+        limits_at=_moment(row["limits_at"]),
+        used=None if used is None else {str(key): None if n is None else int(n) for key, n in used.items()},
+        used_at=_moment(row["used_at"]),
+    )
+
+
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text).astimezone(UTC)

@@ -1,0 +1,62 @@
+"""Instance types with NVIDIA GPUs, as EC2 describes them in one region."""
+
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Any, Final
+
+from cloudgpu.aws.faults import typed
+from cloudgpu.aws.prices import plain
+from cloudgpu.aws.session import Clients
+from cloudgpu.catalog.overlay import TypeFacts
+
+GPU_FAMILIES: Final = [{"Name": "instance-type", "Values": ["p*", "g*"]}]
+"""EC2 has no filter for GPUs; every NVIDIA GPU that it rents out is in a type that begins so."""
+_PAGE: Final = 100
+_MIB_A_GIB: Final = 1024
+
+
+def described(clients: Clients) -> dict[str, TypeFacts]:
+    """Types that have whole NVIDIA GPUs and x86-64 processors: what cloudgpu's images run on.
+
+    Raises:
+        CloudError: EC2 refused or cannot be reached.
+    """
+    with typed(f"asking which instance types {clients.region} has"):
+        pages = clients.client("ec2").get_paginator("describe_instance_types")
+        found = pages.paginate(Filters=GPU_FAMILIES, PaginationConfig={"PageSize": _PAGE})
+        return dict(sorted(_rows(found)))
+
+
+def _rows(pages: Any) -> Iterator[tuple[str, TypeFacts]]:  # noqa: ANN401
+    for page in pages:
+        for row in page["InstanceTypes"]:
+            gpus = row.get("GpuInfo", {}).get("Gpus") or []
+            if len(gpus) == 1 and _is_whole_nvidia(gpus[0]) and _is_x86(row):
+                yield str(row["InstanceType"]), _facts(row, gpus[0])
+
+
+def _is_whole_nvidia(gpu: Mapping[str, Any]) -> bool:
+    return gpu.get("Manufacturer") == "NVIDIA" and gpu.get("GpuPartitionSize", 1) == 1
+
+
+def _is_x86(row: Mapping[str, Any]) -> bool:
+    return "x86_64" in row["ProcessorInfo"].get("SupportedArchitectures", [])
+
+
+def _facts(row: Mapping[str, Any], gpu: Mapping[str, Any]) -> TypeFacts:
+    network = row.get("NetworkInfo", {})
+    disks = row.get("InstanceStorageInfo", {}).get("Disks") or [{}]
+    return TypeFacts(
+        gpu=str(gpu["Name"]),
+        gpus=int(gpu["Count"]),
+        gpu_memory_gib=plain((Decimal(gpu["MemoryInfo"]["SizeInMiB"]) / _MIB_A_GIB).quantize(Decimal("0.1"))),
+        vcpus=int(row["VCpuInfo"]["DefaultVCpus"]),
+        memory_gib=int(row["MemoryInfo"]["SizeInMiB"]) // _MIB_A_GIB,
+        efa_interfaces=int(network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0)),
+        network_cards=int(network.get("MaximumNetworkCards", 1)),
+        network=str(network.get("NetworkPerformance", "")),
+        usage_classes=tuple(str(one) for one in row.get("SupportedUsageClasses", [])),
+        nvme_disks=int(disks[0].get("Count", 0)),
+        nvme_gb=int(disks[0].get("SizeInGB", 0)),
+        current=bool(row.get("CurrentGeneration")),
+    )

@@ -1,0 +1,78 @@
+"""What instances cost now: the price list for on-demand, and the history of the last day for spot."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+from cloudgpu.aws.faults import typed
+from cloudgpu.aws.session import Clients
+
+_LINUX: Final[Mapping[str, str]] = {
+    "operatingSystem": "Linux",
+    "tenancy": "Shared",
+    "preInstalledSw": "NA",
+    "capacitystatus": "Used",
+    "marketoption": "OnDemand",
+}
+"""Attributes of the one product of a type that is a plain Linux instance by the hour."""
+_PAGE: Final = 100
+_SPOT_PRODUCT: Final = "Linux/UNIX"
+_SPOT_WINDOW: Final = timedelta(days=1)
+
+
+def on_demand(clients: Clients) -> dict[str, Decimal]:
+    """Instance type -> USD an hour of everything that the price list has for the clients' region.
+
+    Raises:
+        CloudError: The price list refused or cannot be reached.
+    """
+    asked = {**_LINUX, "regionCode": clients.region}
+    filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in asked.items()]
+    with typed(f"reading the price list of {clients.region}"):
+        pages = clients.client("pricing").get_paginator("get_products")
+        found = pages.paginate(ServiceCode="AmazonEC2", Filters=filters, PaginationConfig={"PageSize": _PAGE})
+        return dict(sorted(_priced(product for page in found for product in page["PriceList"])))
+
+
+def spot(clients: Clients, types: Sequence[str], now: datetime) -> dict[str, tuple[Decimal, Decimal]]:
+    """Instance type -> lowest and highest USD an hour of the last day over all zones of the region.
+
+    Raises:
+        CloudError: EC2 refused or cannot be reached.
+    """
+    if not types:
+        return {}
+    with typed(f"reading the spot prices of {clients.region}"):
+        pages = clients.client("ec2").get_paginator("describe_spot_price_history")
+        found = pages.paginate(
+            InstanceTypes=list(types), ProductDescriptions=[_SPOT_PRODUCT], StartTime=now - _SPOT_WINDOW
+        )
+        seen: dict[str, list[Decimal]] = {}
+        for page in found:
+            for row in page["SpotPriceHistory"]:
+                seen.setdefault(row["InstanceType"], []).append(plain(Decimal(row["SpotPrice"])))
+    return {name: (min(prices), max(prices)) for name, prices in sorted(seen.items())}
+
+
+def _priced(products: Iterator[str]) -> Iterator[tuple[str, Decimal]]:
+    """A product without a price by the hour, as one that is free until it is announced, is left out."""
+    for text in products:
+        product = json.loads(text)
+        usd = [price for price in _hourly(product.get("terms", {}).get("OnDemand", {})) if price > 0]
+        if usd:
+            yield str(product["product"]["attributes"]["instanceType"]), plain(usd[0])
+
+
+def _hourly(terms: Mapping[str, Any]) -> Iterator[Decimal]:
+    for term in terms.values():
+        for dimension in term["priceDimensions"].values():
+            if dimension["unit"] == "Hrs" and "USD" in dimension["pricePerUnit"]:
+                yield Decimal(dimension["pricePerUnit"]["USD"])
+
+
+def plain(figure: Decimal) -> Decimal:
+    """The same without trailing zeros: `31.2120000000` as `31.212`, and `30.0` as `30`, not as `3E+1`."""
+    whole = figure.to_integral_value()
+    return whole.quantize(Decimal(1)) if figure == whole else figure.normalize()

@@ -1,0 +1,138 @@
+"""What a cloud itself told of types, zones, prices, images and quotas: laid over the catalogue, which stays as it is.
+
+An overlay is of one target and account. It holds, for every region, one dated reading for each source of figures; a
+source that could not be read keeps its older reading, or has none.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, Final, Generic, TypeVar
+
+from cloudgpu.catalog.catalog import Catalog
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class TypeFacts:
+    """An instance type with whole NVIDIA GPUs, as EC2 describes it."""
+
+    gpu: str
+    gpus: int
+    gpu_memory_gib: Decimal
+    """Of each GPU."""
+    vcpus: int
+    memory_gib: int
+    efa_interfaces: int
+    network_cards: int
+    network: str
+    """In EC2's own words, for instance `Up to 10 Gigabit`."""
+    usage_classes: tuple[str, ...]
+    nvme_disks: int
+    nvme_gb: int
+    """Of each local disk, in GB (1e9 bytes)."""
+    current: bool
+    """Whether EC2 counts it among its current generation."""
+
+
+@dataclass(frozen=True)
+class Reading(Generic[T]):
+    """What one source told of one region, whole: what is not in it is not there."""
+
+    at: datetime
+    """When it was asked, UTC."""
+    source: str
+    """The call that told it, for instance `EC2 DescribeInstanceTypes`."""
+    rows: Mapping[str, T]
+
+
+@dataclass(frozen=True)
+class RegionReadings:
+    """What is known of one region; None where a source was never read there."""
+
+    types: Reading[TypeFacts] | None = None
+    """Instance type -> what it is."""
+    zones: Reading[tuple[str, ...]] | None = None
+    """Instance type -> zones that offer it, by the account's names."""
+    on_demand: Reading[Decimal] | None = None
+    """Instance type -> USD an hour."""
+    spot: Reading[tuple[Decimal, Decimal]] | None = None
+    """Instance type -> lowest and highest USD an hour of the last day."""
+    images: Reading[str] | None = None
+    """SSM parameter -> machine image."""
+    quotas: Reading[int] | None = None
+    """Quota code -> vCPUs that may run."""
+
+
+PARTS: Final = tuple(one.name for one in fields(RegionReadings))
+"""Sources of figures, in the order in which they are shown."""
+_OF_ACCOUNT: Final = ("zones", "quotas")
+"""Zone names and quotas differ from account to account."""
+
+
+@dataclass(frozen=True)
+class Retirement:
+    """Since when a type is described in none of the regions that sold it, and how that is known."""
+
+    on: date
+    source: str
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """Everything that one target told one account.
+
+    Attributes:
+        endpoint: What tells the target's endpoint from others; empty for the real AWS.
+    """
+
+    target: str
+    account: str
+    endpoint: str
+    regions: Mapping[str, RegionReadings] = field(default_factory=dict)
+    retired: Mapping[str, Retirement] = field(default_factory=dict)
+
+
+def merged(old: Overlay | None, new: Overlay, catalog: Catalog, today: date) -> Overlay:
+    """The new readings over the old ones, the newer of each source, and what follows from them all of retired types.
+
+    Nothing of another endpoint is kept, and nothing that only another account's eyes saw.
+    """
+    if old is None or (old.target, old.endpoint) != (new.target, new.endpoint):
+        kept: Mapping[str, RegionReadings] = {}
+        gone: Mapping[str, Retirement] = {}
+    else:
+        kept, gone = old.regions, old.retired
+        if old.account != new.account:
+            kept = {region: replace(one, **dict.fromkeys(_OF_ACCOUNT)) for region, one in kept.items()}
+    names = sorted({*kept, *new.regions})
+    regions = {name: _newer(kept.get(name), new.regions.get(name)) for name in names}
+    return replace(new, regions=regions, retired=_retired(catalog, regions, gone, today))
+
+
+def _newer(old: RegionReadings | None, new: RegionReadings | None) -> RegionReadings:
+    old, new = old or RegionReadings(), new or RegionReadings()
+    chosen: dict[str, Any] = {}
+    for part in PARTS:
+        before, after = getattr(old, part), getattr(new, part)
+        chosen[part] = before if after is None or (before is not None and before.at > after.at) else after
+    return RegionReadings(**chosen)
+
+
+def _retired(
+    catalog: Catalog, regions: Mapping[str, RegionReadings], known: Mapping[str, Retirement], today: date
+) -> dict[str, Retirement]:
+    """Types that EC2 describes in none of the regions that sell them by the catalogue: all of these must be read."""
+    found = {}
+    for kind in catalog.types.values():
+        if kind.provider != "aws" or kind.retired or not kind.zones:
+            continue
+        read = [one.types for name in kind.zones if (one := regions.get(name)) is not None and one.types is not None]
+        described = any(kind.name in one.types.rows for one in regions.values() if one.types is not None)
+        if len(read) == len(kind.zones) and not described:
+            where = ", ".join(sorted(kind.zones))
+            told = Retirement(today, f"EC2 DescribeInstanceTypes no longer has it in {where} (read {today})")
+            found[kind.name] = known.get(kind.name, told)
+    return found

@@ -1,0 +1,148 @@
+"""The catalogue as it is with an overlay laid over it: a new value, the shipped one is not touched."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+from typing import Any, Final, TypeVar, cast
+
+from cloudgpu.catalog.catalog import Catalog
+from cloudgpu.catalog.hardware import Gpu, InstanceType, UsageClass
+from cloudgpu.catalog.overlay import Overlay, Reading, TypeFacts
+
+T = TypeVar("T")
+
+_USAGE: Final = frozenset({"on-demand", "spot", "capacity-block"})
+_NEAR: Final = Decimal("0.1")
+"""EC2 tells what the driver can use of a GPU's memory, some per cent less than the size that it is sold by."""
+
+
+def apply(catalog: Catalog, overlay: Overlay) -> Catalog:
+    """Types, zones, prices and regions as the overlay's readings have them.
+
+    A region that was read is as it was read: a type that its price list lacks has no price there. Regions and sources
+    that were not read stay as they are shipped, and so do machines that no cloud of AWS knows.
+    """
+    names = {name for one in overlay.regions.values() if one.types is not None for name in one.types.rows}
+    types = {kind.name: _relaid(kind, overlay) for kind in catalog.types.values()}
+    for name in sorted(names - types.keys()):
+        new = _new(name, catalog.gpus, overlay)
+        if new is not None:
+            types[name] = _relaid(new, overlay)
+    regions = dict.fromkeys((*catalog.regions, *sorted(overlay.regions)))
+    return replace(catalog, types=types, regions=tuple(regions))
+
+
+def unknown_gpus(catalog: Catalog, overlay: Overlay) -> dict[str, str]:
+    """Types that cannot be added because the catalogue does not know their GPU, with the GPU's name."""
+    return {
+        name: facts.gpu
+        for one in overlay.regions.values()
+        if one.types is not None
+        for name, facts in one.types.rows.items()
+        if name not in catalog.types and facts.gpu not in catalog.gpus
+    }
+
+
+def _relaid(kind: InstanceType, overlay: Overlay) -> InstanceType:
+    if kind.provider != "aws":
+        return kind
+    zones, on_demand, spot = dict(kind.zones), dict(kind.on_demand_usd), dict(kind.spot_usd)
+    read_on = dict(kind.rates_read_on)
+    for region, one in overlay.regions.items():
+        listed, seen = _newer(one.on_demand, kind), _newer(one.spot, kind)
+        _put(zones, region, one.zones, kind.name)
+        _put(on_demand, region, listed, kind.name)
+        _put(spot, region, seen, kind.name)
+        day = _priced_on(kind, region, listed, seen)
+        if day is not None:
+            read_on[region] = day
+    laid = replace(kind, zones=zones, on_demand_usd=on_demand, spot_usd=spot, rates_read_on=read_on)
+    return _living(laid, overlay)
+
+
+def _newer(reading: Reading[T] | None, kind: InstanceType) -> Reading[T] | None:
+    """None for prices older than the shipped ones: they were read for an older version of cloudgpu."""
+    return reading if reading is not None and reading.at.date() >= kind.priced_on else None
+
+
+def _put(table: dict[str, T], region: str, reading: Reading[T] | None, name: str) -> None:
+    """One region's figure as it was read; gone where the reading lacks it, as it was where there is none."""
+    if reading is None:
+        return
+    if name in reading.rows:
+        table[region] = reading.rows[name]
+    else:
+        table.pop(region, None)
+
+
+def _priced_on(
+    kind: InstanceType, region: str, on_demand: Reading[Decimal] | None, spot: Reading[tuple[Decimal, Decimal]] | None
+) -> date | None:
+    """The older of the two days, since one date stands for both prices; None while one of them is still shipped."""
+    if on_demand is None and spot is None:
+        return None
+    days = []
+    for reading, shipped in ((on_demand, region in kind.on_demand_usd), (spot, region in kind.spot_usd)):
+        if reading is not None:
+            days.append(reading.at.date())
+        elif shipped:
+            days.append(kind.priced_on)
+    return min(days)
+
+
+def _living(kind: InstanceType, overlay: Overlay) -> InstanceType:
+    """Retired since the day that the overlay says, or back when EC2 describes what the catalogue has given up."""
+    gone = overlay.retired.get(kind.name)
+    if gone is not None:
+        return replace(kind, lifecycle="retired", retired_on=gone.on)
+    described = _described(kind.name, overlay)
+    if described is None:
+        return kind
+    told = tuple(cast("UsageClass", one) for one in described.usage_classes if one in _USAGE)
+    sold = replace(kind, usage_classes=told or kind.usage_classes)
+    return replace(sold, lifecycle="previous", retired_on=None) if kind.retired else sold
+
+
+def _described(name: str, overlay: Overlay) -> TypeFacts | None:
+    """As the region whose description is the newest has it."""
+    found = [one.types for one in overlay.regions.values() if one.types is not None and name in one.types.rows]
+    return max(found, key=lambda one: one.at).rows[name] if found else None
+
+
+def _new(name: str, gpus: Mapping[str, Gpu], overlay: Overlay) -> InstanceType | None:
+    """A type that the catalogue lacks; None when it does not know its GPU, of which all checks would be guesses."""
+    facts = _described(name, overlay)
+    if facts is None or facts.gpu not in gpus:
+        return None
+    reading = min(one.types.at for one in overlay.regions.values() if one.types is not None)
+    fields: dict[str, Any] = {
+        "gpu": facts.gpu,
+        "gpus": facts.gpus,
+        "gpu_memory_gib": _sold_size(facts.gpu_memory_gib, gpus[facts.gpu]),
+        "vcpus": facts.vcpus,
+        "memory_gib": facts.memory_gib,
+        "efa_interfaces": facts.efa_interfaces,
+        "network_cards": facts.network_cards,
+        "network": facts.network,
+        "nvme_disks": facts.nvme_disks,
+        "nvme_gb": facts.nvme_gb,
+    }
+    return InstanceType(
+        name=name,
+        gpudirect_rdma=False,  # EC2 does not describe it, and a promise that is not kept costs more than none
+        lifecycle="active" if facts.current else "previous",
+        retired_on=None,
+        replacement=None,
+        zones={},
+        on_demand_usd={},
+        spot_usd={},
+        priced_on=reading.date(),
+        source=f"read from {overlay.target} on {reading.date()}",
+        **fields,
+    )
+
+
+def _sold_size(read_gib: Decimal, gpu: Gpu) -> Decimal:
+    near = [one.gib for one in gpu.memories if abs(one.gib - read_gib) <= one.gib * _NEAR]
+    return min(near, key=lambda gib: abs(gib - read_gib), default=read_gib)

@@ -1,0 +1,144 @@
+"""An overlay as the JSON document that it is kept as; money as text, so that no figure is rounded on its way."""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+from cloudgpu.catalog.overlay import Overlay, Reading, RegionReadings, Retirement, TypeFacts
+
+SCHEMA: Final = 1
+
+
+def document(overlay: Overlay) -> dict[str, Any]:
+    """The document of an overlay."""
+    return {
+        "schema": SCHEMA,
+        "target": overlay.target,
+        "account": overlay.account,
+        "endpoint": overlay.endpoint,
+        "regions": {name: _region(one) for name, one in sorted(overlay.regions.items())},
+        "retired": {
+            name: {"on": one.on.isoformat(), "source": one.source} for name, one in sorted(overlay.retired.items())
+        },
+    }
+
+
+def overlay_of(stored: Any) -> Overlay:  # noqa: ANN401 - JSON of unknown shape
+    """The overlay of a document.
+
+    Raises:
+        ValueError: It is not one, or not of a version that is known here; the message says where.
+    """
+    try:
+        return _overlay(stored)
+    except KeyError as err:
+        message = f"it lacks {err}"
+        raise ValueError(message) from err
+    except (TypeError, AttributeError, InvalidOperation) as err:
+        message = f"it holds what does not belong there: {err}"
+        raise ValueError(message) from err
+
+
+def _overlay(stored: Any) -> Overlay:  # noqa: ANN401
+    if stored["schema"] != SCHEMA:
+        message = f"it has schema {stored['schema']!r}, and this version of cloudgpu reads {SCHEMA}"
+        raise ValueError(message)
+    return Overlay(
+        target=_text(stored["target"]),
+        account=_text(stored["account"]),
+        endpoint=_text(stored["endpoint"]),
+        regions={name: _readings(one) for name, one in stored["regions"].items()},
+        retired={
+            name: Retirement(date.fromisoformat(one["on"]), _text(one["source"]))
+            for name, one in stored["retired"].items()
+        },
+    )
+
+
+def _facts(row: Mapping[str, Any]) -> TypeFacts:
+    counts = {
+        name: _count(row[name])
+        for name in ("gpus", "vcpus", "memory_gib", "efa_interfaces", "network_cards", "nvme_disks", "nvme_gb")
+    }
+    return TypeFacts(
+        gpu=_text(row["gpu"]),
+        gpu_memory_gib=_money(row["gpu_memory_gib"]),
+        network=_text(row["network"]),
+        usage_classes=tuple(_text(one) for one in row["usage_classes"]),
+        current=bool(row["current"]),
+        **counts,
+    )
+
+
+def _money(text: Any) -> Decimal:  # noqa: ANN401
+    """A positive figure: a price of nothing, or of no number, is a damaged one."""
+    figure = Decimal(_text(text))
+    if not figure.is_finite() or figure <= 0:
+        message = f"{text!r} is not a figure above 0"
+        raise ValueError(message)
+    return figure
+
+
+def _span(pair: Any) -> tuple[Decimal, Decimal]:  # noqa: ANN401
+    low, high = (_money(one) for one in pair)
+    if low > high:
+        message = f"{low} to {high} runs backwards"
+        raise ValueError(message)
+    return low, high
+
+
+def _count(value: Any) -> int:  # noqa: ANN401
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        message = f"{value!r} is not a count"
+        raise ValueError(message)
+    return value
+
+
+def _text(value: Any) -> str:  # noqa: ANN401
+    if not isinstance(value, str):
+        message = f"{value!r} is not text"
+        raise TypeError(message)
+    return value
+
+
+_READ: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "types": _facts,
+    "zones": lambda row: tuple(_text(one) for one in row),
+    "on_demand": _money,
+    "spot": _span,
+    "images": _text,
+    "quotas": _count,
+}
+_WRITE: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "types": lambda facts: {**vars(facts), "gpu_memory_gib": str(facts.gpu_memory_gib)},
+    "zones": list,
+    "on_demand": str,
+    "spot": lambda pair: [str(one) for one in pair],
+    "images": str,
+    "quotas": int,
+}
+
+
+def _region(readings: RegionReadings) -> dict[str, Any]:
+    told = {}
+    for part, write in _WRITE.items():
+        reading: Reading[Any] | None = getattr(readings, part)
+        if reading is not None:
+            rows = {name: write(row) for name, row in sorted(reading.rows.items())}
+            told[part] = {"at": reading.at.isoformat(), "source": reading.source, "rows": rows}
+    return told
+
+
+def _readings(stored: Mapping[str, Any]) -> RegionReadings:
+    parts: dict[str, Any] = {}
+    for part, read in _READ.items():
+        if part in stored:
+            one = stored[part]
+            rows = {name: read(row) for name, row in one["rows"].items()}
+            at = datetime.fromisoformat(one["at"])
+            if at.tzinfo is None:
+                message = f"{one['at']!r} says no time zone"
+                raise ValueError(message)
+            parts[part] = Reading(at.astimezone(UTC), _text(one["source"]), rows)
+    return RegionReadings(**parts)
