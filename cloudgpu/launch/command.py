@@ -26,6 +26,7 @@ def values(recipe: Recipe, ctx: LaunchContext) -> Mapping[str, Scalar]:
     return {
         **recipe.params,
         **{f"data.{name}": directory for name, directory in ctx.data.items()},
+        **{f"storage.{name}": directory for name, directory in ctx.storage.items()},
         "run": ctx.run_id,
         "outputs": ctx.outputs,
         **checkpoint,

@@ -1,7 +1,7 @@
 """What a launcher produces: every rank's command and environment, as values."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class LaunchContext:
         data: Dataset name -> absolute directory on the nodes.
         outputs: Absolute directory for outputs on the nodes.
         checkpoint: Absolute checkpoint directory on the nodes, or empty.
+        storage: Name of what is mounted -> absolute directory on the nodes.
     """
 
     run_id: str
@@ -43,3 +44,4 @@ class LaunchContext:
     data: Mapping[str, str]
     outputs: str
     checkpoint: str = ""
+    storage: Mapping[str, str] = field(default_factory=dict)

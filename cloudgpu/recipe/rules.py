@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from cloudgpu.recipe import template
+from cloudgpu.recipe.batch import batch_of
 from cloudgpu.recipe.nearest import suggestion
 from cloudgpu.recipe.problem import FieldPath, Problem
 from cloudgpu.recipe.schema import Environment, Recipe
+from cloudgpu.recipe.storage_rules import storage_made_well, storage_mountable
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,16 @@ def _command_fillable(recipe: Recipe) -> Iterator[Problem]:
         yield Problem(("launch", "command"), message)
 
 
+def _batch_a_number(recipe: Recipe) -> Iterator[Problem]:
+    batch = recipe.launch.global_batch
+    if not isinstance(batch, str):
+        return
+    known = template.problems(batch, tuple(recipe.params))
+    wrong = list(known) or ([] if batch_of(recipe) else [f"expected a whole number, got {batch}"])
+    for message in wrong:
+        yield Problem(("launch", "global_batch"), message)
+
+
 def _rehearsal_command_fillable(recipe: Recipe) -> Iterator[Problem]:
     if recipe.rehearsal and recipe.rehearsal.command is not None:
         for message in template.problems(recipe.rehearsal.command, template.placeholders(recipe)):
@@ -143,6 +155,27 @@ def _metrics_readable(recipe: Recipe) -> Iterator[Problem]:
             yield Problem(path, "expected a group named value, for instance acc=(?P<value>[0-9.]+)")
 
 
+def _spot_preferred_to_on_demand(recipe: Recipe) -> Iterator[Problem]:
+    resources = recipe.resources
+    if resources.prefer == "spot" and resources.market in ("reservation", "capacity-block"):
+        message = f"market is {resources.market}, which is bought already; expected order, price, speed or region"
+        yield Problem(("resources", "prefer"), message)
+
+
+def _work_at_a_known_rate(recipe: Recipe) -> Iterator[Problem]:
+    if recipe.work is None:
+        return
+    metric = recipe.metrics.get(recipe.work.metric)
+    if metric is None:
+        near = suggestion(recipe.work.metric, recipe.metrics)
+        yield Problem(("work", "metric"), f"unknown metric {recipe.work.metric}{near}")
+    elif not metric.unit.endswith("/s"):
+        unit = metric.unit or "no unit"
+        yield Problem(("work", "metric"), f"{recipe.work.metric} is no rate: expected a unit like img/s, got {unit}")
+    elif metric.reference is None or metric.reference.value <= 0:
+        yield Problem(("work", "metric"), f"{recipe.work.metric} has no reference above zero to reckon with")
+
+
 def _rule(find: Callable[[Recipe], Iterator[Problem]], *sections: str) -> Rule:
     return Rule(frozenset(sections), find)
 
@@ -154,10 +187,15 @@ RULES = (
     _rule(_zones_in_regions, "resources"),
     _rule(_one_environment, "environment", "rehearsal"),
     _rule(_datasets_apart, "data"),
+    _rule(storage_mountable, "storage", "data"),
+    _rule(storage_made_well, "storage", "resources"),
     _rule(_below_workdir, "outputs", "checkpoint"),
     _rule(_params_named_well, "params"),
-    _rule(_command_fillable, "launch", "params", "data", "checkpoint"),
-    _rule(_rehearsal_command_fillable, "rehearsal", "params", "data", "checkpoint"),
+    _rule(_command_fillable, "launch", "params", "data", "storage", "checkpoint"),
+    _rule(_batch_a_number, "launch", "params"),
+    _rule(_rehearsal_command_fillable, "rehearsal", "params", "data", "storage", "checkpoint"),
     _rule(_rehearsal_params_known, "rehearsal", "params"),
     _rule(_metrics_readable, "metrics"),
+    _rule(_spot_preferred_to_on_demand, "resources"),
+    _rule(_work_at_a_known_rate, "work", "metrics"),
 )

@@ -7,27 +7,16 @@ from decimal import Decimal
 from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
+from cloudgpu.recipe.section import Name, Section
+from cloudgpu.recipe.storage import Storage
 from cloudgpu.recipe.units import DurationS, SizeGib
 
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,39}$")]
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 Scalar = str | int | float | bool | None
+Prefer = Literal["order", "price", "speed", "region", "spot"]
 LauncherName = Literal["torchrun"]
-
-
-class Section(BaseModel):
-    """Base of every section: frozen, no unknown keys."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        use_attribute_docstrings=True,
-        validate_default=True,
-        populate_by_name=True,
-        allow_inf_nan=False,
-    )
 
 
 class Resources(Section):
@@ -39,6 +28,8 @@ class Resources(Section):
     """Several GPUs (`V100:8`) or instance types (`p3dn.24xlarge`), in the order to try them."""
     instance_type: str | None = None
     """One instance type, for instance `p3dn.24xlarge`."""
+    gpu_memory: SizeGib | None = None
+    """Memory that the run needs on each GPU, for instance `24GiB`; types with less are left out."""
     nodes: int = Field(default=1, ge=1, le=1000, strict=True)
     """How many identical nodes, launched together or not at all."""
     market: Literal["on-demand", "spot", "reservation", "capacity-block"] = "on-demand"
@@ -50,12 +41,19 @@ class Resources(Section):
     """Regions in the order to try them; empty means the default region of the settings."""
     zones: tuple[str, ...] = ()
     """Only these zones, for instance `us-east-1c`; empty means all that offer the type."""
+    prefer: Prefer = "order"
+    """What is tried first: hardware, regions and zones in the `order` given, the lowest `price` of the whole cluster's
+    hour, the highest peak `speed` of a node, the first `region` with any of the hardware, or `spot` capacity before
+    on-demand (with `market: on-demand`). Equals stay in order, and what was refused a moment ago comes last."""
     network: Literal["efa", "tcp", "auto"] = "auto"
     """`efa` insists on RDMA networking, `tcp` never uses it, `auto` uses it where the type has it."""
     disk: SizeGib = SizeGib(200)
     """Root disk of every node, for instance `300GiB`."""
     image: str | None = None
     """Machine image: `ami-...` or the name of an SSM parameter; empty means the one that suits the GPU."""
+    driver: Annotated[int, Field(strict=True, ge=300, le=999)] | None = None
+    """Branch of NVIDIA's driver that the bootstrap installs on plain Ubuntu, for instance `580`; empty means the one
+    that suits the GPU."""
 
 
 class Container(Section):
@@ -64,7 +62,8 @@ class Container(Section):
     image: str
     """Image with tag or digest, for instance `nvcr.io/nvidia/pytorch:24.12-py3`."""
     login: str | None = None
-    """Name of the registry login; its secret is asked from the environment, never written here."""
+    """Name of the registry login, for instance `$oauthtoken`. Its secret is never written here: name the variable of
+    your environment that holds it under `environment.secrets`."""
     shm: SizeGib = SizeGib(16)
     """Shared memory of the container."""
 
@@ -76,6 +75,9 @@ class PythonEnvironment(Section):
     """Python version, for instance `3.11`; empty means the node's own."""
     requirements: tuple[str, ...] = ()
     """Requirements as pip reads them, for instance `torch>=2.6`."""
+    torch_backend: str | None = Field(default=None, pattern=r"^cu\d{2,3}$")
+    """CUDA build of PyTorch, for instance `cu126`, which uv takes from PyTorch's own index; empty means the default
+    one. A rehearsal, which has no GPU, does without it."""
 
 
 class Environment(Section):
@@ -116,6 +118,9 @@ class Launch(Section):
     `{checkpoint}` are filled in too; `{{` is a brace."""
     ranks_per_node: Annotated[int, Field(strict=True, ge=1, le=64)] | Literal["gpus"] = "gpus"
     """Ranks on each node; `gpus` is one a GPU."""
+    global_batch: Annotated[int, Field(strict=True, ge=1)] | str | None = None
+    """Samples in one step over all ranks together, as a number or by a parameter: `"{batch}"`. The plan holds it
+    against the number of ranks; nothing else is done with it."""
 
 
 class Reference(Section):
@@ -142,6 +147,15 @@ class Metric(Section):
     """The figure to compare with."""
     at_least: float | None = None
     """The run fails when the last value is below this."""
+
+
+class Work(Section):
+    """How much there is to do, for the plan to tell how long it takes and what it costs at the reference rate."""
+
+    metric: str
+    """The metric whose reference is the rate; its unit ends with `/s`, for instance `img/s`."""
+    amount: Decimal = Field(gt=0)
+    """How much of the metric's unit without `/s`: 128000000 images are a hundred epochs of ImageNet."""
 
 
 class Checkpoint(Section):
@@ -198,6 +212,8 @@ class Recipe(Section):
     """Around each rank."""
     data: tuple[Data, ...] = ()
     """Datasets."""
+    storage: tuple[Storage, ...] = ()
+    """Storage that every node mounts."""
     workdir: str | None = "."
     """Directory, relative to the recipe, sent to every node; null for none."""
     params: dict[str, Scalar] = Field(default_factory=dict)
@@ -206,6 +222,8 @@ class Recipe(Section):
     """How."""
     metrics: dict[str, Metric] = Field(default_factory=dict)
     """Figures to read from the logs."""
+    work: Work | None = None
+    """How much there is to do."""
     outputs: tuple[str, ...] = ()
     """Files and directories below the work directory, brought back at the end; globs allowed."""
     checkpoint: Checkpoint | None = None

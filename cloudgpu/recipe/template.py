@@ -35,7 +35,9 @@ def argv(command: str, values: Mapping[str, Scalar]) -> tuple[str, ...]:
 def placeholders(recipe: Recipe) -> tuple[str, ...]:
     """The names that this recipe's command may use."""
     checkpoint = ("checkpoint",) if recipe.checkpoint else ()
-    return (*recipe.params, *(f"data.{data.name}" for data in recipe.data), *RUN_NAMES, *checkpoint)
+    data = (f"data.{one.name}" for one in recipe.data)
+    storage = (f"storage.{one.name}" for one in recipe.storage)
+    return (*recipe.params, *data, *storage, *RUN_NAMES, *checkpoint)
 
 
 def problems(command: str, names: Mapping[str, Scalar] | tuple[str, ...]) -> Iterator[str]:

@@ -5,6 +5,7 @@ from typing import Any
 from moto.core.base_backend import BackendDict
 from moto.ec2.models import ec2_backends
 from moto.efs.models import efs_backends
+from moto.s3.models import s3_backends
 
 from cloudgpu.rehearsal.strict.lustre_records import systems_of
 
@@ -19,6 +20,13 @@ def file_systems() -> list[dict[str, Any]]:
             tags = {row["Key"]: row["Value"] for row in backend.list_tags_for_resource(name)}
             found.append({"region": region, "id": name, "tags": tags})
     return found
+
+
+def holding() -> frozenset[str]:
+    """The ids of everything that may hold data of nodes."""
+    found = {str(one["id"]) for one in file_systems()}
+    found |= {str(name) for _, _, backend in _iter(ec2_backends) for name in backend.volumes}
+    return frozenset(found | {str(name) for _, _, backend in _iter(s3_backends) for name in backend.buckets})
 
 
 def _iter(backends: BackendDict[Any]) -> list[Any]:

@@ -13,7 +13,7 @@ from cloudgpu.rehearsal.node_faults import NodeFault
 from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes.misfortune import Misfortune
 from cloudgpu.rehearsal.nodes.notices import SPOT_END
-from cloudgpu.rehearsal.nodes.values import NodeReport, PoweredOff, RoleCredentials, StartedNode
+from cloudgpu.rehearsal.nodes.values import NodeReport, Opened, PoweredOff, RoleCredentials, StartedNode
 
 
 class FakeHost:
@@ -24,6 +24,7 @@ class FakeHost:
         advanced_s: How far the timers' clock was moved, seconds.
         started: What was booted, in order.
         reach: What nodes were told after their boot: SSH from outside, way to the internet.
+        mountable: Likewise: source of a mount, and the folder that stands for it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -35,6 +36,7 @@ class FakeHost:
         self.refuse = ""
         self.started: list[NodeSpec] = []
         self.reach: dict[str, tuple[bool, bool]] = {}
+        self.mountable: dict[str, dict[str, str]] = {}
         self._misfortune = Misfortune()
         self._spot_ends: dict[str, float] = {}
 
@@ -131,9 +133,10 @@ class FakeHost:
                 self._set(instance_id, "off")
                 self._events.put(PoweredOff(instance_id, SPOT_END))
 
-    def put_reach(self, instance_id: str, *, ssh: bool, egress: bool) -> None:
+    def put_reach(self, instance_id: str, opened: Opened) -> None:
         """Keep it for a look."""
-        self.reach[instance_id] = (ssh, egress)
+        self.reach[instance_id] = (opened.ssh, opened.egress)
+        self.mountable[instance_id] = dict(opened.mountable)
 
     def put_faults(self, faults: Sequence[NodeFault]) -> None:
         """Keep them; launches that fail and spot notices are all that befalls nodes that only pretend."""

@@ -11,7 +11,7 @@ from moto.ec2.models.instances import StateReason
 from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.records import NodeRecord, records_of
 from cloudgpu.rehearsal.strict import addresses, offers
-from cloudgpu.rehearsal.strict.reach import reach_of
+from cloudgpu.rehearsal.strict.reach import opened
 from cloudgpu.rehearsal.strict.running import set_state
 
 OWN_SHUTDOWN = "Client.InstanceInitiatedShutdown"
@@ -55,8 +55,7 @@ def region_of(instance: Any) -> str:  # noqa: ANN401
 def spec(instance: Any, record: NodeRecord) -> NodeSpec:  # noqa: ANN401
     """What the node host needs to boot this instance; the address stays the same over reboots."""
     name, count, memory_mib = offers.gpus(str(instance.instance_type))
-    reach = reach_of(instance.ec2_backend, instance)
-    record.ssh_open, record.egress = reach.ssh, reach.egress
+    record.opened = opened(instance.ec2_backend, instance, record.role)
     return NodeSpec(
         instance_id=instance.id,
         instance_type=str(instance.instance_type),
@@ -72,9 +71,10 @@ def spec(instance: Any, record: NodeRecord) -> NodeSpec:  # noqa: ANN401
         gpu_memory_mib=memory_mib,
         efa_interfaces=record.efa_interfaces,
         spot=instance.lifecycle == "spot",
-        ssh_open=reach.ssh,
-        egress=reach.egress,
+        ssh_open=record.opened.ssh,
+        egress=record.opened.egress,
         role=record.role,
+        mountable=record.opened.mountable,
     )
 
 

@@ -31,3 +31,5 @@ class NodeSpec:
     """Whether they let the node reach the internet."""
     role: str = ""
     """Name of the IAM role of the instance profile."""
+    mountable: tuple[tuple[str, str], ...] = ()
+    """What its groups, its zone and its attachments let it mount: source, and the name of the folder for it."""

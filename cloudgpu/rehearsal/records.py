@@ -4,7 +4,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from cloudgpu.rehearsal.nodes.values import Opened
+
 _ATTRIBUTE = "rehearsal_records"
+
+
+_OPEN = Opened(ssh=True, egress=True)
 
 
 @dataclass
@@ -56,10 +61,8 @@ class NodeRecord:
     original_address: str = ""
     """The address moto gave; it goes back to the subnet with the instance."""
     ended: datetime | None = None
-    ssh_open: bool = True
-    """Whether the node was told that callers reach its port 22."""
-    egress: bool = True
-    """Whether it was told that it reaches the internet."""
+    opened: Opened = _OPEN
+    """What the node was told: who reaches it, what it reaches and may mount."""
     lingers: int | None = None
     """So often it is still described as shutting-down; None before its end began."""
 

@@ -6,8 +6,10 @@ from typing import Any
 from moto.ec2.models import ec2_backends
 
 from cloudgpu.rehearsal.census import census
+from cloudgpu.rehearsal.census_storage import holding
 from cloudgpu.rehearsal.http_message import HttpRequest, HttpResponse
 from cloudgpu.rehearsal.instances import NodeKeeper
+from cloudgpu.rehearsal.nodes.shared import tidy
 from cloudgpu.rehearsal.records import records_of
 from cloudgpu.rehearsal.schedules import carry_out_due
 from cloudgpu.rehearsal.search_lag import SearchLag
@@ -26,6 +28,7 @@ class SimulatedCloud:
     def __init__(self, parts: Parts) -> None:
         self._lock = parts.lock
         self._time = parts.time
+        self._shared = parts.files.nodes
         self._store = Store(parts.files.state, parts.files.objects)
         self._keeper = NodeKeeper(parts)
         self._search_lag = SearchLag(parts.clock)
@@ -67,6 +70,8 @@ class SimulatedCloud:
 
     def housekeep(self) -> None:
         """Forget what ended long ago, carry out what is due, and save what nodes changed."""
+        with self._lock:
+            tidy(self._shared, holding())
         self._keeper.forget_old()
         self.carry_out_schedules()
         self._save_nodes()

@@ -12,7 +12,7 @@ from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.market import Market
 from cloudgpu.rehearsal.node_faults import NodeFault
 from cloudgpu.rehearsal.node_spec import NodeSpec
-from cloudgpu.rehearsal.nodes.values import NodeReport, PoweredOff, RoleCredentials, StartedNode
+from cloudgpu.rehearsal.nodes.values import NodeReport, Opened, PoweredOff, RoleCredentials, StartedNode
 from cloudgpu.rehearsal.simulated_time import SimulatedTime
 
 
@@ -49,8 +49,8 @@ class NodeHost(Protocol):
     def advance(self, seconds: float) -> None:
         """Move the clock of power-off timers."""
 
-    def put_reach(self, instance_id: str, *, ssh: bool, egress: bool) -> None:
-        """Let a node know who reaches it, and whether it reaches the internet."""
+    def put_reach(self, instance_id: str, opened: Opened) -> None:
+        """Let a node know who reaches it, whether it reaches the internet, and what it may mount."""
 
     def put_faults(self, faults: Sequence[NodeFault]) -> None:
         """Replace what goes wrong with nodes."""

@@ -3,6 +3,7 @@
 import secrets as randomness
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from cloudgpu.errors import CloudGpuError, RemoteCommandError, UsageError
@@ -45,6 +46,7 @@ def launches(job: Job, agents: Sequence[Agent], staged: Staged, attempt: int = 0
 def _gang(job: Job, place: tuple[str, str, str], data: Mapping[str, str], attempt: int) -> tuple[NodeLaunch, ...]:
     home, root, interpreter = place
     context = launch_context(job, home, interpreter, {name: f"{root}{path}" for name, path in data.items()}, attempt)
+    context = replace(context, storage={one.name: f"{root}{one.to}" for one in job.recipe.storage})
     return launcher(job.recipe.launch.launcher)(job.recipe, job.inventory, context)
 
 

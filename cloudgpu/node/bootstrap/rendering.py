@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from cloudgpu.catalog.images import driver_for
+from cloudgpu.node.bootstrap.mounts import Mount, functions
 
 EFA_INSTALLER = "1.50.0"
 """The version that the machine images of September 2026 carry."""
-_STEPS = {
+_STEPS: dict[str, tuple[str, ...]] = {
     "containers": ("containers", "docker_data"),
+    "mounts": (),
 }
-"""Steps of a part; of the others there is one, named as the part."""
+"""Steps of a part; of the others there is one, named as the part. Every mount is a step of its own."""
 _NVSWITCH = ("A100", "H100", "H200", "B200", "B300", "GB200")
 """GPUs whose large nodes need the fabric manager; without NVSwitch it ends by itself and does no harm."""
 
@@ -29,14 +31,16 @@ class NodeKind:
         architecture: The GPU's architecture, `Volta`; empty for none.
         efa: Whether it has EFA interfaces.
         containers: Whether it runs containers.
-        lustre: Whether it mounts FSx for Lustre.
+        mounts: What it mounts, at every boot.
+        driver_branch: Of NVIDIA's driver, where one is asked for; None means the one that suits the GPU.
     """
 
     gpu: str
     architecture: str
     efa: bool = False
     containers: bool = False
-    lustre: bool = False
+    mounts: tuple[Mount, ...] = ()
+    driver_branch: int | None = None
 
 
 def script(kind: NodeKind) -> str:
@@ -44,8 +48,10 @@ def script(kind: NodeKind) -> str:
     parts = list(_parts(kind))
     steps = [step for part in parts for step in _STEPS.get(part, (part,))]
     body = "\n".join(_text(part) for part in ("head", *parts))
+    mounts = [functions(one) for one in kind.mounts]
+    steps += [one.step for one in kind.mounts]
     settings = _settings(kind)
-    return "\n".join([body, *settings, "at_every_boot", *(f"step {name}" for name in steps), "finish", ""])
+    return "\n".join([body, *mounts, *settings, "at_every_boot", *(f"step {name}" for name in steps), "finish", ""])
 
 
 def cleaning() -> str:
@@ -62,14 +68,16 @@ def _parts(kind: NodeKind) -> Iterator[str]:
         yield "containers"
     if kind.efa:
         yield "efa"
-    if kind.lustre:
+    if any(one.kind == "lustre" for one in kind.mounts):
         yield "lustre"
+    if kind.mounts:
+        yield "mounts"
 
 
 def _settings(kind: NodeKind) -> list[str]:
     lines = []
     if kind.gpu:
-        driver = driver_for(kind.architecture)
+        driver = driver_for(kind.architecture, kind.driver_branch)
         fabric = "yes" if kind.gpu in _NVSWITCH else "no"
         lines += [
             f"# {kind.gpu} ({kind.architecture})",

@@ -1,12 +1,14 @@
 """What cloud-init does on a node, in its order: boot hooks, then scripts once, then the keys on the console."""
 
-import asyncio
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
+import asyncssh
+
+from cloudgpu.rehearsal.nodes import superuser
 from cloudgpu.rehearsal.nodes.body import Body
 from cloudgpu.rehearsal.nodes.console import Console
 from cloudgpu.rehearsal.nodes.user_data import Kind, Part, UserData
@@ -23,6 +25,16 @@ class HostKeyText:
 
     fingerprint: str
     public: str
+
+    @classmethod
+    def read(cls, path: Path) -> "HostKeyText":
+        """Of the private key in a file.
+
+        Raises:
+            OSError: It cannot be read.
+        """
+        key = asyncssh.read_private_key(path)
+        return cls(key.get_fingerprint(), " ".join(key.export_public_key().decode().split()[:2]))
 
 
 class CloudInit:
@@ -118,18 +130,7 @@ class CloudInit:
             self._say(f"WARNING: {part.kind} {part.name} ended with {code}")
 
     async def _started(self, argv: list[str], stdin: bytes) -> int:
-        """Exit status of a program of the node that is superuser and writes to the console."""
-        output = self._console.open()
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *self._body.command(argv, cwd="/", terminal=False),
-                stdin=asyncio.subprocess.PIPE, stdout=output, stderr=output,
-                env=dict(self._environment), start_new_session=True,
-            )  # fmt: skip
-        finally:
-            os.close(output)
-        await process.communicate(stdin)
-        return process.returncode or 0
+        return await superuser.run(self._body, self._console, argv, self._environment, stdin)
 
     def _say(self, text: str) -> None:
         up_s = time.monotonic() - self._began_s

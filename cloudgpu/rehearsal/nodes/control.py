@@ -18,7 +18,7 @@ from typing import Any
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.rehearsal.node_faults import node_fault_from
 from cloudgpu.rehearsal.nodes.fleet import Fleet
-from cloudgpu.rehearsal.nodes.values import RoleCredentials, spec_from_json
+from cloudgpu.rehearsal.nodes.values import Opened, RoleCredentials, pairs, spec_from_json
 
 _LOG = logging.getLogger(__name__)
 _LIMIT_BYTES = 64 * 1024 * 1024
@@ -132,7 +132,8 @@ class Control:
         self._save()
 
     async def _reach(self, request: dict[str, Any]) -> None:
-        await self._fleet.put_reach(request["instance_id"], ssh=bool(request["ssh"]), egress=bool(request["egress"]))
+        opened = Opened(bool(request["ssh"]), bool(request["egress"]), pairs(request.get("mountable", ())))
+        await self._fleet.put_reach(request["instance_id"], opened)
 
     async def _faults(self, request: dict[str, Any]) -> None:
         await self._fleet.put_faults([node_fault_from(row) for row in request["faults"]])

@@ -26,8 +26,9 @@ from cloudgpu.rehearsal.nodes.node import Node, Surrounding
 from cloudgpu.rehearsal.nodes.plain import PlainBody
 from cloudgpu.rehearsal.nodes.power import Action
 from cloudgpu.rehearsal.nodes.record import NodePaths, NodeRecord
+from cloudgpu.rehearsal.nodes.shared import SharedFiles
 from cloudgpu.rehearsal.nodes.surroundings import Surroundings
-from cloudgpu.rehearsal.nodes.values import NodeReport, PoweredOff, RoleCredentials, StartedNode
+from cloudgpu.rehearsal.nodes.values import NodeReport, Opened, PoweredOff, RoleCredentials, StartedNode
 
 _LOG = logging.getLogger(__name__)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
@@ -54,6 +55,7 @@ class Fleet:
         self._nodes: dict[str, Node] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._misfortune = Misfortune()
+        self._shared = SharedFiles(directory)
         self._endings: set[asyncio.Task[None]] = set()
         self.offset_s = offset_s
         self.credentials: RoleCredentials | None = None
@@ -203,15 +205,15 @@ class Fleet:
             if node.record.state == "running":
                 node.arm()
 
-    async def put_reach(self, instance_id: str, *, ssh: bool, egress: bool) -> None:
-        """Let a node know who reaches it, and whether it reaches the internet.
+    async def put_reach(self, instance_id: str, opened: Opened) -> None:
+        """Let a node know who reaches it, whether it reaches the internet, and what it may mount.
 
         Raises:
             RehearsalError: There is none of that id.
             OSError: Its record cannot be written, or its port is somebody else's.
         """
         async with self._lock(instance_id):
-            await self.find(instance_id).put_reach(ssh=ssh, egress=egress)
+            await self.find(instance_id).put_reach(opened)
 
     async def put_faults(self, faults: Sequence[NodeFault]) -> None:
         """Replace what goes wrong with nodes; it befalls living ones at once, where it can.
@@ -278,7 +280,9 @@ class Fleet:
 
     def _node(self, stored: NodeRecord) -> Node:
         paths = NodePaths(self._instances / stored.spec.instance_id)
-        around = Surrounding(now_s=self.now_s, credentials=lambda: self.credentials, ended=self._ended)
+        around = Surrounding(
+            now_s=self.now_s, credentials=lambda: self.credentials, ended=self._ended, shared=self._shared
+        )
         return Node(stored, paths, self._body(stored, paths), around)
 
     def _body(self, stored: NodeRecord, paths: NodePaths) -> Body:

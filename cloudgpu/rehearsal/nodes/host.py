@@ -20,7 +20,7 @@ from datetime import datetime
 from pathlib import Path
 
 from cloudgpu.errors import CloudGpuError
-from cloudgpu.rehearsal.nodes import caged, record, sockets, surroundings
+from cloudgpu.rehearsal.nodes import caged, record, shared, sockets, surroundings
 from cloudgpu.rehearsal.nodes.control import Control
 from cloudgpu.rehearsal.nodes.fleet import Fleet
 from cloudgpu.rehearsal.nodes.values import RoleCredentials
@@ -90,7 +90,7 @@ def _settings(arguments: list[str]) -> Settings:
 async def _serve(settings: Settings, lock: int, tell: int) -> None:
     _watch_children_by_descriptor()
     isolation = _isolation(settings)
-    seen = surroundings.survey(settings.home, settings.envs, os.environ)
+    seen = surroundings.survey(settings.home, settings.envs, os.environ, shared.prepare(settings.directory))
     fleet = Fleet(settings.directory, seen, isolation, _stored_offset(settings))
     fleet.credentials = _stored_credentials(settings)
     control = Control(fleet, lambda: _store(settings, fleet))

@@ -20,6 +20,7 @@ from cloudgpu.rehearsal.nodes import sockets
 from cloudgpu.rehearsal.nodes.values import (
     Isolation,
     NodeReport,
+    Opened,
     PoweredOff,
     RoleCredentials,
     StartedNode,
@@ -131,13 +132,13 @@ class NodeHostClient:
         """
         self._call("credentials", **(asdict(credentials) | {"expires_at": credentials.expires_at.isoformat()}))
 
-    def put_reach(self, instance_id: str, *, ssh: bool, egress: bool) -> None:
-        """Let a node know whether callers reach its port 22, and whether it reaches the internet.
+    def put_reach(self, instance_id: str, opened: Opened) -> None:
+        """Let a node know whether callers reach its port 22, it reaches the internet, and what it may mount.
 
         Raises:
             RehearsalError: There is no such node.
         """
-        self._call("reach", instance_id=instance_id, ssh=ssh, egress=egress)
+        self._call("reach", instance_id=instance_id, **asdict(opened))
 
     def put_faults(self, faults: Sequence[NodeFault]) -> None:
         """Replace what goes wrong with nodes. Forgotten when the host ends.

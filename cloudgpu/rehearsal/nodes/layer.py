@@ -17,6 +17,7 @@ STAND_INS = (
     *("apt-get", "apt", "aptitude", "dpkg", "snap", "yum", "dnf", "rpm", "add-apt-repository", "apt-key"),
     *("modprobe", "insmod", "rmmod", "depmod", "dkms", "kexec", "sysctl", "hwclock", "ldconfig", "update-grub"),
     *("update-initramfs", "nvidia-smi", "nvidia-persistenced", "nvidia-modprobe", "fi_info", "cloud-init"),
+    *("mount", "mountpoint", "mount-s3", "s3fs", "blkid", "mkfs.ext4", "modinfo"),
     *("iptables", "ip6tables", "nft", "ufw", "swapon", "swapoff", "mkswap"),
 )
 """Commands answered by the node host. Real ones of these names on the machine are hidden from a node."""

@@ -209,16 +209,17 @@ def _tiny_home_lines(cage: Cage) -> list[str]:
 
 def _shared_lines(cage: Cage) -> list[str]:
     """What is hidden or replaced by now and yet needed, outermost first."""
-    needed = [(str(path), "rw") for path in cage.surroundings.writable]
+    needed = [(str(path), str(path), "rw") for path in cage.surroundings.writable]
+    if cage.surroundings.shared:
+        folder, read_only = map(str, cage.surroundings.shared)
+        needed += [(folder, folder, "rw"), (folder, read_only, "ro")]
     covered = (*map(str, cage.surroundings.hidden), *_OWN)
     for path in map(str, cage.surroundings.readable):
         if any(inside(path, folder) for folder in covered):
-            needed.append((path, "ro"))
+            needed.append((path, path, "ro"))
     return [
-        f"if [ -e {quoted} ]; then shared {quoted} {quoted} {access}; fi"
-        for quoted, access in (
-            (shlex.quote(path), access) for path, access in sorted(needed, key=lambda it: len(it[0]))
-        )
+        f"if [ -e {shlex.quote(path)} ]; then shared {shlex.quote(path)} {shlex.quote(place)} {access}; fi"
+        for path, place, access in sorted(needed, key=lambda it: len(it[1]))
     ]
 
 

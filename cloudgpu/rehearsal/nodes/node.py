@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import os
 import shutil
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ import asyncssh
 
 from cloudgpu.errors import RehearsalError
 from cloudgpu.rehearsal.node_faults import Deed, NodeFault
-from cloudgpu.rehearsal.nodes import addresses, notices, record, standins, user_data
+from cloudgpu.rehearsal.nodes import addresses, mounting, notices, record, standins, superuser, user_data
 from cloudgpu.rehearsal.nodes.alarms import Alarms
 from cloudgpu.rehearsal.nodes.body import Body
 from cloudgpu.rehearsal.nodes.boot import CloudInit, HostKeyText
@@ -22,9 +21,10 @@ from cloudgpu.rehearsal.nodes.layer import NO_EGRESS
 from cloudgpu.rehearsal.nodes.metadata import MetadataService, hostname
 from cloudgpu.rehearsal.nodes.power import Action, ending
 from cloudgpu.rehearsal.nodes.record import NodePaths, NodeRecord, Timer
+from cloudgpu.rehearsal.nodes.shared import SharedFiles
 from cloudgpu.rehearsal.nodes.sshd import Login, NodeSshServer
 from cloudgpu.rehearsal.nodes.standin_server import StandInServer
-from cloudgpu.rehearsal.nodes.values import RoleCredentials
+from cloudgpu.rehearsal.nodes.values import Opened, RoleCredentials
 
 _LOG = logging.getLogger(__name__)
 _HOOK_PATIENCE_S = 60.0
@@ -38,6 +38,7 @@ class Surrounding:
     credentials: Callable[[], RoleCredentials | None]
     ended: Callable[["Node", Action, str], None]
     """The node asks to be ended, or to be booted again, with the reason."""
+    shared: SharedFiles
 
 
 class Node:
@@ -90,6 +91,7 @@ class Node:
         self._keep(state="running", reason="", unheard=False, booted=False, timers=())
         await self._serve(claim)
         self._show_egress()
+        await self._show_disks()
         await self.befall(())
         self._spawn(self._boot(claim))
         waiting = asyncio.ensure_future(self._listening.wait())
@@ -157,20 +159,23 @@ class Node:
         if self._suffers("rebalance") and not self.record.rebalance_epoch_s:
             self._keep(rebalance_epoch_s=self._around.now_s())
 
-    async def put_reach(self, *, ssh: bool, egress: bool) -> None:
-        """Open or close the node towards its callers and the internet; connections that stand are not cut.
+    async def put_reach(self, opened: Opened) -> None:
+        """Open or close the node towards callers, internet and storage; connections that stand are not cut.
 
         Raises:
             OSError: Its record cannot be written, or its port is somebody else's.
         """
         before = self.record.spec
-        self._keep(spec=replace(before, ssh_open=ssh, egress=egress))
+        self._keep(spec=replace(before, ssh_open=opened.ssh, egress=opened.egress, mountable=opened.mountable))
         self._show_egress()
-        if self.record.state != "running" or ssh == before.ssh_open:
+        if self.record.state != "running":
             return
-        if not ssh and self._ssh is not None:
+        await self._show_disks()
+        if opened.ssh == before.ssh_open:
+            return
+        if not opened.ssh and self._ssh is not None:
             self._ssh.stop_listening()
-        elif ssh and self._listening.is_set():
+        elif opened.ssh and self._listening.is_set():
             await self._listen_again()
 
     def arm(self) -> None:
@@ -193,7 +198,7 @@ class Node:
 
     async def _boot(self, claim: addresses.Claim) -> None:
         self.booting = True
-        key = self._key_text()
+        key = HostKeyText.read(self.paths.host_key)
         name = hostname(self.record.address)
         environment = self._environment() | {"INSTANCE_ID": self.record.spec.instance_id}
         boot = CloudInit(self.body, self.console, user_data.parse(self.record.spec.user_data), environment)
@@ -259,6 +264,12 @@ class Node:
         else:
             mark.touch()
 
+    async def _show_disks(self) -> None:
+        """Attached volumes appear as devices."""
+        command = mounting.appearing(dict(self.record.spec.mountable), self.body.layer.shown)
+        if command:
+            await self._run(command)
+
     async def _close_ssh(self) -> None:
         if self._ssh is not None:
             await self._ssh.close()
@@ -269,10 +280,6 @@ class Node:
         root = "/root" if not self.body.layer.shown else self.body.layer.shown
         own = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": endpoint, "HOME": root, "USER": "root", "LOGNAME": "root"}
         return self.body.environment() | own
-
-    def _key_text(self) -> HostKeyText:
-        key = asyncssh.read_private_key(self.paths.host_key)
-        return HostKeyText(key.get_fingerprint(), " ".join(key.export_public_key().decode().split()[:2]))
 
     async def _watch(self) -> None:
         await self.body.ended()
@@ -290,6 +297,11 @@ class Node:
         if reply.arm is not None:
             others = tuple(timer for timer in self.record.timers if timer.unit != reply.arm.unit)
             self._keep(timers=(*others, reply.arm))
+        if reply.formatted:
+            self._around.shared.format(reply.formatted)
+        if reply.mounted is not None:
+            await self._run([*mounting.LINK, reply.mounted.target, self._around.shared.path(reply.mounted)])
+            self._keep(mounted=(*self.record.mounted, reply.mounted))
         if reply.log:
             await self._run(["/bin/sh", "-c", _NOTE, "note", self.body.layer.shown, reply.log])
         return reply
@@ -305,9 +317,11 @@ class Node:
 
     def _scene(self) -> standins.Scene:
         now = datetime.fromtimestamp(self._now_s(), UTC)
+        spec, mounted, root = self.record.spec, self.record.mounted, self.body.layer.shown
         return standins.Scene(
-            self.record.spec, now, self.record.timers, boot_finished=not self.booting, boot_failed=self._boot_failed
-        )
+            spec, now, self.record.timers, boot_finished=not self.booting, boot_failed=self._boot_failed,
+            disks=mounting.Disks(dict(spec.mountable), mounted, root, self._around.shared.formatted()),
+        )  # fmt: skip
 
     def _ring(self) -> None:
         if 0 < self.record.spot_end_epoch_s <= self._around.now_s():
@@ -330,16 +344,7 @@ class Node:
 
     async def _run(self, argv: list[str]) -> None:
         """A command of the node's superuser, its output on the console."""
-        output = self.console.open()
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *self.body.command(argv, cwd="/", terminal=False),
-                stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output,
-                env=self._environment(), start_new_session=True,
-            )  # fmt: skip
-        finally:
-            os.close(output)
-        await process.wait()
+        await superuser.run(self.body, self.console, argv, self._environment())
 
     # What befalls it.
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.rehearsal.node_spec import NodeSpec
+from cloudgpu.rehearsal.nodes.mounting import Mounted
 from cloudgpu.rehearsal.nodes.values import NodeReport, PowerState, spec_from_json, spec_to_json
 
 
@@ -40,6 +41,8 @@ class NodeRecord:
     pid: int = 0
     pid_started: int = 0
     timers: tuple[Timer, ...] = ()
+    mounted: tuple[Mounted, ...] = ()
+    """Until it loses its power."""
     spot_end_epoch_s: float = 0.0
     """When AWS takes the spot node back; 0 while it does not."""
     rebalance_epoch_s: float = 0.0
@@ -67,6 +70,7 @@ class NodeRecord:
             pid=0,
             pid_started=0,
             timers=(),
+            mounted=(),
             booted=False,
             spot_end_epoch_s=0.0,
         )
@@ -135,7 +139,9 @@ def load(path: Path) -> NodeRecord:
     """
     values: dict[str, Any] = json.loads(path.read_text())
     timers = tuple(Timer(item["unit"], item["due_epoch_s"], tuple(item["command"])) for item in values["timers"])
-    return NodeRecord(**values | {"spec": spec_from_json(values["spec"]), "timers": timers})
+    mounted = tuple(Mounted(**item) for item in values.get("mounted", ()))
+    spec = spec_from_json(values["spec"])
+    return NodeRecord(**values | {"spec": spec, "timers": timers, "mounted": mounted})
 
 
 def write_private(path: Path, text: str) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from cloudgpu.rehearsal.node_spec import NodeSpec
-from cloudgpu.rehearsal.nodes import nvidia_smi, power
+from cloudgpu.rehearsal.nodes import mounting, nvidia_smi, power
 from cloudgpu.rehearsal.nodes.record import Timer
 
 _QUESTIONS = frozenset({"is-active", "is-enabled", "is-failed", "status", "show", "list-timers", "is-system-running"})
@@ -35,6 +35,7 @@ class Scene:
     timers: tuple[Timer, ...]
     boot_finished: bool
     boot_failed: bool = False
+    disks: mounting.Disks = mounting.NO_DISKS
 
 
 @dataclass(frozen=True)
@@ -50,11 +51,16 @@ class Reply:
     run: tuple[str, ...] = field(default=())
     log: str = ""
     wait_for_boot: bool = False
+    mounted: mounting.Mounted | None = None
+    formatted: str = ""
+    """The folder of a disk that holds a file system from now on."""
 
 
 def reply(program: str, arguments: Sequence[str], units: Mapping[str, str], scene: Scene) -> Reply:
     """Answer one command."""
     try:
+        if program in mounting.PROGRAMS:
+            return _mounting(program, list(arguments), scene)
         special = _special(program, list(arguments), units, scene)
     except ValueError as err:
         return Reply(stderr=f"{program}: {err}\n", exit_code=1)
@@ -73,6 +79,19 @@ def _special(program: str, arguments: list[str], units: Mapping[str, str], scene
         return Reply(stdout=text, exit_code=code)
     answer = _TALKERS.get(program)
     return answer(arguments, units, scene) if answer else None
+
+
+def _mounting(program: str, arguments: list[str], scene: Scene) -> Reply:
+    said = mounting.answer(program, arguments, scene.disks)
+    changes = bool(said.mounted or said.formatted)
+    return Reply(
+        stdout=said.stdout,
+        stderr=said.stderr,
+        exit_code=said.exit_code,
+        mounted=said.mounted,
+        formatted=said.formatted,
+        log=" ".join([program, *arguments]) if changes else "",
+    )
 
 
 def _fetches(program: str, arguments: list[str]) -> bool:

@@ -27,9 +27,13 @@ class Surroundings:
     writable: tuple[Path, ...]
     hidden: tuple[Path, ...]
     path: str = _PATH
+    shared: tuple[Path, Path] | None = None
+    """What stands for storage: the folders that nodes write in, and where they see them without that right."""
 
 
-def survey(home: Path, envs: Path, environment: Mapping[str, str]) -> Surroundings:
+def survey(
+    home: Path, envs: Path, environment: Mapping[str, str], shared: tuple[Path, Path] | None = None
+) -> Surroundings:
     """Look at this machine and its user. Creates the shared folders when they are missing.
 
     Raises:
@@ -53,6 +57,7 @@ def survey(home: Path, envs: Path, environment: Mapping[str, str]) -> Surroundin
         environment=tuple(sorted(passed.items())),
         readable=tuple(sorted(_readable(commands, passed, writable))),
         writable=tuple(writable),
+        shared=None if shared is None else (_real(shared[0]), _real(shared[1].parent) / shared[1].name),
         hidden=tuple(sorted({home, user_home, Path("/home"), Path("/root")} - {Path("/")})),
     )
 

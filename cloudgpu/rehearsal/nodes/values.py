@@ -1,6 +1,7 @@
 """What travels between the node host and its callers, and how it is written as JSON."""
 
 import base64
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any, Literal
@@ -54,6 +55,20 @@ class RoleCredentials:
     expires_at: datetime
 
 
+@dataclass(frozen=True)
+class Opened:
+    """What is open to a node. `mountable`: source of a mount, and the folder that stands for it."""
+
+    ssh: bool
+    egress: bool
+    mountable: tuple[tuple[str, str], ...] = ()
+
+
+def pairs(rows: Iterable[Sequence[str]]) -> tuple[tuple[str, str], ...]:
+    """Pairs of text as JSON carries them."""
+    return tuple((str(first), str(second)) for first, second in rows)
+
+
 def spec_to_json(spec: NodeSpec) -> dict[str, Any]:
     """A spec as plain JSON values; user data in base64."""
     return asdict(spec) | {
@@ -72,5 +87,6 @@ def spec_from_json(values: dict[str, Any]) -> NodeSpec:
     known = {item.name for item in fields(NodeSpec)}
     kept = {name: value for name, value in values.items() if name in known}
     kept["authorized_keys"] = tuple(kept["authorized_keys"])
+    kept["mountable"] = pairs(kept.get("mountable", ()))
     kept["user_data"] = base64.b64decode(kept["user_data"], validate=True)
     return NodeSpec(**kept)

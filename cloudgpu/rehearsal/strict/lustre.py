@@ -142,15 +142,10 @@ def _shown(world: World, region: str, one: Made) -> dict[str, Any]:
         "NetworkInterfaceIds": [one.interface],
         "DNSName": f"{one.id}.fsx.{region}.amazonaws.com",
         "ResourceARN": one.arn,
-        "LustreConfiguration": {**lustre, "MountName": _mount_name(one, lustre)},
+        "LustreConfiguration": {**lustre, "MountName": one.mount_name},
         "Tags": [{"Key": key, "Value": value} for key, value in one.tags.items()],
     }
     return {**row, "KmsKeyId": request["KmsKeyId"]} if request.get("KmsKeyId") else row
-
-
-def _mount_name(one: Made, lustre: Mapping[str, Any]) -> str:
-    """Old scratch file systems are all called `fsx`; newer ones have a name of their own."""
-    return "fsx" if lustre["DeploymentType"] == "SCRATCH_1" else one.id[-9:-1]
 
 
 ACTIONS: Mapping[str, Action] = {

@@ -31,6 +31,12 @@ class Made:
     ending: datetime | None = None
     interface: str = ""
 
+    @property
+    def mount_name(self) -> str:
+        """Old scratch file systems are all called `fsx`; newer ones have a name of their own."""
+        deployment = (self.request.get("LustreConfiguration") or {}).get("DeploymentType", "SCRATCH_1")
+        return "fsx" if deployment == "SCRATCH_1" else self.id[-9:-1]
+
     def lifecycle(self, now: datetime) -> str:
         """As FSx names it."""
         if self.ending is not None:

@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from cloudgpu.errors import CloudGpuError
+from cloudgpu.rehearsal.nodes.values import Opened
 from cloudgpu.rehearsal.records import Records
+from cloudgpu.rehearsal.strict.mountable import mountable
 from cloudgpu.rehearsal.world import NodeHost
 
 CALLER = ipaddress.ip_address("127.0.0.1")
 """Where every caller of this machine comes from, as nodes see it."""
 CHANGED_BY = frozenset(
     {
+        "AttachVolume",
         "AuthorizeSecurityGroupIngress",
         "AuthorizeSecurityGroupEgress",
         "RevokeSecurityGroupIngress",
@@ -28,6 +31,7 @@ CHANGED_BY = frozenset(
         "ReplaceRouteTableAssociation",
         "AttachInternetGateway",
         "DetachInternetGateway",
+        "DetachVolume",
         "DeleteNatGateway",
     }
 )
@@ -42,6 +46,12 @@ class Reach:
 
     ssh: bool
     egress: bool
+
+
+def opened(backend: Any, instance: Any, role: str) -> Opened:  # noqa: ANN401 - moto is untyped
+    """The same with what the instance may mount."""
+    reach = reach_of(backend, instance)
+    return Opened(reach.ssh, reach.egress, mountable(backend, instance, role))
 
 
 def reach_of(backend: Any, instance: Any) -> Reach:  # noqa: ANN401 - moto is untyped
@@ -64,12 +74,12 @@ def tell(host: NodeHost, backend: Any, records: Records) -> None:  # noqa: ANN40
         record = records.nodes.get(instance.id)
         if record is None or instance.state != "running":
             continue
-        now = reach_of(backend, instance)
-        if (record.ssh_open, record.egress) == (now.ssh, now.egress):
+        now = opened(backend, instance, record.role)
+        if record.opened == now:
             continue
-        record.ssh_open, record.egress = now.ssh, now.egress
+        record.opened = now
         try:
-            host.put_reach(str(instance.id), ssh=now.ssh, egress=now.egress)
+            host.put_reach(str(instance.id), now)
         except CloudGpuError as err:
             _log.warning("%s was not told what reaches it: %s", instance.id, err)
 

@@ -34,6 +34,24 @@ def create(call: Call) -> Any:  # noqa: ANN401 - moto's answer
     return call.proceed()
 
 
+@rule("AttachVolume")
+def attach(call: Call) -> Any:  # noqa: ANN401 - moto's answer
+    """One instance at a time, in the volume's own zone, once it runs."""
+    volume = call.backend.get_volume(str(call.params.get("VolumeId") or ""))
+    instance = call.backend.get_instance(str(call.params.get("InstanceId") or ""))
+    zone = str(instance.placement.zone)
+    if volume.zone.name != zone:
+        message = f"The volume '{volume.id}' is not in the same availability zone as instance '{instance.id}'"
+        raise AwsError("InvalidVolume.ZoneMismatch", message)
+    attached = getattr(volume, "attachment", None)
+    if attached is not None:
+        message = f"{volume.id} is already attached to an instance"
+        raise AwsError("VolumeInUse", message)
+    if instance.state not in ("running", "stopped"):
+        raise AwsError("IncorrectState", f"Instance '{instance.id}' is not 'running'.")
+    return call.proceed()
+
+
 def _number(params: dict[str, Any], name: str) -> int | None:
     value = params.get(name)
     return None if value in (None, "") else int(value)

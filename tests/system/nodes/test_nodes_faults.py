@@ -11,6 +11,7 @@ import pytest
 
 from cloudgpu.errors import RehearsalError
 from cloudgpu.rehearsal.node_faults import NodeFault
+from cloudgpu.rehearsal.nodes.values import Opened
 
 pytestmark = pytest.mark.system
 
@@ -143,17 +144,17 @@ def test_a_node_is_reached_as_its_groups_and_routes_say(bench):
     node = bench.client.start(bench.spec(1, ssh_open=False))
     assert greeting(node) == ""
     assert bench.finished(1), "it booted all the same"
-    bench.client.put_reach(name, ssh=True, egress=True)
+    bench.client.put_reach(name, Opened(ssh=True, egress=True))
     assert scanned(node) == node.host_key
     hanging = socket.create_connection((node.address, node.port), 5)
     assert hanging.recv(64)
-    bench.client.put_reach(name, ssh=False, egress=True)
+    bench.client.put_reach(name, Opened(ssh=False, egress=True))
     assert greeting(node) == ""
     hanging.settimeout(0.5)
     with contextlib.suppress(TimeoutError):
         assert hanging.recv(4096) != b"", "a connection that stands is not cut"
     hanging.close()
-    bench.client.put_reach(name, ssh=True, egress=True)
+    bench.client.put_reach(name, Opened(ssh=True, egress=True))
     assert bench.ssh(node, "true").returncode == 0
 
 
@@ -176,5 +177,5 @@ def test_what_fetches_fails_without_a_way_out(bench):
             status, said = run(f"curl -sS -m 1 http://127.0.0.1:{server.getsockname()[1]}/")
         assert "no way to the internet" not in said
         assert status == 28
-    bench.client.put_reach(f"i-{1:017x}", ssh=True, egress=True)
+    bench.client.put_reach(f"i-{1:017x}", Opened(ssh=True, egress=True))
     assert run("sudo apt-get update")[0] == 0

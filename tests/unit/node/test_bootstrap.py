@@ -17,14 +17,23 @@ from hypothesis import strategies as st
 from cloudgpu.catalog import load
 from cloudgpu.catalog.images import driver_for, image_for
 from cloudgpu.node.bootstrap import NodeKind, cleaning, packed, script
+from cloudgpu.node.bootstrap.mounts import Mount, device
 from gpu_cluster.user_data import user_data
 
 GOLDEN = Path(__file__).parent / "golden"
 V100 = NodeKind("V100", "Volta")
 B200 = NodeKind("B200", "Blackwell")
 BARE = NodeKind("", "")
+FSX = "fs-0a1b2c3d4e5f60718.fsx.us-east-1.amazonaws.com"
+SETS = Mount("sets", "lustre", "/data/sets", FSX, "us-east-1", read_only=True, mount_name="abcdefgh")
+HOMES = Mount("team-homes", "efs", "/team/homes of all", "fs-0aa.efs.us-east-1.amazonaws.com", "us-east-1")
+DISK = Mount("disk", "ebs", "/data/disk", "vol-0a1b2c3d4e5f60718", "us-east-1")
+LOGS = Mount("logs", "s3", "/logs", "cloudgpu-logs-1a2b3c4d", "us-east-1")
+IMAGES = Mount("images", "s3", "/images", "cloudgpu-images-1a2b3c4d", "us-east-1", read_only=True)
+EDITED = Mount("edited", "s3", "/edited", "cloudgpu-edited-1a2b3c4d", "us-east-1", client="s3fs")
 CASES = {
-    "volta_efa_lustre": NodeKind("V100", "Volta", efa=True, lustre=True),
+    "volta_efa_lustre": NodeKind("V100", "Volta", efa=True, mounts=(SETS, HOMES)),
+    "bare_disk_and_buckets": NodeKind("", "", mounts=(DISK, LOGS, IMAGES, EDITED)),
     "turing_containers": NodeKind("T4", "Turing", containers=True),
     "ampere_efa": NodeKind("A100", "Ampere", efa=True),
     "hopper_efa_containers": NodeKind("H100", "Hopper", efa=True, containers=True),
@@ -63,7 +72,7 @@ def test_shellcheck_has_nothing_to_say(name: str) -> None:
 
 def test_everything_at_once_fits_into_user_data() -> None:
     """The program refuses more than 16 KiB; a quarter of it is left for what is still to come."""
-    most = packed(script(NodeKind("H100", "Hopper", efa=True, containers=True, lustre=True)))
+    most = packed(script(NodeKind("H100", "Hopper", efa=True, containers=True, mounts=(SETS, HOMES, DISK, EDITED))))
     assert len(user_data(datetime(2026, 11, 21, tzinfo=UTC), most)) < 12_288
 
 
@@ -350,7 +359,7 @@ def test_the_lustre_client_is_the_one_for_the_running_kernel(machine: Machine) -
     loaded = machine.root / "lustre"
     machine.stand_in("modinfo", f"[ -e {loaded} ]")
     machine.stand_in("modprobe", f"touch {loaded}")
-    _, state = machine.boot(script(NodeKind("", "", lustre=True)))
+    _, state = machine.boot(script(NodeKind("", "", mounts=(SETS,))))
     assert took(state)["lustre"] == "done"
     assert any("lustre-client-modules-6.8.0-1024-aws" in call for call in machine.installs())
     assert " jammy main" in (machine.root / "etc/apt/sources.list.d/fsxlustreclientrepo.list").read_text()

@@ -341,6 +341,75 @@ do_lustre() {
   modprobe lustre
 }
 
+# Storage. Formatting what somebody filled would be the end of it, so a disk is formatted only when all agree that it
+# is empty: blkid finds nothing, and its beginning holds nothing but zeros.
+appears() {
+  waited=0
+  until [ -e "$1" ]; do
+    if [ "$waited" -ge 300 ]; then
+      echo "$1 did not appear within $waited s"
+      return 1
+    fi
+    sleep 2
+    waited=$((waited + 2))
+  done
+}
+
+format_if_empty() {
+  code=0
+  blkid -p "$1" || code=$?
+  if [ "$code" -eq 0 ]; then
+    return 0
+  fi
+  if [ "$code" -ne 2 ]; then
+    echo "blkid ended with $code: $1 is left as it is"
+    return 1
+  fi
+  if [ "$(head -c 1048576 "$1" | tr -d '\000' | wc -c)" -ne 0 ]; then
+    echo "$1 holds something that is no file system: it is left as it is"
+    return 1
+  fi
+  mkfs.ext4 -q -m 0 "$1"
+}
+
+# What a file system came with belongs to root: the ranks could not write to it.
+open_to_all() {
+  if [ "$(stat -c %u "$1")" -eq 0 ]; then
+    chmod 1777 "$1"
+  fi
+}
+
+# package_from URL
+package_from() {
+  command -v curl || packages curl
+  work=$(mktemp -d)
+  fetch "$work/package.deb" "$1"
+  packages "$work/package.deb"
+  rm -rf "$work"
+}
+
+# sets: lustre at /data/sets
+check_mount_sets() {
+  mountpoint -q "$root"/data/sets
+}
+
+do_mount_sets() {
+  mkdir -p "$root"/data/sets
+  mount -t lustre -o defaults,_netdev,flock,user_xattr,noatime,ro fs-0a1b2c3d4e5f60718.fsx.us-east-1.amazonaws.com@tcp:/abcdefgh "$root"/data/sets
+}
+
+# team-homes: efs at /team/homes of all
+check_mount_team_homes() {
+  mountpoint -q "$root"'/team/homes of all'
+}
+
+do_mount_team_homes() {
+  mkdir -p "$root"'/team/homes of all'
+  command -v mount.nfs4 || packages nfs-common
+  mount -t nfs4 -o nfsvers=4.1,rsize=1048576,wsize=1048576,hard,timeo=600,retrans=2,noresvport,_netdev fs-0aa.efs.us-east-1.amazonaws.com:/ "$root"'/team/homes of all'
+  open_to_all "$root"'/team/homes of all'
+}
+
 # V100 (Volta)
 driver_branch=580
 driver_flavour=proprietary
@@ -353,4 +422,6 @@ step store
 step driver
 step efa
 step lustre
+step mount_sets
+step mount_team_homes
 finish

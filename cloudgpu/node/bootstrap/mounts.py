@@ -1,0 +1,108 @@
+"""Storage on a node: one bootstrap step a mount. Pure: what is to be mounted in, shell text out.
+
+A step is run at every boot, so what a boot unmounts is mounted again. The command lines follow AWS's own pages on
+mounting EFS, FSx for Lustre and S3 (recalled), where `facts.md` 3h names their options.
+"""
+
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Kind = Literal["efs", "lustre", "ebs", "s3"]
+
+_NFS: Final = "nfsvers=4.1,rsize=1048576,wsize=1048576,hard,timeo=600,retrans=2,noresvport,_netdev"
+_LUSTRE: Final = "defaults,_netdev,flock,user_xattr,noatime"
+_MOUNTPOINT: Final = "https://s3.amazonaws.com/mountpoint-s3-release/latest/x86_64/mount-s3.deb"
+
+
+@dataclass(frozen=True)
+class Mount:
+    """One piece of storage and where it goes.
+
+    Attributes:
+        source: Address of a file system, id of a volume, name of a bucket.
+        mount_name: Of Lustre: the name that its servers know it by.
+        client: Of a bucket: the program that shows it as files.
+    """
+
+    name: str
+    kind: Kind
+    to: str
+    source: str
+    region: str
+    read_only: bool = False
+    mount_name: str = ""
+    client: str = "mount-s3"
+
+    @property
+    def step(self) -> str:
+        """The name of its step."""
+        return f"mount_{self.name.replace('-', '_')}"
+
+
+def functions(mount: Mount) -> str:
+    """Check and action of the step that mounts it."""
+    where = f'"$root"{shlex.quote(mount.to)}'
+    body = [*_LINES[mount.kind](mount, where)]
+    if not mount.read_only and mount.kind != "s3":
+        body.append(f"open_to_all {where}")
+    action = "\n".join(f"  {line}" for line in body)
+    return (
+        f"# {mount.name}: {mount.kind} at {mount.to}\n"
+        f"check_{mount.step}() {{\n  mountpoint -q {where}\n}}\n\n"
+        f"do_{mount.step}() {{\n  mkdir -p {where}\n{action}\n}}\n"
+    )
+
+
+def device(volume_id: str) -> str:
+    """Where a volume appears on a Nitro node, whatever number its controller gets."""
+    return f"/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_{volume_id.replace('-', '')}"
+
+
+def lustre_source(address: str, mount_name: str) -> str:
+    """What `mount -t lustre` is given."""
+    return f"{address}@tcp:/{mount_name}"
+
+
+def _efs(mount: Mount, where: str) -> Iterator[str]:
+    yield "command -v mount.nfs4 || packages nfs-common"
+    yield f"mount -t nfs4 -o {_NFS}{_read_only(mount)} {shlex.quote(f'{mount.source}:/')} {where}"
+
+
+def _lustre(mount: Mount, where: str) -> Iterator[str]:
+    source = shlex.quote(lustre_source(mount.source, mount.mount_name))
+    yield f"mount -t lustre -o {_LUSTRE}{_read_only(mount)} {source} {where}"
+
+
+def _ebs(mount: Mount, where: str) -> Iterator[str]:
+    disk = shlex.quote(device(mount.source))
+    yield f'appears "$root"{disk}'
+    if not mount.read_only:
+        yield f'format_if_empty "$root"{disk}'
+    yield f'mount -o noatime{_read_only(mount)} "$root"{disk} {where}'
+
+
+def _s3(mount: Mount, where: str) -> Iterator[str]:
+    bucket, region = shlex.quote(mount.source), shlex.quote(mount.region)
+    if mount.client == "s3fs":
+        site = shlex.quote(f"https://s3.{mount.region}.amazonaws.com")
+        options = f"-o iam_role=auto -o allow_other -o umask=0000 -o endpoint={region} -o url={site}"
+        yield "command -v s3fs || packages s3fs"
+        yield f"s3fs {bucket} {where} {options}{' -o ro' if mount.read_only else ''}"
+        return
+    rights = "--read-only" if mount.read_only else "--allow-delete --allow-overwrite"
+    yield f"command -v mount-s3 || package_from {_MOUNTPOINT}"
+    yield (f"mount-s3 --allow-other {rights} --dir-mode 0777 --file-mode 0666 --region {region} {bucket} {where}")
+
+
+_LINES: Final[Mapping[Kind, Callable[[Mount, str], Iterator[str]]]] = {
+    "efs": _efs,
+    "lustre": _lustre,
+    "ebs": _ebs,
+    "s3": _s3,
+}
+
+
+def _read_only(mount: Mount) -> str:
+    return ",ro" if mount.read_only else ""

@@ -1,0 +1,145 @@
+"""Mounts of a node without mounting anything: what stands for a file system is one folder, the same for every node.
+
+What a node may mount was told by the simulated AWS, which knows groups, zones and attachments; anything else fails as
+it would there.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+_LINKED = """\
+target=$1
+mkdir -p "${target%/*}" && { [ ! -d "$target" ] || [ -L "$target" ] || rmdir "$target" 2>/dev/null ||
+    mv "$target" "$target.under-the-mount"; } && ln -sfn "$2" "$target"
+"""
+LINK = ("/bin/sh", "-c", _LINKED, "mount")
+"""Followed by the mount's directory and what it shows."""
+_APPEAR = 'for disk in "$@"; do mkdir -p "${disk%/*}" && : >>"$disk"; done'
+_DEVICES = "/dev/"
+_VALUED = ("-t", "-o", "--types", "--options", "--region", "--dir-mode", "--file-mode", "--cache", "--prefix")
+_MOUNT_FAILED, _NOTHING_FOUND, _NOT_MOUNTED = 32, 2, 32
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A mount as its command line names it."""
+
+    source: str
+    target: str
+    read_only: bool
+
+
+@dataclass(frozen=True)
+class Mounted:
+    """A mount that stands until the node loses its power."""
+
+    target: str
+    folder: str
+    read_only: bool
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What to print, and what to do."""
+
+    stderr: str = ""
+    stdout: str = ""
+    exit_code: int = 0
+    mounted: Mounted | None = None
+    formatted: str = ""
+
+
+PROGRAMS = frozenset({"mount", "mountpoint", "blkid", "mkfs.ext4", "mount-s3", "s3fs"})
+
+
+@dataclass(frozen=True)
+class Disks:
+    """What a node may mount and has mounted.
+
+    Attributes:
+        mountable: Source, as a mount names it -> the folder that stands for it.
+        root: Where the node's paths begin on the machine; empty where it has a root of its own.
+        formatted: Folders of disks that hold a file system.
+    """
+
+    mountable: Mapping[str, str] = field(default_factory=dict)
+    mounted: tuple[Mounted, ...] = ()
+    root: str = ""
+    formatted: frozenset[str] = frozenset()
+
+    def folder(self, source: str) -> str:
+        """What stands for a source; empty where this node cannot have it."""
+        inside = source.removeprefix(self.root) if self.root else source
+        return self.mountable.get(inside.removesuffix(":/"), "")
+
+
+NO_DISKS = Disks()
+
+
+def answer(program: str, arguments: Sequence[str], disks: Disks) -> Answer:
+    """Answer one of the programs that mount, format, or ask what is mounted."""
+    if program == "mountpoint":
+        return _mountpoint(arguments, disks)
+    if program == "blkid":
+        return _blkid(arguments, disks)
+    if program == "mkfs.ext4":
+        return _format(arguments, disks)
+    return _mount(program, asked(arguments), disks)
+
+
+def asked(arguments: Sequence[str]) -> Asked | None:
+    """Source and target of a mount; None where the command names no two places."""
+    places: list[str] = []
+    options: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        if word in _VALUED:
+            options.append(next(words, ""))
+        elif word.startswith("-"):
+            options.append(word.removeprefix("--").replace("read-only", "ro"))
+        else:
+            places.append(word)
+    listed = {one for option in options for one in option.split(",")}
+    return Asked(places[0], places[1], "ro" in listed) if len(places) == len(("source", "target")) else None
+
+
+def appearing(mountable: Mapping[str, str], root: str) -> list[str]:
+    """What lets the attached disks appear in the node's `/dev`; empty where there are none."""
+    disks = [f"{root}{source}" for source in sorted(mountable) if source.startswith(_DEVICES)]
+    return ["/bin/sh", "-c", _APPEAR, "udev", *disks] if disks else []
+
+
+def _mount(program: str, wanted: Asked | None, disks: Disks) -> Answer:
+    if wanted is None:
+        return Answer(stderr=f"{program}: simulated: expected a source and a directory\n", exit_code=1)
+    folder = disks.folder(wanted.source)
+    if not folder:
+        why = "no such device" if _DEVICES in wanted.source else "Connection timed out"
+        text = f"{program}: {wanted.target}: {why} (simulated: this node reaches no {wanted.source})\n"
+        return Answer(stderr=text, exit_code=_MOUNT_FAILED)
+    if _DEVICES in wanted.source and folder not in disks.formatted:
+        text = f"{program}: {wanted.target}: wrong fs type, bad option, bad superblock on {wanted.source}\n"
+        return Answer(stderr=text, exit_code=_MOUNT_FAILED)
+    return Answer(mounted=Mounted(wanted.target, folder, wanted.read_only))
+
+
+def _mountpoint(arguments: Sequence[str], disks: Disks) -> Answer:
+    places = [word for word in arguments if not word.startswith("-")]
+    there = bool(places) and any(one.target == places[-1] for one in disks.mounted)
+    word = "is" if there else "is not"
+    text = "" if "-q" in arguments or not places else f"{places[-1]} {word} a mountpoint\n"
+    return Answer(stdout=text, exit_code=0 if there else _NOT_MOUNTED)
+
+
+def _blkid(arguments: Sequence[str], disks: Disks) -> Answer:
+    found = [word for word in arguments if disks.folder(word) in disks.formatted]
+    if not found:
+        return Answer(exit_code=_NOTHING_FOUND)
+    return Answer(stdout="".join(f'{one}: TYPE="ext4"\n' for one in found))
+
+
+def _format(arguments: Sequence[str], disks: Disks) -> Answer:
+    folder = disks.folder(arguments[-1]) if arguments else ""
+    if not folder:
+        return Answer(stderr=f"mkfs.ext4: {' '.join(arguments[-1:])}: no such disk\n", exit_code=1)
+    return Answer(formatted=folder)

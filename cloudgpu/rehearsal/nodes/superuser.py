@@ -1,0 +1,29 @@
+"""Commands of a node's superuser, with their output on the console."""
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+
+from cloudgpu.rehearsal.nodes.body import Body
+from cloudgpu.rehearsal.nodes.console import Console
+
+
+async def run(
+    body: Body, console: Console, argv: Sequence[str], environment: Mapping[str, str], stdin: bytes | None = None
+) -> int:
+    """Carry one command out; its exit status. Without `stdin` it has nothing to read.
+
+    Raises:
+        OSError: The console cannot be written.
+    """
+    output = console.open()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *body.command(list(argv), cwd="/", terminal=False),
+            stdin=asyncio.subprocess.DEVNULL if stdin is None else asyncio.subprocess.PIPE,
+            stdout=output, stderr=output, env=dict(environment), start_new_session=True,
+        )  # fmt: skip
+    finally:
+        os.close(output)
+    await process.communicate(stdin)
+    return process.returncode or 0
