@@ -13,9 +13,11 @@ Cut off before 4, the nodes end at their old expiry; cut off in it, some do. Ask
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from decimal import ROUND_CEILING, Decimal
+from decimal import Decimal
 
+from cloudgpu.app.admission import caller
 from cloudgpu.app.books import Books
+from cloudgpu.app.cluster_costs import worst_case_usd
 from cloudgpu.app.desk import Desk
 from cloudgpu.app.ports import Dial
 from cloudgpu.app.records import ClusterRecord
@@ -29,7 +31,6 @@ from cloudgpu.remote.command import Command
 from cloudgpu.remote.fanout import all_or_raise, on_all
 from cloudgpu.run.progress import Note
 
-_CENT = Decimal("0.01")
 _ANSWER_S = 60.0
 _EXPIRES = "cloudgpu:expires-at"
 
@@ -81,7 +82,7 @@ class Extending:
             self._retag(later)
             self._rearm(later)
             done = replace(later, confirmed_expires_at=None)
-            return Extended(self._desk.records.save_cluster(done, self._desk.clock.now()), before, worst_case(done))
+            return Extended(self._desk.records.save_cluster(done, self._desk.clock.now()), before, worst_case_usd(done))
 
     def _standing(self, name: str) -> ClusterRecord:
         record = self._desk.records.cluster(name)
@@ -106,9 +107,10 @@ class Extending:
         if until > first + EXTENDABLE:
             message = f"its nodes were launched to live until {_utc(first + EXTENDABLE)} at most, not {_utc(until)}"
             raise UsageError(message, hint="make a new cluster for longer work")
-        config = {**record.config, "expiresAt": until.strftime("%Y-%m-%dT%H:%M:%SZ")}
+        here = {"sshCidr": caller(self._desk, record)} if "sshCidr" in record.config else {}
+        config = {**record.config, **here, "expiresAt": until.strftime("%Y-%m-%dT%H:%M:%SZ")}
         later = replace(record, expires_at=until, confirmed_expires_at=before, first_expires_at=first, config=config)
-        worst = worst_case(later)
+        worst = worst_case_usd(later)
         if record.max_usd and worst > Decimal(record.max_usd):
             message = (
                 f"until {_utc(until)} the cluster costs up to {worst} USD, above budget.max_usd {record.max_usd} USD"
@@ -158,12 +160,6 @@ class Extending:
             for host in hosts:
                 host.close()
         self._desk.say(Note(f"{len(nodes)} nodes end themselves at {_utc(later.expires_at)} now"))
-
-
-def worst_case(record: ClusterRecord) -> Decimal:
-    """What a cluster costs if it lives until its expiry, USD, rounded up to the cent."""
-    hours = Decimal(str((record.expires_at - record.created_at).total_seconds())) / 3600
-    return (Decimal(record.node_hourly_usd) * record.nodes * hours).quantize(_CENT, ROUND_CEILING)
 
 
 def _told(host: Host, until: datetime) -> None:

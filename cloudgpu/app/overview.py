@@ -6,6 +6,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+from cloudgpu.app.cluster_costs import cluster_hourly_usd, spent_usd
 from cloudgpu.app.ports import Cloud
 from cloudgpu.app.records import ClusterRecord, Records, RunRecord
 from cloudgpu.app.teardown import check_identity
@@ -52,7 +53,7 @@ class ClusterStatus:
             "nodes": record.nodes,
             "instances": [{"id": node, "state": state} for node, state in self.nodes]
             or [{"id": node, "state": "unknown"} for node in record.instance_ids],
-            "hourly_usd": str(Decimal(record.node_hourly_usd) * record.nodes),
+            "hourly_usd": format(cluster_hourly_usd(record), "f"),
             "spent_usd": str(self.spent_usd),
             "created_at": record.created_at.isoformat(),
             "expires_at": record.expires_at.isoformat(),
@@ -89,8 +90,7 @@ def recorded(records: Records, now: datetime) -> tuple[ClusterStatus, ...]:
 def _status(record: ClusterRecord, runs: Sequence[RunRecord], now: datetime) -> ClusterStatus:
     expired = record.expires_at <= now and record.state != "damaged"
     until = min(now, record.expires_at)
-    hours = Decimal(str(max(0.0, (until - record.created_at).total_seconds()))) / 3600
-    spent = (Decimal(record.node_hourly_usd) * record.nodes * hours).quantize(Decimal("0.01"))
+    spent = spent_usd(record, (until - record.created_at).total_seconds())
     age_s = (now - (record.updated_at or record.created_at)).total_seconds()
     live = tuple(run for run in runs if run.ended_at is None)
     state = "expired" if expired else record.state

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.catalog import load as load_catalog
-from cloudgpu.ledger.entry import Spending
+from cloudgpu.ledger.entry import Spending, Surcharge
 from cloudgpu.node.bootstrap import NodeKind, packed, script
 from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.provision.config import stack_config
@@ -57,6 +57,7 @@ def chosen(record: ClusterRecord, plan: Plan, candidate: Candidate, buyer: Buyer
         instance_type=candidate.instance_type,
         market=candidate.market,
         node_hourly_usd=str(candidate.node_hourly_usd),
+        beside=tuple(item.as_json() for item in candidate.beside),
         gpu=candidate.gpu,
         gpus_per_node=candidate.gpus_per_node,
         image=candidate.image,
@@ -80,6 +81,7 @@ def node_kind(plan: Plan, candidate: Candidate) -> NodeKind:
         efa=candidate.efa_interfaces > 0,
         # Simulated nodes run no containers: the launch says what it needs instead.
         containers=plan.recipe.environment.container is not None and not plan.simulated,
+        driver_branch=plan.recipe.resources.driver,
     )
 
 
@@ -104,7 +106,14 @@ def spending(record: ClusterRecord, plan: Plan, candidate: Candidate, at: dateti
         node_hourly_usd=Decimal(candidate.node_hourly_usd),
         opened_at=at,
         expires_at=record.expires_at,
+        beside=_beside(candidate),
     )
+
+
+def _beside(candidate: Candidate) -> tuple[Surcharge, ...]:
+    """What the bill counts until the confirmed end; what is paid once is no part of it."""
+    hourly = [item for item in candidate.beside if item.per == "hour"]
+    return tuple(Surcharge(item.kind, item.count, item.usd, item.whole_hours) for item in hourly)
 
 
 def in_turn(plan: Plan, record: ClusterRecord) -> Sequence[Candidate]:

@@ -32,6 +32,7 @@ class ClusterRecord:
         made_by: `up`, or `train` for a cluster that ends with its run.
         run_id: The run that a `train` made it for; empty otherwise.
         engine: What carries its program out, `direct` or `pulumi`; it never changes.
+        beside: What goes with its nodes and costs money too, as `CostItem.as_json` writes it.
         config: The program's settings of the candidate that was tried last.
         max_usd: The recipe's `budget.max_usd`; empty where it has none.
         first_expires_at: The expiry that the nodes were launched with; None as long as nobody extended it.
@@ -59,6 +60,7 @@ class ClusterRecord:
     market: str = ""
     nodes: int = 0
     node_hourly_usd: str = "0"
+    beside: tuple[Mapping[str, Any], ...] = ()
     gpu: str = ""
     gpus_per_node: int = 0
     image: str = ""

@@ -1,8 +1,8 @@
 """A cluster that stands, and one that was ended, as text and as JSON."""
 
-from decimal import Decimal
 from typing import Any
 
+from cloudgpu.app.cluster_costs import cluster_hourly_usd
 from cloudgpu.app.provisioning import Standing
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.app.stages import Stages
@@ -29,7 +29,7 @@ def standing_json(standing: Standing, stages: Stages) -> dict[str, Any]:
         "tried": list(standing.tried),
         "stages": stages.as_json(),
         "cost": {
-            "hourly_usd": str(Decimal(record.node_hourly_usd) * record.nodes),
+            "hourly_usd": format(cluster_hourly_usd(record), "f"),
             "simulated": record.simulated,
         },
         "left": [f"cluster {record.name} is up until {moment(record.expires_at)}"],

@@ -2,14 +2,19 @@
 
 from collections.abc import Iterator
 
+from cloudgpu.cli.figures import duration
 from cloudgpu.cli.table import columns
-from cloudgpu.plan.money import sum_up
-from cloudgpu.plan.plan import Candidate, Plan
+from cloudgpu.plan.candidate import Candidate
+from cloudgpu.plan.costs import CostItem
+from cloudgpu.plan.money import cents, shown, without
+from cloudgpu.plan.plan import Expected, Plan
+from cloudgpu.plan.uses import Use
 from cloudgpu.recipe.units import DurationS
 
 _HEADINGS = ("try", "type", "zone", "market", "EFA", "USD/h a node", "priced on")
 _RIGHT = frozenset({0, 4, 5})
 """Columns of figures."""
+_UNKNOWN = "unknown"
 
 
 def plan_lines(plan: Plan, cluster: str) -> list[str]:
@@ -17,7 +22,14 @@ def plan_lines(plan: Plan, cluster: str) -> list[str]:
 
     `cluster` is empty for one that will be named after its run.
     """
-    return [*_summary(plan, cluster), "", *_candidates(plan), *_worst_case(plan), *_findings(plan)]
+    return [
+        *_summary(plan, cluster),
+        "",
+        *_candidates(plan),
+        *(line for use in plan.uses for line in _used(use)),
+        *_costs(plan),
+        *_findings(plan),
+    ]
 
 
 def _summary(plan: Plan, cluster: str) -> Iterator[str]:
@@ -36,7 +48,7 @@ def _hardware(plan: Plan) -> str:
     first = plan.candidates[0]
     others = len({candidate.instance_type for candidate in plan.candidates}) - 1
     also = f", or {others} other type{'s' if others > 1 else ''}" if others else ""
-    gpus = f"{first.gpus_per_node} x {first.gpu} {first.gpu_memory_gib} GiB"
+    gpus = f"{first.gpus_per_node} x {first.gpu} {first.gpu_memory_gib.normalize():f} GiB"
     each = " each" if plan.nodes > 1 else ""
     return f"{plan.nodes} x {first.instance_type} ({gpus}{each}){also}"
 
@@ -60,13 +72,49 @@ def _row(place: int, candidate: Candidate) -> tuple[str, ...]:
     )
 
 
-def _worst_case(plan: Plan) -> list[str]:
+def _used(use: Use) -> Iterator[str]:
+    """The software on the nodes of one type."""
+    driver = f"{use.driver} ({use.driver_from})" if use.driver else "unknown: as the image has it"
+    yield f"{use.instance_type}: driver {driver}, {_cuda(use)}"
+    yield f"    image {use.image}"
+    if use.container:
+        yield f"    container {use.container}"
+
+
+def _cuda(use: Use) -> str:
+    if use.cuda:
+        return f"CUDA {use.cuda} (container)"
+    return "CUDA unknown (container)" if use.container else "CUDA with the Python packages"
+
+
+def _costs(plan: Plan) -> Iterator[str]:
+    """Line by line, and the sum of it; nothing without candidates."""
     if plan.worst_case_usd is None:
-        return []
-    spelled = f"{plan.worst_case_usd} USD = {sum_up(plan)}"
+        return
+    expiry = _expiry(plan)
+    rows = [_cost(item, plan.expiry_s) for item in plan.costs]
+    yield ""
+    yield from columns([("at most", "USD/h", f"USD in {expiry}", "priced on"), *rows], right={1, 2}, indent="  ")
+    yield ""
+    spelled = f"{plan.worst_case_usd} USD until the expiry after {expiry}{without(plan)}"
     if plan.simulated:
-        return [f"worst case on AWS: {spelled} (simulated: nothing is charged)"]
-    return [f"worst case: {spelled}"]
+        yield f"worst case on AWS: {spelled} (simulated: nothing is charged)"
+    else:
+        yield f"worst case: {spelled}"
+    if plan.expected is not None:
+        yield _expected(plan.expected)
+
+
+def _cost(item: CostItem, seconds: int) -> tuple[str, ...]:
+    total = item.until_usd(seconds)
+    hourly = "-" if item.per != "hour" else _UNKNOWN if item.usd is None else shown(item.usd)
+    whole = _UNKNOWN if total is None else cents(total)
+    return item.label, hourly, whole, "" if item.priced_on is None else item.priced_on.isoformat()
+
+
+def _expected(one: Expected) -> str:
+    amount = f"{one.amount:,f} {one.unit.removesuffix('/s')} at {one.rate:,f} {one.unit}"
+    return f"expected: {one.usd} USD for {duration(one.seconds)}: {amount}, as reached on {one.on}"
 
 
 def _findings(plan: Plan) -> Iterator[str]:

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from decimal import Decimal
 from typing import Any
 
+from cloudgpu.app.cluster_costs import cluster_hourly_usd
 from cloudgpu.app.overview import ClusterStatus
 from cloudgpu.app.records import RunRecord
 from cloudgpu.cli.figures import age, distance, duration, moment, money
@@ -87,7 +87,7 @@ def _block(one: ClusterStatus, now: datetime) -> Iterator[str]:
 
 
 def _money(one: ClusterStatus) -> str:
-    hourly = money(Decimal(one.record.node_hourly_usd) * one.record.nodes)
+    hourly = money(cluster_hourly_usd(one.record))
     if one.record.simulated:
         return f"AWS would charge {hourly} an hour, {money(one.spent_usd)} so far"
     return f"{hourly} an hour, {money(one.spent_usd)} so far"

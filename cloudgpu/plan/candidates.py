@@ -7,8 +7,10 @@ from decimal import Decimal
 
 from cloudgpu.catalog import InstanceType
 from cloudgpu.plan import exclusions
+from cloudgpu.plan.candidate import Candidate, Market
+from cloudgpu.plan.costs import beside_nodes
 from cloudgpu.plan.exclusions import Exclusion
-from cloudgpu.plan.plan import Candidate
+from cloudgpu.plan.ordering import in_order
 from cloudgpu.plan.question import Question
 
 
@@ -21,7 +23,7 @@ class Field:
 
 
 def weigh(question: Question) -> Field:
-    """Candidates in failover order: wishes, then regions, then zones; those that were just refused come last."""
+    """Candidates in the order in which they are tried, and what the rules threw out."""
     candidates: list[Candidate] = []
     left_out: list[Exclusion] = []
     for kind in question.types:
@@ -31,42 +33,49 @@ def weigh(question: Question) -> Field:
             unfit_here = exclusions.of_region(question, kind, region)
             left_out += unfit_here
             candidates += () if unfit_here else _candidates(question, kind, region)
-    candidates.sort(key=lambda one: (one.instance_type, one.zone, one.market) in question.quotes.refused)
-    return Field(tuple(candidates), tuple(left_out))
+    return Field(in_order(question, candidates), tuple(left_out))
 
 
 def _candidates(question: Question, kind: InstanceType, region: str) -> Iterator[Candidate]:
+    """Those of a type in a region: they differ by zone, market and price alone."""
+    way = question.public_address(kind, region)
+    resources = question.recipe.resources
+    beside = beside_nodes(resources.nodes, int(resources.disk), region, way)
+    efa, image, parameter = question.efa_of(kind), question.image(kind, region), question.image_parameter(kind)
     for zone in exclusions.usable_zones(question, kind, region):
-        usd, priced_on = price(question, kind, region, zone)
-        yield Candidate(
-            instance_type=kind.name,
-            region=region,
-            zone=zone,
-            market=question.market,
-            node_hourly_usd=usd,
-            priced_on=priced_on,
-            gpu=kind.gpu,
-            gpus_per_node=kind.gpus,
-            gpu_memory_gib=kind.gpu_memory_gib,
-            efa_interfaces=question.efa_of(kind),
-            image=question.image(kind, region),
-            image_parameter=question.image_parameter(kind),
-            public_address=question.public_address(kind, region),
-            reservation=question.recipe.resources.reservation or "",
-        )
+        for market in question.markets_of(kind):
+            usd, priced_on, source = price(question, kind, region, zone, market)
+            yield Candidate(
+                instance_type=kind.name,
+                region=region,
+                zone=zone,
+                market=market,
+                node_hourly_usd=usd,
+                priced_on=priced_on,
+                gpu=kind.gpu,
+                gpus_per_node=kind.gpus,
+                gpu_memory_gib=kind.gpu_memory_gib,
+                efa_interfaces=efa,
+                image=image,
+                image_parameter=parameter,
+                public_address=way,
+                reservation=resources.reservation or "",
+                beside=beside,
+                source=source,
+            )
 
 
-def price(question: Question, kind: InstanceType, region: str, zone: str) -> tuple[Decimal, date]:
-    """USD an hour and the day it was read; `exclusions` has made sure that there is one.
+def price(question: Question, kind: InstanceType, region: str, zone: str, market: Market) -> tuple[Decimal, date, str]:
+    """USD an hour, the day it was read, and where; `exclusions` has made sure that there is one.
 
     A spot price that nobody asked for today is the highest seen, or the on-demand price, which it cannot exceed. A
     Capacity Block is paid for in advance.
     """
-    if question.market == "capacity-block":
-        return Decimal(0), question.today
-    quoted = question.quotes.prices.get((kind.name, zone, question.market))
+    if market == "capacity-block":
+        return Decimal(0), question.today, "paid for in advance"
+    quoted = question.quotes.prices.get((kind.name, zone, market))
     if quoted is not None:
-        return quoted, question.today
-    if question.market == "spot" and region in kind.spot_usd:
-        return kind.spot_usd[region][1], kind.priced_on
-    return kind.on_demand_usd[region], kind.priced_on
+        return quoted, question.today, "the cloud, asked today"
+    if market == "spot" and region in kind.spot_usd:
+        return kind.spot_usd[region][1], kind.price_read_on(region), "the highest spot price seen"
+    return kind.on_demand_usd[region], kind.price_read_on(region), kind.source

@@ -2,51 +2,25 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import date, datetime
-from decimal import ROUND_CEILING, Decimal
+from datetime import datetime
+from decimal import Decimal
 from typing import Any, Literal
 
+from cloudgpu.plan import costs
+from cloudgpu.plan.candidate import Candidate, Market
+from cloudgpu.plan.costs import CostItem
 from cloudgpu.plan.quota_room import QuotaRoom
-from cloudgpu.plan.reaching import PublicAddress
+from cloudgpu.plan.remedy import Remedy
 from cloudgpu.plan.reservations import Reservation
+from cloudgpu.plan.survey import NOBODY_LOOKED, Survey
+from cloudgpu.plan.uses import Use
 from cloudgpu.recipe.schema import Recipe
+
+__all__ = ["Candidate", "Expected", "Finding", "Market", "Plan", "Quotes", "Severity", "Target"]
 
 Target = Literal["aws", "rehearsal"]
 Severity = Literal["error", "warning", "unknown", "note"]
 """`unknown` is what could not be looked at, for instance since an API denied it: never a check that passed."""
-Market = Literal["on-demand", "spot", "reservation", "capacity-block"]
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One (instance type, region, zone, market) that can satisfy the recipe."""
-
-    instance_type: str
-    region: str
-    zone: str
-    market: Market
-    node_hourly_usd: Decimal
-    """Price of one node, USD an hour."""
-    priced_on: date
-    """The day the price was read."""
-    gpu: str
-    gpus_per_node: int
-    gpu_memory_gib: Decimal
-    efa_interfaces: int
-    """EFA interfaces to attach; 0 means plain TCP."""
-    image: str
-    """`ami-...`, or the name of the SSM parameter that holds it where no cloud was asked."""
-    image_parameter: str = ""
-    """The SSM parameter that `image` was read from; empty where the recipe names an image itself."""
-    public_address: PublicAddress = "auto"
-    """How its nodes are reached."""
-    reservation: str = ""
-    """Capacity reservation that its nodes are launched into."""
-
-    @property
-    def label(self) -> str:
-        """`us-east-1c p3dn.24xlarge on-demand`."""
-        return f"{self.zone} {self.instance_type} {self.market}"
 
 
 @dataclass(frozen=True)
@@ -58,6 +32,12 @@ class Finding:
     message: str
     fix: str = ""
     """A command line fragment or sentence that would cure it."""
+    remedies: tuple[Remedy, ...] = ()
+    """What cures it, as planned through: only of an error, and empty where nothing was found."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Its documented form."""
+        return {**vars(self), "remedies": [remedy.as_json() for remedy in self.remedies]}
 
 
 @dataclass(frozen=True)
@@ -74,6 +54,7 @@ class Quotes:
         asked_at: When the cloud was asked, UTC.
         refused: (instance type, zone, market) -> seconds since it had no capacity; only where that is a short while.
         quotas: (region, quota code) -> what may run there and what runs; absent key = not asked, or unknown.
+        survey: What was found out about the things that the recipe and the settings name.
     """
 
     zones: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
@@ -85,6 +66,28 @@ class Quotes:
     reservation: Reservation | None = None
     asked_at: datetime | None = None
     quotas: Mapping[tuple[str, str], QuotaRoom] = field(default_factory=dict)
+    survey: Survey = NOBODY_LOOKED
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the recipe's work takes if it goes as fast as its reference says. Nothing is scaled to other hardware."""
+
+    metric: str
+    amount: Decimal
+    rate: Decimal
+    """The reference, a second."""
+    unit: str
+    on: str
+    """The hardware that the reference was reached on."""
+    seconds: int
+    usd: Decimal
+    """At the first candidate, its disks, addresses and data included; what has no known price is not in it."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Its documented form; money and figures as text."""
+        texts = {name: format(getattr(self, name), "f") for name in ("amount", "rate", "usd")}
+        return {"metric": self.metric, "unit": self.unit, "on": self.on, "seconds": self.seconds} | texts
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,12 @@ class Plan:
     priced_live: bool
     starts_at: datetime | None = None
     """Before this moment its capacity is not there; None where that is now."""
+    expected: Expected | None = None
+    """What the recipe's work takes at its reference rate; None where the recipe does not say."""
+    uses: tuple[Use, ...] = ()
+    """Machine image, driver, CUDA and container, one for each instance type, in the candidates' order."""
+    remedies: tuple[Remedy, ...] = ()
+    """With each of these no error is left; empty for a plan without errors, and where nothing was found."""
 
     @property
     def simulated(self) -> bool:
@@ -110,20 +119,43 @@ class Plan:
         return self.target == "rehearsal"
 
     @property
+    def dearest(self) -> Candidate | None:
+        """The candidate whose worst case is the plan's; None without candidates."""
+        return max(self.candidates, key=lambda one: self._worst_usd(one, self.expiry_s), default=None)
+
+    @property
+    def costs(self) -> tuple[CostItem, ...]:
+        """Every part of the worst case: what the dearest candidate costs, its nodes first."""
+        dearest = self.dearest
+        return () if dearest is None else dearest.costs(self.nodes)
+
+    @property
+    def unpriced(self) -> tuple[str, ...]:
+        """What any candidate has that is in no sum, since nobody knows its price."""
+        return tuple(dict.fromkeys(what for one in self.candidates for what in costs.unpriced(one.beside)))
+
+    @property
     def hourly_usd(self) -> Decimal | None:
-        """The gang's price at the dearest candidate, USD an hour; None without candidates."""
-        if not self.candidates:
-            return None
-        return self.nodes * max(candidate.node_hourly_usd for candidate in self.candidates)
+        """The cluster's price at the dearest candidate, all that goes with its nodes included, USD an hour.
+
+        None without candidates.
+        """
+        return max((costs.hourly_usd(one.costs(self.nodes)) for one in self.candidates), default=None)
 
     @property
     def worst_case_usd(self) -> Decimal | None:
-        """Expiry x price of the dearest candidate, USD, rounded up to the cent; None without candidates."""
-        hourly = self.hourly_usd
-        if hourly is None:
-            return None
-        # Rounded down, a cap could be passed by a plan that exceeds it.
-        return (hourly * self.expiry_s / 3600).quantize(Decimal("0.01"), rounding=ROUND_CEILING)
+        """What the dearest candidate costs until the expiry, USD, rounded up to the cent; None without candidates.
+
+        What nobody knows the price of is not in it: see `unpriced`.
+        """
+        return self.worst_case_over_usd(self.expiry_s)
+
+    def worst_case_over_usd(self, seconds: int) -> Decimal | None:
+        """The same for another expiry."""
+        return max((self._worst_usd(one, seconds) for one in self.candidates), default=None)
+
+    def _worst_usd(self, one: Candidate, seconds: int) -> Decimal:
+        return costs.total_usd(one.costs(self.nodes), seconds)
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -141,26 +173,21 @@ class Plan:
             "ranks_per_node": self.ranks_per_node,
             "expiry_s": self.expiry_s,
             "starts_at": None if self.starts_at is None else self.starts_at.isoformat(),
-            "hourly_usd": None if self.hourly_usd is None else str(self.hourly_usd),
+            "hourly_usd": None if self.hourly_usd is None else format(self.hourly_usd, "f"),
             "worst_case_usd": None if self.worst_case_usd is None else str(self.worst_case_usd),
-            "priced_live": self.priced_live,
-            "candidates": [
-                {
-                    "instance_type": candidate.instance_type,
-                    "region": candidate.region,
-                    "zone": candidate.zone,
-                    "market": candidate.market,
-                    "node_hourly_usd": str(candidate.node_hourly_usd),
-                    "priced_on": candidate.priced_on.isoformat(),
-                    "gpu": candidate.gpu,
-                    "gpus_per_node": candidate.gpus_per_node,
-                    "efa_interfaces": candidate.efa_interfaces,
-                    "image": candidate.image,
-                    "image_parameter": candidate.image_parameter,
-                    "public_address": candidate.public_address,
-                    "reservation": candidate.reservation or None,
-                }
-                for candidate in self.candidates
+            "costs": [
+                item.as_json() | {"until_expiry_usd": _text(item.until_usd(self.expiry_s))} for item in self.costs
             ],
-            "findings": [vars(finding) for finding in self.findings],
+            "unpriced": list(self.unpriced),
+            "expected": None if self.expected is None else self.expected.as_json(),
+            "priced_live": self.priced_live,
+            "candidates": [candidate.as_json() for candidate in self.candidates],
+            "uses": [use.as_json() for use in self.uses],
+            "findings": [finding.as_json() for finding in self.findings],
+            "remedies": [remedy.as_json() for remedy in self.remedies],
         }
+
+
+def _text(usd: Decimal | None) -> str | None:
+    """To the micro-dollar, as the ledger counts."""
+    return None if usd is None else format(usd.quantize(Decimal("0.000001")), "f")

@@ -2,14 +2,18 @@
 
 from dataclasses import replace
 from datetime import date, datetime
+from decimal import ROUND_CEILING, Decimal
 
 from cloudgpu.catalog import Catalog
 from cloudgpu.plan.candidates import Field, weigh
 from cloudgpu.plan.checks.registry import findings
-from cloudgpu.plan.plan import Plan, Quotes, Target
+from cloudgpu.plan.costs import total_usd
+from cloudgpu.plan.nearest import with_remedies
+from cloudgpu.plan.plan import Expected, Plan, Quotes, Target
 from cloudgpu.plan.question import Question
 from cloudgpu.plan.reaching import NO_WISH, NetworkWish
 from cloudgpu.plan.reservations import lasting_s
+from cloudgpu.plan.uses import Use, use_of
 from cloudgpu.recipe.digest import digest
 from cloudgpu.recipe.schema import Recipe
 
@@ -26,9 +30,14 @@ def make(
 ) -> Plan:
     """Plan a resolved recipe. Whatever is wrong with the world is a finding, never an exception."""
     question = Question(recipe, target, catalog, quotes, default_region, today, network)
-    field = weigh(question)
+    return with_remedies(planned(question), question, planned)
+
+
+def planned(question: Question) -> Plan:
+    """The plan with its findings, before anybody has looked for what would work instead."""
+    recipe, field = question.recipe, weigh(question)
     plan = Plan(
-        target=target,
+        target=question.target,
         recipe=recipe,
         recipe_digest=digest(recipe),
         nodes=recipe.resources.nodes,
@@ -38,6 +47,8 @@ def make(
         expiry_s=_expiry_s(question),
         priced_live=_priced_live(question, field),
         starts_at=_starts_at(question),
+        expected=_expected(recipe, field),
+        uses=_uses(question, field),
     )
     return replace(plan, findings=findings(question, field, plan))
 
@@ -69,6 +80,28 @@ def _ranks_per_node(question: Question, field: Field) -> int:
 def _priced_live(question: Question, field: Field) -> bool:
     """Whether every price was read from the cloud just now."""
     prices = question.quotes.prices
-    return bool(field.candidates) and all(
-        (one.instance_type, one.zone, one.market) in prices for one in field.candidates
+    return bool(field.candidates) and all(one.key in prices for one in field.candidates)
+
+
+def _expected(recipe: Recipe, field: Field) -> Expected | None:
+    """As fast as the reference, at the candidate that is tried first."""
+    work = recipe.work
+    metric = recipe.metrics.get(work.metric) if work is not None else None
+    reference = metric.reference if metric is not None else None
+    if work is None or metric is None or reference is None or not field.candidates:
+        return None
+    rate = Decimal(str(reference.value))
+    seconds = int((work.amount / rate).to_integral_value(ROUND_CEILING))
+    usd = total_usd(field.candidates[0].costs(recipe.resources.nodes), seconds)
+    return Expected(work.metric, work.amount, rate, metric.unit, reference.on, seconds, usd)
+
+
+def _uses(question: Question, field: Field) -> tuple[Use, ...]:
+    """One for each type; where its image differs between regions, that of the region tried first."""
+    first = {one.instance_type: one for one in reversed(field.candidates)}
+    names = dict.fromkeys(one.instance_type for one in field.candidates)
+    chosen = [first[name] for name in names]
+    return tuple(
+        use_of(question.recipe, one.instance_type, question.catalog.gpus[one.gpu], one.image, one.image_parameter)
+        for one in chosen
     )

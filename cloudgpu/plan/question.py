@@ -1,11 +1,16 @@
 """What is being planned, as one value: the recipe's wishes beside what is known of the world."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 
 from cloudgpu.catalog import Catalog, InstanceType
-from cloudgpu.plan.plan import Market, Quotes, Target
+from cloudgpu.catalog.software import Software
+from cloudgpu.catalog.software import software as known_software
+from cloudgpu.plan.candidate import Market
+from cloudgpu.plan.driver import machine_image
+from cloudgpu.plan.plan import Quotes, Target
 from cloudgpu.plan.reaching import DEFAULT_ELASTIC_IPS, NO_WISH, NetworkWish, PublicAddress, chosen, several_interfaces
+from cloudgpu.plan.reservations import is_reserved
 from cloudgpu.recipe.schema import Recipe
 
 
@@ -20,6 +25,7 @@ class Question:
     default_region: str
     today: date
     network: NetworkWish = NO_WISH
+    software: Software = field(default_factory=known_software)
 
     @property
     def rehearsed(self) -> bool:
@@ -28,8 +34,19 @@ class Question:
 
     @property
     def market(self) -> Market:
-        """How the nodes are bought."""
+        """How the nodes are bought, as the recipe says; see `markets`."""
         return self.recipe.resources.market
+
+    @property
+    def markets(self) -> tuple[Market, ...]:
+        """Every way in which the nodes may be bought: a recipe that prefers spot takes it before on-demand."""
+        if self.market == "on-demand" and self.recipe.resources.prefer == "spot":
+            return ("spot", "on-demand")
+        return (self.market,)
+
+    def markets_of(self, kind: InstanceType) -> tuple[Market, ...]:
+        """Those of the ways in which EC2 sells a type. What is reserved already was sold, whatever is known of it."""
+        return tuple(market for market in self.markets if is_reserved(market) or market in kind.usage_classes)
 
     @property
     def regions(self) -> tuple[str, ...]:
@@ -78,7 +95,7 @@ class Question:
 
     def image_parameter(self, kind: InstanceType) -> str:
         """The SSM parameter that names the machine image for a type; empty where the recipe names the image itself."""
-        image = self.recipe.resources.image or self.catalog.gpus[kind.gpu].image
+        image = machine_image(self.recipe, self.catalog.gpus[kind.gpu])
         return "" if image.startswith("ami-") else image
 
     def image(self, kind: InstanceType, region: str) -> str:

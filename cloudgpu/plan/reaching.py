@@ -1,12 +1,11 @@
-"""How the nodes are reached: which address they get, what it costs, and where none can be had. Pure."""
+"""How the nodes are reached: which address they get, and where none can be had. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Decimal
+from decimal import Decimal
 from typing import Literal
 
 from cloudgpu.catalog import InstanceType
-from cloudgpu.catalog.network_prices import NetworkPrices
 
 PublicAddress = Literal["auto", "elastic", "nat", "private"]
 """`auto`: EC2 gives each node one. `elastic`: an Elastic IP each. `nat`: an Elastic IP for the first node, through
@@ -16,7 +15,6 @@ DEFAULT_ELASTIC_IPS = 5
 """AWS's own quota of a region, for an account that nobody asked about."""
 BEHIND_NAT = 2
 """Elastic IPs that a cluster behind NAT takes, whatever its size: the gateway's and the first node's."""
-_CENT = Decimal("0.01")
 
 
 @dataclass(frozen=True)
@@ -70,22 +68,20 @@ def contradiction(wish: NetworkWish) -> str:
     return ""
 
 
-def hourly_usd(way: PublicAddress, nodes: int, prices: NetworkPrices) -> Decimal:
-    """What the way costs beside the nodes, USD an hour."""
-    gateway = prices.nat_gateway_hour_usd if way == "nat" else Decimal(0)
-    return elastic_ips(way, nodes) * prices.public_ipv4_hour_usd + gateway
+def explained(way: PublicAddress, nodes: int, gateway_gb_usd: Decimal | None) -> Iterator[str]:
+    """The way, and what of it the expiry does not end, in words; nothing for the ways that cost nothing extra.
 
-
-def explained(way: PublicAddress, nodes: int, expiry_s: int, prices: NetworkPrices) -> Iterator[str]:
-    """The way and its price, in words; nothing for the ways that cost nothing extra."""
-    if way not in ("elastic", "nat"):
-        return
-    hourly = hourly_usd(way, nodes, prices)
-    whole = (hourly * expiry_s / 3600).quantize(_CENT, rounding=ROUND_CEILING)
-    cost = f"{hourly} USD/h, at most {whole} USD until the expiry, beside the worst case ({prices.region} prices)"
+    `gateway_gb_usd` is what a GB through the NAT gateway costs; None where it is not known.
+    """
+    lasting = "until `down` or `sweep` releases them: the expiry ends nodes alone"
     if way == "elastic":
-        yield f"{nodes} Elastic IPs, one a node: {cost}" if nodes > 1 else f"an Elastic IP: {cost}"
-        return
-    yield f"nodes are reached through the first one, and reach out through a NAT gateway: {cost}"
-    traffic = f"traffic through the NAT gateway costs {prices.nat_gateway_gb_usd} USD/GB more"
-    yield f"{traffic}; S3 in the region does not pass it"
+        yield (
+            f"{nodes} Elastic IPs, one a node, cost {lasting}"
+            if nodes > 1
+            else ("an Elastic IP costs until `down` or `sweep` releases it: the expiry ends nodes alone")
+        )
+    elif way == "nat":
+        yield "nodes are reached through the first one, and reach out through a NAT gateway"
+        yield f"the gateway and its {BEHIND_NAT} Elastic IPs cost {lasting}"
+        cost = "an unknown price" if gateway_gb_usd is None else f"{gateway_gb_usd} USD/GB"
+        yield f"traffic through the NAT gateway costs {cost} more; S3 in the region does not pass it"

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from cloudgpu.plan.checks.check import Case, Found, check
 from cloudgpu.plan.money import expiry_that_fits, sum_up
+from cloudgpu.recipe.units import DurationS
 
 PRICES_STALE = timedelta(days=30)
 SHORTEST_RUN_S = 600
@@ -16,12 +17,12 @@ def within_budget(case: Case) -> Iterator[Found]:
     """A worst case above the cap, or no cap at all."""
     plan, cap = case.plan, case.question.recipe.budget.max_usd
     worst = plan.worst_case_usd
-    if worst is None or plan.hourly_usd is None:
+    if worst is None:
         return
     if cap is None:
         yield Found(f"budget.max_usd is not set; the worst case is {worst} USD", severity="note")
     elif worst > cap:
-        fitting = expiry_that_fits(plan.hourly_usd, cap)
+        fitting = expiry_that_fits(plan, cap)
         fix = f"--set budget.max_usd={worst}" + (f", or --set budget.expiry={fitting}" if fitting else "")
         yield Found(f"the worst case is {worst} USD ({sum_up(plan)}), above budget.max_usd {cap} USD", fix)
 
@@ -35,3 +36,22 @@ def prices_fresh(case: Case) -> Iterator[Found]:
         age = (question.today - min(stale)).days
         message = f"prices were read on {min(stale).isoformat()}, {age} days ago"
         yield Found(message, severity="note" if question.rehearsed else "warning")
+
+
+@check("expiry", "warning", "Nodes that end before they have started work cost money for nothing.")
+def expiry_long_enough(case: Case) -> Iterator[Found]:
+    """An expiry below ten minutes, for nodes that take some to boot."""
+    asked = case.question.recipe.budget.expiry
+    if asked < SHORTEST_RUN_S and not case.question.rehearsed:
+        message = f"the expiry is {asked}, and nodes take minutes until they can work"
+        yield Found(message, f"--set budget.expiry={DurationS(SHORTEST_RUN_S)}")
+
+
+@check("expected-time", "warning", "A run that cannot be done by its expiry is cut off, with what it has cost.")
+def expiry_reaches(case: Case) -> Iterator[Found]:
+    """Work that takes longer than the expiry even at the reference's rate."""
+    expected, expiry_s = case.plan.expected, case.plan.expiry_s
+    if expected is not None and expected.seconds > expiry_s:
+        minutes = DurationS(-(-expected.seconds // 60) * 60)
+        message = f"the work takes {minutes} at the reference rate, and the nodes end after {DurationS(expiry_s)}"
+        yield Found(message, f"--set budget.expiry={minutes}")

@@ -34,7 +34,15 @@ cluster quickstart-1: 2 ranks (1 a node), ends itself after 1h
     1  p3dn.24xlarge  us-east-1c  on-demand    1        31.212  2026-07-20
     2  p3dn.24xlarge  us-east-1d  on-demand    1        31.212  2026-07-20
 
-worst case on AWS: 62.43 USD = 2 nodes x 31.212 USD/h x 1h (simulated: nothing is charged)
+p3dn.24xlarge: driver 580 proprietary (bootstrap), CUDA with the Python packages
+    image /aws/service/canonical/ubuntu/server/22.04/stable/current/amd64/hvm/ebs-gp2/ami-id
+
+  at most                    USD/h  USD in 1h  priced on
+  2 nodes p3dn.24xlarge     62.424      62.43  2026-07-20
+  2 disks of 200 GiB (gp3)  0.0445       0.05  2026-11-21
+  2 public IPv4 addresses     0.01       0.01  2026-11-21
+
+worst case on AWS: 62.48 USD until the expiry after 1h (simulated: nothing is charged)
 note: prices were read on 2026-07-20, 124 days ago [price-age]"""
     )
 
@@ -50,7 +58,15 @@ cluster quickstart-1: 16 ranks (8 a node), ends itself after 1h
     1  p3dn.24xlarge  us-east-1c  on-demand    1        31.212  2026-07-20
     2  p3dn.24xlarge  us-east-1d  on-demand    1        31.212  2026-07-20
 
-worst case: 62.43 USD = 2 nodes x 31.212 USD/h x 1h"""
+p3dn.24xlarge: driver 580 proprietary (bootstrap), CUDA with the Python packages
+    image /aws/service/canonical/ubuntu/server/22.04/stable/current/amd64/hvm/ebs-gp2/ami-id
+
+  at most                    USD/h  USD in 1h  priced on
+  2 nodes p3dn.24xlarge     62.424      62.43  2026-07-20
+  2 disks of 200 GiB (gp3)  0.0445       0.05  2026-11-21
+  2 public IPv4 addresses     0.01       0.01  2026-11-21
+
+worst case: 62.48 USD until the expiry after 1h"""
     )
 
 
@@ -64,7 +80,15 @@ cluster quickstart-1: 4 ranks, ends itself after 1h
   try  type           zone        market     EFA  USD/h a node  priced on
     1  g4dn.12xlarge  us-east-1a  on-demand    -         3.912  2026-07-20
 
-worst case: 3.92 USD = 1 node x 3.912 USD/h x 1h
+g4dn.12xlarge: driver 595 open (machine image), CUDA with the Python packages
+    image /aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id
+
+  at most                   USD/h  USD in 1h  priced on
+  1 node g4dn.12xlarge      3.912       3.92  2026-07-20
+  1 disk of 200 GiB (gp3)  0.0223       0.03  2026-11-21
+  1 public IPv4 address     0.005       0.01  2026-11-21
+
+worst case: 3.94 USD until the expiry after 1h
 warning: left out: AWS retired p3.16xlarge on 2025-12-20: nobody can launch it any more; \
 the nearest that works is p3dn.24xlarge [retired]
     fix: --set resources.instance_type=p3dn.24xlarge"""

@@ -67,10 +67,16 @@ def test_the_only_candidate_is_where_the_capacity_lies():
 
 
 def test_a_block_is_paid_for_and_a_reservation_costs_the_hour():
-    assert make(held()).worst_case_usd == Decimal("0.00")
+    block = make(held())
+    # What goes with the nodes was not paid for in advance.
+    assert [(item.kind, bool(item.usd)) for item in block.costs] == [
+        ("nodes", False),
+        ("disks", True),
+        ("addresses", True),
+    ]
     assert said(make(held()))[0][1].startswith(f"{ID} was paid for in advance")
     plan = make(held(kind="default", ends_at=None), "reservation")
-    assert plan.hourly_usd == Decimal("62.424")
+    assert plan.hourly_usd == Decimal("62.424") + block.hourly_usd
     assert said(plan) == []
 
 

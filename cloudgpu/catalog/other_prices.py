@@ -1,0 +1,43 @@
+"""What a cluster uses beside its nodes costs: disks, addresses, NAT gateways, traffic; from the data file here."""
+
+import json
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal
+
+PricedThing = Literal[
+    "gp3_gib_month_usd", "public_ipv4_hour_usd", "nat_gateway_hour_usd", "nat_gateway_gb_usd", "transfer_gb_usd"
+]
+"""A price by its unit: USD a GiB and month of gp3, an hour of an address or gateway, a GB that passes the gateway,
+a GB that leaves a region for another one."""
+
+MONTH_H = 720
+"""Hours in the month by which EBS bills: thirty days."""
+
+
+@dataclass(frozen=True)
+class Price:
+    """One price, with where it comes from."""
+
+    usd: Decimal
+    source: str
+    priced_on: date
+    region: str
+
+
+def other_price(thing: PricedThing, region: str) -> Price | None:
+    """The price of a thing in a region; None where it is not known."""
+    stored = _stored()
+    found = stored[thing]
+    text = found if isinstance(found, str) else found.get(region)
+    if text is None:
+        return None
+    return Price(Decimal(text), stored["sources"][thing], date.fromisoformat(stored["priced_on"]), region)
+
+
+@cache
+def _stored() -> Any:  # noqa: ANN401 - a data file of this package
+    return json.loads((files("cloudgpu.catalog") / "data" / "other_prices.json").read_text(encoding="utf-8"))

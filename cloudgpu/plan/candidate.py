@@ -1,0 +1,108 @@
+"""One place and way in which the gang could be had, with all that it costs there."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from typing import Any, Literal
+
+from cloudgpu.plan.costs import CostItem
+from cloudgpu.plan.reaching import PublicAddress
+
+Market = Literal["on-demand", "spot", "reservation", "capacity-block"]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One (instance type, region, zone, market) that can satisfy the recipe."""
+
+    instance_type: str
+    region: str
+    zone: str
+    market: Market
+    node_hourly_usd: Decimal
+    """Price of one node, USD an hour."""
+    priced_on: date
+    """The day the price was read."""
+    gpu: str
+    gpus_per_node: int
+    gpu_memory_gib: Decimal
+    efa_interfaces: int
+    """EFA interfaces to attach; 0 means plain TCP."""
+    image: str
+    """`ami-...`, or the name of the SSM parameter that holds it where no cloud was asked."""
+    image_parameter: str = ""
+    """The SSM parameter that `image` was read from; empty where the recipe names an image itself."""
+    public_address: PublicAddress = "auto"
+    """How its nodes are reached."""
+    reservation: str = ""
+    """Capacity reservation that its nodes are launched into."""
+    beside: tuple[CostItem, ...] = ()
+    """What the gang costs here beside its nodes: disks, addresses, a gateway, data that comes from elsewhere."""
+    source: str = ""
+    """Where the price of a node comes from."""
+
+    @property
+    def label(self) -> str:
+        """`us-east-1c p3dn.24xlarge on-demand`."""
+        return f"{self.zone} {self.instance_type} {self.market}"
+
+    @property
+    def key(self) -> tuple[str, str, Market]:
+        """What tells it from every other candidate of a plan."""
+        return self.instance_type, self.zone, self.market
+
+    def costs(self, nodes: int) -> tuple[CostItem, ...]:
+        """Everything that a gang of this size costs here, its nodes first."""
+        what = f"{'node' if nodes == 1 else 'nodes'} {self.instance_type}"
+        return (
+            CostItem("nodes", nodes, what, nodes * self.node_hourly_usd, self.priced_on, self.source),
+            *self.beside,
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Its documented form; money as text."""
+        return {
+            "instance_type": self.instance_type,
+            "region": self.region,
+            "zone": self.zone,
+            "market": self.market,
+            "node_hourly_usd": str(self.node_hourly_usd),
+            "priced_on": self.priced_on.isoformat(),
+            "price_source": self.source,
+            "gpu": self.gpu,
+            "gpus_per_node": self.gpus_per_node,
+            "gpu_memory_gib": str(self.gpu_memory_gib),
+            "efa_interfaces": self.efa_interfaces,
+            "image": self.image,
+            "image_parameter": self.image_parameter,
+            "public_address": self.public_address,
+            "reservation": self.reservation or None,
+            "beside": [item.as_json() for item in self.beside],
+        }
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> "Candidate":
+        """The candidate that `as_json` made this of.
+
+        Raises:
+            ValueError: And `KeyError` and `TypeError`: it is none.
+        """
+        return cls(
+            instance_type=str(stored["instance_type"]),
+            region=str(stored["region"]),
+            zone=str(stored["zone"]),
+            market=stored["market"],
+            node_hourly_usd=Decimal(stored["node_hourly_usd"]),
+            priced_on=date.fromisoformat(stored["priced_on"]),
+            gpu=str(stored["gpu"]),
+            gpus_per_node=int(stored["gpus_per_node"]),
+            gpu_memory_gib=Decimal(stored["gpu_memory_gib"]),
+            efa_interfaces=int(stored["efa_interfaces"]),
+            image=str(stored["image"]),
+            image_parameter=str(stored["image_parameter"]),
+            public_address=stored["public_address"],
+            reservation=str(stored["reservation"] or ""),
+            beside=tuple(CostItem.from_json(item) for item in stored["beside"]),
+            source=str(stored["price_source"]),
+        )
