@@ -132,6 +132,8 @@ class InstanceType:
     """Whether its GPUs are joined by NVLink or NVSwitch."""
     rates_read_on: Mapping[str, date] = field(default_factory=dict)
     """Region -> the day on which its prices there were read, where that is later than `priced_on`."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Kind of figure -> where it comes from: `hardware`, `lifecycle`, `network`, `zones`, `on_demand_usd` and so on."""
 
     @property
     def retired(self) -> bool:

@@ -8,48 +8,46 @@ from importlib.resources import files
 
 import pytest
 
-from cloudgpu.catalog import InstanceType, load
+from cloudgpu.catalog import load
 from cloudgpu.errors import RecipeError
 
 CATALOG = load()
 TYPES = list(CATALOG.types.values())
-STORED = json.loads(files("cloudgpu.catalog").joinpath("data/instance_types.json").read_text("utf-8"))
+RENTED = list(CATALOG.rentable)
+MOTO = files("moto.ec2").joinpath("resources")
+LEFT_OUT = ("g5g.", "g6f.", "gr6f.")
+"""Arm processors, and parts of a GPU."""
 
 
-@pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.name)
-def test_an_entry_makes_sense(kind: InstanceType):
-    assert kind.gpu in CATALOG.gpus
-    assert kind.gpus > 0
-    assert kind.gpu_memory_gib > 0
-    assert kind.efa_interfaces <= kind.network_cards
-    assert all(usd > 0 for usd in kind.on_demand_usd.values())
-    assert "us-east-1" in kind.on_demand_usd
-    assert set(kind.on_demand_usd) | set(kind.spot_usd) | set(kind.zones) <= set(CATALOG.regions)
-    assert all(zone[:-1] == region for region, zones in kind.zones.items() for zone in zones)
-    for region, (low, high) in kind.spot_usd.items():
-        assert 0 < low <= high <= kind.on_demand_usd[region]
-    assert date(2020, 1, 1) < kind.priced_on <= date.fromisoformat("2026-11-21")
-    assert kind.source
-
-
-@pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.name)
-def test_a_retired_type_says_when_and_what_to_use_instead(kind: InstanceType):
-    assert kind.retired == (kind.retired_on is not None) == (kind.replacement is not None) == (not kind.zones)
-    if kind.replacement is not None:
-        assert not CATALOG.types[kind.replacement].retired
-
-
-def test_every_kind_of_figure_has_its_source():
-    for stored, entries in ((STORED, STORED["instance_types"]), (_gpus(), _gpus()["gpus"])):
-        assert all(stored["sources"].values())
-        assert {"on_demand_usd", "spot_usd", "zones"} <= set(STORED["sources"])
-        assert entries
-
-
-def test_hardware_and_zones_are_what_ec2_describes():
-    resources = files("moto.ec2").joinpath("resources")
-    described = json.loads(gzip.decompress(resources.joinpath("instance_types.json.gz").read_bytes()))
+def test_an_entry_makes_sense():
     for kind in TYPES:
+        assert min(kind.gpus, kind.vcpus, kind.memory_gib) > 0, kind.name
+        assert kind.gpu_memory_gib in {size.gib for size in CATALOG.gpus[kind.gpu].memories}, kind.name
+        assert kind.efa_interfaces <= kind.network_cards, kind.name
+        assert all(usd > 0 for usd in kind.on_demand_usd.values()), kind.name
+        assert set(kind.on_demand_usd) | set(kind.spot_usd) | set(kind.zones) <= set(CATALOG.regions), kind.name
+        assert all(zone[:-1] == region for region, zones in kind.zones.items() for zone in zones), kind.name
+        for region, (low, high) in kind.spot_usd.items():
+            assert 0 < low <= high <= kind.on_demand_usd.get(region, high), kind.name
+        assert date(2020, 1, 1) < kind.priced_on <= date.fromisoformat("2026-11-21"), kind.name
+        assert kind.source, kind.name
+
+
+def test_a_retired_type_says_when_and_what_to_use_instead():
+    for kind in RENTED:
+        assert kind.retired == (kind.retired_on is not None) == (kind.replacement is not None) == (not kind.zones)
+        if kind.replacement is not None:
+            assert not CATALOG.types[kind.replacement].retired, kind.name
+    assert sum(kind.retired for kind in RENTED) >= 10
+
+
+def test_every_type_that_ec2_sells_has_a_price_but_p5e_which_it_sells_in_blocks():
+    assert {kind.name for kind in RENTED if "us-east-1" not in kind.on_demand_usd} == {"p5e.48xlarge"}
+
+
+def test_hardware_is_what_ec2_describes():
+    described = json.loads(gzip.decompress(MOTO.joinpath("instance_types.json.gz").read_bytes()))
+    for kind in RENTED:
         if kind.retired:
             assert kind.name not in described
             continue
@@ -61,13 +59,27 @@ def test_hardware_and_zones_are_what_ec2_describes():
         assert kind.memory_gib * 1024 == entry["MemoryInfo"]["SizeInMiB"]
         assert kind.efa_interfaces == network.get("EfaInfo", {"MaximumEfaInterfaces": 0})["MaximumEfaInterfaces"]
         assert kind.network_cards == network["MaximumNetworkCards"]
+        assert set(kind.usage_classes) == set(entry["SupportedUsageClasses"])
+        assert kind.nvme_disks * kind.nvme_gb == entry.get("InstanceStorageInfo", {}).get("TotalSizeInGB", 0)
+        assert (kind.lifecycle == "active") == entry["CurrentGeneration"]
+
+
+def test_every_nvidia_type_that_ec2_describes_is_there_but_parts_of_a_gpu_and_arm():
+    described = json.loads(gzip.decompress(MOTO.joinpath("instance_types.json.gz").read_bytes()))
+    nvidia = {
+        name
+        for name, entry in described.items()
+        if any(gpu["Manufacturer"] == "NVIDIA" for gpu in entry.get("GpuInfo", {}).get("Gpus", []))
+    }
+    missing = nvidia - CATALOG.types.keys()
+    assert missing == {name for name in nvidia if name.startswith(LEFT_OUT)}
 
 
 @pytest.mark.parametrize("region", ["us-east-1", "us-west-2", "eu-west-1", "eu-central-1"])
 def test_zones_are_those_that_offer_the_type(region: str):
-    path = files("moto.ec2").joinpath(f"resources/instance_type_offerings/availability-zone/{region}.json.gz")
+    path = MOTO.joinpath(f"instance_type_offerings/availability-zone/{region}.json.gz")
     offered = json.loads(gzip.decompress(path.read_bytes()))
-    for kind in TYPES:
+    for kind in RENTED:
         zones = sorted(entry["Location"] for entry in offered if entry["InstanceType"] == kind.name)
         assert list(kind.zones.get(region, ())) == zones
 
@@ -80,9 +92,22 @@ def test_what_is_known_of_p3dn():
     assert set(kind.zones) == {"us-east-1", "us-west-2", "eu-west-1", "ap-northeast-1"}
 
 
-def test_v100_gets_an_image_without_a_driver_and_the_others_one_with():
-    assert "canonical/ubuntu" in CATALOG.gpu("V100").image
-    assert all("deeplearning" in gpu.image for gpu in CATALOG.gpus.values() if gpu.name != "V100")
+def test_what_the_deep_learning_images_left_behind_gets_one_without_a_driver_and_the_others_one_with():
+    for gpu in CATALOG.gpus.values():
+        assert ("canonical/ubuntu" in gpu.image) == (gpu.sm < 75), gpu.name
+        assert ("deeplearning" in gpu.image) == (gpu.sm >= 75), gpu.name
+
+
+def test_machines_of_others_are_known_and_never_meant_by_a_gpu():
+    others = {kind.name for kind in TYPES if kind.provider != "aws"}
+    assert {"ecs.gn6v-c8g1.16xlarge", "ecs.sccgn6.24xlarge", "dgx-1-32gb", "dgx-2", "dgx-h100"} <= others
+    for gpu in CATALOG.gpus:
+        for count in range(1, 17):
+            assert not others & {kind.name for kind in CATALOG.types_for(gpu, count)}
+    for name in others:
+        kind = CATALOG.types[name]
+        assert not {*kind.zones, *kind.on_demand_usd, *kind.spot_usd}
+        assert kind.source == "no prices are known: these machines are given as an inventory"
 
 
 def test_types_with_a_gpu_come_working_first_and_cheapest_first():
@@ -96,7 +121,3 @@ def test_an_unknown_name_gives_the_nearest():
         CATALOG.instance_type("p3dn.24xlage")
     with pytest.raises(RecipeError, match='unknown GPU v100; did you mean "V100"'):
         CATALOG.gpu("v100")
-
-
-def _gpus():
-    return json.loads(files("cloudgpu.catalog").joinpath("data/gpus.json").read_text("utf-8"))

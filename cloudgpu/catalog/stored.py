@@ -1,0 +1,106 @@
+"""The catalogue's data files as values: what is written once for many rows is laid over each of them here."""
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import date
+from decimal import Decimal
+from importlib.resources import files
+from typing import Any, Final
+
+from cloudgpu.catalog.hardware import Gpu, InstanceType, Memory, Rates
+from cloudgpu.catalog.images import image_for
+
+TYPE_FILES: Final = ("instance_types.json", "retired_types.json", "machines.json")
+"""What EC2 describes, what it no longer does, and what is not EC2's; `scripts/catalogue_types.py` writes the first."""
+_NO_PRICES: Final = "no prices are known"
+
+
+def gpus() -> Iterator[Gpu]:
+    """Every GPU that is known."""
+    stored = read("gpus.json")
+    for entry in stored["gpus"]:
+        yield _gpu(entry, stored["sources"])
+
+
+def instance_types() -> Iterator[InstanceType]:
+    """Every type of every file, with its zones and prices."""
+    offers, observed = read("offers.json"), read("observed_prices.json")
+    offered = {row["name"]: row for row in offers["offers"]}
+    for name in TYPE_FILES:
+        stored = read(name)
+        priced_on = date.fromisoformat(stored.get("read_on", offers["priced_on"]))
+        for entry in stored["instance_types"]:
+            prices = _prices(entry["name"], offered, offers["sources"], observed)
+            given = {
+                **entry,
+                **prices,
+                "sources": {**stored["sources"], **prices["sources"], **entry.get("sources", {})},
+            }
+            yield _instance_type(given, priced_on)
+
+
+def regions() -> tuple[str, ...]:
+    """Every region whose offers are known."""
+    return tuple(read("offers.json")["regions"])
+
+
+def read(name: str) -> dict[str, Any]:
+    """One data file."""
+    content: dict[str, Any] = json.loads(files("cloudgpu.catalog").joinpath("data", name).read_text("utf-8"))
+    return content
+
+
+def _gpu(entry: Mapping[str, Any], sources: Mapping[str, str]) -> Gpu:
+    fields = {
+        **entry,
+        "memories": tuple(Memory(Decimal(gib), speed, sold) for gib, speed, sold in entry["memories"]),
+        "rates": Rates(**{name: Decimal(rate) for name, rate in entry["rates"].items()}),
+        "modules": tuple(entry["modules"]),
+        "nccl_link_gb_s": _decimal(entry["nccl_link_gb_s"]),
+        "sources": {**sources, **entry.get("sources", {})},
+    }
+    return Gpu(**fields, image=image_for(entry["architecture"]).parameter)
+
+
+def _prices(
+    name: str, offered: Mapping[str, Any], sources: Mapping[str, str], observed: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Zones and prices of one type, as they are stored; the price list goes before what was seen elsewhere."""
+    row = offered.get(name)
+    if row is None:
+        return {"zones": {}, "on_demand_usd": {}, "spot_usd": {}, "sources": {}}
+    told = dict(sources)
+    for kind in ("on_demand_usd", "spot_usd"):
+        if name in observed[kind]:
+            told[kind] = "; ".join(filter(None, (told.get(kind), observed["sources"][kind])))
+    return {
+        "zones": row["zones"],
+        "on_demand_usd": {**observed["on_demand_usd"].get(name, {}), **row["on_demand_usd"]},
+        "spot_usd": observed["spot_usd"].get(name, {}),
+        "sources": told,
+    }
+
+
+def _instance_type(entry: Mapping[str, Any], priced_on: date) -> InstanceType:
+    retired_on = entry.get("retired_on")
+    fields: dict[str, Any] = {
+        "efa_interfaces": 0,
+        "network_cards": 1,
+        "gpudirect_rdma": False,
+        "lifecycle": "active",
+        "replacement": None,
+        **entry,
+        "gpu_memory_gib": Decimal(entry["gpu_memory_gib"]),
+        "retired_on": date.fromisoformat(retired_on) if retired_on else None,
+        "zones": {region: tuple(region + letter for letter in zones) for region, zones in entry["zones"].items()},
+        "on_demand_usd": {region: Decimal(usd) for region, usd in entry["on_demand_usd"].items()},
+        "spot_usd": {region: (Decimal(low), Decimal(high)) for region, (low, high) in entry["spot_usd"].items()},
+        "usage_classes": tuple(entry.get("usage_classes", ("on-demand", "spot"))),
+        "network_gbps": _decimal(entry.get("network_gbps")),
+    }
+    source = entry["sources"].get("on_demand_usd", entry["sources"].get("prices", _NO_PRICES))
+    return InstanceType(**fields, priced_on=priced_on, source=source)
+
+
+def _decimal(text: str | None) -> Decimal | None:
+    return None if text is None else Decimal(text)
