@@ -118,7 +118,8 @@ def read_sets(sets: Sequence[str]) -> dict[str, str]:
 
 def refuse(plan: Plan) -> CloudGpuError:
     """The error that a plan with error findings ends with: the budget's own when only the budget forbids it."""
-    lines = [f"{f.check}: {f.message}{f' (fix: {f.fix})' if f.fix else ''}" for f in plan.errors]
+    lines = [f"{f.check}: {f.message}{f' (fix: {f.cure})' if f.cure else ''}" for f in plan.errors]
+    hint = plan.remedies[0].command if plan.remedies else plan.errors[0].cure
     if all(finding.check == "budget" for finding in plan.errors):
-        return BudgetError(plan.errors[0].message, hint=plan.errors[0].fix)
-    return PlanError(f"recipe {plan.recipe.name} cannot run as planned", findings=lines, hint=plan.errors[0].fix)
+        return BudgetError(plan.errors[0].message, hint=hint)
+    return PlanError(f"recipe {plan.recipe.name} cannot run as planned", findings=lines, hint=hint)

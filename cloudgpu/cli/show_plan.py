@@ -120,8 +120,11 @@ def _expected(one: Expected) -> str:
 def _findings(plan: Plan) -> Iterator[str]:
     for finding in plan.findings:
         yield f"{finding.severity}: {finding.message} [{finding.check}]"
-        if finding.fix:
-            yield f"    fix: {finding.fix}"
+        for place, cure in enumerate(finding.cures):
+            yield f"    {'fix: ' if place == 0 else 'or:  '}{cure}"
+    if len(plan.errors) > 1:
+        for place, remedy in enumerate(plan.remedies):
+            yield f"{'with' if place == 0 else 'or'} {remedy} nothing is refused"
 
 
 def _expiry(plan: Plan) -> str:

@@ -12,6 +12,7 @@ from cloudgpu.plan.costs import CostItem
 from cloudgpu.plan.quota_room import QuotaRoom
 from cloudgpu.plan.remedy import Remedy
 from cloudgpu.plan.reservations import Reservation
+from cloudgpu.plan.storage import StorageSeen
 from cloudgpu.plan.survey import NOBODY_LOOKED, Survey
 from cloudgpu.plan.uses import Use
 from cloudgpu.recipe.schema import Recipe
@@ -35,6 +36,17 @@ class Finding:
     remedies: tuple[Remedy, ...] = ()
     """What cures it, as planned through: only of an error, and empty where nothing was found."""
 
+    @property
+    def cures(self) -> tuple[str, ...]:
+        """What to type or to do, the least change first; the check's own words where they say more than options."""
+        own = [self.fix] if self.fix and not (self.remedies and "--set" in self.fix) else []
+        return (*map(str, self.remedies), *own)
+
+    @property
+    def cure(self) -> str:
+        """The first of them, as it is typed; empty for none."""
+        return self.remedies[0].command if self.remedies else self.fix
+
     def as_json(self) -> dict[str, Any]:
         """Its documented form."""
         return {**vars(self), "remedies": [remedy.as_json() for remedy in self.remedies]}
@@ -54,6 +66,7 @@ class Quotes:
         asked_at: When the cloud was asked, UTC.
         refused: (instance type, zone, market) -> seconds since it had no capacity; only where that is a short while.
         quotas: (region, quota code) -> what may run there and what runs; absent key = not asked, or unknown.
+        storage: What stands under the names of the recipe's storage; absent name = not looked for.
         survey: What was found out about the things that the recipe and the settings name.
     """
 
@@ -66,6 +79,7 @@ class Quotes:
     reservation: Reservation | None = None
     asked_at: datetime | None = None
     quotas: Mapping[tuple[str, str], QuotaRoom] = field(default_factory=dict)
+    storage: Mapping[str, tuple[StorageSeen, ...]] = field(default_factory=dict)
     survey: Survey = NOBODY_LOOKED
 
 

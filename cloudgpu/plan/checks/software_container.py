@@ -13,6 +13,8 @@ from cloudgpu.plan.question import Question
 
 _NGC: Final = re.compile(r"^nvcr\.io/nvidia/[a-z0-9-]+:(\d\d\.\d\d)(?:-|$)")
 
+_NCCL_TESTS: Final = "public.ecr.aws/hpc-cloud/nccl-tests"
+
 
 @dataclass(frozen=True)
 class Fitting:
@@ -115,6 +117,8 @@ def _near(question: Question, gpu: Gpu) -> str:
     container = question.recipe.environment.container
     for image in container_choices(container.image, gpu, question) if container else ():
         return f"--set environment.container.image={image}"
+    if container is not None and repository(container.image) == _NCCL_TESTS:
+        return "build images/nccl-tests: it holds code for V100 and newer"
     return ""
 
 

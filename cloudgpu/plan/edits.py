@@ -1,0 +1,130 @@
+"""Small changes to a recipe, each as options to type, and which of them are worth a try. Pure."""
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic import ValidationError
+
+from cloudgpu.catalog.images import driver_for
+from cloudgpu.errors import RecipeError
+from cloudgpu.plan.checks.software_container import container_choices
+from cloudgpu.plan.checks.software_torch import backends_for, series_for
+from cloudgpu.plan.question import Question
+from cloudgpu.plan.substitutes import Kinship, offered_elsewhere, substitutes
+from cloudgpu.recipe import rules
+from cloudgpu.recipe.assignment import assign
+from cloudgpu.recipe.plain import plain
+from cloudgpu.recipe.schema import PythonEnvironment, Recipe
+
+_OPTION: Final = re.compile(r"--set ([A-Za-z_][\w.-]*)=([^\s]*)")
+_WEIGHTS: Final = {
+    **{field: 1 for field in ("resources.zones", "resources.image", "resources.driver")},
+    **{field: 1 for field in ("environment.container.image", "environment.python.torch_backend")},
+    **{field: 2 for field in ("resources.regions", "resources.network", "resources.market", "budget.expiry")},
+    "environment.python.requirements": 2,
+    "resources.nodes": 4,
+    "budget.max_usd": 4,
+}
+"""How much of what was asked for a change of this field takes away: 1 little, 5 much. Fields that are not here: 3."""
+_OF_TYPES: Final[dict[Kinship, int]] = {"same GPU": 2, "same size": 3, "as much memory": 4, "most memory": 5}
+_USUAL: Final = 3
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One change.
+
+    Attributes:
+        sets: (field, text) as they are typed after `--set`.
+        weight: How much it takes away of what was asked for.
+        way: What kind of change it is; of one kind the best is enough.
+    """
+
+    sets: tuple[tuple[str, str], ...]
+    weight: int
+    way: str
+
+    @property
+    def command(self) -> str:
+        """`--set resources.nodes=1`, quoted for a shell where that is needed."""
+        return " ".join(f"--set {shlex.quote(f'{field}={text}')}" for field, text in self.sets)
+
+    def after(self, other: "Edit") -> "Edit":
+        """Both, the other one first."""
+        return Edit((*other.sets, *self.sets), other.weight + self.weight, f"{other.way}, {self.way}")
+
+    def applied(self, recipe: Recipe) -> Recipe | None:
+        """The recipe as `--set` would change it; None where it would be refused, or stay as it is."""
+        values = plain(recipe)
+        try:
+            for field, text in self.sets:
+                assign(values, field, text)
+            changed = Recipe.model_validate(values, by_alias=True, by_name=False)
+        except (RecipeError, ValidationError):
+            return None
+        return None if changed == recipe or any(rules.broken(changed)) else changed
+
+
+def edit(field: str, text: str, *more: tuple[str, str], weight: int | None = None, way: str = "") -> Edit:
+    """A change of one field, and of `more` that must go along."""
+    return Edit(((field, text), *more), weight or _WEIGHTS.get(field, _USUAL), way or field)
+
+
+def named_in(fixes: Iterable[str]) -> Iterator[Edit]:
+    """What the checks' own words say that one should type."""
+    for fix in fixes:
+        for field, text in _OPTION.findall(fix):
+            yield edit(field, text.rstrip(",;)"))
+
+
+def worth_trying(question: Question) -> Iterator[Edit]:
+    """Every single change that might help, those that take away little first."""
+    yield from _software(question)
+    yield from _places(question)
+    yield from _hardware(question)
+
+
+def _software(question: Question) -> Iterator[Edit]:
+    resources, environment = question.recipe.resources, question.recipe.environment
+    if resources.image is not None:
+        yield edit("resources.image", "")
+    for gpu in {kind.gpu: question.catalog.gpus[kind.gpu] for kind in question.types}.values():
+        yield edit("resources.driver", str(driver_for(gpu.architecture).branch))
+        if environment.container is not None:
+            for image in container_choices(environment.container.image, gpu, question):
+                yield edit("environment.container.image", image)
+        if environment.python is not None:
+            for build in backends_for(environment.python, gpu, question.software.torch):
+                yield edit("environment.python.torch_backend", build)
+            yield from _older_torch(environment.python, series_for(environment.python, gpu, question.software.torch))
+    if resources.driver is not None:
+        yield edit("resources.driver", "")
+
+
+def _older_torch(python: PythonEnvironment, series: str) -> Iterator[Edit]:
+    """PyTorch held at a series; a list with a comma in an entry cannot be typed after `--set`."""
+    others = [one for one in python.requirements if not re.match(r"\s*torch\s*([\[=~<>!;]|$)", one, re.IGNORECASE)]
+    if series and not any("," in one for one in others):
+        yield edit("environment.python.requirements", ",".join([f"torch~={series}.0", *others]))
+
+
+def _places(question: Question) -> Iterator[Edit]:
+    resources = question.recipe.resources
+    if resources.zones:
+        yield edit("resources.zones", "")
+    anywhere = (("resources.zones", ""),) if resources.zones else ()
+    for region in offered_elsewhere(question):
+        yield edit("resources.regions", region, *anywhere)
+    held = (("resources.reservation", ""),) if resources.reservation else ()
+    for market in ("on-demand", "spot"):
+        yield edit("resources.market", market, *held)
+    for network in ("auto", "tcp"):
+        yield edit("resources.network", network)
+
+
+def _hardware(question: Question) -> Iterator[Edit]:
+    for kinship, kind in substitutes(question):
+        yield edit("resources.instance_type", kind.name, weight=_OF_TYPES[kinship], way=kinship)
