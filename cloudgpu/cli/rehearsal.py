@@ -90,6 +90,7 @@ def env(
 
 app.command("capacity")(rehearsal_faults.capacity)
 app.command("quota")(rehearsal_faults.quota)
+app.command("prices")(rehearsal_faults.prices)
 app.command("faults")(rehearsal_faults.faults)
 app.add_typer(rehearsal_fault.app, name="fault")
 app.command("advance")(rehearsal_faults.advance)

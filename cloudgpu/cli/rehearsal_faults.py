@@ -1,6 +1,7 @@
-"""`cloudgpu rehearsal capacity | quota | faults | advance`: make the simulated AWS misbehave as the real one does."""
+"""`cloudgpu rehearsal capacity | quota | prices | faults | advance`: have the simulated AWS misbehave as AWS does."""
 
 import json as encoder
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,10 +21,18 @@ QuotaRows = Annotated[
     list[str] | None,
     typer.Argument(metavar="[REGION/BUCKET/MARKET=VCPUS]...", help="vCPUs that may run; parts may be *."),
 ]
+PriceRows = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[REGION/TYPE/MARKET=USD]...", help="USD an hour; parts may be *, and the last match holds."
+    ),
+]
 FaultFile = Annotated[
     str, typer.Argument(metavar="[FILE]", help="A JSON list of rules, - for standard input; none ends all faults.")
 ]
 Back = Annotated[bool, typer.Option("--back", help="Move it back by that much instead.")]
+_PRICE = re.compile(r"0*[1-9]\d*(\.\d+)?|0+\.0*[1-9]\d*", re.ASCII)
+"""Above 0, in plain figures."""
 Moved = Annotated[str, typer.Argument(metavar="DURATION", help="For instance 90s, 20m or 8h.")]
 
 
@@ -60,6 +69,26 @@ def quota(rows: QuotaRows = None, json: Json = False) -> None:
         wiring.screen.document({"simulated": True, "quota": table})
     else:
         wiring.screen.lines(limit_lines("quota", table))
+
+
+def prices(rows: PriceRows = None, json: Json = False) -> None:
+    """Change what the simulated instances cost.
+
+    Replaces all changed prices; without rows the catalogue's hold again. `catalog refresh --on rehearsal` reads them.
+    Markets are on-demand and spot. Starts the rehearsal cloud.
+    """
+    from cloudgpu.cli.wiring import wire
+    from cloudgpu.rehearsal import client
+
+    table = read_prices(rows or [])
+    wiring = wire(json=json)
+    client.put_prices(wiring.rehearsal(), table)
+    if json:
+        wiring.screen.document({"simulated": True, "prices": table})
+    elif not table:
+        wiring.screen.line("simulated prices: the catalogue's")
+    else:
+        wiring.screen.lines(["simulated prices:", *(f"  {key} = {usd} USD/h" for key, usd in table.items())])
 
 
 def faults(file: FaultFile = "", json: Json = False) -> None:
@@ -118,6 +147,23 @@ def read_rows(rows: Sequence[str]) -> dict[str, int]:
             message = f"{row!r} is not of the form A/B/C=NUMBER"
             raise UsageError(message, hint="for instance 'us-east-1c/p3dn.24xlarge/on-demand=0' or '*/*/spot=2'")
         table[key] = int(count)
+    return table
+
+
+def read_prices(rows: Sequence[str]) -> dict[str, str]:
+    """`us-east-1/p3dn.24xlarge/on-demand=29.5`, as a table.
+
+    Raises:
+        UsageError: A row is not of that form.
+    """
+    table = {}
+    for row in rows:
+        key, _, usd = row.rpartition("=")
+        market = key.rpartition("/")[2]
+        if key.count("/") != 2 or not _PRICE.fullmatch(usd) or market not in ("on-demand", "spot", "*"):  # noqa: PLR2004
+            message = f"{row!r} is not of the form REGION/TYPE/MARKET=USD"
+            raise UsageError(message, hint="for instance us-east-1/p3dn.24xlarge/on-demand=29.5")
+        table[key] = usd
     return table
 
 

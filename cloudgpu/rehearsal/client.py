@@ -231,6 +231,15 @@ def put_quotas(cloud: Cloud, table: Mapping[str, int]) -> None:
     call(cloud, "PUT", "quotas", dict(table))
 
 
+def put_prices(cloud: Cloud, table: Mapping[str, str]) -> None:
+    """Change prices: `{"us-east-1/p3dn.24xlarge/on-demand": "29.5"}`, USD an hour; parts may be `*`.
+
+    Raises:
+        RehearsalError: A row makes no sense, or the server does not answer.
+    """
+    call(cloud, "PUT", "prices", dict(table))
+
+
 def advance(cloud: Cloud, seconds: float) -> None:
     """Move the clock that the nodes' power-off timers follow.
 

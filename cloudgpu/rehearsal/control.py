@@ -73,6 +73,8 @@ class Control:
             ("PUT", "capacity"): self._put_capacity,
             ("GET", "quotas"): lambda _: self.market.quotas,
             ("PUT", "quotas"): self._put_quotas,
+            ("GET", "prices"): lambda _: self.market.prices,
+            ("PUT", "prices"): self._put_prices,
             ("POST", "advance"): self._advance,
             ("POST", "stop"): self._stop,
         }
@@ -92,6 +94,10 @@ class Control:
     def _put_quotas(self, table: Any) -> dict[str, int]:  # noqa: ANN401
         self.market.put_quotas(_of_type(table or {}, dict))
         return self.market.quotas
+
+    def _put_prices(self, table: Any) -> dict[str, str]:  # noqa: ANN401
+        self.market.put_prices(_of_type(table or {}, dict))
+        return self.market.prices
 
     def _advance(self, row: Any) -> dict[str, float]:  # noqa: ANN401
         seconds = float(_of_type(row, dict).get("seconds", 0))

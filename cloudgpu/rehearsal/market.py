@@ -1,27 +1,32 @@
-"""How much of a type a zone still has, and how many vCPUs the account may run."""
+"""How much of a type a zone still has, how many vCPUs the account may run, and what an hour costs."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import TypeVar
 
 from cloudgpu.errors import StateError
 from cloudgpu.rehearsal.durable import write_durably
 
 _PARTS = 3
+T = TypeVar("T")
 
 
 class Market:
-    """Two tables of limits, durable. Keys have three parts and may hold `*`.
+    """Three tables, durable. Keys have three parts and may hold `*`.
 
     Capacity: `zone/type/market` -> instances that may exist at a time.
     Quotas: `region/bucket/market` -> vCPUs, where bucket is `p`, `g`, `standard` and the like.
+    Prices: `region/type/market` -> USD an hour, as text, in place of the catalogue's.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.capacity: dict[str, int] = {}
         self.quotas: dict[str, int] = {}
+        self.prices: dict[str, str] = {}
         if path.exists():
             self._load()
 
@@ -43,6 +48,15 @@ class Market:
         self.quotas = _checked(table)
         self._save()
 
+    def put_prices(self, table: Mapping[str, str]) -> None:
+        """Replace the price table.
+
+        Raises:
+            ValueError: A key or figure makes no sense.
+        """
+        self.prices = _priced(table)
+        self._save()
+
     def capacity_of(self, zone: str, instance_type: str, market: str) -> int | None:
         """Instances that may exist; None is unlimited. The tightest matching row holds."""
         return _tightest(self.capacity, (zone, instance_type, market))
@@ -51,25 +65,36 @@ class Market:
         """VCPUs that may run; None is unlimited."""
         return _tightest(self.quotas, (region, bucket, market))
 
+    def price_of(self, region: str, instance_type: str, market: str) -> Decimal | None:
+        """USD an hour; None where the catalogue's price holds. The row put last holds."""
+        found = [usd for _, usd in _matching(self.prices, (region, instance_type, market))]
+        return Decimal(found[-1]) if found else None
+
     def _load(self) -> None:
         try:
             row = json.loads(self._path.read_text(encoding="utf-8"))
             self.capacity, self.quotas = _checked(row["capacity"]), _checked(row["quotas"])
+            self.prices = _priced(row.get("prices", {}))
         except (ValueError, KeyError, TypeError) as err:
             message = f"{self._path} is damaged"
-            raise StateError(message, hint="delete it to go back to unlimited capacity") from err
+            raise StateError(
+                message, hint="delete it to go back to unlimited capacity and the catalogue's prices"
+            ) from err
 
     def _save(self) -> None:
-        write_durably(self._path, json.dumps({"capacity": self.capacity, "quotas": self.quotas}).encode())
+        tables = {"capacity": self.capacity, "quotas": self.quotas, "prices": self.prices}
+        write_durably(self._path, json.dumps(tables).encode())
 
 
 def _tightest(table: Mapping[str, int], key: tuple[str, str, str]) -> int | None:
-    found = [
-        limit
-        for pattern, limit in table.items()
-        if all(fnmatchcase(part, piece) for part, piece in zip(key, pattern.split("/"), strict=True))
-    ]
-    return min(found, default=None)
+    return min((limit for _, limit in _matching(table, key)), default=None)
+
+
+def _matching(table: Mapping[str, T], key: tuple[str, str, str]) -> Iterator[tuple[str, T]]:
+    """Rows whose pattern the key fits, in the order in which they were put."""
+    for pattern, value in table.items():
+        if all(fnmatchcase(part, piece) for part, piece in zip(key, pattern.split("/"), strict=True)):
+            yield pattern, value
 
 
 def _checked(table: Mapping[str, object]) -> dict[str, int]:
@@ -80,3 +105,21 @@ def _checked(table: Mapping[str, object]) -> dict[str, int]:
             raise ValueError(message)
         rows[key] = limit
     return rows
+
+
+def _priced(table: Mapping[str, object]) -> dict[str, str]:
+    rows: dict[str, str] = {}
+    for key, usd in table.items():
+        if len(key.split("/")) != _PARTS or not isinstance(usd, str) or not _is_price(usd):
+            message = f"{key!r}: {usd!r} is not a row such as 'us-east-1/p3dn.24xlarge/on-demand': '29.5'"
+            raise ValueError(message)
+        rows[key] = usd
+    return rows
+
+
+def _is_price(text: str) -> bool:
+    try:
+        usd = Decimal(text)
+    except InvalidOperation:
+        return False
+    return usd.is_finite() and usd > 0

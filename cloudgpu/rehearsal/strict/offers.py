@@ -8,6 +8,7 @@ from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYP
 from cloudgpu.rehearsal.strict.call import AwsError, Call, page, rule
 
 _RETIRED = ("p2.", "p3.2xlarge", "p3.8xlarge", "p3.16xlarge", "g2.", "g3.", "g3s.", "cg1.")
+_SMALLEST_PAGE, _LARGEST_PAGE = 5, 100
 _BUCKETS = {"trn": "trn", "inf": "inf", "vt": "g", "dl": "dl", "p": "p", "g": "g", "f": "f", "x": "x", "u": "u"}
 
 
@@ -88,14 +89,25 @@ def gpus(instance_type: str) -> tuple[str, int, int]:
 
 
 @rule("DescribeInstanceTypes")
-def describe(call: Call) -> Any:  # noqa: ANN401 - moto's answer
-    """As moto, but a retired type is unknown."""
-    retired = [name for name in call.texts("InstanceTypes") if is_retired(call, name)]
-    if retired:
+def describe(call: Call) -> dict[str, Any]:
+    """What this region has and AWS has not retired, in pages; another type that is named is unknown."""
+    named, here = call.texts("InstanceTypes"), zones_by_type(call.region)
+    missing = [name for name in named if name not in here or is_retired(call, name)]
+    if missing:
         raise AwsError(
-            "InvalidInstanceType", f"The following supplied instance types do not exist: [{', '.join(retired)}]"
+            "InvalidInstanceType", f"The following supplied instance types do not exist: [{', '.join(missing)}]"
         )
-    return call.proceed()
+    if named and call.params.get("MaxResults"):
+        raise AwsError(
+            "InvalidParameterCombination", "The parameter instanceTypes cannot be used with the parameter maxResults"
+        )
+    size = int(call.params.get("MaxResults") or _LARGEST_PAGE)
+    if not _SMALLEST_PAGE <= size <= _LARGEST_PAGE:
+        raise AwsError("InvalidParameterValue", f"Value ( {size} ) for parameter maxResults is invalid.")
+    found = call.backend.describe_instance_types(named, call.filters())
+    rows = [row for row in found if row["InstanceType"] in here and not is_retired(call, row["InstanceType"])]
+    shown, token = page(sorted(rows, key=lambda row: str(row["InstanceType"])), call.params, limit=_LARGEST_PAGE)
+    return {"InstanceTypes": shown, "NextToken": token}
 
 
 @rule("DescribeInstanceTypeOfferings")

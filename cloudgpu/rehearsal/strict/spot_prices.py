@@ -1,14 +1,17 @@
-"""DescribeSpotPriceHistory from the catalogue: between the lowest and the highest price seen, one a zone."""
+"""DescribeSpotPriceHistory from the catalogue, between the lowest and the highest price seen, or as it was set."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, time
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cloudgpu.catalog import catalog
 from cloudgpu.catalog.hardware import InstanceType
 from cloudgpu.rehearsal.strict import offers
 from cloudgpu.rehearsal.strict.call import Call, page, rule
+
+if TYPE_CHECKING:
+    from cloudgpu.rehearsal.world import World
 
 _PRODUCT = "Linux/UNIX"
 _SIX_PLACES = Decimal("0.000001")
@@ -25,16 +28,20 @@ def describe(call: Call) -> dict[str, Any]:
     }
     if call.params.get("AvailabilityZone"):
         wanted["AvailabilityZone"] = {str(call.params["AvailabilityZone"])}
-    rows = [row for row in _rows(call.region) if all(not some or row[key] in some for key, some in wanted.items())]
+    rows = [
+        row
+        for row in _rows(call.world, call.region)
+        if all(not some or row[key] in some for key, some in wanted.items())
+    ]
     shown, token = page(rows, call.params)
     return {"SpotPriceHistory": shown, "NextToken": token or ""}
 
 
-def _rows(region: str) -> Iterator[dict[str, Any]]:
+def _rows(world: "World", region: str) -> Iterator[dict[str, Any]]:
     offered = offers.zones_by_type(region)
     for kind in catalog.load().types.values():
         zones = offered.get(kind.name, ())
-        for zone, usd in zip(zones, _prices(kind, region, len(zones)), strict=False):
+        for zone, usd in zip(zones, _prices(world, kind, region, len(zones)), strict=False):
             yield {
                 "AvailabilityZone": zone,
                 "InstanceType": kind.name,
@@ -44,8 +51,11 @@ def _rows(region: str) -> Iterator[dict[str, Any]]:
             }
 
 
-def _prices(kind: InstanceType, region: str, zones: int) -> list[Decimal]:
-    """Evenly from the lowest to the highest; none where the catalogue has none."""
+def _prices(world: "World", kind: InstanceType, region: str, zones: int) -> list[Decimal]:
+    """Evenly from the lowest to the highest, or as it was set; none where nobody knows any."""
+    fixed = world.market.price_of(region, kind.name, "spot")
+    if fixed is not None:
+        return [fixed.quantize(_SIX_PLACES)] * zones
     if region not in kind.spot_usd:
         return []
     low, high = kind.spot_usd[region]
