@@ -6,6 +6,7 @@ from datetime import date
 from cloudgpu.catalog import Catalog, InstanceType
 from cloudgpu.catalog.software import Software
 from cloudgpu.catalog.software import software as known_software
+from cloudgpu.catalog.wishes import types_meant
 from cloudgpu.plan.candidate import Market
 from cloudgpu.plan.driver import machine_image
 from cloudgpu.plan.plan import Quotes, Target
@@ -106,12 +107,3 @@ class Question:
     def zones_offering(self, kind: InstanceType, region: str) -> tuple[str, ...]:
         """Zones of a region that offer a type: the cloud's own answer, or the catalogue's when it was not asked."""
         return self.quotes.zones.get((kind.name, region), kind.zones.get(region, ()))
-
-
-def types_meant(wish: str, catalog: Catalog) -> tuple[InstanceType, ...]:
-    """The types that one wish means: `p3dn.24xlarge` itself, or all with `V100:8` (retired ones if no other has it)."""
-    if "." in wish:
-        return (catalog.types[wish],) if wish in catalog.types else ()
-    gpu, _, count = wish.partition(":")
-    found = catalog.types_for(gpu, int(count)) if count.isdecimal() else ()
-    return tuple(kind for kind in found if not kind.retired) or found

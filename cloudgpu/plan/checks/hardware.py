@@ -2,39 +2,27 @@
 
 from collections.abc import Iterator
 
+from cloudgpu.catalog.wishes import misfit
 from cloudgpu.plan.checks.check import Case, Found, check
-from cloudgpu.plan.question import types_meant
 from cloudgpu.recipe.nearest import nearest, suggestion
 
 
 @check("instance-type", "error", "An instance type that nobody knows is never taken for one that cannot be had.")
 def instance_types_known(case: Case) -> Iterator[Found]:
-    """Names of types that the catalogue does not have."""
-    types = case.question.catalog.types
+    """Names of types that the catalogue does not have, and of machines that AWS does not have."""
     for wish in case.question.wishes:
-        if "." in wish and wish not in types:
-            fix = nearest(wish, [name for name, kind in types.items() if not kind.retired])
-            hint = f"--set resources.instance_type={fix}" if fix else ""
-            yield Found(f"unknown instance type {wish}{suggestion(wish, types)}", hint)
+        found = misfit(wish, case.question.catalog)
+        if found is not None and found.about == "instance-type":
+            yield Found(found.message, found.fix)
 
 
 @check("gpu", "error", "A GPU that nobody knows, or a count that no type has, is named before anything is looked for.")
 def gpus_known(case: Case) -> Iterator[Found]:
-    """Names of GPUs that the catalogue does not have, and counts in which they do not come."""
-    catalog = case.question.catalog
+    """Names of GPUs that the catalogue does not have, and counts and sizes in which they do not come."""
     for wish in case.question.wishes:
-        gpu, _, count = wish.partition(":")
-        if "." in wish:
-            continue
-        if gpu not in catalog.gpus:
-            near = nearest(gpu, catalog.gpus)
-            hint = f"--set resources.gpu={near}:{count}" if near else f"known GPUs: {', '.join(catalog.gpus)}"
-            yield Found(f"unknown GPU {gpu}{suggestion(gpu, catalog.gpus)}", hint)
-        elif not types_meant(wish, catalog):
-            counts = sorted({kind.gpus for kind in catalog.types.values() if kind.gpu == gpu and not kind.retired})
-            sizes = ", ".join(f"{gpu}:{size}" for size in counts)
-            message = f"no instance type has {count} {gpu}; there are {sizes or 'none'}"
-            yield Found(message, f"--set resources.gpu={gpu}:{counts[-1]}" if counts else "")
+        found = misfit(wish, case.question.catalog)
+        if found is not None and found.about == "gpu":
+            yield Found(found.message, found.fix)
 
 
 @check("region", "error", "A mistyped region does not silently leave the others to do its work.")
@@ -66,3 +54,20 @@ def nothing_left(case: Case) -> Iterator[Found]:
     question, field = case.question, case.field
     if question.types and question.known_regions == question.regions and not field.candidates and not field.left_out:
         yield Found(f"no zone of {', '.join(question.regions)} can be used for this recipe")
+
+
+@check("gang", "note", "Attempts on different GPUs are no comparison, and a checkpoint must fit both.")
+def gang_alike(case: Case) -> Iterator[Found]:
+    """Nodes of one attempt are always of one type; those of the next one may have other GPUs."""
+    kinds = dict.fromkeys(f"{one.gpu} {one.gpu_memory_gib:f} GiB" for one in case.field.candidates)
+    if len(kinds) > 1:
+        yield Found(f"what can be had decides the GPU, alike within an attempt: {' or '.join(kinds)}")
+
+
+@check("image-region", "error", "A machine image by its id exists in one region alone.")
+def image_in_every_region(case: Case) -> Iterator[Found]:
+    """`ami-...` beside several regions."""
+    image, regions = case.question.recipe.resources.image or "", case.question.regions
+    if image.startswith("ami-") and len(regions) > 1:
+        message = f"{image} is an image of one region, and {len(regions)} are named"
+        yield Found(message, f"--set resources.regions={regions[0]}")

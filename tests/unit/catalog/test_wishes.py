@@ -1,0 +1,164 @@
+"""What a recipe's words for hardware mean, and what is said when they mean nothing."""
+
+import re
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloudgpu.catalog import load
+from cloudgpu.catalog.wishes import GpuWish, Misfit, misfit, parsed, spelled, types_meant
+
+CATALOG = load()
+
+
+def names(wish: str) -> list[str]:
+    return [kind.name for kind in types_meant(wish, CATALOG)]
+
+
+@pytest.mark.parametrize(
+    ("wish", "expected"),
+    [
+        ("p3dn.24xlarge", ["p3dn.24xlarge"]),
+        ("V100:8", ["p3dn.24xlarge"]),
+        ("V100-32GB:8", ["p3dn.24xlarge"]),
+        ("V100-32GiB:8", ["p3dn.24xlarge"]),
+        ("V100-16GB:8", ["p3.16xlarge"]),
+        ("A100:8", ["p4d.24xlarge", "p4de.24xlarge"]),
+        ("A100-40GB:8", ["p4d.24xlarge"]),
+        ("A100-80GB:8", ["p4de.24xlarge"]),
+        ("H200:8", ["p5en.48xlarge", "p5e.48xlarge"]),
+        ("H200-141GB:8", ["p5en.48xlarge", "p5e.48xlarge"]),
+        ("A10G-24GB:4", ["g5.12xlarge", "g5.24xlarge"]),
+        ("A10G-22GB:4", ["g5.12xlarge", "g5.24xlarge"]),
+        ("B300-288GB:8", ["p6-b300.48xlarge"]),
+        ("RTX-PRO-Server-6000:8", ["g7e.48xlarge"]),
+        ("RTX-PRO-Server-6000-96GB:8", ["g7e.48xlarge"]),
+        ("K80:16", ["p2.16xlarge"]),
+        ("M40:1", []),
+        ("V100-32GB:4", []),
+        ("A100-60GB:8", []),
+        ("ecs.gn6v-c8g1.16xlarge", []),
+        ("dgx-1-32gb", []),
+        ("V100", []),
+        ("V100:²", []),
+    ],
+)
+def test_the_types_that_a_wish_means(wish: str, expected: list[str]):
+    assert names(wish) == expected
+    assert (misfit(wish, CATALOG) is None) == bool(expected)
+
+
+@pytest.mark.parametrize(
+    ("wish", "expected"),
+    [
+        (
+            "A100-60GB:8",
+            Misfit(
+                "gpu",
+                "A100 does not come with 60 GB of memory; there are 40 GB, 80 GB",
+                "--set resources.gpu=A100-80GB:8",
+            ),
+        ),
+        (
+            "A100-90GB:8",
+            Misfit(
+                "gpu",
+                "A100 does not come with 90 GB of memory; there are 40 GB, 80 GB",
+                "--set resources.gpu=A100-80GB:8",
+            ),
+        ),
+        (
+            "V100-32GB:4",
+            Misfit(
+                "gpu",
+                "no instance type has 4 V100 with 32 GB; there are V100-32GB:8",
+                "--set resources.gpu=V100-32GB:8",
+            ),
+        ),
+        (
+            "T4:3",
+            Misfit("gpu", "no instance type has 3 T4; there are T4:1, T4:4, T4:8", "--set resources.gpu=T4:8"),
+        ),
+        ("M40:1", Misfit("gpu", "no instance type has 1 M40; there are none")),
+        ("V10:8", Misfit("gpu", 'unknown GPU V10; did you mean "V100"?', "--set resources.gpu=V100:8")),
+        (
+            "V10-32GB:8",
+            Misfit("gpu", 'unknown GPU V10-32GB; did you mean "V100"?', "--set resources.gpu=V100-32GB:8"),
+        ),
+        (
+            "p3dn.24xlage",
+            Misfit(
+                "instance-type",
+                'unknown instance type p3dn.24xlage; did you mean "p3dn.24xlarge"?',
+                "--set resources.instance_type=p3dn.24xlarge",
+            ),
+        ),
+        (
+            "ecs.gn6v-c8g1.16xlarge",
+            Misfit(
+                "instance-type",
+                "ecs.gn6v-c8g1.16xlarge is a machine that Alibaba Cloud has; AWS cannot launch it",
+                "--set resources.instance_type=p3dn.24xlarge",
+            ),
+        ),
+        (
+            "dgx-2",
+            Misfit("instance-type", "dgx-2 is a machine that one has of one's own; AWS cannot launch it"),
+        ),
+    ],
+)
+def test_what_is_said_of_a_wish_that_means_nothing(wish: str, expected: Misfit):
+    assert misfit(wish, CATALOG) == expected
+
+
+def test_an_unknown_model_with_nothing_near_lists_what_there_is():
+    found = misfit("zzz:1", CATALOG)
+    assert found is not None
+    assert found.message == "unknown GPU zzz"
+    assert found.fix.startswith("known GPUs: K80, M40,")
+    assert "RTX-PRO-Server-6000" in found.fix
+
+
+@given(st.text(max_size=24))
+def test_any_text_is_a_wish_that_means_something_or_is_told_why_not(wish: str):
+    assert (misfit(wish, CATALOG) is None) == bool(types_meant(wish, CATALOG))
+    assert all(kind.provider == "aws" for kind in types_meant(wish, CATALOG))
+
+
+def test_what_every_misfit_says_to_type_means_something():
+    wishes = [f"{model}{size}:{count}" for model in _models() for size in ("", "-16GB", "-60GB") for count in range(17)]
+    wishes += [kind.name for kind in CATALOG.types.values()]
+    told = [found.fix for found in (misfit(wish, CATALOG) for wish in wishes) if found is not None and found.fix]
+    assert len(set(told)) > 20
+    for fix in set(told):
+        match = re.fullmatch(r"--set resources\.(?:gpu|instance_type)=(\S+)", fix)
+        assert match, fix
+        meant = types_meant(match[1], CATALOG)
+        assert meant
+        assert not any(kind.retired for kind in meant), fix
+
+
+def test_every_type_can_be_wished_for_by_its_gpu_as_it_is_spelled():
+    for kind in CATALOG.rentable:
+        wish = spelled(CATALOG.gpus[kind.gpu], kind.gpus, kind.gpu_memory_gib)
+        assert re.fullmatch(r"[A-Za-z0-9-]+:[1-9][0-9]?", wish), "as recipes allow it"
+        meant = types_meant(wish, CATALOG)
+        assert {one.gpu_memory_gib for one in meant} == {kind.gpu_memory_gib}
+        assert kind.retired or kind in meant
+
+
+def test_how_a_wish_is_read_and_spelled():
+    assert parsed("A100-80GB:8") == GpuWish("A100", 80, 8)
+    assert parsed("A100:8") == GpuWish("A100", None, 8)
+    assert parsed("A100-80GB") == GpuWish("A100", 80)
+    assert parsed("") == GpuWish("")
+    assert spelled(CATALOG.gpus["V100"], 8, Decimal(32)) == "V100-32GB:8"
+    assert spelled(CATALOG.gpus["V100"], 8) == "V100:8"
+    assert spelled(CATALOG.gpus["T4"], 1, Decimal(16)) == "T4:1"
+    assert spelled(CATALOG.gpus["RTX PRO Server 6000"], 2, Decimal(96)) == "RTX-PRO-Server-6000:2"
+
+
+def _models() -> list[str]:
+    return [spelled(gpu, 1).partition(":")[0] for gpu in CATALOG.gpus.values()]
