@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
+from cloudgpu.app.admission import let_in
 from cloudgpu.app.attempts import Attempts, instances
 from cloudgpu.app.books import Books, taken
 from cloudgpu.app.desk import Desk
@@ -13,7 +14,7 @@ from cloudgpu.app.purchase import Buyer, in_turn
 from cloudgpu.app.records import ClusterRecord, write_durably
 from cloudgpu.app.refusals import Refusal, exhausted, skipped_line
 from cloudgpu.app.rounds import Rounds
-from cloudgpu.app.standing import Standing, check_alive, check_engine, check_fits, check_own, let_in, stored_inventory
+from cloudgpu.app.standing import Standing, check_alive, check_engine, check_fits, check_own, stored_inventory
 from cloudgpu.app.teardown import Teardown
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.errors import LaunchError, PlanError, UsageError

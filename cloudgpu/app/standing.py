@@ -1,17 +1,15 @@
 """A cluster that stands: how it is read back, and what it must be to be used again."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from cloudgpu.app.desk import Desk
 from cloudgpu.app.records import ClusterRecord
-from cloudgpu.app.teardown import check_identity, stack_of
-from cloudgpu.errors import BusyError, ConnectError, StateError, UsageError
+from cloudgpu.app.teardown import check_identity
+from cloudgpu.errors import BusyError, StateError, UsageError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Plan
-from cloudgpu.provision.lease import Lease
-from cloudgpu.run.progress import Note
 
 ALIVE = frozenset({"running", "pending"})
 HARMLESS = frozenset({"same", "read", "update"})
@@ -107,36 +105,3 @@ def check_alive(desk: Desk, record: ClusterRecord) -> None:
     if dead or not states:
         message = f"cluster {record.name} is no longer whole: {', '.join(dead) or 'it has no nodes'}"
         raise StateError(message, hint=f"cloudgpu down {record.name}")
-
-
-def let_in(desk: Desk, record: ClusterRecord) -> ClusterRecord:
-    """Open port 22 of a standing cluster to where the caller is now, when that has changed; nothing else is touched.
-
-    Raises:
-        BusyError: Another process is at this cluster.
-        CloudError: The cloud refused.
-    """
-    cidr = _caller(desk, record)
-    if cidr == record.config.get("sshCidr", cidr):
-        return record
-    with Lease(desk.home.cluster(record.name).root / "lease", desk.clock, desk.owner).hold(tidy=True):
-        record = desk.records.cluster(record.name) or record
-        moved = replace(record, config={**record.config, "sshCidr": cidr})
-        engine, stack = desk.cloud.engine(moved), stack_of(desk.home, moved)
-        grave = sorted({step.name for step in engine.preview(stack) if step.operation not in HARMLESS})
-        if grave:
-            # The program is newer than the cluster: carrying it out now would take nodes from under their users.
-            desk.say(Note(f"port 22 stays open to {record.config['sshCidr']} only: {', '.join(grave)} would change"))
-            return record
-        desk.say(Note(f"opening port 22 to {cidr} instead of {record.config['sshCidr']}"))
-        engine.up(stack, desk.say)
-        return desk.records.save_cluster(moved, desk.clock.now())
-
-
-def _caller(desk: Desk, record: ClusterRecord) -> str:
-    """Where the caller is; where nobody can tell, it is taken to be where it was."""
-    try:
-        return desk.cloud.caller_cidr()
-    except ConnectError as err:
-        desk.say(Note(f"{err.message}; taken to be unchanged"))
-        return record.config.get("sshCidr", "")

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+from cloudgpu.app.admission import let_in
 from cloudgpu.app.desk import Desk
 from cloudgpu.app.finishing import Finishing
 from cloudgpu.app.outcome import RunOutcome
@@ -10,7 +11,7 @@ from cloudgpu.app.ports import Dial
 from cloudgpu.app.records import ClusterRecord, Records, RunRecord
 from cloudgpu.app.running import Followed, Running, judged
 from cloudgpu.app.stages import Stages
-from cloudgpu.app.standing import ALIVE, let_in, stored_inventory
+from cloudgpu.app.standing import ALIVE, stored_inventory
 from cloudgpu.app.teardown import check_identity
 from cloudgpu.errors import CloudGpuError, StateError, UsageError
 from cloudgpu.launch.inventory import Inventory

@@ -32,6 +32,7 @@ def ssh(
         cluster=cluster or wiring.only_cluster(),
         index=node,
         command=[*(command or []), *(context.obj or [])],
+        admit=wiring.admit_quietly,
     )
     if show:
         wiring.screen.line(shlex.join(argv))

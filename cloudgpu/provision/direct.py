@@ -12,6 +12,7 @@ from cloudgpu.provision.ending import end, end_all, raise_left, search_all
 from cloudgpu.provision.engine import Applied, Event, OnEvent, Stack, Step
 from cloudgpu.provision.forecast import Forecast
 from cloudgpu.provision.journal import Identity, Journal, load
+from cloudgpu.provision.mending import Guarded, drift, mend
 from cloudgpu.provision.monitor import Carrier, Monitor, Surroundings
 from cloudgpu.provision.ordering import in_order
 from cloudgpu.provision.program_run import ProgramRun, run_program
@@ -84,6 +85,24 @@ class DirectEngine:
             self._end_leftovers(deployment, monitor)
             return _applied(journal.state, deployment.report)
 
+    def drift(self, stack: Stack) -> tuple[str, ...]:
+        """How what lets people in differs from what the program made it, in words.
+
+        Raises:
+            StateError: The journal is damaged or of another account or endpoint.
+            CloudGpuError: The cloud cannot be asked.
+        """
+        return drift(self._guarded(stack), self._handlers, self._context)
+
+    def mend(self, stack: Stack) -> tuple[str, ...]:
+        """Put those differences right, and nothing else.
+
+        Raises:
+            StateError: The journal is damaged or of another account or endpoint.
+            CloudGpuError: The cloud refused, or cannot be asked.
+        """
+        return mend(self._guarded(stack), self._handlers, self._context)
+
     def refresh(self, stack: Stack) -> Applied:
         """Read every resource again; what is gone leaves the state.
 
@@ -136,6 +155,10 @@ class DirectEngine:
             StateError: The journal is damaged or of another account or endpoint.
         """
         return _applied(load(stack.journal, self._identity).state, Report(_ignore))
+
+    def _guarded(self, stack: Stack) -> list[Guarded]:
+        live = load(stack.journal, self._identity).state.live.values()
+        return [Guarded(one.type, one.name, one.id, one.region, one.token, one.inputs) for one in live]
 
     def _run(
         self, stack: Stack, vault: Vault, carrier: Carrier, *, preview: bool, on_log: Callable[[str, str], None]

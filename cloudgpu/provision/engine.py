@@ -83,6 +83,12 @@ class Engine(Protocol):
     def preview(self, stack: Stack) -> tuple[Step, ...]:
         """What `up` would do, without a mutating call."""
 
+    def drift(self, stack: Stack) -> tuple[str, ...]:
+        """How what lets people in differs from what the program made it, in words; no mutating call."""
+
+    def mend(self, stack: Stack) -> tuple[str, ...]:
+        """Put those differences right, and nothing else; says which there were."""
+
     def up(self, stack: Stack, on_event: OnEvent) -> Applied:
         """Make the stack match its program. On failure nothing is in flight any more when it raises."""
 

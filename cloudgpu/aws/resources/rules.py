@@ -36,6 +36,14 @@ class Rule:
         """What makes it a rule of its own for AWS."""
         return (self.protocol, self.from_port, self.to_port, self.kind, self.peer)
 
+    @property
+    def shown(self) -> str:
+        """For people: `tcp 22 of 0.0.0.0/0`."""
+        if self.protocol == _ANY:
+            return f"all traffic of {self.peer}"
+        ports = str(self.from_port) if self.from_port == self.to_port else f"{self.from_port}-{self.to_port}"
+        return f"{self.protocol} {ports} of {self.peer}"
+
     def permission(self) -> dict[str, Any]:
         """As one entry of `IpPermissions`."""
         plural, singular = _AWS_LISTS[self.kind]

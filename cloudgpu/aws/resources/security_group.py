@@ -66,6 +66,20 @@ class SecurityGroup(Described):
         found = _described(ctx.clients, physical_id)
         return _physical(found, {"tags": mapped(found.get("Tags"))}, ctx.clients.region) if found else None
 
+    def drift(self, ctx: Context, physical_id: str, inputs: Properties) -> tuple[str, ...]:
+        """Every rule that somebody added or took away, in words. A description that was changed lets nobody in.
+
+        Raises:
+            CloudError: The group is gone, or AWS cannot be asked.
+        """
+        found = _required(ctx.clients, physical_id)
+        sides = (("in", "ingress", "IpPermissions"), ("out", "egress", "IpPermissionsEgress"))
+        return tuple(
+            f"security group {physical_id}: {what} {side}"
+            for side, key, described in sides
+            for what in _differences(wanted(inputs.get(key), physical_id), present(found[described]))
+        )
+
     def update(self, ctx: Context, physical_id: str, old: Properties, new: Properties) -> Physical:
         """Change its rules and tags; a rule that stays is never taken away meanwhile."""
         retag(ctx.clients, physical_id, changed_tags(ctx, old), changed_tags(ctx, new))
@@ -115,6 +129,12 @@ def _change(want: frozenset[Rule], have: frozenset[Rule], group_id: str, side: _
     for call, rules in ((side.authorize, missing), (side.describe, reworded), (side.revoke, too_much)):
         if rules:
             call(GroupId=group_id, IpPermissions=[rule.permission() for rule in rules])
+
+
+def _differences(want: frozenset[Rule], have: frozenset[Rule]) -> list[str]:
+    wanted_keys, present_keys = {rule.key for rule in want}, {rule.key for rule in have}
+    added = [f"{rule.shown} was let" for rule in sorted(have) if rule.key not in wanted_keys]
+    return added + [f"{rule.shown} was no longer let" for rule in sorted(want) if rule.key not in present_keys]
 
 
 def _described(clients: Clients, group_id: str) -> dict[str, Any] | None:

@@ -4,11 +4,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from cloudgpu.aws.resources.base import Context
 from cloudgpu.aws.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError, TeardownError, ThrottledError
 from cloudgpu.provision.deployment import Delays, Registry, is_definite
 from cloudgpu.provision.engine import Applied, Event, OnEvent, Stack, Step
+from cloudgpu.provision.mending import Guarded, drift, mend
 from cloudgpu.provision.plugin.tokens import Tokens
 from cloudgpu.provision.project import read_project
 from cloudgpu.provision.pulumi_cli.events import Listener
@@ -16,7 +18,7 @@ from cloudgpu.provision.pulumi_cli.gang import check_gangs
 from cloudgpu.provision.pulumi_cli.layout import Layout
 from cloudgpu.provision.pulumi_cli.recovery import Notes, Recovery, Searcher, notes_in
 from cloudgpu.provision.pulumi_cli.stacks import StackPort
-from cloudgpu.provision.pulumi_cli.state import gangs, resources
+from cloudgpu.provision.pulumi_cli.state import gangs, guarded, resources
 from cloudgpu.provision.pulumi_cli.strays import end_stray_nodes
 from cloudgpu.provision.vault import SHOWN
 
@@ -95,6 +97,22 @@ class PulumiEngine:
         recovery.done()
         return Applied(_shown(outputs), resources(document), dict(listener.changes))
 
+    def drift(self, stack: Stack) -> tuple[str, ...]:
+        """How what lets people in differs from what the program made it, in words.
+
+        Raises:
+            CloudGpuError: The state cannot be read, or the cloud cannot be asked.
+        """
+        return drift(self._guarded(stack), self._site.handlers, self._context)
+
+    def mend(self, stack: Stack) -> tuple[str, ...]:
+        """Put those differences right, and nothing else: Pulumi's state goes on saying what the program asked for.
+
+        Raises:
+            CloudGpuError: The state cannot be read, the cloud refused, or cannot be asked.
+        """
+        return mend(self._guarded(stack), self._site.handlers, self._context)
+
     def refresh(self, stack: Stack) -> Applied:
         """Read every resource again; what is gone leaves the state.
 
@@ -127,6 +145,13 @@ class PulumiEngine:
             port.remove()
         recovery.wait()
         self._cli.layout.forget(stack)
+
+    def _guarded(self, stack: Stack) -> list[Guarded]:
+        port, _ = self._opened(stack, _ignore, make=False)
+        return guarded(port.document(), stack.region) if port.exists() else []
+
+    def _context(self, region: str, token: str) -> Context:
+        return Context(self._site.clients_for(region), self._clock, token, self._site.tags)
 
     def _opened(self, stack: Stack, on_event: OnEvent, *, make: bool = True) -> tuple[StackPort, Recovery]:
         """The stack, with no CLI of a killed command at it any more."""

@@ -8,11 +8,13 @@ from typing import Any, Final
 
 from cloudgpu.aws.resources.base import Physical
 from cloudgpu.provision.engine import ResourceState
+from cloudgpu.provision.mending import Guarded
 from cloudgpu.provision.pulumi_cli.stacks import Document
 from cloudgpu.provision.vault import Vault, is_masked
 from cloudgpu.provision.wire import SECRET, SIGNATURE, leaves
 
 FLEET: Final = "aws:ec2/fleet:Fleet"
+SECURITY_GROUP: Final = "aws:ec2/securityGroup:SecurityGroup"
 _SECRET: Final = "plaintext"  # noqa: S105  the name of a field
 
 
@@ -49,6 +51,21 @@ def resources(document: Document) -> tuple[ResourceState, ...]:
         for one in _all(document)
         if one.get("custom") and not one.get("external") and not one["type"].startswith("pulumi:")
     )
+
+
+def guarded(document: Document, region: str) -> list[Guarded]:
+    """What lets people in, as its program asked for it."""
+    return [
+        Guarded(one["type"], one["urn"].rpartition("::")[2], str(one.get("id", "")), region, "", _inputs(one))
+        for one in _all(document)
+        if one["type"] == SECURITY_GROUP and not one.get("delete") and not one.get("external")
+    ]
+
+
+def _inputs(one: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what the SDK and the provider add for themselves."""
+    inputs: dict[str, Any] = _plain(one.get("inputs") or {})
+    return {name: value for name, value in inputs.items() if not name.startswith("__") and name != "region"}
 
 
 def pending(document: Document) -> tuple[Pending, ...]:

@@ -46,6 +46,14 @@ class ScriptedEngine:
     def refresh(self, stack):
         return Applied({})
 
+    def drift(self, stack):
+        return tuple(self.cloud.drifted)
+
+    def mend(self, stack):
+        mended, self.cloud.drifted = tuple(self.cloud.drifted), ()
+        self.cloud.calls.append(("mend", stack.region, mended))
+        return mended
+
     def up(self, stack, on_event):
         zone = stack.config["zone"]
         self.cloud.calls.append(("up", stack.region, zone))
@@ -80,6 +88,7 @@ class ScriptedCloud:
     destroy_fails: Exception | None = None
     account_id: str = "111122223333"
     previewed: tuple = ()
+    drifted: tuple = ()
     cidr: object = "127.0.0.1/32"
     searched: list = field(default_factory=list)
     on_event: object = None

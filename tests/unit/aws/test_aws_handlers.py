@@ -143,6 +143,24 @@ class TestSecurityGroup:
         assert {rule["IpProtocol"] for rule in ingress} == {"tcp", "-1"}
         assert [pair["GroupId"] for rule in egress for pair in rule["UserIdGroupPairs"]] == [bare.id]
 
+    def test_what_somebody_did_to_its_rules_is_told_and_undone_in_place(self, context) -> None:
+        one, ctx = handler(self.type), context("i")
+        inputs = one.check(INPUTS[self.type])
+        made = one.create(ctx, inputs)
+        assert one.drift(ctx, made.id, inputs) == ()
+        ec2, before = ctx.clients.client("ec2"), self.rules(ctx, made.id)
+        world = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}
+        itself = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": made.id}]}
+        ec2.authorize_security_group_ingress(GroupId=made.id, IpPermissions=[world])
+        ec2.revoke_security_group_egress(GroupId=made.id, IpPermissions=[itself])
+        assert one.drift(ctx, made.id, inputs) == (
+            f"security group {made.id}: tcp 22 of 0.0.0.0/0 was let in",
+            f"security group {made.id}: all traffic of {made.id} was no longer let out",
+        )
+        one.update(ctx, made.id, inputs, inputs)
+        assert one.drift(ctx, made.id, inputs) == ()
+        assert self.rules(ctx, made.id) == before
+
     def test_the_callers_address_changes(self, context) -> None:
         one, ctx = handler(self.type), context("i")
         old = one.check(INPUTS[self.type])

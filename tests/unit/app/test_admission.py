@@ -1,0 +1,93 @@
+"""Who gets in: rules that somebody changed are put right, and who goes on without that is told why."""
+
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.app import logging_in
+from cloudgpu.app.admission import let_in, let_in_if_possible
+from cloudgpu.errors import AuthError, BusyError, ConnectError, HostKeyError
+from cloudgpu.provision.lease import Lease
+
+LINE = "security group sg-1: tcp 22 of 0.0.0.0/0 was let in"
+
+
+@pytest.fixture
+def record(bench, make):
+    return bench.provisioning.up(make.plan(make.candidate()), "demo").record
+
+
+def test_a_rule_that_somebody_added_is_taken_away(bench, record):
+    bench.cloud.drifted = (LINE,)
+    assert let_in(bench.desk, record) == record
+    assert bench.cloud.calls[-1] == ("mend", "us-east-1", (LINE,))
+    assert bench.notes[-1] == f"put right: {LINE}"
+
+
+def test_rules_as_they_should_be_are_left_alone(bench, record):
+    bench.cloud.calls.clear()
+    let_in(bench.desk, record)
+    assert bench.cloud.calls == []
+
+
+def test_who_is_at_the_cluster_meanwhile_is_not_disturbed(bench, record):
+    bench.cloud.drifted = (LINE,)
+    with Lease(bench.home.cluster("demo").root / "lease", bench.clock, "bob").hold(tidy=True):
+        let_in(bench.desk, record)
+    assert ("mend", "us-east-1", (LINE,)) not in bench.cloud.calls
+    assert bench.notes[-1].startswith("not put right, ")
+    assert bench.notes[-1].endswith(LINE)
+
+
+def test_who_cannot_ask_the_cloud_is_told_and_goes_on(bench, record):
+    bench.cloud.cidr = AuthError("the credentials have expired")
+    assert let_in_if_possible(bench.desk, record) == record
+    assert bench.notes[-1] == "who may reach cluster demo is left as it is: the credentials have expired"
+
+
+def test_another_accounts_rules_are_nobodys_business(bench, record):
+    bench.cloud.account_id = "999900001111"
+    bench.cloud.drifted = (LINE,)
+    assert let_in_if_possible(bench.desk, record) == record
+    assert bench.cloud.drifted == (LINE,)
+
+
+class Login:
+    """`ssh`, with a node that answers as often as it is told to."""
+
+    def __init__(self, bench, monkeypatch, *answers):
+        self.bench, self.answers, self.admitted = bench, list(answers), []
+        monkeypatch.setattr(logging_in, "_argv", self._argv)
+
+    def _argv(self, *_):
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def run(self):
+        bench = self.bench
+        return logging_in.login(
+            bench.records, bench.home, Path("key"), bench.clock, cluster="demo", index=0, admit=self.admitted.append
+        )
+
+
+def test_ssh_opens_the_way_only_where_a_node_does_not_answer(bench, record, monkeypatch):
+    straight = Login(bench, monkeypatch, ["ssh"])
+    assert (straight.run(), straight.admitted) == (["ssh"], [])
+    moved = Login(bench, monkeypatch, ConnectError("no answer"), ["ssh"])
+    assert moved.run() == ["ssh"]
+    assert [one.name for one in moved.admitted] == ["demo"]
+
+
+def test_ssh_opens_nothing_for_a_host_that_is_another(bench, record, monkeypatch):
+    wrong = Login(bench, monkeypatch, HostKeyError("another key"))
+    with pytest.raises(HostKeyError):
+        wrong.run()
+    assert wrong.admitted == []
+
+
+def test_a_caller_that_moved_waits_for_nobody(bench, record):
+    bench.cloud.cidr = "198.51.100.7/32"
+    with Lease(bench.home.cluster("demo").root / "lease", bench.clock, "bob").hold(tidy=True), pytest.raises(BusyError):
+        let_in(bench.desk, record)
