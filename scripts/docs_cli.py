@@ -22,6 +22,9 @@ What `--json` prints is in [json.md](json.md), what the exit codes mean in [exit
 set once instead of every time in [settings.md](settings.md).
 """
 EXAMPLES: Mapping[str, str] = {
+    "gpus": "cloudgpu gpus --count 8 --min-memory 32GB",
+    "gpus show": "cloudgpu gpus show V100",
+    "images": "cloudgpu images --latest-for V100",
     "plan": "cloudgpu plan quickstart --set resources.nodes=4",
     "up": "cloudgpu up quickstart --name lab --on rehearsal",
     "train": "cloudgpu train quickstart --on rehearsal --yes --set epochs=5",
@@ -42,6 +45,7 @@ EXAMPLES: Mapping[str, str] = {
     "image bake": "cloudgpu image bake quickstart --name lab-base",
     "image list": "cloudgpu image list --region us-west-2",
     "image delete": "cloudgpu image delete lab-base",
+    "recipe new": "cloudgpu recipe new my-run --gpu V100-32GB:8 --nodes 2",
     "recipe check": "cloudgpu recipe check recipes/quickstart",
     "recipe show": "cloudgpu recipe show quickstart --on rehearsal",
     "recipe list": "cloudgpu recipe list",
@@ -73,6 +77,8 @@ def _commands(group: Any, path: str = "") -> Iterator[tuple[str, Any]]:  # noqa:
     for name, command in group.commands.items():
         whole = f"{path} {name}".strip()
         if hasattr(command, "commands"):
+            if command.invoke_without_command:
+                yield whole, command
             yield from _commands(command, whole)
         else:
             yield whole, command

@@ -7,7 +7,7 @@ from typing import Final, Literal
 from cloudgpu.catalog.hardware import Gpu
 from cloudgpu.catalog.software import FrameworkImage, NgcMonth, Software
 
-Fit = Literal["native", "untuned", "no"]
+Fit = Literal["native", "untuned", "unknown", "no"]
 """`untuned`: code of an older GPU of the same major version runs on it, with the libraries of that time."""
 
 _MONTH: Final = re.compile(r":(\d\d\.\d\d)(?:\D|$)")
@@ -24,6 +24,8 @@ class Verdict:
 
 def judged(image: FrameworkImage, gpu: Gpu) -> Verdict:
     """How an image fits a GPU; one without an upper end fits a GPU from the month on that first knew it."""
+    if image.lowest is None:
+        return Verdict("unknown", "nobody looked up which GPUs it has native code for")
     if sm(image.lowest) > gpu.sm:
         return Verdict("no", f"its native code begins with {image.lowest}, {gpu.name} is {gpu.compute_capability}")
     return _judged_open(image, gpu) if image.highest is None else _judged_closed(image.highest, gpu)

@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from cloudgpu.catalog.catalog import Catalog
 from cloudgpu.catalog.hardware import Gpu, InstanceType, Memory
+from cloudgpu.catalog.wishes import spelled
 
 Sort = Literal["usd-per-hour", "memory", "bandwidth", "fp16", "usd-per-pflop-h", "usd-per-tb-s"]
 Market = Literal["on-demand", "spot"]
@@ -57,10 +58,18 @@ class Offer:
         return self.kind.provider == "aws" and not self.kind.retired
 
     @property
+    def wish(self) -> str:
+        """How a recipe names it: `T4:1`, and `V100-32GB:8` where the GPU comes in several sizes."""
+        memory = memory_of(self.gpu, self.kind)
+        return spelled(self.gpu, self.kind.gpus, None if memory is None else memory.gib)
+
+    @property
     def bandwidth_tb_s(self) -> Decimal | None:
         """Memory bandwidth, TB (1e12 bytes) a second."""
         memory = memory_of(self.gpu, self.kind)
-        return None if memory is None else self.kind.gpus * Decimal(memory.bandwidth_gb_s) / _THOUSAND
+        if memory is None or memory.bandwidth_gb_s is None:
+            return None
+        return self.kind.gpus * Decimal(memory.bandwidth_gb_s) / _THOUSAND
 
     @property
     def fp16_pflop_s(self) -> Decimal | None:
@@ -126,7 +135,7 @@ def offer_of(catalog: Catalog, kind: InstanceType, market: Market, region: str, 
 
 
 def memory_of(gpu: Gpu, kind: InstanceType) -> Memory | None:
-    """The size in which a type has its GPU: the nearest one, since EC2 counts GiB of what may be sold as GB."""
+    """The size in which a type has its GPU: the nearest one, since a cloud may count a little less."""
     return min(gpu.memories, key=lambda one: abs(one.gib - kind.gpu_memory_gib), default=None)
 
 

@@ -14,6 +14,11 @@ def money(usd: Decimal) -> str:
     return f"${usd.quantize(step, ROUND_HALF_UP):,}"
 
 
+def amount(figure: Decimal) -> str:
+    """`16`, `22.35`: no zeros at the end."""
+    return f"{figure.normalize():f}"
+
+
 def plural(count: int, noun: str) -> str:
     """`1 file`, `2 files`."""
     return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -3,9 +3,10 @@
 import io
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from cloudgpu.cli import (
@@ -16,7 +17,9 @@ from cloudgpu.cli import (
     doctor,
     down,
     extend,
+    gpus,
     image,
+    images,
     logs,
     plan,
     recipe,
@@ -37,10 +40,25 @@ from cloudgpu.version import __version__
 
 INTERRUPTED = 130
 
+FIRST = ("gpus", "images", "recipe", "plan")
+"""What somebody needs who begins stands first in the help; typer would put groups of commands last."""
+
+
+class Listed(TyperGroup):
+    """The commands in the order in which they are needed."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - typer keeps its classes private
+        """As registered, but for the first ones."""
+        names = super().list_commands(ctx)
+        return sorted(names, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
+
+
 app = typer.Typer(
     name="cloudgpu",
+    cls=Listed,
     help="GPU clusters that cannot leak: plan, up, train, down, from one recipe file.",
-    epilog="First steps, with no account: cloudgpu train quickstart --on rehearsal",
+    epilog="First steps, with no account: cloudgpu train quickstart --on rehearsal. A run of your own: cloudgpu gpus, "
+    "cloudgpu recipe new NAME --gpu V100-32GB:8, cloudgpu plan NAME, cloudgpu train NAME.",
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -74,6 +92,8 @@ def _root(
         set_debug()
 
 
+app.add_typer(gpus.app, name="gpus")
+app.command("images")(images.images)
 app.command("plan")(plan.plan)
 app.command("up")(up.up)
 app.command("train")(train.train)

@@ -1,11 +1,49 @@
-"""`cloudgpu recipe`: check, show, list, and the JSON Schema for editors."""
+"""`cloudgpu recipe`: new, check, show, list, and the JSON Schema for editors."""
+
+from typing import Annotated
 
 import typer
 
 from cloudgpu.cli.options import Json, On, RecipeName, Sets
 from cloudgpu.cli.table import columns
 
-app = typer.Typer(help="Check, show and list recipes.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Begin, check, show and list recipes.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.command("new")
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name: lower case letters, digits and dashes.")],
+    gpu: Annotated[
+        str,
+        typer.Option(
+            "--gpu", metavar="GPU:COUNT", help="GPU and how many a node, as `cloudgpu gpus` has it: V100-32GB:8."
+        ),
+    ],
+    nodes: Annotated[int, typer.Option("--nodes", min=1, max=1000, help="How many such machines.")] = 1,
+    region: Annotated[
+        str, typer.Option("--region", help="Region; left out, yours (settings: region) or the cheapest that has it.")
+    ] = "",
+    json: Json = False,
+) -> None:
+    """Begin a recipe that already runs.
+
+    Writes recipes/NAME in the current folder: a recipe with comments that say what to change, and a script that runs
+    as it stands. An instance type may stand for the GPU: --gpu p3dn.24xlarge.
+    """
+    from pathlib import Path
+
+    from cloudgpu.app.beginning import Wish, begin, write
+    from cloudgpu.cli.show_begun import begun_json, begun_lines
+    from cloudgpu.cli.wiring import wire
+
+    wiring = wire(json=json)
+    begun = begin(Wish(name, gpu, nodes, region), wiring.catalog, wiring.settings.region)
+    folder = Path("recipes") / name
+    write(begun, folder)
+    if json:
+        wiring.screen.document(begun_json(begun, folder))
+    else:
+        wiring.screen.lines(begun_lines(begun, folder))
 
 
 @app.command("check")

@@ -1,8 +1,9 @@
 """A small catalogue made by hand, for rules and screens that a change of prices must not change."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import date
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,12 +12,13 @@ from cloudgpu.catalog import Catalog, Gpu, InstanceType
 from cloudgpu.catalog.hardware import Memory, Rates
 from cloudgpu.catalog.software import FrameworkImage, NgcMonth, Software, TorchWheels
 
+EC2_GIB = {"24": "22.35", "180": "179"}
 READ_ON = date(2026, 7, 20)
 ARCHITECTURES = {"37": "Kepler", "70": "Volta", "75": "Turing", "80": "Ampere", "90": "Hopper", "100": "Blackwell"}
 
 
 def gpu(name: str, capability: str, memories: Mapping[str, int], fp16: str | None = None, **more: Any) -> Gpu:
-    """A GPU: `memories` is GiB -> GB a second, `fp16` in 1e12 a second."""
+    """A GPU: `memories` is GB as sold -> GB a second, `fp16` in 1e12 a second."""
     fields = {
         "architecture": ARCHITECTURES[capability.replace(".", "")],
         "last_driver": None,
@@ -29,7 +31,7 @@ def gpu(name: str, capability: str, memories: Mapping[str, int], fp16: str | Non
         "rates": Rates(fp16=None if fp16 is None else Decimal(fp16)),
         **more,
     }
-    sizes = tuple(Memory(Decimal(gib), speed) for gib, speed in memories.items())
+    sizes = tuple(Memory(Decimal(EC2_GIB.get(gb, gb)), speed, int(gb)) for gb, speed in memories.items())
     return Gpu(name=name, compute_capability=capability, memories=sizes, **fields)
 
 
@@ -145,6 +147,12 @@ WHEELS = (
     TorchWheels("cu130", "2.9", None, ("7.5", "8.0", "9.0", "10.0"), "2.11", None, "wheel matrix"),
 )
 SOFTWARE = Software({one.month: one for one in NGC}, IMAGES, WHEELS, {})
+
+
+@pytest.fixture
+def golden() -> Callable[[str], str]:
+    """The text of a golden file."""
+    return lambda name: (Path(__file__).parent / "golden" / name).read_text(encoding="utf-8")
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from cloudgpu.catalog import Catalog, load
 from cloudgpu.catalog.ranking import Offer, Sort, Wanted, memory_of, offer_of, ranked
 from cloudgpu.catalog.replacements import replacements
+from cloudgpu.catalog.wishes import types_meant
 
 SORTS = get_args(Sort)
 
@@ -111,9 +112,17 @@ def test_what_is_unknown_stays_unknown(catalog):
 
 
 def test_the_memory_of_a_type_is_the_nearest_size(catalog):
-    for name, gib in (("p4d.24xlarge", 40), ("p4de.24xlarge", 80), ("g5.48xlarge", 24)):
+    for name, gib in (("p4d.24xlarge", 40), ("p4de.24xlarge", 80), ("p3dn.24xlarge", 32)):
         kind = catalog.types[name]
         assert memory_of(catalog.gpus[kind.gpu], kind).gib == gib
+
+
+def test_a_wish_means_the_type_it_was_made_of():
+    catalog = load()
+    for kind in catalog.rentable:
+        offer = offer_of(catalog, kind, "on-demand", "", "us-east-1")
+        if not kind.retired:
+            assert kind in types_meant(offer.wish, catalog)
 
 
 def test_what_could_replace_a_gpu(catalog):

@@ -1,0 +1,141 @@
+"""`recipe new`: a folder with a recipe that is valid as it stands, and a script that runs as it stands."""
+
+import os
+import re
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Decimal
+from pathlib import Path
+
+from cloudgpu.app.beginning_text import RECIPE, SCRIPT
+from cloudgpu.catalog import Catalog, Gpu, InstanceType
+from cloudgpu.catalog.ranking import Offer, offer_of
+from cloudgpu.catalog.wishes import misfit, types_meant
+from cloudgpu.errors import UsageError
+from cloudgpu.paths import unwritable
+from cloudgpu.recipe.loading import FILE_NAME
+from cloudgpu.recipe.nearest import suggestion
+
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
+_COMMENTS = 27
+"""How wide values are, before the two spaces and the comment."""
+_ROOM = Decimal("1.1")
+"""Disks and addresses cost something as well: the cap leaves a tenth of the nodes' price for them."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What was typed."""
+
+    name: str
+    gpu: str
+    """`V100-32GB:8`, or an instance type."""
+    nodes: int
+    region: str
+    """Empty for the home region where it has the GPU, else the cheapest one."""
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What a first recipe will hold: its files as text, and the machine that it will most likely get."""
+
+    name: str
+    nodes: int
+    offer: Offer
+    files: dict[str, str]
+
+
+def begin(wish: Wish, catalog: Catalog, home_region: str) -> Begun:
+    """The files of a first recipe for a wish. Writes nothing.
+
+    Raises:
+        UsageError: The name is none, or nothing that is offered fits the wish.
+        RecipeError: The GPU or the instance type is not in the catalogue.
+    """
+    if not _NAME.fullmatch(wish.name):
+        message = f"{wish.name} is no name for a recipe"
+        raise UsageError(message, hint="lower case letters, digits and dashes, for instance my-run")
+    offer = _offer(wish, catalog, home_region)
+    return Begun(wish.name, wish.nodes, offer, {FILE_NAME: _recipe(wish, offer), "train.py": SCRIPT})
+
+
+def write(begun: Begun, folder: Path) -> None:
+    """Put the files into a new folder.
+
+    Raises:
+        UsageError: Something of that name is there already.
+        StateError: The folder cannot be made.
+    """
+    if os.path.lexists(folder):
+        raise UsageError(f"{folder} is there already", hint="choose another name, or edit what is there")
+    try:
+        folder.mkdir(parents=True)
+        for name, text in begun.files.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as err:
+        raise unwritable(folder, err) from err
+
+
+def _offer(wish: Wish, catalog: Catalog, home_region: str) -> Offer:
+    """The cheapest type that the wish means, in the region that the recipe will name."""
+    kinds = [kind for kind in types_meant(wish.gpu, catalog) if not kind.retired]
+    if not kinds:
+        raise _nothing(wish, catalog)
+    if wish.region and wish.region not in catalog.regions:
+        message = f"--region {wish.region}: no such region in the catalogue{suggestion(wish.region, catalog.regions)}"
+        raise UsageError(message, hint=f"cloudgpu gpus shows where {wish.gpu} is cheapest")
+    here = [_priced(catalog, kind, region) for kind in kinds for region in (wish.region or home_region,)]
+    anywhere = [] if wish.region else [offer_of(catalog, kind, "on-demand", "", home_region) for kind in kinds]
+    for offers in (here, anywhere):
+        priced = [one for one in offers if one is not None and one.hourly_usd is not None]
+        if priced:
+            return min(priced, key=lambda one: (one.hourly_usd, one.kind.name))
+    where = f" in {wish.region}" if wish.region else ""
+    message = f"nobody knows what {wish.gpu} costs by the hour{where}"
+    raise UsageError(message, hint=f"cloudgpu gpus show {kinds[0].gpu.replace(' ', '-')}")
+
+
+def _priced(catalog: Catalog, kind: InstanceType, region: str) -> Offer | None:
+    return offer_of(catalog, kind, "on-demand", region, region) if kind.zones.get(region) else None
+
+
+def _nothing(wish: Wish, catalog: Catalog) -> UsageError:
+    """Why a wish means nothing that can be launched, with the command that would."""
+    begin_with = f"cloudgpu recipe new {wish.name} --gpu"
+    retired = types_meant(wish.gpu, catalog)
+    if retired:
+        names = ", ".join(kind.name for kind in retired)
+        return UsageError(f"AWS retired {names}: nobody can launch it", hint=f"{begin_with} {retired[0].replacement}")
+    why = misfit(wish.gpu, catalog)
+    message, fix = (f"{wish.gpu} means nothing", "") if why is None else (why.message, why.fix)
+    instead = fix.removeprefix("--set resources.").partition("=")[2]
+    return UsageError(f"--gpu {wish.gpu}: {message}", hint=f"{begin_with} {instead}" if instead else fix)
+
+
+def _recipe(wish: Wish, offer: Offer) -> str:
+    kind, usd = offer.kind, offer.hourly_usd or Decimal(0)
+    cap = (usd * wish.nodes * _ROOM).to_integral_value(ROUND_CEILING)
+    typed = "instance_type" if wish.gpu == kind.name else "gpu"
+    text = RECIPE.substitute(
+        name=wish.name,
+        nodes=wish.nodes,
+        machine=f"{kind.name} ({kind.gpus} x {kind.gpu} {kind.gpu_memory_gib.normalize():f} GiB)",
+        usd=f"{usd:f}",
+        region=offer.region,
+        read_on="" if offer.priced_on is None else offer.priced_on.isoformat(),
+        hardware=f"{typed}: {wish.gpu}",
+        max_usd=max(cap, Decimal(1)),
+        torch=_torch(offer.gpu),
+        gpu=offer.gpu.name,
+    )
+    return "".join(f"{_aligned(line)}\n" for line in text.splitlines())
+
+
+def _aligned(line: str) -> str:
+    """Comments behind a value stand in one column."""
+    value, mark, comment = line.partition("  # ")
+    return f"{value.rstrip():<{_COMMENTS}}  # {comment.strip()}" if mark and value.strip() else line
+
+
+def _torch(gpu: Gpu) -> str:
+    """The PyTorch that runs on a GPU without another word."""
+    return f"torch<{gpu.first_torch_without}" if gpu.first_torch_without else "torch"

@@ -1,0 +1,75 @@
+"""What `recipe new` writes: a recipe whose comments say what to change, and a script that already runs."""
+
+from string import Template
+from typing import Final
+
+RECIPE: Final = Template("""\
+# $nodes x $machine: $usd USD an hour each in $region, read on $read_on.
+# Every field is in docs/recipe.md; `cloudgpu recipe check $name` says what is wrong with this file, and
+# `cloudgpu plan $name` what it would do and cost.
+schema: 1
+name: $name
+description: Says where each rank runs, and measures a little.
+
+resources:
+  $hardware  # what `cloudgpu gpus` lists: a GPU and how many a node, or instance_type: and a type
+  nodes: $nodes  # identical machines, all of them at once or none
+  regions: [$region]  # in the order to try them
+  market: on-demand  # spot is cheaper, and AWS may take it back
+  disk: 200GiB  # of every node
+
+environment:
+  python:
+    requirements: []  # what pip installs on every node; for PyTorch on $gpu: ["$torch"]
+
+params:  # change one for one run: cloudgpu train $name --set steps=100
+  steps: 20
+
+launch:
+  with: torchrun  # every rank finds RANK, WORLD_SIZE, MASTER_ADDR ... around it
+  ranks_per_node: gpus  # one process a GPU
+  command: train.py --steps {steps}
+
+metrics:  # read from what the ranks print
+  steps_per_s:
+    pattern: 'steps_per_s=(?P<value>[0-9.]+)'
+    unit: steps/s
+    better: higher
+
+outputs: [outputs/]  # brought back when the run has ended
+
+budget:
+  expiry: 1h  # the nodes end themselves after this long, whatever happens
+  max_usd: $max_usd  # a plan whose worst case is above this is refused
+
+rehearsal:  # what differs with --on rehearsal, where nothing is charged
+  ranks_per_node: 1
+""")
+
+SCRIPT: Final = '''\
+"""Your training goes here. As it stands every rank says where it runs, works a little and reports how fast it was."""
+
+import argparse
+import json
+import os
+import pathlib
+import socket
+import time
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--steps", type=int, default=20)
+options = parser.parse_args()
+
+rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+print(f"rank {rank} of {world} on {socket.gethostname()}, GPU {os.environ.get('LOCAL_RANK', '0')} there", flush=True)
+
+started = time.perf_counter()
+for _ in range(options.steps):
+    sum(number * number for number in range(100_000))
+steps_per_s = options.steps / (time.perf_counter() - started)
+
+if rank == 0:  # What the recipe's metrics read, and what its outputs bring back.
+    print(f"steps_per_s={steps_per_s:.1f}", flush=True)
+    result = {"ranks": world, "steps": options.steps, "steps_per_s": steps_per_s}
+    pathlib.Path(os.environ["CLOUDGPU_OUTPUTS"], "result.json").write_text(json.dumps(result))
+'''

@@ -1,0 +1,24 @@
+"""Memory as people say it: `24GiB`, `32GB` or `32`."""
+
+import re
+from decimal import ROUND_DOWN, Decimal
+from typing import Final
+
+_SAID: Final = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(GiB|GB|G|TiB|TB)?\s*$", re.IGNORECASE)
+_BYTES: Final = {"gib": 2**30, "tib": 2**40, "gb": 10**9, "tb": 10**12, "g": 10**9}
+_STEP: Final = Decimal("0.01")
+"""EC2's figures are kept to this step; without it 24 GB would be a little more than the 22.35 GiB of an A10G."""
+
+
+def gib(said: str) -> Decimal:
+    """As GiB, rounded down to a hundredth. GB are 1e9 bytes, as the vendors count; a bare number means GB.
+
+    Raises:
+        ValueError: It is no amount of memory, or nothing.
+    """
+    match = _SAID.match(said)
+    amount = Decimal(match[1]) * _BYTES[(match[2] or "GB").lower()] / 2**30 if match else Decimal(0)
+    if not amount:
+        message = "expected memory with its unit, for instance 32GB or 24GiB"
+        raise ValueError(message)
+    return amount.quantize(_STEP, ROUND_DOWN)

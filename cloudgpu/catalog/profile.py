@@ -1,0 +1,62 @@
+"""Everything known of one GPU, brought together: the types that have it, what runs on it, what would replace it."""
+
+from dataclasses import dataclass
+
+from cloudgpu.catalog.catalog import Catalog
+from cloudgpu.catalog.compatibility import latest, sm
+from cloudgpu.catalog.hardware import Gpu
+from cloudgpu.catalog.ranking import Offer, Wanted, ranked
+from cloudgpu.catalog.replacements import Replacement, replacements
+from cloudgpu.catalog.software import FrameworkImage, Software, TorchWheels
+from cloudgpu.catalog.wishes import parsed
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One GPU."""
+
+    gpu: Gpu
+    offers: tuple[Offer, ...]
+    """Every type that has or had it, at its price in the cheapest region."""
+    containers: tuple[FrameworkImage, ...]
+    """The last one of each framework that has native code for it."""
+    wheels: tuple[TorchWheels, ...]
+    """PyTorch's wheels that run on it."""
+    replacements: tuple[Replacement, ...]
+
+
+def profile(catalog: Catalog, software: Software, name: str, *, home_region: str) -> Profile:
+    """What is known of a GPU, whose name may be written in any case, with or without its dashes and spaces.
+
+    Raises:
+        RecipeError: It is not in the catalogue; the message has the nearest name.
+    """
+    gpu = named(catalog, name)
+    found = ranked(catalog, Wanted(everything=True), "usd-per-hour", home_region=home_region)
+    return Profile(
+        gpu,
+        tuple(one for one in found.offers if one.gpu.name == gpu.name),
+        latest(software, gpu),
+        tuple(one for one in software.torch if runs(one, gpu)),
+        replacements(catalog, gpu, home_region=home_region),
+    )
+
+
+def named(catalog: Catalog, name: str) -> Gpu:
+    """A GPU by its name, written as people write it: `v100`, `V100-32GB`, `rtx-pro-server-6000`.
+
+    Raises:
+        RecipeError: It is not in the catalogue; the message has the nearest name.
+    """
+    folded = {_folded(known): known for known in catalog.gpus}
+    known = folded.get(_folded(name)) or folded.get(_folded(parsed(name).model))
+    return catalog.gpu(known or name)
+
+
+def runs(wheels: TorchWheels, gpu: Gpu) -> bool:
+    """Whether wheels have code that a GPU runs: its own, or that of an older one of the same major version."""
+    return any(gpu.sm // 10 == sm(one) // 10 and sm(one) <= gpu.sm for one in wheels.capabilities)
+
+
+def _folded(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())

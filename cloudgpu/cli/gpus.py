@@ -1,0 +1,82 @@
+"""`cloudgpu gpus`: which GPUs there are, and what they cost for what they do."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from cloudgpu.cli.options import Json, On
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.callback(invoke_without_command=True)
+def gpus(  # noqa: PLR0917
+    context: typer.Context,
+    min_memory: Annotated[
+        str, typer.Option("--min-memory", metavar="SIZE", help="Memory of each GPU, at least: 32GB or 24GiB.")
+    ] = "",
+    min_total_memory: Annotated[
+        str, typer.Option("--min-total-memory", metavar="SIZE", help="Of all GPUs of an instance together, at least.")
+    ] = "",
+    arch: Annotated[str, typer.Option("--arch", help="Only this architecture, for instance volta.")] = "",
+    count: Annotated[int | None, typer.Option("--count", min=1, help="GPUs in one instance, exactly.")] = None,
+    region: Annotated[
+        str, typer.Option("--region", help="Only what this region offers; left out, each type's cheapest region.")
+    ] = "",
+    spot: Annotated[bool, typer.Option("--spot", help="Spot prices: spare capacity that AWS may take back.")] = False,
+    sort: Annotated[
+        Literal["usd-per-hour", "memory", "bandwidth", "fp16", "usd-per-pflop-h", "usd-per-tb-s"],
+        typer.Option("--sort", help="By price, by size, or by price for compute or for memory bandwidth."),
+    ] = "usd-per-hour",
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also retired types, and machines that AWS does not have.")
+    ] = False,
+    on: On = None,
+    json: Json = False,
+) -> None:
+    """Compare GPUs by memory, speed and price.
+
+    One line for each instance type (a machine that AWS rents, with one or several GPUs of one kind). "I need 8 GPUs
+    with 32 GB" is --count 8 --min-memory 32GB. Memory, bandwidth (TB/s) and FP16 rate (PFLOP/s) are of the whole
+    instance, on paper. The last lines say what to type next. Asks no cloud: the prices are the catalogue's.
+
+    cloudgpu gpus show V100 tells everything known of one GPU.
+    """
+    from cloudgpu.app.choosing import Asked, answer
+    from cloudgpu.cli.show_gpus import answer_json, answer_lines
+    from cloudgpu.cli.wiring import wire
+
+    if context.invoked_subcommand is not None:
+        return
+    wiring = wire(json=json, quits=True, target=on)
+    market: Literal["on-demand", "spot"] = "spot" if spot else "on-demand"
+    asked = Asked(min_memory, min_total_memory, arch, count, region, market, everything, sort)
+    found = answer(asked, wiring.catalog, wiring.settings.region)
+    if json:
+        wiring.screen.document(answer_json(found))
+    else:
+        wiring.screen.lines(answer_lines(found, wiring.clock.now().date()))
+
+
+@app.command("show")
+def show(
+    gpu: Annotated[str, typer.Argument(metavar="GPU", help="Its name, for instance V100.")],
+    on: On = None,
+    json: Json = False,
+) -> None:
+    """Show everything known of one GPU, with sources.
+
+    Hardware, the drivers, CUDA versions, containers and PyTorch wheels that run on it, the instance types that have
+    it, and what would replace it.
+    """
+    from cloudgpu.catalog.profile import profile
+    from cloudgpu.catalog.software import software
+    from cloudgpu.cli.show_gpu import profile_json, profile_lines
+    from cloudgpu.cli.wiring import wire
+
+    wiring = wire(json=json, quits=True, target=on)
+    found = profile(wiring.catalog, software(), gpu, home_region=wiring.settings.region)
+    if json:
+        wiring.screen.document(profile_json(found))
+    else:
+        wiring.screen.lines(profile_lines(found, wiring.clock.now().date()))

@@ -1,0 +1,47 @@
+"""A recipe that was just begun, as text and as a document."""
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from cloudgpu.app.beginning import Begun
+from cloudgpu.cli.figures import amount, money
+from cloudgpu.cli.table import columns
+
+
+def begun_lines(begun: Begun, folder: Path) -> list[str]:
+    """What was written, on what it would run, and what to type next."""
+    offer, name = begun.offer, begun.name
+    kind = offer.kind
+    each = f"{kind.gpus} x {kind.gpu} {amount(kind.gpu_memory_gib)} GiB{' each' if begun.nodes > 1 else ''}"
+    hourly = money((offer.hourly_usd or Decimal(0)) * begun.nodes)
+    what = {"recipe.yaml": "the recipe, with comments that say what to change", "train.py": "what every rank runs"}
+    return [
+        f"{folder} is ready: {begun.nodes} x {kind.name} ({each}) in {offer.region}, {hourly} an hour for the nodes",
+        *columns([(str(folder / file), what[file]) for file in begun.files], indent="  "),
+        "",
+        "next:",
+        *columns(
+            [
+                (f"cloudgpu plan {name}", "what it would do and cost; changes nothing"),
+                (f"cloudgpu train {name} --on rehearsal", "the whole run on this machine, nothing is charged"),
+                (f"cloudgpu doctor --on aws --region {offer.region}", "is your AWS account ready for it?"),
+                (f"cloudgpu train {name} --on aws", "for real; asks before it spends"),
+            ],
+            indent="  ",
+        ),
+    ]
+
+
+def begun_json(begun: Begun, folder: Path) -> dict[str, Any]:
+    """The same."""
+    offer = begun.offer
+    return {
+        "recipe": begun.name,
+        "path": str(folder / "recipe.yaml"),
+        "files": [str(folder / file) for file in begun.files],
+        "instance_type": offer.kind.name,
+        "nodes": begun.nodes,
+        "region": offer.region,
+        "node_hourly_usd": None if offer.hourly_usd is None else f"{offer.hourly_usd:f}",
+    }

@@ -1,0 +1,194 @@
+"""The comparison of GPUs as text and as a document."""
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+from cloudgpu.app.choosing import Answer
+from cloudgpu.catalog.ranking import Offer
+from cloudgpu.catalog.wishes import written
+from cloudgpu.cli.figures import amount, money, plural
+from cloudgpu.cli.table import columns
+
+_HEADINGS = (
+    "type",
+    "GPU",
+    "GPUs",
+    "GiB each",
+    "GiB",
+    "TB/s",
+    "PFLOP/s",
+    "an hour",
+    "a PFLOP-h",
+    "a TB/s-h",
+    "region",
+    "read",
+    "",
+)
+_RIGHT = frozenset(range(2, 10))
+_ORDERS = {
+    "usd-per-hour": "the cheapest first",
+    "memory": "the most memory first",
+    "bandwidth": "the most memory bandwidth first",
+    "fp16": "the highest FP16 rate first",
+    "usd-per-pflop-h": "the cheapest FP16 compute first",
+    "usd-per-tb-s": "the cheapest memory bandwidth first",
+}
+UNKNOWN = "-"
+
+
+def answer_lines(answer: Answer, today: date) -> list[str]:
+    """One line a type, then what the figures are, what misses by little, and what to type next."""
+    if not answer.found.offers:
+        return [*_nothing(answer), *_nearly(answer)]
+    rows = [row(one, today) for one in answer.found.offers]
+    return [
+        *columns([_HEADINGS, *rows], right=_RIGHT),
+        "",
+        *_legend(answer),
+        *_nearly(answer),
+        *_next(answer),
+    ]
+
+
+def answer_json(answer: Answer) -> dict[str, Any]:
+    """The same with exact figures."""
+    return {
+        "market": answer.asked.market,
+        "sort": answer.asked.sort,
+        "offers": [offer_json(one) for one in answer.found.offers],
+        "nearly": [offer_json(one) for one in answer.found.nearly],
+        "loosened": [{"change": one.change, "types": one.types} for one in answer.loosened],
+    }
+
+
+def offer_json(offer: Offer) -> dict[str, Any]:
+    """An instance type at its price; null is unknown."""
+    kind = offer.kind
+    return {
+        "instance_type": kind.name,
+        "provider": kind.provider,
+        "gpu": kind.gpu,
+        "gpus": kind.gpus,
+        "wish": offer.wish,
+        "gpu_memory_gib": amount(kind.gpu_memory_gib),
+        "gpu_memory_total_gib": amount(kind.gpu_memory_total_gib),
+        "bandwidth_tb_s": _text(offer.bandwidth_tb_s),
+        "fp16_pflop_s": _text(offer.fp16_pflop_s),
+        "region": offer.region,
+        "hourly_usd": _text(offer.hourly_usd),
+        "lowest_hourly_usd": _text(offer.lowest_usd),
+        "usd_per_pflop_h": _text(offer.usd_per_pflop_h, places=4),
+        "usd_per_tb_s": _text(offer.usd_per_tb_s, places=4),
+        "priced_on": None if offer.priced_on is None else offer.priced_on.isoformat(),
+        "lifecycle": kind.lifecycle,
+        "retired_on": None if kind.retired_on is None else kind.retired_on.isoformat(),
+        "usage_classes": list(kind.usage_classes),
+    }
+
+
+def row(offer: Offer, today: date) -> tuple[str, ...]:
+    """The cells of one type."""
+    kind = offer.kind
+    return (
+        kind.name,
+        kind.gpu,
+        str(kind.gpus),
+        amount(kind.gpu_memory_gib),
+        amount(kind.gpu_memory_total_gib),
+        shown(offer.bandwidth_tb_s, lambda figure: f"{figure:.2f}"),
+        shown(offer.fp16_pflop_s, lambda figure: f"{figure:.3f}"),
+        price(offer),
+        shown(offer.usd_per_pflop_h, money),
+        shown(offer.usd_per_tb_s, money),
+        offer.region or UNKNOWN,
+        days(offer.priced_on, today),
+        remark(offer),
+    )
+
+
+def price(offer: Offer) -> str:
+    """`$31.21`; for spot from the lowest to the highest seen."""
+    if offer.hourly_usd is None:
+        return UNKNOWN
+    if offer.lowest_usd is None or offer.lowest_usd == offer.hourly_usd:
+        return money(offer.hourly_usd)
+    return f"{money(offer.lowest_usd)} to {money(offer.hourly_usd)}"
+
+
+def days(read_on: date | None, today: date) -> str:
+    """`124 d` ago."""
+    return UNKNOWN if read_on is None else f"{max(0, (today - read_on).days)} d"
+
+
+def remark(offer: Offer) -> str:
+    """What the price does not say: that it is going, gone, elsewhere, or not sold by the hour."""
+    kind = offer.kind
+    if kind.retired:
+        return "retired" if kind.retired_on is None else f"retired {kind.retired_on.isoformat()}"
+    if kind.provider != "aws":
+        return {"own": "hosts of your own", "alibaba": "Alibaba Cloud"}[kind.provider]
+    if "on-demand" not in kind.usage_classes:
+        return f"only {' and '.join(kind.usage_classes)}"
+    return "previous generation" if kind.lifecycle == "previous" else ""
+
+
+def shown(figure: Decimal | None, text: Callable[[Decimal], str]) -> str:
+    """A figure that may be unknown."""
+    return UNKNOWN if figure is None else text(figure)
+
+
+def _legend(answer: Answer) -> Iterator[str]:
+    offers, asked = answer.found.offers, answer.asked
+    where = f"in {asked.region}" if asked.region else "in each type's cheapest region"
+    yield f"{plural(len(offers), 'instance type')}, {_ORDERS[asked.sort]}; {asked.market} prices {where}"
+    if asked.market == "spot":
+        yield "spot prices are the lowest and the highest seen; what is reckoned with them takes the highest"
+    yield "GiB, TB/s (memory bandwidth) and PFLOP/s (FP16) are of the whole instance, peaks on paper;"
+    yield "a PFLOP-h, a TB/s-h: USD for that much for an hour; read: the price's age; -: unknown, or there is none"
+    if not asked.everything:
+        yield "retired types and machines that AWS does not have: --all"
+
+
+def _nothing(answer: Answer) -> Iterator[str]:
+    yield "no instance type fits all of this"
+    for one in answer.loosened:
+        yield f"  {one.change}: {plural(one.types, 'type')}"
+
+
+def _nearly(answer: Answer) -> Iterator[str]:
+    if answer.found.nearly:
+        yield ""
+        yield "with a little less memory than asked for:"
+        for one in answer.found.nearly:
+            kind = one.kind
+            each = f"{kind.gpus} x {kind.gpu} {amount(kind.gpu_memory_gib)} GiB"
+            yield f"  {kind.name} ({each}), {price(one)} an hour"
+
+
+def _next(answer: Answer) -> Iterator[str]:
+    """The first that can be bought by the hour, in the words that recipes and the other commands take."""
+    best = next((one for one in answer.found.offers if one.obtainable and one.hourly_usd is not None), None)
+    if best is None:
+        return
+    elsewhere = best.region not in (None, answer.home_region)
+    region = f" --region {best.region}" if elsewhere else ""
+    sets = [f"resources.gpu={best.wish}"]
+    sets += [f"resources.regions={best.region}"] if elsewhere else []
+    sets += ["resources.market=spot"] if answer.asked.market == "spot" else []
+    set_all = " ".join(f"--set {one}" for one in sets)
+    rows: Sequence[tuple[str, str]] = [
+        (f"cloudgpu gpus show {written(best.gpu.name)}", "everything known of this GPU"),
+        (f"cloudgpu recipe new my-run --gpu {best.wish}{region}", "begin a recipe for it"),
+        (f"cloudgpu plan RECIPE {set_all}", "what a recipe that you have would do and cost on it"),
+    ]
+    yield ""
+    yield "next:"
+    yield from columns(rows, indent="  ")
+
+
+def _text(figure: Decimal | None, *, places: int | None = None) -> str | None:
+    if figure is None:
+        return None
+    return f"{figure:f}" if places is None else f"{figure:.{places}f}"

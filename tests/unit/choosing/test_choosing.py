@@ -1,0 +1,170 @@
+"""From what was typed to what is shown: screens compared whole."""
+
+import json
+import re
+import shlex
+from datetime import date
+
+import pytest
+import typer
+
+from cloudgpu.app.choosing import Asked, answer
+from cloudgpu.catalog.memory_text import gib
+from cloudgpu.cli.main import app, main
+from cloudgpu.cli.show_gpus import answer_json, answer_lines, offer_json
+from cloudgpu.errors import UsageError
+
+TODAY = date(2026, 11, 21)
+COMMAND = typer.main.get_command(app)
+
+
+def screen(catalog, **asked) -> str:
+    found = answer(Asked(**asked), catalog, "us-east-1")
+    return "\n".join(answer_lines(found, TODAY)) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("eight_with_32gb", {"count": 8, "min_memory": "32GB"}),
+        ("spot", {"market": "spot", "sort": "usd-per-pflop-h", "region": "us-east-1", "count": 8}),
+        ("nothing", {"arch": "volta", "count": 1, "min_memory": "24GiB"}),
+    ],
+)
+def test_the_whole_screen(catalog, golden, name, asked):
+    assert screen(catalog, **asked) == golden(f"gpus_{name}.txt")
+
+
+def test_everything_says_what_cannot_be_had(catalog):
+    shown = screen(catalog, everything=True, arch="VOLTA")
+    assert re.findall(
+        r"^(\S+) .*  (previous generation|retired 2025-12-20|hosts of your own)$", shown, re.MULTILINE
+    ) == [
+        ("p3dn.24xlarge", "previous generation"),
+        ("p3.16xlarge", "retired 2025-12-20"),
+        ("dgx-1", "hosts of your own"),
+    ]
+    assert "--all" not in shown
+
+
+def test_what_is_sold_in_blocks_alone_says_so(catalog):
+    line = next(one for one in screen(catalog).splitlines() if one.startswith("p5e"))
+    assert line.endswith("us-east-2  -      only spot and capacity-block")
+
+
+def test_when_nothing_fits_the_option_in_the_way_is_named(catalog):
+    assert screen(catalog, arch="kepler") == (
+        "no instance type fits all of this\n  without --arch kepler: 8 types\n  with --all: 1 type\n"
+    )
+
+
+def test_what_misses_by_little_is_shown(catalog):
+    shown = screen(catalog, min_memory="24GiB", count=8)
+    assert "with a little less memory than asked for:\n  g5.48xlarge (8 x A10G 22.35 GiB), $16.29 an hour\n" in shown
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"min_memory": "24"}, ""),
+        ({"min_memory": "24 gib"}, ""),
+        ({"min_memory": "much"}, "--min-memory much: expected memory with its unit"),
+        ({"min_memory": "0GB"}, "--min-memory 0GB: expected memory with its unit"),
+        ({"min_total_memory": "-1GB"}, "--min-total-memory -1GB: expected"),
+        ({"arch": "vlta"}, '--arch vlta: no GPU of the catalogue has this architecture; did you mean "volta"?'),
+        ({"region": "us-east-9"}, "--region us-east-9: no such region in the catalogue; did you mean"),
+    ],
+)
+def test_what_was_typed_is_checked(catalog, asked, message):
+    if not message:
+        assert answer(Asked(**asked), catalog, "us-east-1").found.offers
+        return
+    with pytest.raises(UsageError, match=re.escape(message)) as refused:
+        answer(Asked(**asked), catalog, "us-east-1")
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [("24GB", "22.35"), ("24GiB", "24.00"), ("32", "29.80"), ("1.5tib", "1536.00"), ("0.08TB", "74.50")],
+)
+def test_memory_as_people_say_it(said, expected):
+    assert str(gib(said)) == expected
+
+
+def test_the_document_has_exact_figures(catalog):
+    document = answer_json(answer(Asked(count=8, min_memory="32GB"), catalog, "us-east-1"))
+    assert (document["market"], document["sort"], document["loosened"]) == ("on-demand", "usd-per-hour", [])
+    assert document["offers"][0] == {
+        "instance_type": "p4d.24xlarge",
+        "provider": "aws",
+        "gpu": "A100",
+        "gpus": 8,
+        "wish": "A100-40GB:8",
+        "gpu_memory_gib": "40",
+        "gpu_memory_total_gib": "320",
+        "bandwidth_tb_s": "12.44",
+        "fp16_pflop_s": "2.496",
+        "region": "us-east-1",
+        "hourly_usd": "21.957642",
+        "lowest_hourly_usd": None,
+        "usd_per_pflop_h": "8.7971",
+        "usd_per_tb_s": "1.7651",
+        "priced_on": "2026-07-20",
+        "lifecycle": "active",
+        "retired_on": None,
+        "usage_classes": ["on-demand", "spot"],
+    }
+    assert json.loads(json.dumps(document)) == document
+
+
+def next_commands(shown: str) -> list[list[str]]:
+    lines = shown.partition("\nnext:\n")[2].splitlines()
+    return [shlex.split(re.split(r"\s{2,}", line.strip())[0]) for line in lines]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{}, {"market": "spot"}, {"region": "us-west-2"}, {"region": "eu-west-1", "market": "spot"}, {"arch": "blackwell"}],
+)
+def test_what_to_type_next_is_a_command_with_its_options(catalog, asked):
+    commands = next_commands(screen(catalog, **asked))
+    assert len(commands) == 3
+    for program, *argv in commands:
+        command = COMMAND
+        while hasattr(command, "commands"):
+            command = command.commands[argv.pop(0)]
+        assert program == "cloudgpu"
+        assert {one for one in argv if one.startswith("--")} <= {name for one in command.params for name in one.opts}
+
+
+def test_the_region_is_named_where_it_is_not_the_home_region(catalog):
+    west = next_commands(screen(catalog, region="us-west-2", market="spot", arch="volta"))
+    assert west == []  # no spot price is known there
+    west = next_commands(screen(catalog, region="us-west-2", arch="volta"))
+    assert west[1][-2:] == ["--region", "us-west-2"]
+    assert west[2][-1] == "resources.regions=us-west-2"
+    spot = next_commands(screen(catalog, region="us-east-1", market="spot", arch="volta"))
+    assert spot[2][3:] == ["--set", "resources.gpu=V100-32GB:8", "--set", "resources.market=spot"]
+
+
+@pytest.mark.usefixtures("home")
+def test_the_command_over_the_real_catalogue(capsys):
+    assert main(["gpus", "--count", "8", "--min-memory", "32GB", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    found = {one["instance_type"]: one for one in document["offers"]}
+    assert {"p3dn.24xlarge", "p4d.24xlarge"} <= set(found)
+    assert all(one["gpus"] == 8 and float(one["gpu_memory_gib"]) >= 29.8 for one in found.values())
+    assert found["p3dn.24xlarge"]["wish"] == "V100-32GB:8"
+    assert main(["gpus", "--arch", "volta"]) == 0
+    assert "cloudgpu recipe new my-run --gpu V100-32GB:8" in capsys.readouterr().out
+    assert main(["gpus", "--arch", "volta", "--all", "--json"]) == 0
+    assert "p3.16xlarge" in {one["instance_type"] for one in json.loads(capsys.readouterr().out)["offers"]}
+    assert main(["gpus", "--arch", "nope", "--json"]) == 2
+    assert "nope" in json.loads(capsys.readouterr().out)["error"]["message"]
+
+
+def test_an_offer_of_no_price_is_null(catalog):
+    (only,) = [one for one in answer(Asked(region="us-east-2"), catalog, "us-east-1").found.offers]
+    document = offer_json(only)
+    assert [document[name] for name in ("hourly_usd", "usd_per_pflop_h", "usd_per_tb_s", "priced_on")] == [None] * 4

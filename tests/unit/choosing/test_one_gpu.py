@@ -1,0 +1,85 @@
+"""`gpus show`: everything known of one GPU, as text and as a document."""
+
+import json
+from datetime import date
+
+import pytest
+
+from cloudgpu.catalog import load
+from cloudgpu.catalog.profile import named, profile, runs
+from cloudgpu.catalog.software import software as known_software
+from cloudgpu.cli.main import main
+from cloudgpu.cli.show_gpu import profile_json, profile_lines, window
+from cloudgpu.errors import RecipeError
+
+TODAY = date(2026, 11, 21)
+
+
+@pytest.mark.parametrize("name", ["V100", "K80", "B200"])
+def test_the_whole_screen(catalog, software, golden, name):
+    found = profile(catalog, software, name, home_region="us-east-1")
+    assert "\n".join(profile_lines(found, TODAY)) + "\n" == golden(f"show_{name}.txt")
+
+
+@pytest.mark.parametrize("said", ["V100", "v100", "V100-32GB", "v100-16gb:8", "V-100"])
+def test_a_name_as_people_write_it(catalog, said):
+    assert named(catalog, said).name == "V100"
+
+
+def test_an_unknown_name_gives_the_nearest(catalog):
+    with pytest.raises(RecipeError, match='unknown GPU V10; did you mean "V100"'):
+        named(catalog, "V10")
+
+
+def test_wheels_run_code_of_the_same_major_version_and_older_minor(catalog, software):
+    cu126, cu130 = software.torch
+    assert runs(cu126, catalog.gpus["V100"])
+    assert not runs(cu130, catalog.gpus["V100"])
+    assert runs(cu126, catalog.gpus["T4"])
+    assert not runs(cu126, catalog.gpus["B200"])
+    assert runs(cu130, catalog.gpus["B200"])
+    assert not runs(cu130, catalog.gpus["K80"])
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "text"),
+    [
+        ("R384", "R580", "R384 to R580"),
+        ("R450", None, "R450 and later"),
+        (None, "R470", "unknown to R470"),
+        (None, None, "unknown and later"),
+        ("2.7", "2.7", "2.7"),
+    ],
+)
+def test_a_window(first, last, text):
+    assert window(first, last) == text
+
+
+@pytest.mark.parametrize("name", sorted(load().gpus))
+def test_every_gpu_of_the_catalogue_is_told_whole(name):
+    found = profile(load(), known_software(), name, home_region="us-east-1")
+    document = profile_json(found)
+    assert json.loads(json.dumps(document)) == document
+    assert document["gpu"] == name
+    text = "\n".join(profile_lines(found, TODAY))
+    assert "None" not in text
+    assert all(len(line) <= 200 for line in text.splitlines())
+    assert found.gpu.sources
+    for one in found.replacements:
+        for offer in (one.cheapest, one.newer):
+            assert offer is None or (offer.obtainable and offer.kind.gpu_memory_gib >= one.gib)
+        assert one.newer is None or one.newer.gpu.sm > found.gpu.sm
+
+
+@pytest.mark.usefixtures("home")
+def test_the_command(capsys):
+    assert main(["gpus", "show", "v100", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["driver"] == {"first": 384, "last": 580, "modules": ["proprietary"]}
+    assert document["ngc"] == {"first": "17.09", "last": "24.12"}
+    assert {"framework": "pytorch", "image": "nvcr.io/nvidia/pytorch:24.12-py3"} in document["containers"]
+    assert "p3dn.24xlarge" in {one["instance_type"] for one in document["offers"]}
+    assert main(["gpus", "show", "V100"]) == 0
+    assert "R384 to R580; proprietary kernel modules only" in capsys.readouterr().out
+    assert main(["gpus", "show", "X9"]) == 2
+    assert "unknown GPU X9" in capsys.readouterr().err
