@@ -1,8 +1,15 @@
-"""Datasets: can they be brought to the nodes, and do they fit there?"""
+"""Datasets: are they there, can they be brought to the nodes, and what does their way cost?"""
 
 from collections.abc import Iterator
+from decimal import ROUND_CEILING, Decimal
 
+from cloudgpu.catalog.other_prices import other_price
 from cloudgpu.plan.checks.check import Case, Found, check
+from cloudgpu.plan.checks.room_on_disk import gib
+from cloudgpu.plan.plan import Severity
+from cloudgpu.plan.survey import DatasetSeen
+
+_CENT = Decimal("0.01")
 
 
 @check("data", "error", "A way of bringing data that this version does not carry out is refused, not ignored.")
@@ -12,3 +19,46 @@ def data_can_be_staged(case: Case) -> Iterator[Found]:
         if data.mode == "mount":
             message = f"dataset {data.name}: this version cannot mount data yet"
             yield Found(message, f"write mode: copy for {data.name}")
+
+
+@check("dataset", "error", "A bucket or path without the data is found before the nodes that wait for it.")
+def datasets_there(case: Case) -> Iterator[Found]:
+    """Datasets that are missing, and those that could not be looked at."""
+    for name, seen in case.question.quotes.survey.datasets.items():
+        if seen.presence == "missing":
+            yield Found(f"dataset {name}: {seen.why}", "upload it, or correct `from`")
+        elif seen.presence == "unknown":
+            yield Found(f"dataset {name}: whether it is there is unknown: {seen.why}", severity="unknown")
+
+
+@check("data-region", "warning", "Data that crosses regions is paid for by the gigabyte, once for every node.")
+def data_near(case: Case) -> Iterator[Found]:
+    """Datasets in another region than a candidate, with what their transfer costs."""
+    regions = dict.fromkeys(one.region for one in case.field.candidates)
+    for name, seen in case.question.quotes.survey.datasets.items():
+        away = [region for region in regions if seen.region and region != seen.region]
+        if away:
+            message = f"dataset {name} lies in {seen.region}, and nodes may be in {', '.join(away)}"
+            severity: Severity = "note" if case.question.rehearsed else "warning"
+            yield Found(f"{message}: {_transfer(seen, case.plan.nodes)}", _stay(case, seen.region), severity)
+
+
+def _transfer(seen: DatasetSeen, nodes: int) -> str:
+    price = other_price("transfer_gb_usd", seen.region)
+    if price is None:
+        return "the price of the transfer is unknown"
+    each = f"{price.usd} USD a GB"
+    if seen.size_bytes is None:
+        return f"the transfer costs {each} and node; its size is unknown"
+    usd = (price.usd * nodes * seen.size_bytes / 10**9).quantize(_CENT, rounding=ROUND_CEILING)
+    least = "" if seen.whole else "at least "
+    copies = "one copy" if nodes == 1 else f"{nodes} copies"
+    return f"{copies} of {gib(seen.size_bytes)} cost {least}{usd} USD ({each})"
+
+
+def _stay(case: Case, region: str) -> str:
+    """To the data, where a type of the plan is offered and priced beside it."""
+    catalog = case.question.catalog
+    kinds = [catalog.types[name] for name in dict.fromkeys(one.instance_type for one in case.field.candidates)]
+    there = [kind for kind in kinds if region in kind.on_demand_usd and case.question.zones_offering(kind, region)]
+    return f"--set resources.regions={region}" if there else ""

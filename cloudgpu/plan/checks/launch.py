@@ -1,10 +1,27 @@
 """Ranks: how many there are, and whether what starts them can work."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 from cloudgpu.plan.checks.check import Case, Found, check
+from cloudgpu.plan.plan import Severity
+from cloudgpu.recipe.batch import batch_of
+from cloudgpu.recipe.reserved import RUN_PORTS
+from cloudgpu.recipe.schema import Recipe
 
 RANKS_ON_ONE_MACHINE = 16
+_SSH_PORT: Final = 22
+_PORT_NAME: Final = re.compile(r"(?:^|[_-])ports?$", re.IGNORECASE)
+_PORT_OPTION: Final = re.compile(r"(--?(?:[A-Za-z0-9]+[-_])*port)[= ](\d{2,5})\b")
+_NGC: Final = re.compile(r"^nvcr\.io/nvidia/([a-z0-9-]+):")
+_FRAMEWORKS: Final[Mapping[str, frozenset[str]]] = {
+    "torchrun": frozenset({"caffe", "caffe2", "cntk", "digits", "mxnet", "tensorflow", "theano", "torch"})
+}
+"""Launcher -> frameworks in whose containers its ranks find nobody to talk to (`torch` is Torch7, not PyTorch)."""
+_BRINGS_TORCH: Final = re.compile(
+    r"torch|lightning|transformers|accelerate|deepspeed|fastai|timm|ultralytics", re.IGNORECASE
+)
 
 
 @check("ranks", "error", "Ranks without a GPU each fail at their first step; a number that depends on luck surprises.")
@@ -26,3 +43,86 @@ def ranks_fit(case: Case) -> Iterator[Found]:
     if ranks == "gpus" and len(set(sizes.values())) > 1:
         listed = ", ".join(f"{gpus} on {name}" for name, gpus in sizes.items())
         yield Found(f"the number of ranks a node depends on what can be had: {listed}", severity="warning")
+
+
+@check("idle-gpus", "warning", "A GPU without a rank is paid for and does nothing.")
+def every_gpu_used(case: Case) -> Iterator[Found]:
+    """Fewer ranks on a node than it has GPUs."""
+    ranks, nodes = case.question.recipe.launch.ranks_per_node, case.plan.nodes
+    if case.question.rehearsed or ranks == "gpus":
+        return
+    for name, gpus in {one.instance_type: one.gpus_per_node for one in case.field.candidates}.items():
+        if ranks < gpus:
+            said = f"{ranks} rank{'s' if ranks > 1 else ''} on a node, and {name} has {gpus} GPUs"
+            alone = ": the others idle, unless the program uses several by itself"
+            severity: Severity = "note" if ranks == 1 and nodes == 1 else "warning"
+            yield Found(f"{said}{alone}", "--set launch.ranks_per_node=gpus", severity)
+
+
+@check("batch", "error", "A batch that the ranks cannot share leaves some without work, or changes what is trained.")
+def batch_shared(case: Case) -> Iterator[Found]:
+    """A global batch below the number of ranks, or one that it does not divide."""
+    batch = batch_of(case.question.recipe)
+    if batch is None:
+        return
+    for world, name in _worlds(case).items():
+        if batch < world:
+            message = f"a batch of {batch} over {world} ranks ({name}): some have none"
+            yield Found(message, _batch_set(case.question.recipe, world))
+        elif batch % world:
+            message = f"a batch of {batch} over {world} ranks ({name}) leaves {batch % world} over"
+            yield Found(message, _batch_set(case.question.recipe, batch // world * world), "warning")
+
+
+@check("ports", "error", "Two programs that want one port end the run at its start.")
+def ports_free(case: Case) -> Iterator[Found]:
+    """Ports in the recipe that clash with SSH, with a run's own range, or with each other."""
+    seen: dict[int, str] = {}
+    for name, port in _ports(case.question.recipe):
+        if port == _SSH_PORT:
+            yield Found(f"{name} is {port}, the port of the SSH server", "choose another port")
+        elif port in RUN_PORTS:
+            message = f"{name} is {port}, and a run takes ports of {RUN_PORTS.start}-{RUN_PORTS.stop - 1} for itself"
+            yield Found(message, "choose a port outside", "warning")
+        elif seen.setdefault(port, name) != name:
+            yield Found(f"{name} and {seen[port]} are both {port}", "choose another port for one", "warning")
+
+
+@check("launcher", "warning", "Ranks that are started for one framework and run another never find each other.")
+def launcher_fits(case: Case) -> Iterator[Found]:
+    """A launcher beside an environment without its framework."""
+    environment, launcher = case.question.recipe.environment, case.question.recipe.launch.launcher
+    match = _NGC.match(environment.container.image) if environment.container else None
+    if match and match[1] in _FRAMEWORKS[launcher]:
+        yield Found(f"the {launcher} launcher is for PyTorch, and the container holds {match[1]}")
+    requirements = environment.python.requirements if environment.python else ()
+    if requirements and not any(_BRINGS_TORCH.match(one.strip()) for one in requirements):
+        message = f"the {launcher} launcher is for PyTorch, and no requirement brings it"
+        yield Found(message, "add torch to environment.python.requirements", "note")
+
+
+def _worlds(case: Case) -> dict[int, str]:
+    """Number of ranks -> the type that gives it; on rehearsal, and without candidates, the plan's own."""
+    nodes, ranks = case.plan.nodes, case.question.recipe.launch.ranks_per_node
+    if ranks != "gpus" or not case.field.candidates:
+        return {nodes * case.plan.ranks_per_node: f"{case.plan.ranks_per_node} a node"}
+    return {nodes * one.gpus_per_node: f"{nodes} x {one.instance_type}" for one in reversed(case.field.candidates)}
+
+
+def _batch_set(recipe: Recipe, batch: int) -> str:
+    """Through the parameter, where the batch is one and nothing else."""
+    text = str(recipe.launch.global_batch)
+    name = text[1:-1]
+    field = name if text == f"{{{name}}}" and name in recipe.params else "launch.global_batch"
+    return f"--set {field}={batch}"
+
+
+def _ports(recipe: Recipe) -> Iterator[tuple[str, int]]:
+    for name, text in recipe.environment.env.items():
+        if _PORT_NAME.search(name) and text.isdecimal():
+            yield f"environment.env.{name}", int(text)
+    for name, value in recipe.params.items():
+        if _PORT_NAME.search(name) and isinstance(value, int):
+            yield f"params.{name}", value
+    for option, port in _PORT_OPTION.findall(recipe.launch.command):
+        yield f"{option} of the command", int(port)

@@ -1,0 +1,18 @@
+"""How large container images are, where it is known: by repository, since the months of one differ little."""
+
+import json
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+
+def unpacked_gib(image: str) -> int | None:
+    """GiB that an image takes on a disk, roughly; None where nobody knows."""
+    repository = image.partition("@")[0].rpartition(":")[0] or image
+    size = _stored()["repositories"].get(repository)
+    return None if size is None else int(size)
+
+
+@cache
+def _stored() -> Any:  # noqa: ANN401 - a data file of this package
+    return json.loads((files("cloudgpu.catalog") / "data" / "image_sizes.json").read_text(encoding="utf-8"))

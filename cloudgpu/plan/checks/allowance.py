@@ -1,0 +1,35 @@
+"""Rules on a type in a region: may this account launch so much of it there? Pure."""
+
+from collections.abc import Iterator
+
+from cloudgpu.catalog import InstanceType
+from cloudgpu.catalog.quotas import quota_of
+from cloudgpu.plan.checks.rule import Reason, region_rule
+from cloudgpu.plan.question import Question
+from cloudgpu.plan.reservations import is_reserved
+
+
+@region_rule("region-enabled", "A region that the account has not enabled refuses every call.")
+def region_not_enabled(question: Question, _kind: InstanceType, region: str) -> Iterator[Reason]:
+    """The account may not use the region."""
+    enabled = question.quotes.survey.enabled_regions
+    if enabled is not None and region not in enabled:
+        yield Reason(f"{region} is not enabled for this account", "enable it in the console under Account, AWS Regions")
+
+
+@region_rule("quota", "A gang above the account's quota is refused in every zone of the region.")
+def quota_too_small(question: Question, kind: InstanceType, region: str) -> Iterator[Reason]:
+    """More vCPUs than the account may ever run there. What runs now may end: `checks.quota` tells of it."""
+    if is_reserved(question.market):
+        # What is reserved was counted when it was reserved; a Capacity Block counts against no quota of instances.
+        return
+    nodes, needed = question.recipe.resources.nodes, question.recipe.resources.nodes * kind.vcpus
+    quotas = [quota_of(kind.name, market) for market in question.markets_of(kind)]
+    known = [(quota, question.quotes.quotas.get((region, quota.code))) for quota in quotas]
+    short = [(quota, room.limit_vcpus) for quota, room in known if room is not None and needed > room.limit_vcpus]
+    if len(short) < len(known):
+        return
+    for quota, limit in short:
+        fewer = f"--set resources.nodes={limit // kind.vcpus}, or " if limit >= kind.vcpus else ""
+        message = f"{nodes} x {kind.name} need {needed} vCPUs in {region}, and {quota} allow {limit}"
+        yield Reason(message, f"{fewer}ask for {needed} at {quota.console(region)}")

@@ -1,0 +1,48 @@
+"""Room in the account: what already runs, and what nobody could ask."""
+
+from collections.abc import Iterator
+
+from cloudgpu.catalog.quotas import Quota, quota_of
+from cloudgpu.plan.checks.check import Case, Found, check
+from cloudgpu.plan.quota_room import QuotaRoom
+from cloudgpu.plan.reservations import is_reserved
+
+
+@check("quota", "warning", "A gang that fits the quota alone is still refused beside what runs already.")
+def quota_has_room(case: Case) -> Iterator[Found]:
+    """Too little left of a quota, or a quota that could not be read."""
+    catalog, quotes = case.question.catalog, case.question.quotes
+    if not quotes.live and not quotes.quotas:
+        return
+    for one in case.field.candidates:
+        if is_reserved(one.market):
+            continue
+        quota, needed = (
+            quota_of(one.instance_type, one.market),
+            case.plan.nodes * catalog.types[one.instance_type].vcpus,
+        )
+        yield from _room(quotes.quotas.get((one.region, quota.code)), quota, one.region, needed)
+
+
+def _room(room: QuotaRoom | None, quota: Quota, region: str, needed: int) -> Iterator[Found]:
+    if room is None:
+        message = f"{quota} in {region}: unknown, and {needed} vCPUs are needed"
+        yield Found(message, f"see {quota.console(region)}", "unknown")
+    elif room.free_vcpus is None:
+        message = f"{quota} in {region}: how much of {room.limit_vcpus} vCPUs is in use is unknown; {needed} are needed"
+        yield Found(message, severity="unknown")
+    elif needed > room.free_vcpus:
+        used = f"{room.used_vcpus} of {room.limit_vcpus} are in use"
+        message = f"{quota} in {region}: {used}, and {needed} vCPUs are needed"
+        yield Found(message, f"end what runs, or ask for more at {quota.console(region)}")
+
+
+@check("offline", "unknown", "Whatever was not asked is never taken for passed.")
+def asked_at_all(case: Case) -> Iterator[Found]:
+    """A plan made without the cloud: what it does not know of this account."""
+    quotes = case.question.quotes
+    if quotes.live:
+        return
+    in_s3 = any(data.source.startswith("s3://") for data in case.question.recipe.data)
+    unasked = ["zones", "prices of today", *([] if quotes.quotas else ["quotas"]), *(["data in S3"] if in_s3 else [])]
+    yield Found(f"planned offline: {', '.join(unasked)} were not asked for", "plan without --offline")

@@ -1,0 +1,75 @@
+"""Does what the run makes outlive its nodes?"""
+
+import re
+import shlex
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import PurePosixPath
+from typing import Final
+
+from cloudgpu.errors import RecipeError
+from cloudgpu.plan.checks.check import Case, Found, check
+from cloudgpu.recipe import template
+from cloudgpu.recipe.schema import Recipe
+
+_WRITES: Final = re.compile(
+    r"^--?(?:[a-z0-9]+[-_])*(?:out|outputs?|save|results?|logs?|logdir|ckpts?|checkpoints?)(?:[-_]?(?:dir|path|file|folder|to))?$"
+)
+"""Options whose value is a place that a program writes to."""
+
+
+@check("outputs", "warning", "What a run writes beside its work directory goes with the node's disk.")
+def written_where_it_is_kept(case: Case) -> Iterator[Found]:
+    """Options of the command that name an absolute place to write to."""
+    recipe = case.question.recipe
+    mounted = [storage.to for storage in recipe.storage]
+    for option, place in _written(recipe):
+        if not any(PurePosixPath(place).is_relative_to(to) for to in mounted):
+            message = f"{option} {place} lies outside the work directory, on a disk that goes with the node"
+            yield Found(message, "write below the work directory and name it under outputs, or use {outputs}")
+
+
+@check("nothing-kept", "note", "A run whose results nobody brings back is told so before it costs anything.")
+def something_kept(case: Case) -> Iterator[Found]:
+    """No outputs, no checkpoint that is copied, no storage: only logs and metrics stay."""
+    recipe = case.question.recipe
+    copied = recipe.checkpoint is not None and recipe.checkpoint.to is not None
+    if not case.question.rehearsed and not (recipe.outputs or copied or recipe.storage):
+        yield Found("the recipe names no outputs: only logs and metrics are brought back", "write outputs: [outputs/]")
+
+
+@check("checkpoint-kept", "warning", "A checkpoint on a spot node's own disk goes when the node is taken away.")
+def checkpoint_outlives_spot(case: Case) -> Iterator[Found]:
+    """Spot, with checkpoints that nothing brings elsewhere."""
+    checkpoint, recipe = case.question.recipe.checkpoint, case.question.recipe
+    if checkpoint is None or not any(one.market == "spot" for one in case.field.candidates):
+        return
+    if checkpoint.to is None and not any(_holds(output, checkpoint.path) for output in recipe.outputs):
+        message = f"checkpoints in {checkpoint.path} lie on the spot nodes' own disks alone"
+        yield Found(message, f"add {checkpoint.path}/ to outputs")
+
+
+def _holds(output: str, place: PurePosixPath) -> bool:
+    return place.is_relative_to(output) or fnmatch(place.as_posix(), output)
+
+
+def _written(recipe: Recipe) -> Iterator[tuple[str, str]]:
+    """(option, absolute place) pairs of the command, parameters filled in."""
+    try:
+        words = shlex.split(recipe.launch.command)
+    except ValueError:
+        return  # a rule of the recipe's own says so
+    for index, word in enumerate(words):
+        option, equals, value = word.partition("=")
+        if _WRITES.match(option) and (equals or index + 1 < len(words)):
+            place = _filled(recipe, value if equals else words[index + 1])
+            if place.startswith("/") and not place.startswith("/dev/"):
+                yield option, place
+
+
+def _filled(recipe: Recipe, word: str) -> str:
+    """The word with parameters in place; empty where it names what only the run knows, as `{outputs}` does."""
+    try:
+        return " ".join(template.argv(shlex.quote(word), recipe.params))
+    except RecipeError:
+        return ""

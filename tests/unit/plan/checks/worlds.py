@@ -1,0 +1,116 @@
+"""A recipe and what is known of the world, as tables of checks name them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import date
+from typing import Any
+
+from cloudgpu.catalog import Catalog, load
+from cloudgpu.plan import planner
+from cloudgpu.plan.plan import Finding, Plan, Quotes, Target
+from cloudgpu.plan.quota_room import QuotaRoom
+from cloudgpu.plan.reaching import NO_WISH, NetworkWish
+from cloudgpu.plan.survey import DatasetSeen, NamedThing, Survey
+from cloudgpu.recipe.schema import Recipe
+
+CATALOG = load()
+P_ON_DEMAND = "L-417A185B"
+TRAIN = {"with": "torchrun", "command": "train.py"}
+TWO = {"instance_type": "p3dn.24xlarge", "nodes": 2}
+ONE = {"instance_type": "p3dn.24xlarge"}
+
+
+@dataclass(frozen=True)
+class World:
+    """What is planned, and against what: by default two V100 nodes that nothing stands against."""
+
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+    quotes: Quotes = field(default_factory=lambda: Quotes(live=True))
+    target: Target = "aws"
+    today: date = date(2026, 8, 1)
+    network: NetworkWish = NO_WISH
+    catalog: Catalog = CATALOG
+
+    def plan(self) -> Plan:
+        sections = {
+            "schema": 1,
+            "name": "tiny",
+            "resources": TWO,
+            "launch": TRAIN,
+            "outputs": ["outputs/"],
+            "budget": {"max_usd": 100_000},
+            **self.recipe,
+        }
+        return planner.make(
+            Recipe.model_validate(sections),
+            target=self.target,
+            catalog=self.catalog,
+            quotes=self.quotes,
+            default_region="us-east-1",
+            today=self.today,
+            network=self.network,
+        )
+
+    def found(self, name: str) -> list[Finding]:
+        """What the check, or the rule, of this name says."""
+        return [finding for finding in self.plan().findings if finding.check == name]
+
+
+@dataclass(frozen=True)
+class Fails:
+    """A world against which a check speaks, and each thing that it says: severity, message, fix."""
+
+    world: World
+    said: tuple[tuple[str, str, str], ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One check: worlds in which it is silent, and worlds in which it is not."""
+
+    name: str
+    passes: tuple[World, ...]
+    fails: tuple[Fails, ...]
+
+
+def fails(world: World, *said: tuple[str, str, str]) -> Fails:
+    return Fails(world, said)
+
+
+def row(name: str, passes: World | tuple[World, ...], *failing: Fails) -> Row:
+    return Row(name, passes if isinstance(passes, tuple) else (passes,), failing)
+
+
+def resources(**wanted: Any) -> World:
+    return World({"resources": {"nodes": 2, **wanted}})
+
+
+def launch(**wanted: Any) -> World:
+    return World({"launch": {**TRAIN, **wanted}})
+
+
+def surveyed(survey: Survey, **sections: Any) -> World:
+    return World(sections, Quotes(live=True, survey=survey))
+
+
+def data(seen: DatasetSeen, **sections: Any) -> World:
+    given = [{"name": "images", "from": "s3://bucket/images/", "to": "/data/images"}]
+    return surveyed(Survey(datasets={"images": seen}), data=given, **sections)
+
+
+def named(*things: NamedThing) -> World:
+    return surveyed(Survey(named=things))
+
+
+def quota(limit: int, used: int | None = 0, **wanted: Any) -> World:
+    room = {("us-east-1", P_ON_DEMAND): QuotaRoom(limit, used)}
+    return replace(resources(**{"instance_type": "p3dn.24xlarge", **wanted}), quotes=Quotes(live=True, quotas=room))
+
+
+def boxed(image: str, *, disk: str = "200GiB", secrets: tuple[str, ...] = (), **container: Any) -> World:
+    around = {"container": {"image": image, **container}, "secrets": list(secrets)}
+    return World({"environment": around, "resources": {**TWO, "disk": disk}})
+
+
+def rehearsed(world: World) -> World:
+    return replace(world, target="rehearsal")
