@@ -1,6 +1,6 @@
 """`catalog refresh`: ask a target what it has and costs, lay it over the catalogue, and say what changed."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal
@@ -12,7 +12,7 @@ from cloudgpu.catalog.overlay import Overlay, Reading, RegionReadings, TypeFacts
 from cloudgpu.catalog.overlay_apply import apply, unknown_gpus
 from cloudgpu.catalog.overlay_changes import Change, changes, summary
 from cloudgpu.clock import Clock
-from cloudgpu.errors import CloudGpuError, UsageError
+from cloudgpu.errors import CloudError, CloudGpuError, UsageError
 from cloudgpu.recipe.nearest import suggestion
 
 _AT_ONCE: Final = 16
@@ -144,9 +144,13 @@ class Refreshing:
             ask = self._asking(workers)
             types = {region: ask("types", source.types, region) for region in regions}
             sold = {region: _sold(types[region](), known, region) for region in regions}
+            # The price list keeps types that are gone, and a price that is still known tells what one cost.
+            listed = {kind.name for kind in known.rentable}
+            zoned = {region: [kind.name for kind in known.rentable if region in kind.zones] for region in regions}
+            priced = {region: [one.name for one in known.rentable if region in one.on_demand_usd] for region in regions}
             others: dict[str, Callable[[str], Mapping[str, Any]]] = {
-                "zones": lambda one: _only(source.zones(one), sold[one]),
-                "on_demand": lambda one: _only(source.on_demand(one), sold[one]),
+                "zones": lambda one: _some(source.zones(one), sold[one], zoned[one]),
+                "on_demand": lambda one: _some(source.on_demand(one), {*listed, *sold[one]}, priced[one]),
                 "spot": lambda one: source.spot(one, sold[one]),
                 "images": lambda one: source.images(one, parameters),
                 "quotas": source.quotas,
@@ -184,12 +188,21 @@ def _sold(told: object, known: Catalog, region: str) -> list[str]:
     """Types of the region that plans can use: as described now, or where that failed as known before."""
     if isinstance(told, Reading):
         return [name for name, facts in told.rows.items() if name in known.types or facts.gpu in known.gpus]
-    return sorted(kind.name for kind in known.types.values() if kind.provider == "aws" and region in kind.zones)
+    return sorted(kind.name for kind in known.rentable if region in kind.zones)
 
 
-def _only(rows: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    wanted = set(names)
-    return {name: row for name, row in rows.items() if name in wanted}
+def _some(rows: Mapping[str, Any], names: Collection[str], before: Collection[str]) -> dict[str, Any]:
+    """Of these names alone.
+
+    Raises:
+        CloudError: Nothing is told of anything that was known before: that is a source in trouble, not a region that
+            gave up all of its GPUs over night.
+    """
+    found = {name: row for name, row in rows.items() if name in names}
+    if before and not found:
+        message = f"nothing was told of the {len(before)} GPU types that were known there"
+        raise CloudError(message, code="Incomplete", hint="run it again")
+    return found
 
 
 def _by_region(told: Mapping[tuple[str, str], Any]) -> dict[str, RegionReadings]:

@@ -126,8 +126,8 @@ def _retired(
 ) -> dict[str, Retirement]:
     """Types that EC2 describes in none of the regions that sell them by the catalogue: all of these must be read."""
     found = {}
-    for kind in catalog.types.values():
-        if kind.provider != "aws" or kind.retired or not kind.zones:
+    for kind in catalog.rentable:
+        if kind.retired or not kind.zones:
             continue
         read = [one.types for name in kind.zones if (one := regions.get(name)) is not None and one.types is not None]
         described = any(kind.name in one.types.rows for one in regions.values() if one.types is not None)

@@ -57,13 +57,32 @@ def _relaid(kind: InstanceType, overlay: Overlay) -> InstanceType:
         day = _priced_on(kind, region, listed, seen)
         if day is not None:
             read_on[region] = day
-    laid = replace(kind, zones=zones, on_demand_usd=on_demand, spot_usd=spot, rates_read_on=read_on)
+    laid = replace(
+        kind,
+        zones=zones,
+        on_demand_usd=on_demand,
+        spot_usd=spot,
+        rates_read_on=read_on,
+        sources={**kind.sources, **_sources(kind, overlay)},
+    )
     return _living(laid, overlay)
 
 
 def _newer(reading: Reading[T] | None, kind: InstanceType) -> Reading[T] | None:
     """None for prices older than the shipped ones: they were read for an older version of cloudgpu."""
     return reading if reading is not None and reading.at.date() >= kind.priced_on else None
+
+
+def _sources(kind: InstanceType, overlay: Overlay) -> dict[str, str]:
+    """Where figures that were read since come from, behind where the shipped ones do."""
+    told = {}
+    for part, field in (("zones", "zones"), ("on_demand", "on_demand_usd"), ("spot", "spot_usd")):
+        read = {region: getattr(one, part) for region, one in sorted(overlay.regions.items())}
+        read = {region: one for region, one in read.items() if one is not None and _newer(one, kind) is not None}
+        if read:
+            where, source = ", ".join(read), next(iter(read.values())).source
+            told[field] = "; ".join(filter(None, (kind.sources.get(field, ""), f"{where}: {source}, read since")))
+    return told
 
 
 def _put(table: dict[str, T], region: str, reading: Reading[T] | None, name: str) -> None:
@@ -139,6 +158,7 @@ def _new(name: str, gpus: Mapping[str, Gpu], overlay: Overlay) -> InstanceType |
         spot_usd={},
         priced_on=reading.date(),
         source=f"read from {overlay.target} on {reading.date()}",
+        sources={"hardware": f"EC2 DescribeInstanceTypes, read on {reading.date()}"},
         **fields,
     )
 

@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from cloudgpu.app.checkup import Checkup
     from cloudgpu.app.desk import Desk
     from cloudgpu.app.images import Baking, ImageStore
+    from cloudgpu.app.overlays import Overlays
     from cloudgpu.app.overview import ClusterStatus
     from cloudgpu.app.planning import Planned
     from cloudgpu.app.provisioning import Buyer
+    from cloudgpu.app.refreshing import Refreshing
     from cloudgpu.app.stages import Stages
     from cloudgpu.app.storage import StorageRoom
     from cloudgpu.app.storage_desk import StorageCloud
@@ -87,6 +89,23 @@ class Wiring:
     def cloud(self, target: Target) -> Cloud:
         """The target; a rehearsal cloud is started when it is not running."""
         return self._aws_cloud(target)
+
+    @property
+    def overlays(self) -> "Overlays":
+        """What was read of this command's target."""
+        from cloudgpu.app.overlays import Overlays
+
+        return Overlays(Home(self.settings.home), self.settings.target)
+
+    def refreshing(self, target: Target) -> "Refreshing":
+        """`catalog refresh` of one target."""
+        from cloudgpu.app.aws_catalog import AwsCatalog
+        from cloudgpu.app.refreshing import Refreshing
+        from cloudgpu.catalog import load as load_catalog
+
+        self.home.ensure()
+        source = AwsCatalog(self._aws_cloud(target), self.clock)
+        return Refreshing(source, self.overlays, load_catalog(), self.clock)
 
     def checkup(self, *, storage: bool) -> "Checkup":
         """Everything that a run on this command's target will need, and with `storage` what `storage` needs."""
@@ -314,7 +333,7 @@ class Wiring:
 
         let_in_if_possible(replace(self._ending_desk(as_target(record.target)), say=say), record)
 
-    def planned(self, recipe: str, sets: Sequence[str], *, offline: bool) -> "Planned":
+    def planned(self, recipe: str, sets: Sequence[str], *, offline: bool, all_regions: bool = False) -> "Planned":
         """The plan of a recipe on this command's target."""
         from cloudgpu.app.cooldowns import Cooldowns
         from cloudgpu.app.known_catalog import known_catalog
@@ -335,6 +354,7 @@ class Wiring:
             network=network_wish(self.settings),
             catalog=known_catalog(home, target),
             rooms=QuotaRooms(home, self.clock),
+            all_regions=all_regions,
         )
 
 

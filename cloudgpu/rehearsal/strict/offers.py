@@ -1,5 +1,6 @@
 """Which types exist, where they are offered, and what they hold."""
 
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any
 
@@ -8,6 +9,7 @@ from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYP
 from cloudgpu.rehearsal.strict.call import AwsError, Call, page, rule
 
 _RETIRED = ("p2.", "p3.2xlarge", "p3.8xlarge", "p3.16xlarge", "g2.", "g3.", "g3s.", "cg1.")
+_OFFERING_FILTERS = {"instance-type": "InstanceType", "location": "Location"}
 _SMALLEST_PAGE, _LARGEST_PAGE = 5, 100
 _BUCKETS = {"trn": "trn", "inf": "inf", "vt": "g", "dl": "dl", "p": "p", "g": "g", "f": "f", "x": "x", "u": "u"}
 
@@ -112,9 +114,21 @@ def describe(call: Call) -> dict[str, Any]:
 
 @rule("DescribeInstanceTypeOfferings")
 def describe_offerings(call: Call) -> dict[str, Any]:
-    """As moto, without retired types, in pages."""
+    """What this region offers and AWS has not retired, in pages; values of filters may hold `*`."""
     kind = str(call.params.get("LocationType") or "region")
-    found = call.backend.describe_instance_type_offerings(kind, call.filters())
-    rows = [row for row in found if not is_retired(call, str(row["InstanceType"]))]
+    filters = call.filters()
+    strange = sorted(filters.keys() - _OFFERING_FILTERS.keys())
+    if strange:
+        raise AwsError("InvalidParameterValue", f"The filter '{strange[0]}' is invalid")
+    rows = [
+        {**row, "LocationType": kind}
+        for row in INSTANCE_TYPE_OFFERINGS[kind].get(call.region, [])
+        if not is_retired(call, str(row["InstanceType"]))
+        and all(_fits(str(row[_OFFERING_FILTERS[name]]), values) for name, values in filters.items())
+    ]
     shown, token = page(rows, call.params)
     return {"InstanceTypeOfferings": shown, "NextToken": token}
+
+
+def _fits(text: str, patterns: list[str]) -> bool:
+    return any(fnmatchcase(text, pattern) for pattern in patterns)
