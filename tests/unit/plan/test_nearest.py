@@ -1,0 +1,278 @@
+"""The search for the nearest alternative: what it finds can be typed, works, and is the least that does."""
+
+import shlex
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cloudgpu.app.planning import read_sets, refuse
+from cloudgpu.catalog import load
+from cloudgpu.cli.show_plan import plan_lines
+from cloudgpu.errors import BudgetError, RecipeError
+from cloudgpu.plan import nearest, planner
+from cloudgpu.plan.edits import edit, named_in
+from cloudgpu.plan.plan import Finding, Plan, Quotes
+from cloudgpu.plan.question import Question
+from cloudgpu.plan.quota_room import QuotaRoom
+from cloudgpu.plan.remedy import Remedy
+from cloudgpu.plan.substitutes import offered_elsewhere, substitutes
+from cloudgpu.recipe.loading import LoadedRecipe
+from cloudgpu.recipe.resolve import resolve
+from cloudgpu.recipe.schema import Recipe
+
+CATALOG = load()
+TODAY = date(2026, 8, 1)
+
+
+def recipe(**sections):
+    return Recipe.model_validate(
+        {
+            "schema": 1,
+            "name": "tiny",
+            "resources": {"instance_type": "p3dn.24xlarge"},
+            "launch": {"with": "torchrun", "command": "train.py"},
+            "budget": {"max_usd": 100_000},
+            **sections,
+        }
+    )
+
+
+def asked(one, *, target="aws", quotes=None, catalog=CATALOG):
+    return Question(one, target, catalog, quotes or Quotes(), "us-east-1", TODAY)
+
+
+def make(one, **world) -> Plan:
+    question = asked(one, **world)
+    return nearest.with_remedies(planner.planned(question), question, planner.planned)
+
+
+def applied(one, command, *, rehearsal=False):
+    """The recipe as the command line would make it of these options."""
+    sets = read_sets([word for word in shlex.split(command) if word != "--set"])
+    return resolve(LoadedRecipe(one, Path("recipe.yaml"), Path()), sets=sets, rehearsal=rehearsal)
+
+
+def refused(plan):
+    return {finding.check for finding in plan.errors}
+
+
+def commands(plan):
+    return [remedy.command for remedy in plan.remedies]
+
+
+def test_a_plan_without_errors_is_left_as_it_is():
+    plan = planner.planned(asked(recipe()))
+    assert nearest.with_remedies(plan, asked(recipe()), lambda _: pytest.fail("it was planned again")) is plan
+
+
+def test_one_change_is_enough_where_there_is_one():
+    plan = make(recipe(resources={"instance_type": "p3dn.24xlarge", "regions": ["eu-central-1"]}))
+    assert commands(plan)[0] in (
+        "--set resources.regions=us-east-1",
+        "--set resources.regions=us-west-2",
+    )
+    assert all(command.count("--set") == 1 for command in commands(plan))
+
+
+def test_two_changes_are_tried_where_one_is_not_enough():
+    plan = make(recipe(resources={"instance_type": "p3.16xlarge", "nodes": 2}, budget={"max_usd": 30}))
+    assert refused(plan) == {"retired"}
+    first = plan.remedies[0]
+    assert first.command == "--set resources.instance_type=p3dn.24xlarge --set budget.expiry=28m"
+    assert first.worst_case_usd <= 30
+    assert make(applied(plan.recipe, first.command)).errors == ()
+
+
+def test_each_of_several_errors_has_its_cure_and_all_have_one_together():
+    plan = make(
+        recipe(
+            resources={"instance_type": "p3.16xlarge", "image": "/aws/service/x-oss-nvidia-driver-y"},
+            environment={"python": {"requirements": ["torch==2.12.0"]}},
+        )
+    )
+    assert refused(plan) == {"retired", "machine-image", "torch"}
+    assert all(finding.remedies for finding in plan.errors)
+    assert plan.remedies
+    assert all(make(applied(plan.recipe, command)).errors == () for command in commands(plan))
+
+
+def test_less_of_it_is_as_much_as_fits():
+    rooms = Quotes(live=True, quotas={("us-east-1", "L-417A185B"): QuotaRoom(960, 0)})
+    plan = make(recipe(resources={"instance_type": "p3dn.24xlarge", "nodes": 64}), quotes=rooms)
+    assert "--set resources.nodes=10" in commands(plan)
+    tight = make(recipe(resources={"instance_type": "p3dn.24xlarge", "nodes": 3}, budget={"max_usd": 100}))
+    expiry = next(command for command in commands(tight) if "expiry" in command)
+    assert make(applied(tight.recipe, expiry)).errors == ()
+    minutes = int(applied(tight.recipe, expiry).budget.expiry) // 60
+    assert refused(make(applied(tight.recipe, f"--set budget.expiry={minutes + 1}m"))) == {"budget"}
+
+
+def test_the_least_change_comes_first_and_then_the_cheapest():
+    plan = make(recipe(environment={"python": {"requirements": ["torch"]}}))
+    kinds = [command.split("=")[0].split(".")[-1].strip("'") for command in commands(plan)]
+    assert kinds == ["torch_backend", "requirements", "instance_type"]
+    assert commands(plan)[1] == "--set 'environment.python.requirements=torch~=2.10.0'"
+
+
+def test_what_cannot_be_cured_offers_nothing_and_says_so_in_its_own_words():
+    boxed = recipe(environment={"container": {"image": "nvcr.io/nvidia/pytorch:24.12-py3"}})
+    plan = make(boxed)
+    (one,) = plan.errors
+    assert (one.remedies, plan.remedies) == ((), ())
+    assert one.cure == one.fix != ""
+
+
+def test_no_more_than_a_few_are_shown_each_another_way():
+    plan = make(recipe(resources={"instance_type": "p3.16xlarge"}))
+    assert 1 < len(plan.remedies) <= nearest.SHOWN
+    assert len(set(commands(plan))) == len(plan.remedies)
+
+
+def test_the_search_is_bounded():
+    tried = []
+
+    def counted(question):
+        tried.append(question)
+        return planner.planned(question)
+
+    worst = recipe(
+        resources={"instance_type": "p3.16xlarge", "nodes": 1000, "regions": ["us-east-1"], "driver": 470},
+        environment={"python": {"requirements": ["torch"]}},
+        budget={"max_usd": 1},
+    )
+    question = asked(worst, quotes=Quotes(live=True, quotas={("us-east-1", "L-417A185B"): QuotaRoom(0, 0)}))
+    nearest.with_remedies(planner.planned(question), question, counted)
+    assert len(tried) < 250
+
+
+def test_the_words_of_a_check_are_taken_as_options():
+    found = list(named_in(["--set budget.max_usd=5.10, or --set budget.expiry=1h", "ask for more", "--set a.b="]))
+    assert [one.sets for one in found] == [(("budget.max_usd", "5.10"),), (("budget.expiry", "1h"),), (("a.b", ""),)]
+
+
+def test_a_change_that_the_recipe_refuses_is_none():
+    one = recipe()
+    assert edit("resources.nodes", "0").applied(one) is None
+    assert edit("resources.nope", "1").applied(one) is None
+    assert edit("resources.nodes", "1").applied(one) is None  # it is so already
+    assert edit("resources.market", "capacity-block").applied(one) is None
+    assert edit("resources.nodes", "2").applied(one).resources.nodes == 2
+
+
+def test_substitutes_are_sold_in_the_region_and_thrown_out_by_no_rule():
+    question = asked(recipe(resources={"instance_type": "p3.16xlarge"}))
+    found = list(substitutes(question))
+    by_kinship = {kinship: [kind.name for one, kind in found if one == kinship] for kinship, _ in found}
+    assert by_kinship["same GPU"] == ["p3dn.24xlarge"]
+    assert by_kinship["same size"][0] == by_kinship["as much memory"][0] == "g4dn.metal"
+    assert all("us-east-1" in kind.on_demand_usd and not kind.retired for _, kind in found)
+    old = replace(question, recipe=recipe(environment={"container": {"image": "nvcr.io/nvidia/caffe2:18.08-py3"}}))
+    assert {kind.gpu for _, kind in substitutes(old)} <= {"V100", "T4"}
+
+
+def test_regions_elsewhere_are_the_cheapest_first():
+    question = asked(recipe(resources={"instance_type": "p3dn.24xlarge", "regions": ["ap-northeast-1"]}))
+    found = offered_elsewhere(question)
+    prices = [CATALOG.types["p3dn.24xlarge"].on_demand_usd[region] for region in found]
+    assert prices == sorted(prices)
+    assert "ap-northeast-1" not in found
+
+
+def test_a_refusal_shows_the_cures_under_its_error():
+    plan = make(recipe(resources={"instance_type": "p3.16xlarge"}))
+    shown = plan_lines(plan, "")
+    place = next(index for index, line in enumerate(shown) if line.endswith("[retired]"))
+    assert shown[place + 1].startswith(
+        "    fix: --set resources.instance_type=p3dn.24xlarge  (1 x p3dn.24xlarge (8 x V100"
+    )
+    assert shown[place + 2].startswith(
+        "    or:  --set resources.instance_type=g4dn.metal  (1 x g4dn.metal (8 x T4 16 GiB)"
+    )
+    assert refuse(plan).hint == "--set resources.instance_type=p3dn.24xlarge"
+
+
+def test_a_budget_that_is_too_small_hints_at_what_was_planned_through():
+    plan = make(recipe(budget={"max_usd": 100}))
+    err = refuse(plan)
+    assert isinstance(err, BudgetError)
+    assert make(applied(plan.recipe, err.hint)).errors == ()
+
+
+def test_words_that_say_more_than_options_are_kept_beside_them():
+    remedy = Remedy("--set a.b=1", "1 x x (1 x T4 16 GiB) in r", Decimal("1.50"))
+    text = "--set a.b=1  (1 x x (1 x T4 16 GiB) in r, worst case 1.50 USD)"
+    assert Finding("a", "error", "m", "ask for more", (remedy,)).cures == (text, "ask for more")
+    assert Finding("a", "error", "m", "--set a.b=2", (remedy,)).cures == (text,)
+    assert Finding("a", "error", "m", "--set a.b=2").cures == ("--set a.b=2",)
+    assert Finding("a", "error", "m", "", (remedy,)).as_json()["remedies"] == [
+        {"command": "--set a.b=1", "gets": "1 x x (1 x T4 16 GiB) in r", "worst_case_usd": "1.50"}
+    ]
+
+
+IMAGES = ["nvcr.io/nvidia/pytorch:24.12-py3", "nvcr.io/nvidia/pytorch:25.03-py3", "nvcr.io/nvidia/caffe2:18.08-py3"]
+TORCH = ["torch", "torch>=2.11", "torch==2.7.0", "torch<2", "numpy", "torch>=2.15"]
+REGIONS = ["us-east-1", "us-west-2", "eu-central-1", "sa-east-1"]
+
+
+@st.composite
+def broken_recipes(draw):
+    resources = {
+        "instance_type": draw(st.sampled_from(sorted(CATALOG.types))),
+        "nodes": draw(st.sampled_from([1, 2, 9, 300])),
+        "regions": draw(st.lists(st.sampled_from(REGIONS), max_size=2, unique=True)),
+        "network": draw(st.sampled_from(["auto", "efa"])),
+        "market": draw(st.sampled_from(["on-demand", "spot"])),
+        "image": draw(
+            st.sampled_from([None, None, "/aws/service/x/base-oss-nvidia-driver-gpu-y", "ami-0123456789abcdef0"])
+        ),
+        "driver": draw(st.sampled_from([None, None, 470, 535, 580])),
+    }
+    software = draw(st.sampled_from([{}, "container", "python"]))
+    if software == "container":
+        software = {"container": {"image": draw(st.sampled_from(IMAGES))}}
+    elif software == "python":
+        software = {"python": {"requirements": [draw(st.sampled_from(TORCH)), "einops"]}}
+    budget = {"max_usd": draw(st.sampled_from([1, 50, 5000, 10**7])), "expiry": draw(st.sampled_from(["20m", "8h"]))}
+    return recipe(resources=resources, environment=software, budget=budget)
+
+
+@st.composite
+def worlds(draw):
+    limit = draw(st.sampled_from([None, 0, 96, 1000]))
+    codes = ("L-417A185B", "L-DB2E81BA", "L-7212CCBC", "L-3819A6DF")
+    quotas = {} if limit is None else {(region, code): QuotaRoom(limit, 0) for region in REGIONS for code in codes}
+    addresses = {region: draw(st.sampled_from([0, 5])) for region in REGIONS}
+    return Quotes(live=draw(st.booleans()), quotas=quotas, free_addresses=addresses)
+
+
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no bug
+@given(broken_recipes(), worlds(), st.sampled_from(["aws", "rehearsal"]))
+def test_whatever_is_offered_cures_what_it_is_offered_for(one, quotes, target):
+    plan = make(one, target=target, quotes=quotes)
+    for finding in plan.errors:
+        for remedy in finding.remedies:
+            cured = planner.planned(asked(applied(one, remedy.command), target=target, quotes=quotes))
+            assert finding.check not in refused(cured)
+            assert refused(cured) < refused(plan)
+            assert remedy.worst_case_usd == cured.worst_case_usd
+    for remedy in plan.remedies:
+        cured = planner.planned(asked(applied(one, remedy.command), target=target, quotes=quotes))
+        assert cured.errors == ()
+        assert cured.candidates
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    broken_recipes(), st.sampled_from(["resources.regions", "resources.nodes", "budget.expiry"]), st.text(max_size=9)
+)
+def test_no_text_makes_a_change_crash(one, field, text):
+    changed = edit(field, text).applied(one)
+    try:
+        assert changed in (None, applied(one, f"--set {shlex.quote(f'{field}={text}')}"))
+    except RecipeError:
+        assert changed is None
