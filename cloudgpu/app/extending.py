@@ -23,8 +23,9 @@ from cloudgpu.app.ports import Dial
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.app.standing import HARMLESS, check_alive, check_own, stored_inventory
 from cloudgpu.app.teardown import stack_of
-from cloudgpu.errors import BudgetError, CloudGpuError, StateError, UsageError
+from cloudgpu.errors import BudgetError, CloudError, CloudGpuError, StateError, UsageError
 from cloudgpu.node.expiry import EXTENDABLE, armed, extend
+from cloudgpu.plan.reservations import TAKEN_BEFORE_END
 from cloudgpu.provision.lease import Lease
 from cloudgpu.remote.base import Host
 from cloudgpu.remote.command import Command
@@ -64,7 +65,7 @@ class Extending:
         With `max_usd` this is the cluster's budget from now on, instead of the recipe's.
 
         Raises:
-            UsageError: There is no such cluster that is up, or the moment makes no sense.
+            UsageError: There is no such cluster that is up, the moment makes no sense, or a Capacity Block ends sooner.
             BudgetError: The worst case would be more than the recipe's `budget.max_usd`.
             StateError: Nodes are gone, or the program has changed more than may be changed under a living cluster.
             ConnectError: A node cannot be reached; those that can have the new timer.
@@ -107,6 +108,7 @@ class Extending:
         if until > first + EXTENDABLE:
             message = f"its nodes were launched to live until {_utc(first + EXTENDABLE)} at most, not {_utc(until)}"
             raise UsageError(message, hint="make a new cluster for longer work")
+        self._refuse_beyond_block(record, until)
         here = {"sshCidr": caller(self._desk, record)} if "sshCidr" in record.config else {}
         config = {**record.config, **here, "expiresAt": until.strftime("%Y-%m-%dT%H:%M:%SZ")}
         later = replace(record, expires_at=until, confirmed_expires_at=before, first_expires_at=first, config=config)
@@ -117,6 +119,26 @@ class Extending:
             )
             raise BudgetError(message, hint=f"a shorter extension, or --max-usd {worst}")
         return later
+
+    def _refuse_beyond_block(self, record: ClusterRecord, until: datetime) -> None:
+        """AWS takes the nodes of a Capacity Block before its end, whatever a timer says.
+
+        Raises:
+            UsageError: The moment is later than that.
+            CloudError: The block cannot be asked about.
+        """
+        if record.market != "capacity-block":
+            return
+        block = record.config["reservation"]
+        found = self._desk.cloud.reservation(block, [record.region]).found
+        if found is None or found.ends_at is None:
+            message = f"when the Capacity Block {block} ends is unknown: AWS does not describe it in {record.region}"
+            raise CloudError(message, code="InvalidCapacityReservationId.NotFound", hint="ask again later")
+        last = found.ends_at - TAKEN_BEFORE_END
+        if until > last:
+            ends = f"the Capacity Block {block} ends at {_utc(found.ends_at)}"
+            message = f"{ends}, and AWS takes its nodes from {_utc(last)} on: they cannot live until {_utc(until)}"
+            raise UsageError(message, hint=f"cloudgpu extend {record.name} --until {last:%Y-%m-%dT%H:%M:%SZ}")
 
     def _refuse_grave(self, later: ClusterRecord) -> None:
         """Nothing but the expiry may change under people's work: a newer program is for the next cluster."""

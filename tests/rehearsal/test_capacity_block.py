@@ -39,5 +39,9 @@ def test_a_run_in_a_block(bench):
     held = ec2.describe_capacity_reservations(CapacityReservationIds=[mine])["CapacityReservations"][0]
     assert held["AvailableInstanceCount"] == 0
     assert bench.left().get("placement_groups") is None
-    bench.run("down", outcome["cluster"])
+    cluster = outcome["cluster"]
+    refused = bench.run("extend", cluster, "--by", "3h", code=2)
+    assert f"the Capacity Block {mine} ends at {held['EndDate']:%Y-%m-%d %H:%M} UTC" in refused.stderr
+    assert "they cannot live until" in refused.stderr
+    bench.run("down", cluster)
     assert bench.left() == {}

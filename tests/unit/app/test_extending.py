@@ -1,6 +1,7 @@
 """`extend`: every place that knows the expiry moves, in an order in which a crash leaves no node without an end."""
 
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
@@ -8,10 +9,12 @@ import pytest
 from cloudgpu.app.extending import Extending
 from cloudgpu.errors import BudgetError, CloudError, StateError, UsageError
 from cloudgpu.node.expiry import EXTENDABLE, armed, extend
+from cloudgpu.plan.reservations import Held, Reservation
 from cloudgpu.provision.engine import Step
 from cloudgpu.remote.fake import Answer
 
 HOUR = timedelta(hours=1)
+START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -53,6 +56,36 @@ def test_everything_that_knows_the_expiry_moves(bench, gang, up, extending):
     ]
     assert len(told(gang)) == 2
     assert all(wire.endswith(str(int(until.timestamp()))) for wire in told(gang))
+
+
+BLOCK = "cr-0123456789abcdef0"
+
+
+def in_block(bench, record, ends_at):
+    """The cluster as one that was launched into a Capacity Block, which ends then; None where AWS has none."""
+    found = ends_at and Reservation(
+        BLOCK, "capacity-block", "us-east-1", "us-east-1c", "p4d.24xlarge", "active", 0, START, ends_at
+    )
+    bench.cloud.reservation = lambda wanted, regions: Held(found, bench.clock.now())
+    config = {**record.config, "reservation": BLOCK}
+    bench.records.save_cluster(replace(record, market="capacity-block", config=config), bench.clock.now())
+
+
+def test_nobody_lives_longer_than_its_capacity_block(bench, gang, up, extending):
+    in_block(bench, up, up.expires_at + HOUR)
+    bench.cloud.calls.clear()
+    with pytest.raises(UsageError, match=r"ends at 2026-11-21 14:00 UTC, and AWS takes its nodes from .* 13:30 UTC"):
+        extending.extend("demo", by=timedelta(minutes=31))
+    assert bench.cloud.calls == []
+    assert bench.records.cluster("demo").expires_at == up.expires_at
+    assert extending.extend("demo", by=timedelta(minutes=30)).record.expires_at == up.expires_at + HOUR / 2
+
+
+def test_a_capacity_block_that_cannot_be_looked_at_extends_nothing(bench, gang, up, extending):
+    in_block(bench, up, None)
+    with pytest.raises(CloudError, match=f"when the Capacity Block {BLOCK} ends is unknown"):
+        extending.extend("demo", by=timedelta(minutes=1))
+    assert bench.records.cluster("demo").expires_at == up.expires_at
 
 
 def test_only_things_of_this_very_cluster_are_tagged_anew(bench, gang, make, up, extending):
