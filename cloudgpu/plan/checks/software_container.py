@@ -128,9 +128,10 @@ def container_choices(image: str, gpu: Gpu, question: Question) -> Iterator[str]
     late = gpu.last_ngc is not None and month > gpu.last_ngc
     near = (gpu.last_ngc if late else gpu.first_ngc) if month else None
     named = [] if near is None else [image.replace(f":{month}", f":{near}", 1)]
-    listed = next((one.framework for one in known if repository(one.image) == repository(image)), None)
-    others = [one.image for one in known if one.framework == listed and one.image != image]
-    others.sort(key=lambda other: (abs(_months(other) - _months(image)), other))
+    same = {one.framework for one in known if repository(one.image) == repository(image)}
+    alike = [one.image for one in known if one.framework in same]
+    # Another variant, as TensorFlow 2 for 1, asks for more changes than another month.
+    others = sorted(alike, key=lambda one: (_variant(one) != _variant(image), abs(_months(one) - _months(image)), one))
     for choice in dict.fromkeys([*named, *others]):
         if choice != image and fitting(choice, gpu, question).fit == "native" and _exists(choice, question):
             yield choice

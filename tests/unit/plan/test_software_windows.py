@@ -1,0 +1,336 @@
+"""GPU, driver, CUDA, container and PyTorch's wheels: which go together, over data made by hand and the real ones."""
+
+from dataclasses import replace
+from datetime import date
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from packaging.specifiers import SpecifierSet
+
+from cloudgpu.app.purchase import node_kind
+from cloudgpu.catalog import load
+from cloudgpu.catalog.images import bare_image, carried_driver, driver_for
+from cloudgpu.catalog.software import FabricMinimum, FrameworkImage, NgcMonth, Software, TorchWheels, software
+from cloudgpu.node.bootstrap import script
+from cloudgpu.node.bootstrap.rendering import EFA_INSTALLER
+from cloudgpu.plan import exclusions, planner
+from cloudgpu.plan.checks.software_container import container_choices, fitting, repository
+from cloudgpu.plan.checks.software_torch import allows, backends_for, series_for, torch_bounds, torch_misfit, wheels_of
+from cloudgpu.plan.driver import machine_image, node_driver
+from cloudgpu.plan.plan import Quotes
+from cloudgpu.plan.question import Question
+from cloudgpu.recipe.schema import PythonEnvironment, Recipe
+
+CATALOG = load()
+GPUS = CATALOG.gpus
+OSS = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
+PROPRIETARY = "/aws/service/deeplearning/ami/x86_64/base-proprietary-nvidia-driver-amazon-linux-2/latest/ami-id"
+UBUNTU = "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id"
+MONTHS = {
+    "20.03": NgcMonth("20.03", "10.2.89", 440, (418,), "6.0", "made"),
+    "23.01": NgcMonth("23.01", "12.0.1", 525, (470,), "6.0", "made"),
+    "25.08": NgcMonth("25.08", "13.0.1", 580, (), "7.5", "made"),
+}
+BOX = "registry.example/box"
+MADE = Software(
+    ngc=MONTHS,
+    images=(
+        FrameworkImage("box", f"{BOX}:1", "8.0", None, (), False, "made"),
+        FrameworkImage("box", f"{BOX}:2", "6.0", "7.0", (), False, "made"),
+        FrameworkImage("box", f"{BOX}:3", None, None, (), False, "made"),
+        FrameworkImage("new", "registry.example/new:1", "9.0", None, (), False, "made"),
+    ),
+    torch=(
+        TorchWheels("cu118", "2.0", "2.3", ("5.0", "7.0", "8.0"), "2.0", "2.3", "made"),
+        TorchWheels("cu126", "2.4", "2.9", ("7.0", "8.0", "9.0"), "2.4", "2.6", "made"),
+        TorchWheels("cu130", "2.7", None, ("7.5", "8.0", "9.0", "10.0"), "2.7", None, "made"),
+    ),
+    fabric={"p5.48xlarge": FabricMinimum("p5.48xlarge", "1.29.0", "1.7.3", "2.18.5", "12.0", "made")},
+)
+
+
+def recipe(environment=None, **resources):
+    return Recipe.model_validate(
+        {
+            "schema": 1,
+            "name": "tiny",
+            "resources": {"instance_type": "p3dn.24xlarge", **resources},
+            "environment": environment or {},
+            "launch": {"with": "torchrun", "command": "train.py"},
+        }
+    )
+
+
+def asked(one, *, target="aws", known=MADE):
+    return Question(one, target, CATALOG, Quotes(), "us-east-1", date(2026, 8, 1), software=known)
+
+
+def boxed(image, **resources):
+    return recipe({"container": {"image": image}}, **resources)
+
+
+def required(*lines, resources=None, **more):
+    return recipe({"python": {"requirements": list(lines), **more}}, **(resources or {}))
+
+
+def thrown_out(one, **world):
+    question = asked(one, **world)
+    return {reason.check for reason in exclusions.of_type(question, question.types[0])}
+
+
+def found(one, **world):
+    return {(finding.check, finding.severity) for finding in planner.planned(asked(one, **world)).findings}
+
+
+@pytest.mark.parametrize(
+    ("image", "gpu", "fit"),
+    [
+        ("nvcr.io/nvidia/pytorch:24.12-py3", "V100", "native"),
+        ("nvcr.io/nvidia/pytorch:25.01-py3", "V100", "no"),
+        ("nvcr.io/nvidia/pytorch:17.08", "V100", "no"),
+        ("nvcr.io/nvidia/pytorch:18.08-py3", "T4", "untuned"),  # Volta's code; Turing came with 18.09
+        ("nvcr.io/nvidia/pytorch:20.06-py3", "A10G", "untuned"),
+        ("nvcr.io/nvidia/pytorch:20.03-py3", "A100", "no"),  # nothing of its major version was known
+        ("nvcr.io/nvidia/pytorch:25.01-py3", "B300", "untuned"),
+        ("nvcr.io/nvidia/pytorch:24.12-py3", "B200", "no"),
+        ("nvcr.io/nvidia/pytorch:23.01-py3", "K80", "no"),
+        (f"{BOX}:1", "V100", "no"),
+        (f"{BOX}:1", "A100", "native"),
+        (f"{BOX}:2", "T4", "untuned"),
+        (f"{BOX}:2", "A100", "no"),
+        (f"{BOX}:3", "A100", None),
+        (f"{BOX}:9", "A100", None),
+        ("registry.example/new:7", "A100", None),
+        ("ubuntu:22.04", "V100", None),
+        ("nvcr.io/nvidia/pytorch@sha256:0", "V100", None),
+    ],
+)
+def test_how_a_container_fits_a_gpu(image, gpu, fit):
+    assert fitting(image, GPUS[gpu], asked(recipe())).fit == fit
+
+
+def test_a_container_that_nobody_knows_is_unknown_and_never_passed():
+    assert ("container-code", "unknown") in found(boxed("ubuntu:22.04"), target="rehearsal")
+    assert ("container-code", "unknown") not in found(boxed("nvcr.io/nvidia/pytorch:23.01-py3"), target="rehearsal")
+
+
+def test_other_tags_are_those_that_hold_code_and_are_there():
+    question = asked(recipe(), known=software())
+    choices = lambda image, gpu: list(container_choices(image, GPUS[gpu], question))  # noqa: E731
+    assert choices("nvcr.io/nvidia/pytorch:25.03-py3", "V100")[0] == "nvcr.io/nvidia/pytorch:24.12-py3"
+    # TensorFlow 1 ended with 23.03, so that there is no 24.12 of it.
+    assert choices("nvcr.io/nvidia/tensorflow:25.03-tf1-py3", "V100")[0] == "nvcr.io/nvidia/tensorflow:23.03-tf1-py3"
+    assert choices("nvcr.io/nvidia/caffe2:18.08-py3", "A100") == []
+
+
+@pytest.mark.parametrize(
+    ("image", "name"),
+    [
+        ("nvcr.io/nvidia/pytorch:24.12-py3", "nvcr.io/nvidia/pytorch"),
+        ("localhost:5000/a/b", "localhost:5000/a/b"),
+        ("localhost:5000/a/b:c", "localhost:5000/a/b"),
+        ("a/b@sha256:00", "a/b"),
+        ("a/b:c@sha256:00", "a/b"),
+    ],
+)
+def test_the_repository_of_an_image(image, name):
+    assert repository(image) == name
+
+
+@pytest.mark.parametrize(
+    ("resources", "gpu", "driver"),
+    [
+        ({}, "V100", (580, "proprietary", True)),
+        ({"driver": 535}, "V100", (535, "proprietary", True)),
+        ({}, "T4", (595, "open", False)),
+        ({"driver": 550}, "T4", (550, "proprietary", True)),
+        ({"image": OSS}, "V100", (595, "open", False)),
+        ({"image": PROPRIETARY}, "V100", (570, "proprietary", False)),
+        ({"image": UBUNTU}, "V100", (580, "proprietary", True)),
+        ({"image": "ami-0123456789abcdef0"}, "V100", (None, None, False)),
+        ({"image": "/aws/service/deeplearning/ami/x86_64/other/ami-id"}, "V100", (None, None, False)),
+    ],
+)
+def test_the_driver_of_the_nodes(resources, gpu, driver):
+    there = node_driver(recipe(**resources), GPUS[gpu])
+    assert (there.branch, there.flavour, there.installed) == driver
+
+
+def test_who_names_a_driver_gets_an_image_without_one_and_the_bootstrap_installs_it():
+    one = recipe(instance_type="g4dn.12xlarge", driver=550)
+    assert machine_image(one, GPUS["T4"]) == bare_image().parameter
+    plan = planner.planned(asked(one))
+    assert {candidate.image_parameter for candidate in plan.candidates} == {bare_image().parameter}
+    assert carried_driver(bare_image().parameter) is None
+    text = script(node_kind(plan, plan.candidates[0]))
+    assert "\ndriver_branch=550\n" in text
+    assert "\ndriver_branch=580\n" in script(node_kind(planner.planned(asked(recipe())), plan.candidates[0]))
+
+
+@pytest.mark.parametrize(
+    ("resources", "rules"),
+    [
+        ({}, set()),
+        ({"image": OSS}, {"machine-image"}),
+        ({"image": PROPRIETARY}, set()),
+        ({"driver": 595}, {"driver"}),
+        ({"driver": 340}, {"driver"}),
+        ({"driver": 470}, set()),
+        ({"instance_type": "g4dn.12xlarge", "image": OSS}, set()),
+        ({"instance_type": "p4d.24xlarge", "driver": 418}, {"driver"}),
+        ({"instance_type": "p2.xlarge", "driver": 580}, {"retired", "driver"}),
+        ({"instance_type": "p2.xlarge", "driver": 470}, {"retired"}),
+    ],
+)
+def test_a_driver_outside_the_window_of_the_gpu_throws_the_type_out(resources, rules):
+    assert thrown_out(recipe(**resources)) == rules
+
+
+@pytest.mark.parametrize(
+    ("month", "driver", "fits"),
+    [
+        ("23.01", 525, True),
+        ("23.01", 580, True),
+        ("23.01", 470, True),  # its notes accept it
+        ("23.01", 515, False),
+        ("20.03", 440, True),
+        ("20.03", 418, True),
+        ("20.03", 410, False),  # before CUDA 11 only what the notes say
+        ("25.08", 580, True),
+        ("25.08", 575, False),
+        ("24.07", 410, True),  # nobody looked it up
+    ],
+)
+def test_a_container_needs_a_driver_that_carries_its_cuda(month, driver, fits):
+    one = boxed(f"nvcr.io/nvidia/pytorch:{month}-py3", instance_type="g4dn.12xlarge", driver=driver)
+    assert ("cuda" not in thrown_out(one)) == fits
+
+
+def test_pytorchs_cuda_needs_a_driver_too():
+    assert thrown_out(required("torch", torch_backend="cu126", resources={"driver": 470})) == {"cuda"}
+    assert thrown_out(required("torch<2.4", resources={"driver": 470})) == set()
+    assert thrown_out(required("torch", torch_backend="cu126", resources={"driver": 470}), target="rehearsal") == set()
+
+
+def test_a_machine_image_of_ones_own_is_unknown_and_a_driver_beside_one_that_has_its_own_is_refused():
+    own = recipe(image="ami-0123456789abcdef0")
+    assert ("driver-known", "unknown") in found(own)
+    assert ("driver-known", "unknown") not in found(recipe())
+    both = recipe(instance_type="g4dn.12xlarge", image=OSS, driver=550)
+    assert ("driver-given", "error") in found(both)
+    assert ("driver-given", "error") not in found(recipe(instance_type="g4dn.12xlarge", image=UBUNTU, driver=550))
+
+
+@pytest.mark.parametrize(
+    ("lines", "backend", "gpu", "newest", "runs"),
+    [
+        (["torch"], None, "V100", "cu130", False),
+        (["torch"], None, "T4", "cu130", True),
+        (["torch<2.7"], None, "V100", "cu126", True),
+        (["torch<2.7.0"], None, "V100", "cu126", True),
+        (["torch<=2.7"], None, "V100", "cu130", False),
+        (["torch<2.7.1"], None, "V100", "cu130", False),
+        (["torch~=2.6"], None, "V100", "cu130", False),
+        (["torch~=2.6.0"], None, "V100", "cu126", True),
+        (["torch==2.6.0+cu126"], None, "V100", "cu126", True),
+        (["torch==2.6.*"], None, "V100", "cu126", True),
+        (["torch==2.2.1"], None, "H100", "cu118", False),
+        (["torch>=2.8"], "cu126", "V100", "cu126", True),
+        (["torch>2.8,<2.9"], "cu126", "V100", "cu126", True),
+        (["torch"], "cu118", "V100", "cu118", True),
+        (["torch"], "cu130", "V100", "cu130", False),
+        (["torch[opt]>=2.0 ; python_version > '3'"], None, "V100", "cu130", False),
+        (["Torch >= 2.0, < 2.4"], None, "V100", "cu118", True),
+        (["torch!=2.7.0,<2.8"], None, "V100", "cu130", False),
+    ],
+)
+def test_which_wheel_is_installed_and_whether_it_runs(lines, backend, gpu, newest, runs):
+    python = PythonEnvironment(requirements=tuple(lines), torch_backend=backend)
+    assert wheels_of(python, MADE.torch).build == newest
+    assert (torch_misfit(python, GPUS[gpu], MADE.torch) == "") == runs
+
+
+@pytest.mark.parametrize("line", ["torchvision", "torch-geometric", "torch @ https://x.example/t.whl", "numpy", ""])
+def test_what_names_no_pytorch_says_nothing_of_it(line):
+    assert torch_bounds([line]) is None
+    assert torch_misfit(PythonEnvironment(requirements=(line,)), GPUS["V100"], MADE.torch) == ""
+
+
+def test_an_index_without_a_pytorch_within_the_bounds_is_refused_and_an_unknown_one_is_not():
+    old = PythonEnvironment(requirements=("torch>=2.10",), torch_backend="cu126")
+    assert torch_misfit(old, GPUS["V100"], MADE.torch) == (
+        "the cu126 wheels have no PyTorch that these requirements allow; they end with 2.9"
+    )
+    unheard = PythonEnvironment(requirements=("torch",), torch_backend="cu140")
+    assert torch_misfit(unheard, GPUS["V100"], MADE.torch) == ""
+
+
+def test_the_builds_and_the_series_that_would_run():
+    python = PythonEnvironment(requirements=("torch",))
+    assert list(backends_for(python, GPUS["V100"], MADE.torch)) == ["cu126", "cu118"]
+    assert series_for(python, GPUS["V100"], MADE.torch) == "2.6"
+    newer = PythonEnvironment(requirements=("torch>=2.8",))
+    assert list(backends_for(newer, GPUS["V100"], MADE.torch)) == ["cu126"]
+    assert series_for(newer, GPUS["V100"], MADE.torch) == ""
+
+
+VERSIONS = st.lists(st.integers(0, 12), min_size=1, max_size=3).map(tuple)
+OPERATORS = st.sampled_from(["==", "<", "<=", ">", ">=", "~=", "!="])
+
+
+@given(st.lists(st.tuples(OPERATORS, VERSIONS), max_size=3), st.integers(0, 12), st.integers(0, 12), st.integers(0, 12))
+def test_a_series_with_a_release_within_the_bounds_is_allowed(bounds, major, minor, patch):
+    """Held against `packaging`: a bound that it accepts for any release is never refused for the whole series."""
+    bounds = [
+        (operator, (*version, 0) if operator == "~=" and len(version) < 2 else version) for operator, version in bounds
+    ]
+    text = ",".join(f"{operator}{'.'.join(map(str, version))}" for operator, version in bounds)
+    if SpecifierSet(text).contains(f"{major}.{minor}.{patch}"):
+        assert allows(tuple(bounds), (major, minor))
+
+
+def test_torch_is_an_error_on_aws_and_a_note_when_rehearsed():
+    one = required("torch")
+    assert ("torch", "error") in found(one)
+    assert ("torch-on-aws", "note") in found(one, target="rehearsal")
+    assert ("torch-on-aws", "note") not in found(required("torch<2.7"), target="rehearsal")
+    assert not {check for check, _ in found(one, target="rehearsal")} & {"torch"}
+
+
+def test_efa_asks_for_software_of_its_time():
+    old = boxed("nvcr.io/nvidia/pytorch:20.03-py3", instance_type="p5.48xlarge", network="efa")
+    no_code = replace(MADE, images=(FrameworkImage("x", "registry.example/x:1", "7.0", None, (), False, "made"),))
+    assert ("image", "error") in found(old)
+    fits = boxed("nvcr.io/nvidia/pytorch:23.01-py3", instance_type="p5.48xlarge", network="efa")
+    messages = [
+        one.message for one in planner.planned(asked(fits, target="rehearsal")).findings if one.check == "efa-software"
+    ]
+    assert messages == [
+        "EFA on p5.48xlarge needs NCCL 2.18.5 or newer and aws-ofi-nccl 1.7.3 or newer in the container"
+    ]
+    late = replace(no_code, fabric={"p5.48xlarge": replace(MADE.fabric["p5.48xlarge"], cuda="12.4")})
+    (warning, _) = [
+        one
+        for one in planner.planned(asked(fits, target="rehearsal", known=late)).findings
+        if one.check == "efa-software"
+    ]
+    assert warning.severity == "warning"
+    assert warning.message.startswith("EFA on p5.48xlarge needs CUDA 12.4 or newer, and nvcr.io/nvidia/pytorch:23.01")
+    tcp = boxed("nvcr.io/nvidia/pytorch:23.01-py3", instance_type="p5.48xlarge", network="tcp")
+    assert "efa-software" not in {check for check, _ in found(tcp, target="rehearsal", known=late)}
+
+
+def test_our_efa_installer_is_new_enough_for_every_type():
+    numbers = lambda text: tuple(map(int, text.split(".")))  # noqa: E731
+    minima = [one.efa_installer for one in software().fabric.values() if one.efa_installer]
+    assert minima
+    assert all(numbers(EFA_INSTALLER) >= numbers(minimum) for minimum in minima)
+
+
+@pytest.mark.parametrize("name", [name for name, kind in CATALOG.types.items() if kind.provider == "aws"])
+def test_the_driver_that_we_choose_suits_every_type_of_the_catalogue(name):
+    """Without a word of the recipe, no rule on drivers may speak."""
+    assert thrown_out(recipe(instance_type=name), known=software()) <= {"retired", "market"}
+    gpu = GPUS[CATALOG.types[name].gpu]
+    assert driver_for(gpu.architecture).flavour in gpu.modules
