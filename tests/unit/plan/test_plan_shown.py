@@ -43,6 +43,8 @@ p3dn.24xlarge: driver 580 proprietary (bootstrap), CUDA with the Python packages
   2 public IPv4 addresses     0.01       0.01  2026-11-21
 
 worst case on AWS: 62.48 USD until the expiry after 1h (simulated: nothing is charged)
+unknown: planned offline: zones, prices of today, quotas, data in S3 were not asked for [offline]
+    fix: plan without --offline
 note: prices were read on 2026-07-20, 124 days ago [price-age]"""
     )
 
@@ -66,7 +68,9 @@ p3dn.24xlarge: driver 580 proprietary (bootstrap), CUDA with the Python packages
   2 disks of 200 GiB (gp3)  0.0445       0.05  2026-11-21
   2 public IPv4 addresses     0.01       0.01  2026-11-21
 
-worst case: 62.48 USD until the expiry after 1h"""
+worst case: 62.48 USD until the expiry after 1h
+unknown: planned offline: zones, prices of today, quotas, data in S3 were not asked for [offline]
+    fix: plan without --offline"""
     )
 
 
@@ -91,7 +95,9 @@ g4dn.12xlarge: driver 595 open (machine image), CUDA with the Python packages
 worst case: 3.94 USD until the expiry after 1h
 warning: left out: AWS retired p3.16xlarge on 2025-12-20: nobody can launch it any more; \
 the nearest that works is p3dn.24xlarge [retired]
-    fix: --set resources.instance_type=p3dn.24xlarge"""
+    fix: --set resources.instance_type=p3dn.24xlarge
+unknown: planned offline: zones, prices of today, quotas, data in S3 were not asked for [offline]
+    fix: plan without --offline"""
     )
 
 
@@ -105,5 +111,7 @@ cluster quickstart-1: 2 ranks (1 a node), ends itself after 1h
 no candidates
 
 error: unknown GPU V10; did you mean "V100"? [gpu]
-    fix: --set resources.gpu=V100:8"""
+    fix: --set resources.gpu=V100:8
+unknown: planned offline: zones, prices of today, quotas, data in S3 were not asked for [offline]
+    fix: plan without --offline"""
     )

@@ -129,7 +129,7 @@ SOFTWARE = (
     ),
     row(
         "efa-software",
-        (boxed("nvcr.io/nvidia/pytorch:24.12-py3", disk="200GiB"), on(boxed("lab/own:1"), "p5.48xlarge")),
+        (on(boxed("nvcr.io/nvidia/pytorch:24.12-py3"), "p3dn.24xlarge"), on(boxed("lab/own:1"), "p5.48xlarge")),
         fails(
             on(boxed("nvcr.io/nvidia/pytorch:24.05-py3"), "p5.48xlarge", 2),
             (

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import Any
 
 from cloudgpu.catalog import Catalog, load
@@ -10,6 +10,7 @@ from cloudgpu.plan import planner
 from cloudgpu.plan.plan import Finding, Plan, Quotes, Target
 from cloudgpu.plan.quota_room import QuotaRoom
 from cloudgpu.plan.reaching import NO_WISH, NetworkWish
+from cloudgpu.plan.reservations import Reservation
 from cloudgpu.plan.survey import DatasetSeen, NamedThing, Survey
 from cloudgpu.recipe.schema import Recipe
 
@@ -114,3 +115,39 @@ def boxed(image: str, *, disk: str = "200GiB", secrets: tuple[str, ...] = (), **
 
 def rehearsed(world: World) -> World:
     return replace(world, target="rehearsal")
+
+
+HELD = "cr-0a1b2c3d4e5f60718"
+NOW = datetime(2026, 8, 1, 12, tzinfo=UTC)
+BLOCK = Reservation(
+    id=HELD,
+    kind="capacity-block",
+    region="us-east-1",
+    zone="us-east-1d",
+    instance_type="p4d.24xlarge",
+    state="active",
+    free=4,
+    starts_at=None,
+    ends_at=datetime(2026, 8, 3, 12, tzinfo=UTC),
+)
+
+
+def spot(**sections):
+    return World({"resources": {**TWO, "market": "spot"}, **sections})
+
+
+def in_block(**changes):
+    held = replace(BLOCK, **changes)
+    wanted = {"instance_type": "p4d.24xlarge", "nodes": 2, "market": "capacity-block", "reservation": HELD}
+    return World({"resources": wanted}, Quotes(live=True, reservation=held, asked_at=NOW))
+
+
+def environment(**given):
+    return World({"environment": given})
+
+
+def sold(name, *classes, **changes):
+    """The catalogue with a type that AWS sells in these ways alone."""
+    return replace(
+        CATALOG, types={**CATALOG.types, name: replace(CATALOG.types[name], usage_classes=classes, **changes)}
+    )

@@ -1,0 +1,231 @@
+"""What is said of money, addresses and the account: rows of the table of checks."""
+
+from dataclasses import replace
+from datetime import date
+
+from cloudgpu.plan.plan import Quotes
+from cloudgpu.plan.reaching import NetworkWish
+from cloudgpu.plan.survey import NamedThing, Survey
+from tests.unit.plan.checks.worlds import (
+    World,
+    fails,
+    in_block,
+    named,
+    quota,
+    rehearsed,
+    resources,
+    row,
+    surveyed,
+)
+
+QUOTA_PAGE = "https://us-east-1.console.aws.amazon.com/servicequotas/home/services/ec2/quotas/L-417A185B"
+
+
+def worked(images):
+    """Two hours for so many images, at a hundred a second."""
+    reference = {"value": 100, "on": "8 x V100", "source": "a test"}
+    metric = {"pattern": "v=(?P<value>[0-9.]+)", "unit": "img/s", "better": "higher", "reference": reference}
+    return World(
+        {
+            "metrics": {"speed": metric},
+            "work": {"metric": "speed", "amount": images},
+            "budget": {"max_usd": 999, "expiry": "2h"},
+        }
+    )
+
+
+MONEY = (
+    row(
+        "budget",
+        World(),
+        fails(
+            in_block_without_cap := World(
+                {"resources": in_block().recipe["resources"], "budget": {}, "outputs": ["o/"]}, in_block().quotes
+            ),
+            (
+                "note",
+                f"budget.max_usd is not set; the worst case is {in_block_without_cap.plan().worst_case_usd} USD",
+                "",
+            ),
+        ),
+    ),
+    row(
+        "expiry",
+        (World({"budget": {"max_usd": 999, "expiry": "10m"}}), rehearsed(World({"budget": {"expiry": "1m"}}))),
+        fails(
+            World({"budget": {"max_usd": 999, "expiry": "9m"}}),
+            ("warning", "the expiry is 9m, and nodes take minutes until they can work", "--set budget.expiry=10m"),
+        ),
+    ),
+    row(
+        "expected-time",
+        (World(), worked(720_000)),
+        fails(
+            worked(720_025),
+            (
+                "warning",
+                "the work takes 2h1m at the reference rate, and the nodes end after 2h",
+                "--set budget.expiry=2h1m",
+            ),
+        ),
+    ),
+    row(
+        "price-age",
+        replace(World(), today=date(2026, 8, 1)),
+        fails(
+            replace(World(), today=date(2026, 12, 1)),
+            ("warning", "prices were read on 2026-07-20, 134 days ago", ""),
+        ),
+    ),
+)
+
+NETWORK = (
+    row(
+        "address",
+        (World(), resources(instance_type="p4d.24xlarge", nodes=1)),
+        fails(
+            replace(World(), network=NetworkWish("private")),
+            (
+                "error",
+                "public_address is private, but no subnet_id names a subnet whose private addresses you reach",
+                "change one of the settings: `cloudgpu config`",
+            ),
+        ),
+        fails(
+            replace(resources(instance_type="p5.48xlarge"), quotes=Quotes(live=True, free_addresses={"us-east-1": 1})),
+            (
+                "error",
+                "p5.48xlarge needs 2 Elastic IPs in us-east-1, and the account may have 1 more there",
+                "ask for more in Service Quotas (L-0263D0A3), or release unused ones",
+            ),
+        ),
+    ),
+    row(
+        "interfaces",
+        World(),
+        fails(
+            resources(instance_type="p5.48xlarge"),
+            (
+                "note",
+                "p5.48xlarge has 32 EFA interfaces, so EC2 gives it no public address: each node gets an Elastic IP",
+                "",
+            ),
+        ),
+        fails(
+            replace(resources(instance_type="p5.48xlarge"), network=NetworkWish(own_subnet=True, own_network=True)),
+            (
+                "note",
+                "p5.48xlarge has 32 EFA interfaces, so EC2 gives it no public address: "
+                "it is reached by its private address",
+                "",
+            ),
+        ),
+    ),
+    row(
+        "fabric",
+        (World(), resources(instance_type="g5.xlarge", nodes=1)),
+        fails(
+            resources(instance_type="p3dn.24xlarge", network="tcp"),
+            (
+                "warning",
+                "p3dn.24xlarge has EFA, and resources.network is tcp: the nodes talk over TCP, 100 Gb/s at most",
+                "--set resources.network=auto",
+            ),
+        ),
+        fails(
+            resources(instance_type="g5.xlarge"),
+            ("note", "g5.xlarge has no EFA: the nodes talk over TCP, 10 Gb/s at most", ""),
+        ),
+    ),
+)
+
+ACCOUNT = (
+    row(
+        "quota",
+        (quota(192), quota(192, nodes=1), in_block(), World(quotes=Quotes())),
+        fails(
+            quota(96),
+            (
+                "error",
+                "2 x p3dn.24xlarge need 192 vCPUs in us-east-1, "
+                "and Running On-Demand P instances (L-417A185B) allow 96",
+                f"--set resources.nodes=1, or ask for 192 at {QUOTA_PAGE}",
+            ),
+        ),
+        fails(
+            quota(64),
+            (
+                "error",
+                "2 x p3dn.24xlarge need 192 vCPUs in us-east-1, "
+                "and Running On-Demand P instances (L-417A185B) allow 64",
+                f"ask for 192 at {QUOTA_PAGE}",
+            ),
+        ),
+        fails(
+            quota(384, 256),
+            (
+                "warning",
+                "Running On-Demand P instances (L-417A185B) in us-east-1: 256 of 384 are in use, "
+                "and 192 vCPUs are needed",
+                f"end what runs, or ask for more at {QUOTA_PAGE}",
+            ),
+        ),
+        fails(
+            quota(384, None),
+            (
+                "unknown",
+                "Running On-Demand P instances (L-417A185B) in us-east-1: how much of 384 vCPUs is in use is unknown; "
+                "192 are needed",
+                "",
+            ),
+        ),
+        fails(
+            World(),
+            (
+                "unknown",
+                "Running On-Demand P instances (L-417A185B) in us-east-1: unknown, and 192 vCPUs are needed",
+                f"see {QUOTA_PAGE}",
+            ),
+        ),
+    ),
+    row(
+        "region-enabled",
+        (World(), surveyed(Survey(enabled_regions=frozenset({"us-east-1"})))),
+        fails(
+            surveyed(Survey(enabled_regions=frozenset({"us-west-2"}))),
+            (
+                "error",
+                "us-east-1 is not enabled for this account",
+                "enable it in the console under Account, AWS Regions",
+            ),
+        ),
+    ),
+    row(
+        "named",
+        named(NamedThing("key pair", "ann", "us-east-1", "there", setting="key_name")),
+        fails(
+            named(NamedThing("key pair", "ann", "us-east-1", "missing", setting="key_name")),
+            (
+                "error",
+                "there is no key pair ann in us-east-1",
+                "correct the setting key_name: `cloudgpu config`",
+            ),
+        ),
+        fails(
+            named(NamedThing("role", "gpu", "", "unknown", "iam:GetRole is denied", "role_name")),
+            ("unknown", "role gpu: whether it is there is unknown: iam:GetRole is denied", ""),
+        ),
+    ),
+    row(
+        "offline",
+        World(),
+        fails(
+            World({"data": [{"name": "a", "from": "s3://bucket/a/", "to": "/a"}]}, Quotes()),
+            (
+                "unknown",
+                "planned offline: zones, prices of today, quotas, data in S3 were not asked for",
+                "plan without --offline",
+            ),
+        ),
+    ),
+)

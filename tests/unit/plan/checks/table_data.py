@@ -1,0 +1,166 @@
+"""What is said of data, disks and results: rows of the table of checks."""
+
+from cloudgpu.plan.survey import DatasetSeen, Survey
+from tests.unit.plan.checks.worlds import ONE, World, data, fails, launch, rehearsed, row, spot, surveyed
+
+GIB = 2**30
+
+DATA = (
+    row(
+        "data",
+        data(DatasetSeen("there")),
+        fails(
+            World({"data": [{"name": "a", "from": "s3://bucket/a", "to": "/a", "mode": "mount"}]}),
+            ("error", "dataset a: this version cannot mount data yet", "write mode: copy for a"),
+        ),
+    ),
+    row(
+        "dataset",
+        data(DatasetSeen("there", size_bytes=1)),
+        fails(
+            data(DatasetSeen("missing", "there is no bucket buckett")),
+            ("error", "dataset images: there is no bucket buckett", "upload it, or correct `from`"),
+        ),
+        fails(
+            data(DatasetSeen("unknown", "not allowed to list s3://bucket/images/")),
+            (
+                "unknown",
+                "dataset images: whether it is there is unknown: not allowed to list s3://bucket/images/",
+                "",
+            ),
+        ),
+    ),
+    row(
+        "disk",
+        (World(), data(DatasetSeen("there", size_bytes=190 * GIB)), data(DatasetSeen("there"))),
+        fails(
+            data(DatasetSeen("there", size_bytes=190 * GIB + 1)),
+            (
+                "error",
+                "the disk has 200 GiB, and at least 201 GiB are needed (images 190.0 GiB)",
+                "--set resources.disk=222GiB",
+            ),
+        ),
+        fails(
+            data(DatasetSeen("there", size_bytes=300 * GIB, whole=False)),
+            (
+                "error",
+                "the disk has 200 GiB, and at least 310 GiB are needed (images at least 300.0 GiB)",
+                "--set resources.disk=342GiB",
+            ),
+        ),
+        fails(
+            surveyed(Survey(workdir_bytes=195 * GIB)),
+            (
+                "error",
+                "the disk has 200 GiB, and at least 205 GiB are needed (the work directory)",
+                "--set resources.disk=226GiB",
+            ),
+        ),
+    ),
+    row(
+        "data-region",
+        (data(DatasetSeen("there", size_bytes=10**12)), data(DatasetSeen("there", region="us-east-1"))),
+        fails(
+            data(DatasetSeen("there", size_bytes=10**11, region="us-west-2")),
+            (
+                "warning",
+                "dataset images lies in us-west-2, and nodes may be in us-east-1: "
+                "2 copies of 93.1 GiB cost 4.00 USD (0.02 USD a GB)",
+                "--set resources.regions=us-west-2",
+            ),
+        ),
+        fails(
+            data(DatasetSeen("there", region="eu-north-1"), resources=ONE),
+            (
+                "warning",
+                "dataset images lies in eu-north-1, and nodes may be in us-east-1: "
+                "the transfer costs 0.02 USD a GB and node; its size is unknown",
+                "",
+            ),
+        ),
+        fails(
+            rehearsed(data(DatasetSeen("there", region="mars-1"))),
+            (
+                "note",
+                "dataset images lies in mars-1, and nodes may be in us-east-1: the price of the transfer is unknown",
+                "",
+            ),
+        ),
+    ),
+    row(
+        "workdir",
+        surveyed(Survey(workdir_bytes=2 * GIB)),
+        fails(
+            surveyed(Survey(workdir_bytes=3 * GIB)),
+            (
+                "warning",
+                "the work directory has 3.0 GiB, and every node is sent all of it",
+                "leave out by .cloudgpuignore what the run does not read; bring data as a dataset",
+            ),
+        ),
+    ),
+    row(
+        "outputs",
+        (
+            launch(command="train.py --output-dir {outputs} --save_path=models --log-dir /dev/stdout --layout /x"),
+            World(
+                {
+                    "storage": [{"name": "results", "to": "/results"}],
+                    "launch": {"with": "torchrun", "command": "train.py --output-dir /results/run"},
+                }
+            ),
+        ),
+        fails(
+            World(
+                {
+                    "params": {"where": "/scratch/models"},
+                    "launch": {"with": "torchrun", "command": "train.py --save-dir={where} --logdir /tmp/logs"},
+                }
+            ),
+            (
+                "warning",
+                "--save-dir /scratch/models lies outside the work directory, on a disk that goes with the node",
+                "write below the work directory and name it under outputs, or use {outputs}",
+            ),
+            (
+                "warning",
+                "--logdir /tmp/logs lies outside the work directory, on a disk that goes with the node",
+                "write below the work directory and name it under outputs, or use {outputs}",
+            ),
+        ),
+    ),
+    row(
+        "nothing-kept",
+        (
+            World(),
+            rehearsed(World({"outputs": []})),
+            World({"outputs": [], "checkpoint": {"path": "c", "to": "s3://b/c"}}),
+        ),
+        fails(
+            World({"outputs": []}),
+            (
+                "note",
+                "the recipe names no outputs: only logs and metrics are brought back",
+                "write outputs: [outputs/]",
+            ),
+        ),
+    ),
+    row(
+        "checkpoint-kept",
+        (
+            World({"checkpoint": {"path": "c"}}),
+            spot(checkpoint={"path": "outputs/c"}),
+            spot(checkpoint={"path": "c"}, outputs=["c"]),
+            spot(checkpoint={"path": "c1"}, outputs=["c?"]),
+        ),
+        fails(
+            spot(checkpoint={"path": "checkpoints"}),
+            (
+                "warning",
+                "checkpoints in checkpoints lie on the spot nodes' own disks alone",
+                "add checkpoints/ to outputs",
+            ),
+        ),
+    ),
+)

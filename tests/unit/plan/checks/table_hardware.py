@@ -1,0 +1,185 @@
+"""What is said of hardware, places and how it is bought: rows of the table of checks."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from cloudgpu.plan.plan import Quotes
+from tests.unit.plan.checks.worlds import (
+    BLOCK,
+    HELD,
+    NOW,
+    ONE,
+    TWO,
+    World,
+    fails,
+    in_block,
+    resources,
+    row,
+    spot,
+)
+
+HARDWARE = (
+    row(
+        "instance-type",
+        World(),
+        fails(
+            resources(instance_type="p3dn.24xlage"),
+            (
+                "error",
+                'unknown instance type p3dn.24xlage; did you mean "p3dn.24xlarge"?',
+                "--set resources.instance_type=p3dn.24xlarge",
+            ),
+        ),
+    ),
+    row(
+        "gpu",
+        resources(gpu="V100:8"),
+        fails(resources(gpu="V10:8"), ("error", 'unknown GPU V10; did you mean "V100"?', "--set resources.gpu=V100:8")),
+        fails(
+            resources(gpu="T4:3"),
+            ("error", "no instance type has 3 T4; there are T4:1, T4:4, T4:8", "--set resources.gpu=T4:8"),
+        ),
+    ),
+    row(
+        "region",
+        resources(gpu="V100:8", regions=["us-west-2"]),
+        fails(
+            resources(gpu="V100:8", regions=["us-eastt-1"]),
+            ("error", 'unknown region us-eastt-1; did you mean "us-east-1"?', "--set resources.regions=us-east-1"),
+        ),
+    ),
+    row(
+        "candidates",
+        World(),
+        fails(
+            replace(World(), quotes=Quotes(live=True, zones={("p3dn.24xlarge", "us-east-1"): ("us-east-1-bos-1a",)})),
+            ("error", "no zone of us-east-1 can be used for this recipe", ""),
+        ),
+    ),
+    row(
+        "gang",
+        resources(any_of=["p4d.24xlarge", "A100-40GB:8"]),
+        fails(
+            resources(any_of=["p3dn.24xlarge", "p4d.24xlarge"]),
+            ("note", "what can be had decides the GPU, alike within an attempt: V100 32 GiB or A100 40 GiB", ""),
+        ),
+    ),
+    row(
+        "image-region",
+        (
+            resources(**ONE, image="ami-0123456789abcdef0"),
+            resources(gpu="V100:8", image="/own/image", regions=["us-east-1", "us-west-2"]),
+        ),
+        fails(
+            resources(**ONE, image="ami-0123456789abcdef0", regions=["us-east-1", "us-west-2"]),
+            (
+                "error",
+                "ami-0123456789abcdef0 is an image of one region, and 2 are named",
+                "--set resources.regions=us-east-1",
+            ),
+        ),
+    ),
+)
+
+MARKET = (
+    row(
+        "cool-down",
+        World(),
+        fails(
+            World(quotes=Quotes(live=True, refused={("p3dn.24xlarge", "us-east-1c", "on-demand"): 125})),
+            ("note", "us-east-1c p3dn.24xlarge on-demand: no capacity 2 min ago, tried last", ""),
+        ),
+    ),
+    row(
+        "reservation",
+        World(),
+        fails(
+            replace(in_block(), quotes=Quotes()),
+            (
+                "warning",
+                f"{HELD} was not looked at: its zone, start and end are unknown",
+                "plan without --offline",
+            ),
+        ),
+        fails(
+            in_block(ends_at=datetime(2026, 8, 1, 12, 35, tzinfo=UTC)),
+            ("error", f"{HELD} ends too soon for a run: AWS takes its nodes half an hour before", ""),
+            (
+                "note",
+                f"{HELD} was paid for in advance: its nodes cost nothing more, and the worst case counts them as 0 USD",
+                "",
+            ),
+            (
+                "note",
+                f"{HELD} ends at 2026-08-01 12:35 UTC, and AWS takes its nodes half an hour before: "
+                "the expiry is 5m instead of 8h",
+                "",
+            ),
+        ),
+        fails(
+            in_block(free=1),
+            ("error", f"{HELD} has 1 instances free, and 2 are wanted", ""),
+        ),
+        fails(
+            in_block(zone="us-west-2b"),
+            ("error", f"{HELD} lies in us-west-2b, not in us-east-1 or not in a zone given", ""),
+        ),
+    ),
+    row(
+        "placement",
+        (World(), in_block(), spot(resources={**ONE, "market": "spot"})),
+        fails(
+            spot(),
+            ("note", "2 spot nodes close together in one zone: harder to get than one, and one taken stops all", ""),
+        ),
+        fails(
+            replace(
+                resources(**TWO, market="reservation", reservation=HELD),
+                quotes=Quotes(
+                    live=True,
+                    reservation=replace(BLOCK, kind="default", instance_type="p3dn.24xlarge"),
+                    asked_at=NOW,
+                ),
+            ),
+            (
+                "warning",
+                f"the 2 nodes get a placement group of their own, and {HELD} was not made in it: "
+                "AWS may find that it does not match",
+                "use one node a cluster, or a Capacity Block",
+            ),
+        ),
+    ),
+    row(
+        "spot",
+        World(),
+        fails(
+            spot(),
+            (
+                "warning",
+                "spot nodes can be taken away at two minutes' notice, and the recipe keeps no checkpoint",
+                "--set resources.market=on-demand",
+            ),
+            (
+                "warning",
+                "spot prices move; the worst case uses the highest seen, and none can exceed the on-demand price",
+                "",
+            ),
+        ),
+    ),
+    row(
+        "grace",
+        (spot(checkpoint={"path": "c", "grace": "110s"}), World({"checkpoint": {"path": "c", "grace": "10m"}})),
+        fails(
+            spot(checkpoint={"path": "c", "grace": "111s"}),
+            (
+                "warning",
+                "checkpoint.grace is 1m51s, and spot nodes go two minutes after the notice",
+                "--set checkpoint.grace=90s",
+            ),
+        ),
+        fails(
+            World({"checkpoint": {"path": "c", "grace": "1h"}, "budget": {"max_usd": 999, "expiry": "1h"}}),
+            ("warning", "checkpoint.grace is 1h, and the nodes end after 1h", ""),
+        ),
+    ),
+)

@@ -1,0 +1,97 @@
+"""What is said of types and regions that are left out: rows of the table of checks."""
+
+from dataclasses import replace
+from decimal import Decimal
+
+from cloudgpu.plan.plan import Quotes
+from tests.unit.plan.checks.worlds import CATALOG, ONE, World, fails, in_block, resources, row, sold, spot
+
+RULES = (
+    row(
+        "retired",
+        World(),
+        fails(
+            resources(instance_type="p3.16xlarge"),
+            (
+                "error",
+                "AWS retired p3.16xlarge on 2025-12-20: nobody can launch it any more; "
+                "the nearest that works is p3dn.24xlarge",
+                "--set resources.instance_type=p3dn.24xlarge",
+            ),
+        ),
+    ),
+    row(
+        "gpu-memory",
+        (resources(**ONE, gpu_memory="32GiB"), World()),
+        fails(
+            resources(instance_type="p3dn.24xlarge", gpu_memory="33GiB"),
+            (
+                "error",
+                "p3dn.24xlarge has 32 GiB on each V100, and the run needs 33 GiB",
+                "--set resources.instance_type=p4d.24xlarge",
+            ),
+        ),
+    ),
+    row(
+        "market",
+        (World(), in_block()),
+        fails(
+            replace(spot(), catalog=sold("p3dn.24xlarge", "capacity-block", "on-demand")),
+            (
+                "error",
+                "AWS does not sell p3dn.24xlarge as spot, only as capacity-block or on-demand",
+                "--set resources.market=on-demand",
+            ),
+        ),
+        fails(
+            replace(
+                resources(instance_type="p4d.24xlarge"),
+                catalog=sold("p4d.24xlarge", "on-demand", "capacity-block", on_demand_usd={}, spot_usd={}),
+            ),
+            (
+                "error",
+                "AWS sells p4d.24xlarge by the hour at no known price: it comes as a Capacity Block",
+                "buy one, set resources.market to capacity-block and resources.reservation to its id",
+            ),
+        ),
+    ),
+    row(
+        "efa",
+        World(),
+        fails(
+            resources(instance_type="g5.xlarge", network="efa"),
+            ("error", "g5.xlarge has no EFA; g5.8xlarge has it", "--set resources.network=auto"),
+        ),
+    ),
+    row(
+        "offered",
+        World(),
+        fails(
+            replace(World(), quotes=Quotes(live=True, zones={("p3dn.24xlarge", "us-east-1"): ()})),
+            (
+                "error",
+                "p3dn.24xlarge is not offered in us-east-1",
+                "--set resources.regions=ap-northeast-1,eu-west-1,us-west-2",
+            ),
+        ),
+    ),
+    row(
+        "price",
+        World(),
+        fails(
+            replace(
+                World(),
+                catalog=replace(
+                    CATALOG,
+                    types={
+                        **CATALOG.types,
+                        "p3dn.24xlarge": replace(
+                            CATALOG.types["p3dn.24xlarge"], on_demand_usd={"us-west-2": Decimal("31.2")}
+                        ),
+                    },
+                ),
+            ),
+            ("error", "no price is known for p3dn.24xlarge in us-east-1", "--set resources.regions=us-west-2"),
+        ),
+    ),
+)
