@@ -1,0 +1,90 @@
+"""Rules for NVIDIA's months and the framework images: in order, and never for a GPU that they cannot serve."""
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Final
+
+from cloudgpu.catalog.checking.known import Known, Problem, version
+from cloudgpu.catalog.hardware import Gpu
+from cloudgpu.catalog.software import FrameworkImage, NgcMonth
+
+_MONTH: Final = re.compile(r"\d\d\.(0[1-9]|1[0-2])")
+_TAGGED: Final = re.compile(r"[^\s:]+/[^\s:]+:[\w.-]+")
+_NGC: Final = re.compile(r"^nvcr\.io/nvidia/[a-z0-9-]+:(\d\d\.\d\d)(?:-|$)")
+
+
+def months_sound(given: Known) -> Iterator[Problem]:
+    """A month is a month, with a source, and what it accepts beside its own driver is older."""
+    for one in given.software.ngc.values():
+        if not _MONTH.fullmatch(one.month):
+            yield Problem(one.month, "it is no month")
+        if not one.source:
+            yield Problem(one.month, "nothing says where it comes from")
+        if any(other >= one.driver for other in one.other_drivers):
+            yield Problem(one.month, f"its other drivers are not all older than R{one.driver}")
+
+
+def months_rise(given: Known) -> Iterator[Problem]:
+    """Months come in order, with CUDA, driver and lowest compute capability that never fall."""
+    for before, after in pairwise(given.software.ngc.values()):
+        if after.month <= before.month:
+            yield Problem(after.month, f"it comes after {before.month}")
+        if version(after.cuda) < version(before.cuda):
+            yield Problem(after.month, f"CUDA {after.cuda} after {before.cuda} of {before.month}")
+        if after.driver < before.driver:
+            yield Problem(after.month, f"driver R{after.driver} after R{before.driver} of {before.month}")
+        if before.lowest and after.lowest and version(after.lowest) < version(before.lowest):
+            yield Problem(after.month, f"compute capability {after.lowest} after {before.lowest} of {before.month}")
+
+
+def months_serve(given: Known) -> Iterator[Problem]:
+    """No GPU's window of months crosses what those months say of themselves."""
+    for gpu in given.catalog.gpus.values():
+        for month in given.software.ngc.values():
+            if gpu.first_ngc is not None and gpu.first_ngc <= month.month <= (gpu.last_ngc or month.month):
+                yield from _misfits(gpu, month)
+
+
+def _misfits(gpu: Gpu, month: NgcMonth) -> Iterator[Problem]:
+    if month.lowest is not None and version(gpu.compute_capability) < version(month.lowest):
+        yield Problem(gpu.name, f"{month.month} is in its window and needs {month.lowest}")
+    cuda = version(month.cuda)
+    if gpu.first_cuda is not None and cuda[:2] < version(gpu.first_cuda):
+        yield Problem(gpu.name, f"{month.month} is in its window with CUDA {month.cuda}, and it needs {gpu.first_cuda}")
+    if gpu.last_cuda_major is not None and cuda[0] > gpu.last_cuda_major:
+        yield Problem(gpu.name, f"{month.month} is in its window with CUDA {month.cuda}")
+    if gpu.last_driver is not None and min((month.driver, *month.other_drivers)) > gpu.last_driver:
+        yield Problem(gpu.name, f"{month.month} is in its window with driver R{month.driver}")
+
+
+def images_sound(given: Known) -> Iterator[Problem]:
+    """An image has a tag, serves what it is the last for, and claims no more than its month."""
+    last: set[tuple[str, str]] = set()
+    for one in given.software.images:
+        if not _TAGGED.fullmatch(one.image):
+            yield Problem(one.image, "it is no image with a tag")
+        if not one.source:
+            yield Problem(one.image, "nothing says where it comes from")
+        if one.lowest and one.highest and version(one.highest) < version(one.lowest):
+            yield Problem(one.image, f"native code from {one.lowest} to {one.highest}")
+        yield from _beyond_its_month(one, given)
+        for architecture in one.last_for:
+            if (one.framework, architecture) in last:
+                yield Problem(one.image, f"a second last image of {one.framework} for {architecture}")
+            last.add((one.framework, architecture))
+            if not any(_serves(one, gpu) for gpu in given.catalog.gpus.values() if gpu.architecture == architecture):
+                yield Problem(one.image, f"it is the last for {architecture} and has no code for it")
+
+
+def _beyond_its_month(one: FrameworkImage, given: Known) -> Iterator[Problem]:
+    match = _NGC.match(one.image)
+    month = given.software.ngc.get(match[1]) if match else None
+    if month and month.lowest and one.lowest and version(one.lowest) < version(month.lowest):
+        yield Problem(one.image, f"it claims {one.lowest}, and its month starts at {month.lowest}")
+
+
+def _serves(one: FrameworkImage, gpu: Gpu) -> bool:
+    if one.lowest is None or version(gpu.compute_capability) < version(one.lowest):
+        return False
+    return one.highest is None or version(gpu.compute_capability)[0] <= version(one.highest)[0]

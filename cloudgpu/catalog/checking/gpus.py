@@ -1,0 +1,71 @@
+"""Rules for GPUs: windows that begin before they end, and that the software data agrees with."""
+
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Final, TypeVar
+
+from cloudgpu.catalog.checking.known import Known, Problem, version
+from cloudgpu.catalog.hardware import Gpu
+from cloudgpu.catalog.images import driver_for
+from cloudgpu.errors import RecipeError
+
+Ordered = TypeVar("Ordered", int, str)
+
+_FIRST_OPEN: Final = 75
+"""Open kernel modules need a processor of its own on the GPU, which Turing was the first to have."""
+
+
+def windows_ordered(given: Known) -> Iterator[Problem]:
+    """No window ends before it begins."""
+    for gpu in given.catalog.gpus.values():
+        first_cuda = None if gpu.first_cuda is None else version(gpu.first_cuda)[0]
+        if _crossed(gpu.first_driver, gpu.last_driver):
+            yield Problem(gpu.name, f"drivers from R{gpu.first_driver} to R{gpu.last_driver}")
+        if _crossed(first_cuda, gpu.last_cuda_major):
+            yield Problem(gpu.name, f"CUDA from {gpu.first_cuda} to {gpu.last_cuda_major}")
+        if _crossed(gpu.first_ngc, gpu.last_ngc):
+            yield Problem(gpu.name, f"NVIDIA's containers from {gpu.first_ngc} to {gpu.last_ngc}")
+        if gpu.first_ngc is None and gpu.last_ngc is not None:
+            yield Problem(gpu.name, f"NVIDIA's containers end with {gpu.last_ngc} and never begin")
+
+
+def _crossed(first: Ordered | None, last: Ordered | None) -> bool:
+    return first is not None and last is not None and first > last
+
+
+def gpus_sensible(given: Known) -> Iterator[Problem]:
+    """Sizes rise, modules fit the architecture, links and their rate come together, a replacement can be rented."""
+    rented = {kind.gpu for kind in given.catalog.rentable if not kind.retired}
+    for gpu in given.catalog.gpus.values():
+        sizes = [one.gib for one in gpu.memories]
+        if not sizes or sizes != sorted(set(sizes)) or sizes[0] <= 0:
+            yield Problem(gpu.name, f"its sizes are {', '.join(map(str, sizes)) or 'none'}")
+        if not gpu.modules or ("open" in gpu.modules and gpu.sm < _FIRST_OPEN):
+            yield Problem(gpu.name, f"its kernel modules are {', '.join(gpu.modules) or 'none'}")
+        if gpu.nccl_link_gb_s is not None and not gpu.nvlink_links:
+            yield Problem(gpu.name, "it has a rate of NVLink and no links")
+        if gpu.replacement is not None and gpu.replacement not in rented:
+            yield Problem(gpu.name, f"nobody rents its replacement {gpu.replacement}")
+
+
+def drivers_fit(given: Known) -> Iterator[Problem]:
+    """The driver that the bootstrap installs lies in the GPU's window and has modules that drive it."""
+    for gpu in given.catalog.gpus.values():
+        try:
+            driver = driver_for(gpu.architecture)
+        except RecipeError as err:
+            yield Problem(gpu.name, str(err))
+            continue
+        if not (gpu.first_driver or 0) <= driver.branch <= (gpu.last_driver or driver.branch):
+            yield Problem(gpu.name, f"the bootstrap's driver R{driver.branch} is outside its window")
+        if driver.flavour not in gpu.modules:
+            yield Problem(gpu.name, f"the bootstrap installs {driver.flavour} modules, which do not drive it")
+
+
+def gpus_sourced(given: Known) -> Iterator[Problem]:
+    """Every figure of a GPU says where it comes from, the unknown ones too."""
+    figures = [one.name for one in fields(Gpu) if one.name != "sources"]
+    for gpu in given.catalog.gpus.values():
+        for figure in figures:
+            if not gpu.sources.get(figure):
+                yield Problem(gpu.name, f"nothing says where its {figure} comes from")

@@ -1,0 +1,33 @@
+"""The rule that comes first: what the others compare as versions can be read as such."""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from cloudgpu.catalog.checking.known import Known, Problem
+
+_VERSION: Final = re.compile(r"\d+(\.\d+)*", re.ASCII)
+
+
+def versions_readable(given: Known) -> Iterator[Problem]:
+    """CUDA, drivers' companions, compute capabilities and PyTorch are numbers with dots."""
+    for where, told in _told(given):
+        if told is not None and not _VERSION.fullmatch(told):
+            yield Problem(where, f"{told!r} is no version")
+
+
+def _told(given: Known) -> Iterator[tuple[str, str | None]]:
+    for gpu in given.catalog.gpus.values():
+        yield from _each(gpu.name, gpu.compute_capability, gpu.first_cuda, gpu.first_torch_without, gpu.last_torch)
+    for month in given.software.ngc.values():
+        yield from _each(month.month, month.cuda, month.lowest)
+    for image in given.software.images:
+        yield from _each(image.image, image.lowest, image.highest)
+    for one in given.software.torch:
+        yield from _each(one.cuda, one.first, one.last, one.default_from, one.default_to, *one.capabilities)
+    for least in given.software.fabric.values():
+        yield from _each(least.instance_type, least.efa_installer, least.ofi_nccl, least.nccl, least.cuda)
+
+
+def _each(where: str, *told: str | None) -> Iterator[tuple[str, str | None]]:
+    return ((where, one) for one in told)
