@@ -4,7 +4,7 @@ import importlib.util
 import shutil
 import socket
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cloudgpu.app.checkup import Check
@@ -12,11 +12,23 @@ from cloudgpu.errors import CloudGpuError
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal import client as rehearsal
 from cloudgpu.remote.keys import read_public
+from cloudgpu.settings import Settings
 
 _GIB = 1 << 30
 _LOW_GIB = 2
 _PROGRAM_S = 20
 _SIMULATOR = ("moto", "asyncssh")
+
+
+def of(settings: Settings, home: Home) -> tuple[Callable[[], Check], ...]:
+    """Everything that is looked at, in the order in which it is told."""
+    return (
+        lambda: state_home(home),
+        lambda: ssh_key(settings.ssh_key, settings.key_name),
+        lambda: pulumi_cli(needed=settings.engine == "pulumi", named=settings.pulumi_command),
+        docker,
+        lambda: rehearsal_cloud(home),
+    )
 
 
 def state_home(home: Home) -> Check:

@@ -41,6 +41,9 @@ class QuotaCloud(Protocol):
     def account(self) -> str:
         """Account id of the credentials in use."""
 
+    def regions(self) -> Sequence[str]:
+        """Every region that the account can use."""
+
     def quota_limits(self, region: str) -> Mapping[str, int]:
         """Key of a quota -> vCPUs that may run."""
 
@@ -76,12 +79,17 @@ class QuotaRooms:
         self._home = home
         self._clock = clock
 
-    def asked(self, cloud: QuotaCloud, regions: Sequence[str], *, anew: bool = False) -> tuple[RegionQuotas, ...]:
-        """What the regions tell, asked at once; what they refuse to tell is unknown. `anew` trusts no memory.
+    def asked(
+        self, cloud: QuotaCloud, regions: Sequence[str] | None, *, anew: bool = False
+    ) -> tuple[RegionQuotas, ...]:
+        """What the regions tell, None for all that the account can use, asked at once; `anew` trusts no memory.
+
+        What they refuse to tell is unknown.
 
         Raises:
-            CloudGpuError: It is not known whose quotas these are.
+            CloudGpuError: It is not known whose quotas these are, or which regions there are.
         """
+        regions = list(dict.fromkeys(cloud.regions() if regions is None else regions))
         whose = {"account": cloud.account(), "endpoint": cloud.endpoint}
         memory = self._remembered(cloud.target, whose)
         with ThreadPoolExecutor(_AT_ONCE) as workers:
@@ -90,10 +98,15 @@ class QuotaRooms:
         self._keep(cloud.target, whose, {**memory, **{one.region: _kept(one, memory) for one in found}})
         return found
 
-    def remembered(self, target: str, regions: Sequence[str]) -> tuple[RegionQuotas, ...]:
-        """What was told last, however old, by whichever account asked last; unknown where nobody ever did."""
+    def remembered(self, target: str, regions: Sequence[str] | None) -> tuple[RegionQuotas, ...]:
+        """What was told last, None for every region that ever was asked, however old and to whichever account.
+
+        Unknown where nobody ever asked.
+        """
         memory = self._remembered(target, None)
-        return tuple(memory.get(region, RegionQuotas(region)) for region in regions)
+        return tuple(
+            memory.get(region, RegionQuotas(region)) for region in (sorted(memory) if regions is None else regions)
+        )
 
     def _region(self, cloud: QuotaCloud, region: str, known: RegionQuotas | None) -> RegionQuotas:
         trouble = []

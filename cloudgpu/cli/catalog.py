@@ -34,7 +34,7 @@ def refresh(regions: Regions = None, all_regions: AllRegions = False, on: On = N
 
     wiring = wire(json=json, target=on)
     wanted = [] if all_regions else regions or [wiring.settings.region]
-    done = wiring.refreshing(wiring.settings.target).refresh(wanted, everywhere=all_regions)
+    done = wiring.refreshing().refresh(wanted, everywhere=all_regions)
     if json:
         wiring.screen.document(refreshed_json(done))
     else:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from cloudgpu.app.overview import ClusterStatus
     from cloudgpu.app.planning import Planned
     from cloudgpu.app.provisioning import Buyer
+    from cloudgpu.app.quota_rooms import QuotaRooms
     from cloudgpu.app.refreshing import Refreshing
     from cloudgpu.app.stages import Stages
     from cloudgpu.app.storage import StorageRoom
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from cloudgpu.app.watching import Watching
     from cloudgpu.catalog import Catalog
     from cloudgpu.plan.plan import Plan
+    from cloudgpu.plan.stored import StoredPlan, World
     from cloudgpu.rehearsal.client import Cloud as RehearsalCloud
 
 
@@ -97,15 +99,21 @@ class Wiring:
 
         return Overlays(Home(self.settings.home), self.settings.target)
 
-    def refreshing(self, target: Target) -> "Refreshing":
-        """`catalog refresh` of one target."""
+    def refreshing(self) -> "Refreshing":
+        """`catalog refresh` of this command's target."""
         from cloudgpu.app.aws_catalog import AwsCatalog
         from cloudgpu.app.refreshing import Refreshing
         from cloudgpu.catalog import load as load_catalog
 
-        self.home.ensure()
-        source = AwsCatalog(self._aws_cloud(target), self.clock)
+        source = AwsCatalog(self._aws_cloud(self.settings.target), self.clock)
         return Refreshing(source, self.overlays, load_catalog(), self.clock)
+
+    @property
+    def quota_rooms(self) -> "QuotaRooms":
+        """What is known of the account's quotas."""
+        from cloudgpu.app.quota_rooms import QuotaRooms
+
+        return QuotaRooms(Home(self.settings.home), self.clock)
 
     def checkup(self, *, storage: bool) -> "Checkup":
         """Everything that a run on this command's target will need, and with `storage` what `storage` needs."""
@@ -114,21 +122,13 @@ class Wiring:
         from cloudgpu.aws.permissions import GRANTS
         from cloudgpu.aws.storage_permissions import STORAGE_GRANTS
 
-        settings, home = self.settings, Home(self.settings.home)
-        machine = (
-            lambda: machine_checks.state_home(home),
-            lambda: machine_checks.ssh_key(settings.ssh_key, settings.key_name),
-            lambda: machine_checks.pulumi_cli(needed=settings.engine == "pulumi", named=settings.pulumi_command),
-            machine_checks.docker,
-            lambda: machine_checks.rehearsal_cloud(home),
-        )
-        target = settings.target
+        settings = self.settings
         return examine(
-            target=target,
+            target=settings.target,
             region=settings.region,
-            account=lambda: self._aws_cloud(target).examined(),
+            account=lambda: self._aws_cloud(settings.target).examined(),
             grants=(*GRANTS, *STORAGE_GRANTS) if storage else GRANTS,
-            machine=machine,
+            machine=machine_checks.of(settings, Home(settings.home)),
         )
 
     def _aws_cloud(self, target: Target) -> "AwsCloud":
@@ -154,23 +154,12 @@ class Wiring:
     @cached_property
     def buyer(self) -> "Buyer":
         """Who buys, with the public half of the key that nodes are reached with."""
+        from cloudgpu.app.existing import for_clusters
         from cloudgpu.app.provisioning import Buyer
         from cloudgpu.remote.keys import ensure_key
 
         settings = self.settings
-        named = {
-            "vpcId": settings.vpc_id,
-            "createVpc": "true" if settings.create_vpc else "",
-            "subnetId": settings.subnet_id,
-            "securityGroupId": settings.security_group_id,
-            "roleName": settings.role_name,
-            "keyName": settings.key_name,
-            "kmsKeyId": settings.kms_key_id,
-            "expirySchedule": "" if settings.expiry_schedule else "false",
-        }
-        key = ensure_key(settings.ssh_key)
-        existing = {name: value for name, value in named.items() if value}
-        return Buyer(settings.owner, settings.team, key.line, existing)
+        return Buyer(settings.owner, settings.team, ensure_key(settings.ssh_key).line, for_clusters(settings))
 
     @property
     def dial(self) -> Dial:
@@ -278,14 +267,9 @@ class Wiring:
     @property
     def named_for_storage(self) -> dict[str, str]:
         """What the settings name instead of having it made, under the names of the storage program."""
-        settings = self.settings
-        named = {
-            "vpcId": settings.vpc_id,
-            "subnetIds": settings.subnet_id,
-            "clientSecurityGroupIds": settings.security_group_id,
-            "kmsKeyId": settings.kms_key_id,
-        }
-        return {name: value for name, value in named.items() if value}
+        from cloudgpu.app.existing import for_storage
+
+        return for_storage(self.settings)
 
     def only_cluster(self) -> str:
         """The one cluster that is up; empty when there is none.
@@ -336,11 +320,9 @@ class Wiring:
     def planned(self, recipe: str, sets: Sequence[str], *, offline: bool, all_regions: bool = False) -> "Planned":
         """The plan of a recipe on this command's target."""
         from cloudgpu.app.cooldowns import Cooldowns
-        from cloudgpu.app.known_catalog import known_catalog
         from cloudgpu.app.planning import make_plan, network_wish
-        from cloudgpu.app.quota_rooms import QuotaRooms
 
-        target, home = self.settings.target, Home(self.settings.home)
+        target = self.settings.target
         cloud = None if offline else lambda: self.cloud(target)
         return make_plan(
             recipe,
@@ -352,10 +334,23 @@ class Wiring:
             cloud=cloud,
             cooldowns=None if offline else Cooldowns(self.home, self.clock),
             network=network_wish(self.settings),
-            catalog=known_catalog(home, target),
-            rooms=QuotaRooms(home, self.clock),
+            catalog=self.catalog,
+            rooms=self.quota_rooms,
             all_regions=all_regions,
         )
+
+    def world_of(self, planned: "Planned", file: Path) -> "World":
+        """What a plan that is kept in this file was made from."""
+        from cloudgpu.app.plan_files import world_of
+
+        return world_of(planned, self.cloud(planned.plan.target), Home(self.settings.home), file)
+
+    def agreed(self, file: Path, stored: "StoredPlan") -> "Planned":
+        """The plan of a file, where the world is still the one it was made in."""
+        from cloudgpu.app.plan_files import agreed
+
+        fresh = self.planned(stored.recipe, stored.sets, offline=False)
+        return agreed(file, stored, fresh, self.world_of(fresh, file))
 
 
 _debug = False

@@ -1,0 +1,29 @@
+"""What the settings name instead of having it made, under the names that the programs give it."""
+
+from cloudgpu.settings import Settings
+
+
+def for_clusters(settings: Settings) -> dict[str, str]:
+    """Settings of the cluster's program."""
+    named = {
+        "vpcId": settings.vpc_id,
+        "createVpc": "true" if settings.create_vpc else "",
+        "subnetId": settings.subnet_id,
+        "securityGroupId": settings.security_group_id,
+        "roleName": settings.role_name,
+        "keyName": settings.key_name,
+        "kmsKeyId": settings.kms_key_id,
+        "expirySchedule": "" if settings.expiry_schedule else "false",
+    }
+    return {name: value for name, value in named.items() if value}
+
+
+def for_storage(settings: Settings) -> dict[str, str]:
+    """Settings of the storage's program."""
+    named = {
+        "vpcId": settings.vpc_id,
+        "subnetIds": settings.subnet_id,
+        "clientSecurityGroupIds": settings.security_group_id,
+        "kmsKeyId": settings.kms_key_id,
+    }
+    return {name: value for name, value in named.items() if value}
