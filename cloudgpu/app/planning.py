@@ -9,14 +9,17 @@ from cloudgpu.app.cooldowns import Cooldowns
 from cloudgpu.app.ports import Cloud
 from cloudgpu.app.quota_rooms import QuotaRooms
 from cloudgpu.app.quota_rooms import rooms as rooms_of
+from cloudgpu.app.storage_seen import seen
 from cloudgpu.catalog import Catalog
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.errors import BudgetError, CloudGpuError, PlanError, UsageError
 from cloudgpu.plan import lookups, planner
 from cloudgpu.plan.plan import Plan, Quotes, Target
+from cloudgpu.plan.question import Question
 from cloudgpu.plan.reaching import NO_WISH, NetworkWish
 from cloudgpu.recipe import loading
 from cloudgpu.recipe.resolve import resolve
+from cloudgpu.recipe.schema import Recipe
 from cloudgpu.settings import Settings
 
 
@@ -27,6 +30,8 @@ class Planned:
     plan: Plan
     path: Path
     base: Path
+    question: Question
+    """What the plan answers."""
 
 
 def make_plan(
@@ -42,11 +47,12 @@ def make_plan(
     network: NetworkWish = NO_WISH,
     catalog: Catalog | None = None,
     rooms: QuotaRooms | None = None,
+    all_regions: bool = False,
 ) -> Planned:
     """Plan a recipe; `cloud` None means offline. What `cooldowns` remembers is tried last.
 
     `catalog` is what is known of types and prices, by default what came with cloudgpu; `rooms` tells what quotas leave,
-    offline as it was told last.
+    offline as it was told last. With `all_regions` the recipe's own regions and zones do not bind it.
 
     Raises:
         RecipeError: The recipe is wrong.
@@ -56,6 +62,8 @@ def make_plan(
     loaded = loading.load(loading.find(name, roots=roots))
     recipe = resolve(loaded, sets=read_sets(sets), rehearsal=target == "rehearsal")
     catalog = catalog or load_catalog()
+    if all_regions:
+        recipe = everywhere(recipe, catalog.regions if cloud is None else _usable(cloud(), catalog))
     quotes = Quotes()
     if rooms is not None and cloud is None:
         known = lookups.known_regions(recipe, catalog, default_region)
@@ -66,6 +74,8 @@ def make_plan(
         # The plan names images, not parameters: a newer one behind a parameter must not change what was agreed to.
         images = asked.images(lookups.wanted_images(recipe, catalog, default_region))
         quotes = replace(quotes, images=images)
+        known = lookups.known_regions(recipe, catalog, default_region)
+        quotes = replace(quotes, storage=seen(asked, recipe, known))
         if recipe.resources.reservation:
             held = asked.reservation(
                 recipe.resources.reservation, lookups.known_regions(recipe, catalog, default_region)
@@ -79,16 +89,21 @@ def make_plan(
             quotes = replace(quotes, quotas=rooms_of(rooms.asked(asked, known)))
         if cooldowns is not None:
             quotes = replace(quotes, refused=cooldowns.recent(asked))
-    plan = planner.make(
-        recipe,
-        target=target,
-        catalog=catalog,
-        quotes=quotes,
-        default_region=default_region,
-        today=today,
-        network=network,
-    )
-    return Planned(plan, loaded.path, loaded.base)
+    question = Question(recipe, target, catalog, quotes, default_region, today, network)
+    return Planned(planner.answer(question), loaded.path, loaded.base, question)
+
+
+def everywhere(recipe: Recipe, regions: Sequence[str]) -> Recipe:
+    """The recipe in all of these regions, those that it names first; its zones bind it no more."""
+    own = [region for region in recipe.resources.regions if region in regions]
+    resources = recipe.resources.model_copy(update={"regions": tuple(dict.fromkeys([*own, *regions])), "zones": ()})
+    return recipe.model_copy(update={"resources": resources})
+
+
+def _usable(cloud: Cloud, catalog: Catalog) -> tuple[str, ...]:
+    """Regions that the account can use and the catalogue knows."""
+    enabled = set(cloud.regions())
+    return tuple(region for region in catalog.regions if region in enabled)
 
 
 def network_wish(settings: Settings) -> NetworkWish:

@@ -1,6 +1,7 @@
 """Options that several commands share, defined once."""
 
 import re
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -16,6 +17,17 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Sets = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A parameter, or a field by its dotted name; may be repeated."),
+]
+PreferOption = Annotated[
+    Literal["order", "price", "speed", "region", "spot"] | None,
+    typer.Option("--prefer", help="What is tried first; the same as --set resources.prefer=..."),
+]
+OptionalRecipe = Annotated[
+    str, typer.Argument(metavar="[RECIPE]", help="A folder with recipe.yaml, a file, or a bare name; none with --plan.")
+]
+PlanFile = Annotated[
+    Path | None,
+    typer.Option("--plan", metavar="FILE", help="Apply this plan, as `plan --out` wrote it, or say what has changed."),
 ]
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A folder with recipe.yaml, a file, or a bare name.")]
 Region = Annotated[str | None, typer.Option("--region", help="Region of recipes that name none.")]
@@ -43,6 +55,11 @@ RetryUntilUp = Annotated[
     ),
 ]
 RunName = Annotated[str, typer.Argument(metavar="[RUN]", help="A run id; the latest run when left out.")]
+
+
+def preferring(sets: list[str] | None, prefer: str | None) -> list[str]:
+    """The assignments with the one that `--prefer` stands for, typed last and so the one that counts."""
+    return [*(sets or []), *([f"resources.prefer={prefer}"] if prefer else [])]
 
 
 RETRY_UNTIL_UP = "24h"

@@ -10,8 +10,10 @@ from cloudgpu.cli.options import (
     Json,
     On,
     OnInterrupt,
+    OptionalRecipe,
     Owner,
-    RecipeName,
+    PlanFile,
+    PreferOption,
     Region,
     RetryUntilUp,
     Sets,
@@ -23,10 +25,12 @@ from cloudgpu.cli.options import (
 
 
 def train(  # noqa: PLR0917
-    recipe: RecipeName,
+    recipe: OptionalRecipe = "",
     on: On = None,
     cluster: Annotated[str, typer.Option("--cluster", help="Use this cluster, or make it under this name.")] = "",
     sets: Sets = None,
+    prefer: PreferOption = None,
+    plan: PlanFile = None,
     yes: Yes = False,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster up when the run ended.")] = False,
     keep_on_failure: Annotated[
@@ -51,17 +55,17 @@ def train(  # noqa: PLR0917
     it made itself.
     """
     from cloudgpu.app.identifiers import checked_cluster
-    from cloudgpu.app.planning import refuse
     from cloudgpu.app.training import TrainRequest
-    from cloudgpu.cli.show_plan import plan_lines
+    from cloudgpu.cli.agreed import asked, show
     from cloudgpu.cli.show_run import exit_code, show_outcome
     from cloudgpu.cli.wiring import environ, wire
 
     retry_s = seconds(retry_until_up, "--retry-until-up")
+    wanted = asked(plan, recipe, sets, prefer, on=on, region=region)
     wiring = wire(
         json=json,
-        target=on,
-        region=region,
+        target=wanted.target,
+        region=wanted.region,
         owner=owner,
         team=team,
         ssh_cidr=ssh_cidr,
@@ -69,10 +73,8 @@ def train(  # noqa: PLR0917
         install_pulumi="true" if install_pulumi else None,
     )
     cluster = checked_cluster(cluster) if cluster else ""
-    planned = wiring.planned(recipe, sets or [], offline=False)
-    wiring.screen.lines(plan_lines(planned.plan, cluster or wiring.standing_for(planned.plan)))
-    if planned.plan.errors:
-        raise refuse(planned.plan)
+    planned = wanted.planned(wiring)
+    show(planned, cluster or wiring.standing_for(planned.plan), wiring)
     wiring.questions.confirm("Go ahead?", yes=yes)
     request = TrainRequest(
         plan=planned.plan,

@@ -10,8 +10,10 @@ from cloudgpu.cli.options import (
     Json,
     On,
     OnInterrupt,
+    OptionalRecipe,
     Owner,
-    RecipeName,
+    PlanFile,
+    PreferOption,
     Region,
     RetryUntilUp,
     Sets,
@@ -23,10 +25,12 @@ from cloudgpu.cli.options import (
 
 
 def up(  # noqa: PLR0917
-    recipe: RecipeName,
+    recipe: OptionalRecipe = "",
     on: On = None,
     name: Annotated[str, typer.Option("--name", help="Cluster name; the recipe's name when left out.")] = "",
     sets: Sets = None,
+    prefer: PreferOption = None,
+    plan: PlanFile = None,
     yes: Yes = False,
     retry_until_up: RetryUntilUp = "",
     on_interrupt: OnInterrupt = "ask",
@@ -43,30 +47,28 @@ def up(  # noqa: PLR0917
     One that stands already is checked and left as it is.
     """
     from cloudgpu.app.identifiers import checked_cluster
-    from cloudgpu.app.planning import refuse
     from cloudgpu.app.provisioning import Provisioning
     from cloudgpu.app.stages import Stages
+    from cloudgpu.cli.agreed import asked, show
     from cloudgpu.cli.interruption import ask_about_cluster, come_to
     from cloudgpu.cli.show_cluster import standing_json, standing_rows, standing_title, unfinished_json
-    from cloudgpu.cli.show_plan import plan_lines
     from cloudgpu.cli.wiring import wire
 
     retry_s = seconds(retry_until_up, "--retry-until-up")
+    wanted = asked(plan, recipe, sets, prefer, on=on, region=region)
     wiring = wire(
         json=json,
-        target=on,
-        region=region,
+        target=wanted.target,
+        region=wanted.region,
         owner=owner,
         team=team,
         ssh_cidr=ssh_cidr,
         engine=engine,
         install_pulumi="true" if install_pulumi else None,
     )
-    planned = wiring.planned(recipe, sets or [], offline=False)
+    planned = wanted.planned(wiring)
     cluster = checked_cluster(name or planned.plan.recipe.name)
-    wiring.screen.lines(plan_lines(planned.plan, cluster))
-    if planned.plan.errors:
-        raise refuse(planned.plan)
+    show(planned, cluster, wiring)
     wiring.questions.confirm("Go ahead?", yes=yes)
     provisioning = Provisioning(wiring.desk(wiring.cloud(planned.plan.target)), wiring.buyer)
     stages = Stages(wiring.clock, wiring.say)

@@ -29,7 +29,11 @@ def make(
     network: NetworkWish = NO_WISH,
 ) -> Plan:
     """Plan a resolved recipe. Whatever is wrong with the world is a finding, never an exception."""
-    question = Question(recipe, target, catalog, quotes, default_region, today, network)
+    return answer(Question(recipe, target, catalog, quotes, default_region, today, network))
+
+
+def answer(question: Question) -> Plan:
+    """The plan of a question, with what would work instead where it is refused."""
     return with_remedies(planned(question), question, planned)
 
 

@@ -157,6 +157,7 @@ def test_the_bill(now):
         "usd": "1234.5",
         "open_entries": 1,
         "runs": 3,
+        "unpriced_entries": 0,
     }
 
 

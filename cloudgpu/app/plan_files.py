@@ -1,0 +1,125 @@
+"""`plan --out` and `--plan`: a plan is written with the world it was made in, and applied only in the same one."""
+
+import hashlib
+import os
+import stat
+from dataclasses import replace
+from datetime import datetime
+from importlib.resources import files
+from pathlib import Path
+
+from cloudgpu.app.overlays import Overlays
+from cloudgpu.app.planning import Planned, refuse
+from cloudgpu.app.ports import Cloud
+from cloudgpu.app.records import write_durably
+from cloudgpu.errors import PlanError, UsageError
+from cloudgpu.paths import Home
+from cloudgpu.plan import stored
+from cloudgpu.plan.stored import StoredPlan, World
+from cloudgpu.remote.tree import files_to_send
+from cloudgpu.version import __version__
+
+_CHUNK = 1 << 20
+
+
+def world_of(planned: Planned, cloud: Cloud, home: Home, plan_file: Path) -> World:
+    """What the plan was made from. The plan's own file may lie in the work directory, and is no part of it.
+
+    Raises:
+        CloudError: It cannot be found out whose account it is.
+        UsageError: The work directory cannot be read.
+    """
+    plan = planned.plan
+    return World(
+        target=plan.target,
+        account=cloud.account(),
+        endpoint=cloud.endpoint,
+        recipe_digest=plan.recipe_digest,
+        workdir_digest=_workdir_digest(planned, plan_file.resolve()),
+        catalogue=catalogue_digest(home, plan.target),
+    )
+
+
+def save(path: Path, planned: Planned, world: World, *, sets: list[str], region: str, now: datetime) -> StoredPlan:
+    """Write a plan down.
+
+    Raises:
+        CloudGpuError: The plan holds an error finding, so that nobody could apply it.
+        StateError: The file cannot be written.
+    """
+    if planned.plan.errors:
+        raise refuse(planned.plan)
+    made_at = now.replace(microsecond=0).isoformat()
+    content = planned.plan.as_json()
+    one = StoredPlan(made_at, __version__, str(planned.path.resolve()), tuple(sets), region, world, content)
+    write_durably(path, stored.written(one))
+    return one
+
+
+def load(path: Path) -> StoredPlan:
+    """Read a plan that was written down.
+
+    Raises:
+        UsageError: There is none, it cannot be read, or it was changed.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as err:
+        reason = err.strerror if isinstance(err, OSError) else "it is no text"
+        raise UsageError(f"cannot read the plan {path}: {reason}", hint="`cloudgpu plan RECIPE --out FILE`") from err
+    return stored.read(text, str(path))
+
+
+def agreed(path: Path, one: StoredPlan, fresh: Planned, world: World) -> Planned:
+    """The plan that was written, where the world is still the one it was made in.
+
+    Raises:
+        PlanError: Something changed; all of it is named.
+        CloudGpuError: What is wrong with the plan by now.
+    """
+    changed = list(stored.changes(one, world, fresh.plan))
+    if changed:
+        told = " ".join(f"--set {pair}" for pair in one.sets)
+        again = f"`cloudgpu plan {one.recipe} {told}{' ' if told else ''}--out {path}` makes it again"
+        raise PlanError(f"the world has changed since {path} was made at {one.made_at}", findings=changed, hint=again)
+    if fresh.plan.errors:
+        raise refuse(fresh.plan)
+    return replace(fresh, plan=stored.as_agreed(one, fresh.plan))
+
+
+def catalogue_digest(home: Home, target: str) -> str:
+    """SHA-256 of the data that travels with cloudgpu, and of which overlay lies over it."""
+    digest = hashlib.sha256(__version__.encode())
+    for file in sorted((files("cloudgpu.catalog") / "data").iterdir(), key=lambda one: one.name):
+        digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    overlay = Overlays(home, target).history()
+    entry = overlay.entry(overlay.current)
+    digest.update(b"" if entry is None else f"{entry.number} {entry.at.isoformat()}".encode())
+    return digest.hexdigest()
+
+
+def _workdir_digest(planned: Planned, plan_file: Path) -> str:
+    """SHA-256 of what is sent to the nodes: names, contents, links and who may run what."""
+    workdir = planned.plan.recipe.workdir
+    if workdir is None:
+        return ""
+    root = (planned.base / workdir).resolve()
+    digest = hashlib.sha256()
+    for name in files_to_send(root).files:
+        if root / name != plan_file:
+            digest.update(os.fsencode(name) + b"\0" + _content_digest(root / name))
+    return digest.hexdigest()
+
+
+def _content_digest(path: Path) -> bytes:
+    try:
+        mode = path.lstat().st_mode
+        if stat.S_ISLNK(mode):
+            return hashlib.sha256(b"link " + os.fsencode(path.readlink())).digest()
+        digest = hashlib.sha256(b"run " if mode & stat.S_IXUSR else b"file ")
+        with path.open("rb") as file:
+            while chunk := file.read(_CHUNK):
+                digest.update(chunk)
+    except OSError as err:
+        raise UsageError(f"cannot read {path}: {err.strerror}", hint="it is part of the work directory") from err
+    return digest.digest()

@@ -1,0 +1,61 @@
+"""A plan that is written down is applied as it is, or refused by what has changed; the bill keeps to it."""
+
+import json
+from decimal import Decimal
+
+import pytest
+
+pytestmark = pytest.mark.rehearsal
+
+
+def test_a_plan_that_was_written_down_is_applied_as_it_is_and_the_bill_keeps_to_it(bench):
+    bench.recipe()
+    plan = bench.json("plan", "plain", "--prefer", "price", "--out", "agreed.json")
+    made = bench.json("up", "--plan", "agreed.json", "--yes")
+    assert (made["zone"], made["instance_type"]) == tuple(
+        plan["candidates"][0][name] for name in ("zone", "instance_type")
+    )
+    assert made["cost"]["hourly_usd"] == plan["hourly_usd"]
+    (status,) = bench.json("status")["clusters"]
+    assert status["hourly_usd"] == plan["hourly_usd"]
+    bench.run("rehearsal", "advance", "59m")
+    # Disks and addresses are on the bill from launch to end, as they are in the worst case.
+    (row,) = bench.json("cost", "--by", "cluster")["rows"]
+    per_hour = Decimal(row["usd"]) / Decimal(row["node_hours"]) * 2
+    assert abs(per_hour - Decimal(plan["hourly_usd"])) < Decimal("0.001")
+    assert Decimal(row["usd"]) <= Decimal(plan["worst_case_usd"])
+    bench.run("down", "plain")
+    assert bench.left() == {}
+
+
+def test_what_changed_since_is_named_and_nothing_is_bought(bench):
+    folder = bench.recipe()
+    bench.run("plan", "plain", "--out", "agreed.json")
+    refused = bench.run("up", "plain", "--plan", "agreed.json", "--yes", code=2)
+    assert "holds RECIPE already" in refused.stderr
+    (folder / "train.py").write_text("print('something else')\n")
+    error = bench.json("up", "--plan", "agreed.json", "--yes", code=7)["error"]
+    assert error["details"] == ["the work directory is another one"]
+    assert "has changed since agreed.json was made" in error["message"]
+    stored = json.loads((bench.work / "agreed.json").read_text())
+    stored["plan"]["candidates"][0]["node_hourly_usd"] = "1"
+    (bench.work / "forged.json").write_text(json.dumps(stored))
+    assert "was changed after it was written" in bench.run("train", "--plan", "forged.json", "--yes", code=2).stderr
+    assert bench.left() == {}
+
+
+def test_offers_everywhere_with_prices_quotas_and_what_threw_the_rest_out(bench):
+    bench.recipe(resources="{any_of: ['V100:8', 'p3.16xlarge'], nodes: 2, prefer: price}")
+    told = bench.json("offers", "plain", "--all-regions")
+    assert len(told["regions"]) >= 15
+    prices = [Decimal(one["hourly_usd"]) for one in told["candidates"]]
+    assert prices == sorted(prices)
+    assert len({one["region"] for one in told["candidates"]}) > 1
+    assert {one["quota"]["code"] for one in told["candidates"]} == {"L-417A185B"}
+    assert all(one["quota"]["limit_vcpus"] is not None for one in told["candidates"])
+    counted = {rule["rule"]: rule["count"] for rule in told["rules"] if not rule["kept"]}
+    assert counted["retired"] == 1
+    assert sum(rule["count"] for rule in told["rules"]) == len(told["considered"])
+    shown = bench.run("offers", "plain", "--all-regions").stdout
+    assert "[simulated]" in shown
+    assert "thrown out: 1 [retired]" in shown
