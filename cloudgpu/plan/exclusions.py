@@ -5,13 +5,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from cloudgpu.catalog import InstanceType
+from cloudgpu.plan.checks.allowance import quota_too_small, region_not_enabled
+from cloudgpu.plan.checks.fitness import gpu_memory_short, sold_otherwise
 from cloudgpu.plan.checks.rule import Reason, RegionRule, TypeRule, region_rule, type_rule
 from cloudgpu.plan.checks.software_container import container_unfit
 from cloudgpu.plan.checks.software_driver import cuda_unfit, driver_unfit, modules_unfit
 from cloudgpu.plan.checks.software_torch import torch_unfit
+from cloudgpu.plan.checks.storage_place import storage_elsewhere
 from cloudgpu.plan.question import Question
 from cloudgpu.plan.reaching import elastic_ips
 from cloudgpu.plan.reservations import unfit
+from cloudgpu.plan.storage import near
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,21 @@ def usable_zones(question: Question, kind: InstanceType, region: str) -> tuple[s
     reserved = question.quotes.reservation
     if reserved is not None:
         offering = [zone for zone in offering if zone == reserved.zone]
+    offering = [zone for zone in offering if near(question, region, zone)]
     return tuple(zone for zone in dict.fromkeys(allowed or offering) if zone in offering)
+
+
+def of_zone(question: Question, region: str, zone: str) -> Exclusion:
+    """Why a zone that offers the type is none of the `usable_zones`."""
+    held = question.quotes.reservation
+    if zone[:-1] != region:
+        return Exclusion("zone", f"{zone} lies outside the data centres of {region}, and costs more")
+    if held is not None and zone != held.zone:
+        return Exclusion("reservation", f"{held.id} lies in {held.zone}")
+    if not near(question, region, zone):
+        return Exclusion("storage", f"what the recipe mounts does not stand in {zone}")
+    given = ", ".join(question.recipe.resources.zones)
+    return Exclusion("zone", f"the recipe asks for {given}", f"--set resources.zones={zone}")
 
 
 @type_rule("retired", "A type that AWS has retired has a price still, and nobody can launch it.")
@@ -142,5 +160,20 @@ def not_priced(question: Question, kind: InstanceType, region: str) -> Iterator[
 
 SOFTWARE_RULES: Final[tuple[TypeRule, ...]] = (container_unfit, torch_unfit, modules_unfit, driver_unfit, cuda_unfit)
 """Also told of a type that is gone: its successor may be wrong for the software in the same way."""
-TYPE_RULES: Final[tuple[TypeRule, ...]] = (retired, efa, reserved, *SOFTWARE_RULES)
-REGION_RULES: Final[tuple[RegionRule, ...]] = (reserved_elsewhere, not_offered, not_priced, unreachable)
+TYPE_RULES: Final[tuple[TypeRule, ...]] = (
+    retired,
+    gpu_memory_short,
+    sold_otherwise,
+    efa,
+    reserved,
+    *SOFTWARE_RULES,
+)
+REGION_RULES: Final[tuple[RegionRule, ...]] = (
+    region_not_enabled,
+    reserved_elsewhere,
+    storage_elsewhere,
+    not_offered,
+    not_priced,
+    quota_too_small,
+    unreachable,
+)

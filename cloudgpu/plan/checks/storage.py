@@ -1,0 +1,64 @@
+"""Storage: is it there, can these nodes mount it, and what does it leave out?"""
+
+from collections.abc import Iterator
+
+from cloudgpu.plan.checks.check import Case, Found, check
+from cloudgpu.plan.storage import GROUPED, StorageSeen, looked_for, standing
+
+
+@check("storage", "error", "A run whose storage is missing or cannot be mounted fails after its nodes were bought.")
+def storage_there(case: Case) -> Iterator[Found]:
+    """What is missing, in use elsewhere, or on its way."""
+    recipe, seen = case.question.recipe, case.question.quotes.storage
+    regions = ", ".join(case.question.known_regions)
+    for one in looked_for(recipe):
+        if one.name not in seen:
+            if one.make is None:
+                message = f"storage {one.name} was not looked at: whether it is there, and in which zone, is unknown"
+                yield Found(message, "plan without --offline", "unknown")
+        elif not seen[one.name] and one.make is None:
+            hint = f"cloudgpu storage create {one.name}, or give it `make` in the recipe"
+            yield Found(f"there is no storage {one.name} in {regions}", hint)
+        for place in seen.get(one.name, ()):
+            yield from _unfit(case, place)
+
+
+@check("storage-zone", "note", "Storage in one zone leaves the others out, and with them their capacity.")
+def storage_binds(case: Case) -> Iterator[Found]:
+    """Zones that are left out since storage stands elsewhere."""
+    for places in standing(case.question.recipe, case.question.quotes.storage):
+        zones = [one.zone for one in places if one.zone]
+        if zones:
+            yield Found(f"storage {places[0].name} stands in {', '.join(zones)}: other zones are left out")
+
+
+@check("storage-kept", "note", "What stays when the cluster ends goes on costing money, and somebody has to know it.")
+def storage_kept(case: Case) -> Iterator[Found]:
+    """What is made with the cluster, and which of it stays."""
+    there = {places[0].name for places in standing(case.question.recipe, case.question.quotes.storage)}
+    for one in case.question.recipe.storage:
+        if one.make is None or one.name in there:
+            continue
+        if one.keep:
+            message = f"storage {one.name} is made and stays when the cluster ends"
+            yield Found(message, f"cloudgpu storage delete {one.name} --delete-data ends it")
+        else:
+            yield Found(f"storage {one.name} is made for this cluster and deleted with it, data included")
+        if one.make.kind == "lustre":
+            yield Found(f"storage {one.name}: Lustre takes some minutes to make, again in every zone that is tried")
+
+
+def _unfit(case: Case, place: StorageSeen) -> Iterator[Found]:
+    nodes = case.plan.nodes
+    if not place.ready:
+        yield Found(f"storage {place.name} in {place.place} is not available", "`cloudgpu storage list` shows it")
+    if place.kind == "ebs" and nodes > 1:
+        message = f"storage {place.name} is a disk, which one node can have, and there are {nodes}"
+        yield Found(message, "--set resources.nodes=1")
+    if place.kind == "ebs" and place.users:
+        message = f"storage {place.name} is attached to {', '.join(place.users)}"
+        yield Found(message, "end that cluster first, unless it is the one that this run is to use", "warning")
+    ways = {one.public_address for one in case.field.candidates if one.region == place.region}
+    if place.kind in GROUPED and "nat" in ways:
+        message = f"storage {place.name} cannot be reached from the VPC of its own that nodes behind NAT get"
+        yield Found(message, "set public_address to elastic, or name vpc_id and subnet_id")

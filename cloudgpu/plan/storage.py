@@ -1,0 +1,92 @@
+"""Storage in a plan: what stands already binds regions and zones, what is made with the cluster costs money. Pure."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final
+
+from cloudgpu.catalog.other_prices import MONTH_H
+from cloudgpu.catalog.storage import storage_price
+from cloudgpu.plan.costs import CostItem, Per
+from cloudgpu.recipe.schema import Recipe
+from cloudgpu.recipe.storage import Make, Storage
+
+if TYPE_CHECKING:
+    from cloudgpu.plan.question import Question
+
+ZONAL: Final = frozenset({"lustre", "ebs"})
+"""Kinds that stand in one zone."""
+GROUPED: Final = frozenset({"efs", "lustre"})
+"""Kinds that nodes reach by carrying a security group, which belongs to one VPC."""
+
+
+@dataclass(frozen=True)
+class StorageSeen:
+    """Storage that stands, as the cloud tells of it.
+
+    Attributes:
+        zone: Of a kind that stands in one; empty for the others, or where it is not known.
+        ready: Whether it can be mounted.
+        users: Instances that have it now; None where nobody can tell.
+        monthly_usd: None where it is not known.
+    """
+
+    name: str
+    kind: str
+    region: str
+    zone: str
+    ready: bool
+    owner: str
+    users: tuple[str, ...] | None
+    monthly_usd: Decimal | None
+
+    @property
+    def place(self) -> str:
+        """Its zone, or its region."""
+        return self.zone or self.region
+
+
+Seen = Mapping[str, tuple[StorageSeen, ...]]
+"""Name -> what stands under it, at most one a region; an absent name was not looked for."""
+
+
+def looked_for(recipe: Recipe) -> tuple[Storage, ...]:
+    """What may stand already: everything but what each cluster makes for itself."""
+    return tuple(one for one in recipe.storage if one.make is None or one.keep)
+
+
+def standing(recipe: Recipe, seen: Seen) -> Iterator[tuple[StorageSeen, ...]]:
+    """Of each piece that stands somewhere, where it does."""
+    for one in looked_for(recipe):
+        if seen.get(one.name):
+            yield seen[one.name]
+
+
+def near(question: "Question", region: str, zone: str) -> bool:
+    """Whether nodes in a zone can mount all that stands."""
+    return all(
+        any(one.region == region and one.zone in ("", zone) for one in places)
+        for places in standing(question.recipe, question.quotes.storage)
+    )
+
+
+def made(question: "Question", region: str) -> tuple[CostItem, ...]:
+    """What the storage costs that would be made in a region; what stays when the cluster ends by the month."""
+    there = {one[0].name for one in standing(question.recipe, question.quotes.storage)}
+    return tuple(
+        item(one, one.make, region) for one in question.recipe.storage if one.make is not None and one.name not in there
+    )
+
+
+def item(one: Storage, make: Make, region: str) -> CostItem:
+    """One line of the costs. What grows with what it holds has no price that could be told before."""
+    deployment = (make.deployment or "scratch_2") if make.kind == "lustre" else ""
+    price = storage_price(make.kind, region, deployment)
+    size = f" of {make.size}" if make.size else ""
+    what = f"storage {one.name} ({make.kind}{size}{', kept' if one.keep else ''})"
+    per: Per = "month" if one.keep else "hour"
+    if price is None or make.size is None:
+        return CostItem("storage", 1, what, None, None, "", per=per)
+    monthly_usd = price.monthly_usd(Decimal(int(make.size)))
+    usd = monthly_usd if one.keep else monthly_usd / MONTH_H
+    return CostItem("storage", 1, what, usd, price.as_of, price.source, per=per)
