@@ -15,9 +15,11 @@ EFA_CARDS = {
     "p6-b300.48xlarge": 16,
     "g6e.24xlarge": 2,
     "g6e.48xlarge": 4,
+    "g7.48xlarge": 2,
+    "g7e.24xlarge": 2,
     "g7e.48xlarge": 4,
 }
-"""Types that take more than one EFA. Every other type that has it takes one: p3dn, the larger g4dn, g5, g6, g6e."""
+"""Types that take more than one EFA. Any other that has it takes one: p3dn, p5.4xlarge, the larger of g4dn to g7e."""
 
 _EVERY_FOURTH = frozenset({"p5.48xlarge", "p5e.48xlarge"})
 """Four cards share one link here, and IP traffic has room on the first of each four."""

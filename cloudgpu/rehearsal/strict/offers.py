@@ -8,7 +8,7 @@ from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYP
 
 from cloudgpu.rehearsal.strict.call import AwsError, Call, page, rule
 
-_RETIRED = ("p2.", "p3.2xlarge", "p3.8xlarge", "p3.16xlarge", "g2.", "g3.", "g3s.", "cg1.")
+RETIRED = ("p2.", "p3.2xlarge", "p3.8xlarge", "p3.16xlarge", "g2.", "g3.", "g3s.", "cg1.")
 _OFFERING_FILTERS = {"instance-type": "InstanceType", "location": "Location"}
 _SMALLEST_PAGE, _LARGEST_PAGE = 5, 100
 _BUCKETS = {"trn": "trn", "inf": "inf", "vt": "g", "dl": "dl", "p": "p", "g": "g", "f": "f", "x": "x", "u": "u"}
@@ -19,14 +19,14 @@ def zones_by_type(region: str) -> dict[str, tuple[str, ...]]:
     """Zones of this region by the instance type that they offer."""
     table: dict[str, list[str]] = {}
     for row in INSTANCE_TYPE_OFFERINGS["availability-zone"].get(region, []):
-        if not row["InstanceType"].startswith(_RETIRED):
+        if not row["InstanceType"].startswith(RETIRED):
             table.setdefault(row["InstanceType"], []).append(row["Location"])
     return {name: tuple(sorted(zones)) for name, zones in table.items()}
 
 
 def is_retired(call: Call, instance_type: str) -> bool:
     """Whether AWS has taken the type away, for good or by a fault script."""
-    return instance_type.startswith(_RETIRED) or call.world.behaviour.now.is_retired(instance_type)
+    return instance_type.startswith(RETIRED) or call.world.behaviour.now.is_retired(instance_type)
 
 
 def require_type(call: Call, instance_type: str) -> dict[str, Any]:

@@ -1,0 +1,63 @@
+"""What the program, the quotas and the rehearsal cloud know of a type is what the catalogue knows."""
+
+import gzip
+import json
+from importlib.resources import files
+
+import pytest
+
+from cloudgpu.catalog import InstanceType, load
+from cloudgpu.catalog.quotas import quota_of
+from cloudgpu.rehearsal.strict import offers
+from cloudgpu.rehearsal.strict.quotas import QUOTAS
+from gpu_cluster.interfaces import EFA_CARDS, interfaces, most_efa
+
+CATALOG = load()
+LIVING = [kind for kind in CATALOG.rentable if not kind.retired]
+RETIRED = [kind for kind in CATALOG.rentable if kind.retired]
+DESCRIBED = json.loads(gzip.decompress(files("moto.ec2").joinpath("resources/instance_types.json.gz").read_bytes()))
+CODES = {(quota.bucket, quota.market): quota.code for quota in QUOTAS if quota.bucket}
+
+
+def test_the_program_gives_a_type_as_many_efa_as_it_has():
+    for kind in LIVING:
+        assert most_efa(kind.name) == max(kind.efa_interfaces, 1), kind.name
+    assert EFA_CARDS.keys() <= CATALOG.types.keys()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in LIVING if kind.efa_interfaces], ids=lambda kind: kind.name)
+def test_ec2_lets_every_card_carry_what_the_program_puts_on_it(kind: InstanceType):
+    cards = {card["NetworkCardIndex"]: card for card in DESCRIBED[kind.name]["NetworkInfo"]["NetworkCards"]}
+    layout = interfaces(kind.name, kind.efa_interfaces)
+    for one in layout:
+        assert one.kind in cards[one.card]["InterfaceTypes"], one
+    for index, card in cards.items():
+        assert sum(one.card == index for one in layout) <= card["MaximumNetworkInterfaces"]
+    assert sum(one.kind != "interface" for one in layout) == kind.efa_interfaces
+
+
+@pytest.mark.parametrize("market", ["on-demand", "spot"])
+def test_the_rehearsal_cloud_counts_a_type_against_the_quota_that_is_named(market: str):
+    for kind in CATALOG.rentable:
+        told = quota_of(kind.name, market).code
+        if kind.name.startswith("p6") and market == "spot":
+            assert not told, "public sources contradict each other"
+            continue
+        assert told == CODES[offers.pool(kind.name, market), market], kind.name
+
+
+def test_the_rehearsal_cloud_knows_the_same_end_and_the_same_zones():
+    for kind in RETIRED:
+        assert kind.name not in offers.zones_by_type("us-east-1")
+        assert kind.name.startswith(offers.RETIRED)
+    for region in ("us-east-1", "us-west-2", "eu-central-1"):
+        offered = offers.zones_by_type(region)
+        for kind in LIVING:
+            assert kind.zones.get(region, ()) == offered.get(kind.name, ()), (kind.name, region)
+
+
+def test_the_rehearsal_cloud_never_has_what_is_not_awss():
+    for kind in CATALOG.types.values():
+        if kind.provider != "aws":
+            assert all(kind.name not in offers.zones_by_type(region) for region in CATALOG.regions)
+            assert offers.vcpus(kind.name) == 0
