@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import docs_checks
 import docs_cli
 
 from cloudgpu.aws.grants import Grant, policy
@@ -22,6 +23,7 @@ def iam_policy(grants: Sequence[Grant]) -> str:
 
 
 DOCUMENTS: Mapping[str, Callable[[], str]] = {
+    "docs/checks.md": docs_checks.markdown,
     "docs/cli.md": docs_cli.markdown,
     "docs/iam-policy.json": lambda: iam_policy(GRANTS),
     "docs/iam-policy-storage.json": lambda: iam_policy(STORAGE_GRANTS),
