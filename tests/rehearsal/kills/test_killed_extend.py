@@ -1,0 +1,149 @@
+"""SIGKILL of `extend` around its calls, on nodes that really run: no timer is lost, and asking again makes it whole."""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from cloudgpu.app.records import Records
+from cloudgpu.app.standing import stored_inventory
+from cloudgpu.clock import SystemClock
+from cloudgpu.ledger.store import open_ledger
+from cloudgpu.rehearsal import client
+from cloudgpu.remote.command import Command
+from cloudgpu.remote.fanout import all_or_raise, dial_all, on_all
+
+pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(3600)]
+
+STEP = timedelta(minutes=10)
+BELT = {"end-the-nodes": timedelta(minutes=5), "end-the-fleet": timedelta(minutes=10)}
+TAG = "cloudgpu:expires-at"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Every expiry there is, as each keeper of it says."""
+
+    timers: tuple[frozenset[datetime], ...]
+    """One set a node: the moments at which timers of its own end it."""
+    tags: frozenset[datetime]
+    schedules: frozenset[datetime]
+    booked: datetime
+    recorded: datetime
+
+    @property
+    def outside(self) -> set[datetime]:
+        """Beyond the books of this home."""
+        return {*(at for node in self.timers for at in node), *self.tags, *self.schedules}
+
+    @property
+    def everywhere(self) -> set[datetime]:
+        return {*self.outside, self.booked, self.recorded}
+
+
+def timers(grave) -> tuple[frozenset[datetime], ...]:
+    nodes = stored_inventory(grave.home, Records(grave.home).cluster("plain")).nodes
+    hosts = all_or_raise(dial_all(nodes, grave.home.ssh_key, clock=SystemClock()))
+    try:
+        said = all_or_raise(on_all(hosts.values(), lambda host: host.run(Command("systemctl", "list-timers")).stdout))
+    finally:
+        for host in hosts.values():
+            host.close()
+    found = [re.findall(r"cloudgpu-expiry-(\d+)\.timer", said[node.index]) for node in nodes]
+    return tuple(frozenset(datetime.fromtimestamp(int(at), UTC) for at in node) for node in found)
+
+
+def schedules(grave) -> frozenset[datetime]:
+    import boto3
+
+    cloud = grave.bench.cloud
+    key = {"aws_access_key_id": cloud.access_key_id, "aws_secret_access_key": cloud.secret_access_key}
+    scheduler = boto3.client("scheduler", region_name="us-east-1", endpoint_url=cloud.url, **key)
+    return frozenset(
+        datetime.fromisoformat(one["ScheduleExpression"][3:-1]).replace(tzinfo=UTC) - BELT[one["Name"]]
+        for one in (scheduler.get_schedule(GroupName="cloudgpu-plain", Name=name) for name in BELT)
+    )
+
+
+def seen(grave) -> Seen:
+    ledger = open_ledger(f"sqlite:///{grave.home.ledger_db}")
+    try:
+        (entry,) = ledger.entries(cluster="plain", state="open")
+    finally:
+        ledger.dispose()
+    tags = {row["tags"][TAG] for rows in grave.left().values() for row in rows if TAG in row["tags"]}
+    return Seen(
+        timers(grave),
+        frozenset(datetime.fromisoformat(one) for one in tags),
+        schedules(grave),
+        entry.spending.expires_at,
+        Records(grave.home).cluster("plain").expires_at,
+    )
+
+
+def check_between(now: Seen, old: datetime, new: datetime, case: object) -> None:
+    """Every expiry is the old or the new one; every node has its end; the books know of the latest first."""
+    assert now.everywhere <= {old, new}, case
+    assert all(now.timers), case
+    assert now.booked == max(now.everywhere), case
+    assert now.recorded == new or now.outside == {old}, case
+
+
+def check_whole(now: Seen, at: datetime, case: object) -> None:
+    assert now.everywhere == {at}, case
+
+
+def killed_and_repeated(grave, place):
+    old = Records(grave.home).cluster("plain").expires_at
+    new = old + STEP
+    again = ("extend", "plain", "--until", f"{new:%Y-%m-%dT%H:%M:%SZ}")
+    if grave.kill_at(place, "extend", "plain", "--by", "10m"):
+        check_between(seen(grave), old, new, place)
+        # Killed after its last change it has nothing left to do, and says that the cluster lives so long already.
+        done = Records(grave.home).cluster("plain")
+        whole = done.expires_at == new and done.confirmed_expires_at is None
+        grave.run(*again, code=2 if whole else 0)
+    check_whole(seen(grave), new, place)
+
+
+@pytest.fixture(scope="module")
+def extended(running):
+    """Where an undisturbed `extend` goes; a cluster stands in every grave."""
+    for grave in running.graves:
+        grave.run("up", "plain", "--yes")
+    grave = running.graves[0]
+    recording = grave.record("extend", "plain", "--by", "10m")
+    assert recording.actions >= {"UpdateSchedule", "CreateTags"}
+    return recording
+
+
+def spread(places, count):
+    """So many of them, evenly; the first and the last are among them."""
+    return [places[round(at * (len(places) - 1) / (count - 1))] for at in range(count)]
+
+
+def test_a_kill_around_what_it_changes_loses_no_timer_and_is_made_good(running, extended):
+    running.each(spread(extended.around_changes, 8), killed_and_repeated)
+
+
+def test_a_kill_before_a_change_of_a_file_loses_no_timer_and_is_made_good(running, extended):
+    running.each(spread(extended.files, 6), killed_and_repeated)
+
+
+@pytest.mark.full
+def test_a_kill_at_every_place_loses_no_timer_and_is_made_good(running, extended):
+    running.each(extended.places, killed_and_repeated)
+
+
+def test_nothing_outlives_the_later_of_both(running, extended, until):
+    """Nobody asks again: what was killed half-way ends by itself, at the later moment at the latest."""
+    grave = running.graves[-1]
+    old = Records(grave.home).cluster("plain").expires_at
+    assert grave.kill_at("UpdateSchedule#1 effect", "extend", "plain", "--by", "10m")
+    left_s = (old + STEP - datetime.now(UTC)).total_seconds()
+    client.advance(grave.bench.cloud, left_s)
+    until(lambda: not client.nodes(grave.bench.cloud))
+    for one in running.graves:
+        one.run("down", "plain")
+        one.check_empty("the end")
