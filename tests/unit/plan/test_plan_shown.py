@@ -111,7 +111,7 @@ cluster quickstart-1: 2 ranks (1 a node), ends itself after 1h
 no candidates
 
 error: unknown GPU V10; did you mean "V100"? [gpu]
-    fix: --set resources.gpu=V100:8
+    fix: --set resources.gpu=V100:8  (2 x p3dn.24xlarge (8 x V100 32 GiB) in us-east-1, worst case 62.48 USD)
 unknown: planned offline: zones, prices of today, quotas, data in S3 were not asked for [offline]
     fix: plan without --offline"""
     )
