@@ -2,57 +2,55 @@
 
 from collections.abc import Iterator, Set
 
-from cloudgpu.catalog import Catalog, InstanceType
+from cloudgpu.catalog import Catalog
 from cloudgpu.catalog.quotas import Quota, quota_of
-from cloudgpu.plan.plan import Candidate, Plan
+from cloudgpu.plan.plan import Plan, Quotes
+from cloudgpu.plan.question import Question
+from cloudgpu.plan.substitutes import offered_elsewhere, with_as_much_memory
 
 _MORE_REGIONS = 2
+_OTHER_MARKET = {"on-demand": "spot", "spot": "on-demand"}
 
 
 def alternatives(plan: Plan, catalog: Catalog, bound: Set[Quota] = frozenset()) -> tuple[str, ...]:
     """`--set ...` fragments: the other market, more regions, the nearest other type; none for a plan of nothing.
 
-    No type is named that counts against one of the quotas that `bound`.
+    No type is named that counts against one of the quotas that `bound`, or on which the recipe's software would not
+    run.
     """
     if not plan.candidates:
         return ()
-    return tuple(
-        one for found in (_market(plan), _regions(plan, catalog), _type(plan, catalog, bound)) for one in found
-    )
-
-
-def _market(plan: Plan) -> Iterator[str]:
-    market = plan.candidates[0].market
-    yield f"--set resources.market={'spot' if market == 'on-demand' else 'on-demand'}"
-
-
-def _regions(plan: Plan, catalog: Catalog) -> Iterator[str]:
-    """Those in which the first type is offered at a known price, the cheapest first."""
-    tried = list(dict.fromkeys(one.region for one in plan.candidates))
-    kind = catalog.types.get(plan.candidates[0].instance_type)
-    if kind is None:
-        return
-    others = sorted(
-        (usd, name) for name, usd in kind.on_demand_usd.items() if name not in tried and kind.zones.get(name)
-    )
-    more = [name for _, name in others[:_MORE_REGIONS]]
-    if more:
-        yield f"--set resources.regions={','.join([*tried, *more])}"
-
-
-def _type(plan: Plan, catalog: Catalog, bound: Set[Quota]) -> Iterator[str]:
-    """The cheapest other type with at least as much GPU memory in the node, where it is offered and priced."""
-    tried = {one.instance_type for one in plan.candidates}
     first = plan.candidates[0]
-    found = [
-        (kind.on_demand_usd[first.region], kind.name)
-        for kind in catalog.types.values()
-        if kind.name not in tried and not kind.retired and first.region in kind.on_demand_usd and _holds(kind, first)
-        if quota_of(kind.name, first.market) not in bound
-    ]
-    if found:
-        yield f"--set resources.instance_type={min(found)[1]}"
+    question = Question(plan.recipe, plan.target, catalog, Quotes(), first.region, first.priced_on)
+    found = (_market(plan, catalog), _regions(plan, question), _type(question, bound))
+    return tuple(one for each in found for one in each)
 
 
-def _holds(kind: InstanceType, wanted: Candidate) -> bool:
-    return kind.gpus * kind.gpu_memory_gib >= wanted.gpus_per_node * wanted.gpu_memory_gib
+def _market(plan: Plan, catalog: Catalog) -> Iterator[str]:
+    """Unless both were tried, or EC2 does not sell the first type so."""
+    markets = {one.market for one in plan.candidates}
+    kind = catalog.types.get(plan.candidates[0].instance_type)
+    for market in markets:
+        other = _OTHER_MARKET.get(market, "on-demand")
+        if other not in markets and (kind is None or other in kind.usage_classes):
+            # What is reserved is named beside its market.
+            yield f"--set resources.market={other}" + (
+                "" if market in _OTHER_MARKET else " --set resources.reservation="
+            )
+
+
+def _regions(plan: Plan, question: Question) -> Iterator[str]:
+    """Those in which the types are sold at a known price, the cheapest first."""
+    tried = dict.fromkeys(one.region for one in plan.candidates)
+    more = [name for name in offered_elsewhere(question) if name not in tried][:_MORE_REGIONS]
+    if more:
+        anywhere = " --set resources.zones=" if question.recipe.resources.zones else ""
+        yield f"--set resources.regions={','.join([*tried, *more])}{anywhere}"
+
+
+def _type(question: Question, bound: Set[Quota]) -> Iterator[str]:
+    """The cheapest other type with as much GPU memory in the node; one with as many GPUs goes before others."""
+    kinds = [kind for kind in with_as_much_memory(question) if quota_of(kind.name, question.market) not in bound]
+    if kinds:
+        gpus = question.types[0].gpus
+        yield f"--set resources.instance_type={min(kinds, key=lambda kind: kind.gpus != gpus).name}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
+from itertools import islice
 from typing import Final, Literal
 
 from cloudgpu.catalog import InstanceType
@@ -23,21 +24,27 @@ def substitutes(question: Question) -> Iterator[tuple[Kinship, InstanceType]]:
     """
     if not question.types:
         return
-    asked, names = question.types[0], {kind.name for kind in question.types}
-    # A rule of types looks at the whole recipe: price and place are the cheaper questions.
-    pool = sorted(
-        (kind for kind in question.catalog.types.values() if kind.name not in names and _sold(question, kind)),
-        key=lambda kind: (_usd(question, kind), kind.name),
-    )
+    asked, pool = question.types[0], _pool(question)
     same = [kind for kind in pool if kind.gpu == asked.gpu]
     same.sort(key=lambda kind: (abs(kind.gpu_memory_total_gib - asked.gpu_memory_total_gib), _usd(question, kind)))
     alike = [kind for kind in pool if kind.gpus == asked.gpus and kind.gpu_memory_gib >= asked.gpu_memory_gib]
-    enough = [kind for kind in pool if kind.gpu_memory_total_gib >= asked.gpu_memory_total_gib]
-    yield from _first("same GPU", same, question)
-    yield from _first("same size", alike, question)
-    found = list(_first("as much memory", enough, question))
-    less = sorted(pool, key=lambda kind: -kind.gpu_memory_total_gib)
-    yield from found or list(_first("most memory", less, question))[:1]
+    most = sorted(pool, key=lambda kind: -kind.gpu_memory_total_gib)
+    enough = list(islice(with_as_much_memory(question), _FEW))
+    found: dict[Kinship, Iterable[InstanceType]] = {
+        "same GPU": islice(_usable(question, same), _FEW),
+        "same size": islice(_usable(question, alike), _FEW),
+        "as much memory": enough,
+        "most memory": () if enough else islice(_usable(question, most), 1),
+    }
+    for kinship, kinds in found.items():
+        yield from ((kinship, kind) for kind in kinds)
+
+
+def with_as_much_memory(question: Question) -> Iterator[InstanceType]:
+    """Other types whose GPUs have as much memory together as those of the first type asked for, the cheapest first."""
+    if question.types:
+        wanted_gib = question.types[0].gpu_memory_total_gib
+        yield from _usable(question, [one for one in _pool(question) if one.gpu_memory_total_gib >= wanted_gib])
 
 
 def offered_elsewhere(question: Question) -> tuple[str, ...]:
@@ -50,16 +57,16 @@ def offered_elsewhere(question: Question) -> tuple[str, ...]:
     return tuple(sorted(found, key=lambda region: (found[region], region))[:_REGIONS])
 
 
-def _first(
-    kinship: Kinship, kinds: Iterable[InstanceType], question: Question
-) -> Iterator[tuple[Kinship, InstanceType]]:
-    found = 0
-    for kind in kinds:
-        if not exclusions.of_type(question, kind):
-            yield kinship, kind
-            found += 1
-        if found == _FEW:
-            return
+def _pool(question: Question) -> list[InstanceType]:
+    """Every other type that is sold in the recipe's regions, the cheapest first."""
+    names = {kind.name for kind in question.types}
+    sold = [kind for kind in question.catalog.types.values() if kind.name not in names and _sold(question, kind)]
+    return sorted(sold, key=lambda kind: (_usd(question, kind), kind.name))
+
+
+def _usable(question: Question, kinds: Iterable[InstanceType]) -> Iterator[InstanceType]:
+    """Those that no rule throws out; rules cost more than prices, so they are asked as late as can be."""
+    return (kind for kind in kinds if not exclusions.of_type(question, kind))
 
 
 def _sold(question: Question, kind: InstanceType) -> bool:
