@@ -12,6 +12,7 @@ from typer.exceptions import TyperException
 from cloudgpu.cli import (
     attach,
     cancel,
+    catalog,
     config,
     cost,
     doctor,
@@ -21,7 +22,9 @@ from cloudgpu.cli import (
     image,
     images,
     logs,
+    offers,
     plan,
+    quota,
     recipe,
     rehearsal,
     ssh,
@@ -39,9 +42,17 @@ from cloudgpu.errors import CloudGpuError, UsageError
 from cloudgpu.version import __version__
 
 INTERRUPTED = 130
-
 FIRST = ("gpus", "images", "recipe", "plan")
 """What somebody needs who begins stands first in the help; typer would put groups of commands last."""
+FIRST_STEPS = """\b
+First steps, with no account and at no cost:
+  cloudgpu train quickstart --on rehearsal         a whole run on this machine
+A run of your own:
+  cloudgpu gpus --count 8 --min-memory 32GB        which machines there are
+  cloudgpu recipe new my-run --gpu V100-32GB:8     write down what to run
+  cloudgpu plan my-run                             what it would do and cost
+  cloudgpu train my-run                            run it; down and bill included
+"""
 
 
 class Listed(TyperGroup):
@@ -57,8 +68,7 @@ app = typer.Typer(
     name="cloudgpu",
     cls=Listed,
     help="GPU clusters that cannot leak: plan, up, train, down, from one recipe file.",
-    epilog="First steps, with no account: cloudgpu train quickstart --on rehearsal. A run of your own: cloudgpu gpus, "
-    "cloudgpu recipe new NAME --gpu V100-32GB:8, cloudgpu plan NAME, cloudgpu train NAME.",
+    epilog=FIRST_STEPS,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -95,6 +105,7 @@ def _root(
 app.add_typer(gpus.app, name="gpus")
 app.command("images")(images.images)
 app.command("plan")(plan.plan)
+app.command("offers")(offers.offers)
 app.command("up")(up.up)
 app.command("train")(train.train)
 app.command("attach")(attach.attach)
@@ -108,6 +119,8 @@ app.command("cost")(cost.cost)
 app.command("ssh")(ssh.ssh)
 app.command("config")(config.config)
 app.command("doctor")(doctor.doctor)
+app.command("quota")(quota.quota)
+app.add_typer(catalog.app, name="catalog")
 app.add_typer(storage.app, name="storage")
 app.add_typer(image.app, name="image")
 app.add_typer(recipe.app, name="recipe")

@@ -94,7 +94,7 @@ def _expected(recipe: Recipe, field: Field) -> Expected | None:
     reference = metric.reference if metric is not None else None
     if work is None or metric is None or reference is None or not field.candidates:
         return None
-    rate = Decimal(str(reference.value))
+    rate = Decimal(str(reference.value)).normalize()
     seconds = int((work.amount / rate).to_integral_value(ROUND_CEILING))
     usd = total_usd(field.candidates[0].costs(recipe.resources.nodes), seconds)
     return Expected(work.metric, work.amount, rate, metric.unit, reference.on, seconds, usd)

@@ -82,7 +82,7 @@ def read(text: str, name: str) -> StoredPlan:
     try:
         content = json.loads(text)
         seal, version = content.pop(_SEAL), content.get(_VERSION)
-    except (ValueError, AttributeError, KeyError):
+    except (ValueError, AttributeError, KeyError, TypeError):
         message = f"{name} is no plan that `cloudgpu plan --out` wrote"
         raise UsageError(message, hint=hint) from None
     if version != VERSION:

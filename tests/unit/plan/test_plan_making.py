@@ -19,7 +19,7 @@ from cloudgpu.recipe.schema import Recipe
 
 CATALOG = load()
 TODAY = date(2026, 8, 1)
-BESIDE_USD = Decimal("0.044444446") + Decimal("0.010")
+BESIDE_USD = Decimal("0.044444445") + Decimal("0.010")
 """What goes with two nodes an hour: disks of 200 GiB at 0.08 USD a month of 720 hours, an address each."""
 WORST_USD = Decimal("499.83")
 """8 h x (2 x 31.212 + what goes with the nodes), rounded up."""

@@ -1,0 +1,151 @@
+"""What goes with the nodes, what nobody knows the price of, and what the work is expected to cost."""
+
+from datetime import date
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloudgpu.catalog import load
+from cloudgpu.catalog.other_prices import other_price
+from cloudgpu.plan import planner
+from cloudgpu.plan.costs import CostItem, beside_nodes, total_usd, unpriced
+from cloudgpu.plan.plan import Quotes
+from cloudgpu.recipe import rules
+from cloudgpu.recipe.schema import Recipe
+
+CATALOG = load()
+
+
+def recipe(**sections) -> Recipe:
+    return Recipe.model_validate(
+        {
+            "schema": 1,
+            "name": "tiny",
+            "resources": {"instance_type": "p3dn.24xlarge"},
+            "launch": {"with": "torchrun", "command": "train.py"},
+            "budget": {"max_usd": 10_000},
+            **sections,
+        }
+    )
+
+
+def make(one: Recipe, quotes: Quotes | None = None, region: str = "us-east-1"):
+    return planner.make(
+        one, target="aws", catalog=CATALOG, quotes=quotes or Quotes(), default_region=region, today=date(2026, 8, 1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("way", "addresses", "gateway"),
+    [("auto", 3, False), ("elastic", 3, False), ("nat", 2, True), ("private", 0, False)],
+)
+def test_every_way_to_the_nodes_has_its_addresses(way, addresses, gateway):
+    found = {item.kind: item for item in beside_nodes(3, 100, "us-east-1", way)}
+    assert found["disks"].count == 3
+    assert ("addresses" in found) == bool(addresses)
+    if addresses:
+        assert (found["addresses"].count, found["addresses"].usd) == (addresses, addresses * Decimal("0.005"))
+    assert ("gateway" in found) == gateway
+    assert not gateway or found["gateway"].whole_hours
+    assert all(item.source and item.priced_on for item in found.values())
+
+
+def test_a_disk_costs_its_share_of_a_month_of_thirty_days():
+    (disk, _) = beside_nodes(1, 720, "us-east-1", "auto")
+    assert disk.usd == Decimal("0.08")
+    assert disk.label == "1 disk of 720 GiB (gp3)"
+
+
+def test_what_nobody_knows_the_price_of_is_named_and_in_no_sum():
+    found = beside_nodes(2, 100, "ap-southeast-5", "nat")
+    assert other_price("gp3_gib_month_usd", "ap-southeast-5") is None
+    assert unpriced(found) == ("2 disks of 100 GiB (gp3)", "1 NAT gateway")
+    assert total_usd(found, 3600) == Decimal("0.01")
+    assert [item.until_usd(3600) for item in found if item.usd is None] == [None, None]
+
+
+def test_a_plan_says_what_its_worst_case_leaves_out():
+    zone = "ap-southeast-5a"
+    quotes = Quotes(
+        zones={("p3dn.24xlarge", "ap-southeast-5"): (zone,)},
+        prices={("p3dn.24xlarge", zone, "on-demand"): Decimal(40)},
+        live=True,
+    )
+    plan = make(recipe(), quotes, region="ap-southeast-5")
+    assert plan.unpriced == ("1 disk of 200 GiB (gp3)",)
+    assert plan.as_json()["unpriced"] == ["1 disk of 200 GiB (gp3)"]
+    (disk,) = [item for item in plan.as_json()["costs"] if item["kind"] == "disks"]
+    assert (disk["usd"], disk["until_expiry_usd"]) == (None, None)
+
+
+@given(
+    st.sampled_from(["auto", "elastic", "nat", "private"]),
+    st.integers(1, 500),
+    st.integers(1, 16_000),
+    st.integers(1, 1_000_000),
+    st.integers(0, 100_000),
+)
+def test_what_goes_with_the_nodes_never_costs_less_for_longer(way, nodes, disk_gib, seconds, more):
+    items = beside_nodes(nodes, disk_gib, "eu-west-1", way)
+    assert total_usd(items, seconds) <= total_usd(items, seconds + more)
+    assert total_usd(items, seconds) == total_usd(items[::-1], seconds)
+
+
+@given(
+    st.builds(
+        CostItem,
+        kind=st.sampled_from(["disks", "transfer"]),
+        count=st.integers(1, 9),
+        what=st.text(max_size=5),
+        usd=st.none() | st.decimals(0, 1000, places=9),
+        priced_on=st.none() | st.dates(),
+        source=st.text(max_size=5),
+        per=st.sampled_from(["hour", "once", "month"]),
+        whole_hours=st.booleans(),
+    )
+)
+def test_an_item_survives_its_json(item):
+    assert CostItem.from_json(item.as_json()) == item
+
+
+RATE = {
+    "images_per_s": {
+        "pattern": "i=(?P<value>.*)",
+        "unit": "img/s",
+        "better": "higher",
+        "reference": {"value": 1000, "on": "8 x V100", "source": "this test"},
+    }
+}
+
+
+def test_the_work_at_its_reference_rate_is_what_the_run_is_expected_to_cost():
+    plan = make(recipe(metrics=RATE, work={"metric": "images_per_s", "amount": 7_200_001}))
+    expected = plan.expected
+    assert (expected.seconds, expected.on, expected.unit) == (7201, "8 x V100", "img/s")
+    # 7201 s of a node, its disk and its address.
+    assert expected.usd == Decimal("62.49")
+    assert plan.as_json()["expected"]["usd"] == "62.49"
+    assert make(recipe(metrics=RATE)).expected is None
+
+
+@pytest.mark.parametrize(
+    ("metrics", "metric", "message"),
+    [
+        (RATE, "image_per_s", 'unknown metric image_per_s; did you mean "images_per_s"?'),
+        (
+            {"loss": {"pattern": "(?P<value>x)", "better": "lower"}},
+            "loss",
+            "loss is no rate: expected a unit like img/s, got no unit",
+        ),
+        (
+            {"rate": {"pattern": "(?P<value>x)", "better": "higher", "unit": "img/s"}},
+            "rate",
+            "rate has no reference above zero to reckon with",
+        ),
+    ],
+)
+def test_work_without_a_known_rate_is_a_problem_of_the_recipe(metrics, metric, message):
+    (problem,) = rules.broken(recipe(metrics=metrics, work={"metric": metric, "amount": 5}))
+    assert (problem.path, problem.message) == (("work", "metric"), message)

@@ -1,0 +1,144 @@
+"""Every candidate that could be thought of has a verdict, and every verdict a rule."""
+
+from datetime import date
+from decimal import Decimal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cloudgpu.catalog import load
+from cloudgpu.cli.show_offers import explained_lines, offers_json, offers_lines
+from cloudgpu.plan import planner
+from cloudgpu.plan.explain import explain, grouped
+from cloudgpu.plan.plan import Quotes
+from cloudgpu.plan.question import Question
+from cloudgpu.plan.quota_room import QuotaRoom
+from cloudgpu.recipe.schema import Recipe
+
+CATALOG = load()
+
+
+def asked(quotes: Quotes | None = None, **resources) -> Question:
+    recipe = Recipe.model_validate(
+        {
+            "schema": 1,
+            "name": "tiny",
+            "resources": {"nodes": 2, **resources},
+            "launch": {"with": "torchrun", "command": "train.py"},
+            "budget": {"max_usd": 10_000_000},
+        }
+    )
+    return Question(recipe, "aws", CATALOG, quotes or Quotes(), "us-east-1", date(2026, 8, 1))
+
+
+def rules_of(question: Question) -> dict[str, int]:
+    return {group.rule: group.count for group in grouped(explain(question)) if not group.kept}
+
+
+def test_what_is_kept_has_its_place_and_what_decided_it():
+    found = explain(asked(instance_type="p3dn.24xlarge"))
+    assert [(one.zone, one.kept, one.place, one.rule) for one in found] == [
+        ("us-east-1c", True, 1, "order"),
+        ("us-east-1d", True, 2, "order"),
+    ]
+    assert found[0].label == "p3dn.24xlarge in us-east-1c on-demand"
+
+
+def test_what_was_refused_lately_is_kept_and_says_why_it_is_last():
+    quotes = Quotes(refused={("p3dn.24xlarge", "us-east-1c", "on-demand"): 60})
+    last = explain(asked(quotes, instance_type="p3dn.24xlarge"))[-1]
+    assert (last.zone, last.kept, last.rule) == ("us-east-1c", True, "cool-down")
+
+
+def test_the_rules_that_throw_out_types_regions_and_zones_are_named_and_counted():
+    quotes = Quotes(zones={("p3dn.24xlarge", "us-east-1"): ("us-east-1c", "us-east-1d", "us-east-1-bos-1a")}, live=True)
+    question = asked(
+        quotes, any_of=["V100:8", "p3.16xlarge"], regions=["us-east-1", "eu-central-1"], zones=["us-east-1c"]
+    )
+    found = rules_of(question)
+    assert found["retired"] == 1
+    assert found["zone"] == 2
+    assert found["offered"] >= 1
+    out = [one for one in explain(question) if one.rule == "zone"]
+    assert {one.zone: one.why for one in out} == {
+        "us-east-1d": "the recipe asks for us-east-1c",
+        "us-east-1-bos-1a": "us-east-1-bos-1a lies outside the data centres of us-east-1, and costs more",
+    }
+
+
+def test_an_unknown_region_is_thrown_out_as_such():
+    assert rules_of(asked(gpu="V100:8", regions=["us-east-1", "mars-1"])) == {"region": 1}
+
+
+WISHES = [*list(CATALOG.types)[::7], "V100:8", "T4:4", "A100:8", "p3.16xlarge", "nope.large"]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.sampled_from(WISHES), min_size=1, max_size=4),
+    st.lists(st.sampled_from(["us-east-1", "eu-west-1", "mars-1"]), max_size=3),
+    st.sampled_from(["order", "price", "speed", "region", "spot"]),
+)
+def test_the_explanation_holds_exactly_the_candidates_of_the_plan_and_a_reason_for_each_type(wishes, regions, prefer):
+    question = asked(any_of=wishes, regions=regions, prefer=prefer)
+    plan = planner.answer(question)
+    found = explain(question)
+    kept = [(one.instance_type, one.zone, one.market) for one in found if one.kept]
+    assert kept == [one.key for one in plan.candidates]
+    assert [one.place for one in found if one.kept] == list(range(1, len(kept) + 1))
+    assert all(one.why and one.rule for one in found)
+    assert {one.instance_type for one in found} == {kind.name for kind in question.types} or not question.regions
+    assert sum(group.count for group in grouped(found)) == len(found)
+
+
+def test_offers_as_people_read_them():
+    quotes = Quotes(quotas={("us-east-1", "L-417A185B"): QuotaRoom(384, 96)})
+    question = asked(quotes, any_of=["V100:8", "p3.16xlarge"], regions=["us-east-1", "eu-central-1", "eu-north-1"])
+    plan = planner.answer(question)
+    assert (
+        "\n".join(offers_lines(plan, question, explain(question)))
+        == """\
+tiny: 2 candidates for 2 nodes
+
+  try  type           zone        market     USD/h a node  USD/h in all  priced on   quota (vCPUs)
+    1  p3dn.24xlarge  us-east-1c  on-demand        31.212       62.4785  2026-07-20  192 needed, 288 of 384 free
+    2  p3dn.24xlarge  us-east-1d  on-demand        31.212       62.4785  2026-07-20  192 needed, 288 of 384 free
+
+tried in this order: hardware, regions and zones in the order of the recipe
+
+kept by every rule: 2; hardware, regions and zones in the order of the recipe [order]
+thrown out: 2 [offered]
+    p3dn.24xlarge in eu-central-1, eu-north-1
+thrown out: 1 [retired]
+    p3.16xlarge: AWS retired p3.16xlarge on 2025-12-20: nobody can launch it any more; the nearest that works is \
+p3dn.24xlarge"""
+    )
+    told = offers_json(plan, question, explain(question))
+    assert told["candidates"][0]["quota"] == {
+        "code": "L-417A185B",
+        "name": "Running On-Demand P instances",
+        "needed_vcpus": 192,
+        "limit_vcpus": 384,
+        "free_vcpus": 288,
+    }
+    assert Decimal(told["candidates"][0]["hourly_usd"]) == plan.hourly_usd
+    assert told["rules"][0] == {"rule": "order", "kept": True, "count": 2}
+    assert told["considered"][-1]["zone"] is None
+
+
+def test_a_quota_that_nobody_told_is_unknown_and_not_zero():
+    question = asked(gpu="V100:8")
+    plan = planner.answer(question)
+    assert "192 needed, room unknown" in "\n".join(offers_lines(plan, question, explain(question)))
+    (first, *_) = offers_json(plan, question, explain(question))["candidates"]
+    assert (first["quota"]["limit_vcpus"], first["quota"]["free_vcpus"]) == (None, None)
+
+
+@pytest.mark.parametrize("resources", [{"gpu": "H900:8"}, {"instance_type": "x.large"}])
+def test_hardware_that_nobody_knows_leaves_nothing_to_explain(resources):
+    question = asked(**resources)
+    assert explain(question) == ()
+    assert list(explained_lines(planner.answer(question), ())) == [
+        "nothing was considered: tiny names no hardware that is known"
+    ]

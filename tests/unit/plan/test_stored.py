@@ -1,0 +1,153 @@
+"""A plan as a file: sealed, and refused by name for everything that is no longer as it was."""
+
+import json
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cloudgpu.catalog import load
+from cloudgpu.errors import UsageError
+from cloudgpu.plan import planner, stored
+from cloudgpu.plan.plan import Plan, Quotes
+from cloudgpu.plan.stored import StoredPlan, World
+from cloudgpu.recipe.schema import Recipe
+
+CATALOG = load()
+WORLD = World("aws", "123456789012", "", "recipe", "workdir", "catalogue")
+
+
+def make(quotes: Quotes | None = None, **sections) -> Plan:
+    recipe = Recipe.model_validate(
+        {
+            "schema": 1,
+            "name": "tiny",
+            "resources": {"gpu": "V100:8", "nodes": 2},
+            "launch": {"with": "torchrun", "command": "train.py"},
+            "budget": {"max_usd": 10_000},
+            **sections,
+        }
+    )
+    return planner.make(
+        recipe,
+        target="aws",
+        catalog=CATALOG,
+        quotes=quotes or Quotes(),
+        default_region="us-east-1",
+        today=date(2026, 8, 1),
+    )
+
+
+def kept(plan: Plan) -> StoredPlan:
+    one = StoredPlan("2026-08-01T12:00:00+00:00", "0", "/r/recipe.yaml", ("a=1",), "us-east-1", WORLD, plan.as_json())
+    return stored.read(stored.written(one), "agreed.json")
+
+
+def changed(plan: Plan, fresh: Plan, world: World = WORLD) -> list[str]:
+    return list(stored.changes(kept(plan), world, fresh))
+
+
+def quoted(usd: str, *zones: str) -> Quotes:
+    return Quotes(prices={("p3dn.24xlarge", zone, "on-demand"): Decimal(usd) for zone in zones})
+
+
+def test_a_plan_survives_its_file_and_is_applied_as_it_was():
+    plan = make()
+    one = kept(plan)
+    assert one.candidates == plan.candidates
+    assert one.sets == ("a=1",)
+    assert changed(plan, plan) == []
+    fresh = replace(plan, candidates=plan.candidates[::-1])
+    assert stored.as_agreed(one, fresh).candidates == plan.candidates
+
+
+def test_a_price_that_rose_is_a_change_and_one_that_fell_is_none():
+    plan = make()
+    assert changed(plan, make(quoted("32", "us-east-1c"))) == [
+        "us-east-1c p3dn.24xlarge on-demand costs 32 USD/h a node, not 31.212"
+    ]
+    assert changed(plan, make(quoted("30", "us-east-1c", "us-east-1d"))) == []
+
+
+def test_a_zone_that_offers_the_type_no_more_is_named():
+    gone = Quotes(zones={("p3dn.24xlarge", "us-east-1"): ("us-east-1d",)}, live=True)
+    (line,) = changed(make(), make(gone))
+    assert line.startswith("us-east-1c p3dn.24xlarge on-demand can no longer be had")
+
+
+def test_another_image_another_way_and_dearer_disks_are_named():
+    plan = make()
+    first = plan.candidates[0]
+    dearer = tuple(replace(item, usd=(item.usd or Decimal(0)) + 1) for item in first.beside)
+    fresh = replace(
+        plan,
+        candidates=(
+            replace(first, image="ami-2", public_address="elastic", efa_interfaces=0, beside=dearer),
+            *plan.candidates[1:],
+        ),
+    )
+    lines = changed(plan, fresh)
+    assert (
+        lines[0]
+        == "what goes with the nodes of us-east-1c p3dn.24xlarge on-demand costs 2.054444445 USD/h, not 0.054444445"
+    )
+    assert lines[1] == f"the machine image of us-east-1c p3dn.24xlarge on-demand is ami-2, not {first.image}"
+    assert [line.partition(" of ")[0] for line in lines[2:]] == ["the number of EFA interfaces", "the way to its nodes"]
+
+
+@pytest.mark.parametrize(
+    ("field", "line"),
+    [
+        ("target", "the target is other, not aws"),
+        ("account", "the account is other, not 123456789012"),
+        ("endpoint", "the endpoint is another one"),
+        ("recipe_digest", "the recipe is another one"),
+        ("workdir_digest", "the work directory is another one"),
+        ("catalogue", "the catalogue is another one"),
+    ],
+)
+def test_every_part_of_the_world_that_changed_is_named(field, line):
+    plan = make()
+    assert changed(plan, plan, replace(WORLD, **{field: "other"})) == [line]
+
+
+def test_another_shape_is_a_change():
+    plan = make()
+    assert changed(plan, replace(plan, nodes=3, expiry_s=60))[:2] == [
+        "the number of nodes is 3, not 2",
+        "the expiry in seconds is 60, not 28800",
+    ]
+
+
+TEXT = stored.written(StoredPlan("now", "0", "/r", (), "us-east-1", WORLD, make().as_json()))
+
+
+@settings(max_examples=60)
+@given(st.integers(0, len(TEXT) - 1), st.characters(codec="ascii"))
+def test_no_letter_of_the_file_can_be_changed_unnoticed(place, letter):
+    forged = TEXT[:place] + letter + TEXT[place + 1 :]
+    try:
+        same = json.loads(forged) == json.loads(TEXT)
+    except ValueError:
+        same = False
+    if not same:
+        with pytest.raises(UsageError):
+            stored.read(forged, "agreed.json")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is no plan"),
+        ("[]", "is no plan"),
+        ('{"cloudgpu_plan": 1}', "is no plan"),
+        ('{"cloudgpu_plan": 2, "sha256": ""}', "has format 2; this cloudgpu reads 1"),
+        ('{"cloudgpu_plan": 1, "sha256": ""}', "was changed after it was written"),
+    ],
+)
+def test_what_is_no_plan_is_refused(text, message):
+    with pytest.raises(UsageError, match=message):
+        stored.read(text, "agreed.json")
