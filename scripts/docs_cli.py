@@ -39,6 +39,12 @@ EXAMPLES: Mapping[str, str] = {
     "ssh": "cloudgpu ssh lab --node 1 -- nvidia-smi",
     "config": "cloudgpu config",
     "doctor": "cloudgpu doctor --region us-west-2",
+    "offers": "cloudgpu offers quickstart --all-regions",
+    "quota": "cloudgpu quota --gpu V100 --all-regions",
+    "catalog refresh": "cloudgpu catalog refresh --region us-east-1",
+    "catalog show": "cloudgpu catalog show",
+    "catalog history": "cloudgpu catalog history",
+    "catalog revert": "cloudgpu catalog revert",
     "storage create": "cloudgpu storage create sets --kind lustre --size 1200 --zone us-east-1c --linked s3://my-sets",
     "storage list": "cloudgpu storage list --region us-west-2",
     "storage delete": "cloudgpu storage delete sets --delete-data",
@@ -56,6 +62,7 @@ EXAMPLES: Mapping[str, str] = {
     "rehearsal env": 'eval "$(cloudgpu rehearsal env)" && aws ec2 describe-instances',
     "rehearsal capacity": "cloudgpu rehearsal capacity 'us-east-1c/p3dn.24xlarge/*=0'",
     "rehearsal quota": "cloudgpu rehearsal quota 'us-east-1/p/on-demand=96'",
+    "rehearsal prices": "cloudgpu rehearsal prices 'us-east-1/p3dn.24xlarge/on-demand=29.5'",
     "rehearsal faults": "cloudgpu rehearsal faults faults.json",
     "rehearsal fault apply": "cloudgpu rehearsal fault apply zone-dry slow-terminate --set zone=us-east-1d",
     "rehearsal fault list": "cloudgpu rehearsal fault list",
@@ -86,13 +93,21 @@ def _commands(group: Any, path: str = "") -> Iterator[tuple[str, Any]]:  # noqa:
 
 def _section(name: str, command: Any) -> Iterator[str]:  # noqa: ANN401
     yield f"## cloudgpu {name}\n"
-    yield f"{inspect.cleandoc(command.help)}\n"
+    yield f"{_told(command.help)}\n"
     yield f"```\n{EXAMPLES[name]}\n```\n"
     rows = [_row(param) for param in command.params]
     if rows:
         yield "| | |\n|---|---|"
         yield from (f"| `{left}` | {right} |" for left, right in rows)
         yield ""
+
+
+def _told(text: str) -> str:
+    """A command's help as markdown: paragraphs that keep their lines, which click marks, are blocks."""
+    paragraphs = inspect.cleandoc(text).split("\n\n")
+    marked = [one.removeprefix("\b\n") for one in paragraphs]
+    blocks = [f"```\n{two}\n```" if one != two else two for one, two in zip(paragraphs, marked, strict=True)]
+    return "\n\n".join(blocks)
 
 
 def _row(param: Any) -> tuple[str, str]:  # noqa: ANN401

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 from cloudgpu.app.beginning_text import RECIPE, SCRIPT
 from cloudgpu.catalog import Catalog, Gpu, InstanceType
 from cloudgpu.catalog.ranking import Offer, offer_of
-from cloudgpu.catalog.wishes import misfit, types_meant
+from cloudgpu.catalog.wishes import misfit, types_meant, written
 from cloudgpu.errors import UsageError
 from cloudgpu.paths import unwritable
 from cloudgpu.recipe.loading import FILE_NAME
@@ -83,15 +84,23 @@ def _offer(wish: Wish, catalog: Catalog, home_region: str) -> Offer:
     if wish.region and wish.region not in catalog.regions:
         message = f"--region {wish.region}: no such region in the catalogue{suggestion(wish.region, catalog.regions)}"
         raise UsageError(message, hint=f"cloudgpu gpus shows where {wish.gpu} is cheapest")
-    here = [_priced(catalog, kind, region) for kind in kinds for region in (wish.region or home_region,)]
+    here = [_priced(catalog, kind, wish.region or home_region) for kind in kinds]
     anywhere = [] if wish.region else [offer_of(catalog, kind, "on-demand", "", home_region) for kind in kinds]
     for offers in (here, anywhere):
         priced = [one for one in offers if one is not None and one.hourly_usd is not None]
         if priced:
             return min(priced, key=lambda one: (one.hourly_usd, one.kind.name))
-    where = f" in {wish.region}" if wish.region else ""
-    message = f"nobody knows what {wish.gpu} costs by the hour{where}"
-    raise UsageError(message, hint=f"cloudgpu gpus show {kinds[0].gpu.replace(' ', '-')}")
+    raise _not_here(wish, kinds)
+
+
+def _not_here(wish: Wish, kinds: Sequence[InstanceType]) -> UsageError:
+    """Why there is no price by the hour: offered elsewhere, or nowhere at a known price."""
+    priced = sorted({region for kind in kinds for region in kind.on_demand_usd if kind.zones.get(region)})
+    if wish.region and priced:
+        message = f"{wish.gpu} is not offered in {wish.region} at a known price; it is in {', '.join(priced)}"
+        return UsageError(message, hint=f"cloudgpu recipe new {wish.name} --gpu {wish.gpu} --region {priced[0]}")
+    message = f"nobody knows what {wish.gpu} costs by the hour"
+    return UsageError(message, hint=f"cloudgpu gpus show {written(kinds[0].gpu)}")
 
 
 def _priced(catalog: Catalog, kind: InstanceType, region: str) -> Offer | None:

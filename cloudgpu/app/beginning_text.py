@@ -5,7 +5,7 @@ from typing import Final
 
 RECIPE: Final = Template("""\
 # $nodes x $machine: $usd USD an hour each in $region, read on $read_on.
-# Every field is in docs/recipe.md; `cloudgpu recipe check $name` says what is wrong with this file, and
+# `cloudgpu recipe schema` lists every field, `cloudgpu recipe check $name` says what is wrong with this file, and
 # `cloudgpu plan $name` what it would do and cost.
 schema: 1
 name: $name

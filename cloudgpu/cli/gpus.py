@@ -6,10 +6,21 @@ import typer
 
 from cloudgpu.cli.options import Json, On
 
+HELP = """Compare GPUs by memory, speed and price.
+
+One line for each instance type: a machine that AWS rents, with one or several GPUs of one kind. Memory, bandwidth
+(TB/s) and FP16 rate (PFLOP/s) are of the whole machine, on paper. Prices are what this home knows; no cloud is asked.
+The last lines say what to type next.
+
+\b
+"I need 8 GPUs with 32 GB":    cloudgpu gpus --count 8 --min-memory 32GB
+Everything known of one GPU:   cloudgpu gpus show V100
+"""
+
 app = typer.Typer(rich_markup_mode=None)
 
 
-@app.callback(invoke_without_command=True)
+@app.callback(invoke_without_command=True, help=HELP)
 def gpus(  # noqa: PLR0917
     context: typer.Context,
     min_memory: Annotated[
@@ -34,14 +45,7 @@ def gpus(  # noqa: PLR0917
     on: On = None,
     json: Json = False,
 ) -> None:
-    """Compare GPUs by memory, speed and price.
-
-    One line for each instance type (a machine that AWS rents, with one or several GPUs of one kind). "I need 8 GPUs
-    with 32 GB" is --count 8 --min-memory 32GB. Memory, bandwidth (TB/s) and FP16 rate (PFLOP/s) are of the whole
-    instance, on paper. The last lines say what to type next. Asks no cloud: the prices are the catalogue's.
-
-    cloudgpu gpus show V100 tells everything known of one GPU.
-    """
+    """Compare GPUs; see `HELP`."""
     from cloudgpu.app.choosing import Asked, answer
     from cloudgpu.cli.show_gpus import answer_json, answer_lines
     from cloudgpu.cli.wiring import wire

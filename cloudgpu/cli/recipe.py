@@ -7,7 +7,14 @@ import typer
 from cloudgpu.cli.options import Json, On, RecipeName, Sets
 from cloudgpu.cli.table import columns
 
-app = typer.Typer(help="Begin, check, show and list recipes.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="""Begin, check, show and list recipes.
+
+    A recipe is a file that says what to run, on which machines, for how long and for how much money at most.
+    """,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 
 @app.command("new")

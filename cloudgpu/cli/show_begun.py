@@ -25,12 +25,18 @@ def begun_lines(begun: Begun, folder: Path) -> list[str]:
             [
                 (f"cloudgpu plan {name}", "what it would do and cost; changes nothing"),
                 (f"cloudgpu train {name} --on rehearsal", "the whole run on this machine, nothing is charged"),
-                (f"cloudgpu doctor --on aws --region {offer.region}", "is your AWS account ready for it?"),
+                (f"cloudgpu doctor --on aws --region {offer.region}", "is your AWS account ready?"),
+                (_quota(begun), "may it have so many of these machines?"),
                 (f"cloudgpu train {name} --on aws", "for real; asks before it spends"),
             ],
             indent="  ",
         ),
     ]
+
+
+def _quota(begun: Begun) -> str:
+    nodes = f" --nodes {begun.nodes}" if begun.nodes > 1 else ""
+    return f"cloudgpu quota --on aws --region {begun.offer.region} --instance-type {begun.offer.kind.name}{nodes}"
 
 
 def begun_json(begun: Begun, folder: Path) -> dict[str, Any]:

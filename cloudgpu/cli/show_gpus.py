@@ -36,6 +36,7 @@ _ORDERS = {
     "usd-per-tb-s": "the cheapest memory bandwidth first",
 }
 UNKNOWN = "-"
+OLD_DAYS = 30
 
 
 def answer_lines(answer: Answer, today: date) -> list[str]:
@@ -47,6 +48,7 @@ def answer_lines(answer: Answer, today: date) -> list[str]:
         *columns([_HEADINGS, *rows], right=_RIGHT),
         "",
         *_legend(answer),
+        *_old(answer, today),
         *_nearly(answer),
         *_next(answer),
     ]
@@ -149,6 +151,13 @@ def _legend(answer: Answer) -> Iterator[str]:
     yield "a PFLOP-h, a TB/s-h: USD for that much for an hour; read: the price's age; -: unknown, or there is none"
     if not asked.everything:
         yield "retired types and machines that AWS does not have: --all"
+
+
+def _old(answer: Answer, today: date) -> Iterator[str]:
+    """Prices that a plan would remark on too."""
+    ages = [(today - one.priced_on).days for one in answer.found.offers if one.priced_on is not None]
+    if max(ages, default=0) > OLD_DAYS:
+        yield f"prices are up to {max(ages)} days old: cloudgpu catalog refresh reads those of your region anew"
 
 
 def _nothing(answer: Answer) -> Iterator[str]:

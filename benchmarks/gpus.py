@@ -1,0 +1,22 @@
+"""How long `cloudgpu gpus` takes over the whole catalogue.
+
+Aims: <= 0.3 s, and <= 3x `cloudgpu --version`: what is more than typer's own parsing of options is small.
+"""
+
+import tempfile
+
+from measure import CLOUDGPU, run, show, show_command
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        home = {"CLOUDGPU_HOME": folder}
+        version = run([CLOUDGPU, "--version"], env=home)
+        for arguments in (["gpus"], ["gpus", "show", "V100"], ["images"]):
+            found = run([CLOUDGPU, *arguments], env=home)
+            show_command(f"cloudgpu {' '.join(arguments)}, wall", found, 0.3)
+            show(f"cloudgpu {' '.join(arguments)} over cloudgpu --version, CPU", found.cpu_s / version.cpu_s, 3.0, "x")
+
+
+if __name__ == "__main__":
+    main()

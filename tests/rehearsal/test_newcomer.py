@@ -1,0 +1,43 @@
+"""From "I need 8 GPUs with 32 GB" to an applied plan, by what the commands themselves print."""
+
+import re
+import shlex
+
+import pytest
+
+pytestmark = pytest.mark.rehearsal
+
+
+def commands(text: str) -> list[list[str]]:
+    """What a help text or the last lines of a command say to type."""
+    return [shlex.split(re.split(r"\s{2,}", found)[0]) for found in re.findall(r"(?<=  )cloudgpu (\S.*)", text)]
+
+
+def named(found: list[list[str]], *words: str) -> list[str]:
+    """The one that begins with these words."""
+    (one,) = [command for command in found if command[: len(words)] == list(words)]
+    return one
+
+
+def test_the_help_alone_leads_to_a_run_and_to_its_end(bench):
+    first = commands(bench.run("--help").stdout)
+    listed = bench.run(*named(first, "gpus")).stdout
+    assert named(commands(bench.run("gpus", "--help").stdout), "gpus", "--count") == named(first, "gpus")
+    rows = [line for line in listed.splitlines() if re.match(r"\S+\.\S*large", line)]
+    assert {line.split()[0] for line in rows} >= {"p3dn.24xlarge", "p4d.24xlarge"}
+
+    following = commands(listed)
+    assert "compute capability" in bench.run(*named(following, "gpus", "show")).stdout
+    begun = bench.run(*named(following, "recipe", "new")).stdout
+
+    following = commands(begun)
+    planned = bench.json(*named(following, "plan"))
+    cheapest = rows[0].split()[0]
+    assert {one["instance_type"] for one in planned["candidates"]} == {cheapest}
+    assert [one for one in planned["findings"] if one["severity"] == "error"] == []
+
+    assert "--yes" in bench.run("train", "--help").stdout
+    outcome = bench.json(*named(following, "train", "my-run", "--on", "rehearsal"), "--yes")
+    assert (outcome["state"], outcome["instance_type"]) == ("succeeded", cheapest)
+    assert outcome["metrics"]["steps_per_s"]["value"] > 0
+    assert bench.left() == {}

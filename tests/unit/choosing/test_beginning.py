@@ -1,0 +1,132 @@
+"""`recipe new`: what it writes is a valid recipe for every machine that can be had, and its script runs."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.app.beginning import Wish, begin, write
+from cloudgpu.catalog import load
+from cloudgpu.catalog.ranking import Wanted, ranked
+from cloudgpu.cli.main import main
+from cloudgpu.cli.show_begun import begun_lines
+from cloudgpu.errors import StateError, UsageError
+from cloudgpu.recipe import loading
+from cloudgpu.recipe.resolve import resolve
+
+CATALOG = load()
+WISHES = sorted(
+    {
+        one.wish
+        for one in ranked(CATALOG, Wanted(), "usd-per-hour", home_region="us-east-1").offers
+        if one.hourly_usd is not None
+    }
+)
+
+
+def begun(catalog, gpu: str, *, name: str = "my-run", nodes: int = 1, region: str = "", home: str = "us-east-1"):
+    return begin(Wish(name, gpu, nodes, region), catalog, home)
+
+
+def test_the_whole_recipe(catalog, golden):
+    assert begun(catalog, "V100-32GB:8", nodes=2).files["recipe.yaml"] == golden("recipe.yaml")
+
+
+def test_the_whole_screen(catalog, golden):
+    lines = begun_lines(begun(catalog, "V100-32GB:8", nodes=2), Path("recipes/my-run"))
+    assert "\n".join(lines) + "\n" == golden("begun.txt")
+
+
+@pytest.mark.parametrize("wish", [*WISHES, "p3dn.24xlarge", "g6e.12xlarge"])
+def test_it_is_valid_for_everything_that_gpus_lists(wish, tmp_path):
+    made = begun(CATALOG, wish)
+    write(made, tmp_path / "my-run")
+    loaded = loading.load(tmp_path / "my-run" / "recipe.yaml")
+    for rehearsed in (False, True):
+        recipe = resolve(loaded, sets={}, rehearsal=rehearsed)
+        assert (recipe.resources.gpu or recipe.resources.instance_type) == wish
+        assert recipe.resources.regions == (made.offer.region,)
+        assert recipe.budget.max_usd > made.offer.hourly_usd
+
+
+def test_the_cheapest_machine_of_the_home_region_is_reckoned_with(catalog):
+    assert begun(catalog, "T4:1").offer.region == "us-east-1"
+    assert begun(catalog, "T4:1", home="eu-west-1").offer.region == "eu-west-1"
+    assert begun(catalog, "T4:1", home="us-west-2").offer.region == "us-east-1"
+    assert begun(catalog, "V100:8", region="eu-west-1").offer.region == "eu-west-1"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "region", "message", "hint"),
+    [
+        ("V100:3", "", "no instance type has 3 V100", "cloudgpu recipe new my-run --gpu V100:8"),
+        ("V10:8", "", 'unknown GPU V10; did you mean "V100"', "cloudgpu recipe new my-run --gpu V100:8"),
+        ("A100-60GB:8", "", "A100 does not come with 60 GB", "cloudgpu recipe new my-run --gpu A100-80GB:8"),
+        ("p3.16xlarge", "", "AWS retired p3.16xlarge", "cloudgpu recipe new my-run --gpu p3dn.24xlarge"),
+        ("K80:8", "", "AWS retired p2.8xlarge", "cloudgpu recipe new my-run --gpu g4.metal"),
+        ("dgx-1", "", "dgx-1", ""),
+        ("H200:8", "", "nobody knows what H200:8 costs by the hour", "cloudgpu gpus show H200"),
+        ("T4:1", "us-west-2", "not offered in us-west-2", "cloudgpu recipe new my-run --gpu T4:1 --region eu-west-1"),
+        ("T4:1", "us-west-9", 'no such region in the catalogue; did you mean "us-west-2"', "cloudgpu gpus"),
+    ],
+)
+def test_what_cannot_be_had_is_refused_with_what_can(catalog, gpu, region, message, hint):
+    with pytest.raises(UsageError) as refused:
+        begun(catalog, gpu, region=region)
+    assert message in refused.value.message
+    assert refused.value.hint.startswith(hint)
+
+
+@pytest.mark.parametrize("name", ["My", "1a", "a_b", "../up", "a" * 41, ""])
+def test_a_name_that_is_none(catalog, name):
+    with pytest.raises(UsageError, match="is no name for a recipe"):
+        begun(catalog, "T4:1", name=name)
+
+
+def test_nothing_is_overwritten(catalog, tmp_path):
+    made = begun(catalog, "T4:1")
+    write(made, tmp_path / "x")
+    (tmp_path / "x" / "recipe.yaml").write_text("mine")
+    with pytest.raises(UsageError, match="is there already"):
+        write(made, tmp_path / "x")
+    assert (tmp_path / "x" / "recipe.yaml").read_text() == "mine"
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(UsageError, match="is there already"):
+        write(made, tmp_path / "link")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StateError):
+        write(made, tmp_path / "file" / "y")
+
+
+def test_the_script_runs_as_it_stands(catalog, tmp_path):
+    write(begun(catalog, "T4:1"), tmp_path / "x")
+    ranks = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "CLOUDGPU_OUTPUTS": str(tmp_path)}
+    command = [sys.executable, tmp_path / "x" / "train.py", "--steps", "1"]
+    done = subprocess.run(command, env=os.environ | ranks, capture_output=True, text=True, check=True, timeout=60)
+    assert "rank 0 of 2 on" in done.stdout
+    assert "\nsteps_per_s=" in done.stdout
+    assert json.loads((tmp_path / "result.json").read_text())["ranks"] == 2
+
+
+@pytest.mark.usefixtures("home")
+def test_the_command(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["recipe", "new", "my-run", "--gpu", "V100-32GB:8", "--nodes", "2", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document == {
+        "recipe": "my-run",
+        "path": "recipes/my-run/recipe.yaml",
+        "files": ["recipes/my-run/recipe.yaml", "recipes/my-run/train.py"],
+        "instance_type": "p3dn.24xlarge",
+        "nodes": 2,
+        "region": "us-east-1",
+        "node_hourly_usd": "31.212",
+    }
+    assert main(["plan", "my-run", "--offline", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert {one["instance_type"] for one in plan["candidates"]} == {"p3dn.24xlarge"}
+    assert main(["recipe", "new", "my-run", "--gpu", "V100-32GB:8"]) == 2
+    assert "is there already" in capsys.readouterr().err
