@@ -1,6 +1,7 @@
 """Staging and starting: what every node is asked for, and what a node that is different gets."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -107,6 +108,18 @@ def test_every_node_has_the_interpreter_that_it_found():
     gang = launches(work, two, done)
     assert [node.ranks[0].argv[0] for node in gang] == ["/env0/bin/python", "/env1/bin/python"]
     assert [node.ranks[0].env["RANK"] for node in gang] == ["0", "1"]
+
+
+@pytest.mark.parametrize(("simulated", "wanted"), [(False, "cu126"), (True, None)])
+def test_a_build_of_pytorch_is_asked_for_where_there_is_a_gpu(simulated, wanted):
+    """What is simulated has no GPU, and PyTorch's own index is not reachable from everywhere."""
+    (one,) = agents(1)
+    one.host.on(" env$", Answer(stdout='{"interpreter": "/env/bin/python", "built": true}\n'))
+    work = job(environment={"python": {"requirements": ["torch"], "torch_backend": "cu126"}})
+    there = replace(one.host.node, simulated=simulated)
+    stage(replace(work, inventory=Inventory("demo", (there,))), [one], lambda _: [], None, lambda _: None)
+    (asked,) = [sent for sent in one.host.sent if sent.wire.endswith(" env")]
+    assert json.loads(asked.stdin)["torch_backend"] == wanted
 
 
 def test_a_build_that_was_killed_is_an_error_with_its_last_words():

@@ -1,0 +1,100 @@
+"""`cloudgpu plan` on recipes that cannot work: its screen, its exit code, and its own words typed back."""
+
+import json
+import shlex
+
+import pytest
+
+from cloudgpu.cli.main import main
+
+RECIPE = """\
+schema: 1
+name: tiny
+resources: {{instance_type: {kind}, nodes: 2}}
+launch: {{with: torchrun, command: train.py}}
+workdir: null
+budget: {{max_usd: 10000}}
+{more}
+"""
+
+
+@pytest.fixture
+def plan(tmp_path, monkeypatch, capsys):
+    """Runs the command offline on a recipe; gives its exit code and what it printed."""
+    monkeypatch.setenv("CLOUDGPU_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("CLOUDGPU_REGION", "us-east-1")
+    monkeypatch.chdir(tmp_path)
+
+    def run(kind, more="", *options):
+        (tmp_path / "tiny.yaml").write_text(RECIPE.format(kind=kind, more=more))
+        code = main(["plan", "./tiny.yaml", "--offline", *options])
+        return code, capsys.readouterr().out
+
+    return run
+
+
+def fixes(shown, check):
+    """The options that are offered under the line of a check."""
+    lines = iter(shown.splitlines())
+    next(line for line in lines if line.startswith("error: ") and line.endswith(f"[{check}]"))
+    found = []
+    for line in lines:
+        if not line.startswith(("    fix: ", "    or:  ")):
+            return found
+        found.append(shlex.split(line.removeprefix("    fix: ").removeprefix("    or:  ").split("  (")[0]))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "target", "check", "first"),
+    [
+        ("p3.16xlarge", "", "aws", "retired", ["--set", "resources.instance_type=p3dn.24xlarge"]),
+        (
+            "p3dn.24xlarge",
+            "environment: {container: {image: 'nvcr.io/nvidia/pytorch:25.01-py3'}}",
+            "rehearsal",
+            "image",
+            ["--set", "environment.container.image=nvcr.io/nvidia/pytorch:24.12-py3"],
+        ),
+        (
+            "p3dn.24xlarge",
+            "environment: {python: {requirements: ['torch>=2.11']}}",
+            "aws",
+            "torch",
+            ["--set", "environment.python.torch_backend=cu126"],
+        ),
+    ],
+)
+def test_what_the_screen_offers_is_typed_back_and_the_refusal_is_gone(plan, kind, more, target, check, first):
+    code, shown = plan(kind, more, "--on", target)
+    assert code == 7
+    assert "no candidates" in shown
+    offered = fixes(shown, check)
+    assert offered[0] == first
+    for options in offered:
+        code, shown = plan(kind, more, "--on", target, *options)
+        assert code == 0, shown
+        assert "error: " not in shown
+
+
+def test_the_document_holds_what_the_screen_shows(plan):
+    code, shown = plan("p3.16xlarge", "", "--on", "aws", "--json")
+    document = json.loads(shown)
+    assert code == 7
+    (retired,) = [one for one in document["findings"] if one["check"] == "retired"]
+    assert retired["remedies"][:2] == document["remedies"][:2]
+    assert [one["command"] for one in document["remedies"][:2]] == [
+        "--set resources.instance_type=p3dn.24xlarge",
+        "--set resources.instance_type=g4dn.metal",
+    ]
+    assert document["remedies"][1]["gets"] == "2 x g4dn.metal (8 x T4 16 GiB) in us-east-1"
+    assert float(document["remedies"][1]["worst_case_usd"]) > 0
+
+
+def test_several_errors_are_cured_together_by_what_stands_at_the_end(plan):
+    more = "environment: {python: {requirements: ['torch==2.12.0']}}"
+    code, shown = plan("p3.16xlarge", more, "--on", "aws")
+    assert code == 7
+    last = [line for line in shown.splitlines() if line.startswith("with ")]
+    options = shlex.split(last[0].removeprefix("with ").split("  (")[0])
+    assert plan("p3.16xlarge", more, "--on", "aws", *options)[0] == 0
