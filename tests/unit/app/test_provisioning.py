@@ -82,7 +82,7 @@ def test_a_quota_that_binds_is_told_as_such_and_its_pool_not_asked_twice(bench, 
         "ask for at least 192 vCPUs of Running On-Demand P instances (L-417A185B) in us-east-1: "
         "https://us-east-1.console.aws.amazon.com/servicequotas/home/services/ec2/quotas/L-417A185B; "
         "or --set resources.market=spot; or --set resources.regions=us-east-1,us-west-2,eu-west-1,ap-northeast-1; "
-        "or wait until there is some: --retry-until-up"
+        "or --set resources.instance_type=g7.48xlarge; or wait until there is some: --retry-until-up"
     )
     assert [line.split()[0] for line in caught.value.tried] == ["us-east-1c", "us-west-2a"]
 
