@@ -81,7 +81,8 @@ def markdown() -> str:
 
 
 def _commands(group: Any, path: str = "") -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - typer keeps its classes private
-    for name, command in group.commands.items():
+    for name in group.list_commands(None):
+        command = group.commands[name]
         whole = f"{path} {name}".strip()
         if hasattr(command, "commands"):
             if command.invoke_without_command:

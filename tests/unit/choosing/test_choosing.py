@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 from datetime import date
+from pathlib import Path
 
 import pytest
 import typer
@@ -168,3 +169,25 @@ def test_an_offer_of_no_price_is_null(catalog):
     (only,) = [one for one in answer(Asked(region="us-east-2"), catalog, "us-east-1").found.offers]
     document = offer_json(only)
     assert [document[name] for name in ("hourly_usd", "usd_per_pflop_h", "usd_per_tb_s", "priced_on")] == [None] * 4
+
+
+def names_of(document: object) -> set[str]:
+    """Every field of a document, at any depth."""
+    if isinstance(document, list):
+        return {name for one in document for name in names_of(one)}
+    if isinstance(document, dict):
+        return {name for one in document.values() for name in names_of(one)} | set(document)
+    return set()
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize(
+    "argv", [["gpus", "--min-memory", "24GiB"], ["gpus", "--count", "3"], ["gpus", "show", "V100"], ["images"]]
+)
+def test_every_field_of_the_documents_is_documented(argv, capsys):
+    assert main([*argv, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    for free in ("sources", "rates_tflop_s"):  # named by the fields that they speak of
+        document.pop(free, None)
+    page = (Path(__file__).parents[3] / "docs" / "json.md").read_text(encoding="utf-8")
+    assert [name for name in sorted(names_of(document)) if f"`{name}`" not in page] == []
