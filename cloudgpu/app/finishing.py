@@ -13,12 +13,13 @@ from dataclasses import replace
 
 from cloudgpu.app.account import Account, still_up, what_runs
 from cloudgpu.app.desk import Desk
+from cloudgpu.app.handover import end_or_wait, taken_away
 from cloudgpu.app.outcome import RunOutcome
 from cloudgpu.app.records import ClusterRecord, RunRecord
 from cloudgpu.app.running import Followed, Running, judged
 from cloudgpu.app.stages import Stages
 from cloudgpu.app.standing import ALIVE
-from cloudgpu.app.teardown import Teardown, unended
+from cloudgpu.app.teardown import Ended, Teardown, unended
 from cloudgpu.errors import CloudError, CloudGpuError, LedgerError, StateError, TeardownError
 from cloudgpu.run.progress import Note
 
@@ -49,6 +50,7 @@ class Finishing:
             StateError: The run's record cannot be written.
             LedgerError: The ledger cannot be written.
         """
+        record = taken_away(record, self._account.cluster(record))
         notes: tuple[str, ...] = ()
         failures: tuple[str, ...] = ()
         if running is not None and running.connected and not (insist and record.outputs):
@@ -190,10 +192,11 @@ class Finishing:
         """End the cluster unless it is kept, then close the books. That it would not end is part of the outcome."""
         cluster = self._account.cluster(record)
         failure: CloudGpuError | None = None
+        ended: Ended | None = None
         if cluster is not None and not kept:
             try:
                 with self._stages.stage("down"):
-                    self._teardown.down(cluster.name, cluster.region)
+                    ended = end_or_wait(self._desk, self._teardown, cluster)
             except CloudGpuError as err:
                 failure = err
         record = self._ended(record)
@@ -201,13 +204,18 @@ class Finishing:
             self._desk.say(Note(note))
         outcome = replace(self._account.outcome(record, cluster, kept), notes=notes)
         if failure is None:
-            return outcome
+            return outcome if ended is None else replace(outcome, left=ended.storage.lines)
         left = tuple(getattr(failure, "left", ())) or ((still_up(cluster),) if cluster else ())
         return replace(outcome, unended=failure.message, left=left)
 
     def _ended(self, record: RunRecord) -> RunRecord:
+        stored = self._account.known(record)
+        record = replace(record, stages=tuple(self._stages.done))
+        if stored.ended_at is not None:
+            # The `down` of another process has closed the run's books.
+            return self._desk.records.save_run(replace(record, ended_at=stored.ended_at))
         now = self._desk.clock.now()
-        record = self._desk.records.save_run(replace(record, stages=tuple(self._stages.done), ended_at=now))
+        record = self._desk.records.save_run(replace(record, ended_at=now))
         self._desk.ledger.run_ended(record.run_id, record.state, now)
         return record
 
