@@ -74,7 +74,7 @@ def retired(_question: Question, kind: InstanceType) -> Iterator[Reason]:
         return
     when = "" if kind.retired_on is None else f" on {kind.retired_on.isoformat()}"
     yield Reason(
-        f"AWS retired {kind.name}{when}: nobody can launch it any more; the nearest that works is {kind.replacement}",
+        f"AWS retired {kind.name}{when}: nobody can launch it any more; its successor is {kind.replacement}",
         f"--set resources.instance_type={kind.replacement}",
     )
 

@@ -111,7 +111,7 @@ kept by every rule: 2; hardware, regions and zones in the order of the recipe [o
 thrown out: 2 [offered]
     p3dn.24xlarge in eu-central-1, eu-north-1
 thrown out: 1 [retired]
-    p3.16xlarge: AWS retired p3.16xlarge on 2025-12-20: nobody can launch it any more; the nearest that works is \
+    p3.16xlarge: AWS retired p3.16xlarge on 2025-12-20: nobody can launch it any more; its successor is \
 p3dn.24xlarge"""
     )
     told = offers_json(plan, question, explain(question))
