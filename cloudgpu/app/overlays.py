@@ -161,10 +161,10 @@ class Overlays:
 
     def _keep(self, history: History) -> None:
         """Write the index, then take away what it no longer names: the other way round would lose what holds."""
-        chosen = history.entries[-KEPT:]
         held = history.entry(history.current)
-        if held is not None and held not in chosen:
-            chosen = (held, *chosen)
+        needed = {held.number, held.after} if held else set()
+        latest = {one.number for one in history.entries[-KEPT:]}
+        chosen = [one for one in history.entries if one.number in latest | needed]
         rows = [{**asdict(one), "at": one.at.isoformat()} for one in chosen]
         text = json.dumps({"schema": _SCHEMA, "current": history.current, "entries": rows}, indent=1)
         write_durably(self._paths.index, text + "\n")

@@ -1,0 +1,210 @@
+"""The files of the overlays: the old one or the new one holds, whoever is killed, and every one can be gone back to."""
+
+import json
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from cloudgpu.app import overlays as module
+from cloudgpu.app.known_catalog import known_catalog
+from cloudgpu.app.overlays import KEPT, Overlays
+from cloudgpu.catalog import load
+from cloudgpu.catalog.overlay import Overlay, Reading, RegionReadings
+from cloudgpu.errors import StateError, UsageError
+from cloudgpu.paths import Home
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+PLACE = "p3dn.24xlarge", "us-east-1"
+
+
+@pytest.fixture
+def home(tmp_path):
+    return Home(tmp_path).ensure()
+
+
+@pytest.fixture
+def kept(home):
+    return Overlays(home, "aws")
+
+
+def overlay(usd, target="aws"):
+    from decimal import Decimal
+
+    prices = Reading(NOW, "Pricing GetProducts", {PLACE[0]: Decimal(usd)})
+    return Overlay(target, "1", "", {PLACE[1]: RegionReadings(on_demand=prices)})
+
+
+def add(kept, usd, target="aws"):
+    return kept.add(lambda _: (overlay(usd, target), f"to {usd}", [f"price {usd}"]), at=NOW, regions=[PLACE[1]]).entry
+
+
+def price(home, target="aws"):
+    return str(known_catalog(home, target).types[PLACE[0]].on_demand_usd[PLACE[1]])
+
+
+def test_without_an_overlay_the_catalogue_is_the_shipped_one(home, kept):
+    assert known_catalog(home, "aws") is load()
+    assert kept.history().entries == ()
+    assert not (home.root / "catalog").exists()
+
+
+def test_every_refresh_can_be_gone_back_to(home, kept):
+    first, second = add(kept, 30), add(kept, 40)
+    assert [(one.number, one.after) for one in (first, second)] == [(1, 0), (2, 1)]
+    assert price(home) == "40"
+    assert kept.revert(None) == (2, 1)
+    assert price(home) == "30"
+    assert kept.revert(None) == (1, 0)
+    assert price(home) == "31.212"
+    assert kept.revert(2) == (0, 2)
+    assert price(home) == "40"
+    kept.revert(1)
+    third = add(kept, 50)
+    assert (third.number, third.after) == (3, 1), "what was gone back from is not overwritten"
+    assert [one.summary for one in kept.history().entries] == ["to 30", "to 40", "to 50"]
+    assert kept.history().entry(3) == third
+
+
+def test_going_back_where_there_is_nothing_says_so(kept):
+    with pytest.raises(UsageError, match="no overlay holds for aws"):
+        kept.revert(None)
+    add(kept, 30)
+    with pytest.raises(UsageError, match="there is no overlay 7 for aws"):
+        kept.revert(7)
+
+
+def test_one_target_never_sees_the_overlay_of_another(home, kept):
+    add(kept, 30)
+    assert price(home, "rehearsal") == "31.212"
+    rehearsal = Overlays(home, "rehearsal")
+    add(rehearsal, 2, "rehearsal")
+    assert (price(home, "rehearsal"), price(home)) == ("2", "30")
+    # Not even one that somebody put there by hand.
+    home.catalog("aws").overlay(1).write_bytes(home.catalog("rehearsal").overlay(1).read_bytes())
+    with pytest.raises(StateError, match="it was read from rehearsal, and this is the place of aws"):
+        kept.current()
+
+
+@pytest.mark.parametrize("killed_at", [1, 2])
+def test_a_refresh_that_is_killed_leaves_the_old_one(home, kept, monkeypatch, killed_at):
+    """Before the overlay stands, and between it and the index."""
+    add(kept, 30)
+    written = []
+
+    def write(path, text):
+        written.append(path)
+        if len(written) == killed_at:
+            raise KeyboardInterrupt
+        write_durably(path, text)
+
+    write_durably = module.write_durably
+    monkeypatch.setattr(module, "write_durably", write)
+    with pytest.raises(KeyboardInterrupt):
+        add(kept, 40)
+    monkeypatch.undo()
+    assert len(written) == killed_at
+    assert price(home) == "30"
+    assert [one.number for one in kept.history().entries] == [1]
+    assert add(kept, 50).number == killed_at + 1
+    assert price(home) == "50"
+
+
+def test_two_at_once_take_turns(home, kept):
+    inside, go = threading.Event(), threading.Event()
+
+    def slow(before):
+        inside.set()
+        assert go.wait(10)
+        return overlay(30), "slow", []
+
+    first = threading.Thread(target=lambda: kept.add(slow, at=NOW, regions=[PLACE[1]]))
+    first.start()
+    assert inside.wait(10)
+    seen = []
+    second = threading.Thread(
+        target=lambda: Overlays(home, "aws").add(
+            lambda before: (seen.append(before) or overlay(40), "quick", []), at=NOW, regions=[PLACE[1]]
+        )
+    )
+    second.start()
+    second.join(0.2)
+    assert second.is_alive(), "it waits for the one that is at it"
+    go.set()
+    first.join(10)
+    second.join(10)
+    assert seen == [overlay(30)]
+    assert [(one.summary, one.after) for one in kept.history().entries] == [("slow", 0), ("quick", 1)]
+
+
+def test_the_last_twenty_are_kept_and_the_one_that_holds(home, kept):
+    for usd in range(1, KEPT + 3):
+        add(kept, usd)
+    kept.revert(4)
+    add(kept, 99)
+    kept.revert(4)
+    for usd in range(KEPT):
+        entry = kept.add(lambda before: (before, "same", []), at=NOW + timedelta(days=usd), regions=[PLACE[1]]).entry
+        kept.revert(4)
+    numbers = [one.number for one in kept.history().entries]
+    assert numbers[0] == 4
+    assert numbers[1:] == list(range(entry.number - KEPT + 1, entry.number + 1))
+    assert price(home) == "4"
+    files = {int(path.stem[-4:]) for path in home.catalog("aws").root.glob("overlay-*.json")}
+    assert files == set(numbers)
+
+
+DAMAGE = ["", "{", "[]", '{"schema": 2}', '{"schema": 1, "current": 9, "entries": []}', '{"schema": 1, "current": 1}']
+
+
+@pytest.mark.parametrize("text", DAMAGE)
+def test_a_damaged_index_names_itself_and_the_way_out(home, kept, text):
+    add(kept, 30)
+    path = home.catalog("aws").index
+    path.write_text(text)
+    with pytest.raises(StateError) as err:
+        known_catalog(home, "aws")
+    assert str(path) in err.value.message
+    assert "cloudgpu catalog revert 0 --on aws" in err.value.hint
+    assert kept.revert(0) == (0, 0)
+    assert price(home) == "31.212"
+    assert path.with_suffix(".damaged").read_text() == text, "nothing is lost"
+    assert home.catalog("aws").overlay(1).is_file()
+    assert add(kept, 50).number == 2
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "[]", '{"schema": 1}', '{"schema": 9}'])
+def test_a_damaged_overlay_names_itself_and_the_way_out(home, kept, text):
+    add(kept, 30)
+    path = home.catalog("aws").overlay(1)
+    path.unlink() if text is None else path.write_text(text)
+    with pytest.raises(StateError) as err:
+        known_catalog(home, "aws")
+    assert str(path) in err.value.message
+    assert "cloudgpu catalog revert 0 --on aws" in err.value.hint
+    with pytest.raises(StateError):
+        add(kept, 40)
+    assert kept.revert(0) == (1, 0)
+    with pytest.raises(StateError):
+        kept.revert(1)
+    assert price(home) == "31.212"
+
+
+def test_a_home_that_cannot_be_written_is_said(home, kept):
+    (home.root / "catalog").write_text("")
+    with pytest.raises(StateError, match="cannot write to"):
+        add(kept, 30)
+
+
+def test_the_index_is_plain_to_read(home, kept):
+    add(kept, 30)
+    row = json.loads(home.catalog("aws").index.read_text())["entries"][0]
+    assert row == {
+        "number": 1,
+        "at": "2026-11-21T12:00:00+00:00",
+        "account": "1",
+        "regions": ["us-east-1"],
+        "after": 0,
+        "summary": "to 30",
+        "lines": ["price 30"],
+    }

@@ -1,0 +1,175 @@
+"""A refresh against a scripted source: what is told is laid over the catalogue, what is not stays as it was known."""
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+
+from cloudgpu.app.known_catalog import known_catalog
+from cloudgpu.app.overlays import Overlays
+from cloudgpu.app.refreshing import Refreshing
+from cloudgpu.catalog import load
+from cloudgpu.catalog.overlay import TypeFacts
+from cloudgpu.clock import ManualClock
+from cloudgpu.errors import AuthError, CloudError, UsageError
+from cloudgpu.paths import Home
+
+NAMES = ("p3dn.24xlarge", "p3.16xlarge", "g5.48xlarge")
+SHIPPED = replace(load(), types={name: load().types[name] for name in NAMES})
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+FACTS = {
+    "p3dn.24xlarge": TypeFacts("V100", 8, Decimal(32), 96, 768, 1, 1, "", ("on-demand", "spot"), 2, 900, True),
+    "g5.48xlarge": TypeFacts("A10G", 8, Decimal("22.4"), 192, 768, 1, 1, "", ("on-demand", "spot"), 2, 3800, True),
+    "z9.xlarge": TypeFacts("X9", 1, Decimal(10), 4, 16, 0, 1, "", ("on-demand",), 0, 0, True),
+}
+
+
+@dataclass
+class ScriptedSource:
+    """What a cloud tells, as the shipped catalogue has it until a test changes it, and what it refuses."""
+
+    target: str = "aws"
+    endpoint: str = ""
+    refuses: dict = field(default_factory=dict)
+    prices: dict = field(default_factory=dict)
+    described: dict = field(default_factory=lambda: dict(FACTS))
+    asked: list = field(default_factory=list)
+
+    def account(self):
+        return "111122223333"
+
+    def regions(self):
+        return ["us-east-1", "eu-west-1", "xx-new-9"]
+
+    def tell(self, part, region, rows):
+        self.asked.append((region, part))
+        err = self.refuses.get((region, part)) or self.refuses.get(part)
+        if err:
+            raise err
+        return rows
+
+    def types(self, region):
+        return self.tell("types", region, self.described)
+
+    def zones(self, region):
+        shipped = {name: kind.zones[region] for name, kind in SHIPPED.types.items() if region in kind.zones}
+        return self.tell("zones", region, {**shipped, "m5.large": (f"{region}a",)})
+
+    def on_demand(self, region):
+        shipped = {k.name: k.on_demand_usd[region] for k in SHIPPED.types.values() if region in k.on_demand_usd}
+        return self.tell("on_demand", region, {**shipped, **self.prices, "m5.large": Decimal(1)})
+
+    def spot(self, region, types):
+        self.spot_types = list(types)
+        shipped = {k.name: k.spot_usd[region] for k in SHIPPED.types.values() if region in k.spot_usd}
+        return self.tell("spot", region, shipped)
+
+    def images(self, region, parameters):
+        return self.tell("images", region, dict.fromkeys(parameters, "ami-1"))
+
+    def quotas(self, region):
+        return self.tell("quotas", region, {"L-417A185B": 96})
+
+
+@pytest.fixture
+def home(tmp_path):
+    return Home(tmp_path).ensure()
+
+
+@pytest.fixture
+def source():
+    return ScriptedSource()
+
+
+@pytest.fixture
+def refreshing(home, source):
+    return Refreshing(source, Overlays(home, source.target), SHIPPED, ManualClock(NOW))
+
+
+def test_what_did_not_change_is_known_better_all_the_same(home, source, refreshing):
+    done = refreshing.refresh(["us-east-1", "us-east-1"])
+    assert (done.entry.number, done.entry.summary, done.unread) == (1, "nothing changed", ())
+    assert len(source.asked) == len(set(source.asked)) == 6
+    assert done.left_out == {"z9.xlarge": "X9"}
+    assert source.spot_types == ["p3dn.24xlarge", "g5.48xlarge"], "prices of what nobody can plan are not asked for"
+    kept = Overlays(home, "aws").current().regions["us-east-1"]
+    assert kept.on_demand.source == "Pricing GetProducts"
+    assert "m5.large" not in {**kept.on_demand.rows, **kept.zones.rows}
+    assert "p3.16xlarge" in kept.on_demand.rows, "the price list still has what is retired"
+    kind = known_catalog(home, "aws").types["p3dn.24xlarge"]
+    assert (kind.price_read_on("us-east-1"), kind.price_read_on("us-west-2")) == (NOW.date(), kind.priced_on)
+
+
+def test_a_price_that_moved_is_told_and_holds(home, source, refreshing):
+    source.prices = {"p3dn.24xlarge": Decimal("29.5")}
+    done = refreshing.refresh(["us-east-1"])
+    assert done.entry.summary == "1 price changed"
+    assert done.entry.lines == ("price: p3dn.24xlarge us-east-1: 31.212 -> 29.5 USD/h (-5.5 %)",)
+    assert known_catalog(home, "aws").types["p3dn.24xlarge"].on_demand_usd["us-east-1"] == Decimal("29.5")
+    assert refreshing.refresh(["us-east-1"]).entry.summary == "nothing changed"
+
+
+def test_what_one_region_does_not_tell_leaves_the_rest(home, source, refreshing):
+    source.prices = {"p3dn.24xlarge": Decimal("29.5")}
+    denied = AuthError("reading the price list of eu-west-1: not allowed", code="AccessDeniedException")
+    source.refuses = {("eu-west-1", "on_demand"): denied, ("eu-west-1", "types"): CloudError("gone")}
+    done = refreshing.refresh(["us-east-1", "eu-west-1"])
+    assert [(one.region, one.part, one.reason) for one in done.unread] == [
+        ("eu-west-1", "on_demand", denied.message),
+        ("eu-west-1", "types", "gone"),
+    ]
+    catalog = known_catalog(home, "aws")
+    shipped = SHIPPED.types["p3dn.24xlarge"].on_demand_usd
+    assert catalog.types["p3dn.24xlarge"].on_demand_usd == {**shipped, "us-east-1": Decimal("29.5")}
+    readings = Overlays(home, "aws").current().regions["eu-west-1"]
+    assert (readings.types, readings.on_demand) == (None, None)
+    assert readings.zones is not None
+
+
+@pytest.mark.parametrize("part", ["zones", "on_demand"])
+def test_a_source_that_tells_nothing_at_all_is_not_believed(home, source, refreshing, part, monkeypatch):
+    monkeypatch.setattr(source, part, lambda region: {})
+    done = refreshing.refresh(["us-east-1"])
+    (one,) = done.unread
+    assert one.part == part
+    assert one.reason.startswith("nothing was told of the")
+    kind = known_catalog(home, "aws").types["p3dn.24xlarge"]
+    assert kind.zones["us-east-1"]
+    assert kind.on_demand_usd["us-east-1"]
+
+
+def test_where_nobody_tells_anything_nothing_is_written(home, source, refreshing):
+    source.refuses = dict.fromkeys(
+        ("types", "zones", "on_demand", "spot", "images", "quotas"), AuthError("denied", code="AccessDenied")
+    )
+    with pytest.raises(AuthError, match="denied"):
+        refreshing.refresh(["us-east-1"])
+    assert not (home.root / "catalog").exists()
+
+
+def test_a_type_that_no_region_describes_any_more_is_retired(home, source, refreshing):
+    del source.described["p3dn.24xlarge"]
+    done = refreshing.refresh(sorted(SHIPPED.types["p3dn.24xlarge"].zones))
+    assert "1 type retired" in done.entry.summary
+    assert "zone gone" not in done.entry.summary, "that its zones are gone is part of it"
+    kind = known_catalog(home, "aws").types["p3dn.24xlarge"]
+    assert (kind.retired, kind.retired_on) == (True, NOW.date())
+
+
+def test_a_region_that_the_catalogue_lacks_is_asked_of_the_account(home, source, refreshing):
+    assert refreshing.refresh(["xx-new-9"]).entry.regions == ("xx-new-9",)
+    assert "xx-new-9" in known_catalog(home, "aws").regions
+    with pytest.raises(UsageError, match=r"unknown region us-east-11; did you mean \"us-east-1\"\?"):
+        refreshing.refresh(["us-east-11"])
+
+
+def test_everywhere_is_what_the_account_can_use(source, refreshing):
+    assert refreshing.refresh([], everywhere=True).entry.regions == ("eu-west-1", "us-east-1", "xx-new-9")
+
+
+def test_another_target_is_not_touched(home, source):
+    rehearsal = ScriptedSource("rehearsal", "rehearsal:KEY", prices={"p3dn.24xlarge": Decimal(1)})
+    done = Refreshing(rehearsal, Overlays(home, "rehearsal"), SHIPPED, ManualClock(NOW)).refresh(["us-east-1"])
+    assert done.simulated
+    assert known_catalog(home, "aws") is load()

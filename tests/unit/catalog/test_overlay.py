@@ -1,0 +1,221 @@
+"""An overlay changes what was read, and nothing else; its document is read back as it was, or refused."""
+
+import copy
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloudgpu.catalog import load
+from cloudgpu.catalog.overlay import Overlay, Reading, RegionReadings, TypeFacts, merged
+from cloudgpu.catalog.overlay_apply import apply, unknown_gpus
+from cloudgpu.catalog.overlay_document import document, overlay_of
+
+NAMES = ("p3dn.24xlarge", "g5.48xlarge", "p3.16xlarge", "dgx-1-32gb")
+SHIPPED = replace(load(), types={name: load().types[name] for name in NAMES})
+P3DN = SHIPPED.types["p3dn.24xlarge"]
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+TODAY = NOW.date()
+FACTS = TypeFacts("V100", 8, Decimal(32), 96, 768, 1, 1, "100 Gigabit", ("on-demand", "spot"), 2, 900, True)
+REGIONS = ("us-east-1", "eu-west-1", "xx-new-9")
+
+USD = st.decimals("0.001", "100", places=3)
+TYPE_NAMES = st.sampled_from((*NAMES, "p9.48xlarge"))
+MOMENTS = st.integers(-300, 60).map(lambda days: NOW + timedelta(days=days))
+
+
+def reading_of(rows):
+    return st.none() | st.builds(Reading, MOMENTS, st.just("a call"), st.dictionaries(TYPE_NAMES, rows, max_size=3))
+
+
+READINGS = st.builds(
+    RegionReadings,
+    types=reading_of(st.sampled_from([FACTS, replace(FACTS, gpu="X9", gpu_memory_gib=Decimal("191.5"))])),
+    zones=reading_of(st.lists(st.sampled_from(["us-east-1a", "us-east-1b"]), max_size=2, unique=True).map(tuple)),
+    on_demand=reading_of(USD),
+    spot=reading_of(st.tuples(USD, USD).map(sorted).map(tuple)),
+    images=reading_of(st.just("ami-1")),
+    quotas=reading_of(st.integers(0, 10**6)),
+)
+OVERLAYS = st.builds(
+    Overlay, st.just("aws"), st.just("1"), st.just(""), st.dictionaries(st.sampled_from(REGIONS), READINGS)
+)
+
+
+def read(at=NOW, **rows):
+    return RegionReadings(**{part: Reading(at, "a call", some) for part, some in rows.items()})
+
+
+def overlay(regions, account="1", endpoint="", target="aws"):
+    return Overlay(target, account, endpoint, regions)
+
+
+def test_an_empty_overlay_changes_nothing():
+    assert apply(SHIPPED, overlay({})) == SHIPPED
+
+
+@given(OVERLAYS)
+def test_what_was_read_holds_and_all_else_is_as_shipped(laid):
+    after = apply(SHIPPED, laid)
+    assert after.gpus == SHIPPED.gpus
+    assert after.types["dgx-1-32gb"] == SHIPPED.types["dgx-1-32gb"]
+    assert set(after.regions) == {*SHIPPED.regions, *laid.regions}
+    for kind in SHIPPED.rentable:
+        now = after.types[kind.name]
+        for region in after.regions:
+            one = laid.regions.get(region, RegionReadings())
+            zones = kind.zones.get(region) if one.zones is None else one.zones.rows.get(kind.name)
+            assert now.zones.get(region) == zones
+            fresh = one.on_demand is not None and one.on_demand.at.date() >= kind.priced_on
+            usd = one.on_demand.rows.get(kind.name) if fresh else kind.on_demand_usd.get(region)
+            assert now.on_demand_usd.get(region) == usd
+            assert now.price_read_on(region) >= kind.priced_on
+
+
+@given(OVERLAYS)
+def test_laying_it_twice_is_laying_it_once(laid):
+    once = apply(SHIPPED, laid)
+    again = apply(once, laid)
+    assert {name: replace(kind, sources={}) for name, kind in again.types.items()} == {
+        name: replace(kind, sources={}) for name, kind in once.types.items()
+    }
+    assert again.regions == once.regions
+
+
+@given(OVERLAYS)
+def test_the_document_is_read_back_as_it_was(laid):
+    whole = replace(laid, retired=merged(None, laid, SHIPPED, TODAY).retired)
+    assert overlay_of(json.loads(json.dumps(document(whole)))) == whole
+
+
+@given(OVERLAYS, st.data())
+def test_a_damaged_document_is_refused_and_nothing_else(laid, data):
+    stored = copy.deepcopy(document(laid))
+    place = stored
+    while isinstance(place, (dict, list)) and place:
+        key = data.draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
+        below = place[key]
+        if not isinstance(below, (dict, list)) or data.draw(st.booleans()):
+            place[key] = data.draw(st.sampled_from([None, [], {}, -1, "NaN", "0", True, [[]], {"x": 1}]))
+            break
+        place = below
+    try:
+        overlay_of(stored)
+    except ValueError:
+        return
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("schema",), 2),
+        (("regions", "us-east-1", "on_demand", "rows", "p3dn.24xlarge"), "NaN"),
+        (("regions", "us-east-1", "on_demand", "rows", "p3dn.24xlarge"), "0"),
+        (("regions", "us-east-1", "on_demand", "rows", "p3dn.24xlarge"), 31.2),
+        (("regions", "us-east-1", "on_demand", "at"), "2026-11-21"),
+        (("regions", "us-east-1", "spot", "rows", "p3dn.24xlarge"), ["9", "8"]),
+        (("regions", "us-east-1", "quotas", "rows", "L-1"), -1),
+        (("regions", "us-east-1", "quotas", "rows", "L-1"), True),
+        (("regions",), []),
+        (("account",), None),
+    ],
+)
+def test_what_makes_no_sense_is_said(place, value):
+    stored = document(
+        overlay(
+            {
+                "us-east-1": read(
+                    on_demand={"p3dn.24xlarge": Decimal(30)},
+                    spot={"p3dn.24xlarge": (Decimal(6), Decimal(8))},
+                    quotas={"L-1": 96},
+                )
+            }
+        )
+    )
+    *way, last = place
+    inner = stored
+    for key in way:
+        inner = inner[key]
+    inner[last] = value
+    with pytest.raises(ValueError, match=r"it |is not|runs backwards|says no"):
+        overlay_of(stored)
+
+
+def test_prices_older_than_the_shipped_ones_are_left_alone():
+    day = datetime(2026, 7, 19, 23, tzinfo=UTC)
+    assert day.date() < P3DN.priced_on
+    old = overlay({"us-east-1": read(day, on_demand={"p3dn.24xlarge": Decimal(1)})})
+    assert apply(SHIPPED, old).types["p3dn.24xlarge"].on_demand_usd == P3DN.on_demand_usd
+
+
+def test_the_date_of_a_price_is_that_of_the_older_of_both_readings():
+    both = read(on_demand={"p3dn.24xlarge": Decimal(30)}, spot={"p3dn.24xlarge": (Decimal(6), Decimal(8))})
+    earlier = replace(both, spot=replace(both.spot, at=NOW - timedelta(days=3)))
+    kind = apply(SHIPPED, overlay({"us-east-1": earlier})).types["p3dn.24xlarge"]
+    assert kind.price_read_on("us-east-1") == TODAY - timedelta(days=3)
+    assert kind.price_read_on("us-west-2") == P3DN.priced_on
+    # Spot prices were not read: the shipped date stands for them, and one date stands for both.
+    only = apply(SHIPPED, overlay({"us-east-1": replace(both, spot=None)})).types["p3dn.24xlarge"]
+    assert only.price_read_on("us-east-1") == P3DN.priced_on
+    assert "us-east-1: a call, read since" in only.sources["on_demand_usd"]
+
+
+def gone_from(*regions):
+    return overlay({region: read(types={"g5.48xlarge": replace(FACTS, gpu="A10G")}) for region in regions})
+
+
+def test_a_type_is_retired_when_no_region_that_sold_it_describes_it():
+    *most, last = sorted(P3DN.zones)
+    partly = merged(None, gone_from(*most), SHIPPED, TODAY)
+    assert partly.retired == {}
+    whole = merged(partly, gone_from(last), SHIPPED, TODAY + timedelta(days=1))
+    assert list(whole.retired) == ["p3dn.24xlarge"]
+    assert last in whole.retired["p3dn.24xlarge"].source
+    later = merged(whole, gone_from(last), SHIPPED, TODAY + timedelta(days=9))
+    assert later.retired["p3dn.24xlarge"].on == TODAY + timedelta(days=1)
+    kind = apply(SHIPPED, later).types["p3dn.24xlarge"]
+    assert (kind.retired, kind.retired_on) == (True, TODAY + timedelta(days=1))
+    back = overlay({last: read(NOW + timedelta(days=1), types={"p3dn.24xlarge": FACTS})})
+    assert merged(later, back, SHIPPED, TODAY).retired == {}
+
+
+def test_a_type_that_was_given_up_is_back_when_it_is_described():
+    kind = apply(SHIPPED, overlay({"us-east-1": read(types={"p3.16xlarge": FACTS})})).types["p3.16xlarge"]
+    assert (kind.lifecycle, kind.retired_on) == ("previous", None)
+    assert SHIPPED.types["p3.16xlarge"].retired
+
+
+def test_a_new_type_is_added_when_its_gpu_is_known():
+    facts = replace(FACTS, gpu="A10G", gpus=2, gpu_memory_gib=Decimal("22.4"))
+    laid = overlay({"us-east-1": read(types={"g9.xlarge": facts, "z9.xlarge": replace(FACTS, gpu="X9")})})
+    after = apply(SHIPPED, laid)
+    assert "z9.xlarge" not in after.types
+    assert unknown_gpus(SHIPPED, laid) == {"z9.xlarge": "X9"}
+    new = after.types["g9.xlarge"]
+    assert (new.gpus, new.vcpus, new.lifecycle, new.on_demand_usd) == (2, 96, "active", {})
+    assert new.gpu_memory_gib == min(after.gpus["A10G"].memories, key=lambda one: one.gib).gib
+    assert after.types_for("A10G", 2) == (new,)
+
+
+@given(OVERLAYS, OVERLAYS)
+def test_the_newer_reading_of_each_source_is_kept(one, other):
+    both = merged(one, other, SHIPPED, TODAY)
+    for region, readings in both.regions.items():
+        for part, kept in vars(readings).items():
+            given_ = [getattr(laid.regions.get(region, RegionReadings()), part) for laid in (one, other)]
+            told = [reading for reading in given_ if reading is not None]
+            assert (kept in told) if told else kept is None
+            assert all(kept.at >= reading.at for reading in told)
+
+
+def test_another_account_sees_other_zones_and_quotas_and_another_endpoint_other_everything():
+    parts = {"on_demand": {"p3dn.24xlarge": Decimal(30)}, "zones": {"p3dn.24xlarge": ("us-east-1a",)}, "quotas": {}}
+    old = overlay({"us-east-1": read(**parts)})
+    foreign = merged(old, overlay({}, account="2"), SHIPPED, TODAY)
+    assert foreign.regions == {"us-east-1": read(on_demand=parts["on_demand"])}
+    assert merged(old, overlay({}, endpoint="elsewhere"), SHIPPED, TODAY).regions == {}
+    assert merged(old, overlay({}, target="rehearsal"), SHIPPED, TODAY).regions == {}

@@ -1,0 +1,159 @@
+"""What `catalog` and `quota` show, whole."""
+
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+
+from cloudgpu.app.knowledge import Knowledge, Known
+from cloudgpu.app.overlays import Entry, History
+from cloudgpu.app.quota_report import lines, wanted
+from cloudgpu.app.quota_rooms import RegionQuotas
+from cloudgpu.app.refreshing import Refreshed, Unread
+from cloudgpu.catalog import load
+from cloudgpu.catalog.overlay import Retirement
+from cloudgpu.catalog.overlay_changes import Change
+from cloudgpu.cli.show_catalog import (
+    entry_lines,
+    history_json,
+    history_lines,
+    knowledge_json,
+    knowledge_lines,
+    refreshed_json,
+    refreshed_lines,
+)
+from cloudgpu.cli.show_quota import quota_json, quota_lines
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+ENTRY = Entry(3, NOW, "111122223333", ("us-east-1",), 2, "1 price changed", ("price: p3dn.24xlarge ...",))
+CHANGES = (
+    Change("price", "p3dn.24xlarge", "us-east-1", "31.212", "29.5"),
+    *(Change("spot", f"g5.{size}xlarge", "us-east-1", "1-2", "1-3") for size in range(22)),
+)
+
+
+@pytest.fixture
+def refreshed():
+    unread = Unread("us-east-1", "on_demand", "reading the price list of us-east-1: denied")
+    return Refreshed(ENTRY, "rehearsal", CHANGES, (unread,), {"z9.xlarge": "X9"})
+
+
+def test_a_refresh_shows_what_changed_and_what_nobody_told(refreshed):
+    shown = refreshed_lines(refreshed)
+    assert shown[:3] == [
+        "rehearsal us-east-1: 1 price changed (overlay 3)  [simulated]",
+        "  price: p3dn.24xlarge us-east-1: 31.212 -> 29.5 USD/h (-5.5 %)",
+        "  spot: g5.0xlarge us-east-1: 1-2 -> 1-3 USD/h",
+    ]
+    assert shown[-3:] == [
+        "  ... and 2 more of these: cloudgpu catalog history 3",
+        "left out: z9.xlarge has the GPU X9, of which nothing is known",
+        "unknown: us-east-1 on-demand: reading the price list of us-east-1: denied; as it was known before",
+    ]
+    assert len(shown) == 1 + 1 + 20 + 3
+
+
+def test_the_document_of_a_refresh_holds_every_change(refreshed):
+    told = refreshed_json(refreshed)
+    assert (told["overlay"], told["simulated"], told["read_at"]) == (3, True, "2026-11-21T12:00:00+00:00")
+    assert len(told["changes"]) == 23
+    assert told["changes"][0] == {
+        "kind": "price",
+        "what": "p3dn.24xlarge",
+        "region": "us-east-1",
+        "before": "31.212",
+        "after": "29.5",
+    }
+    assert told["unread"][0]["part"] == "on_demand"
+
+
+def knowledge(**changes):
+    base = {
+        "target": "aws",
+        "entry": ENTRY,
+        "known": (Known("us-east-1", "on_demand", 63, NOW, "Pricing GetProducts"),),
+        "retired": {"p3dn.24xlarge": Retirement(date(2026, 11, 20), "EC2 no longer has it")},
+        "shipped_priced_on": (date(2026, 7, 20), date(2026, 7, 20)),
+        "shipped_types": 64,
+        "sources": ("AWS price list",),
+    }
+    return Knowledge(**{**base, **changes})
+
+
+def test_every_figure_has_its_age_and_source():
+    assert knowledge_lines(knowledge(), NOW + timedelta(hours=3)) == [
+        "aws: overlay 3, read 2026-11-21 12:00 UTC by account 111122223333",
+        "",
+        "region     what       rows  read                  age      source",
+        "us-east-1  on-demand    63  2026-11-21 12:00 UTC  3 h ago  Pricing GetProducts",
+        "retired since 2026-11-20: p3dn.24xlarge (EC2 no longer has it)",
+        "",
+        "everything else came with cloudgpu: 64 types, prices read 2026-07-20 (124 d ago)",
+        "  AWS price list",
+    ]
+    told = knowledge_json(knowledge(), NOW + timedelta(hours=3))
+    assert (told["read"][0]["age_s"], told["overlay"], told["simulated"]) == (10800, 3, False)
+
+
+def test_without_a_refresh_everything_is_as_shipped():
+    shown = knowledge_lines(knowledge(entry=None, known=(), retired={}), NOW)
+    assert shown[0] == "aws: nothing was read yet; cloudgpu catalog refresh reads it"
+    assert shown[-2] == "everything came with cloudgpu: 64 types, prices read 2026-07-20 (124 d ago)"
+    assert knowledge_json(knowledge(entry=None, known=(), retired={}), NOW)["overlay"] == 0
+
+
+def test_the_history_marks_the_one_that_holds():
+    many = Entry(4, NOW, "1", tuple(f"r-{n}" for n in range(17)), 3, "nothing changed", ())
+    assert history_lines(History(3, (ENTRY, many)), "aws") == [
+        "   overlay  read                  over  regions     changed",
+        "*        3  2026-11-21 12:00 UTC     2  us-east-1   1 price changed",
+        "         4  2026-11-21 12:00 UTC     3  17 regions  nothing changed",
+    ]
+    assert history_lines(History(0, (ENTRY,)), "aws")[-1] == "aws: the catalogue that came with cloudgpu holds"
+    assert history_lines(History(), "aws") == ["aws: nothing was read yet; cloudgpu catalog refresh reads it"]
+    assert entry_lines(ENTRY) == [
+        "overlay 3, read 2026-11-21 12:00 UTC from us-east-1: 1 price changed",
+        "  price: p3dn.24xlarge ...",
+    ]
+    assert history_json(History(3, (ENTRY,)), "aws", None)["history"][0]["changes"] is None
+    assert history_json(History(3, (ENTRY,)), "aws", ENTRY)["history"][0]["changes"] == ["price: p3dn.24xlarge ..."]
+
+
+QUOTA = "Running On-Demand P instances (L-417A185B)"
+FOUND = (
+    RegionQuotas("us-east-1", {"L-417A185B": 192, "L-7212CCBC": 0}, NOW, {"L-417A185B": 96}, NOW),
+    RegionQuotas("eu-west-1", None, None, {}, NOW, ("reading the quotas of eu-west-1: denied",)),
+)
+
+
+def test_quotas_are_told_in_nodes_with_the_way_to_more():
+    told = lines(FOUND, wanted(load(), gpu="V100", instance_type=""), ["on-demand"], 2)
+    shown = quota_lines(told, FOUND, "aws", NOW + timedelta(minutes=5))
+    assert shown == [
+        "vCPUs of running instances on aws",
+        "",
+        f"region     market     type             limit   in use     free  a node    nodes  {'quota':42}  asked",
+        f"us-east-1  on-demand  p3dn.24xlarge      192       96       96      96        1  {QUOTA}  5 min ago",
+        f"eu-west-1  on-demand  p3dn.24xlarge  unknown  unknown  unknown      96  unknown  {QUOTA}  -",
+        "",
+        "unknown: eu-west-1: reading the quotas of eu-west-1: denied",
+        "too little for 2 nodes of p3dn.24xlarge on-demand in us-east-1: 192 vCPUs are needed; ask for more:",
+        "    aws service-quotas request-service-quota-increase --service-code ec2 --quota-code L-417A185B "
+        "--desired-value 288 --region us-east-1",
+        "    https://us-east-1.console.aws.amazon.com/servicequotas/home/services/ec2/quotas/L-417A185B",
+        "unknown whether it is enough for 2 nodes of p3dn.24xlarge on-demand in eu-west-1: 192 vCPUs are needed; "
+        "ask for more:",
+        "    aws service-quotas request-service-quota-increase --service-code ec2 --quota-code L-417A185B "
+        "--desired-value 192 --region eu-west-1",
+        "    https://eu-west-1.console.aws.amazon.com/servicequotas/home/services/ec2/quotas/L-417A185B",
+    ]
+
+
+def test_the_document_of_quotas_has_null_for_unknown():
+    told = lines(FOUND, wanted(load(), gpu="V100", instance_type=""), ["on-demand"], 2)
+    document = quota_json(told, FOUND, "rehearsal", NOW + timedelta(minutes=5))
+    known, unknown = document["quotas"]
+    assert document["simulated"]
+    assert (known["limit_vcpus"], known["used_vcpus"], known["nodes_free"], known["enough"]) == (192, 96, 1, False)
+    assert (known["needed_vcpus"], known["age_s"]) == (192, 300)
+    assert [unknown[name] for name in ("limit_vcpus", "used_vcpus", "free_vcpus", "nodes_free", "enough")] == [None] * 5
+    assert document["unread"] == [{"region": "eu-west-1", "reason": "reading the quotas of eu-west-1: denied"}]
