@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from cloudgpu.cli.options import Json, On
+from cloudgpu.errors import UsageError
 
 HELP = """Compare GPUs by memory, speed and price.
 
@@ -51,6 +52,7 @@ def gpus(  # noqa: PLR0917
     from cloudgpu.cli.wiring import wire
 
     if context.invoked_subcommand is not None:
+        _refuse_given(context)
         return
     wiring = wire(json=json, quits=True, target=on)
     market: Literal["on-demand", "spot"] = "spot" if spot else "on-demand"
@@ -60,6 +62,14 @@ def gpus(  # noqa: PLR0917
         wiring.screen.document(answer_json(found))
     else:
         wiring.screen.lines(answer_lines(found, wiring.clock.now().date()))
+
+
+def _refuse_given(context: typer.Context) -> None:
+    """Options that stand before `show` would be ignored in silence."""
+    for option in context.command.params:
+        if option.name and context.params.get(option.name) != option.get_default(context):
+            message = f"{option.opts[0]} belongs to the list of GPUs, not to `gpus {context.invoked_subcommand}`"
+            raise UsageError(message, hint="cloudgpu gpus show --help")
 
 
 @app.command("show")

@@ -3,14 +3,17 @@
 import json
 import re
 import shlex
-from datetime import date
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 import typer
 
 from cloudgpu.app.choosing import Asked, answer
+from cloudgpu.app.overlays import Overlays
 from cloudgpu.catalog.memory_text import gib
+from cloudgpu.catalog.overlay import Overlay, Reading, RegionReadings
 from cloudgpu.cli.main import app, main
 from cloudgpu.cli.show_gpus import answer_json, answer_lines, offer_json
 from cloudgpu.errors import UsageError
@@ -163,6 +166,28 @@ def test_the_command_over_the_real_catalogue(capsys):
     assert "p3.16xlarge" in {one["instance_type"] for one in json.loads(capsys.readouterr().out)["offers"]}
     assert main(["gpus", "--arch", "nope", "--json"]) == 2
     assert "nope" in json.loads(capsys.readouterr().out)["error"]["message"]
+
+
+def test_prices_that_this_home_has_read_are_the_ones_shown(home, capsys):
+    at, name = datetime(2026, 11, 20, 12, tzinfo=UTC), "p3dn.24xlarge"
+    listed = Reading(at, "Pricing GetProducts", {name: Decimal("9.5")})
+    seen = Reading(at, "DescribeSpotPriceHistory", {name: (Decimal(3), Decimal(4))})
+    overlay = Overlay("rehearsal", "1", "", {"us-east-1": RegionReadings(on_demand=listed, spot=seen)})
+    Overlays(home.ensure(), "rehearsal").add(lambda _: (overlay, "", []), at=at, regions=["us-east-1"])
+
+    def shown(*argv: str) -> tuple[str, str]:
+        assert main(["gpus", "--arch", "volta", "--json", *argv]) == 0
+        (one,) = json.loads(capsys.readouterr().out)["offers"]
+        return one["hourly_usd"], one["priced_on"]
+
+    assert shown() == ("9.5", "2026-11-20")
+    assert shown("--spot") == ("4", "2026-11-20")
+    assert shown("--on", "aws") == ("31.212", "2026-07-20")
+
+
+def test_options_of_the_list_are_not_swallowed_by_show(capsys):
+    assert main(["gpus", "--count", "8", "show", "V100"]) == 2
+    assert "--count belongs to the list of GPUs, not to `gpus show`" in capsys.readouterr().err
 
 
 def test_an_offer_of_no_price_is_null(catalog):

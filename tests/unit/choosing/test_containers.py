@@ -1,13 +1,18 @@
 """`images`: framework containers, as text and as a document."""
 
 import json
+from dataclasses import dataclass
 
 import pytest
 
 from cloudgpu.app.containers import Sought, containers
+from cloudgpu.catalog import load
+from cloudgpu.catalog.compatibility import judged
+from cloudgpu.catalog.software import software as known_software
 from cloudgpu.cli.main import main
 from cloudgpu.cli.show_images import image_rows_json, images_lines
 from cloudgpu.errors import UsageError
+from cloudgpu.plan.checks.software_container import fitting
 
 
 def found(catalog, software, **sought):
@@ -74,3 +79,18 @@ def test_the_command_over_the_real_catalogue(capsys):
     assert "nvcr.io/nvidia/pytorch:24.12-py3" not in capsys.readouterr().out
     assert main(["images"]) == 0
     assert "None" not in capsys.readouterr().out
+
+
+def test_the_list_and_the_plan_say_the_same_of_every_container_on_every_gpu():
+    known = known_software()
+
+    @dataclass(frozen=True)
+    class Asked:
+        """What the plan's rule looks at."""
+
+        software = known
+        catalog = load()
+
+    for image in known.images:
+        for gpu in load().gpus.values():
+            assert judged(image, gpu).fit == (fitting(image.image, gpu, Asked()).fit or "unknown"), (image.image, gpu)
