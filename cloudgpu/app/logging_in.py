@@ -54,9 +54,7 @@ def login(
         return argv()
 
 
-def _argv(
-    nodes: Sequence[Node], index: int, root: Path, key: Path, clock: Clock, command: Sequence[str]
-) -> list[str]:
+def _argv(nodes: Sequence[Node], index: int, root: Path, key: Path, clock: Clock, command: Sequence[str]) -> list[str]:
     node = nodes[index]
 
     def pinned(host: SshHost) -> Path:

@@ -1,6 +1,6 @@
 """Tags: between the mapping that Pulumi knows and the lists that AWS wants."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cloudgpu.aws.faults import typed
@@ -10,6 +10,8 @@ CLUSTER = "cloudgpu:cluster"
 TOKEN = "cloudgpu:token"  # noqa: S105 the name of a tag
 INTENT = "cloudgpu:intent"
 """The token of the one call that made this resource: by it a resource is adopted whose id was never recorded."""
+_AT_ONCE = 500
+"""EC2 takes a thousand ids a call."""
 
 
 def listed(tags: Mapping[str, str]) -> list[dict[str, str]]:
@@ -29,11 +31,18 @@ def specification(resource_type: str, tags: Mapping[str, str]) -> dict[str, Any]
 
 def retag(clients: Clients, resource_id: str, old: Mapping[str, str], new: Mapping[str, str]) -> None:
     """Change the tags of an EC2 resource."""
+    retag_all(clients, [resource_id], old, new)
+
+
+def retag_all(clients: Clients, ids: Sequence[str], old: Mapping[str, str], new: Mapping[str, str]) -> None:
+    """Change the tags of EC2 resources that have the same ones, many a call."""
     ec2 = clients.client("ec2")
-    with typed(f"tagging {resource_id}"):
-        changed = {key: value for key, value in new.items() if old.get(key) != value}
-        if changed:
-            ec2.create_tags(Resources=[resource_id], Tags=listed(changed))
-        removed = [{"Key": key} for key in sorted(old.keys() - new.keys())]
-        if removed:
-            ec2.delete_tags(Resources=[resource_id], Tags=removed)
+    changed = {key: value for key, value in new.items() if old.get(key) != value}
+    removed = [{"Key": key} for key in sorted(old.keys() - new.keys())]
+    for start in range(0, len(ids), _AT_ONCE):
+        chunk = list(ids[start : start + _AT_ONCE])
+        with typed(f"tagging {chunk[0] if len(chunk) == 1 else f'{len(chunk)} things'}"):
+            if changed:
+                ec2.create_tags(Resources=chunk, Tags=listed(changed))
+            if removed:
+                ec2.delete_tags(Resources=chunk, Tags=removed)

@@ -10,7 +10,7 @@ from cloudgpu.aws.resources.base import Context, Physical, Properties
 from cloudgpu.aws.resources.described import Described, all_tags, tag_outputs
 from cloudgpu.aws.resources.fleet_request import NESTED, fleet_request
 from cloudgpu.aws.session import Clients
-from cloudgpu.aws.tagging import INTENT, retag, specification
+from cloudgpu.aws.tagging import INTENT, retag_all, specification
 from cloudgpu.errors import BadRequestError, CapacityError, CloudError, CloudGpuError, LaunchError, UnsupportedError
 from cloudgpu.plan.failover import Skips, rule_of
 
@@ -92,8 +92,7 @@ class Fleet(Described):
         """Change its tags and those of its instances."""
         before, after = dict(old.get("tags") or {}), dict(new.get("tags") or {})
         members = [one for one in _members(ctx.clients, physical_id) if one.state not in ENDING]
-        for resource_id in (physical_id, *(one.id for one in members)):
-            retag(ctx.clients, resource_id, before, after)
+        retag_all(ctx.clients, [physical_id, *(one.id for one in members)], before, after)
         return _physical(ctx.clients, physical_id, members, new)
 
     def delete(self, ctx: Context, physical_id: str, outputs: Properties) -> None:

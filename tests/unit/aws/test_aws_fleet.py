@@ -335,3 +335,15 @@ def test_everything_but_tags_needs_a_new_gang() -> None:
     old = inputs()
     assert FLEET.diff(old, {**old, "tags": {}}).replace == ()
     assert FLEET.diff(old, {**old, "targetCapacitySpecification": {}}).replace == ("targetCapacitySpecification",)
+
+
+def test_a_new_tag_reaches_twelve_hundred_nodes_in_three_calls(script: Script, ctx: Context) -> None:
+    ids = [f"i-{number:04}" for number in range(1200)]
+    script.seen(*(instance(one, "running") for one in ids), instance("i-ended", "terminated"))
+    tags, everything = [{"Key": "Name", "Value": "later"}], ["fleet-1", *ids]
+    for start in (0, 500, 1000):
+        chunk = {"Resources": everything[start : start + 500], "Tags": tags}
+        script.ec2.add_response("create_tags", {}, chunk)
+    changed = FLEET.update(ctx, "fleet-1", inputs(), FLEET.check({**INPUTS, "tags": {"Name": "later"}}))
+    (members,) = changed.outputs["fleetInstanceSets"]
+    assert len(members["instanceIds"]) == 1200
