@@ -1,11 +1,14 @@
 """`cloudgpu plan`: what a recipe would do and cost. Changes nothing."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cloudgpu.cli.options import Json, On, PreferOption, RecipeName, Region, Sets, preferring
+
+if TYPE_CHECKING:
+    from cloudgpu.app.planning import Planned
 
 
 def plan(  # noqa: PLR0917
@@ -29,28 +32,38 @@ def plan(  # noqa: PLR0917
     Shows candidates in the order they would be tried, prices, the worst case and every finding; changes nothing.
     Exits 7 when a finding forbids the recipe, 3 when only its budget does.
     """
-    from cloudgpu.app.plan_files import save
     from cloudgpu.app.planning import refuse
-    from cloudgpu.cli.show_offers import explained_json, explained_lines
     from cloudgpu.cli.show_plan import plan_lines
     from cloudgpu.cli.wiring import wire
     from cloudgpu.errors import UsageError
-    from cloudgpu.plan.explain import explain as explained
 
     if out is not None and offline:
         raise UsageError("--out needs machine images and an account", hint="plan without --offline")
     wiring = wire(json=json, target=on, region=region)
     assigned = preferring(sets, prefer)
     planned = wiring.planned(recipe, assigned, offline=offline)
-    verdicts = explained(planned.question) if explain else ()
     if json:
-        more = explained_json(verdicts) if explain else {}
-        wiring.screen.document({**planned.plan.as_json(), **more})
+        wiring.screen.document({**planned.plan.as_json(), **(_why_json(planned) if explain else {})})
     else:
-        why = ["", *explained_lines(planned.plan, verdicts)] if explain else []
-        wiring.screen.lines([*plan_lines(planned.plan, ""), *why])
+        wiring.screen.lines([*plan_lines(planned.plan, ""), *(_why(planned) if explain else ())])
     if planned.plan.errors:
         raise typer.Exit(refuse(planned.plan).exit_code)
     if out is not None:
+        from cloudgpu.app.plan_files import save
+
         now, world = wiring.clock.now(), wiring.world_of(planned, out)
         save(out, planned, world, sets=assigned, region=wiring.settings.region, now=now)
+
+
+def _why(planned: "Planned") -> list[str]:
+    from cloudgpu.cli.show_offers import explained_lines
+    from cloudgpu.plan.explain import explain
+
+    return ["", *explained_lines(planned.plan, explain(planned.question))]
+
+
+def _why_json(planned: "Planned") -> dict[str, Any]:
+    from cloudgpu.cli.show_offers import explained_json
+    from cloudgpu.plan.explain import explain
+
+    return explained_json(explain(planned.question))

@@ -92,7 +92,7 @@ def _costs(plan: Plan) -> Iterator[str]:
     if plan.worst_case_usd is None:
         return
     expiry = _expiry(plan)
-    rows = [_cost(item, plan.expiry_s) for item in plan.costs]
+    rows = [_cost(item, plan.expiry_s) for item in plan.costs if item.per != "month"]
     yield ""
     yield from columns([("at most", "USD/h", f"USD in {expiry}", "priced on"), *rows], right={1, 2}, indent="  ")
     yield ""
@@ -103,6 +103,10 @@ def _costs(plan: Plan) -> Iterator[str]:
         yield f"worst case: {spelled}"
     if plan.expected is not None:
         yield _expected(plan.expected)
+    for item in plan.costs:
+        if item.per == "month":
+            monthly = "a price that is not known" if item.usd is None else f"{cents(item.usd)} USD a month"
+            yield f"stays when the cluster ends: {item.label} at {monthly}"
 
 
 def _cost(item: CostItem, seconds: int) -> tuple[str, ...]:

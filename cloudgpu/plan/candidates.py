@@ -8,7 +8,7 @@ from decimal import Decimal
 from cloudgpu.catalog import InstanceType
 from cloudgpu.plan import exclusions, storage
 from cloudgpu.plan.candidate import Candidate, Market
-from cloudgpu.plan.costs import beside_nodes
+from cloudgpu.plan.costs import beside_nodes, transfers
 from cloudgpu.plan.exclusions import Exclusion
 from cloudgpu.plan.ordering import in_order
 from cloudgpu.plan.question import Question
@@ -40,7 +40,11 @@ def _candidates(question: Question, kind: InstanceType, region: str) -> Iterator
     """Those of a type in a region: they differ by zone, market and price alone."""
     way = question.public_address(kind, region)
     resources = question.recipe.resources
-    beside = beside_nodes(resources.nodes, int(resources.disk), region, way) + storage.made(question, region)
+    beside = (
+        *beside_nodes(resources.nodes, int(resources.disk), region, way),
+        *transfers(question.recipe, question.quotes.survey, region),
+        *storage.made(question, region),
+    )
     efa, image, parameter = question.efa_of(kind), question.image(kind, region), question.image_parameter(kind)
     for zone in exclusions.usable_zones(question, kind, region):
         for market in question.markets_of(kind):

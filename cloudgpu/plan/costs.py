@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from cloudgpu.catalog.other_prices import MONTH_H, Price, other_price
 from cloudgpu.plan.reaching import PublicAddress, elastic_ips
+from cloudgpu.plan.survey import Survey
+from cloudgpu.recipe.schema import Recipe
 
 ItemKind = Literal["nodes", "disks", "addresses", "gateway", "transfer", "storage"]
 Per = Literal["hour", "once", "month"]
@@ -17,6 +19,7 @@ SHORTEST_CHARGE_S = 60
 """AWS charges nodes, disks and addresses for at least this long."""
 CENT = Decimal("0.01")
 _NANO = Decimal("1e-9")
+_GB = 10**9
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,24 @@ def beside_nodes(nodes: int, disk_gib: int, region: str, way: PublicAddress) -> 
     return tuple(found)
 
 
+def transfers(recipe: Recipe, survey: Survey, region: str) -> tuple[CostItem, ...]:
+    """Datasets that lie in another region and are copied to every node; where no region is known there is no line."""
+    nodes = recipe.resources.nodes
+    found = []
+    for data in recipe.data:
+        seen = survey.datasets.get(data.name)
+        if seen is None or seen.region in ("", region):
+            continue
+        what = f"{'copy' if nodes == 1 else 'copies'} of {data.name} from {seen.region}"
+        price = other_price("transfer_gb_usd", seen.region)
+        if price is None or seen.size_bytes is None or not seen.whole:
+            found.append(CostItem("transfer", nodes, what, None, None, "", per="once"))
+            continue
+        usd = nodes * price.usd * seen.size_bytes / _GB
+        found.append(CostItem("transfer", nodes, what, usd, price.priced_on, price.source, per="once"))
+    return tuple(found)
+
+
 def total_usd(items: Iterable[CostItem], seconds: int) -> Decimal:
     """What the items whose price is known come to over so long, USD, rounded up to the cent.
 
@@ -111,8 +132,8 @@ def hourly_usd(items: Iterable[CostItem]) -> Decimal:
 
 
 def unpriced(items: Iterable[CostItem]) -> tuple[str, ...]:
-    """What is in no sum, since nobody knows its price."""
-    return tuple(item.label for item in items if item.usd is None)
+    """What is in no sum, since nobody knows its price; what is paid by the month outlives the cluster and is apart."""
+    return tuple(item.label for item in items if item.usd is None and item.per != "month")
 
 
 def _item(kind: ItemKind, count: int, what: str, each: Price | None, *, whole_hours: bool = False) -> CostItem:

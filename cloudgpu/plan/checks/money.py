@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from cloudgpu.plan.checks.check import Case, Found, check
-from cloudgpu.plan.money import expiry_that_fits, sum_up
+from cloudgpu.plan.money import expiry_that_fits, sum_up, without
 from cloudgpu.recipe.units import DurationS
 
 PRICES_STALE = timedelta(days=30)
@@ -20,11 +20,11 @@ def within_budget(case: Case) -> Iterator[Found]:
     if worst is None:
         return
     if cap is None:
-        yield Found(f"budget.max_usd is not set; the worst case is {worst} USD", severity="note")
+        yield Found(f"budget.max_usd is not set; the worst case is {worst} USD{without(plan)}", severity="note")
     elif worst > cap:
         fitting = expiry_that_fits(plan, cap)
         fix = f"--set budget.max_usd={worst}" + (f", or --set budget.expiry={fitting}" if fitting else "")
-        yield Found(f"the worst case is {worst} USD ({sum_up(plan)}), above budget.max_usd {cap} USD", fix)
+        yield Found(f"the worst case is {worst} USD ({sum_up(plan)}{without(plan)}), above budget.max_usd {cap} USD", fix)
 
 
 @check("price-age", "warning", "A price that is a month old may no longer be what AWS takes.")

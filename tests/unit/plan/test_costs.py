@@ -12,6 +12,7 @@ from cloudgpu.catalog.other_prices import other_price
 from cloudgpu.plan import planner
 from cloudgpu.plan.costs import CostItem, beside_nodes, total_usd, unpriced
 from cloudgpu.plan.plan import Quotes
+from cloudgpu.plan.survey import DatasetSeen, Survey
 from cloudgpu.recipe import rules
 from cloudgpu.recipe.schema import Recipe
 
@@ -149,3 +150,29 @@ def test_the_work_at_its_reference_rate_is_what_the_run_is_expected_to_cost():
 def test_work_without_a_known_rate_is_a_problem_of_the_recipe(metrics, metric, message):
     (problem,) = rules.broken(recipe(metrics=metrics, work={"metric": metric, "amount": 5}))
     assert (problem.path, problem.message) == (("work", "metric"), message)
+
+
+def seen(**changes) -> Survey:
+    values = {"presence": "there", "size_bytes": 500 * 10**9, "region": "eu-west-1", **changes}
+    return Survey(datasets={"digits": DatasetSeen(**values)})
+
+
+DATA = [{"name": "digits", "from": "s3://bucket/digits", "to": "/data"}]
+
+
+def test_data_of_another_region_is_paid_for_once_a_node():
+    one = recipe(resources={"instance_type": "p3dn.24xlarge", "nodes": 2}, data=DATA)
+    plain, far = make(one), make(one, Quotes(survey=seen()))
+    (line,) = [item for item in far.costs if item.kind == "transfer"]
+    assert (line.label, line.usd, line.per) == ("2 copies of digits from eu-west-1", Decimal(20), "once")
+    assert far.worst_case_usd == plain.worst_case_usd + 20
+    assert far.hourly_usd == plain.hourly_usd
+    assert make(one, Quotes(survey=seen(region="us-east-1"))).costs == plain.costs
+    assert make(one, Quotes(survey=seen(region=""))).costs == plain.costs
+
+
+@pytest.mark.parametrize("changes", [{"size_bytes": None}, {"whole": False}, {"region": "ap-southeast-5"}])
+def test_data_of_unknown_size_or_price_is_said_to_be_left_out(changes):
+    plan = make(recipe(data=DATA), Quotes(survey=seen(**changes)))
+    assert plan.unpriced == (f"1 copy of digits from {changes.get('region', 'eu-west-1')}",)
+    assert plan.worst_case_usd == make(recipe(data=DATA)).worst_case_usd
