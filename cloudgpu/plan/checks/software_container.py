@@ -7,8 +7,10 @@ from typing import Final
 
 from cloudgpu.catalog import Catalog, Gpu, InstanceType
 from cloudgpu.catalog.compatibility import Fit, judged
-from cloudgpu.catalog.software import FrameworkImage, NgcMonth
+from cloudgpu.catalog.software import FrameworkImage, NgcMonth, Software
 from cloudgpu.plan.checks.rule import Reason, type_rule
+from cloudgpu.plan.checks.software_tags import said
+from cloudgpu.plan.checks.software_torch import runs_code, wheels_named
 from cloudgpu.plan.question import Question
 
 _NGC: Final = re.compile(r"^nvcr\.io/nvidia/[a-z0-9-]+:(\d\d\.\d\d)(?:-|$)")
@@ -58,7 +60,7 @@ def fitting(image: str, gpu: Gpu, question: Question) -> Fitting:
         return _of_month(month, known.ngc.get(month), gpu, question.catalog)
     if listed is not None:
         return Fitting("native")
-    return _of_repository(image, gpu, known.images)
+    return _of_tag(image, gpu, known) or _of_repository(image, gpu, known.images)
 
 
 def month_of(image: str) -> str:
@@ -94,6 +96,21 @@ def _elder(gpu: Gpu, month: str, catalog: Catalog) -> Gpu | None:
     same = (one for one in catalog.gpus.values() if one.sm // 10 == gpu.sm // 10 and one.sm < gpu.sm)
     known = [one for one in same if one.first_ngc is not None and one.first_ngc <= month]
     return max(known, key=lambda one: one.sm, default=None)
+
+
+def _of_tag(image: str, gpu: Gpu, known: Software) -> Fitting | None:
+    """By the CUDA and the PyTorch that the tag names; None where it names none."""
+    tag = said(image)
+    if tag.cuda is None:
+        return None
+    if gpu.last_cuda_major is not None and int(tag.cuda.split(".")[0]) > gpu.last_cuda_major:
+        return Fitting("no", f"it holds CUDA {tag.cuda}, and CUDA {gpu.last_cuda_major} is the last for {gpu.name}")
+    wheels = wheels_named(tag.build, tag.torch, known.torch) if tag.torch else None
+    if wheels is None:
+        return Fitting(None, f"it holds CUDA {tag.cuda}; which GPUs its code is for, nobody looked up")
+    if any(runs_code(code, gpu) for code in wheels.capabilities):
+        return Fitting("native")
+    return Fitting("no", f"the code of PyTorch {tag.torch} ({tag.build}) begins with {wheels.capabilities[0]}")
 
 
 def _of_repository(image: str, gpu: Gpu, images: tuple[FrameworkImage, ...]) -> Fitting:

@@ -7,6 +7,7 @@ from cloudgpu.catalog import Gpu, InstanceType
 from cloudgpu.catalog.images import driver_for
 from cloudgpu.plan.checks.rule import Reason, type_rule
 from cloudgpu.plan.checks.software_container import release_of
+from cloudgpu.plan.checks.software_tags import said
 from cloudgpu.plan.checks.software_torch import wheels_of
 from cloudgpu.plan.driver import node_driver
 from cloudgpu.plan.question import Question
@@ -75,9 +76,12 @@ def _wanted(question: Question) -> Iterator[tuple[str, str, frozenset[int]]]:
     """What has a CUDA of its own, which one, and the driver branches that are accepted by name."""
     environment = question.recipe.environment
     if environment.container is not None:
-        month = release_of(environment.container.image, question)
+        image = environment.container.image
+        month, tag = release_of(image, question), said(image)
         if month is not None:
-            yield environment.container.image, month.cuda, frozenset({month.driver, *month.other_drivers})
+            yield image, month.cuda, frozenset({month.driver, *month.other_drivers})
+        elif tag.cuda is not None:
+            yield image, tag.cuda, frozenset()
     if environment.python is not None and not question.rehearsed:
         wheels = wheels_of(environment.python, question.software.torch)
         if wheels is not None and wheels.cuda is not None:

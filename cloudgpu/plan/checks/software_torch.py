@@ -85,6 +85,15 @@ def wheels_of(python: PythonEnvironment, known: Sequence[TorchWheels]) -> Wheels
     return Wheels(row.cuda, f"{match[1]}.{match[2]}" if match else None, _named(series, row), row.capabilities)
 
 
+def wheels_named(build: str, series: str, known: Sequence[TorchWheels]) -> TorchWheels | None:
+    """The row of a build that holds a series, `2.11`; None where nobody looked it up."""
+    wanted = _version(series)
+    for row in known:
+        if row.cuda == build and _version(row.first) <= wanted <= (_version(row.last) if row.last else _LATER):
+            return row
+    return None
+
+
 def backends_for(python: PythonEnvironment, gpu: Gpu, known: Sequence[TorchWheels]) -> Iterator[str]:
     """Indexes from which the same requirements get a PyTorch with code for a GPU, that of the newest PyTorch first."""
     rows = sorted(known, key=lambda row: (_version(row.last) if row.last else _LATER, row.cuda), reverse=True)

@@ -16,6 +16,7 @@ from cloudgpu.node.bootstrap import script
 from cloudgpu.node.bootstrap.rendering import EFA_INSTALLER
 from cloudgpu.plan import exclusions, planner
 from cloudgpu.plan.checks.software_container import container_choices, fitting, repository
+from cloudgpu.plan.checks.software_tags import said
 from cloudgpu.plan.checks.software_torch import allows, backends_for, series_for, torch_bounds, torch_misfit, wheels_of
 from cloudgpu.plan.driver import machine_image, node_driver
 from cloudgpu.plan.plan import Quotes
@@ -104,10 +105,42 @@ def found(one, **world):
         ("registry.example/new:7", "A100", None),
         ("ubuntu:22.04", "V100", None),
         ("nvcr.io/nvidia/pytorch@sha256:0", "V100", None),
+        ("nvidia/cuda:13.0.1-devel-ubuntu22.04", "V100", "no"),
+        ("nvidia/cuda:13.0.1-devel-ubuntu22.04", "T4", None),
+        ("nvidia/cuda:12.9.1-devel-ubuntu22.04", "V100", None),
+        ("pytorch/pytorch:2.8.0-cuda13.0-cudnn9-runtime", "V100", "no"),
+        ("pytorch/pytorch:2.8.0-cuda13.0-cudnn9-runtime", "B200", "native"),
+        ("pytorch/pytorch:2.8.0-cuda12.6-cudnn9-runtime", "V100", "native"),
+        ("pytorch/pytorch:2.8.0-cuda12.6-cudnn9-runtime", "B200", "no"),
+        ("pytorch/pytorch:2.99.0-cuda12.6-cudnn9-runtime", "V100", None),
     ],
 )
 def test_how_a_container_fits_a_gpu(image, gpu, fit):
     assert fitting(image, GPUS[gpu], asked(recipe())).fit == fit
+
+
+@pytest.mark.parametrize(
+    ("image", "cuda", "torch"),
+    [
+        ("pytorch/pytorch:2.11.0-cuda13.0-cudnn9-runtime", "13.0", "2.11"),
+        ("docker.io/pytorch/pytorch:2.6.0-cuda12.4-cudnn9-devel@sha256:0", "12.4", "2.6"),
+        ("1234.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.5.1-gpu-py311-cu124-ubuntu22.04-ec2", "12.4", "2.5"),
+        ("nvidia/cuda:12.8.1-cudnn-devel-ubuntu22.04", "12.8", None),
+        ("lab/own:cuda11.8", "11.8", None),
+        ("lab/cuda:13.0", None, None),
+        ("localhost:5000/lab/own", None, None),
+        ("lab/own:accu126-x", None, None),
+        ("lab/own", None, None),
+    ],
+)
+def test_what_the_tag_of_an_image_says(image, cuda, torch):
+    assert (said(image).cuda, said(image).torch) == (cuda, torch)
+
+
+def test_the_cuda_of_a_tag_needs_a_driver_too():
+    one = "pytorch/pytorch:2.8.0-cuda12.6-cudnn9-runtime"
+    assert thrown_out(boxed(one, instance_type="g4dn.12xlarge", driver=515)) == {"cuda"}
+    assert thrown_out(boxed(one, instance_type="g4dn.12xlarge", driver=525)) == set()
 
 
 def test_a_container_that_nobody_knows_is_unknown_and_never_passed():
