@@ -24,7 +24,9 @@ def within_budget(case: Case) -> Iterator[Found]:
     elif worst > cap:
         fitting = expiry_that_fits(plan, cap)
         fix = f"--set budget.max_usd={worst}" + (f", or --set budget.expiry={fitting}" if fitting else "")
-        yield Found(f"the worst case is {worst} USD ({sum_up(plan)}{without(plan)}), above budget.max_usd {cap} USD", fix)
+        yield Found(
+            f"the worst case is {worst} USD ({sum_up(plan)}{without(plan)}), above budget.max_usd {cap} USD", fix
+        )
 
 
 @check("price-age", "warning", "A price that is a month old may no longer be what AWS takes.")
