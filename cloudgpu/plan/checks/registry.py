@@ -62,6 +62,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     environment.no_keys_written,
     software.container_untuned,
     software.torch_rehearsed,
+    software.torch_brought,
     software.driver_known,
     software.driver_ignored,
     software.efa_software,

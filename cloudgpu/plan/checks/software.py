@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from cloudgpu.catalog.images import carried_driver
 from cloudgpu.plan.checks.check import Case, Found, check
 from cloudgpu.plan.checks.software_container import fitting, release_of
-from cloudgpu.plan.checks.software_torch import nearest_build, torch_misfit
+from cloudgpu.plan.checks.software_torch import bringers, nearest_build, torch_misfit
 from cloudgpu.plan.driver import node_driver
 
 
@@ -35,6 +35,24 @@ def torch_rehearsed(case: Case) -> Iterator[Found]:
         wrong = torch_misfit(python, gpu, known)
         if wrong:
             yield Found(f"on AWS: {wrong}", nearest_build(python, gpu, known))
+
+
+@check(
+    "torch-brought", "unknown", "A package that requires PyTorch brings the newest, which may have no code for the GPU."
+)
+def torch_brought(case: Case) -> Iterator[Found]:
+    """PyTorch comes with another package, and the newest that may come lacks the GPU."""
+    python = case.question.recipe.environment.python
+    brings = bringers(python.requirements) if python is not None else ()
+    if python is None or not brings or case.question.rehearsed:
+        return
+    newest = python.model_copy(update={"requirements": ("torch",)})
+    for name in dict.fromkeys(one.gpu for one in case.field.candidates):
+        if torch_misfit(newest, case.question.catalog.gpus[name], case.question.software.torch):
+            message = (
+                f"{', '.join(brings)} may bring a PyTorch without code for {name}: which one, the recipe leaves open"
+            )
+            yield Found(message, "name torch in the requirements")
 
 
 @check("driver-known", "unknown", "What runs on a node depends on a driver that nobody has looked at.")

@@ -17,6 +17,11 @@ Bounds = tuple[tuple[str, Version], ...]
 _TORCH: Final = re.compile(r"^\s*torch\s*(\[[^\]]*\])?\s*(?P<bounds>[=~<>!][^;@]*)?\s*(;|$)", re.IGNORECASE)
 _BOUND: Final = re.compile(r"(===|==|~=|>=|<=|!=|>|<)\s*(\d+(?:\.\d+)*)")
 _CUDA: Final = re.compile(r"cu(\d+)(\d)")
+_NAME: Final = re.compile(r"^\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
+_BRING_TORCH: Final = frozenset(
+    ("accelerate", "deepspeed", "fastai", "lightning", "pytorch-lightning", "timm", "torchaudio", "torchmetrics")
+) | {"torchvision", "vllm", "xformers"}
+"""Packages that require PyTorch themselves, of whatever version."""
 _OF_SERIES: Final = 2
 """Parts of a series' number; a release has more."""
 _LATER: Final[Version] = (9999, 0)
@@ -65,6 +70,14 @@ def torch_misfit(python: PythonEnvironment, gpu: Gpu, known: Sequence[TorchWheel
     how = f"the {wheels.build} wheels" if python.torch_backend else f"the default wheels ({wheels.build})"
     holds = f"their code begins with {wheels.capabilities[0]}, {gpu.name} has {gpu.compute_capability}"
     return f"{how} of PyTorch {wheels.series} do not run on {gpu.name}: {holds}; these requirements allow them"
+
+
+def bringers(requirements: Iterable[str]) -> tuple[str, ...]:
+    """Required packages that bring a PyTorch along; none where the requirements name it themselves."""
+    if torch_bounds(requirements) is not None:
+        return ()
+    names = [re.sub(r"[-_.]+", "-", match[1]).lower() for one in requirements if (match := _NAME.match(one))]
+    return tuple(name for name in names if name in _BRING_TORCH)
 
 
 def wheels_of(python: PythonEnvironment, known: Sequence[TorchWheels]) -> Wheels | None:

@@ -69,6 +69,23 @@ SOFTWARE = (
         ),
     ),
     row(
+        "torch-brought",
+        (
+            python("torchvision", "torch~=2.10.0"),
+            python("timm", torch_backend="cu126"),
+            python("einops"),
+            on(python("torchvision"), "g4dn.12xlarge"),
+        ),
+        fails(
+            python("PyTorch_Lightning>=2", "einops"),
+            (
+                "unknown",
+                "pytorch-lightning may bring a PyTorch without code for V100: which one, the recipe leaves open",
+                "name torch in the requirements",
+            ),
+        ),
+    ),
+    row(
         "machine-image",
         on(World({}), "g4dn.12xlarge", image=DLAMI),
         fails(
