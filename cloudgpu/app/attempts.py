@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from cloudgpu.app.books import Books
+from cloudgpu.app.cluster_storage import ClusterStorage
 from cloudgpu.app.cooldowns import Cooldowns
 from cloudgpu.app.desk import Desk
 from cloudgpu.app.happenings import Happening
@@ -26,6 +27,7 @@ class Attempts:
         self._desk = desk
         self._buyer = buyer
         self._books = Books(desk)
+        self._storage = ClusterStorage(desk)
         self._cooldowns = Cooldowns(desk.home, desk.clock)
 
     def at(self, plan: Plan, record: ClusterRecord, candidate: Candidate) -> tuple[ClusterRecord, Applied]:
@@ -37,7 +39,8 @@ class Attempts:
         """
         desk = self._desk
         desk.say(Note(f"trying {candidate.label}: {plan.nodes} x ${candidate.node_hourly_usd}/h"))
-        record = chosen(record, plan, candidate, self._buyer, desk.cloud.caller_cidr())
+        record, ready = self._storage.ready(plan.recipe, record, candidate, self._buyer.existing)
+        record = chosen(record, plan, candidate, self._buyer, desk.cloud.caller_cidr(), ready)
         row = spending(record, plan, candidate, desk.clock.now())
         record = desk.records.save_cluster(record, desk.clock.now())
         desk.ledger.open(row)

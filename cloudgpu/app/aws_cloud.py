@@ -9,6 +9,8 @@ from pathlib import Path
 from threading import Lock
 
 from cloudgpu.app.aws_account import AwsAccount
+from cloudgpu.app.aws_inspector import AwsInspector
+from cloudgpu.app.aws_storage import AwsStorage
 from cloudgpu.app.calls import CallLog
 from cloudgpu.app.engines import Engines
 from cloudgpu.app.happenings import Say
@@ -261,6 +263,14 @@ class AwsCloud:
         listed = objects.listing(clients, url)
         urls = objects.presigned(clients, url, [one.key for one in listed], expires_s)
         return [RemoteFile(urls[one.key], one.relative, one.size, None) for one in listed]
+
+    def storage(self) -> AwsStorage:
+        """Its storage, in every region."""
+        return AwsStorage(self, self._clock)
+
+    def inspector(self) -> AwsInspector:
+        """Who looks at what a recipe names here."""
+        return AwsInspector(self._session, self._settings.region)
 
     def clients(self, region: str) -> Session:
         """Clients of a region, for use cases that are no cluster's."""

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from cloudgpu.app.aws_cloud import AwsCloud
 from cloudgpu.app.storage_records import StorageRecord
 from cloudgpu.aws import stored
+from cloudgpu.aws.attaching import attach
 from cloudgpu.aws.buckets import empty
 from cloudgpu.aws.resources import registry
+from cloudgpu.aws.session import Session
 from cloudgpu.clock import Clock
 from cloudgpu.plan.plan import Target
 from cloudgpu.provision.direct import DirectEngine
@@ -15,11 +17,24 @@ from cloudgpu.provision.engine import Engine
 from cloudgpu.provision.journal import Identity
 
 
+class Regions(Protocol):
+    """The account that storage is made in, region by region."""
+
+    target: Target
+    endpoint: str
+
+    def account(self) -> str:
+        """Account id of the credentials in use."""
+
+    def clients(self, region: str) -> Session:
+        """Clients of a region."""
+
+
 @dataclass(frozen=True)
 class AwsStorage:
     """Storage of AWS, or of what stands in for it, in every region that is asked for."""
 
-    cloud: AwsCloud
+    cloud: Regions
     clock: Clock
 
     @property
@@ -60,6 +75,10 @@ class AwsStorage:
         """End every part, data included; returns a line for each that would not end."""
         return stored.end(self.cloud.clients(one.region), one, self.clock)
 
+    def attach(self, region: str, volume_id: str, instance_id: str, number: int) -> None:
+        """Attach a volume, the so-maniest of this instance; attached already, it is left alone."""
+        attach(self.cloud.clients(region), self.clock, volume_id, instance_id, number)
+
 
 def storage_tags(record: StorageRecord) -> Mapping[str, str]:
     """The tags on everything of it. No cluster's tag is among them: no cluster's end touches it."""
@@ -70,4 +89,5 @@ def storage_tags(record: StorageRecord) -> Mapping[str, str]:
         "cloudgpu:team": record.team,
         "cloudgpu:keep": "false" if record.disposable else "true",
         "cloudgpu:token": record.token,
+        **({stored.MADE_FOR: record.made_for} if record.made_for else {}),
     }

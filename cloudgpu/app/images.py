@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Protocol
 
@@ -96,6 +96,8 @@ class Baking:
             CloudGpuError: It failed; the node is ended, or named in the error.
         """
         cluster = bake_cluster(name)
+        # Data is no part of an image, and its nodes mount what their own recipe names.
+        plan = replace(plan, recipe=plan.recipe.model_copy(update={"storage": ()}))
         region = plan.candidates[0].region
         begun = self.desk.records.cluster(cluster)
         there = self.store.found(begun.region if begun and begun.region else region, name)

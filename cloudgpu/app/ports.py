@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from cloudgpu.app.happenings import Say
     from cloudgpu.app.records import ClusterRecord
+    from cloudgpu.app.storage_desk import StorageCloud
+    from cloudgpu.app.surveying import Inspector
     from cloudgpu.catalog.quotas import Quota
     from cloudgpu.launch.inventory import Inventory, Node
     from cloudgpu.ledger.entry import Entry, EntryState, Spending
@@ -122,6 +124,12 @@ class Cloud(Protocol):
 
     def retag(self, found: Sequence[Leftover], tags: Mapping[str, str]) -> None:
         """Set these tags on instances, volumes and interfaces that do not have them yet."""
+
+    def inspector(self) -> Inspector:
+        """Who looks at what a recipe names here."""
+
+    def storage(self) -> StorageCloud:
+        """Its storage."""
 
     def release(self, found: Sequence[Leftover]) -> None:
         """End what a search found, and wait until it is confirmed."""

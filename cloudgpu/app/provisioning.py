@@ -8,6 +8,7 @@ from datetime import timedelta
 from cloudgpu.app.admission import let_in
 from cloudgpu.app.attempts import Attempts, instances
 from cloudgpu.app.books import Books, taken
+from cloudgpu.app.cluster_storage import ClusterStorage, settled
 from cloudgpu.app.desk import Desk
 from cloudgpu.app.identifiers import new_token
 from cloudgpu.app.purchase import Buyer, in_turn
@@ -184,8 +185,10 @@ class Provisioning:
         return remaining
 
     def _finish(self, record: ClusterRecord, applied: Applied, tried: Sequence[str]) -> Standing:
+        # Before anything is waited for: a node's boot waits for its disks.
+        ClusterStorage(self._desk).attach(record, instances(applied))
         inventory = self._desk.cloud.inventory(record, instances(applied), self._desk.say)
         path = self._desk.home.cluster(record.name).inventory
         write_durably(path, json.dumps(inventory.as_json(), indent=1) + "\n")
-        record = self._desk.records.save_cluster(replace(record, state="up"), self._desk.clock.now())
+        record = self._desk.records.save_cluster(replace(settled(record), state="up"), self._desk.clock.now())
         return Standing(record, inventory, made=True, tried=tuple(tried))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 
+from cloudgpu.app.cluster_storage import NO_STORAGE, Ready
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.ledger.entry import Spending, Surcharge
@@ -12,6 +13,7 @@ from cloudgpu.node.bootstrap import NodeKind, packed, script
 from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.provision.config import stack_config
 from cloudgpu.provision.grants import granted
+from cloudgpu.recipe.schema import Recipe
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,9 @@ class Buyer:
     """Program settings of what is named instead of made: `vpcId`, `subnetId`, `roleName` ..."""
 
 
-def chosen(record: ClusterRecord, plan: Plan, candidate: Candidate, buyer: Buyer, ssh_cidr: str) -> ClusterRecord:
+def chosen(
+    record: ClusterRecord, plan: Plan, candidate: Candidate, buyer: Buyer, ssh_cidr: str, storage: Ready = NO_STORAGE
+) -> ClusterRecord:
     """The record of a cluster that is about to be tried with this candidate.
 
     Raises:
@@ -45,8 +49,8 @@ def chosen(record: ClusterRecord, plan: Plan, candidate: Candidate, buyer: Buyer
         ssh_cidr=ssh_cidr,
         disk_gib=int(plan.recipe.resources.disk),
         existing=buyer.existing,
-        bootstrap=packed(script(node_kind(plan, candidate))),
-        grants=granted(plan.recipe),
+        bootstrap=packed(script(replace(node_kind(plan, candidate), mounts=storage.mounts))),
+        grants=_granted(plan.recipe, storage),
     )
     regions = (*record.regions, candidate.region) if candidate.region not in record.regions else record.regions
     return replace(
@@ -64,6 +68,13 @@ def chosen(record: ClusterRecord, plan: Plan, candidate: Candidate, buyer: Buyer
         image_parameter=candidate.image_parameter,
         config=config,
     )
+
+
+def _granted(recipe: Recipe, storage: Ready) -> dict[str, str]:
+    """What the nodes' role may do, and which groups they carry: by the recipe's places, and by its storage."""
+    grants = granted(recipe)
+    both = {key: ",".join(text for text in (grants.get(key), more) if text) for key, more in storage.config.items()}
+    return {**grants, **both}
 
 
 def _pinned(record: ClusterRecord, candidate: Candidate) -> str:
@@ -111,8 +122,8 @@ def spending(record: ClusterRecord, plan: Plan, candidate: Candidate, at: dateti
 
 
 def _beside(candidate: Candidate) -> tuple[Surcharge, ...]:
-    """What the bill counts until the confirmed end; what is paid once is no part of it."""
-    hourly = [item for item in candidate.beside if item.per == "hour"]
+    """What the bill counts until the confirmed end; what is paid once is not in it, and storage has rows of its own."""
+    hourly = [item for item in candidate.beside if item.per == "hour" and item.kind != "storage"]
     return tuple(Surcharge(item.kind, item.count, item.usd, item.whole_hours) for item in hourly)
 
 

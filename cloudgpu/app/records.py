@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
+from cloudgpu.app.attached import AttachedStorage
 from cloudgpu.errors import StateError
 from cloudgpu.paths import Home, unwritable
 
@@ -34,6 +35,7 @@ class ClusterRecord:
         engine: What carries its program out, `direct` or `pulumi`; it never changes.
         beside: What goes with its nodes and costs money too, as `CostItem.as_json` writes it.
         config: The program's settings of the candidate that was tried last.
+        storage: What its nodes mount.
         max_usd: The recipe's `budget.max_usd`; empty where it has none.
         first_expires_at: The expiry that the nodes were launched with; None as long as nobody extended it.
         confirmed_expires_at: Until when every node is known to live while an extension is under way; None otherwise.
@@ -68,6 +70,7 @@ class ClusterRecord:
     config: Mapping[str, str] = field(default_factory=dict)
     instance_ids: tuple[str, ...] = ()
     updated_at: datetime | None = None
+    storage: tuple[AttachedStorage, ...] = ()
     max_usd: str = ""
     first_expires_at: datetime | None = None
     confirmed_expires_at: datetime | None = None
@@ -284,6 +287,8 @@ def _back(name: str, value: Any) -> Any:  # noqa: ANN401  a record holds plain J
         return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     if name == "stages":
         return tuple((str(stage), float(seconds)) for stage, seconds in value)
+    if name == "storage":
+        return tuple(AttachedStorage(**row) for row in value)
     if name == "ranks":
         return {node: tuple(ranks) for node, ranks in value.items()}
     return tuple(value) if isinstance(value, list) else value

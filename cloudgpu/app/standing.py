@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 
+from cloudgpu.app.attached import lacking
 from cloudgpu.app.desk import Desk
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.app.teardown import check_identity
@@ -74,7 +75,9 @@ def check_engine(desk: Desk, record: ClusterRecord) -> None:
 
 
 def fits(plan: Plan, record: ClusterRecord) -> bool:
-    """Whether it has the nodes that the plan asks for."""
+    """Whether it has the nodes that the plan asks for, and, when it is up, the storage."""
+    if record.state == "up" and lacking(plan.recipe, record.storage):
+        return False
     return record.nodes == plan.nodes and record.instance_type in {one.instance_type for one in plan.candidates}
 
 
@@ -84,6 +87,10 @@ def check_fits(plan: Plan, record: ClusterRecord) -> None:
     Raises:
         UsageError: It has other nodes than the plan asks for.
     """
+    missing = lacking(plan.recipe, record.storage) if record.state == "up" else []
+    if missing:
+        message = f"the nodes of cluster {record.name} do not mount storage {', '.join(missing)} as the recipe does"
+        raise UsageError(message, hint="another name with --name or --cluster: storage is mounted when nodes boot")
     if not fits(plan, record):
         wanted = " or ".join(sorted({candidate.instance_type for candidate in plan.candidates}))
         half = "half-made " if record.state == "making" else ""

@@ -91,6 +91,7 @@ class StorageRoom:
             "keep": "false" if wish.disposable else "true",
             # This home asks before it deletes; Pulumi's own lock would only stand in the way of what was agreed to.
             "protect": "false",
+            **({"madeFor": wish.made_for} if wish.made_for else {}),
         }
         return StorageRecord(
             name=wish.name,
@@ -104,6 +105,7 @@ class StorageRoom:
             region=wish.region,
             created_at=desk.clock.now(),
             disposable=wish.disposable,
+            made_for=wish.made_for,
             config={**wish.config, **own},
         )
 
@@ -219,6 +221,7 @@ class StorageRoom:
             record.region,
             record.disposable,
             {key: record.config[key] for key in wish.config if key in record.config},
+            record.made_for,
         )
         if present != replace(wish, config=dict(wish.config)):
             message = f"storage {record.name} is there already, and not as it is asked for now"

@@ -1,16 +1,21 @@
 """What the storage use cases work with, what they are asked for and what they answer."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from cloudgpu.app.happenings import Say
 from cloudgpu.app.storage_records import StorageRecord, StorageRecords
-from cloudgpu.aws.stored import Stored
 from cloudgpu.clock import Clock
 from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Target
 from cloudgpu.provision.engine import Engine
+
+if TYPE_CHECKING:
+    # Only a type: a plan that asks no cloud must not pay for boto3.
+    from cloudgpu.aws.stored import Stored
 
 
 class StorageCloud(Protocol):
@@ -39,6 +44,9 @@ class StorageCloud(Protocol):
     def end(self, one: Stored) -> list[str]:
         """End every part, data included; returns a line for each that would not end."""
 
+    def attach(self, region: str, volume_id: str, instance_id: str, number: int) -> None:
+        """Attach a volume, the so-maniest of this instance; attached already, it is left alone."""
+
 
 @dataclass(frozen=True)
 class StorageDesk:
@@ -55,13 +63,18 @@ class StorageDesk:
 
 @dataclass(frozen=True)
 class Wish:
-    """What is to be made. `config` holds the settings of the program that its kind needs."""
+    """What is to be made. `config` holds the settings of the program that its kind needs.
+
+    Attributes:
+        made_for: The cluster that it is made for and ends with; empty for what is made by name.
+    """
 
     name: str
     kind: str
     region: str
     disposable: bool
     config: Mapping[str, str]
+    made_for: str = ""
 
 
 @dataclass(frozen=True)

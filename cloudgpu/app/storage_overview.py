@@ -1,15 +1,20 @@
 """`storage list`: what there is, what it costs, and what uses it."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cloudgpu.app.storage_desk import StorageCloud
 from cloudgpu.app.storage_records import StorageRecord
-from cloudgpu.aws.stored import Stored
 from cloudgpu.catalog.storage import KINDS, storage_price
+
+if TYPE_CHECKING:
+    # Only a type: a plan that asks no cloud must not pay for boto3.
+    from cloudgpu.aws.stored import Stored
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,11 @@ def _found_row(one: Stored, *, simulated: bool) -> StorageRow:
         simulated=simulated,
         id=data.id if data else "",
     )
+
+
+def monthly_usd(one: Stored) -> Decimal | None:
+    """What it costs a month as it is now, USD, of the capacity alone; None where it is not known."""
+    return _monthly(one, one.data.size_gib if one.data else Decimal(0))
 
 
 def _monthly(one: Stored, size_gib: Decimal | None) -> Decimal | None:

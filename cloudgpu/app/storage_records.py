@@ -45,6 +45,8 @@ class StorageRecord:
     created_at: datetime
     disposable: bool
     state: StorageState = "making"
+    made_for: str = ""
+    """The cluster that it was made for and ends with; empty for what was made by name."""
     config: Mapping[str, str] = field(default_factory=dict)
     outputs: Mapping[str, Any] = field(default_factory=dict)
 

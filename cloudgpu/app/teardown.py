@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from cloudgpu.app.books import Books
+from cloudgpu.app.cluster_storage import NOTHING, ClusterStorage, Settled
 from cloudgpu.app.desk import Desk
 from cloudgpu.app.identifiers import checked_cluster
 from cloudgpu.app.lenient_ledger import LenientLedger
@@ -42,6 +43,8 @@ class Ended:
     simulated: bool = False
     run_id: str = ""
     """The run that a `train` made it for; empty otherwise."""
+    storage: Settled = NOTHING
+    """What became of its storage."""
 
     def as_json(self) -> dict[str, Any]:
         """The documented `down --json` form; `left` is always empty, for otherwise `down` fails."""
@@ -51,6 +54,8 @@ class Ended:
             "known": self.known,
             "instances_ended": list(self.instances),
             "strays_ended": list(self.strays),
+            "storage_ended": list(self.storage.ended),
+            "storage_kept": [one.as_json() for one in self.storage.kept],
             "cost": {"usd": str(self.usd), "simulated": self.simulated},
             "simulated": self.simulated,
             "left": [],
@@ -130,6 +135,7 @@ class Teardown:
         ended_at = self._end_of_bill(record)
         record = self._marked(record)
         strays = self._emptied(record, regions, whose or (lambda one: has_token(one, record.token)))
+        storage = ClusterStorage(self._desk).end(record)
         at = ended_at or self._desk.clock.now()
         self._books.close(self._books.rows(record), at)
         usd = self._books.usd(self._books.rows(record), at)
@@ -144,6 +150,7 @@ class Teardown:
             usd=usd,
             simulated=record.simulated,
             run_id=record.run_id,
+            storage=storage,
         )
 
     def end_after(self, record: ClusterRecord, cause: Exception) -> None:
@@ -190,10 +197,12 @@ class Teardown:
             raise UsageError(message, hint=f"CLOUDGPU_OWNER={owner} cloudgpu down {name}")
         self._books.note_launched(rows, mine)
         strays = self._strays.ended(name, regions, lambda one: self._strays.mine(one, ""))
+        storage = ClusterStorage(self._desk).end_unrecorded(name, regions)
         usd = self._books.settle(rows, running=any(one.kind == "instance" for one in mine))
         self._end_runs(name)
         self._desk.records.forget_cluster(name)
-        return Ended(name, known=False, strays=strays, usd=usd, simulated=self._desk.cloud.target == "rehearsal")
+        simulated = self._desk.cloud.target == "rehearsal"
+        return Ended(name, known=False, strays=strays, usd=usd, simulated=simulated, storage=storage)
 
     def _marked(self, record: ClusterRecord) -> ClusterRecord:
         """Say in the record that it ends. A full disk is no reason to let the nodes run on."""

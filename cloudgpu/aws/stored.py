@@ -19,6 +19,7 @@ from cloudgpu.errors import CloudGpuError
 
 STORAGE: Final = "cloudgpu:storage"
 KEEP: Final = "cloudgpu:keep"
+MADE_FOR: Final = "cloudgpu:made-for"
 _KIND: Final = "cloudgpu:kind"
 _TOKEN: Final = "cloudgpu:token"  # noqa: S105 the name of a tag
 _GIB: Final = Decimal(1 << 30)
@@ -49,6 +50,8 @@ class Part:
         deployment: Of a Lustre file system, as FSx names it.
         attached: Instances that a volume is attached to.
         peers: Groups whose members a security group lets in.
+        zone: Of a volume or a Lustre file system.
+        mount_name: Of a Lustre file system.
     """
 
     kind: PartKind
@@ -61,6 +64,19 @@ class Part:
     deployment: str = ""
     attached: tuple[str, ...] = ()
     peers: tuple[str, ...] = ()
+    zone: str = ""
+    mount_name: str = ""
+
+    @property
+    def ready(self) -> bool:
+        """Whether its data can be reached; a bucket is there or not, a volume that is in use can be shared in time."""
+        return self.state.lower() in ("", "available", "in-use")
+
+    @property
+    def address(self) -> str:
+        """What a mount names: the address of a file system, the id of a volume, the name of a bucket."""
+        service = {"efs": "efs", "lustre": "fsx"}.get(self.kind, "")
+        return f"{self.id}.{service}.{self.region}.amazonaws.com" if service else self.id
 
     @property
     def label(self) -> str:
@@ -96,6 +112,16 @@ class Stored:
     def kind(self) -> str:
         """`efs`, `lustre`, `ebs` or `s3`; empty when not even the tags say."""
         return self.tag(_KIND)
+
+    @property
+    def made_for(self) -> str:
+        """The cluster that it was made for and ends with; empty for what was made by name."""
+        return self.tag(MADE_FOR)
+
+    @property
+    def security_group_id(self) -> str:
+        """What nodes that mount it carry; empty for kinds that need none."""
+        return next((part.id for part in self.parts if part.kind == "security-group"), "")
 
     @property
     def disposable(self) -> bool:
@@ -166,7 +192,10 @@ def _lustre(clients: Clients) -> Iterator[Part]:
         pages = fsx.get_paginator("describe_file_systems").paginate()
         systems = [row for page in pages for row in page["FileSystems"] if row["FileSystemType"] == "LUSTRE"]
         links = list(_links(fsx)) if systems else []
-    for row in systems:
+    ours = [row for row in systems if STORAGE in mapped(row.get("Tags"))]
+    zones = _zones(clients, {str(subnet) for row in ours for subnet in row["SubnetIds"]})
+    for row in ours:
+        lustre = row.get("LustreConfiguration") or {}
         yield Part(
             "lustre",
             row["FileSystemId"],
@@ -175,9 +204,21 @@ def _lustre(clients: Clients) -> Iterator[Part]:
             str(row["Lifecycle"]),
             Decimal(row["StorageCapacity"]),
             row["CreationTime"],
-            str((row.get("LustreConfiguration") or {}).get("DeploymentType", "")),
+            str(lustre.get("DeploymentType", "")),
+            zone=next((zones[subnet] for subnet in row["SubnetIds"] if subnet in zones), ""),
+            mount_name=str(lustre.get("MountName", "")),
         )
     yield from (Part("link", row["AssociationId"], region, mapped(row.get("Tags")), row["Lifecycle"]) for row in links)
+
+
+def _zones(clients: Clients, subnets: set[str]) -> dict[str, str]:
+    """Subnet -> its zone; of one that is gone nothing is said."""
+    if not subnets:
+        return {}
+    with typed(f"asking for the zones of subnets in {clients.region}"):
+        filters = [{"Name": "subnet-id", "Values": sorted(subnets)}]
+        rows = clients.client("ec2").describe_subnets(Filters=filters)["Subnets"]
+    return {str(row["SubnetId"]): str(row["AvailabilityZone"]) for row in rows}
 
 
 def _links(fsx: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401
@@ -199,7 +240,8 @@ def _volumes(clients: Clients) -> Iterator[Part]:
         users = tuple(str(one["InstanceId"]) for one in row.get("Attachments") or () if one.get("InstanceId"))
         size, created = Decimal(row["Size"]), row["CreateTime"]
         tags = mapped(row.get("Tags"))
-        yield Part("ebs", row["VolumeId"], clients.region, tags, row["State"], size, created, attached=users)
+        zone = str(row["AvailabilityZone"])
+        yield Part("ebs", row["VolumeId"], clients.region, tags, row["State"], size, created, attached=users, zone=zone)
 
 
 def _buckets(clients: Clients, name: str) -> Iterator[Part]:

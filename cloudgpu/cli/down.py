@@ -100,5 +100,6 @@ def _say_nothing(screen: Screen, *, simulated: bool, json: bool) -> None:
         screen.line("no cluster is up; nothing to end")
         return
     nothing: dict[str, Any] = {"cluster": None, "run_id": "", "known": False, "instances_ended": [], "strays_ended": []}
+    nothing |= {"storage_ended": [], "storage_kept": []}
     cost = {"usd": "0", "simulated": simulated}
     screen.document({**nothing, "cost": cost, "simulated": simulated, "left": [], "stages": []})

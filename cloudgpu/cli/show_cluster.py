@@ -98,14 +98,15 @@ def all_ended_lines(came_to: AllEnded) -> list[str]:
 
 def ended_lines(ended: Ended) -> list[str]:
     """What `down` confirmed."""
-    if not ended.known and not ended.strays:
+    if not ended.known and not ended.strays and not ended.storage.ended:
         return [f"no cluster {ended.cluster}: nothing carries its tag, nothing to end"]
     count = len(ended.instances) + len(ended.strays)
     what = plural(len(ended.instances), "instance") if not ended.strays else plural(count, "thing")
     lines = [f"cluster {ended.cluster} is gone, confirmed by a search for its tag; {what} ended"]
     lines += [f"  {one}" for one in ended.instances]
     lines += [f"  {one}  (found by its tag alone)" for one in ended.strays]
-    return [*lines, *_bill(ended)]
+    lines += [f"  storage {name} was its own, and is deleted" for name in ended.storage.ended]
+    return [*lines, *_bill(ended), *(f"  {one.line}" for one in ended.storage.kept)]
 
 
 def _bill(ended: Ended) -> list[str]:

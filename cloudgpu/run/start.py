@@ -46,7 +46,7 @@ def launches(job: Job, agents: Sequence[Agent], staged: Staged, attempt: int = 0
 def _gang(job: Job, place: tuple[str, str, str], data: Mapping[str, str], attempt: int) -> tuple[NodeLaunch, ...]:
     home, root, interpreter = place
     context = launch_context(job, home, interpreter, {name: f"{root}{path}" for name, path in data.items()}, attempt)
-    context = replace(context, storage={one.name: f"{root}{one.to}" for one in job.recipe.storage})
+    context = replace(context, storage={name: f"{root}{path}" for name, path in context.storage.items()})
     return launcher(job.recipe.launch.launcher)(job.recipe, job.inventory, context)
 
 
@@ -61,6 +61,7 @@ def launch_context(job: Job, home: str, interpreter: str, data: Mapping[str, str
         data=data,
         outputs=f"{job.workdir(home)}/outputs",
         checkpoint="" if checkpoint is None else f"{job.workdir(home)}/{checkpoint.path}",
+        storage={one.name: str(one.to) for one in job.recipe.storage},
     )
 
 

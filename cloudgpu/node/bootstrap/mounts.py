@@ -41,6 +41,19 @@ class Mount:
         return f"mount_{self.name.replace('-', '_')}"
 
 
+def as_kind(text: str) -> Kind:
+    """A kind as tags name it.
+
+    Raises:
+        ValueError: There is none of this name.
+    """
+    for kind in _LINES:
+        if kind == text:
+            return kind
+    message = f"there is no kind of storage {text!r}"
+    raise ValueError(message)
+
+
 def functions(mount: Mount) -> str:
     """Check and action of the step that mounts it."""
     where = f'"$root"{shlex.quote(mount.to)}'

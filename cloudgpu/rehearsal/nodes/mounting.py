@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 _LINKED = """\
 target=$1
-mkdir -p "${target%/*}" && { [ ! -d "$target" ] || [ -L "$target" ] || rmdir "$target" 2>/dev/null ||
+mkdir -p "$(dirname "$target")" && { [ ! -d "$target" ] || [ -L "$target" ] || rmdir "$target" 2>/dev/null ||
     mv "$target" "$target.under-the-mount"; } && ln -sfn "$2" "$target"
 """
 LINK = ("/bin/sh", "-c", _LINKED, "mount")

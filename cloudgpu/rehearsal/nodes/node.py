@@ -65,7 +65,7 @@ class Node:
         self._ssh: NodeSshServer | None = None
         self._metadata: MetadataService | None = None
         self._standins = StandInServer(self._asked, self._answered)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[int | None]] = set()
         self._alarms = Alarms(self._ring)
         self._boot_failed = False
         self._boot_over = asyncio.Event()
@@ -300,7 +300,9 @@ class Node:
         if reply.formatted:
             self._around.shared.format(reply.formatted)
         if reply.mounted is not None:
-            await self._run([*mounting.LINK, reply.mounted.target, self._around.shared.path(reply.mounted)])
+            shown = self._around.shared.path(reply.mounted)
+            if await self._run([*mounting.LINK, reply.mounted.target, shown]):
+                return standins.Reply(stderr=f"{program}: {reply.mounted.target}: simulated: failed\n", exit_code=32)
             self._keep(mounted=(*self.record.mounted, reply.mounted))
         if reply.log:
             await self._run(["/bin/sh", "-c", _NOTE, "note", self.body.layer.shown, reply.log])
@@ -342,9 +344,9 @@ class Node:
         else:
             self._around.ended(self, action, f"its timer {timer.unit} fired")
 
-    async def _run(self, argv: list[str]) -> None:
-        """A command of the node's superuser, its output on the console."""
-        await superuser.run(self.body, self.console, argv, self._environment())
+    async def _run(self, argv: list[str]) -> int:
+        """A command of the node's superuser, its output on the console; its exit status."""
+        return await superuser.run(self.body, self.console, argv, self._environment())
 
     # What befalls it.
 
@@ -366,12 +368,12 @@ class Node:
         self.record = replace(self.record, pid=pid, pid_started=started, **changes)  # type: ignore[arg-type]
         record.save(self.paths.record, self.record)
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+    def _spawn(self, work: Coroutine[None, None, int | None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._over)
 
-    def _over(self, task: asyncio.Task[None]) -> None:
+    def _over(self, task: asyncio.Task[int | None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (err := task.exception()) is not None:
             _LOG.error("%s: %s", self.record.spec.instance_id, err, exc_info=err)

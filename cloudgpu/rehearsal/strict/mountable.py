@@ -58,8 +58,7 @@ def _let_in(backend: Any, servers: Iterable[str], members: set[str], port: int) 
     for group_id in servers:
         group = backend.get_security_group_from_id(group_id)
         for row in group.ingress_rules if group is not None else ():
-            peers = {str(peer.get("GroupId")) for peer in row.source_groups}
             fits = row.ip_protocol == "-1" or (row.ip_protocol == "tcp" and row.from_port <= port <= row.to_port)
-            if fits and peers & members:
+            if fits and str(row.source_group.get("GroupId")) in members:
                 return True
     return False

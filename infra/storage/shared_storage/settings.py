@@ -31,6 +31,7 @@ class StorageArgs:
         size_gib: Size; 0 for what grows by itself, and for a volume as large as its snapshot.
         linked: `s3://bucket/prefix` that a Lustre file system shows as `/`; empty for none.
         subnet_ids: Where it can be reached from; empty means every zone of the VPC.
+        made_for: The cluster that it was made for and ends with; empty for what is kept by name.
         client_group_ids: Existing security groups whose members may mount it, beside the members of its own.
     """
 
@@ -50,6 +51,7 @@ class StorageArgs:
     subnet_ids: tuple[str, ...] = ()
     client_group_ids: tuple[str, ...] = ()
     kms_key_id: str = ""
+    made_for: str = ""
 
     @property
     def physical_name(self) -> str:
@@ -82,6 +84,7 @@ class StorageArgs:
             subnet_ids=_several(config, "subnetIds"),
             client_group_ids=_several(config, "clientSecurityGroupIds"),
             kms_key_id=config.get("kmsKeyId") or "",
+            made_for=config.get("madeFor") or "",
         )
 
 

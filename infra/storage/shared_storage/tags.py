@@ -5,6 +5,7 @@ from shared_storage.settings import StorageArgs
 
 def storage_tags(args: StorageArgs) -> dict[str, str]:
     """By these it is found again whatever happened to every record of it."""
+    made_for = {"cloudgpu:made-for": args.made_for} if args.made_for else {}
     return {
         "Name": f"cloudgpu-{args.name}",
         "cloudgpu:storage": args.name,
@@ -13,4 +14,5 @@ def storage_tags(args: StorageArgs) -> dict[str, str]:
         "cloudgpu:team": args.team,
         "cloudgpu:keep": "true" if args.keep else "false",
         "cloudgpu:token": args.token,
+        **made_for,
     }

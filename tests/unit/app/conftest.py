@@ -75,6 +75,11 @@ class ScriptedEngine:
             self.cloud.alive[one] = "terminated"
 
 
+class NoStorage:
+    def found(self, region, name=""):
+        return []
+
+
 @dataclass
 class ScriptedCloud:
     target: str = "rehearsal"
@@ -91,6 +96,7 @@ class ScriptedCloud:
     drifted: tuple = ()
     cidr: object = "127.0.0.1/32"
     searched: list = field(default_factory=list)
+    stores: object = field(default_factory=NoStorage)
     on_event: object = None
     before_up: object = staticmethod(lambda stack: None)
 
@@ -99,6 +105,9 @@ class ScriptedCloud:
 
     def engine(self, record):
         return ScriptedEngine(self)
+
+    def storage(self):
+        return self.stores
 
     def put_objects(self, url, source):
         return 0

@@ -1,0 +1,288 @@
+"""Storage around a cluster's life: found or made before its nodes are bought, attached to them, ended after them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any
+
+from cloudgpu.app.attached import AttachedStorage, own_name
+from cloudgpu.app.desk import Desk
+from cloudgpu.app.records import ClusterRecord
+from cloudgpu.app.storage import StorageRoom
+from cloudgpu.app.storage_desk import StorageDesk, Wish
+from cloudgpu.app.storage_overview import monthly_usd
+from cloudgpu.app.storage_records import StorageRecords
+from cloudgpu.aws.stored import Stored
+from cloudgpu.errors import StateError, UsageError
+from cloudgpu.node.bootstrap.mounts import Mount, as_kind
+from cloudgpu.plan.plan import Candidate
+from cloudgpu.plan.storage import GROUPED, ZONAL
+from cloudgpu.recipe.schema import Recipe
+from cloudgpu.recipe.storage import Make, Storage
+from cloudgpu.run.progress import Note
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What nodes need in order to mount a recipe's storage.
+
+    Attributes:
+        groups: Security groups that they carry beside their cluster's.
+    """
+
+    mounts: tuple[Mount, ...] = ()
+    groups: tuple[str, ...] = ()
+
+    @property
+    def config(self) -> dict[str, str]:
+        """Settings of the cluster program: groups, and buckets that the nodes' role may read and write."""
+        buckets = [one for one in self.mounts if one.kind == "s3"]
+        return {
+            "storageSecurityGroupIds": ",".join(self.groups),
+            "readable": ",".join(one.source for one in buckets),
+            "writable": ",".join(one.source for one in buckets if not one.read_only),
+        }
+
+
+NO_STORAGE = Ready()
+_KNOWN_SIZE = ("lustre", "ebs")
+_CENT = Decimal("0.01")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Storage that stays when a cluster ends. `monthly_usd` is None where it is not known."""
+
+    name: str
+    kind: str
+    region: str
+    monthly_usd: Decimal | None
+    simulated: bool
+
+    @property
+    def line(self) -> str:
+        """What stays, what it costs and how it is ended."""
+        unknown = "a price that is not known here" if self.kind in _KNOWN_SIZE else "what it holds, by the GiB"
+        cost = unknown if self.monthly_usd is None else f"${self.monthly_usd.quantize(_CENT)} a month"
+        costs = f"AWS would charge {cost}" if self.simulated else f"it costs {cost}"
+        end = f"cloudgpu storage delete {self.name} --delete-data"
+        return f"storage {self.name} ({self.kind} in {self.region}) stays with its data: {costs}; {end}"
+
+    def as_json(self) -> dict[str, Any]:
+        """One row of `storage_kept` in `down --json`."""
+        usd = None if self.monthly_usd is None else str(self.monthly_usd)
+        return {"name": self.name, "kind": self.kind, "region": self.region, "monthly_usd": usd}
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What became of a cluster's storage at its end."""
+
+    ended: tuple[str, ...] = ()
+    kept: tuple[Kept, ...] = ()
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """A line for each that stays."""
+        return tuple(one.line for one in self.kept)
+
+
+NOTHING = Settled()
+
+
+@dataclass(frozen=True)
+class ClusterStorage:
+    """Of one cluster at a time, on one desk. The caller holds the cluster's lease."""
+
+    desk: Desk
+
+    def ready(
+        self, recipe: Recipe, record: ClusterRecord, candidate: Candidate, existing: Mapping[str, str]
+    ) -> tuple[ClusterRecord, Ready]:
+        """Find or make what the recipe mounts, beside this candidate; the record says so before anything is made.
+
+        `existing` holds settings of the cluster program for what is named instead of made.
+
+        Raises:
+            UsageError: The nodes would stand in a VPC that the storage cannot be in.
+            StateError: What the plan has seen is not there any more.
+            CloudGpuError: It cannot be made.
+        """
+        record = self._moved(record, candidate)
+        if not recipe.storage:
+            return record, NO_STORAGE
+        there = self._there(candidate.region)
+        rows = tuple(_row(one, record, candidate, there) for one in recipe.storage)
+        record = self.desk.records.save_cluster(replace(record, storage=rows), self.desk.clock.now())
+        _refuse_own_vpc(rows, existing)
+        if self._made(recipe, record, existing, there):
+            there = self._there(candidate.region)
+        found = [_standing(row, candidate, there) for row in rows]
+        pairs = zip(rows, found, strict=True)
+        rows = tuple(replace(row, id=one.data.id if one.data else "") for row, one in pairs)
+        record = self.desk.records.save_cluster(replace(record, storage=rows), self.desk.clock.now())
+        mounts = tuple(_mount(one, stored) for one, stored in zip(recipe.storage, found, strict=True))
+        groups = dict.fromkeys(one.security_group_id for one in found if one.security_group_id)
+        return record, Ready(mounts, tuple(groups))
+
+    def attach(self, record: ClusterRecord, instance_ids: Sequence[str]) -> None:
+        """Attach its disks to its node; their mounts wait for them.
+
+        Raises:
+            BusyError: A disk is attached elsewhere.
+            CloudError: AWS refused.
+        """
+        for number, row in enumerate(row for row in record.storage if row.kind == "ebs"):
+            self.desk.say(Note(f"attaching storage {row.name} to {instance_ids[0]}"))
+            self.desk.cloud.storage().attach(row.region, row.id, instance_ids[0], number)
+
+    def end(self, record: ClusterRecord) -> Settled:
+        """End what goes with the cluster, and name what stays. Its nodes are gone.
+
+        Raises:
+            TeardownError: Something is left.
+        """
+        ended = tuple(row.name for row in record.storage if row.ends)
+        for row in record.storage:
+            if row.ends:
+                self._delete(record, row.name, row.region)
+        staying = [row for row in record.storage if not row.ends]
+        there = {region: self._there(region) for region in {row.region for row in staying}}
+        found = [there[row.region][row.name] for row in staying if row.name in there[row.region]]
+        simulated = record.simulated
+        kept = tuple(Kept(one.name, one.kind, one.region, monthly_usd(one), simulated) for one in found)
+        return Settled(ended, kept)
+
+    def end_unrecorded(self, cluster: str, regions: Sequence[str]) -> Settled:
+        """End what tells by its tags that it was made for a cluster of this name, and belongs to this owner.
+
+        Raises:
+            TeardownError: Something is left.
+        """
+        found = [one for region in regions for one in self.desk.cloud.storage().found(region)]
+        meant = [one for one in found if one.made_for == cluster and one.disposable and self._mine(one)]
+        for one in meant:
+            self._room("").delete(one.name, one.region, delete_data=True)
+        return Settled(tuple(one.name for one in meant))
+
+    def _mine(self, one: Stored) -> bool:
+        return one.tag("cloudgpu:owner") in ("", self.desk.owner)
+
+    def _moved(self, record: ClusterRecord, candidate: Candidate) -> ClusterRecord:
+        """What was made beside an earlier candidate, and nobody has used, ends before it is made anew elsewhere."""
+        away = [row for row in record.storage if row.ends and not _beside(row, candidate)]
+        for row in away:
+            self.desk.say(Note(f"storage {row.name} stands in {row.zone or row.region}: it is made anew"))
+            self._delete(record, row.name, row.region)
+        return replace(record, storage=tuple(row for row in record.storage if row not in away))
+
+    def _made(
+        self,
+        recipe: Recipe,
+        record: ClusterRecord,
+        existing: Mapping[str, str],
+        there: Mapping[str, Stored],
+    ) -> bool:
+        """Make what is to be made; whether there was anything to do."""
+        begun = False
+        for one, row in zip(recipe.storage, record.storage, strict=True):
+            if one.make is not None and (row.ends or row.name not in there):
+                self.desk.say(Note(f"making storage {row.name} ({row.kind}) in {row.zone or row.region}"))
+                self._room(record.team).create(_wish(one, one.make, row, record.name, existing))
+                begun = True
+        return begun
+
+    def _delete(self, record: ClusterRecord, name: str, region: str) -> None:
+        self._room(record.team).delete(name, region, delete_data=True)
+
+    def _there(self, region: str) -> Mapping[str, Stored]:
+        return {one.name: one for one in self.desk.cloud.storage().found(region)}
+
+    def _room(self, team: str) -> StorageRoom:
+        desk = self.desk
+        records = StorageRecords(desk.home)
+        return StorageRoom(
+            StorageDesk(desk.cloud.storage(), records, desk.home, desk.clock, desk.owner, team, desk.say)
+        )
+
+
+def settled(record: ClusterRecord) -> ClusterRecord:
+    """The record of a cluster that stands: from now on people put data into what the recipe says is to be kept."""
+    own = {one.called for one in record.storage if one.name != one.called}
+    return replace(record, storage=tuple(replace(row, ends=row.ends and row.called in own) for row in record.storage))
+
+
+def _row(one: Storage, record: ClusterRecord, candidate: Candidate, there: Mapping[str, Stored]) -> AttachedStorage:
+    """As it stands, or as it will be made."""
+    name = own_name(one, record.token)
+    before = next((row for row in record.storage if row.name == name), None)
+    stands = there.get(name)
+    kind = stands.kind if stands is not None else one.make.kind if one.make is not None else ""
+    own = one.make is not None and not one.keep
+    return AttachedStorage(
+        name=name,
+        called=one.name,
+        kind=kind,
+        region=candidate.region,
+        zone=candidate.zone if kind in ZONAL else "",
+        to=str(one.to),
+        mode=one.mode,
+        # An `up` that was killed had made it for this cluster alone, and nobody has used it since.
+        ends=own or (one.make is not None and (stands is None if before is None else before.ends)),
+    )
+
+
+def _beside(row: AttachedStorage, candidate: Candidate) -> bool:
+    return row.region == candidate.region and row.zone in ("", candidate.zone)
+
+
+def _standing(row: AttachedStorage, candidate: Candidate, there: Mapping[str, Stored]) -> Stored:
+    """What stands under this name beside the candidate.
+
+    Raises:
+        StateError: Nothing, or not there, or it cannot be mounted.
+    """
+    found = there.get(row.name)
+    if found is None or found.data is None or not found.data.ready:
+        message = f"storage {row.name} is not there in {row.region}, or cannot be mounted now"
+        raise StateError(message, hint="`cloudgpu storage list` shows what there is")
+    if found.data.zone not in ("", candidate.zone):
+        message = f"storage {row.name} stands in {found.data.zone}, and the nodes would be in {candidate.zone}"
+        raise StateError(message, hint="run the command again: it plans with what there is now")
+    return found
+
+
+def _mount(one: Storage, stored: Stored) -> Mount:
+    data = stored.data
+    address, mount_name = (data.address, data.mount_name) if data is not None else ("", "")
+    return Mount(
+        name=one.name,
+        kind=as_kind(stored.kind),
+        to=str(one.to),
+        source=address,
+        region=stored.region,
+        read_only=one.mode == "ro",
+        mount_name=mount_name,
+        client=one.client,
+    )
+
+
+def _wish(one: Storage, make: Make, row: AttachedStorage, cluster: str, existing: Mapping[str, str]) -> Wish:
+    named = {"vpcId": "vpcId", "subnetIds": "subnetId", "kmsKeyId": "kmsKeyId"}
+    config = {
+        "zone": row.zone,
+        "sizeGib": str(int(make.size)) if make.size else "",
+        "deployment": (make.deployment or "scratch_2") if make.kind == "lustre" else "",
+        "linked": make.linked or "",
+        "snapshotId": make.snapshot or "",
+        **{key: existing.get(name, "") for key, name in named.items()},
+    }
+    wanted = {key: text for key, text in config.items() if text}
+    return Wish(row.name, make.kind, row.region, not one.keep, wanted, "" if one.keep else cluster)
+
+
+def _refuse_own_vpc(rows: Sequence[AttachedStorage], existing: Mapping[str, str]) -> None:
+    grouped = [row.name for row in rows if row.kind in GROUPED]
+    if grouped and existing.get("createVpc"):
+        message = f"storage {', '.join(grouped)} cannot be reached from a VPC that is made with the cluster"
+        raise UsageError(message, hint="create_vpc = false, or name vpc_id for both")
