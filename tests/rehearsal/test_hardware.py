@@ -1,0 +1,50 @@
+"""Clusters of types that differ in their network cards: what EC2 says each node got, on one cloud, one by one."""
+
+import boto3
+import pytest
+
+from cloudgpu.catalog import load
+
+pytestmark = pytest.mark.rehearsal
+
+LAYOUTS = {
+    "g6.12xlarge": [(0, 0, "efa")],
+    "g6e.48xlarge": [(0, 0, "efa")] + [(card, 1, "efa-only") for card in range(1, 4)],
+    "p4de.24xlarge": [(0, 0, "efa")] + [(card, 1, "efa-only") for card in range(1, 4)],
+    "p5.48xlarge": [(0, 0, "efa")] + [(card, 1, "efa-only" if card % 4 else "efa") for card in range(1, 32)],
+    "p5en.48xlarge": [(0, 0, "efa")] + [(card, 1, "efa-only") for card in range(1, 16)],
+    "p6-b200.48xlarge": [(0, 0, "efa")] + [(card, 1, "efa-only") for card in range(1, 8)],
+}
+
+
+@pytest.fixture
+def ec2(bench):
+    cloud = bench.cloud
+    keys = {"aws_access_key_id": cloud.access_key_id, "aws_secret_access_key": cloud.secret_access_key}
+    return boto3.client("ec2", region_name="us-east-1", endpoint_url=cloud.url, **keys)
+
+
+def test_every_card_of_a_type_carries_what_it_can(bench, ec2):
+    for name, layout in LAYOUTS.items():
+        bench.recipe(resources=f"{{instance_type: {name}, nodes: 1, network: efa, regions: [us-east-1]}}")
+        bench.run("up", "plain", "--name", name.replace(".", "-"), "--yes")
+        assert load().types[name].efa_interfaces == len(layout)
+    nodes = {node["InstanceType"]: node for node in running(ec2)}
+    assert {name: interfaces(node) for name, node in nodes.items()} == LAYOUTS
+    elastic = {row["InstanceId"]: row["PublicIp"] for row in ec2.describe_addresses()["Addresses"]}
+    several = [nodes[name] for name, layout in LAYOUTS.items() if len(layout) > 1]
+    assert {node["InstanceId"]: node["PublicIpAddress"] for node in several} == elastic
+    bench.run("down", "--all", "--yes")
+    assert bench.left() == {}
+
+
+def running(ec2):
+    rows = [row for group in ec2.describe_instances()["Reservations"] for row in group["Instances"]]
+    return [row for row in rows if row["State"]["Name"] == "running"]
+
+
+def interfaces(node):
+    return sorted(
+        (one["Attachment"]["NetworkCardIndex"], one["Attachment"]["DeviceIndex"], one["InterfaceType"])
+        for one in node["NetworkInterfaces"]
+    )
