@@ -8,6 +8,7 @@ import typer
 from cloudgpu.cli.options import Json, On, PreferOption, RecipeName, Region, Sets, preferring
 
 if TYPE_CHECKING:
+    from cloudgpu.app.forecasting import Forecast
     from cloudgpu.app.planning import Planned
 
 
@@ -24,6 +25,9 @@ def plan(  # noqa: PLR0917
         Path | None,
         typer.Option("--out", metavar="FILE", help="Write the plan down, for `up --plan` and `train --plan`."),
     ] = None,
+    resources: Annotated[
+        bool, typer.Option("--resources", help="Also run the program as a preview: exactly what it would make.")
+    ] = False,
     region: Region = None,
     json: Json = False,
 ) -> None:
@@ -37,15 +41,18 @@ def plan(  # noqa: PLR0917
     from cloudgpu.cli.wiring import wire
     from cloudgpu.errors import UsageError
 
-    if out is not None and offline:
-        raise UsageError("--out needs machine images and an account", hint="plan without --offline")
+    if offline and (out is not None or resources):
+        raise UsageError("--out and --resources ask the cloud", hint="plan without --offline")
     wiring = wire(json=json, target=on, region=region)
     assigned = preferring(sets, prefer)
     planned = wiring.planned(recipe, assigned, offline=offline)
+    made = wiring.forecast(planned.plan) if resources else None
     if json:
-        wiring.screen.document({**planned.plan.as_json(), **(_why_json(planned) if explain else {})})
+        wiring.screen.document(
+            {**planned.plan.as_json(), **_made_json(made), **(_why_json(planned) if explain else {})}
+        )
     else:
-        wiring.screen.lines([*plan_lines(planned.plan, ""), *(_why(planned) if explain else ())])
+        wiring.screen.lines([*plan_lines(planned.plan, ""), *_made_lines(made), *(_why(planned) if explain else ())])
     if planned.plan.errors:
         raise typer.Exit(refuse(planned.plan).exit_code)
     if out is not None:
@@ -53,6 +60,17 @@ def plan(  # noqa: PLR0917
 
         now, world = wiring.clock.now(), wiring.world_of(planned, out)
         save(out, planned, world, sets=assigned, region=wiring.settings.region, now=now)
+
+
+def _made_json(made: "tuple[Forecast, ...] | None") -> dict[str, Any]:
+    """Null where the program was not asked."""
+    return {"resources": None if made is None else [one.as_json() for one in made]}
+
+
+def _made_lines(made: "tuple[Forecast, ...] | None") -> list[str]:
+    from cloudgpu.cli.narration import resource
+
+    return ["", "would make:", *(f"    + {resource(one.type)} {one.name}" for one in made)] if made else []
 
 
 def _why(planned: "Planned") -> list[str]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from cloudgpu.app.calls import CallLog
     from cloudgpu.app.checkup import Checkup
     from cloudgpu.app.desk import Desk
+    from cloudgpu.app.forecasting import Forecast
     from cloudgpu.app.images import Baking, ImageStore
     from cloudgpu.app.overlays import Overlays
     from cloudgpu.app.overview import ClusterStatus
@@ -321,6 +322,7 @@ class Wiring:
         """The plan of a recipe on this command's target."""
         from cloudgpu.app.cooldowns import Cooldowns
         from cloudgpu.app.planning import make_plan, network_wish
+        from cloudgpu.app.surveying import Surveyor
 
         target = self.settings.target
         cloud = None if offline else lambda: self.cloud(target)
@@ -336,8 +338,19 @@ class Wiring:
             network=network_wish(self.settings),
             catalog=self.catalog,
             rooms=self.quota_rooms,
+            surveyor=Surveyor(self.settings, environ()),
             all_regions=all_regions,
         )
+
+    def forecast(self, plan: "Plan") -> "tuple[Forecast, ...]":
+        """Exactly what a plan would make at its first candidate; nothing is changed, not even a key made."""
+        from cloudgpu.app.existing import for_clusters
+        from cloudgpu.app.forecasting import forecast
+        from cloudgpu.app.provisioning import Buyer
+
+        buyer = Buyer(self.settings.owner, self.settings.team, "", for_clusters(self.settings))
+        cloud, home = self.cloud(plan.target), Home(self.settings.home)
+        return forecast(plan, plan.recipe.name, cloud=cloud, buyer=buyer, home=home, clock=self.clock)
 
     def world_of(self, planned: "Planned", file: Path) -> "World":
         """What a plan that is kept in this file was made from."""

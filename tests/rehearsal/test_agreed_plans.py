@@ -44,6 +44,21 @@ def test_what_changed_since_is_named_and_nothing_is_bought(bench):
     assert bench.left() == {}
 
 
+def test_the_resources_of_a_plan_are_those_that_up_makes_and_looking_makes_none(bench):
+    bench.recipe()
+    assert bench.json("plan", "plain")["resources"] is None
+    foretold = bench.json("plan", "plain", "--resources")["resources"]
+    assert bench.left() == {}
+    assert not (bench.home.root / "ssh").exists()
+    assert not list(bench.home.clusters.glob("*"))
+    bench.json("up", "plain", "--yes")
+    (journal,) = bench.home.clusters.glob("plain/*.journal")
+    rows = [json.loads(line) for line in journal.read_text().splitlines()]
+    made = {row["type"] for row in rows if row.get("row") == "intent"}
+    assert {one["type"] for one in foretold} == made
+    bench.run("down", "plain")
+
+
 def test_offers_everywhere_with_prices_quotas_and_what_threw_the_rest_out(bench):
     bench.recipe(resources="{any_of: ['V100:8', 'p3.16xlarge'], nodes: 2, prefer: price}")
     told = bench.json("offers", "plain", "--all-regions")
