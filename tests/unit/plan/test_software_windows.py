@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import date
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
 
@@ -367,3 +367,66 @@ def test_the_driver_that_we_choose_suits_every_type_of_the_catalogue(name):
     assert thrown_out(recipe(instance_type=name), known=software()) <= {"retired", "market"}
     gpu = GPUS[CATALOG.types[name].gpu]
     assert driver_for(gpu.architecture).flavour in gpu.modules
+
+
+ONE_OF_EACH = ["p3dn.24xlarge", "g4dn.12xlarge", "g5.xlarge", "p4d.24xlarge", "p5.48xlarge", "p6-b200.48xlarge"]
+"""Of most types there are many and of V100s one: chance alone would hardly ever meet it."""
+
+
+@st.composite
+def anything(draw):
+    """A recipe with some hardware and some software, mostly wrong for one another."""
+    month = draw(st.sampled_from(sorted(software().ngc)))
+    series = draw(st.sampled_from(["1.13.1", "2.0.1", "2.6.0", "2.8.0", "2.10.0", "2.12.0", "2.14.0"]))
+    build = draw(st.sampled_from([None, *sorted({row.cuda for row in software().torch})]))
+    environment = draw(
+        st.sampled_from(
+            [
+                {"container": {"image": f"nvcr.io/nvidia/pytorch:{month}-py3"}},
+                {"python": {"requirements": [f"torch=={series}"], "torch_backend": build}},
+            ]
+        )
+    )
+    return recipe(
+        environment,
+        instance_type=draw(st.sampled_from(ONE_OF_EACH) | st.sampled_from(sorted(CATALOG.types))),
+        driver=draw(st.sampled_from([None, 390, 418, 450, 470, 525, 580, 595])),
+        image=draw(st.sampled_from([None, None, OSS, PROPRIETARY, UBUNTU])),
+        regions=["us-east-1", "us-west-2"],
+    )
+
+
+@settings(deadline=None, max_examples=150)  # a busy machine is no bug
+@given(anything())
+def test_no_candidate_ever_breaks_a_window_of_the_catalogue(one):
+    for candidate in planner.planned(asked(one, known=software())).candidates:
+        kind, gpu = CATALOG.types[candidate.instance_type], GPUS[candidate.gpu]
+        there = node_driver(one, gpu)
+        assert (kind.retired, kind.provider) == (False, "aws")
+        assert candidate.zone in kind.zones[candidate.region]
+        assert there.flavour in gpu.modules
+        assert gpu.first_driver is None or there.branch >= gpu.first_driver
+        assert gpu.last_driver is None or there.branch <= gpu.last_driver
+        if one.environment.container is not None:
+            release = software().ngc[one.environment.container.image.partition(":")[2][:5]]
+            assert gpu.last_ngc is None or release.month <= gpu.last_ngc
+            assert release.lowest is None or float(release.lowest) <= float(gpu.compute_capability)
+            assert there.branch >= min(release.driver, *release.other_drivers, 525)
+            continue
+        wanted = one.environment.python
+        series = tuple(map(int, wanted.requirements[0].removeprefix("torch==").split(".")[:2]))
+        rows = [
+            row for row in software().torch if row.cuda == wanted.torch_backend and within(series, row.first, row.last)
+        ]
+        if wanted.torch_backend is None:
+            rows = [row for row in software().torch if within(series, row.default_from, row.default_to)]
+        assert len(rows) <= 1
+        for row in rows:
+            majors = {capability.split(".")[0] for capability in row.capabilities}
+            assert gpu.compute_capability.split(".")[0] in majors
+            assert there.branch >= {"11": 450, "12": 525, "13": 580}[row.cuda[2:4]]
+
+
+def within(series, first, last):
+    numbers = lambda text: tuple(map(int, text.split(".")))  # noqa: E731
+    return first is not None and numbers(first) <= series and (last is None or series <= numbers(last))
