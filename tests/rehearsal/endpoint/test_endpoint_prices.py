@@ -1,0 +1,103 @@
+"""The catalogue's calls: types, offerings and prices, in pages, where AWS has them, and as the rehearser set them."""
+
+import json
+from decimal import Decimal
+
+import pytest
+from botocore.exceptions import ClientError
+
+from cloudgpu.catalog import catalog
+from cloudgpu.errors import RehearsalError
+from cloudgpu.rehearsal import client
+
+pytestmark = pytest.mark.rehearsal
+
+GPU_FAMILIES = [{"Name": "instance-type", "Values": ["p*", "g*"]}]
+
+
+def code_of(work, *args, **kwargs) -> str:
+    with pytest.raises(ClientError) as err:
+        work(*args, **kwargs)
+    return str(err.value.response["Error"]["Code"])
+
+
+def priced(rig, name, region="us-east-1"):
+    filters = [
+        {"Type": "TERM_MATCH", "Field": field, "Value": value}
+        for field, value in (("instanceType", name), ("regionCode", region))
+    ]
+    (row,) = rig.aws("pricing").get_products(ServiceCode="AmazonEC2", Filters=filters)["PriceList"]
+    (term,) = json.loads(row)["terms"]["OnDemand"].values()
+    (dimension,) = term["priceDimensions"].values()
+    return Decimal(dimension["pricePerUnit"]["USD"])
+
+
+def test_prices_that_were_set_hold_over_a_restart_until_they_are_taken_back(rig):
+    shipped = catalog.load().types["p3dn.24xlarge"]
+    client.put_prices(
+        rig.cloud, {"*/*/on-demand": "9", "us-east-1/p3dn.24xlarge/on-demand": "29.5", "us-east-1/*/spot": "7.25"}
+    )
+    assert (priced(rig, "p3dn.24xlarge"), priced(rig, "p4d.24xlarge")) == (Decimal("29.5"), Decimal(9))
+    rows = rig.ec2.describe_spot_price_history(InstanceTypes=["p3dn.24xlarge"])["SpotPriceHistory"]
+    assert {row["SpotPrice"] for row in rows} == {"7.250000"}
+    assert len(rows) == len(shipped.zones["us-east-1"])
+    assert json.loads((rig.home.rehearsal / "market.json").read_text())["prices"]["*/*/on-demand"] == "9"
+    client.put_prices(rig.cloud, {})
+    assert priced(rig, "p3dn.24xlarge") == shipped.on_demand_usd["us-east-1"]
+
+
+@pytest.mark.parametrize(
+    "table", [{"a/b": "1"}, {"a/b/c": "0"}, {"a/b/c": "-1"}, {"a/b/c": "NaN"}, {"a/b/c": "x"}, {"a/b/c": 1}]
+)
+def test_a_price_that_makes_no_sense_is_refused(rig, table):
+    with pytest.raises(RehearsalError, match="is not a row"):
+        client.put_prices(rig.cloud, table)
+
+
+def test_the_price_list_is_served_where_aws_serves_it(rig):
+    for region in ("us-east-1", "eu-central-1", "ap-south-1"):
+        assert rig.aws("pricing", region).get_products(ServiceCode="AmazonEC2", MaxResults=1)["PriceList"]
+    assert code_of(rig.aws("pricing", "us-west-2").get_products, ServiceCode="AmazonEC2") == "UnknownEndpoint"
+    pricing = rig.aws("pricing")
+    assert code_of(pricing.get_products, ServiceCode="AmazonEC2", MaxResults=101) == "InvalidParameterException"
+    assert code_of(pricing.get_products, ServiceCode="AmazonEC2", NextToken="x") == "InvalidNextTokenException"
+    unlike = [{"Type": "CONTAINS", "Field": "instanceType", "Value": "p5"}]
+    assert code_of(pricing.get_products, ServiceCode="AmazonEC2", Filters=unlike) == "InvalidParameterException"
+    nobody = [{"Type": "TERM_MATCH", "Field": "instanceType", "Value": "zz9.bogus"}]
+    assert pricing.get_products(ServiceCode="AmazonEC2", Filters=nobody)["PriceList"] == []
+
+
+def test_types_are_those_of_the_region_in_pages(rig):
+    def names(region, size):
+        pages = rig.aws("ec2", region).get_paginator("describe_instance_types")
+        found = list(pages.paginate(Filters=GPU_FAMILIES, PaginationConfig={"PageSize": size}))
+        assert all(len(page["InstanceTypes"]) <= size for page in found)
+        return [row["InstanceType"] for page in found for row in page["InstanceTypes"]]
+
+    here = names("us-east-1", 100)
+    assert here == names("us-east-1", 20)
+    assert "p3dn.24xlarge" in here
+    assert not [name for name in here if name.startswith(("p3.", "p2.", "m5."))]
+    assert "p3dn.24xlarge" not in names("sa-east-1", 100)
+    elsewhere = rig.aws("ec2", "sa-east-1")
+    assert code_of(elsewhere.describe_instance_types, InstanceTypes=["p3dn.24xlarge"]) == "InvalidInstanceType"
+    assert code_of(rig.ec2.describe_instance_types, MaxResults=500) == "InvalidParameterValue"
+    both = {"InstanceTypes": ["p3dn.24xlarge"], "MaxResults": 5}
+    assert code_of(rig.ec2.describe_instance_types, **both) == "InvalidParameterCombination"
+    assert len(rig.ec2.describe_instance_types()["InstanceTypes"]) == 100, "AWS pages what nobody asked in pages, too"
+
+
+def test_offerings_are_filtered_by_patterns(rig):
+    offered = rig.ec2.get_paginator("describe_instance_type_offerings")
+
+    def rows(where, *filters):
+        pages = offered.paginate(LocationType=where, Filters=list(filters))
+        return [(row["InstanceType"], row["Location"]) for page in pages for row in page["InstanceTypeOfferings"]]
+
+    p3 = {"Name": "instance-type", "Values": ["p3*"]}
+    assert rows("availability-zone", p3) == [("p3dn.24xlarge", "us-east-1c"), ("p3dn.24xlarge", "us-east-1d")]
+    last = {"Name": "location", "Values": ["*d"]}
+    assert rows("availability-zone", p3, last) == [("p3dn.24xlarge", "us-east-1d")]
+    assert rows("region", p3) == [("p3dn.24xlarge", "us-east-1")]
+    strange = [{"Name": "colour", "Values": ["red"]}]
+    assert code_of(rig.ec2.describe_instance_type_offerings, Filters=strange) == "InvalidParameterValue"
