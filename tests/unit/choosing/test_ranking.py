@@ -117,6 +117,34 @@ def test_the_memory_of_a_type_is_the_nearest_size(catalog):
         assert memory_of(catalog.gpus[kind.gpu], kind).gib == gib
 
 
+def test_a_zone_outside_the_region_itself_is_no_offer_of_the_region(catalog):
+    local = replace(
+        catalog.types["g4.xlarge"], zones={"us-east-1": ("us-east-1-bos-1a",), "eu-west-1": ("eu-west-1a",)}
+    )
+    one = replace(catalog, types={local.name: local})
+    assert names(one, region="us-east-1") == []
+    assert offer_of(one, local, "on-demand", "", "us-east-1").region == "eu-west-1"
+
+
+def test_stand_ins_are_compared_by_the_price_of_one_gpu(catalog):
+    """A machine of four at 2 USD is the cheaper stand-in than one of a single GPU at 1 USD."""
+    single, several = catalog.types["g4.xlarge"], catalog.types["g4.metal"]
+    several = replace(several, gpus=4, on_demand_usd={"us-east-1": Decimal(2)})
+    single = replace(single, on_demand_usd={"us-east-1": Decimal(1)})
+    one = replace(catalog, types={**catalog.types, single.name: single, several.name: several})
+    small, _ = replacements(one, one.gpus["V100"], home_region="us-east-1")
+    assert small.cheapest.kind.name == "g4.metal"
+
+
+def test_the_newer_one_is_the_one_with_the_least_memory_that_is_enough(catalog):
+    """Not the cheapest: a dearer one that is nearer in memory goes before it."""
+    dear = replace(catalog.types["p4d.24xlarge"], on_demand_usd={"us-east-1": Decimal(90)})
+    one = replace(catalog, types={**catalog.types, dear.name: dear})
+    _, large = replacements(one, one.gpus["V100"], home_region="us-east-1")
+    assert large.cheapest.kind.name == "p4de.24xlarge"
+    assert large.newer.kind.name == "p4d.24xlarge"
+
+
 def test_a_wish_means_the_type_it_was_made_of():
     catalog = load()
     for kind in catalog.rentable:
