@@ -105,7 +105,8 @@ def _other(details: ErrorDetails) -> str:
 
 def _number(details: ErrorDetails) -> str:
     word = "whole number" if details["type"].startswith("int") else "number"
-    return f"expected a {word}, got {_shown(details['input'])}"
+    money = " of US dollars, the only currency that is known" if str(details["loc"][-1]).endswith("_usd") else ""
+    return f"expected a {word}{money}, got {_shown(details['input'])}"
 
 
 _PATTERNS = {

@@ -6,6 +6,7 @@ from decimal import Decimal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from cloudgpu.catalog import load
 from cloudgpu.catalog.other_prices import other_price
@@ -15,6 +16,7 @@ from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.survey import DatasetSeen, Survey
 from cloudgpu.recipe import rules
 from cloudgpu.recipe.schema import Recipe
+from cloudgpu.recipe.wording import problems
 
 CATALOG = load()
 
@@ -176,3 +178,12 @@ def test_data_of_unknown_size_or_price_is_said_to_be_left_out(changes):
     plan = make(recipe(data=DATA), Quotes(survey=seen(**changes)))
     assert plan.unpriced == (f"1 copy of digits from {changes.get('region', 'eu-west-1')}",)
     assert plan.worst_case_usd == make(recipe(data=DATA)).worst_case_usd
+
+
+def test_another_currency_is_refused_as_such():
+    with pytest.raises(ValidationError) as caught:
+        recipe(budget={"max_usd": "50 EUR"})
+    (problem,) = problems(caught.value, {"budget": {"max_usd": "50 EUR"}})
+    assert (
+        problem.text == "budget.max_usd: expected a number of US dollars, the only currency that is known, got 50 EUR"
+    )
