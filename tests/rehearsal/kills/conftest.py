@@ -45,7 +45,7 @@ class Talk:
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
         answer = self.process.stdout.readline()
-        assert answer, f"{self.process.args} ended"
+        assert answer, f"{self.process.args} ended with {self.process.wait(_LIMIT_S)}"
         return json.loads(answer)
 
 
