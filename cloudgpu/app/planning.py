@@ -10,6 +10,7 @@ from cloudgpu.app.ports import Cloud
 from cloudgpu.app.quota_rooms import QuotaRooms
 from cloudgpu.app.quota_rooms import rooms as rooms_of
 from cloudgpu.app.storage_seen import seen
+from cloudgpu.app.surveying import Surveyor
 from cloudgpu.catalog import Catalog
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.errors import BudgetError, CloudGpuError, PlanError, UsageError
@@ -47,12 +48,14 @@ def make_plan(
     network: NetworkWish = NO_WISH,
     catalog: Catalog | None = None,
     rooms: QuotaRooms | None = None,
+    surveyor: Surveyor | None = None,
     all_regions: bool = False,
 ) -> Planned:
     """Plan a recipe; `cloud` None means offline. What `cooldowns` remembers is tried last.
 
     `catalog` is what is known of types and prices, by default what came with cloudgpu; `rooms` tells what quotas leave,
-    offline as it was told last. With `all_regions` the recipe's own regions and zones do not bind it.
+    offline as it was told last; `surveyor` looks at what the recipe names. With `all_regions` the recipe's own regions
+    and zones do not bind it.
 
     Raises:
         RecipeError: The recipe is wrong.
@@ -62,35 +65,43 @@ def make_plan(
     loaded = loading.load(loading.find(name, roots=roots))
     recipe = resolve(loaded, sets=read_sets(sets), rehearsal=target == "rehearsal")
     catalog = catalog or load_catalog()
+    # One connection for all questions: every other one would fetch credentials and build clients anew.
+    there = None if cloud is None else cloud()
     if all_regions:
-        recipe = everywhere(recipe, catalog.regions if cloud is None else _usable(cloud(), catalog))
-    quotes = Quotes()
-    if rooms is not None and cloud is None:
-        known = lookups.known_regions(recipe, catalog, default_region)
-        quotes = replace(quotes, quotas=rooms_of(rooms.remembered(target, known)))
-    if cloud is not None:
-        asked = cloud()
-        quotes = asked.quotes(lookups.wanted_offers(recipe, catalog, default_region))
-        # The plan names images, not parameters: a newer one behind a parameter must not change what was agreed to.
-        images = asked.images(lookups.wanted_images(recipe, catalog, default_region))
-        quotes = replace(quotes, images=images)
-        known = lookups.known_regions(recipe, catalog, default_region)
-        quotes = replace(quotes, storage=seen(asked, recipe, known))
-        if recipe.resources.reservation:
-            held = asked.reservation(
-                recipe.resources.reservation, lookups.known_regions(recipe, catalog, default_region)
-            )
-            quotes = replace(quotes, reservation=held.found, asked_at=held.asked_at)
-        regions = lookups.wanted_addresses(recipe, catalog, default_region, network)
-        if regions:
-            quotes = replace(quotes, free_addresses=asked.free_addresses(regions))
-        if rooms is not None:
-            known = lookups.known_regions(recipe, catalog, default_region)
-            quotes = replace(quotes, quotas=rooms_of(rooms.asked(asked, known)))
-        if cooldowns is not None:
-            quotes = replace(quotes, refused=cooldowns.recent(asked))
+        recipe = everywhere(recipe, catalog.regions if there is None else _usable(there, catalog))
+    known = lookups.known_regions(recipe, catalog, default_region)
+    if there is not None:
+        quotes = _asked(Question(recipe, target, catalog, Quotes(), default_region, today, network), there)
+        quotes = quotes if cooldowns is None else replace(quotes, refused=cooldowns.recent(there))
+    else:
+        quotes = Quotes()
+    if rooms is not None:
+        told = rooms.remembered(target, known) if there is None else rooms.asked(there, known)
+        quotes = replace(quotes, quotas=rooms_of(told))
+    if surveyor is not None:
+        inspector = None if there is None else there.inspector()
+        quotes = replace(quotes, survey=surveyor.survey(recipe, loaded.base, known, inspector))
     question = Question(recipe, target, catalog, quotes, default_region, today, network)
     return Planned(planner.answer(question), loaded.path, loaded.base, question)
+
+
+def _asked(question: Question, cloud: Cloud) -> Quotes:
+    """What the cloud says of zones, images, storage, reservations and addresses.
+
+    The plan names images, not parameters: a newer one behind a parameter must not change what was agreed to.
+
+    Raises:
+        CloudError: It could not be asked.
+    """
+    recipe, catalog, region = question.recipe, question.catalog, question.default_region
+    quotes = cloud.quotes(lookups.wanted_offers(recipe, catalog, region))
+    images = cloud.images(lookups.wanted_images(recipe, catalog, region))
+    quotes = replace(quotes, images=images, storage=seen(cloud, recipe, question.known_regions))
+    if recipe.resources.reservation:
+        held = cloud.reservation(recipe.resources.reservation, question.known_regions)
+        quotes = replace(quotes, reservation=held.found, asked_at=held.asked_at)
+    regions = lookups.wanted_addresses(recipe, catalog, region, question.network)
+    return replace(quotes, free_addresses=cloud.free_addresses(regions)) if regions else quotes
 
 
 def everywhere(recipe: Recipe, regions: Sequence[str]) -> Recipe:

@@ -70,7 +70,7 @@ def listing(clients: Clients, url: str) -> tuple[ObjectInfo, ...]:
     address = Address.parse(url)
     try:
         with typed(f"listing {url}"):
-            found = tuple(_below(clients.client("s3"), address))
+            found = tuple(below(clients.client("s3"), address))
     except CloudGpuError as err:
         if is_gone(err):
             raise _no_bucket(clients, address) from err
@@ -109,7 +109,7 @@ def put_files(clients: Clients, url: str, directory: Path) -> Uploaded:
     address, s3 = Address.parse(url), clients.client("s3")
     _ensure_bucket(clients, address.bucket)
     with typed(f"listing {url}"):
-        sizes = {one.key: one.size for one in _below(s3, address)}
+        sizes = {one.key: one.size for one in below(s3, address)}
     files = sorted(path for path in directory.rglob("*") if path.is_file())
     with ThreadPoolExecutor(_AT_ONCE) as workers:
         sent = list(workers.map(lambda path: _put(s3, address, path, directory, sizes), files))
@@ -120,7 +120,7 @@ def put_files(clients: Clients, url: str, directory: Path) -> Uploaded:
     )
 
 
-def _below(s3: Any, address: Address) -> Iterator[ObjectInfo]:  # noqa: ANN401
+def below(s3: Any, address: Address) -> Iterator[ObjectInfo]:  # noqa: ANN401
     """`data/set` is the object of that name and everything under `data/set/`, and not `data/set-2`."""
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=address.bucket, Prefix=address.prefix)
     under = f"{address.prefix}/" if address.prefix else ""

@@ -50,6 +50,7 @@ class Survey:
         datasets: Name -> what was seen; absent = not looked at.
         workdir_bytes: What would be sent to every node; None = not looked at, or none is sent.
         enabled_regions: The regions that the account may use; None = not asked, or unknown.
+        regions_unknown: Why `enabled_regions` could not be read; empty otherwise.
         named: Keys, roles and the like.
         set_variables: Those of the recipe's secrets that the caller's environment holds; None = not looked at.
     """
@@ -57,6 +58,7 @@ class Survey:
     datasets: Mapping[str, DatasetSeen] = field(default_factory=dict)
     workdir_bytes: int | None = None
     enabled_regions: frozenset[str] | None = None
+    regions_unknown: str = ""
     named: tuple[NamedThing, ...] = ()
     set_variables: frozenset[str] | None = None
 

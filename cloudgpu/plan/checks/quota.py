@@ -43,6 +43,7 @@ def asked_at_all(case: Case) -> Iterator[Found]:
     quotes = case.question.quotes
     if quotes.live:
         return
-    in_s3 = any(data.source.startswith("s3://") for data in case.question.recipe.data)
-    unasked = ["zones", "prices of today", *([] if quotes.quotas else ["quotas"]), *(["data in S3"] if in_s3 else [])]
+    looked = quotes.survey.datasets
+    in_s3 = any(data.name not in looked for data in case.question.recipe.data if data.source.startswith("s3://"))
+    unasked = ["zones", "machine images", *([] if quotes.quotas else ["quotas"]), *(["data in S3"] if in_s3 else [])]
     yield Found(f"planned offline: {', '.join(unasked)} were not asked for", "plan without --offline")

@@ -1,0 +1,31 @@
+"""The `Inspector` of a survey over the AWS room."""
+
+from collections.abc import Callable, Sequence
+
+from cloudgpu.aws import inspecting
+from cloudgpu.aws.search import enabled_regions
+from cloudgpu.aws.session import Session
+from cloudgpu.plan.survey import DatasetSeen, Presence
+
+
+class AwsInspector:
+    """Looks at one account; nothing that is refused is an error here."""
+
+    def __init__(self, session: Callable[[str], Session], region: str) -> None:
+        self._session, self._region = session, region
+
+    def dataset(self, url: str) -> DatasetSeen:
+        """What lies under an address in S3."""
+        return inspecting.dataset_seen(self._session(self._region), url)
+
+    def key_pair(self, name: str, region: str) -> tuple[Presence, str]:
+        """Whether there is a key pair, and why nobody knows."""
+        return inspecting.key_pair_seen(self._session(region), name)
+
+    def role(self, name: str) -> tuple[Presence, str]:
+        """Whether there is a role, and why nobody knows."""
+        return inspecting.role_seen(self._session(self._region), name)
+
+    def regions(self) -> Sequence[str]:
+        """Every region that the account can use."""
+        return enabled_regions(self._session(self._region))

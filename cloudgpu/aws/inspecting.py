@@ -1,0 +1,68 @@
+"""Looking at what a recipe and the settings name, before anything is made: datasets in S3, key pairs, roles."""
+
+from collections.abc import Callable
+from itertools import islice
+from typing import Any, Final
+
+from cloudgpu.aws.faults import is_gone, typed
+from cloudgpu.aws.objects import Address, below
+from cloudgpu.aws.session import Clients
+from cloudgpu.errors import CloudGpuError
+from cloudgpu.plan.survey import DatasetSeen, Presence
+
+_COUNTED: Final = 10_000
+"""Objects that are added up at most; ten calls."""
+_REGION_HEADER: Final = "x-amz-bucket-region"
+
+Look = tuple[Presence, str]
+"""Whether it is there, and why not or why nobody knows."""
+
+
+def dataset_seen(clients: Clients, url: str) -> DatasetSeen:
+    """What lies under an address in S3; what may not be looked at is unknown."""
+    region = ""
+    try:
+        address = Address.parse(url)
+        region = _region(clients.client("s3"), address)
+        with typed(f"listing {url}"):
+            found = list(islice(below(clients.client("s3"), address), _COUNTED + 1))
+    except CloudGpuError as err:
+        if is_gone(err):
+            return DatasetSeen("missing", f"there is no bucket {Address.parse(url).bucket}")
+        return DatasetSeen("unknown", err.message, region=region)
+    if not found:
+        return DatasetSeen("missing", f"nothing lies under {url}", region=region)
+    counted = found[:_COUNTED]
+    return DatasetSeen(
+        "there", size_bytes=sum(one.size for one in counted), whole=len(found) <= _COUNTED, region=region
+    )
+
+
+def key_pair_seen(clients: Clients, name: str) -> Look:
+    """Whether the region has a key pair."""
+    return _seen(
+        f"looking for key pair {name} in {clients.region}",
+        lambda: clients.client("ec2").describe_key_pairs(KeyNames=[name]),
+    )
+
+
+def role_seen(clients: Clients, name: str) -> Look:
+    """Whether the account has an IAM role."""
+    return _seen(f"looking for role {name}", lambda: clients.client("iam").get_role(RoleName=name))
+
+
+def _seen(what: str, ask: Callable[[], Any]) -> Look:
+    try:
+        with typed(what):
+            ask()
+    except CloudGpuError as err:
+        return ("missing", "") if is_gone(err) else ("unknown", err.message)
+    return "there", ""
+
+
+def _region(s3: Any, address: Address) -> str:  # noqa: ANN401
+    """Of the bucket; empty where S3 does not say."""
+    with typed(f"looking at bucket {address.bucket}"):
+        answer = s3.head_bucket(Bucket=address.bucket)
+    told = answer.get("BucketRegion") or answer["ResponseMetadata"].get("HTTPHeaders", {}).get(_REGION_HEADER)
+    return str(told or "")

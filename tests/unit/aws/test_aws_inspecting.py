@@ -1,0 +1,59 @@
+"""What a survey sees in an account: there, missing, and what may not be looked at."""
+
+import pytest
+
+from cloudgpu.aws import inspecting
+from cloudgpu.aws.inspecting import dataset_seen, key_pair_seen, role_seen
+from cloudgpu.aws.session import Session
+from cloudgpu.plan.survey import DatasetSeen
+
+
+def bucket(session: Session, name: str, **objects: int) -> None:
+    s3 = session.client("s3")
+    s3.create_bucket(Bucket=name)
+    for key, size in objects.items():
+        s3.put_object(Bucket=name, Key=f"set/{key}", Body=b"x" * size)
+
+
+def test_a_dataset_has_a_size_and_a_region(session: Session) -> None:
+    bucket(session, "data", a=3, b=4)
+    assert dataset_seen(session, "s3://data/set/") == DatasetSeen("there", size_bytes=7, region="us-east-1")
+
+
+def test_more_than_anybody_would_list_is_told_as_the_least(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket(session, "data", a=3, b=4, c=5)
+    monkeypatch.setattr(inspecting, "_COUNTED", 2)
+    assert dataset_seen(session, "s3://data/set/") == DatasetSeen(
+        "there", size_bytes=7, whole=False, region="us-east-1"
+    )
+    monkeypatch.setattr(inspecting, "_COUNTED", 3)
+    assert dataset_seen(session, "s3://data/set/").whole
+
+
+def test_nothing_below_an_address_and_no_bucket_are_missing(session: Session) -> None:
+    bucket(session, "data", a=3)
+    assert dataset_seen(session, "s3://data/sett/") == DatasetSeen(
+        "missing", "nothing lies under s3://data/sett/", region="us-east-1"
+    )
+    assert dataset_seen(session, "s3://dat/set/") == DatasetSeen("missing", "there is no bucket dat")
+
+
+def test_keys_and_roles_are_there_or_missing(session: Session) -> None:
+    session.client("ec2").create_key_pair(KeyName="ann")
+    session.client("iam").create_role(RoleName="gpu", AssumeRolePolicyDocument="{}")
+    assert key_pair_seen(session, "ann") == ("there", "")
+    assert key_pair_seen(session, "anne") == ("missing", "")
+    assert role_seen(session, "gpu") == ("there", "")
+    assert role_seen(session, "cpu") == ("missing", "")
+
+
+def test_what_may_not_be_looked_at_is_unknown_and_never_there(scripted) -> None:
+    session = scripted
+    session.stub("ec2").add_client_error("describe_key_pairs", "UnauthorizedOperation", "not authorized")
+    session.stub("iam").add_client_error("get_role", "AccessDenied", "not authorized")
+    session.stub("s3").add_client_error("head_bucket", "403", "Forbidden", http_status_code=403)
+    assert key_pair_seen(session, "ann")[0] == "unknown"
+    assert role_seen(session, "gpu")[0] == "unknown"
+    seen = dataset_seen(session, "s3://data/set/")
+    assert (seen.presence, seen.size_bytes) == ("unknown", None)
+    assert "data" in seen.why
