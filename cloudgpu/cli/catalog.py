@@ -99,9 +99,11 @@ def revert(number: Number = None, on: On = None, json: Json = False) -> None:
     from cloudgpu.cli.wiring import wire
 
     wiring = wire(json=json, target=on)
+    target = wiring.settings.target
     before, after = wiring.overlays.revert(number)
     if json:
-        wiring.screen.document({"target": wiring.settings.target, "was": before, "overlay": after})
+        simulated = target == "rehearsal"
+        wiring.screen.document({"target": target, "simulated": simulated, "was": before, "overlay": after})
     else:
         held = f"overlay {after}" if after else "the catalogue that came with cloudgpu"
-        wiring.screen.line(f"{wiring.settings.target}: {held} holds again (was {before})")
+        wiring.screen.line(f"{target}: {held} holds again (was {before})")

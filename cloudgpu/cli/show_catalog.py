@@ -147,6 +147,7 @@ def history_json(found: History, target: str, one: Entry | None) -> dict[str, An
     entries = found.entries if one is None else (one,)
     return {
         "target": target,
+        "simulated": target == "rehearsal",
         "overlay": found.current,
         "history": [
             {
