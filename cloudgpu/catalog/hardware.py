@@ -132,6 +132,8 @@ class InstanceType:
     """Whether its GPUs are joined by NVLink or NVSwitch."""
     rates_read_on: Mapping[str, date] = field(default_factory=dict)
     """Region -> the day on which its prices there were read, where that is later than `priced_on`."""
+    capacity_block_usd: Mapping[str, Decimal] = field(default_factory=dict)
+    """Region -> USD an hour of one instance in a Capacity Block, which is paid for in advance."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Kind of figure -> where it comes from: `hardware`, `lifecycle`, `network`, `zones`, `on_demand_usd` and so on."""
 

@@ -68,15 +68,16 @@ def _prices(
     """Zones and prices of one type, as they are stored; the price list goes before what was seen elsewhere."""
     row = offered.get(name)
     if row is None:
-        return {"zones": {}, "on_demand_usd": {}, "spot_usd": {}, "sources": {}}
+        return {"zones": {}, "on_demand_usd": {}, "spot_usd": {}, "capacity_block_usd": {}, "sources": {}}
     told = dict(sources)
-    for kind in ("on_demand_usd", "spot_usd"):
+    for kind in ("on_demand_usd", "spot_usd", "capacity_block_usd"):
         if name in observed[kind]:
             told[kind] = "; ".join(filter(None, (told.get(kind), observed["sources"][kind])))
     return {
         "zones": row["zones"],
         "on_demand_usd": {**observed["on_demand_usd"].get(name, {}), **row["on_demand_usd"]},
         "spot_usd": observed["spot_usd"].get(name, {}),
+        "capacity_block_usd": observed["capacity_block_usd"].get(name, {}),
         "sources": told,
     }
 
@@ -93,13 +94,18 @@ def _instance_type(entry: Mapping[str, Any], priced_on: date) -> InstanceType:
         "gpu_memory_gib": Decimal(entry["gpu_memory_gib"]),
         "retired_on": date.fromisoformat(retired_on) if retired_on else None,
         "zones": {region: tuple(region + letter for letter in zones) for region, zones in entry["zones"].items()},
-        "on_demand_usd": {region: Decimal(usd) for region, usd in entry["on_demand_usd"].items()},
+        "on_demand_usd": _money(entry["on_demand_usd"]),
+        "capacity_block_usd": _money(entry["capacity_block_usd"]),
         "spot_usd": {region: (Decimal(low), Decimal(high)) for region, (low, high) in entry["spot_usd"].items()},
         "usage_classes": tuple(entry.get("usage_classes", ("on-demand", "spot"))),
         "network_gbps": _decimal(entry.get("network_gbps")),
     }
     source = entry["sources"].get("on_demand_usd", entry["sources"].get("prices", _NO_PRICES))
     return InstanceType(**fields, priced_on=priced_on, source=source)
+
+
+def _money(usd: Mapping[str, str]) -> dict[str, Decimal]:
+    return {region: Decimal(text) for region, text in usd.items()}
 
 
 def _decimal(text: str | None) -> Decimal | None:

@@ -7,7 +7,7 @@ from cloudgpu.catalog.checking.known import Known, Problem
 from cloudgpu.catalog.hardware import InstanceType
 
 _ALWAYS: Final = ("hardware", "lifecycle", "network", "nvme", "usage_classes", "gpudirect_rdma", "nvlink")
-_WHERE_GIVEN: Final = ("zones", "on_demand_usd", "spot_usd", "replacement")
+_WHERE_GIVEN: Final = ("zones", "on_demand_usd", "spot_usd", "capacity_block_usd", "replacement")
 
 
 def hardware_known(given: Known) -> Iterator[Problem]:
@@ -49,7 +49,7 @@ def offers_sound(given: Known) -> Iterator[Problem]:
     """Zones and prices lie in known regions; machines that AWS does not have are offered by nobody."""
     regions = frozenset(given.catalog.regions)
     for kind in given.catalog.types.values():
-        named = {*kind.zones, *kind.on_demand_usd, *kind.spot_usd}
+        named = {*kind.zones, *kind.on_demand_usd, *kind.spot_usd, *kind.capacity_block_usd}
         for region in sorted(named - regions):
             yield Problem(kind.name, f"the region {region} is not in the catalogue")
         for region, zones in kind.zones.items():
@@ -60,11 +60,13 @@ def offers_sound(given: Known) -> Iterator[Problem]:
 
 
 def prices_sound(given: Known) -> Iterator[Problem]:
-    """Prices are above nothing, and no spot price above the on-demand price."""
+    """Prices are above nothing, no spot price above the on-demand price, and blocks only of what is sold in blocks."""
     for kind in given.catalog.types.values():
-        for region, usd in kind.on_demand_usd.items():
+        for region, usd in (*kind.on_demand_usd.items(), *kind.capacity_block_usd.items()):
             if usd <= 0:
                 yield Problem(kind.name, f"{usd} USD an hour in {region}")
+        if kind.capacity_block_usd and "capacity-block" not in kind.usage_classes:
+            yield Problem(kind.name, "it has prices of Capacity Blocks, and EC2 does not sell it so")
         for region, (low, high) in kind.spot_usd.items():
             if not 0 < low <= high <= kind.on_demand_usd.get(region, high):
                 yield Problem(kind.name, f"spot from {low} to {high} USD an hour in {region}")

@@ -73,7 +73,7 @@ def test_every_kind_of_change_is_counted_and_told():
         "image: /a us-east-1: ami-1 -> ami-2",
         "quota: L-1 us-east-1: 0 -> 192 vCPUs",
         "spot: p3dn.24xlarge us-east-1: 6.26-8.29 -> 6-9 USD/h",
-        "spot gone: p4d.24xlarge us-east-1: was 2.47-21.957642 USD/h",
+        "spot gone: p4d.24xlarge us-east-1: was 2.4655-8.1915 USD/h",
     ]
     assert summary(found) == (
         "1 price changed, 1 new price, 1 price gone, 1 type retired, 1 new type, 2 new zones, 1 zone gone, "
