@@ -96,7 +96,7 @@ def _section(name: str, command: Any) -> Iterator[str]:  # noqa: ANN401
     yield f"## cloudgpu {name}\n"
     yield f"{_told(command.help)}\n"
     yield f"```\n{EXAMPLES[name]}\n```\n"
-    rows = [_row(param) for param in command.params]
+    rows = [_row(param) for param in command.params if not getattr(param, "hidden", False)]
     if rows:
         yield "| | |\n|---|---|"
         yield from (f"| `{left}` | {right} |" for left, right in rows)

@@ -148,7 +148,8 @@ def _not_found(name: str, roots: Sequence[Path]) -> RecipeError:
 
 def _listing(roots: Sequence[Path]) -> str:
     listed = ", ".join(names(roots))
-    return f"recipes found here: {listed}" if listed else ""
+    begin = "cloudgpu recipe new begins one"
+    return f"recipes found here: {listed}; {begin}" if listed else begin
 
 
 def names(roots: Sequence[Path]) -> tuple[str, ...]:

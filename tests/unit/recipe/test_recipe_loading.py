@@ -207,7 +207,7 @@ def test_a_name_that_leads_nowhere_gives_the_nearest_and_the_list(write, given, 
     with pytest.raises(RecipeError) as caught:
         loading.find(given, roots=[root])
     assert caught.value.message == message
-    assert caught.value.hint == "recipes found here: x"
+    assert caught.value.hint == "recipes found here: x; cloudgpu recipe new begins one"
 
 
 def test_loading_never_waits_for_a_pipe(tmp_path):
