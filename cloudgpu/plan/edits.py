@@ -23,8 +23,9 @@ _OPTION: Final = re.compile(r"--set ([A-Za-z_][\w.-]*)=([^\s]*)")
 _WEIGHTS: Final = {
     **{field: 1 for field in ("resources.zones", "resources.image", "resources.driver")},
     **{field: 1 for field in ("environment.container.image", "environment.python.torch_backend")},
-    **{field: 2 for field in ("resources.regions", "resources.network", "resources.market", "budget.expiry")},
+    **{field: 2 for field in ("resources.regions", "resources.network", "budget.expiry")},
     "environment.python.requirements": 2,
+    "resources.market": 3,
     "resources.nodes": 4,
     "budget.max_usd": 4,
 }

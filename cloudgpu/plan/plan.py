@@ -1,5 +1,6 @@
 """The plan: a frozen value that says what would be done, on what, for how much. Only a plan can be applied."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -22,6 +23,8 @@ __all__ = ["Candidate", "Expected", "Finding", "Market", "Plan", "Quotes", "Seve
 Target = Literal["aws", "rehearsal"]
 Severity = Literal["error", "warning", "unknown", "note"]
 """`unknown` is what could not be looked at, for instance since an API denied it: never a check that passed."""
+_OPTIONS = re.compile(r"--set \S+(?: or )?")
+"""In a check's own words: what was planned through takes their place."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +41,9 @@ class Finding:
 
     @property
     def cures(self) -> tuple[str, ...]:
-        """What to type or to do, the least change first; the check's own words where they say more than options."""
-        own = [self.fix] if self.fix and not (self.remedies and "--set" in self.fix) else []
-        return (*map(str, self.remedies), *own)
+        """What to type or to do, the least change first; last what the check's own words say beside options."""
+        own = _OPTIONS.sub("", self.fix).strip() if self.remedies else self.fix
+        return (*map(str, self.remedies), *([own] if own else []))
 
     @property
     def cure(self) -> str:

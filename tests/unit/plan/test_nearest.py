@@ -208,6 +208,9 @@ def test_words_that_say_more_than_options_are_kept_beside_them():
     text = "--set a.b=1  (1 x x (1 x T4 16 GiB) in r, worst case 1.50 USD)"
     assert Finding("a", "error", "m", "ask for more", (remedy,)).cures == (text, "ask for more")
     assert Finding("a", "error", "m", "--set a.b=2", (remedy,)).cures == (text,)
+    assert Finding("a", "error", "m", "--set a.b=2, or --set c.d=3", (remedy,)).cures == (text,)
+    assert Finding("a", "error", "m", "--set a.b=2, or ask for more", (remedy,)).cures == (text, "ask for more")
+    assert Finding("a", "error", "m", "--set a.b=2, or ask for more").cures == ("--set a.b=2, or ask for more",)
     assert Finding("a", "error", "m", "--set a.b=2").cures == ("--set a.b=2",)
     assert Finding("a", "error", "m", "", (remedy,)).as_json()["remedies"] == [
         {"command": "--set a.b=1", "gets": "1 x x (1 x T4 16 GiB) in r", "worst_case_usd": "1.50"}
