@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from cloudgpu.aws.faults import typed
 from cloudgpu.aws.session import Clients
+from cloudgpu.catalog import load
 from cloudgpu.catalog.quotas import Quota, quota_of
 
 _MEANT = (("g5", "on-demand"), ("p4d", "on-demand"), ("g5", "spot"), ("p4d", "spot"), ("p5", "spot"))
@@ -60,7 +61,13 @@ def limits(clients: Clients) -> dict[str, int]:
     return found
 
 
-def running(clients: Clients, vcpus_of: Callable[[str], int | None]) -> dict[Quota, int | None]:
+def shipped_vcpus(instance_type: str) -> int | None:
+    """Of a type that the shipped catalogue knows: the size of a type never changes."""
+    kind = load().types.get(instance_type)
+    return None if kind is None else kind.vcpus
+
+
+def running(clients: Clients, vcpus_of: Callable[[str], int | None] = shipped_vcpus) -> dict[Quota, int | None]:
     """How many vCPUs run now, by the quota that they count against, whoever launched them.
 
     A quota of which nothing runs is left out. None stands for one that counts an instance whose size is unknown:
