@@ -71,7 +71,7 @@ def offers_json(plan: Plan, question: Question, verdicts: Sequence[Verdict]) -> 
             for one in plan.candidates
         ],
         **explained_json(verdicts),
-        "findings": [vars(finding) for finding in plan.findings],
+        "findings": [finding.as_json() for finding in plan.findings],
     }
 
 

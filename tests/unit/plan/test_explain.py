@@ -1,5 +1,6 @@
 """Every candidate that could be thought of has a verdict, and every verdict a rule."""
 
+import json
 from datetime import date
 from decimal import Decimal
 
@@ -133,6 +134,14 @@ def test_a_quota_that_nobody_told_is_unknown_and_not_zero():
     assert "192 needed, room unknown" in "\n".join(offers_lines(plan, question, explain(question)))
     (first, *_) = offers_json(plan, question, explain(question))["candidates"]
     assert (first["quota"]["limit_vcpus"], first["quota"]["free_vcpus"]) == (None, None)
+
+
+def test_offers_of_a_recipe_that_is_refused_are_a_document_too():
+    question = asked(any_of=["p3.16xlarge", "V100:8"], regions=["eu-central-1"])
+    told = json.loads(json.dumps(offers_json(planner.answer(question), question, explain(question))))
+    assert told["candidates"] == []
+    assert any(finding["remedies"] for finding in told["findings"])
+    assert {rule["rule"] for rule in told["rules"]} >= {"retired", "offered"}
 
 
 @pytest.mark.parametrize("resources", [{"gpu": "H900:8"}, {"instance_type": "x.large"}])

@@ -1,0 +1,138 @@
+"""What a plan file is sealed with: the work directory, the catalogue, the account; and when it is refused."""
+
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.app import plan_files
+from cloudgpu.app.overlays import Overlays
+from cloudgpu.app.planning import Planned, make_plan
+from cloudgpu.catalog.overlay import Overlay
+from cloudgpu.errors import BudgetError, PlanError, UsageError
+from cloudgpu.paths import Home
+
+NOW = datetime(2026, 8, 1, 12, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Somewhere:
+    """As much of a cloud as a plan file asks."""
+
+    endpoint: str = ""
+    name: str = "123456789012"
+
+    def account(self) -> str:
+        return self.name
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path / "home").ensure()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    (folder / "train.py").write_text("print(1)\n")
+    (folder / "recipe.yaml").write_text(
+        "schema: 1\nname: tiny\nresources: {gpu: 'V100:8'}\nlaunch: {with: torchrun, command: train.py}\n"
+        "budget: {max_usd: 1000}\n"
+    )
+    return folder
+
+
+def planned(folder: Path, *sets: str) -> Planned:
+    return make_plan(
+        str(folder), sets, target="aws", default_region="us-east-1", today=date(2026, 8, 1), roots=(), cloud=None
+    )
+
+
+def test_a_file_in_the_work_directory_is_no_part_of_what_it_seals(home, folder):
+    path = folder / "agreed.json"
+    before = plan_files.world_of(planned(folder), Somewhere(), home, path)
+    stored = plan_files.save(path, planned(folder), before, sets=[], region="us-east-1", now=NOW)
+    assert plan_files.load(path) == stored
+    after = plan_files.world_of(planned(folder), Somewhere(), home, path)
+    fresh = planned(folder)
+    assert plan_files.agreed(path, stored, fresh, after).plan == fresh.plan
+
+
+def _grow(folder):
+    (folder / "more.py").write_text("")
+
+
+def _edit(folder):
+    (folder / "train.py").write_text("print(2)\n")
+
+
+def _make_runnable(folder):
+    (folder / "train.py").chmod(0o755)
+
+
+def _rename(folder):
+    (folder / "train.py").rename(folder / "other.py")
+
+
+def _link(folder):
+    (folder / "link").symlink_to("train.py")
+
+
+@pytest.mark.parametrize("change", [_grow, _edit, _make_runnable, _rename, _link])
+def test_every_change_of_the_work_directory_is_seen(home, folder, change):
+    path = folder.parent / "agreed.json"
+    before = plan_files.world_of(planned(folder), Somewhere(), home, path)
+    change(folder)
+    after = plan_files.world_of(planned(folder), Somewhere(), home, path)
+    assert after == replace(before, workdir_digest=after.workdir_digest)
+    assert after.workdir_digest != before.workdir_digest
+
+
+def test_what_changed_is_the_error_and_the_hint_makes_the_plan_again(home, folder):
+    path = folder.parent / "agreed.json"
+    before = plan_files.world_of(planned(folder), Somewhere(), home, path)
+    stored = plan_files.save(path, planned(folder), before, sets=["resources.nodes=1"], region="us-east-1", now=NOW)
+    other = plan_files.world_of(planned(folder), Somewhere(name="999999999999"), home, path)
+    with pytest.raises(PlanError) as caught:
+        plan_files.agreed(path, stored, planned(folder), other)
+    assert caught.value.findings == ("the account is 999999999999, not 123456789012",)
+    assert f"--set resources.nodes=1 --out {path}" in caught.value.hint
+
+
+def test_a_plan_that_could_not_be_applied_is_not_written(home, folder):
+    path = folder.parent / "agreed.json"
+    broken = planned(folder, "budget.max_usd=1")
+    world = plan_files.world_of(broken, Somewhere(), home, path)
+    with pytest.raises(BudgetError):
+        plan_files.save(path, broken, world, sets=[], region="us-east-1", now=NOW)
+    assert not path.exists()
+
+
+def test_a_plan_whose_budget_is_too_small_by_now_is_refused_by_its_own_error(home, folder):
+    path = folder.parent / "agreed.json"
+    fine = planned(folder)
+    world = plan_files.world_of(fine, Somewhere(), home, path)
+    stored = plan_files.save(path, fine, world, sets=[], region="us-east-1", now=NOW)
+    with pytest.raises(BudgetError):
+        plan_files.agreed(path, stored, replace(fine, plan=planned(folder, "budget.max_usd=1").plan), world)
+
+
+@pytest.mark.parametrize("content", [None, b"\xff", b"{}"])
+def test_what_is_no_plan_file_is_refused(tmp_path, content):
+    path = tmp_path / "agreed.json"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UsageError):
+        plan_files.load(path)
+
+
+def test_the_catalogue_that_lies_over_the_shipped_one_is_part_of_it(home):
+    bare = plan_files.catalogue_digest(home, "aws")
+    assert bare == plan_files.catalogue_digest(home, "aws")
+    Overlays(home, "aws").add(lambda _before: (Overlay("aws", "1", ""), "nothing", ()), at=NOW, regions=["us-east-1"])
+    refreshed = plan_files.catalogue_digest(home, "aws")
+    assert refreshed != bare
+    Overlays(home, "aws").revert(0)
+    assert plan_files.catalogue_digest(home, "aws") == bare
