@@ -11,13 +11,13 @@ from cloudgpu.app.books import Books, taken
 from cloudgpu.app.cluster_storage import ClusterStorage, settled
 from cloudgpu.app.desk import Desk
 from cloudgpu.app.identifiers import new_token
+from cloudgpu.app.known_catalog import known_catalog
 from cloudgpu.app.purchase import Buyer, in_turn
 from cloudgpu.app.records import ClusterRecord, write_durably
 from cloudgpu.app.refusals import Refusal, exhausted, skipped_line
 from cloudgpu.app.rounds import Rounds
 from cloudgpu.app.standing import Standing, check_alive, check_engine, check_fits, check_own, stored_inventory
 from cloudgpu.app.teardown import Teardown
-from cloudgpu.catalog import load as load_catalog
 from cloudgpu.errors import LaunchError, PlanError, UsageError
 from cloudgpu.plan.failover import Skips, left, rule_of
 from cloudgpu.plan.plan import Candidate, Plan
@@ -174,7 +174,7 @@ class Provisioning:
                 record = self._desk.records.cluster(record.name) or record
                 continue
             return self._finish(record, applied, [one.whole for one in refusals])
-        raise exhausted(plan, refusals, load_catalog())
+        raise exhausted(plan, refusals, known_catalog(self._desk.home, plan.target))
 
     def _left(self, waiting: Sequence[Candidate], refused: Candidate, skips: Skips) -> tuple[Candidate, ...]:
         """Those that are still worth asking for; the others are named, so that nobody waits for them."""
