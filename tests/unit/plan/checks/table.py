@@ -6,5 +6,6 @@ from tests.unit.plan.checks.table_hardware import HARDWARE, MARKET
 from tests.unit.plan.checks.table_launch import ENVIRONMENT, LAUNCH
 from tests.unit.plan.checks.table_rules import RULES
 from tests.unit.plan.checks.table_software import SOFTWARE
+from tests.unit.plan.checks.table_storage import STORAGE
 
-TABLE = (*HARDWARE, *MARKET, *MONEY, *NETWORK, *ACCOUNT, *DATA, *ENVIRONMENT, *LAUNCH, *RULES, *SOFTWARE)
+TABLE = (*HARDWARE, *MARKET, *MONEY, *NETWORK, *ACCOUNT, *DATA, *ENVIRONMENT, *LAUNCH, *RULES, *SOFTWARE, *STORAGE)

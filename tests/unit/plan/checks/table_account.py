@@ -223,7 +223,7 @@ ACCOUNT = (
             World({"data": [{"name": "a", "from": "s3://bucket/a/", "to": "/a"}]}, Quotes()),
             (
                 "unknown",
-                "planned offline: zones, prices of today, quotas, data in S3 were not asked for",
+                "planned offline: zones, machine images, quotas, data in S3 were not asked for",
                 "plan without --offline",
             ),
         ),

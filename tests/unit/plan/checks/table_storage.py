@@ -1,0 +1,92 @@
+"""What is said of storage that a recipe mounts: rows of the table of checks."""
+
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+from cloudgpu.plan.plan import Quotes
+from cloudgpu.plan.storage import StorageSeen
+from tests.unit.plan.checks.worlds import ONE, TWO, World, fails, row
+
+MOUNTED = {"name": "results", "to": "/results"}
+LUSTRE = StorageSeen(
+    name="results",
+    kind="lustre",
+    region="us-east-1",
+    zone="us-east-1c",
+    ready=True,
+    owner="ann",
+    users=(),
+    monthly_usd=Decimal(168),
+)
+
+
+def mounting(*found: StorageSeen, hardware: Any = TWO, **wanted: Any) -> World:
+    recipe = {"storage": [{**MOUNTED, **wanted}], "resources": hardware}
+    return World(recipe, Quotes(live=True, storage={"results": found}))
+
+
+STORAGE = (
+    row(
+        "storage",
+        (World(), mounting(LUSTRE), mounting(replace(LUSTRE, kind="ebs"), hardware=ONE)),
+        fails(
+            World({"storage": [MOUNTED]}, Quotes()),
+            (
+                "unknown",
+                "storage results was not looked at: whether it is there, and in which zone, is unknown",
+                "plan without --offline",
+            ),
+        ),
+        fails(
+            mounting(),
+            (
+                "error",
+                "there is no storage results in us-east-1",
+                "cloudgpu storage create results, or give it `make` in the recipe",
+            ),
+        ),
+        fails(
+            mounting(replace(LUSTRE, kind="ebs", users=("i-1",))),
+            (
+                "error",
+                "storage results is a disk, which one node can have, and there are 2",
+                "--set resources.nodes=1",
+            ),
+            (
+                "warning",
+                "storage results is attached to i-1",
+                "end that cluster first, unless it is the one that this run is to use",
+            ),
+        ),
+        fails(
+            mounting(replace(LUSTRE, region="us-west-2", zone="us-west-2b")),
+            (
+                "error",
+                "storage results stands in us-west-2, not in us-east-1",
+                "--set resources.regions=us-west-2",
+            ),
+        ),
+    ),
+    row(
+        "storage-zone",
+        (World(), mounting(replace(LUSTRE, kind="efs", zone=""))),
+        fails(mounting(LUSTRE), ("note", "storage results stands in us-east-1c: other zones are left out", "")),
+    ),
+    row(
+        "storage-kept",
+        (World(), mounting(LUSTRE)),
+        fails(
+            mounting(make={"kind": "efs"}, keep=True),
+            (
+                "note",
+                "storage results is made and stays when the cluster ends",
+                "cloudgpu storage delete results --delete-data ends it",
+            ),
+        ),
+        fails(
+            mounting(make={"kind": "s3"}, keep=False),
+            ("note", "storage results is made for this cluster and deleted with it, data included", ""),
+        ),
+    ),
+)
