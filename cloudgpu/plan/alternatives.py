@@ -42,7 +42,8 @@ def _market(plan: Plan, catalog: Catalog) -> Iterator[str]:
 def _regions(plan: Plan, question: Question) -> Iterator[str]:
     """Those in which the types are sold at a known price, the cheapest first."""
     tried = dict.fromkeys(one.region for one in plan.candidates)
-    more = offered_elsewhere(question)[:_MORE_REGIONS]
+    # A plan that was written down may hold more regions than its recipe names by now.
+    more = [name for name in offered_elsewhere(question) if name not in tried][:_MORE_REGIONS]
     if more:
         anywhere = " --set resources.zones=" if question.recipe.resources.zones else ""
         yield f"--set resources.regions={','.join([*tried, *more])}{anywhere}"
