@@ -8,6 +8,7 @@ from typing import Any
 from cloudgpu.catalog import Catalog, load
 from cloudgpu.plan import planner
 from cloudgpu.plan.plan import Finding, Plan, Quotes, Target
+from cloudgpu.plan.question import Question
 from cloudgpu.plan.quota_room import QuotaRoom
 from cloudgpu.plan.reaching import NO_WISH, NetworkWish
 from cloudgpu.plan.reservations import Reservation
@@ -42,15 +43,9 @@ class World:
             "budget": {"max_usd": 100_000},
             **self.recipe,
         }
-        return planner.make(
-            Recipe.model_validate(sections),
-            target=self.target,
-            catalog=self.catalog,
-            quotes=self.quotes,
-            default_region="us-east-1",
-            today=self.today,
-            network=self.network,
-        )
+        recipe = Recipe.model_validate(sections)
+        question = Question(recipe, self.target, self.catalog, self.quotes, "us-east-1", self.today, self.network)
+        return planner.planned(question)
 
     def found(self, name: str) -> list[Finding]:
         """What the check, or the rule, of this name says."""

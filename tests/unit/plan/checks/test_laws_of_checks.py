@@ -1,0 +1,116 @@
+"""What holds of every finding: fixes can be typed and cure, order and words depend on nothing but the world."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cloudgpu.catalog.quotas import quota_of
+from cloudgpu.plan.checks.registry import SEVERITIES
+from cloudgpu.plan.plan import Quotes
+from cloudgpu.plan.quota_room import QuotaRoom
+from cloudgpu.plan.survey import DatasetSeen, Survey
+from cloudgpu.recipe.assignment import assign
+from cloudgpu.recipe.plain import plain
+from cloudgpu.recipe.schema import Recipe
+from tests.unit.plan.checks.table import TABLE
+from tests.unit.plan.checks.worlds import CATALOG, P_ON_DEMAND, World
+
+SET = re.compile(r"--set ([a-z_.]+)=([^\s,]*(?:,[^\s,]+)*)")
+FIXES = [
+    pytest.param(row.name, one.world, severity, fix, id=f"{row.name}-{n}")
+    for row in TABLE
+    for n, one in enumerate(row.fails)
+    for severity, _, fix in one.said
+    if "--set " in fix
+]
+
+
+def typed(world: World, name: str, text: str) -> World:
+    """The world with what one `--set` changes."""
+    values = plain(world.plan().recipe)
+    # The rehearsal stanza is laid over the launch before a recipe is planned.
+    assign(values, name.replace("rehearsal.", "launch."), text)
+    return replace(world, recipe=plain(Recipe.model_validate(values)))
+
+
+@pytest.mark.parametrize(("name", "world", "severity", "fix"), FIXES)
+def test_every_set_of_a_fix_can_be_typed_and_cures(name, world, severity, fix):
+    sets = SET.findall(fix)
+    assert len(sets) == fix.count("--set ")
+    before = [one for one in world.found(name) if one.severity == severity]
+    for field, value in sets:
+        after = [one for one in typed(world, field, value).found(name) if one.severity == severity]
+        assert len(after) < len(before), f"--set {field}={value} changes nothing: {after}"
+
+
+KINDS = ["p3dn.24xlarge", "p3.16xlarge", "p4d.24xlarge", "p5.48xlarge", "g5.xlarge", "g4dn.12xlarge", "g6e.48xlarge"]
+REGIONS = ["us-east-1", "us-west-2", "eu-west-1"]
+
+
+@st.composite
+def worlds(draw):
+    resources = {
+        "any_of": draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=3, unique=True)),
+        "nodes": draw(st.integers(1, 8)),
+        "market": draw(st.sampled_from(["on-demand", "spot"])),
+        "regions": draw(st.lists(st.sampled_from(REGIONS), max_size=2, unique=True)),
+        "gpu_memory": draw(st.sampled_from([None, "16GiB", "32GiB", "100GiB"])),
+        "prefer": draw(st.sampled_from(["order", "price", "spot"])),
+    }
+    vcpus = st.integers(0, 2000)
+    rooms = {
+        (region, code): QuotaRoom(draw(vcpus), draw(st.none() | vcpus))
+        for region in REGIONS
+        for code in ("L-417A185B", "L-DB2E81BA", "L-7212CCBC", "L-C4BD4855", "L-3819A6DF")
+        if draw(st.booleans())
+    }
+    survey = Survey(
+        datasets={
+            "a": DatasetSeen("there", size_bytes=draw(st.integers(0, 2**42)), region=draw(st.sampled_from(REGIONS)))
+        },
+        workdir_bytes=draw(st.none() | st.integers(0, 2**40)),
+        enabled_regions=draw(st.none() | st.frozensets(st.sampled_from(REGIONS))),
+    )
+    return World({"resources": resources}, Quotes(live=True, quotas=rooms, survey=survey))
+
+
+@settings(deadline=None, max_examples=60)  # a busy machine is no bug
+@given(worlds())
+def test_no_candidate_is_left_that_a_rule_would_throw_out(world):
+    plan = world.plan()
+    survey, resources = world.quotes.survey, plan.recipe.resources
+    for one in plan.candidates:
+        kind = CATALOG.types[one.instance_type]
+        assert not kind.retired
+        assert one.market in kind.usage_classes
+        assert resources.gpu_memory is None or kind.gpu_memory_gib >= resources.gpu_memory
+        assert survey.enabled_regions is None or one.region in survey.enabled_regions
+        rooms = [
+            world.quotes.quotas.get((one.region, quota_of(kind.name, market).code)) for market in ("on-demand", "spot")
+        ]
+        allowed = [room is None or room.limit_vcpus >= plan.nodes * kind.vcpus for room in rooms]
+        assert any(allowed)
+        assert resources.prefer == "spot" or allowed[0 if one.market == "on-demand" else 1]
+
+
+@settings(deadline=None, max_examples=40)  # a busy machine is no bug
+@given(worlds())
+def test_findings_depend_on_nothing_but_the_world_and_the_gravest_come_first(world):
+    findings = world.plan().findings
+    assert world.plan().findings == findings
+    assert len(set(findings)) == len(findings)
+    order = [SEVERITIES.index(finding.severity) for finding in findings]
+    assert order == sorted(order)
+    assert all(finding.message and finding.check for finding in findings)
+
+
+@pytest.mark.parametrize("used", [0, 192, 193, None])
+def test_a_quota_that_nobody_could_read_is_never_passed(used):
+    said = {finding.check: finding.severity for finding in World(quotes=Quotes(live=True)).plan().findings}
+    assert said["quota"] == "unknown"
+    room = {("us-east-1", P_ON_DEMAND): QuotaRoom(384, used)}
+    told = [one.severity for one in World(quotes=Quotes(live=True, quotas=room)).found("quota")]
+    assert told == {0: [], 192: [], 193: ["warning"], None: ["unknown"]}[used]
