@@ -18,6 +18,23 @@ from cloudgpu.cli.table import columns, wrapped
 
 UNKNOWN = "unknown"
 _WIDTH = 114
+_LABELS = {
+    "first_cuda": "first CUDA",
+    "last_cuda_major": "last CUDA",
+    "last_cudnn": "last cuDNN",
+    "first_ngc": "first NGC month",
+    "last_ngc": "last NGC month",
+    "first_torch_without": "PyTorch's default wheels",
+    "last_torch": "last PyTorch",
+    "nvlink_links": "NVLink",
+    "nccl_link_gb_s": "NCCL's rate of a link",
+    "pcie": "PCIe",
+    "tdp_w": "power",
+    "ecc": "ECC",
+    "replacement": "nearest that AWS still rents",
+    "image": "machine image",
+}
+"""How sources name the fields of a GPU, where they do not by their own name."""
 _RATES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8")
 
 
@@ -60,22 +77,31 @@ def profile_json(found: Profile) -> dict[str, Any]:
         "torch": {"first_default_without": gpu.first_torch_without, "last": gpu.last_torch},
         "image_parameter": gpu.image,
         "replacement": gpu.replacement,
-        "containers": [{"framework": one.framework, "image": one.image} for one in found.containers],
-        "wheels": [{"cuda": one.cuda, "first": one.first, "last": one.last} for one in found.wheels],
+        "containers": [
+            {"framework": one.framework, "image": one.image, "recalled": one.recalled, "source": one.source}
+            for one in found.containers
+        ],
+        "wheels": [
+            {"cuda": one.cuda, "first": one.first, "last": one.last, "source": one.source} for one in found.wheels
+        ],
         "offers": [offer_json(one) for one in found.offers],
         "replacements": [_replacement_json(one) for one in found.replacements],
-        "sources": sources(found),
+        "sources": dict(found.gpu.sources),
     }
 
 
-def sources(found: Profile) -> dict[str, str]:
-    """Where each figure comes from."""
-    images = dict.fromkeys(one.source for one in found.containers)
-    wheels = dict.fromkeys(one.source for one in found.wheels)
-    types = dict.fromkeys(one.kind.source for one in found.offers)
-    parts = {"containers": images, "wheels": wheels, "prices": types}
-    joined = {name: "; ".join(texts) for name, texts in parts.items() if texts}
-    return {**{name: text for name, text in found.gpu.sources.items()}, **joined}
+def told(found: Profile) -> dict[tuple[str, str], list[str]]:
+    """Where every figure comes from: what kind of figure and the source's words -> whose they are."""
+    rows = [
+        *(("", _LABELS.get(name, name.replace("_", " ")), text) for name, text in found.gpu.sources.items()),
+        *(("container of ", one.framework, one.source) for one in found.containers),
+        *(("wheels of ", one.cuda, one.source) for one in found.wheels),
+        *(("price of ", one.kind.name, one.kind.source) for one in found.offers),
+    ]
+    merged: dict[tuple[str, str], list[str]] = {}
+    for kind, name, text in rows:
+        merged.setdefault((kind, text), []).append(name)
+    return merged
 
 
 def _hardware(gpu: Gpu) -> Iterator[Row]:
@@ -116,8 +142,13 @@ def _software(gpu: Gpu) -> Iterator[Row]:
 def _torch(gpu: Gpu) -> str:
     if gpu.first_torch_without is None:
         return "pip's default wheels run on it" if gpu.last_torch is None else f"up to {gpu.last_torch}"
-    last = "" if gpu.last_torch is None else f", those of other indexes up to {gpu.last_torch}"
+    others = gpu.last_torch is not None and _version(gpu.last_torch) >= _version(gpu.first_torch_without)
+    last = f", those of other indexes up to {gpu.last_torch}" if others else ""
     return f"pip's default wheels below {gpu.first_torch_without}{last}"
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split("."))
 
 
 def window(first: str | None, last: str | None) -> str:
@@ -200,11 +231,12 @@ def _table(title: str, rows: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def _sources(found: Profile) -> list[str]:
-    """Each sentence once, with the fields that it stands for."""
-    fields: dict[str, list[str]] = {}
-    for name, text in sources(found).items():
-        fields.setdefault(text, []).append(name.replace("_", " "))
-    lines = [line for text, names in fields.items() for line in _wrapped(f"{', '.join(names)}: {text}")]
+    """Each sentence once, with what it stands for."""
+    lines = [
+        line
+        for (kind, text), names in told(found).items()
+        for line in _wrapped(f"{kind}{', '.join(dict.fromkeys(names))}: {text}")
+    ]
     return ["", "sources", *lines] if lines else []
 
 

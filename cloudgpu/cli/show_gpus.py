@@ -84,6 +84,7 @@ def offer_json(offer: Offer) -> dict[str, Any]:
         "usd_per_pflop_h": _text(offer.usd_per_pflop_h, places=4),
         "usd_per_tb_s": _text(offer.usd_per_tb_s, places=4),
         "priced_on": None if offer.priced_on is None else offer.priced_on.isoformat(),
+        "source": kind.source,
         "lifecycle": kind.lifecycle,
         "retired_on": None if kind.retired_on is None else kind.retired_on.isoformat(),
         "usage_classes": list(kind.usage_classes),

@@ -115,6 +115,7 @@ def test_the_document_has_exact_figures(catalog):
         "usd_per_pflop_h": "8.7971",
         "usd_per_tb_s": "1.7651",
         "priced_on": "2026-07-20",
+        "source": "made by hand",
         "lifecycle": "active",
         "retired_on": None,
         "usage_classes": ["on-demand", "spot"],

@@ -1,6 +1,7 @@
 """`gpus show`: everything known of one GPU, as text and as a document."""
 
 import json
+from dataclasses import replace
 from datetime import date
 
 import pytest
@@ -55,6 +56,23 @@ def test_a_window(first, last, text):
     assert window(first, last) == text
 
 
+@pytest.mark.parametrize(
+    ("without", "last", "text"),
+    [
+        ("2.11", "2.14", "pip's default wheels below 2.11, those of other indexes up to 2.14"),
+        ("2.9", "2.10", "pip's default wheels below 2.9, those of other indexes up to 2.10"),
+        ("2.1", "2.0", "pip's default wheels below 2.1"),
+        (None, None, "pip's default wheels run on it"),
+        (None, "2.3", "up to 2.3"),
+    ],
+)
+def test_which_pytorch_runs_on_it(catalog, software, without, last, text):
+    gpu = replace(catalog.gpus["V100"], first_torch_without=without, last_torch=last)
+    changed = replace(catalog, gpus={**catalog.gpus, "V100": gpu})
+    lines = profile_lines(profile(changed, software, "V100", home_region="us-east-1"), TODAY)
+    assert f"  PyTorch        {text}" in lines
+
+
 @pytest.mark.parametrize("name", sorted(load().gpus))
 def test_every_gpu_of_the_catalogue_is_told_whole(name):
     found = profile(load(), known_software(), name, home_region="us-east-1")
@@ -77,7 +95,9 @@ def test_the_command(capsys):
     document = json.loads(capsys.readouterr().out)
     assert document["driver"] == {"first": 384, "last": 580, "modules": ["proprietary"]}
     assert document["ngc"] == {"first": "17.09", "last": "24.12"}
-    assert {"framework": "pytorch", "image": "nvcr.io/nvidia/pytorch:24.12-py3"} in document["containers"]
+    containers = {one["framework"]: one["image"] for one in document["containers"]}
+    assert containers["pytorch"] == "nvcr.io/nvidia/pytorch:24.12-py3"
+    assert all(one["source"] for part in ("containers", "wheels", "offers") for one in document[part])
     assert "p3dn.24xlarge" in {one["instance_type"] for one in document["offers"]}
     assert main(["gpus", "show", "V100"]) == 0
     assert "R384 to R580; proprietary kernel modules only" in capsys.readouterr().out
