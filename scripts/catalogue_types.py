@@ -17,8 +17,8 @@ from typing import Any, Final
 DATA: Final = Path(__file__).resolve().parent.parent / "cloudgpu" / "catalog" / "data"
 MOTO: Final = files("moto.ec2").joinpath("resources")
 
-_GPUDIRECT: Final = ("p4d.", "p4de.", "p5.48xlarge", "p5e.", "p5en.", "p6-", "g7e.48xlarge")
-"""aws-ofi-nccl src/platform-aws.cpp (2026-08-12); g7e: the project's notes on EC2's network cards."""
+_GPUDIRECT: Final = ("p4d.", "p4de.", "p5.48xlarge", "p5e.", "p5en.", "p6-", "g7e.12", "g7e.24", "g7e.48")
+"""aws-ofi-nccl src/platform-aws.cpp (2026-08-21): where it insists on GPUDirect RDMA."""
 _NVLINK: Final = ("p3dn.", "p4d.", "p4de.", "p5.48xlarge", "p5e.", "p5en.", "p6-")
 """EC2 user guide of 2023-06-15 and aws-samples' EFA cheat sheet."""
 _MIB_PER_GIB: Final = 1024
@@ -150,7 +150,7 @@ _TYPE_SOURCES: Final = {
     "network": _EC2,
     "nvme": _EC2,
     "usage_classes": _EC2,
-    "gpudirect_rdma": "aws-ofi-nccl src/platform-aws.cpp (2026-08-12)",
+    "gpudirect_rdma": "aws-ofi-nccl src/platform-aws.cpp (2026-08-21)",
     "nvlink": "EC2 user guide of 2023-06-15 and the EFA cheat sheet of aws-samples",
 }
 _OFFER_SOURCES: Final = {

@@ -161,6 +161,10 @@ def test_every_rule_is_broken_here():
     assert {rule.__name__ for rule in RULES} == {rule for rule, _, _ in BROKEN}
 
 
+def test_every_type_with_efa_has_its_minimum():
+    assert set(KNOWN.software.fabric) == {kind.name for kind in KNOWN.catalog.rentable if kind.efa_interfaces}
+
+
 def test_no_name_stands_in_two_rows():
     names = [row["name"] for file in TYPE_FILES for row in read(file)["instance_types"]]
     offers = [row["name"] for row in read("offers.json")["offers"]]
