@@ -2,14 +2,15 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
+from typing import Final
 
 from cloudgpu.app.beginning_text import RECIPE, SCRIPT
 from cloudgpu.catalog import Catalog, Gpu, InstanceType
-from cloudgpu.catalog.ranking import Offer, offer_of
+from cloudgpu.catalog.ranking import Market, Offer, offer_of
 from cloudgpu.catalog.wishes import misfit, types_meant, written
 from cloudgpu.errors import UsageError
 from cloudgpu.paths import unwritable
@@ -19,6 +20,10 @@ from cloudgpu.recipe.nearest import suggestion
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 _COMMENTS = 27
 """How wide values are, before the two spaces and the comment."""
+_MARKETS: Final[Mapping[Market, str]] = {
+    "on-demand": "on-demand  # spot is cheaper, and AWS may take it back",
+    "spot": "spot  # AWS may take it back: write checkpoints, and name them under checkpoint:",
+}
 _ROOM = Decimal("1.1")
 """Disks and addresses cost something as well: the cap leaves a tenth of the nodes' price for them."""
 
@@ -33,6 +38,7 @@ class Wish:
     nodes: int
     region: str
     """Empty for the home region where it has the GPU, else the cheapest one."""
+    market: Market = "on-demand"
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,9 @@ class Begun:
 
     name: str
     nodes: int
+    market: Market
     offer: Offer
+    """At its on-demand price, which spot never exceeds."""
     files: dict[str, str]
 
 
@@ -56,7 +64,7 @@ def begin(wish: Wish, catalog: Catalog, home_region: str) -> Begun:
         message = f"{wish.name} is no name for a recipe"
         raise UsageError(message, hint="lower case letters, digits and dashes, for instance my-run")
     offer = _offer(wish, catalog, home_region)
-    return Begun(wish.name, wish.nodes, offer, {FILE_NAME: _recipe(wish, offer), "train.py": SCRIPT})
+    return Begun(wish.name, wish.nodes, wish.market, offer, {FILE_NAME: _recipe(wish, offer), "train.py": SCRIPT})
 
 
 def write(begun: Begun, folder: Path) -> None:
@@ -81,6 +89,7 @@ def _offer(wish: Wish, catalog: Catalog, home_region: str) -> Offer:
     kinds = [kind for kind in types_meant(wish.gpu, catalog) if not kind.retired]
     if not kinds:
         raise _nothing(wish, catalog)
+    kinds = [kind for kind in kinds if wish.market in kind.usage_classes] or kinds
     if wish.region and wish.region not in catalog.regions:
         message = f"--region {wish.region}: no such region in the catalogue{suggestion(wish.region, catalog.regions)}"
         raise UsageError(message, hint=f"cloudgpu gpus shows where {wish.gpu} is cheapest")
@@ -132,6 +141,7 @@ def _recipe(wish: Wish, offer: Offer) -> str:
         region=offer.region,
         read_on="" if offer.priced_on is None else offer.priced_on.isoformat(),
         hardware=f"{typed}: {wish.gpu}",
+        market=_MARKETS[wish.market],
         max_usd=max(cap, Decimal(1)),
         torch=_torch(offer.gpu),
         gpu=offer.gpu.name,

@@ -4,7 +4,7 @@ from string import Template
 from typing import Final
 
 RECIPE: Final = Template("""\
-# $nodes x $machine: $usd USD an hour each in $region, read on $read_on.
+# $nodes x $machine: $usd USD an hour each on demand in $region, read on $read_on.
 # `cloudgpu recipe schema` lists every field, `cloudgpu recipe check $name` says what is wrong with this file, and
 # `cloudgpu plan $name` what it would do and cost.
 schema: 1
@@ -15,7 +15,7 @@ resources:
   $hardware  # what `cloudgpu gpus` lists: a GPU and how many a node, or instance_type: and a type
   nodes: $nodes  # identical machines, all of them at once or none
   regions: [$region]  # in the order to try them
-  market: on-demand  # spot is cheaper, and AWS may take it back
+  market: $market
   disk: 200GiB  # of every node
 
 environment:

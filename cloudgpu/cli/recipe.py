@@ -30,6 +30,7 @@ def new(
     region: Annotated[
         str, typer.Option("--region", help="Region; left out, yours (settings: region) or the cheapest that has it.")
     ] = "",
+    spot: Annotated[bool, typer.Option("--spot", help="Buy spare capacity that AWS may take back.")] = False,
     json: Json = False,
 ) -> None:
     """Begin a recipe that already runs.
@@ -44,7 +45,9 @@ def new(
     from cloudgpu.cli.wiring import wire
 
     wiring = wire(json=json)
-    begun = begin(Wish(name, gpu, nodes, region), wiring.catalog, wiring.settings.region)
+    begun = begin(
+        Wish(name, gpu, nodes, region, "spot" if spot else "on-demand"), wiring.catalog, wiring.settings.region
+    )
     folder = Path("recipes") / name
     write(begun, folder)
     if json:

@@ -15,9 +15,10 @@ def begun_lines(begun: Begun, folder: Path) -> list[str]:
     kind = offer.kind
     each = f"{kind.gpus} x {kind.gpu} {amount(kind.gpu_memory_gib)} GiB{' each' if begun.nodes > 1 else ''}"
     hourly = money((offer.hourly_usd or Decimal(0)) * begun.nodes)
+    most = " on demand, less as spot capacity" if begun.market == "spot" else ""
     what = {"recipe.yaml": "the recipe, with comments that say what to change", "train.py": "what every rank runs"}
     return [
-        f"{folder} is ready: {begun.nodes} x {kind.name} ({each}) in {offer.region}, {hourly} an hour for the nodes",
+        f"{folder} is ready: {begun.nodes} x {kind.name} ({each}) in {offer.region}, {hourly} an hour{most}",
         *columns([(str(folder / file), what[file]) for file in begun.files], indent="  "),
         "",
         "next:",
@@ -36,7 +37,10 @@ def begun_lines(begun: Begun, folder: Path) -> list[str]:
 
 def _quota(begun: Begun) -> str:
     nodes = f" --nodes {begun.nodes}" if begun.nodes > 1 else ""
-    return f"cloudgpu quota --on aws --region {begun.offer.region} --instance-type {begun.offer.kind.name}{nodes}"
+    market = "" if begun.market == "on-demand" else f" --market {begun.market}"
+    return (
+        f"cloudgpu quota --on aws --region {begun.offer.region} --instance-type {begun.offer.kind.name}{nodes}{market}"
+    )
 
 
 def begun_json(begun: Begun, folder: Path) -> dict[str, Any]:
@@ -48,6 +52,7 @@ def begun_json(begun: Begun, folder: Path) -> dict[str, Any]:
         "files": [str(folder / file) for file in begun.files],
         "instance_type": offer.kind.name,
         "nodes": begun.nodes,
+        "market": begun.market,
         "region": offer.region,
         "node_hourly_usd": None if offer.hourly_usd is None else f"{offer.hourly_usd:f}",
     }

@@ -186,11 +186,12 @@ def _next(answer: Answer) -> Iterator[str]:
     region = f" --region {best.region}" if elsewhere else ""
     sets = [f"resources.gpu={best.wish}"]
     sets += [f"resources.regions={best.region}"] if elsewhere else []
-    sets += ["resources.market=spot"] if answer.asked.market == "spot" else []
+    spot = " --spot" if answer.asked.market == "spot" else ""
+    sets += ["resources.market=spot"] if spot else []
     set_all = " ".join(f"--set {one}" for one in sets)
     rows: Sequence[tuple[str, str]] = [
         (f"cloudgpu gpus show {written(best.gpu.name)}", "everything known of this GPU"),
-        (f"cloudgpu recipe new my-run --gpu {best.wish}{region}", "begin a recipe for it"),
+        (f"cloudgpu recipe new my-run --gpu {best.wish}{region}{spot}", "begin a recipe for it"),
         (f"cloudgpu plan RECIPE {set_all}", "what a recipe that you have would do and cost on it"),
     ]
     yield ""

@@ -27,8 +27,9 @@ WISHES = sorted(
 )
 
 
-def begun(catalog, gpu: str, *, name: str = "my-run", nodes: int = 1, region: str = "", home: str = "us-east-1"):
-    return begin(Wish(name, gpu, nodes, region), catalog, home)
+def begun(catalog, gpu: str, *, home: str = "us-east-1", **wish):
+    asked = {"name": "my-run", "nodes": 1, "region": "", **wish}
+    return begin(Wish(gpu=gpu, **asked), catalog, home)
 
 
 def test_the_whole_recipe(catalog, golden):
@@ -50,6 +51,17 @@ def test_it_is_valid_for_everything_that_gpus_lists(wish, tmp_path):
         assert (recipe.resources.gpu or recipe.resources.instance_type) == wish
         assert recipe.resources.regions == (made.offer.region,)
         assert recipe.budget.max_usd > made.offer.hourly_usd
+
+
+def test_spot_is_written_down_and_the_cap_holds_for_the_price_on_demand(tmp_path):
+    made = begun(CATALOG, "V100-32GB:8", market="spot")
+    write(made, tmp_path / "my-run")
+    recipe = loading.load(tmp_path / "my-run" / "recipe.yaml").recipe
+    assert recipe.resources.market == "spot"
+    assert recipe.budget.max_usd > CATALOG.types["p3dn.24xlarge"].on_demand_usd["us-east-1"]
+    lines = begun_lines(made, Path("my-run"))
+    assert lines[0].endswith("$31.21 an hour on demand, less as spot capacity")
+    assert any("--instance-type p3dn.24xlarge --market spot" in line for line in lines)
 
 
 def test_the_cheapest_machine_of_the_home_region_is_reckoned_with(catalog):
@@ -122,6 +134,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
         "files": ["recipes/my-run/recipe.yaml", "recipes/my-run/train.py"],
         "instance_type": "p3dn.24xlarge",
         "nodes": 2,
+        "market": "on-demand",
         "region": "us-east-1",
         "node_hourly_usd": "31.212",
     }

@@ -14,7 +14,7 @@ from cloudgpu.app.choosing import Asked, answer
 from cloudgpu.app.overlays import Overlays
 from cloudgpu.catalog.memory_text import gib
 from cloudgpu.catalog.overlay import Overlay, Reading, RegionReadings
-from cloudgpu.cli.main import app, main
+from cloudgpu.cli.main import FIRST, app, main
 from cloudgpu.cli.show_gpus import answer_json, answer_lines, offer_json
 from cloudgpu.errors import UsageError
 
@@ -150,6 +150,7 @@ def test_the_region_is_named_where_it_is_not_the_home_region(catalog):
     assert west[1][-2:] == ["--region", "us-west-2"]
     assert west[2][-1] == "resources.regions=us-west-2"
     spot = next_commands(screen(catalog, region="us-east-1", market="spot", arch="volta"))
+    assert spot[1][-1] == "--spot"
     assert spot[2][3:] == ["--set", "resources.gpu=V100-32GB:8", "--set", "resources.market=spot"]
 
 
@@ -195,6 +196,16 @@ def test_an_offer_of_no_price_is_null(catalog):
     (only,) = [one for one in answer(Asked(region="us-east-2"), catalog, "us-east-1").found.offers]
     document = offer_json(only)
     assert [document[name] for name in ("hourly_usd", "usd_per_pflop_h", "usd_per_tb_s", "priced_on")] == [None] * 4
+
+
+def test_the_help_begins_with_what_a_beginner_needs(capsys):
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    listed = re.findall(r"^  ([a-z]+)  ", shown.partition("Commands:")[2], re.MULTILINE)
+    assert tuple(listed[: len(FIRST)]) == FIRST
+    assert set(listed) == set(COMMAND.commands)
+    steps = re.findall(r"^    cloudgpu (\S+)", shown, re.MULTILINE)
+    assert steps == ["train", "gpus", "recipe", "plan", "train"]
 
 
 def names_of(document: object) -> set[str]:
