@@ -7,13 +7,14 @@ from typing import Any
 
 from cloudgpu.app.attached import AttachedStorage, own_name
 from cloudgpu.app.desk import Desk
+from cloudgpu.app.lasting import LastingBooks
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.app.storage import StorageRoom
 from cloudgpu.app.storage_desk import StorageDesk, Wish
 from cloudgpu.app.storage_overview import monthly_usd
 from cloudgpu.app.storage_records import StorageRecords
 from cloudgpu.aws.stored import Stored
-from cloudgpu.errors import StateError, UsageError
+from cloudgpu.errors import StateError, TeardownError, UsageError
 from cloudgpu.node.bootstrap.mounts import Mount, as_kind
 from cloudgpu.plan.plan import Candidate
 from cloudgpu.plan.storage import GROUPED, ZONAL
@@ -165,6 +166,26 @@ class ClusterStorage:
             self._room("").delete(one.name, one.region, delete_data=True)
         return Settled(tuple(one.name for one in meant))
 
+    def end_stray(self, name: str, token: str, region: str) -> None:
+        """End storage that a sweep found, whoever made it: by its record where this home has it, else by its tags.
+
+        Raises:
+            TeardownError: Something is left.
+        """
+        record = StorageRecords(self.desk.home).one(name)
+        if record is not None and record.token == token:
+            self._room("").delete(name, region, delete_data=True)
+            return
+        stores = self.desk.cloud.storage()
+        found = [one for one in stores.found(region, name) if one.token == token and one.disposable]
+        left = [line for one in found for line in stores.end(one)]
+        again = [one for one in stores.found(region, name) if one.token == token]
+        left += [part.label for one in again for part in one.parts]
+        if left:
+            hint = "`cloudgpu sweep` again; it looks at everything anew"
+            raise TeardownError(f"storage {name} is not gone: {'; '.join(left)}", left=left, hint=hint)
+        LastingBooks(self.desk.ledger, self.desk.clock).ended(f"storage {name}", [token], found=bool(found))
+
     def _mine(self, one: Stored) -> bool:
         return one.tag("cloudgpu:owner") in ("", self.desk.owner)
 
@@ -202,7 +223,7 @@ class ClusterStorage:
         desk = self.desk
         records = StorageRecords(desk.home)
         return StorageRoom(
-            StorageDesk(desk.cloud.storage(), records, desk.home, desk.clock, desk.owner, team, desk.say)
+            StorageDesk(desk.cloud.storage(), records, desk.home, desk.clock, desk.owner, team, desk.say, desk.ledger)
         )
 
 

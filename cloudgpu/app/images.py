@@ -8,9 +8,11 @@ from typing import Any, Protocol
 
 from cloudgpu.app.desk import Desk
 from cloudgpu.app.identifiers import checked_cluster
+from cloudgpu.app.lasting import Lasting, LastingBooks
 from cloudgpu.app.ports import Dial
 from cloudgpu.app.provisioning import Buyer, Provisioning
 from cloudgpu.app.purchase import node_kind
+from cloudgpu.app.records import ClusterRecord
 from cloudgpu.app.running import Running
 from cloudgpu.app.stages import Stages
 from cloudgpu.app.standing import Standing
@@ -22,6 +24,7 @@ from cloudgpu.run.progress import Note
 
 SNAPSHOT_USD = Decimal("0.05")
 """EBS standard snapshots in us-east-1, USD a GiB and month, of blocks that are used (AWS price list, 2026-11)."""
+_PRICED_IN = "us-east-1"
 _LONGEST_NAME = 34
 """The node that an image is made of is a cluster of its own, `bake-NAME`, and clusters have at most 39 characters."""
 
@@ -108,6 +111,7 @@ class Baking:
             image = self._image(plan, name, cluster, there)
         except (CloudGpuError, KeyboardInterrupt):
             # The node is worth nothing without its image, and costs all the same.
+            self._unmade(name, cluster)
             self._down(cluster, region)
             raise
         return Baked(image, self._down(cluster, region), plan.simulated)
@@ -121,9 +125,22 @@ class Baking:
             region = standing.record.region
             self._strip(standing)
             self.desk.say(Note("the node boots again while AWS copies its disk"))
-            self.store.make(region, standing.record.instance_ids[0], name, self._tags(plan, standing))
+            row = in_books(name, standing.record, plan)
+            self._books.open(row)
+            made = self.store.make(region, standing.record.instance_ids[0], name, self._tags(plan, standing))
+            self._books.made(row, made)
         with self.stages.stage("image"):
             return self.store.ready(region, name)
+
+    @property
+    def _books(self) -> LastingBooks:
+        return LastingBooks(self.desk.ledger, self.desk.clock)
+
+    def _unmade(self, name: str, cluster: str) -> None:
+        """Close the row of an image that was never made."""
+        record = self.desk.records.last_known(cluster)
+        if record is not None and record.region and not self.store.found(record.region, name):
+            self._books.ended(f"image {name}", [record.token], found=False)
 
     def _strip(self, standing: Standing) -> None:
         """Wait for the bootstrap, hold the node against what was bought, and leave only what an image should have."""
@@ -138,6 +155,7 @@ class Baking:
         return {
             "cloudgpu:owner": record.owner,
             "cloudgpu:team": record.team,
+            "cloudgpu:token": record.token,
             "cloudgpu:made-from": record.image,
             "cloudgpu:gpu-architecture": node_kind(plan, candidate).architecture,
             "cloudgpu:bootstrap": hashlib.sha256(record.config.get("bootstrap", "").encode()).hexdigest()[:16],
@@ -148,6 +166,24 @@ class Baking:
             return Decimal(0)
         with self.stages.stage("down"):
             return Teardown(self.desk).down(cluster, region).usd
+
+
+def in_books(name: str, record: ClusterRecord, plan: Plan) -> Lasting:
+    """What the ledger is told of an image: its snapshot's cost, at most, where the price is known."""
+    known = record.region == _PRICED_IN
+    return Lasting(
+        noun="image",
+        name=name,
+        what="snapshot",
+        token=record.token,
+        owner=record.owner,
+        team=record.team,
+        target=record.target,
+        account=record.account,
+        endpoint=record.endpoint,
+        region=record.region,
+        monthly_usd=SNAPSHOT_USD * int(plan.recipe.resources.disk) if known else None,
+    )
 
 
 def bake_cluster(name: str) -> str:
@@ -162,18 +198,32 @@ def bake_cluster(name: str) -> str:
     return checked_cluster(f"bake-{name}")
 
 
-def delete(store: ImageStore, region: str, name: str) -> OwnImage:
-    """Take an image away; returns what it was.
+@dataclass(frozen=True)
+class Gone:
+    """What a deletion ended: the image, None where none was made, and the node of a bake that was cut off."""
+
+    image: OwnImage | None
+    node: bool
+
+
+def delete(desk: Desk, store: ImageStore, region: str, name: str) -> Gone:
+    """Take an image away, and the node that a bake which was killed has left.
 
     Raises:
         UsageError: There is none of this name in the region.
+        TeardownError: The node would not end.
     """
+    begun = desk.records.last_known(bake_cluster(name))
+    if begun is not None:
+        Teardown(desk).down(begun.name, begun.region or region)
     there = store.found(region, name)
-    if not there:
+    for image in there:
+        store.end(image)
+    tokens = [*(image.tags.get("cloudgpu:token", "") for image in there), *([begun.token] if begun else [])]
+    LastingBooks(desk.ledger, desk.clock).ended(f"image {name}", tokens, found=bool(there))
+    if not there and begun is None:
         names = ", ".join(one.name for one in store.found(region))
         known = f"there are: {names}" if names else "there are none in this region; --region looks elsewhere"
         message = f"there is no image {name} in {region}"
         raise UsageError(message, hint=known)
-    for image in there:
-        store.end(image)
-    return there[0]
+    return Gone(there[0] if there else None, node=begun is not None)

@@ -49,6 +49,11 @@ class Remains:
     unpriced: tuple[str, ...]
 
     @property
+    def label(self) -> str:
+        """Its name."""
+        return self.cluster
+
+    @property
     def instances(self) -> tuple[Tagged, ...]:
         """Those that run, or are about to."""
         return tuple(one for one in self.things if one.kind == "instance" and one.state in _RUNNING)

@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence, Set
 from dataclasses import replace
+from decimal import Decimal
 
 from cloudgpu.app.identifiers import checked_storage, new_token
+from cloudgpu.app.lasting import Lasting, LastingBooks
 from cloudgpu.app.storage_desk import Created, Deleted, StorageDesk, Wish
 from cloudgpu.app.storage_records import StorageRecord
 from cloudgpu.aws.stored import Stored
+from cloudgpu.catalog.storage import KINDS, storage_price
 from cloudgpu.errors import BusyError, CloudGpuError, StateError, TeardownError, UsageError
 from cloudgpu.paths import bundled
 from cloudgpu.provision.engine import Stack
@@ -19,6 +22,7 @@ class StorageRoom:
 
     def __init__(self, desk: StorageDesk) -> None:
         self._desk = desk
+        self._books = LastingBooks(desk.ledger, desk.clock)
 
     def create(self, wish: Wish) -> Created:
         """Make it, or go on making it; what stands already as it is wished for is left alone.
@@ -73,6 +77,7 @@ class StorageRoom:
             if record is not None:
                 self._desk.records.save(record, state="deleting")
             self._end(name, record, found)
+            self._closed(name, record, found)
             self._desk.records.forget(name)
             return Deleted(name, record is not None, parts)
 
@@ -111,23 +116,32 @@ class StorageRoom:
 
     def _made(self, record: StorageRecord) -> StorageRecord:
         engine, stack = self._desk.cloud.engine(record), self._stack(record)
+        row = in_books(record)
+        self._books.open(row)
         try:
             applied = engine.up(stack, self._desk.say)
         except CloudGpuError as err:
             self._undo(record, err)
             raise
+        self._books.made(row, str(applied.outputs.get("id") or ""))
         return self._desk.records.save(record, state="ready", outputs=dict(applied.outputs))
 
     def _undo(self, record: StorageRecord, cause: CloudGpuError) -> None:
         """Nobody has put data into what never stood: it ends at once, or the failure goes on costing."""
         self._desk.say(Note(f"ending what was made of storage {record.name}"))
         try:
-            self._end(record.name, record, self._found(record.name, record, record.region))
+            found = self._found(record.name, record, record.region)
+            self._end(record.name, record, found)
+            self._closed(record.name, record, found)
         except CloudGpuError as err:
             left = tuple(getattr(err, "left", ())) or (f"storage {record.name}",)
             message = f"{cause.message}; and what was made could not be ended: {err.message}"
             raise TeardownError(message, left=left, hint=f"cloudgpu storage delete {record.name}") from cause
         self._desk.records.forget(record.name)
+
+    def _closed(self, name: str, record: StorageRecord | None, found: Sequence[Stored]) -> None:
+        tokens = [*(one.token for one in found), *([record.token] if record else [])]
+        self._books.ended(f"storage {name}", tokens, found=any(one.data for one in found))
 
     def _stack(self, record: StorageRecord) -> Stack:
         return Stack(
@@ -234,6 +248,26 @@ class StorageRoom:
             owner = found[0].tag("cloudgpu:owner") or "nobody known"
             message = f"storage {wish.name} is there already in {wish.region}, and belongs to {owner}"
             raise UsageError(message, hint="choose another name; `cloudgpu storage list` shows what there is")
+
+
+def in_books(record: StorageRecord) -> Lasting:
+    """What the ledger is told of it. What grows with what it holds has no price that could be told before."""
+    kind = next((kind for kind in KINDS if kind == record.kind), None)
+    price = storage_price(kind, record.region, record.config.get("deployment", "")) if kind else None
+    size = record.config.get("sizeGib")
+    return Lasting(
+        noun="storage",
+        name=record.name,
+        what=" ".join(part for part in (record.kind, record.config.get("deployment", "")) if part),
+        token=record.token,
+        owner=record.owner,
+        team=record.team,
+        target=record.target,
+        account=record.account,
+        endpoint=record.endpoint,
+        region=record.region,
+        monthly_usd=price.monthly_usd(Decimal(size)) if price and size else None,
+    )
 
 
 def _refuse_kept(name: str, record: StorageRecord | None, found: Sequence[Stored], *, delete_data: bool) -> None:

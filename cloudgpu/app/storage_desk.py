@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from cloudgpu.app.happenings import Say
+from cloudgpu.app.ports import Ledger
 from cloudgpu.app.storage_records import StorageRecord, StorageRecords
 from cloudgpu.clock import Clock
 from cloudgpu.paths import Home
@@ -59,6 +60,7 @@ class StorageDesk:
     owner: str
     team: str
     say: Say
+    ledger: Ledger
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from cloudgpu.app.books import Books
+from cloudgpu.app.cluster_storage import ClusterStorage
 from cloudgpu.app.desk import Desk
+from cloudgpu.app.images import ImageStore
+from cloudgpu.app.outliving import Around, Outliving, of_image, of_storage
+from cloudgpu.app.outliving import verdict as may_go
 from cloudgpu.app.ports import Leftover, Tagged
-from cloudgpu.app.remains import Here, Remains, Verdict, Wish, grouped, verdict
+from cloudgpu.app.remains import CLUSTER, Here, Remains, Verdict, Wish, grouped, verdict
 from cloudgpu.app.strays import has_token
 from cloudgpu.app.teardown import Teardown
 from cloudgpu.app.teardowns import lines
@@ -31,11 +35,18 @@ class Seen:
         regions: Those that answered.
         unknown: Region and why it could not be asked: what is there is unknown, never gone.
         clusters: What there is, each with whether it may go.
+        outliving: Storage and images, likewise.
     """
 
     regions: tuple[str, ...]
     unknown: tuple[tuple[str, str], ...]
     clusters: tuple[tuple[Remains, Verdict], ...]
+    outliving: tuple[tuple[Outliving, Verdict], ...] = ()
+
+    @property
+    def storage_going(self) -> tuple[Outliving, ...]:
+        """Storage that may go."""
+        return tuple(one for one, what in self.outliving if what.goes)
 
     @property
     def going(self) -> tuple[Remains, ...]:
@@ -47,15 +58,20 @@ class Seen:
 class Swept:
     """What was ended, and for each of the others why it is not."""
 
-    ended: tuple[Remains, ...]
-    failed: tuple[tuple[Remains, CloudGpuError], ...] = ()
+    ended: tuple[Remains | Outliving, ...]
+    failed: tuple[tuple[Remains | Outliving, CloudGpuError], ...] = ()
+
+    def with_more(self, other: "Swept") -> "Swept":
+        """Both together."""
+        return Swept((*self.ended, *other.ended), (*self.failed, *other.failed))
 
 
 class Sweeping:
     """Looks and ends. One object for one cloud and one home."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, images: ImageStore) -> None:
         self._desk = desk
+        self._images = images
 
     def look(self, regions: Sequence[str], wish: Wish) -> Seen:
         """Ask these regions; where none is named every enabled one, and IAM, which belongs to no region.
@@ -75,12 +91,29 @@ class Sweeping:
         if unknown and answers.pop(_IAM, None) is not None:
             # A role may be what a cluster in a region that does not answer needs, to be ended by its schedule too.
             unknown.setdefault(_IAM, "left alone as long as a region cannot be asked")
-        found = [one for answer in answers.values() if not isinstance(answer, CloudGpuError) for one in answer]
+        told = [answer for answer in answers.values() if not isinstance(answer, CloudGpuError)]
+        found = [one for answer in told for one in answer.tagged]
+        around = self._around(found, all_asked=not unknown and not regions)
+        outliving = [one for answer in told for one in answer.outliving if not wish.owners or one.owner in wish.owners]
         return Seen(
             regions=tuple(one for one in wanted if one not in unknown),
             unknown=tuple(unknown.items()),
             clusters=tuple(self._judged(found, wish)),
+            outliving=tuple((one, may_go(one, around, wish)) for one in outliving),
         )
+
+    def end_storage(self, storage: Sequence[Outliving]) -> Swept:
+        """End this storage, one after another; what goes wrong with one does not stop the others."""
+        ended: list[Outliving] = []
+        failed: list[tuple[Outliving, CloudGpuError]] = []
+        for one in storage:
+            try:
+                ClusterStorage(self._desk).end_stray(one.name, one.token, one.region)
+                ended.append(one)
+            except CloudGpuError as err:
+                self._desk.say(Note(f"{one.label}: {err.message}"))
+                failed.append((one, err))
+        return Swept(tuple(ended), tuple(failed))
 
     def end(self, clusters: Sequence[Remains], default_region: str) -> Swept:
         """End these at once; what goes wrong with one does not stop the others."""
@@ -92,11 +125,21 @@ class Sweeping:
             failed=tuple((one, err) for one, err in outcomes if err is not None),
         )
 
-    def _asked(self, region: str) -> Sequence[Tagged] | CloudGpuError:
+    def _asked(self, region: str) -> "_Answer | CloudGpuError":
         try:
-            return self._desk.cloud.anybodys(region)
+            tagged = self._desk.cloud.anybodys(region)
+            if region == _IAM:
+                return _Answer(tagged)
+            storage = [of_storage(one) for one in self._desk.cloud.storage().found(region)]
+            return _Answer(tagged, (*storage, *(of_image(one) for one in self._images.found(region))))
         except CloudGpuError as err:
             return err
+
+    def _around(self, found: Sequence[Tagged], *, all_asked: bool) -> Around:
+        """Of the clusters that storage may have been made for."""
+        here = {record.name for record in self._desk.records.clusters()}
+        clusters = {one.tags[CLUSTER] for one in found if CLUSTER in one.tags}
+        return Around(clusters, here, all_asked)
 
     def _judged(self, found: Sequence[Tagged], wish: Wish) -> list[tuple[Remains, Verdict]]:
         remains = grouped(found, load_catalog(), self._now())
@@ -147,6 +190,14 @@ class Sweeping:
         return [thing for thing in found if has_token(thing, one.token) and thing.region in one.regions]
 
 
+@dataclass(frozen=True)
+class _Answer:
+    """What one region, or IAM, holds."""
+
+    tagged: Sequence[Tagged]
+    outliving: tuple[Outliving, ...] = ()
+
+
 def check_regions(regions: Sequence[str], enabled: Sequence[str]) -> None:
     """Refuse a region that the account does not have.
 
@@ -162,12 +213,13 @@ def check_regions(regions: Sequence[str], enabled: Sequence[str]) -> None:
 def problem(seen: Seen, swept: Swept) -> TeardownError | None:
     """One error for all that is left or unknown; None when there is nothing of either."""
     unknown = [f"{region}: unknown: {why}" for region, why in seen.unknown]
-    left = [f"{one.cluster}: {line}" for one, err in swept.failed for line in lines(err)]
+    left = [f"{one.label}: {line}" for one, err in swept.failed for line in lines(err)]
     if not unknown and not left:
         return None
     silent = [region for region, _ in seen.unknown if region != _IAM]
     parts = [
-        _are(len(swept.failed), "cluster", "not confirmed gone"),
+        _are(sum(isinstance(one, Remains) for one, _ in swept.failed), "cluster", "not confirmed gone"),
+        _are(sum(isinstance(one, Outliving) for one, _ in swept.failed), "piece of storage", "not confirmed gone"),
         _are(len(silent), "region", "silent") if silent else "IAM could not be asked" if unknown else "",
     ]
     message = " and ".join(part for part in parts if part)
@@ -177,4 +229,5 @@ def problem(seen: Seen, swept: Swept) -> TeardownError | None:
 def _are(count: int, noun: str, what: str) -> str:
     if not count:
         return ""
-    return f"{count} {noun} is {what}" if count == 1 else f"{count} {noun}s are {what}"
+    several = noun.replace("piece", "pieces") if noun.startswith("piece") else f"{noun}s"
+    return f"{count} {noun} is {what}" if count == 1 else f"{count} {several} are {what}"

@@ -66,17 +66,18 @@ def show(on: On = None, region: Region = None, json: Json = False) -> None:
 def delete(name: Name, on: On = None, region: Region = None, yes: Yes = False, json: Json = False) -> None:
     """Delete an image and its snapshots.
 
-    Clusters that were made of it go on; new nodes cannot be.
+    Clusters that were made of it go on; new nodes cannot be. Ends the node as well that a bake which was cut off has
+    left.
     """
     from cloudgpu.app.images import delete as delete_image
-    from cloudgpu.app.images import image_json
-    from cloudgpu.cli.show_image import deleted_lines
+    from cloudgpu.cli.show_image import deleted_json, deleted_lines
     from cloudgpu.cli.wiring import wire
 
     wiring = wire(json=json, target=on, region=region)
-    wiring.questions.confirm(f"Delete image {name} in {wiring.settings.region}?", yes=yes)
-    gone = delete_image(wiring.images(wiring.settings.target), wiring.settings.region, name)
+    target, where = wiring.settings.target, wiring.settings.region
+    wiring.questions.confirm(f"Delete image {name} in {where}?", yes=yes)
+    gone = delete_image(wiring.ending_desk(target), wiring.images(target), where, name)
     if json:
-        wiring.screen.document({**image_json(gone), "state": "deleted", "left": []})
+        wiring.screen.document(deleted_json(gone, name, where))
     else:
-        wiring.screen.lines(deleted_lines(gone))
+        wiring.screen.lines(deleted_lines(gone, name))

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
-from cloudgpu.app.images import Baked, monthly_usd
+from cloudgpu.app.images import Baked, Gone, image_json, monthly_usd
 from cloudgpu.aws.own_images import OwnImage
-from cloudgpu.cli.figures import age, money
+from cloudgpu.cli.figures import age, money, plural
 from cloudgpu.cli.table import columns
 from cloudgpu.cli.terminal import printable
 
@@ -33,9 +34,20 @@ def baked_lines(baked: Baked, recipe: str) -> list[str]:
     ]
 
 
-def deleted_lines(image: OwnImage) -> list[str]:
+def deleted_json(gone: Gone, name: str, region: str) -> dict[str, Any]:
+    """The documented `image delete --json` form."""
+    shown = image_json(gone.image) if gone.image else {"name": name, "id": None, "region": region, "snapshots": []}
+    state = "deleted" if gone.image else "never made"
+    return {**shown, "state": state, "node_ended": gone.node, "left": []}
+
+
+def deleted_lines(gone: Gone, name: str) -> list[str]:
     """What is gone."""
-    return [f"image {image.name} ({image.id}) and {len(image.snapshots)} snapshots are deleted"]
+    node = ["  the node that it was made of had been left, and is ended"] if gone.node else []
+    if gone.image is None:
+        return [f"image {name} was never made", *node]
+    image = gone.image
+    return [f"image {image.name} ({image.id}) and {plural(len(image.snapshots), 'snapshot')} are deleted", *node]
 
 
 def _row(one: OwnImage, now: datetime) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+from cloudgpu.app.outliving import Outliving
 from cloudgpu.app.remains import Remains, Verdict
 from cloudgpu.app.sweeping import Seen, Swept
 from cloudgpu.app.teardowns import lines
@@ -17,16 +18,24 @@ _UNKNOWN = "unknown"
 
 def sweep_json(seen: Seen, swept: Swept, now: datetime, *, simulated: bool) -> dict[str, Any]:
     """The documented `sweep --json` form."""
-    ended = {(one.cluster, one.token) for one in swept.ended}
+    ended = {(one.label, one.token) for one in swept.ended}
     return {
         "simulated": simulated,
         "regions": list(seen.regions),
         "unknown": [{"region": region, "why": why} for region, why in seen.unknown],
         "clusters": [
-            {**one.as_json(now), "goes": what.goes, "why": what.why, "ended": (one.cluster, one.token) in ended}
+            {**one.as_json(now), "goes": what.goes, "why": what.why, "ended": (one.label, one.token) in ended}
             for one, what in seen.clusters
         ],
-        "left": [f"{one.cluster}: {line}" for one, err in swept.failed for line in lines(err)],
+        **{
+            key: [
+                {**one.as_json(now), "goes": what.goes, "why": what.why, "ended": (one.label, one.token) in ended}
+                for one, what in seen.outliving
+                if one.noun == noun
+            ]
+            for key, noun in (("storage", "storage"), ("images", "image"))
+        },
+        "left": [f"{one.label}: {line}" for one, err in swept.failed for line in lines(err)],
     }
 
 
@@ -36,17 +45,34 @@ def seen_lines(seen: Seen, now: datetime, *, simulated: bool) -> list[str]:
     found = plural(len(seen.clusters), "cluster") if seen.clusters else "nothing of any cluster"
     head = f"{found} in {where}{' (simulated)' if simulated else ''}"
     blocks = [line for one, what in seen.clusters for line in _block(one, what, now)]
+    blocks += [line for one, what in seen.outliving for line in _outliving(one, what, now)]
     return [head, *blocks, *(f"{_place(region)}: unknown: {printable(why)}" for region, why in seen.unknown)]
 
 
 def swept_lines(seen: Seen, swept: Swept, *, yes: bool) -> list[str]:
     """What was ended; what was not is the error's to say."""
     if yes:
-        return [f"ended {one.cluster}, confirmed by another search for its tags" for one in swept.ended]
-    if not seen.going:
+        return [f"ended {one.label}, confirmed by another search for its tags" for one in swept.ended]
+    going = [*(one.label for one in seen.going), *(one.label for one in seen.storage_going)]
+    if not going:
         return []
-    names = ", ".join(one.cluster for one in seen.going)
-    return [f"nothing was ended; --yes ends {plural(len(seen.going), 'cluster')}: {names}"]
+    counts = [(len(seen.going), "cluster"), (len(seen.storage_going), "piece of storage")]
+    what = " and ".join(_counted(count, noun) for count, noun in counts if count)
+    return [f"nothing was ended; --yes ends {what}: {', '.join(going)}"]
+
+
+def _counted(count: int, noun: str) -> str:
+    return plural(count, noun) if noun == "cluster" or count == 1 else f"{count} pieces of storage"
+
+
+def _outliving(one: Outliving, what: Verdict, now: datetime) -> Iterator[str]:
+    owner = f"of {one.owner}" if one.owner else "of nobody known"
+    since = f"made {age((now - one.since).total_seconds())} ago" if one.since else "age unknown"
+    size = "size unknown" if one.size_gib is None else f"{one.size_gib.quantize(Decimal(1))} GiB"
+    most = "at most " if one.noun == "image" else ""
+    yield f"{printable(one.label)}  {printable(owner)}; {printable(one.kind)} {one.id} in {one.region}"
+    yield f"  {size}, {most}{_money(one.monthly_usd)} a month, {since}"
+    yield f"  {'goes' if what.goes else 'stays'}: {printable(what.why)}"
 
 
 def _block(one: Remains, what: Verdict, now: datetime) -> Iterator[str]:

@@ -24,8 +24,9 @@ def sweep(
     """List clusters of anybody by their tags, and end leftovers.
 
     Looks through every enabled region and IAM, without any record: whose it is, until when, what it costs. With --yes
-    ends what is past its expiry, and what is yours and not up; other people's only by --owner. Exits 6 when something
-    is left or could not be asked.
+    ends what is past its expiry, and what is yours and not up; other people's only by --owner. Storage and machine
+    images are listed too; of those only storage that was to end with a cluster goes, once that is gone. Exits 6 when
+    something is left or could not be asked.
     """
     from cloudgpu.app.remains import Wish
     from cloudgpu.app.sweeping import Sweeping, Swept, problem
@@ -35,7 +36,7 @@ def sweep(
 
     wiring = wire(json=json, target=on)
     settings, screen = wiring.settings, wiring.screen
-    sweeping = Sweeping(wiring.desk(wiring.cloud(settings.target)))
+    sweeping = Sweeping(wiring.desk(wiring.cloud(settings.target)), wiring.images(settings.target))
     seen = sweeping.look(regions or [], Wish(settings.owner, frozenset(owners or ()), all_mine))
     now, simulated, swept = wiring.clock.now(), settings.target == "rehearsal", Swept(())
     if not json:
@@ -46,6 +47,7 @@ def sweep(
     ):
         if yes:
             swept = sweeping.end(seen.going, settings.region)
+            swept = swept.with_more(sweeping.end_storage(seen.storage_going))
         if not json:
             screen.lines(swept_lines(seen, swept, yes=yes))
         failure = problem(seen, swept)

@@ -73,7 +73,7 @@ def charge(entry: Entry) -> Charge:
         owner=what.owner,
         team=what.team,
         simulated=what.simulated,
-        nodes=len(entry.instance_ids) or what.nodes,
+        nodes=(len(entry.instance_ids) or what.nodes) if what.nodes else 0,
         node_hourly_usd=format(what.node_hourly_usd, "f"),
         launched=entry.launched_at is not None,
         start=entry.launched_at or what.opened_at,

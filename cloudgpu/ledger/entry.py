@@ -32,7 +32,8 @@ class Spending:
         entry_id: Deterministic: writing it twice is one row.
         simulated: Rehearsal money; never summed with real money.
         node_hourly_usd: Price of one node, USD an hour.
-        nodes: How many nodes the call asks for.
+        nodes: How many nodes the call asks for; 0 for what costs money by itself, storage and images: all of it stands
+            in `beside`, and `cluster` names it in the bill.
         run_id: The run it is for; empty for a bare `up`.
         beside: What is paid for beside the nodes, however many of them there are.
     """

@@ -32,7 +32,8 @@ class ReportRow:
     """One line of the bill.
 
     Attributes:
-        key: The user, team, run id, recipe or cluster. `(idle) NAME` is time of the cluster NAME that no run used.
+        key: The user, team, run id, recipe or cluster. `(idle) NAME` is time of the cluster NAME that no run used;
+            `storage NAME` and `image NAME` stand for themselves where no run can be named.
         simulated: Rehearsal money. A key with both kinds has two rows.
         open_entries: How many of its entries are still costing money, or may be.
         runs: How many runs it had.
@@ -129,7 +130,8 @@ def _keys(one: Charge, runs: Sequence[RunInterval], by: By) -> list[tuple[str, f
 
 def _own_key(one: Charge, by: By) -> str:
     """The row of time that no run is known to have used."""
-    return _OWN[by](one) or (f"(idle) {one.cluster}" if by in _OF_RUNS else NOBODY)
+    unused = f"(idle) {one.cluster}" if one.nodes else one.cluster
+    return _OWN[by](one) or (unused if by in _OF_RUNS else NOBODY)
 
 
 def _run_ids(one: Charge, runs: Iterable[RunInterval]) -> frozenset[str]:

@@ -109,7 +109,7 @@ def charges(since: datetime | None) -> sa.Select[Any]:
         _O.owner,
         _O.team,
         _O.simulated,
-        sa.func.coalesce(_LAUNCHES.c.nodes, _O.nodes),
+        sa.case((_O.nodes == 0, 0), else_=sa.func.coalesce(_LAUNCHES.c.nodes, _O.nodes)),
         _O.node_hourly_usd,
         _LAUNCHES.c.launched_at,
         _O.opened_at,

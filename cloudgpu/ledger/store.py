@@ -218,7 +218,7 @@ def _has_run(connection: sa.Connection, table: sa.Table, run_id: str) -> bool:
 def _refuse_senseless(spending: Spending) -> None:
     """A row cannot be taken back, so one that no bill could add up is not let in."""
     price = spending.node_hourly_usd
-    if not _sensible(price) or spending.nodes < 1:
+    if not _sensible(price) or spending.nodes < (0 if spending.beside else 1):
         message = f"{spending.nodes} nodes at {price} USD an hour is no purchase"
         raise LedgerError(f"ledger entry {spending.entry_id}: {message}", hint=_PLEASE_REPORT)
     for one in spending.beside:

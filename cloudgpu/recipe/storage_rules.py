@@ -40,7 +40,7 @@ def storage_mountable(recipe: Recipe) -> Iterator[Problem]:
         elif one.to.parts[1] in _OF_THE_SYSTEM or (one.to.parts[1] == "home" and len(one.to.parts) <= _A_HOME):
             yield Problem(where, f"{one.to} belongs to the node's own system; expected a place like /data/x")
         for other, place in taken:
-            if _overlap(one.to, place):
+            if one.to.parts[1:] and _overlap(one.to, place):
                 yield Problem(where, f"{one.to} and {place} of {other} lie in one another; expected places apart")
         names.add(one.name)
         taken.append((f"storage {one.name}", one.to))

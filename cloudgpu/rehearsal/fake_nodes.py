@@ -24,6 +24,7 @@ class FakeHost:
         advanced_s: How far the timers' clock was moved, seconds.
         started: What was booted, in order.
         reach: What nodes were told after their boot: SSH from outside, way to the internet.
+        images: Image id -> the node that it was made of.
         mountable: Likewise: source of a mount, and the folder that stands for it.
     """
 
@@ -36,6 +37,7 @@ class FakeHost:
         self.refuse = ""
         self.started: list[NodeSpec] = []
         self.reach: dict[str, tuple[bool, bool]] = {}
+        self.images: dict[str, str] = {}
         self.mountable: dict[str, dict[str, str]] = {}
         self._misfortune = Misfortune()
         self._spot_ends: dict[str, float] = {}
@@ -137,6 +139,10 @@ class FakeHost:
         """Keep it for a look."""
         self.reach[instance_id] = (opened.ssh, opened.egress)
         self.mountable[instance_id] = dict(opened.mountable)
+
+    def keep_image(self, instance_id: str, image_id: str) -> None:
+        """Keep it for a look."""
+        self.images[image_id] = instance_id
 
     def put_faults(self, faults: Sequence[NodeFault]) -> None:
         """Keep them; launches that fail and spot notices are all that befalls nodes that only pretend."""

@@ -17,8 +17,9 @@ Deed = Literal[
     "clock-skew",
     "spot-notice",
     "rebalance",
+    "bare-image",
 ]
-AT_BOOT = frozenset({"boot-fails", "boot-hangs", "disk-full", "clock-skew"})
+AT_BOOT = frozenset({"boot-fails", "boot-hangs", "disk-full", "clock-skew", "bare-image"})
 """What can only befall a node that boots; the rest befalls living nodes at once, and new ones when they boot."""
 _SPOT = frozenset({"spot-notice", "rebalance"})
 _FACTS = ("instance_id", "instance_type", "region", "zone")

@@ -14,6 +14,7 @@ from cloudgpu.rehearsal.records import records_of
 from cloudgpu.rehearsal.schedules import carry_out_due
 from cloudgpu.rehearsal.search_lag import SearchLag
 from cloudgpu.rehearsal.services import Services
+from cloudgpu.rehearsal.sessions import Sessions
 from cloudgpu.rehearsal.sigv4 import Scope
 from cloudgpu.rehearsal.store import Store
 from cloudgpu.rehearsal.world import Parts, World
@@ -32,7 +33,9 @@ class SimulatedCloud:
         self._store = Store(parts.files.state, parts.files.objects)
         self._keeper = NodeKeeper(parts)
         self._search_lag = SearchLag(parts.clock)
-        self._services = Services(World(parts.clock, parts.market, parts.host, self._keeper, parts.behaviour))
+        self._services = Services(
+            World(parts.clock, parts.market, parts.host, self._keeper, parts.behaviour), Sessions(parts.files.nodes)
+        )
 
     def restore(self) -> None:
         """Read the state back and bring nodes and instances into step.

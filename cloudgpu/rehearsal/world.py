@@ -52,6 +52,9 @@ class NodeHost(Protocol):
     def put_reach(self, instance_id: str, opened: Opened) -> None:
         """Let a node know who reaches it, whether it reaches the internet, and what it may mount."""
 
+    def keep_image(self, instance_id: str, image_id: str) -> None:
+        """Let nodes of this image begin with what is installed on a node now."""
+
     def put_faults(self, faults: Sequence[NodeFault]) -> None:
         """Replace what goes wrong with nodes."""
 

@@ -1,5 +1,6 @@
 """`image bake`, `list` and `delete` as whole commands; a bake that is killed is taken up again."""
 
+import json
 import signal
 
 import boto3
@@ -61,4 +62,27 @@ def test_an_image_is_baked_used_and_deleted_and_a_killed_bake_goes_on(bench):
     gone = bench.json("image", "delete", "base", "--yes")
     assert (gone["id"], gone["left"]) == (baked["id"], [])
     assert own(bench) == (0, 0)
+    assert bench.left() == {}
+
+
+def steps(bench, cluster):
+    """What the bootstrap of its node did."""
+    read = "cat $CLOUDGPU_NODE_ROOT/var/lib/cloudgpu/bootstrap.json"
+    told = json.loads(bench.run("ssh", cluster, "--", "sh", "-c", f"'{read}'").stdout)
+    return {step["name"]: step["state"] for step in told["steps"]}
+
+
+def test_a_node_of_a_baked_image_finds_done_what_the_bake_installed(bench):
+    bench.recipe()
+    script = bench.work / "bare.yaml"
+    script.write_text("description: Images without a driver.\nnodes: [{do: bare-image}]\n")
+    bench.run("rehearsal", "fault", "apply", str(script))
+    one = ("--set", "resources.nodes=1")
+    bench.run("up", "plain", "--name", "bare", "--yes", *one)
+    assert steps(bench, "bare")["driver"] == "done"
+    baked = bench.json("image", "bake", "plain", "--name", "base", "--yes")
+    bench.run("up", "plain", "--name", "ready", "--yes", *one, "--set", f"resources.image={baked['id']}")
+    assert steps(bench, "ready")["driver"] == "skipped"
+    bench.run("down", "bare", "ready")
+    bench.run("image", "delete", "base", "--yes")
     assert bench.left() == {}

@@ -59,6 +59,6 @@ def _unfit(case: Case, place: StorageSeen) -> Iterator[Found]:
         message = f"storage {place.name} is attached to {', '.join(place.users)}"
         yield Found(message, "end that cluster first, unless it is the one that this run is to use", "warning")
     ways = {one.public_address for one in case.field.candidates if one.region == place.region}
-    if place.kind in GROUPED and "nat" in ways:
+    if place.kind in GROUPED and ways & {"nat", "private-nat"}:
         message = f"storage {place.name} cannot be reached from the VPC of its own that nodes behind NAT get"
         yield Found(message, "set public_address to elastic, or name vpc_id and subnet_id")

@@ -53,6 +53,7 @@ class Control:
             "credentials": self._credentials,
             "faults": self._faults,
             "reach": self._reach,
+            "keep_image": self._keep_image,
             "resident": self._resident,
         }
         self._closing: list[asyncio.StreamWriter] = []
@@ -134,6 +135,9 @@ class Control:
     async def _reach(self, request: dict[str, Any]) -> None:
         opened = Opened(bool(request["ssh"]), bool(request["egress"]), pairs(request.get("mountable", ())))
         await self._fleet.put_reach(request["instance_id"], opened)
+
+    async def _keep_image(self, request: dict[str, Any]) -> None:
+        self._fleet.keep_image(request["instance_id"], str(request["image_id"]))
 
     async def _faults(self, request: dict[str, Any]) -> None:
         await self._fleet.put_faults([node_fault_from(row) for row in request["faults"]])

@@ -20,6 +20,7 @@ from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes import addresses, mounts, record
 from cloudgpu.rehearsal.nodes.body import Body
 from cloudgpu.rehearsal.nodes.caged import CagedBody
+from cloudgpu.rehearsal.nodes.images import Images
 from cloudgpu.rehearsal.nodes.metadata import hostname
 from cloudgpu.rehearsal.nodes.misfortune import Misfortune
 from cloudgpu.rehearsal.nodes.node import Node, Surrounding
@@ -56,6 +57,7 @@ class Fleet:
         self._locks: dict[str, asyncio.Lock] = {}
         self._misfortune = Misfortune()
         self._shared = SharedFiles(directory)
+        self._images = Images(directory / "images.json")
         self._endings: set[asyncio.Task[None]] = set()
         self.offset_s = offset_s
         self.credentials: RoleCredentials | None = None
@@ -215,6 +217,15 @@ class Fleet:
         async with self._lock(instance_id):
             await self.find(instance_id).put_reach(opened)
 
+    def keep_image(self, instance_id: str, image_id: str) -> None:
+        """Note what is installed on a node as what an image that is made of it has.
+
+        Raises:
+            RehearsalError: There is none of that id.
+            OSError: It cannot be written.
+        """
+        self._images.keep(image_id, self.find(instance_id).record.installed)
+
     async def put_faults(self, faults: Sequence[NodeFault]) -> None:
         """Replace what goes wrong with nodes; it befalls living ones at once, where it can.
 
@@ -258,6 +269,7 @@ class Fleet:
             self._directory, old.record.address if old else spec.address, self._used(spec.instance_id)
         )
         stored = NodeRecord(
+            installed=self._images.installed(spec.image_id),
             spec=spec, address=claim.address, port=claim.port, metadata_port=claim.metadata_port,
             host_key=key.get_fingerprint(), isolation=self._isolation,
         )  # fmt: skip

@@ -140,6 +140,14 @@ class NodeHostClient:
         """
         self._call("reach", instance_id=instance_id, **asdict(opened))
 
+    def keep_image(self, instance_id: str, image_id: str) -> None:
+        """Let nodes of this image begin with what is installed on a node now.
+
+        Raises:
+            RehearsalError: There is no such node.
+        """
+        self._call("keep_image", instance_id=instance_id, image_id=image_id)
+
     def put_faults(self, faults: Sequence[NodeFault]) -> None:
         """Replace what goes wrong with nodes. Forgotten when the host ends.
 

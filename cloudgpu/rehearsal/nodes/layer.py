@@ -14,7 +14,8 @@ _STANDARD_FOLDERS = ("bin", "sbin", "usr/bin", "usr/sbin", "usr/local/bin", "usr
 STAND_INS = (
     *("shutdown", "poweroff", "halt", "reboot", "telinit", "init"),
     *("systemctl", "systemd-run", "loginctl", "hostnamectl", "timedatectl", "localectl", "journalctl"),
-    *("apt-get", "apt", "aptitude", "dpkg", "snap", "yum", "dnf", "rpm", "add-apt-repository", "apt-key"),
+    *("apt-get", "apt", "apt-cache", "apt-mark", "aptitude", "add-apt-repository", "apt-key"),
+    *("dpkg", "snap", "yum", "dnf", "rpm"),
     *("modprobe", "insmod", "rmmod", "depmod", "dkms", "kexec", "sysctl", "hwclock", "ldconfig", "update-grub"),
     *("update-initramfs", "nvidia-smi", "nvidia-persistenced", "nvidia-modprobe", "fi_info", "cloud-init"),
     *("mount", "mountpoint", "mount-s3", "s3fs", "blkid", "mkfs.ext4", "modinfo"),

@@ -4,7 +4,7 @@ import json
 import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes.mounting import Mounted
@@ -18,6 +18,26 @@ class Timer:
     unit: str
     due_epoch_s: float
     command: tuple[str, ...]
+
+
+class Changes(Protocol):
+    """What a stand-in does to its node, as far as the record goes."""
+
+    @property
+    def disarm(self) -> str:
+        """A timer's unit, or nothing."""
+
+    @property
+    def arm(self) -> Timer | None:
+        """A timer."""
+
+    @property
+    def mounted(self) -> Mounted | None:
+        """A mount."""
+
+    @property
+    def installed(self) -> tuple[str, ...]:
+        """Packages."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +63,8 @@ class NodeRecord:
     timers: tuple[Timer, ...] = ()
     mounted: tuple[Mounted, ...] = ()
     """Until it loses its power."""
+    installed: tuple[str, ...] = ()
+    """Packages that its stand-ins remember, those of its image first; gone with its disk."""
     spot_end_epoch_s: float = 0.0
     """When AWS takes the spot node back; 0 while it does not."""
     rebalance_epoch_s: float = 0.0
@@ -59,6 +81,15 @@ class NodeRecord:
             host_key=self.host_key,
             reason=self.reason,
         )
+
+    def after(self, reply: "Changes") -> "NodeRecord":
+        """The record of the node after what a stand-in did."""
+        timers = tuple(timer for timer in self.timers if timer.unit != reply.disarm)
+        if reply.arm is not None:
+            timers = (*(timer for timer in timers if timer.unit != reply.arm.unit), reply.arm)
+        mounted = self.mounted if reply.mounted is None else (*self.mounted, reply.mounted)
+        installed = tuple(dict.fromkeys((*self.installed, *reply.installed)))
+        return replace(self, timers=timers, mounted=mounted, installed=installed)
 
     def off(self, reason: str, *, unheard: bool) -> "NodeRecord":
         """The record of the same node without power."""
@@ -139,9 +170,10 @@ def load(path: Path) -> NodeRecord:
     """
     values: dict[str, Any] = json.loads(path.read_text())
     timers = tuple(Timer(item["unit"], item["due_epoch_s"], tuple(item["command"])) for item in values["timers"])
+    installed = tuple(values.get("installed", ()))
     mounted = tuple(Mounted(**item) for item in values.get("mounted", ()))
     spec = spec_from_json(values["spec"])
-    return NodeRecord(**values | {"spec": spec, "timers": timers, "mounted": mounted})
+    return NodeRecord(**values | {"spec": spec, "timers": timers, "mounted": mounted, "installed": installed})
 
 
 def write_private(path: Path, text: str) -> None:

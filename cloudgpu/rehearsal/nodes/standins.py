@@ -23,6 +23,8 @@ _FETCHERS: Mapping[str, tuple[str, int]] = {
     "dnf": _DNF,
     "snap": ("error: cannot fetch: dial tcp: i/o timeout", 1),
 }
+_DRIVER = "nvidia-utils-"
+"""How the package is called that `nvidia-smi` comes in."""
 _FETCHING_WORDS = frozenset({"update", "upgrade", "dist-upgrade", "full-upgrade", "install", "download", "refresh"})
 
 
@@ -36,6 +38,9 @@ class Scene:
     boot_finished: bool
     boot_failed: bool = False
     disks: mounting.Disks = mounting.NO_DISKS
+    installed: tuple[str, ...] = ()
+    bare: bool = False
+    """Whether the image came without what the bootstrap installs."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,8 @@ class Reply:
     log: str = ""
     wait_for_boot: bool = False
     mounted: mounting.Mounted | None = None
+    installed: tuple[str, ...] = ()
+    """Packages that are there from now on."""
     formatted: str = ""
     """The folder of a disk that holds a file system from now on."""
 
@@ -75,8 +82,7 @@ def _special(program: str, arguments: list[str], units: Mapping[str, str], scene
     if not scene.spec.egress and _fetches(program, arguments):
         return _unreachable(program)
     if program == "nvidia-smi":
-        text, code = nvidia_smi.answer(scene.spec, arguments)
-        return Reply(stdout=text, exit_code=code)
+        return _nvidia_smi(arguments, scene)
     answer = _TALKERS.get(program)
     return answer(arguments, units, scene) if answer else None
 
@@ -92,6 +98,13 @@ def _mounting(program: str, arguments: list[str], scene: Scene) -> Reply:
         formatted=said.formatted,
         log=" ".join([program, *arguments]) if changes else "",
     )
+
+
+def _nvidia_smi(arguments: list[str], scene: Scene) -> Reply:
+    if scene.bare and not any(name.startswith(_DRIVER) for name in scene.installed):
+        return Reply(stderr="nvidia-smi: command not found (simulated: the image has no driver)\n", exit_code=127)
+    text, code = nvidia_smi.answer(scene.spec, arguments)
+    return Reply(stdout=text, exit_code=code)
 
 
 def _fetches(program: str, arguments: list[str]) -> bool:
@@ -113,7 +126,13 @@ def _run_level(arguments: list[str]) -> Reply | None:
 
 def _simulated(program: str, arguments: Sequence[str]) -> Reply:
     shown = " ".join([program, *arguments])
-    return Reply(stdout=f"{program}: simulated, nothing was changed\n", log=shown)
+    packages = tuple(arguments[arguments.index("install") + 1 :]) if _installs(program, arguments) else ()
+    named = tuple(name for name in packages if not name.startswith("-"))
+    return Reply(stdout=f"{program}: simulated, nothing was changed\n", log=shown, installed=named)
+
+
+def _installs(program: str, arguments: Sequence[str]) -> bool:
+    return program in _FETCHERS and "install" in arguments
 
 
 def _shutdown(arguments: list[str], _: Mapping[str, str], scene: Scene) -> Reply:

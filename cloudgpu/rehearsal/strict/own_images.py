@@ -1,6 +1,7 @@
 """Images made of instances: who may be one, what it is called, and that it takes a moment to be usable.
 
-The disk of the node is not copied: a node that boots such an image starts as a node of any other image does.
+The disk of the node is not copied, but what its stand-ins remember of installed packages is: a node that boots such an
+image finds done what the bootstrap installed there. What else was written to the disk is not in the image.
 """
 
 import hashlib
@@ -60,6 +61,7 @@ def create_image(call: Call) -> dict[str, str]:
     )
     ami.ebs_snapshot.volume.size = _root_gib(call, instance)
     ami.ebs_snapshot.add_tags(call.tags_for("snapshot"))
+    call.world.host.keep_image(str(instance.id), str(ami.id))
     call.backend.amis[ami.id] = ami
     if instance.state == "running" and not call.params.get("NoReboot"):
         call.world.keeper.reboot(call.region, [instance.id])

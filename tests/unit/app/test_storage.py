@@ -13,6 +13,7 @@ from cloudgpu.app.storage_records import StorageRecords
 from cloudgpu.aws.stored import Part, Stored
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import BusyError, CapacityError, StateError, TeardownError, UsageError
+from cloudgpu.ledger.store import open_ledger
 from cloudgpu.paths import Home
 from cloudgpu.provision.engine import Applied
 
@@ -101,8 +102,16 @@ def told():
 
 
 @pytest.fixture
-def room(cloud, home, told):
-    return StorageRoom(StorageDesk(cloud, StorageRecords(home), home, ManualClock(START), "ada", "lab", told.append))
+def ledger(home):
+    with open_ledger(f"sqlite:///{home.ledger_db}") as opened:
+        yield opened
+
+
+@pytest.fixture
+def room(cloud, home, told, ledger):
+    return StorageRoom(
+        StorageDesk(cloud, StorageRecords(home), home, ManualClock(START), "ada", "lab", told.append, ledger)
+    )
 
 
 def test_what_is_made_is_recorded_before_the_first_call(room, cloud, home):

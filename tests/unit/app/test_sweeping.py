@@ -50,12 +50,17 @@ def thing(name, *, owner="ann", expires=LATER, region="us-east-1", kind="instanc
     return Thing(kind, name, region, {**tags, "cloudgpu:expires-at": expires})
 
 
+class NoImages:
+    def found(self, region, name=""):
+        return []
+
+
 def look(bench, *regions, **wish):
-    return Sweeping(bench.desk).look(regions, Wish("ann", **wish))
+    return Sweeping(bench.desk, NoImages()).look(regions, Wish("ann", **wish))
 
 
 def end(bench, seen):
-    return Sweeping(bench.desk).end(seen.going, "us-east-1")
+    return Sweeping(bench.desk, NoImages()).end(seen.going, "us-east-1")
 
 
 def test_every_enabled_region_and_iam_are_asked_once(account):

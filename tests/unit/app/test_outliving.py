@@ -1,0 +1,113 @@
+"""Storage and images in a sweep: what may go, and that data which is to be kept never does."""
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+
+from cloudgpu.app.outliving import Around, Outliving, of_image, verdict
+from cloudgpu.app.remains import Wish
+from cloudgpu.app.sweeping import Sweeping, problem
+from cloudgpu.aws.own_images import OwnImage
+from cloudgpu.aws.stored import Part, Stored
+from cloudgpu.errors import CloudError
+
+MADE = datetime(2026, 11, 21, 11, 0, tzinfo=UTC)
+OWN = Outliving("storage", "scratch-1", "t", "lustre", "ann", "us-east-1", "fs-1", MADE, Decimal(1200), Decimal(168))
+GOING = replace(OWN, disposable=True, made_for="lab")
+NOTHING = Around(frozenset(), frozenset(), all_asked=True)
+ANN, BOSS = Wish("ann"), Wish("boss", frozenset({"ann"}))
+
+
+@pytest.mark.parametrize(
+    ("one", "around", "wish", "goes", "why"),
+    [
+        (GOING, NOTHING, ANN, True, "its cluster lab is gone"),
+        (GOING, NOTHING, BOSS, True, "as asked"),
+        (GOING, NOTHING, Wish("boss"), False, "--owner ann"),
+        (GOING, replace(NOTHING, clusters=frozenset({"lab"})), BOSS, False, "which is there"),
+        (GOING, replace(NOTHING, here=frozenset({"lab"})), ANN, False, "cloudgpu down lab"),
+        (GOING, replace(NOTHING, all_asked=False), ANN, False, "nobody answered"),
+        (replace(GOING, users=("i-1",)), NOTHING, ANN, False, "in use by i-1"),
+        (replace(GOING, made_for=""), NOTHING, BOSS, False, "storage delete scratch-1 --region us-east-1"),
+        (OWN, NOTHING, BOSS, False, "--delete-data"),
+        (replace(GOING, noun="image"), NOTHING, BOSS, False, "cloudgpu image delete scratch-1"),
+    ],
+)
+def test_only_disposable_storage_whose_cluster_is_gone_may_go(one, around, wish, goes, why):
+    found = verdict(one, around, wish)
+    assert found.goes is goes
+    assert why in found.why
+
+
+def stored(name, *, keep="false", made_for="lab", owner="ann"):
+    tags = {"cloudgpu:storage": name, "cloudgpu:kind": "lustre", "cloudgpu:owner": owner, "cloudgpu:token": name}
+    tags |= {"cloudgpu:keep": keep, "cloudgpu:made-for": made_for}
+    part = Part("lustre", f"fs-{name}", "us-east-1", tags, "AVAILABLE", Decimal(1200), MADE, "SCRATCH_2")
+    return Stored(name, name, "us-east-1", (part,))
+
+
+@dataclass
+class Stores:
+    there: list = field(default_factory=list)
+    stubborn: bool = False
+
+    def found(self, region, name=""):
+        return [one for one in self.there if one.region == region and name in ("", one.name)]
+
+    def end(self, one):
+        if self.stubborn:
+            return [f"{one.parts[0].label}: it will not"]
+        self.there.remove(one)
+        return []
+
+
+class Images:
+    def found(self, region, name=""):
+        tags = {"cloudgpu:owner": "ann", "cloudgpu:gpu-architecture": "Volta"}
+        return [OwnImage("ami-1", "base", region, "available", MADE, 200, ("snap-1",), tags)]
+
+
+@pytest.fixture
+def sweeping(bench):
+    bench.cloud.regions = lambda: ("us-east-1",)
+    bench.cloud.anybodys = lambda region: []
+    bench.cloud.stores = Stores([stored("going"), stored("kept", keep="true", made_for="")])
+    return Sweeping(bench.desk, Images())
+
+
+def test_a_sweep_ends_what_outlived_its_cluster_and_confirms_it(bench, sweeping):
+    seen = sweeping.look([], ANN)
+    assert [(one.label, what.goes) for one, what in seen.outliving] == [
+        ("storage going", True),
+        ("storage kept", False),
+        ("image base", False),
+    ]
+    swept = sweeping.end_storage(seen.storage_going)
+    assert [one.name for one in swept.ended] == ["going"]
+    assert [one.name for one in bench.cloud.stores.there] == ["kept"]
+    assert problem(seen, swept) is None
+
+
+def test_what_will_not_end_is_named(bench, sweeping):
+    bench.cloud.stores.stubborn = True
+    seen = sweeping.look([], ANN)
+    failure = problem(seen, sweeping.end_storage(seen.storage_going))
+    assert "1 piece of storage is not confirmed gone" in failure.message
+    assert any("it will not" in line for line in failure.left)
+
+
+def test_a_region_whose_storage_is_silent_is_unknown(bench, sweeping):
+    def silent(region, name=""):
+        raise CloudError("no answer")
+
+    bench.cloud.stores.found = silent
+    seen = sweeping.look([], ANN)
+    assert dict(seen.unknown)["us-east-1"] == "no answer"
+    assert seen.outliving == ()
+
+
+def test_an_image_costs_its_snapshot_at_most():
+    (image,) = Images().found("us-east-1")
+    assert of_image(image).monthly_usd == Decimal(10)

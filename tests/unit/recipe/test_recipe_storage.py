@@ -1,0 +1,55 @@
+"""The `storage` section: what is refused, and how each piece is called in a command."""
+
+import pytest
+
+from cloudgpu.recipe.loading import check
+from cloudgpu.recipe.template import placeholders
+
+BASE = {"schema": 1, "name": "r", "resources": {"gpu": "V100:8"}, "launch": {"with": "torchrun", "command": "x.py"}}
+HOMES = {"name": "homes", "to": "/team/homes"}
+
+
+def problems(tmp_path, *storage, **more):
+    _, found = check({**BASE, **more, "storage": list(storage)}, tmp_path)
+    return [problem.text for problem in found]
+
+
+def test_what_is_right_is_mounted_and_named_in_commands(tmp_path):
+    scratch = {"name": "scratch", "to": "/scratch", "make": {"kind": "lustre", "size": "2400GiB"}, "keep": False}
+    recipe, found = check({**BASE, "storage": [HOMES, scratch]}, tmp_path)
+    assert found == ()
+    assert {"storage.homes", "storage.scratch"} <= set(placeholders(recipe))
+    assert (recipe.storage[0].mode, recipe.storage[0].keep, recipe.storage[1].make.size) == ("rw", True, 2400)
+
+
+@pytest.mark.parametrize(
+    ("storage", "words"),
+    [
+        ([{**HOMES, "to": "relative"}], "absolute directory"),
+        ([{**HOMES, "to": "/"}], "absolute directory"),
+        ([{**HOMES, "to": "/etc/x"}], "the node's own system"),
+        ([{**HOMES, "to": "/home/ubuntu"}], "the node's own system"),
+        ([{**HOMES, "to": "/mnt/cloudgpu/x"}], "the node's own disks"),
+        ([HOMES, {"name": "inner", "to": "/team/homes/x"}], "lie in one another"),
+        ([HOMES, {**HOMES, "to": "/other"}], "another storage is called homes"),
+        ([{**HOMES, "to": "/data/cifar"}], "dataset cifar"),
+        ([{**HOMES, "keep": False}], "only what is made with the cluster"),
+        ([{**HOMES, "make": {"kind": "lustre"}}], "1200GiB or as a multiple"),
+        ([{**HOMES, "make": {"kind": "lustre", "size": "3600GiB"}}], "1200GiB or as a multiple"),
+        ([{**HOMES, "make": {"kind": "ebs"}}], "the size of the disk"),
+        ([{**HOMES, "make": {"kind": "efs", "size": "10GiB"}}], "makes no sense for efs"),
+        ([{**HOMES, "make": {"kind": "ebs", "size": "10GiB", "linked": "s3://bucket/x"}}], "makes no sense for ebs"),
+        ([{"name": f"n{n}", "to": f"/n{n}"} for n in range(5)], "at most 4"),
+    ],
+)
+def test_what_is_wrong_is_said(tmp_path, storage, words):
+    data = [{"name": "cifar", "from": "s3://bucket/x/", "to": "/data/cifar/raw"}]
+    (told,) = problems(tmp_path, *storage, data=data)
+    assert words in told
+
+
+def test_a_disk_is_for_one_node(tmp_path):
+    disk = {"name": "disk", "to": "/disk", "make": {"kind": "ebs", "size": "10GiB"}}
+    assert problems(tmp_path, disk) == []
+    (told,) = problems(tmp_path, disk, resources={"gpu": "V100:8", "nodes": 2})
+    assert "a disk is for one node" in told
