@@ -7,7 +7,7 @@ from typing import Final
 from cloudgpu.catalog import InstanceType
 from cloudgpu.plan.checks.allowance import quota_too_small, region_not_enabled
 from cloudgpu.plan.checks.fitness import gpu_memory_short, sold_otherwise
-from cloudgpu.plan.checks.rule import Reason, RegionRule, TypeRule, region_rule, type_rule
+from cloudgpu.plan.checks.rule import Reason, RegionRule, TypeRule, ZoneRule, region_rule, type_rule, zone_rule
 from cloudgpu.plan.checks.software_container import container_unfit
 from cloudgpu.plan.checks.software_driver import cuda_unfit, driver_unfit, modules_unfit
 from cloudgpu.plan.checks.software_torch import torch_unfit
@@ -40,31 +40,45 @@ def of_region(question: Question, kind: InstanceType, region: str) -> list[Exclu
     ]
 
 
+def of_zone(question: Question, region: str, zone: str) -> list[Exclusion]:
+    """Why a zone that offers a type cannot be used; empty when it can."""
+    return [
+        Exclusion(rule.name, why.message, why.fix) for rule in ZONE_RULES for why in rule.find(question, region, zone)
+    ]
+
+
 def usable_zones(question: Question, kind: InstanceType, region: str) -> tuple[str, ...]:
-    """Zones of a region that offer the type and that the recipe allows, in the recipe's order if it has one.
-
-    Zones outside the region's own data centres (`us-west-2-lax-1a`) are left out: they cost more than the region.
-    """
-    offering = [zone for zone in question.zones_offering(kind, region) if zone[:-1] == region]
-    allowed = question.recipe.resources.zones
-    reserved = question.quotes.reservation
-    if reserved is not None:
-        offering = [zone for zone in offering if zone == reserved.zone]
-    offering = [zone for zone in offering if near(question, region, zone)]
-    return tuple(zone for zone in dict.fromkeys(allowed or offering) if zone in offering)
+    """Zones of a region that offer the type and that no rule throws out, in the recipe's order if it has one."""
+    offering = question.zones_offering(kind, region)
+    usable = [
+        zone for zone in offering if not any(True for rule in ZONE_RULES for _ in rule.find(question, region, zone))
+    ]
+    return tuple(zone for zone in dict.fromkeys(question.recipe.resources.zones or usable) if zone in usable)
 
 
-def of_zone(question: Question, region: str, zone: str) -> Exclusion:
-    """Why a zone that offers the type is none of the `usable_zones`."""
-    held = question.quotes.reservation
+@zone_rule("zone", "A zone outside the region's own data centres costs more, and one not asked for is not wanted.")
+def not_allowed(question: Question, region: str, zone: str) -> Iterator[Reason]:
+    """The zone is a local one (`us-west-2-lax-1a`), or none of those given."""
+    given = question.recipe.resources.zones
     if zone[:-1] != region:
-        return Exclusion("zone", f"{zone} lies outside the data centres of {region}, and costs more")
+        yield Reason(f"{zone} lies outside the data centres of {region}, and costs more")
+    elif given and zone not in given:
+        yield Reason(f"the recipe asks for {', '.join(given)}", f"--set resources.zones={zone}")
+
+
+@zone_rule("reservation", "What is reserved lies in one zone, and can be launched into nowhere else.")
+def not_reserved(question: Question, _region: str, zone: str) -> Iterator[Reason]:
+    """Another zone than that of the reservation."""
+    held = question.quotes.reservation
     if held is not None and zone != held.zone:
-        return Exclusion("reservation", f"{held.id} lies in {held.zone}")
+        yield Reason(f"{held.id} lies in {held.zone}")
+
+
+@zone_rule("storage", "A disk or file system of one zone cannot be mounted from another.")
+def not_near(question: Question, region: str, zone: str) -> Iterator[Reason]:
+    """What the recipe mounts stands in another zone."""
     if not near(question, region, zone):
-        return Exclusion("storage", f"what the recipe mounts does not stand in {zone}")
-    given = ", ".join(question.recipe.resources.zones)
-    return Exclusion("zone", f"the recipe asks for {given}", f"--set resources.zones={zone}")
+        yield Reason(f"what the recipe mounts does not stand in {zone}")
 
 
 @type_rule("retired", "A type that AWS has retired has a price still, and nobody can launch it.")
@@ -177,3 +191,4 @@ REGION_RULES: Final[tuple[RegionRule, ...]] = (
     quota_too_small,
     unreachable,
 )
+ZONE_RULES: Final[tuple[ZoneRule, ...]] = (not_allowed, not_reserved, not_near)

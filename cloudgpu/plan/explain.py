@@ -116,7 +116,7 @@ def _of_region(question: Question, kind: InstanceType, region: str) -> Iterator[
     usable = exclusions.usable_zones(question, kind, region)
     for zone in question.zones_offering(kind, region):
         if zone not in usable:
-            yield _out(kind, region, zone, exclusions.of_zone(question, region, zone))
+            yield from (_out(kind, region, zone, one) for one in exclusions.of_zone(question, region, zone))
 
 
 def _out(kind: InstanceType, region: str, zone: str, why: Exclusion, market: Market | None = None) -> Verdict:

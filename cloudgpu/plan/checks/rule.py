@@ -1,4 +1,4 @@
-"""Rules that throw single candidates out: a type everywhere, or a type in one region. Pure."""
+"""Rules that throw single candidates out: a type everywhere, a type in one region, or a zone. Pure."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ class Reason:
 
 OfType = Callable[[Question, InstanceType], Iterator[Reason]]
 OfRegion = Callable[[Question, InstanceType, str], Iterator[Reason]]
+OfZone = Callable[[Question, str, str], Iterator[Reason]]
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,15 @@ class RegionRule:
     find: OfRegion
 
 
+@dataclass(frozen=True)
+class ZoneRule:
+    """Throws one zone of a region out, whatever the type."""
+
+    name: str
+    about: str
+    find: OfZone
+
+
 def type_rule(name: str, about: str) -> Callable[[OfType], TypeRule]:
     """Make a rule of a function that looks at a type."""
     return lambda find: TypeRule(name, about, find)
@@ -46,3 +56,8 @@ def type_rule(name: str, about: str) -> Callable[[OfType], TypeRule]:
 def region_rule(name: str, about: str) -> Callable[[OfRegion], RegionRule]:
     """Make a rule of a function that looks at a type in a region."""
     return lambda find: RegionRule(name, about, find)
+
+
+def zone_rule(name: str, about: str) -> Callable[[OfZone], ZoneRule]:
+    """Make a rule of a function that looks at a zone of a region."""
+    return lambda find: ZoneRule(name, about, find)

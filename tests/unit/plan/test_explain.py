@@ -15,6 +15,7 @@ from cloudgpu.plan.explain import explain, grouped
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.question import Question
 from cloudgpu.plan.quota_room import QuotaRoom
+from cloudgpu.plan.reservations import Reservation
 from cloudgpu.recipe.schema import Recipe
 
 CATALOG = load()
@@ -66,6 +67,18 @@ def test_the_rules_that_throw_out_types_regions_and_zones_are_named_and_counted(
         "us-east-1d": "the recipe asks for us-east-1c",
         "us-east-1-bos-1a": "us-east-1-bos-1a lies outside the data centres of us-east-1, and costs more",
     }
+
+
+def test_zones_beside_the_reservation_are_thrown_out_by_it():
+    held = Reservation(
+        "cr-0a1b2c3d4e5f60718", "default", "us-east-1", "us-east-1d", "p3dn.24xlarge", "active", 2, None, None
+    )
+    wish = {"instance_type": "p3dn.24xlarge", "market": "reservation", "reservation": held.id}
+    found = explain(asked(Quotes(reservation=held, live=True), **wish))
+    assert [(one.zone, one.kept, one.rule) for one in found] == [
+        ("us-east-1d", True, "order"),
+        ("us-east-1c", False, "reservation"),
+    ]
 
 
 def test_an_unknown_region_is_thrown_out_as_such():
