@@ -19,3 +19,7 @@ class QuotaRoom:
     def free_vcpus(self) -> int | None:
         """What may be launched beside what runs, never below 0; None where that is unknown."""
         return None if self.used_vcpus is None else max(0, self.limit_vcpus - self.used_vcpus)
+
+    def since(self, *, live: bool) -> str:
+        """` (asked 2026-11-21 12:00 UTC)` for an answer that a plan made offline remembers; empty otherwise."""
+        return "" if live or self.read_at is None else f" (asked {self.read_at:%Y-%m-%d %H:%M} UTC)"

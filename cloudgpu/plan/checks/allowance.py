@@ -25,11 +25,12 @@ def quota_too_small(question: Question, kind: InstanceType, region: str) -> Iter
         return
     nodes, needed = question.recipe.resources.nodes, question.recipe.resources.nodes * kind.vcpus
     quotas = [quota_of(kind.name, market) for market in question.markets_of(kind)]
-    known = [(quota, question.quotes.quotas.get((region, quota.code))) for quota in quotas]
-    short = [(quota, room.limit_vcpus) for quota, room in known if room is not None and needed > room.limit_vcpus]
+    known = [(quota, question.quotes.quotas.get((region, quota.key))) for quota in quotas]
+    short = [(quota, room) for quota, room in known if room is not None and needed > room.limit_vcpus]
     if len(short) < len(known):
         return
-    for quota, limit in short:
+    for quota, room in short:
+        limit, since = room.limit_vcpus, room.since(live=question.quotes.live)
         fewer = f"--set resources.nodes={limit // kind.vcpus}, or " if limit >= kind.vcpus else ""
-        message = f"{nodes} x {kind.name} need {needed} vCPUs in {region}, and {quota} allow {limit}"
+        message = f"{nodes} x {kind.name} need {needed} vCPUs in {region}, and {quota} allow {limit}{since}"
         yield Reason(message, f"{fewer}ask for {needed} at {quota.console(region)}")

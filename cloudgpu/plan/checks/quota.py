@@ -21,10 +21,12 @@ def quota_has_room(case: Case) -> Iterator[Found]:
             quota_of(one.instance_type, one.market),
             case.plan.nodes * catalog.types[one.instance_type].vcpus,
         )
-        yield from _room(quotes.quotas.get((one.region, quota.code)), quota, one.region, needed)
+        room = quotes.quotas.get((one.region, quota.key))
+        since = room.since(live=quotes.live) if room else ""
+        yield from _room(room, quota, one.region, needed, since)
 
 
-def _room(room: QuotaRoom | None, quota: Quota, region: str, needed: int) -> Iterator[Found]:
+def _room(room: QuotaRoom | None, quota: Quota, region: str, needed: int, since: str) -> Iterator[Found]:
     if room is None:
         message = f"{quota} in {region}: unknown, and {needed} vCPUs are needed"
         yield Found(message, f"see {quota.console(region)}", "unknown")
@@ -32,7 +34,7 @@ def _room(room: QuotaRoom | None, quota: Quota, region: str, needed: int) -> Ite
         message = f"{quota} in {region}: how much of {room.limit_vcpus} vCPUs is in use is unknown; {needed} are needed"
         yield Found(message, severity="unknown")
     elif needed > room.free_vcpus:
-        used = f"{room.used_vcpus} of {room.limit_vcpus} are in use"
+        used = f"{room.used_vcpus} of {room.limit_vcpus} are in use{since}"
         message = f"{quota} in {region}: {used}, and {needed} vCPUs are needed"
         yield Found(message, f"end what runs, or ask for more at {quota.console(region)}")
 

@@ -1,0 +1,126 @@
+"""What a plan is made from: the catalogue that this home knows, and what quotas leave, asked now or remembered."""
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pytest
+
+from cloudgpu.app.planning import make_plan
+from cloudgpu.app.quota_rooms import QuotaRooms
+from cloudgpu.catalog import load
+from cloudgpu.catalog.overlay import Overlay, Reading, RegionReadings
+from cloudgpu.catalog.overlay_apply import apply
+from cloudgpu.catalog.quotas import quota_of
+from cloudgpu.clock import ManualClock
+from cloudgpu.errors import AuthError
+from cloudgpu.paths import Home
+from cloudgpu.plan.plan import Quotes
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+P = "L-417A185B"
+RECIPE = """
+schema: 1
+name: pair
+resources: {instance_type: p3dn.24xlarge, nodes: 2, regions: [us-east-1]}
+launch: {with: torchrun, command: train.py, ranks_per_node: 1}
+budget: {expiry: 1h}
+"""
+
+
+class Cloud:
+    """Offers what is wanted in one zone; its quotas are data, or an error."""
+
+    target, endpoint = "rehearsal", "rehearsal:KEY"
+
+    def __init__(self, limits, runs=()):
+        self.limits, self.runs = limits, dict(runs)
+
+    def account(self):
+        return "1"
+
+    def quotes(self, wanted):
+        return Quotes(zones=dict.fromkeys(wanted, ("us-east-1c",)), live=True)
+
+    def images(self, wanted):
+        return {}
+
+    def quota_limits(self, region):
+        if isinstance(self.limits, Exception):
+            raise self.limits
+        return self.limits
+
+    def running_vcpus(self, region):
+        return self.runs
+
+
+@pytest.fixture
+def rooms(tmp_path):
+    return QuotaRooms(Home(tmp_path / "home").ensure(), ManualClock(NOW))
+
+
+@pytest.fixture
+def plan(tmp_path, rooms):
+    (tmp_path / "pair").mkdir()
+    (tmp_path / "pair" / "recipe.yaml").write_text(RECIPE)
+    (tmp_path / "pair" / "train.py").write_text("")
+
+    def make(cloud=None, catalog=None):
+        return make_plan(
+            "pair",
+            [],
+            target="rehearsal",
+            default_region="us-east-1",
+            today=date(2026, 11, 21),
+            roots=[tmp_path],
+            cloud=None if cloud is None else lambda: cloud,
+            catalog=catalog,
+            rooms=rooms,
+        ).plan
+
+    return make
+
+
+def about_quota(plan):
+    return [(one.severity, one.message) for one in plan.findings if one.check == "quota"]
+
+
+def test_the_price_is_the_one_that_was_read(plan):
+    read = Reading(NOW, "Pricing GetProducts", {"p3dn.24xlarge": Decimal("29.5")})
+    spot = Reading(NOW, "EC2 DescribeSpotPriceHistory", {})
+    laid = Overlay("rehearsal", "1", "", {"us-east-1": RegionReadings(on_demand=read, spot=spot)})
+    one = plan(catalog=apply(load(), laid)).candidates[0]
+    assert (one.node_hourly_usd, one.priced_on) == (Decimal("29.5"), NOW.date())
+    shipped = plan().candidates[0]
+    assert (shipped.node_hourly_usd, shipped.priced_on) == (Decimal("31.212"), date(2026, 7, 20))
+
+
+def test_two_nodes_under_a_quota_of_one_are_refused_by_name(plan):
+    (short,) = about_quota(plan(Cloud({P: 96})))
+    assert short == (
+        "error",
+        "2 x p3dn.24xlarge need 192 vCPUs in us-east-1, and Running On-Demand P instances (L-417A185B) allow 96",
+    )
+
+
+def test_what_runs_already_counts(plan):
+    assert about_quota(plan(Cloud({P: 192}))) == []
+    (short,) = about_quota(plan(Cloud({P: 192}, {quota_of("p3dn", "on-demand"): 96})))
+    assert short[0] == "warning"
+    assert "96 of 192 are in use, and 192 vCPUs are needed" in short[1]
+
+
+def test_a_quota_that_may_not_be_read_is_unknown_and_never_passed(plan):
+    (unknown,) = about_quota(plan(Cloud(AuthError("denied", code="AccessDenied"))))
+    assert unknown[0] == "unknown"
+    assert "L-417A185B" in unknown[1]
+
+
+def test_offline_says_how_old_what_it_knows_of_quotas_is(plan):
+    assert about_quota(plan()) == [], "nothing is known; that nothing was asked is said elsewhere"
+    plan(Cloud({P: 96}))
+    (short,) = about_quota(plan())
+    assert short[1].endswith("allow 96 (asked 2026-11-21 12:00 UTC)")
+    plan(Cloud({P: 960}, {quota_of("p3dn", "on-demand"): 864}))
+    # The limit is ten minutes fresh, what runs is counted each time.
+    (short,) = about_quota(plan())
+    assert "allow 96 (asked" in short[1]
