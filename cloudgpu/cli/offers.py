@@ -25,6 +25,7 @@ def offers(  # noqa: PLR0917
     nothing. Exits 4 when nothing is left.
     """
     from cloudgpu.cli.show_offers import offers_json, offers_lines
+    from cloudgpu.cli.show_plan import remedy_lines
     from cloudgpu.cli.wiring import wire
     from cloudgpu.errors import NoCapacityError
     from cloudgpu.plan.explain import explain
@@ -35,6 +36,7 @@ def offers(  # noqa: PLR0917
     if json:
         wiring.screen.document(offers_json(planned.plan, planned.question, verdicts))
     else:
-        wiring.screen.lines(offers_lines(planned.plan, planned.question, verdicts))
+        lines = offers_lines(planned.plan, planned.question, verdicts)
+        wiring.screen.lines([*lines, *remedy_lines(planned.plan)])
     if not planned.plan.candidates:
         raise typer.Exit(NoCapacityError.exit_code)

@@ -127,8 +127,13 @@ def _findings(plan: Plan) -> Iterator[str]:
         for place, cure in enumerate(finding.cures):
             yield f"    {'fix: ' if place == 0 else 'or:  '}{cure}"
     if len(plan.errors) > 1:
-        for place, remedy in enumerate(plan.remedies):
-            yield f"{'with' if place == 0 else 'or'} {remedy} nothing is refused"
+        yield from remedy_lines(plan)
+
+
+def remedy_lines(plan: Plan) -> Iterator[str]:
+    """What cures all errors of a plan at once; nothing where nothing was found."""
+    for place, remedy in enumerate(plan.remedies):
+        yield f"{'nothing is refused with' if place == 0 else '                or with'} {remedy}"
 
 
 def _expiry(plan: Plan) -> str:
