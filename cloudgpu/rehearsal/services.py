@@ -1,6 +1,7 @@
 """Hand a verified request to the right simulated service. Importing this loads moto (about a second)."""
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -13,8 +14,9 @@ from moto.core.request import Request
 from werkzeug.exceptions import HTTPException
 
 from cloudgpu.rehearsal.http_message import HttpRequest, HttpResponse
+from cloudgpu.rehearsal.sessions import Sessions
 from cloudgpu.rehearsal.sigv4 import Scope
-from cloudgpu.rehearsal.strict import buckets, json_service, lustre, pricing, quotas
+from cloudgpu.rehearsal.strict import buckets, json_service, lustre, pricing, quotas, session_manager
 from cloudgpu.rehearsal.strict.ec2 import StrictEc2
 from cloudgpu.rehearsal.strict.parameters import StrictSsm
 from cloudgpu.rehearsal.strict.scheduler import StrictScheduler
@@ -28,8 +30,9 @@ _XML = "<Response><Errors><Error><Code>{code}</Code><Message>{text}</Message></E
 class Services:
     """Every simulated service of one server."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, sessions: Sessions) -> None:
         self._world = world
+        self._sessions = sessions
 
     def answer(self, request: HttpRequest, scope: Scope) -> HttpResponse:
         """Carry the request out; what nobody simulates is refused by name."""
@@ -52,11 +55,12 @@ class Services:
     def _carry_out(self, request: Request, url: str, scope: Scope) -> Any:  # noqa: ANN401 - moto's triple
         if scope.service == "ec2":
             return StrictEc2(self._world)._dispatch(request, url)
+        target = str(request.headers.get("X-Amz-Target") or "")
+        actions = self._actions(scope.service, target.rpartition(".")[2])
+        if actions is not None:
+            return json_service.answer(actions, self._world, scope.region, target, request.data)
         if scope.service == "ssm":
             return StrictSsm()._dispatch(request, url)
-        if scope.service in _JSON:
-            target = str(request.headers.get("X-Amz-Target") or "")
-            return json_service.answer(_JSON[scope.service], self._world, scope.region, target, request.data)
         if scope.service == "scheduler":
             return StrictScheduler()._dispatch(request, url, request.headers)
         for pattern, handler in _routes(scope.service, url):
@@ -65,6 +69,12 @@ class Services:
                 return result if len(result) == 3 else (200, {}, result)  # noqa: PLR2004 - status, headers, body
         message = f"service {scope.service}"
         raise NotImplementedError(message)
+
+    def _actions(self, service: str, name: str) -> Mapping[str, json_service.Action] | None:
+        """The table that has an action; None where moto has it."""
+        if service == "ssm" and name in session_manager.ACTIONS:
+            return {name: lambda _world, region, given: session_manager.start_session(self._sessions, region, given)}
+        return _JSON.get(service)
 
 
 def _url(request: HttpRequest, scope: Scope) -> str:

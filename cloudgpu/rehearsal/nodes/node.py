@@ -22,7 +22,7 @@ from cloudgpu.rehearsal.nodes.metadata import MetadataService, hostname
 from cloudgpu.rehearsal.nodes.power import Action, ending
 from cloudgpu.rehearsal.nodes.record import NodePaths, NodeRecord, Timer
 from cloudgpu.rehearsal.nodes.shared import SharedFiles
-from cloudgpu.rehearsal.nodes.sshd import Login, NodeSshServer
+from cloudgpu.rehearsal.nodes.sshd import Login, NodeSshServer, SshDoors
 from cloudgpu.rehearsal.nodes.standin_server import StandInServer
 from cloudgpu.rehearsal.nodes.values import Opened, RoleCredentials
 
@@ -62,7 +62,7 @@ class Node:
         """What befalls it at its next boot, and since."""
         self._around = around
         self._claim: addresses.Claim | None = None
-        self._ssh: NodeSshServer | None = None
+        self._doors = SshDoors(self.paths.run)
         self._metadata: MetadataService | None = None
         self._standins = StandInServer(self._asked, self._answered)
         self._tasks: set[asyncio.Task[int | None]] = set()
@@ -118,7 +118,7 @@ class Node:
             OSError: The record cannot be written.
         """
         self._silence()
-        await self._close_ssh()
+        await self._doors.close()
         await self.body.power_off()
         self._close_sockets()
         self._boot_over.set()
@@ -148,9 +148,9 @@ class Node:
         if self._suffers("metadata-off") and self._metadata is not None:
             self._metadata.close()
         if self._suffers("sshd-dies"):
-            await self._close_ssh()
-        elif any(fault.do == "host-key-changes" for fault in more) and self._ssh is not None:
-            await self._close_ssh()
+            await self._doors.close()
+        elif any(fault.do == "host-key-changes" for fault in more) and self._doors.is_open:
+            await self._doors.close()
             await self._listen_again()
         notice = self._suffers("spot-notice")
         if notice and not self.record.spot_end_epoch_s:
@@ -173,9 +173,9 @@ class Node:
         await self._show_disks()
         if opened.ssh == before.ssh_open:
             return
-        if not opened.ssh and self._ssh is not None:
-            self._ssh.stop_listening()
-        elif opened.ssh and self._listening.is_set():
+        if not opened.ssh:
+            self._doors.shut()
+        elif self._listening.is_set():
             await self._listen_again()
 
     def arm(self) -> None:
@@ -228,7 +228,7 @@ class Node:
         self._spawn(self._watch())
 
     async def _listen(self, claim: addresses.Claim) -> None:
-        if self._suffers("sshd-dies") or not self.record.spec.ssh_open:
+        if self._suffers("sshd-dies"):
             self._listening.set()
             return
         spec = self.record.spec
@@ -240,8 +240,8 @@ class Node:
             hostname=hostname(claim.address),
             address=claim.address,
         )
-        self._ssh = NodeSshServer(self.body, login, self._shown_key())
-        await self._ssh.listen(claim.ssh)
+        bound = claim.ssh if spec.ssh_open else None
+        await self._doors.open(lambda: NodeSshServer(self.body, login, self._shown_key()), bound)
         self._listening.set()
 
     def _shown_key(self) -> asyncssh.SSHKey:
@@ -270,11 +270,6 @@ class Node:
         if command:
             await self._run(command)
 
-    async def _close_ssh(self) -> None:
-        if self._ssh is not None:
-            await self._ssh.close()
-            self._ssh = None
-
     def _environment(self) -> dict[str, str]:
         endpoint = f"http://{self.record.address}:{self.record.metadata_port}"
         root = "/root" if not self.body.layer.shown else self.body.layer.shown
@@ -292,21 +287,20 @@ class Node:
         if reply.wait_for_boot:
             await self._boot_over.wait()
             reply = standins.reply(program, arguments, units, self._scene())
-        if reply.disarm:
-            self._keep(timers=tuple(timer for timer in self.record.timers if timer.unit != reply.disarm))
-        if reply.arm is not None:
-            others = tuple(timer for timer in self.record.timers if timer.unit != reply.arm.unit)
-            self._keep(timers=(*others, reply.arm))
         if reply.formatted:
             self._around.shared.format(reply.formatted)
         if reply.mounted is not None:
             shown = self._around.shared.path(reply.mounted)
             if await self._run([*mounting.LINK, reply.mounted.target, shown]):
                 return standins.Reply(stderr=f"{program}: {reply.mounted.target}: simulated: failed\n", exit_code=32)
-            self._keep(mounted=(*self.record.mounted, reply.mounted))
+        self._follow(self.record.after(reply))
         if reply.log:
             await self._run(["/bin/sh", "-c", _NOTE, "note", self.body.layer.shown, reply.log])
         return reply
+
+    def _follow(self, after: NodeRecord) -> None:
+        if after != self.record:
+            self._keep(timers=after.timers, mounted=after.mounted, installed=after.installed)
 
     def _answered(self, reply: standins.Reply) -> None:
         """Only now: the command that asked has its answer before its node ends."""
@@ -322,6 +316,7 @@ class Node:
         spec, mounted, root = self.record.spec, self.record.mounted, self.body.layer.shown
         return standins.Scene(
             spec, now, self.record.timers, boot_finished=not self.booting, boot_failed=self._boot_failed,
+            installed=self.record.installed, bare=self._suffers("bare-image") is not None,
             disks=mounting.Disks(dict(spec.mountable), mounted, root, self._around.shared.formatted()),
         )  # fmt: skip
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from cloudgpu.errors import RehearsalError
 
+AGENT = "agent.sock"
+"""In a node's run directory: where its SSH server is reached by the node's own agent, whatever its rules say."""
 _LIMIT_BYTES = 100
 """Linux takes 107, macOS 103."""
 

@@ -1,11 +1,13 @@
 """The SSH server of one node."""
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import asyncssh
 
+from cloudgpu.rehearsal.nodes import sockets
 from cloudgpu.rehearsal.nodes.body import Body
 from cloudgpu.rehearsal.nodes.session import NodeSession
 
@@ -80,6 +82,46 @@ class NodeSshServer:
         if self._acceptor is not None:
             await self._acceptor.wait_closed()
             self._acceptor = None
+
+
+class SshDoors:
+    """The two ways to one node's SSH server: its port, when rules let callers in, and its agent's socket, always."""
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self._outer: NodeSshServer | None = None
+        self._agent: NodeSshServer | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anybody could come in."""
+        return self._agent is not None
+
+    async def open(self, server: Callable[[], NodeSshServer], bound: socket.socket | None) -> None:
+        """Let people in by the agent, and by the port where there is one.
+
+        Raises:
+            OSError: A socket is unusable.
+        """
+        if self._agent is None:
+            agent = server()
+            await agent.listen(sockets.bind(self._run / sockets.AGENT))
+            self._agent = agent
+        if bound is not None:
+            self._outer = server()
+            await self._outer.listen(bound)
+
+    def shut(self) -> None:
+        """Let nobody new in by the port; who is in stays."""
+        if self._outer is not None:
+            self._outer.stop_listening()
+
+    async def close(self) -> None:
+        """Stop listening and cut every connection."""
+        doors, self._outer, self._agent = (self._outer, self._agent), None, None
+        for door in doors:
+            if door is not None:
+                await door.close()
 
 
 class _Gate(asyncssh.SSHServer):

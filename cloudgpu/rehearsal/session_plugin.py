@@ -1,0 +1,53 @@
+"""Stands in for AWS's session-manager-plugin on the rehearsal cloud: same arguments, same variable, real bytes.
+
+Run as a program by the path `PLUGIN`; needs nothing but the standard library. It connects to the stream that the
+rehearsal cloud's `StartSession` named, shows the session's token, and carries standard input and output from then on.
+Streams anywhere but on this machine are refused: the token is for the cloud that gave it.
+"""
+
+import json
+import os
+import socket
+import sys
+import threading
+from pathlib import Path
+from urllib.parse import urlsplit
+
+PLUGIN = Path(__file__)
+_CHUNK_BYTES = 1 << 16
+_USAGE = 2
+
+
+def main(arguments: list[str], environ: dict[str, str]) -> int:
+    """Carry one session; the exit status."""
+    variable, _region, operation, _profile, request, _endpoint = arguments
+    wanted, response = json.loads(request), json.loads(environ[variable])
+    stream = urlsplit(response["StreamUrl"])
+    if operation != "StartSession" or wanted.get("DocumentName") != "AWS-StartSSHSession":
+        sys.stderr.write(f"not simulated: {operation} of {wanted.get('DocumentName')}\n")
+        return _USAGE
+    if stream.hostname != "127.0.0.1" or stream.port is None:
+        sys.stderr.write(f"not a stream of a rehearsal cloud: {response['StreamUrl']}\n")
+        return _USAGE
+    peer = socket.create_connection((stream.hostname, stream.port), timeout=10)
+    peer.settimeout(None)
+    peer.sendall(response["TokenValue"].encode() + b"\n")
+    threading.Thread(target=_outwards, args=(peer,), daemon=True).start()
+    while piece := peer.recv(_CHUNK_BYTES):
+        _write(piece)
+    return 0
+
+
+def _outwards(peer: socket.socket) -> None:
+    while piece := os.read(0, _CHUNK_BYTES):
+        peer.sendall(piece)
+    peer.shutdown(socket.SHUT_WR)
+
+
+def _write(piece: bytes) -> None:
+    while piece:
+        piece = piece[os.write(1, piece) :]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], dict(os.environ)))

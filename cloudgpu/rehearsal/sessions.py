@@ -1,0 +1,88 @@
+"""Session Manager's data channels: a stream to the SSH server of a node that nothing outside may connect to.
+
+Every session has a listener of its own on 127.0.0.1, which lets one client in, and only with the session's token. It
+leads to a socket that the node itself serves, as AWS's agent does, so that neither rules nor addresses matter.
+"""
+
+import contextlib
+import hmac
+import secrets
+import socket
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloudgpu.errors import RehearsalError
+from cloudgpu.rehearsal.nodes import sockets
+
+_CHUNK_BYTES = 1 << 16
+_CLIENT_S = 60.0
+_TOKEN_BYTES = 512
+
+
+@dataclass(frozen=True)
+class Channel:
+    """Where a session's client connects to, and what it has to show."""
+
+    session_id: str
+    token: str
+    url: str
+
+
+class Sessions:
+    """Opens channels to the nodes below one directory."""
+
+    def __init__(self, nodes: Path) -> None:
+        self._nodes = nodes
+
+    def agent_calls(self, instance_id: str) -> bool:
+        """Whether the agent of a node is there."""
+        return self._agent(instance_id).exists()
+
+    def open(self, instance_id: str) -> Channel:
+        """A channel that waits a minute for its client.
+
+        Raises:
+            OSError: No port is to be had.
+        """
+        channel_id, token = f"rehearsal-{secrets.token_hex(9)}", secrets.token_urlsafe(48)
+        listener = socket.create_server(("127.0.0.1", 0))
+        listener.settimeout(_CLIENT_S)
+        threading.Thread(target=self._serve, args=(listener, token, instance_id), daemon=True).start()
+        port = listener.getsockname()[1]
+        return Channel(channel_id, token, f"ws://127.0.0.1:{port}/v1/data-channel/{channel_id}?role=publish_subscribe")
+
+    def _agent(self, instance_id: str) -> Path:
+        return self._nodes / instance_id / "run" / sockets.AGENT
+
+    def _serve(self, listener: socket.socket, token: str, instance_id: str) -> None:
+        with contextlib.suppress(OSError, RehearsalError), listener:
+            client, _ = listener.accept()
+            with client:
+                client.settimeout(_CLIENT_S)
+                if not hmac.compare_digest(_line(client), token.encode()):
+                    return
+                client.settimeout(None)
+                with sockets.connect(self._agent(instance_id), None) as agent:
+                    outwards = threading.Thread(target=_pour, args=(client, agent), daemon=True)
+                    outwards.start()
+                    _pour(agent, client)
+
+
+def _line(client: socket.socket) -> bytes:
+    """The first line; byte by byte, for what follows it is not ours."""
+    found = b""
+    while len(found) < _TOKEN_BYTES and not found.endswith(b"\n"):
+        piece = client.recv(1)
+        if not piece:
+            break
+        found += piece
+    return found.rstrip(b"\n")
+
+
+def _pour(source: socket.socket, sink: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while piece := source.recv(_CHUNK_BYTES):
+            sink.sendall(piece)
+    with contextlib.suppress(OSError):
+        sink.shutdown(socket.SHUT_WR)
