@@ -23,7 +23,7 @@ class Resources(Section):
     """On what the run needs to run. Name either GPUs or instance types."""
 
     gpu: str | None = None
-    """GPU and how many a node, for instance `V100:8`."""
+    """GPU and how many a node, for instance `V100:8`, or `V100-32GB:8` where the memory of each matters."""
     any_of: tuple[str, ...] = ()
     """Several GPUs (`V100:8`) or instance types (`p3dn.24xlarge`), in the order to try them."""
     instance_type: str | None = None
