@@ -63,9 +63,14 @@ def driver_for(architecture: str, branch: int | None = None) -> Driver:
 
 
 def carried_driver(image: str) -> CarriedDriver | None:
-    """The driver inside an image that an SSM parameter names; None for one without, or that nobody knows."""
+    """The driver inside a machine image, by the SSM parameter that names it; None for one that carries none.
+
+    `ami-...` and parameters of others may carry any.
+    """
     carried = next((one for one in _content()["carried"] if one["in_parameter"] in image), None)
-    return None if carried is None else CarriedDriver(carried["driver_branch"], carried["driver_flavour"])
+    if carried is not None:
+        return CarriedDriver(carried["driver_branch"], carried["driver_flavour"])
+    return None if _content()["bare_in_parameter"] in image else CarriedDriver(None, None)
 
 
 def _entry(architecture: str) -> Mapping[str, Any]:

@@ -38,7 +38,5 @@ def node_driver(recipe: Recipe, gpu: Gpu) -> NodeDriver:
     carried = carried_driver(image)
     if carried is not None:
         return NodeDriver(carried.branch, carried.flavour, installed=False)
-    if image.startswith("ami-"):
-        return NodeDriver(None, None, installed=False)
     ours = driver_for(gpu.architecture, recipe.resources.driver)
     return NodeDriver(ours.branch, ours.flavour, installed=True)

@@ -6,7 +6,6 @@ from cloudgpu.catalog.images import carried_driver
 from cloudgpu.plan.checks.check import Case, Found, check
 from cloudgpu.plan.checks.software_container import fitting, release_of
 from cloudgpu.plan.checks.software_torch import bringers, nearest_build, torch_misfit
-from cloudgpu.plan.driver import node_driver
 
 
 @check("container-code", "warning", "A container made before the GPU was known runs slowly, or not as it was tested.")
@@ -57,24 +56,23 @@ def torch_brought(case: Case) -> Iterator[Found]:
 
 @check("driver-known", "unknown", "What runs on a node depends on a driver that nobody has looked at.")
 def driver_known(case: Case) -> Iterator[Found]:
-    """A machine image of the recipe's own, whose driver is known to nobody."""
+    """A machine image of the recipe's own, of which nobody knows whether it carries a driver, and which."""
     image = case.question.recipe.resources.image
-    for name in dict.fromkeys(one.gpu for one in case.field.candidates):
-        if image and node_driver(case.question.recipe, case.question.catalog.gpus[name]).branch is None:
-            yield Found(f"which driver {image} carries for {name} is unknown; a node without one fails its health gate")
+    carried = carried_driver(image) if image else None
+    if carried is not None and carried.branch is None:
+        yield Found(
+            f"whether {image} carries a driver is unknown: one that it has stays, else the bootstrap installs one"
+        )
 
 
 @check("driver-given", "error", "A driver that is asked for beside an image with a driver of its own is not installed.")
 def driver_ignored(case: Case) -> Iterator[Found]:
-    """`resources.driver` beside a machine image that has its own."""
+    """`resources.driver` beside a machine image that is known to have its own."""
     resources = case.question.recipe.resources
-    carried = carried_driver(resources.image or "")
-    if resources.driver is None or carried is None:
-        return
-    brings = f"R{carried.branch}" if carried.branch is not None else "a driver of its own"
-    yield Found(
-        f"resources.driver is {resources.driver}, but {resources.image} carries {brings}", "--set resources.image="
-    )
+    carried = carried_driver(resources.image) if resources.image else None
+    if resources.driver is not None and carried is not None and carried.branch is not None:
+        message = f"resources.driver is {resources.driver}, but {resources.image} carries R{carried.branch}"
+        yield Found(message, "--set resources.image=")
 
 
 @check("efa-software", "warning", "EFA with software that is older than its hardware is slow, or hangs.")

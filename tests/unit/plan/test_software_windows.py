@@ -183,6 +183,7 @@ def test_the_repository_of_an_image(image, name):
         ({"image": UBUNTU}, "V100", (580, "proprietary", True)),
         ({"image": "ami-0123456789abcdef0"}, "V100", (None, None, False)),
         ({"image": "/aws/service/deeplearning/ami/x86_64/other/ami-id"}, "V100", (None, None, False)),
+        ({"image": "/lab/images/ours"}, "V100", (None, None, False)),
     ],
 )
 def test_the_driver_of_the_nodes(resources, gpu, driver):

@@ -125,20 +125,20 @@ SOFTWARE = (
     ),
     row(
         "driver-known",
-        World(),
+        (World(), on(World(), "g4dn.12xlarge", image=DLAMI)),
         fails(
             resources(**ONE, image="ami-0123456789abcdef0"),
             (
                 "unknown",
-                "which driver ami-0123456789abcdef0 carries for V100 is unknown; "
-                "a node without one fails its health gate",
+                "whether ami-0123456789abcdef0 carries a driver is unknown: one that it has stays, "
+                "else the bootstrap installs one",
                 "",
             ),
         ),
     ),
     row(
         "driver-given",
-        resources(**ONE, driver=580),
+        (resources(**ONE, driver=580), resources(**ONE, driver=580, image="ami-0123456789abcdef0")),
         fails(
             on(World(), "g4dn.12xlarge", driver=580, image=DLAMI),
             ("error", f"resources.driver is 580, but {DLAMI} carries R595", "--set resources.image="),
