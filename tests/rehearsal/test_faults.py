@@ -113,9 +113,14 @@ def test_a_retired_type_is_refused_with_a_fix_that_works(shared):
     assert client.faults(shared.cloud)["mutating_calls"] == 0
 
 
+def full(**more):
+    """A quota that the plan could not see: what others launch meanwhile counts too."""
+    return {"action": "CreateFleet", "code": "VcpuLimitExceeded", "http": 400, **more}
+
+
 def test_a_quota_that_binds_everywhere_is_named(shared):
     shared.recipe()
-    client.put_quotas(shared.cloud, {"us-east-1/p/on-demand": 96})
+    client.put_faults(shared.cloud, [full()])
     done = shared.run("up", "plain", "--yes", code=4)
     assert "VcpuLimitExceeded" in done.stderr
     assert shared.left() == {}
@@ -124,7 +129,7 @@ def test_a_quota_that_binds_everywhere_is_named(shared):
 
 def test_a_quota_of_one_region_leads_to_the_next(shared):
     shared.recipe(resources="{instance_type: p3dn.24xlarge, nodes: 2, regions: [us-east-1, us-west-2]}")
-    client.put_quotas(shared.cloud, {"us-east-1/p/on-demand": 96})
+    client.put_faults(shared.cloud, [full(match={"region": "us-east-1"})])
     up = shared.json("up", "plain", "--yes")
     assert {node.region for node in client.nodes(shared.cloud)} == {"us-west-2"}
     assert sum("VcpuLimitExceeded" in line for line in up["tried"]) == 1  # the region's second zone is not asked

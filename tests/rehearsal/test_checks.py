@@ -1,0 +1,95 @@
+"""What a plan is held against, by whole commands: the account is looked at, and what it hides is unknown."""
+
+import boto3
+import pytest
+
+from cloudgpu.rehearsal import client
+
+pytestmark = pytest.mark.rehearsal
+
+DATA = "[{name: images, from: 's3://our-images/set/', to: /data/images}]"
+DENIED = {"code": "AccessDenied", "http": 403}
+
+
+@pytest.fixture(scope="module")
+def one_cloud(make_bench, tmp_path_factory):
+    with make_bench(tmp_path_factory.mktemp("one")) as made:
+        yield made
+
+
+@pytest.fixture
+def shared(one_cloud):
+    """A cloud for plans of which none reads a quota anew."""
+    yield one_cloud
+    client.put_faults(one_cloud.cloud, [])
+
+
+def s3(bench, region="us-east-1"):
+    cloud = bench.cloud
+    return boto3.client(
+        "s3",
+        region_name=region,
+        endpoint_url=cloud.url,
+        aws_access_key_id=cloud.access_key_id,
+        aws_secret_access_key=cloud.secret_access_key,
+    )
+
+
+def said(bench, *options, code=0, env=None):
+    told = bench.json("plan", "plain", *options, code=code, env=env)
+    return {one["check"]: (one["severity"], one["message"]) for one in told["findings"]}
+
+
+def test_a_quota_of_96_vcpus_has_room_for_one_node_and_not_for_two(bench):
+    bench.recipe()
+    client.put_quotas(bench.cloud, {"us-east-1/p/on-demand": 96})
+    severity, message = said(bench, code=7)["quota"]
+    assert severity == "error"
+    assert "need 192 vCPUs" in message
+    assert message.endswith("(L-417A185B) allow 96")
+    assert client.faults(bench.cloud)["mutating_calls"] == 0
+    assert "quota" not in said(bench, "--set", "resources.nodes=1")
+
+
+def test_what_runs_already_is_counted_and_what_is_denied_is_unknown(bench):
+    bench.recipe()
+    client.put_faults(bench.cloud, [{"action": "ListServiceQuotas", **DENIED}])
+    assert said(bench)["quota"][0] == "unknown"
+    client.put_faults(bench.cloud, [{"action": "DescribeRegions", "code": "UnauthorizedOperation", "http": 403}])
+    severity, message = said(bench)["named"]
+    assert severity == "unknown"
+    assert message.startswith("which regions the account has enabled is unknown")
+
+
+def test_data_is_missed_weighed_and_found_in_another_region_before_anything_is_bought(shared):
+    shared.recipe(data=DATA)
+    assert said(shared, code=7)["dataset"] == ("error", "dataset images: there is no bucket our-images")
+    s3(shared, "us-west-2").create_bucket(
+        Bucket="our-images", CreateBucketConfiguration={"LocationConstraint": "us-west-2"}
+    )
+    assert said(shared, code=7)["dataset"] == ("error", "dataset images: nothing lies under s3://our-images/set/")
+    s3(shared, "us-west-2").put_object(Bucket="our-images", Key="set/a", Body=b"x" * 1024)
+    found = said(shared)
+    assert "dataset" not in found
+    assert found["data-region"][1].startswith(
+        "dataset images lies in us-west-2, and nodes may be in us-east-1: 2 copies"
+    )
+    client.put_faults(shared.cloud, [{"action": "ListObjectsV2", **DENIED}, {"action": "HeadBucket", **DENIED}])
+    assert said(shared)["dataset"][0] == "unknown"
+
+
+def test_a_key_pair_and_a_role_that_are_not_there_are_named_with_their_settings(shared):
+    shared.recipe()
+    told = shared.json("plan", "plain", code=7, env={"CLOUDGPU_KEY_NAME": "ann", "CLOUDGPU_ROLE_NAME": "gpu"})
+    named = [(one["message"], one["fix"]) for one in told["findings"] if one["check"] == "named"]
+    assert named == [
+        ("there is no key pair ann in us-east-1", "correct the setting key_name: `cloudgpu config`"),
+        ("there is no role gpu", "correct the setting role_name: `cloudgpu config`"),
+    ]
+
+
+def test_offline_says_what_was_not_asked(shared):
+    shared.recipe(data=DATA)
+    severity, message = said(shared, "--offline")["offline"]
+    assert severity == "unknown"
+    assert "data in S3" in message
