@@ -14,6 +14,8 @@ Sort = Literal["usd-per-hour", "memory", "bandwidth", "fp16", "usd-per-pflop-h",
 Market = Literal["on-demand", "spot"]
 
 _THOUSAND: Final = Decimal(1000)
+_CENT: Final = Decimal("0.01")
+"""Price lists round the same price differently; a millionth of a dollar makes no region the cheaper one."""
 _NEARLY: Final = Decimal("0.9")
 """What has at least this share of the memory that is asked for is worth a word: 22.35 GiB are sold as 24 GB."""
 
@@ -129,7 +131,7 @@ def offer_of(catalog: Catalog, kind: InstanceType, market: Market, region: str, 
     if not priced:
         places = [region] if region else sorted(_regions(kind), key=lambda name: (name != home_region, name))
         return Offer(kind, gpu, places[0] if places else None, None)
-    where = min(priced, key=lambda name: (priced[name][1], name != home_region, name))
+    where = min(priced, key=lambda name: (priced[name][1].quantize(_CENT), name != home_region, priced[name][1], name))
     lowest, usd = priced[where]
     return Offer(kind, gpu, where, usd, lowest if market == "spot" else None, kind.price_read_on(where))
 

@@ -61,7 +61,7 @@ def gpus(  # noqa: PLR0917
     if json:
         wiring.screen.document(answer_json(found))
     else:
-        wiring.screen.lines(answer_lines(found, wiring.clock.now().date()))
+        wiring.screen.lines(answer_lines(found, wiring.clock.now().date(), wiring.screen.width))
 
 
 def _refuse_given(context: typer.Context) -> None:

@@ -6,7 +6,14 @@ import typer
 
 from cloudgpu.cli.options import Json, On, RecipeName, Region, Sets, Yes
 
-app = typer.Typer(help="Machine images of your own, which nodes boot.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="""Machine images of your own, which nodes boot.
+
+    The containers that frameworks come in are another matter: cloudgpu images.
+    """,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name: lower case letters, digits and dashes.")]
 

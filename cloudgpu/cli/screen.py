@@ -27,6 +27,11 @@ class Screen:
         self._out = Output(sys.stderr if json_mode else sys.stdout, colour=colour, quits=quits)
         self._narrator = Narrator(self._out.paint, verbose=verbose)
 
+    @property
+    def width(self) -> int | None:
+        """Columns of the terminal that lines go to; None where they go to a pipe or a file, which have no end."""
+        return self._out.columns if self._out.is_terminal else None
+
     def say(self, what: Happening) -> None:
         """Show one happening."""
         lines = self._narrator.lines(what)

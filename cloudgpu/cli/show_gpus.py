@@ -27,6 +27,15 @@ _HEADINGS = (
     "",
 )
 _RIGHT = frozenset(range(2, 10))
+_LESS = {
+    "GiB": "memory",
+    "read": "",
+    "a TB/s-h": "usd-per-tb-s",
+    "a PFLOP-h": "usd-per-pflop-h",
+    "TB/s": "bandwidth",
+    "PFLOP/s": "fp16",
+}
+"""Columns that a narrow terminal does without, the first one first, and the order in which each is needed."""
 _ORDERS = {
     "usd-per-hour": "the cheapest first",
     "memory": "the most memory first",
@@ -39,14 +48,18 @@ UNKNOWN = "-"
 OLD_DAYS = 30
 
 
-def answer_lines(answer: Answer, today: date) -> list[str]:
-    """One line a type, then what the figures are, what misses by little, and what to type next."""
+def answer_lines(answer: Answer, today: date, width: int | None = None) -> list[str]:
+    """One line a type, then what the figures are, what misses by little, and what to type next.
+
+    `width` is that of the terminal: columns that it has no room for are left out, and named.
+    """
     if not answer.found.offers:
         return [*_nothing(answer), *_nearly(answer)]
-    rows = [row(one, today) for one in answer.found.offers]
+    table, left_out = _table([row(one, today) for one in answer.found.offers], answer.asked.sort, width)
     return [
-        *columns([_HEADINGS, *rows], right=_RIGHT),
+        *table,
         "",
+        *([f"no room for: {', '.join(left_out)}"] if left_out else []),
         *_legend(answer),
         *_old(answer, today),
         *_nearly(answer),
@@ -140,6 +153,19 @@ def remark(offer: Offer) -> str:
 def shown(figure: Decimal | None, text: Callable[[Decimal], str]) -> str:
     """A figure that may be unknown."""
     return UNKNOWN if figure is None else text(figure)
+
+
+def _table(rows: Sequence[tuple[str, ...]], sort: str, width: int | None) -> tuple[list[str], list[str]]:
+    """The lines, and the headings of what did not fit; no column goes that the order is made by."""
+    left_out: list[str] = []
+    may_go = [heading for heading, order in _LESS.items() if order != sort]
+    while True:
+        kept = [place for place, heading in enumerate(_HEADINGS) if heading not in left_out]
+        cells = [tuple(one[place] for place in kept) for one in (_HEADINGS, *rows)]
+        lines = columns(cells, right={at for at, place in enumerate(kept) if place in _RIGHT})
+        if width is None or len(left_out) == len(may_go) or max(map(len, lines)) <= width:
+            return lines, left_out
+        left_out.append(may_go[len(left_out)])
 
 
 def _legend(answer: Answer) -> Iterator[str]:

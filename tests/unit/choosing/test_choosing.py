@@ -39,6 +39,29 @@ def test_the_whole_screen(catalog, golden, name, asked):
     assert screen(catalog, **asked) == golden(f"gpus_{name}.txt")
 
 
+@pytest.mark.parametrize(
+    ("width", "sort", "left_out"),
+    [
+        (None, "memory", None),
+        (200, "memory", None),
+        (130, "usd-per-hour", "GiB"),
+        (115, "memory", "read, a TB/s-h, a PFLOP-h"),
+        (100, "usd-per-tb-s", "GiB, read, a PFLOP-h, TB/s, PFLOP/s"),
+        (95, "usd-per-hour", "GiB, read, a TB/s-h, a PFLOP-h, TB/s"),
+        (20, "fp16", "GiB, read, a TB/s-h, a PFLOP-h, TB/s"),
+    ],
+)
+def test_a_narrow_terminal_does_without_what_matters_least(catalog, width, sort, left_out):
+    found = answer(Asked(count=8, min_memory="32GB", sort=sort), catalog, "us-east-1")
+    lines = answer_lines(found, TODAY, width)
+    told = [line for line in lines if line.startswith("no room for: ")]
+    assert told == ([] if left_out is None else [f"no room for: {left_out}"])
+    heading = next(line for line in lines if line.startswith("type"))
+    assert [name for name in (left_out or "").split(", ") if name and f"  {name}  " in heading] == []
+    if width and width > 20:
+        assert max(len(line) for line in lines[: lines.index("")]) <= width
+
+
 def test_everything_says_what_cannot_be_had(catalog):
     shown = screen(catalog, everything=True, arch="VOLTA")
     assert re.findall(

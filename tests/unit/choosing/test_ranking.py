@@ -96,6 +96,16 @@ def test_of_equal_prices_the_home_region_is_meant(catalog):
     assert offer_of(catalog, kind, "on-demand", "eu-west-1", "us-east-1").hourly_usd == Decimal("33.711")
 
 
+def test_a_millionth_of_a_dollar_makes_no_region_cheaper(catalog):
+    prices = {"us-east-2": Decimal("21.957640"), "us-east-1": Decimal("21.957642"), "us-west-2": Decimal("21.94")}
+    zones = {region: (f"{region}a",) for region in prices}
+    kind = replace(catalog.types["p4d.24xlarge"], on_demand_usd=prices, zones=zones)
+    assert offer_of(catalog, kind, "on-demand", "", "us-east-1").region == "us-west-2"
+    kind = replace(kind, on_demand_usd={**prices, "us-west-2": Decimal(30)})
+    assert offer_of(catalog, kind, "on-demand", "", "us-east-1").region == "us-east-1"
+    assert offer_of(catalog, kind, "on-demand", "", "us-west-2").region == "us-east-2"
+
+
 def test_a_spot_price_is_the_highest_seen_with_the_lowest_beside_it(catalog):
     offer = offer_of(catalog, catalog.types["p3dn.24xlarge"], "spot", "", "us-east-1")
     assert (offer.lowest_usd, offer.hourly_usd) == (Decimal("6.26"), Decimal("8.29"))
