@@ -53,7 +53,7 @@ class Sessions:
         return Channel(channel_id, token, f"ws://127.0.0.1:{port}/v1/data-channel/{channel_id}?role=publish_subscribe")
 
     def _agent(self, instance_id: str) -> Path:
-        return self._nodes / instance_id / "run" / sockets.AGENT
+        return self._nodes / "instances" / instance_id / "run" / sockets.AGENT
 
     def _serve(self, listener: socket.socket, token: str, instance_id: str) -> None:
         with contextlib.suppress(OSError, RehearsalError), listener:
