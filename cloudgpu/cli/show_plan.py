@@ -122,11 +122,14 @@ def _expected(one: Expected) -> str:
 
 
 def _findings(plan: Plan) -> Iterator[str]:
+    together = plan.remedies if len(plan.errors) > 1 else ()
     for finding in plan.findings:
         yield f"{finding.severity}: {finding.message} [{finding.check}]"
-        for place, cure in enumerate(finding.cures):
+        # What cures all of them is told once, at the end.
+        cures = [cure for cure in finding.cures if cure not in map(str, together)]
+        for place, cure in enumerate(cures):
             yield f"    {'fix: ' if place == 0 else 'or:  '}{cure}"
-    if len(plan.errors) > 1:
+    if together:
         yield from remedy_lines(plan)
 
 

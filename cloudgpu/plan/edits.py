@@ -30,7 +30,13 @@ _WEIGHTS: Final = {
     "budget.max_usd": 4,
 }
 """How much of what was asked for a change of this field takes away: 1 little, 5 much. Fields that are not here: 3."""
-_OF_TYPES: Final[dict[Kinship, int]] = {"same GPU": 2, "same size": 3, "as much memory": 4, "most memory": 5}
+_OF_TYPES: Final[dict[Kinship, int]] = {
+    "same GPU": 2,
+    "other number": 4,
+    "same size": 3,
+    "as much memory": 4,
+    "most memory": 5,
+}
 _USUAL: Final = 3
 
 

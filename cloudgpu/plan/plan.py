@@ -23,7 +23,7 @@ __all__ = ["Candidate", "Expected", "Finding", "Market", "Plan", "Quotes", "Seve
 Target = Literal["aws", "rehearsal"]
 Severity = Literal["error", "warning", "unknown", "note"]
 """`unknown` is what could not be looked at, for instance since an API denied it: never a check that passed."""
-_OPTIONS = re.compile(r"--set \S+(?: or )?")
+_OPTIONS = re.compile(r"(?:,? or )?--set \S+(?: or )?")
 """In a check's own words: what was planned through takes their place."""
 
 

@@ -9,9 +9,10 @@ from cloudgpu.catalog import InstanceType
 from cloudgpu.plan import exclusions
 from cloudgpu.plan.question import Question
 
-Kinship = Literal["same GPU", "same size", "as much memory", "most memory"]
-"""What a type has in common with the one that was asked for: its GPU; the number of its GPUs and at least the memory of
-each; at least the memory of all; or, where no type has that, the most there is."""
+Kinship = Literal["same GPU", "other number", "same size", "as much memory", "most memory"]
+"""What a type has in common with the one that was asked for: as many of its GPU; its GPU, but more or fewer; the number
+of its GPUs and at least the memory of each; at least the memory of all; or, where no type has that, the most there is.
+"""
 
 _FEW: Final = 2
 _REGIONS: Final = 3
@@ -22,16 +23,18 @@ def substitutes(question: Question) -> Iterator[tuple[Kinship, InstanceType]]:
 
     None where the recipe names no type that is known.
     """
-    if not question.types:
+    asked = asked_for(question)
+    if asked is None:
         return
-    asked, pool = question.types[0], _pool(question)
+    pool = _pool(question)
     same = [kind for kind in pool if kind.gpu == asked.gpu]
     same.sort(key=lambda kind: (abs(kind.gpu_memory_total_gib - asked.gpu_memory_total_gib), _usd(question, kind)))
     alike = [kind for kind in pool if kind.gpus == asked.gpus and kind.gpu_memory_gib >= asked.gpu_memory_gib]
     most = sorted(pool, key=lambda kind: -kind.gpu_memory_total_gib)
     enough = list(islice(with_as_much_memory(question), _FEW))
     found: dict[Kinship, Iterable[InstanceType]] = {
-        "same GPU": islice(_usable(question, same), _FEW),
+        "same GPU": islice(_usable(question, [kind for kind in same if kind.gpus == asked.gpus]), _FEW),
+        "other number": islice(_usable(question, [kind for kind in same if kind.gpus != asked.gpus]), 1),
         "same size": islice(_usable(question, alike), _FEW),
         "as much memory": enough,
         "most memory": () if enough else islice(_usable(question, most), 1),
@@ -42,9 +45,16 @@ def substitutes(question: Question) -> Iterator[tuple[Kinship, InstanceType]]:
 
 def with_as_much_memory(question: Question) -> Iterator[InstanceType]:
     """Other types whose GPUs have as much memory together as those of the first type asked for, the cheapest first."""
-    if question.types:
-        wanted_gib = question.types[0].gpu_memory_total_gib
-        yield from _usable(question, [one for one in _pool(question) if one.gpu_memory_total_gib >= wanted_gib])
+    asked = asked_for(question)
+    if asked is not None:
+        enough = [one for one in _pool(question) if one.gpu_memory_total_gib >= asked.gpu_memory_total_gib]
+        yield from _usable(question, enough)
+
+
+def asked_for(question: Question) -> InstanceType | None:
+    """The type that others are held against: the first that is meant, be it a machine that AWS does not have."""
+    named = (question.catalog.types.get(wish) for wish in question.wishes)
+    return next(iter(question.types), None) or next((kind for kind in named if kind is not None), None)
 
 
 def offered_elsewhere(question: Question) -> tuple[str, ...]:

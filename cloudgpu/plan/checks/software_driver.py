@@ -8,7 +8,7 @@ from cloudgpu.catalog.images import driver_for
 from cloudgpu.plan.checks.rule import Reason, type_rule
 from cloudgpu.plan.checks.software_container import release_of
 from cloudgpu.plan.checks.software_tags import said
-from cloudgpu.plan.checks.software_torch import wheels_of
+from cloudgpu.plan.checks.software_torch import torch_misfit, wheels_of
 from cloudgpu.plan.driver import node_driver
 from cloudgpu.plan.question import Question
 
@@ -56,7 +56,7 @@ def cuda_unfit(question: Question, kind: InstanceType) -> Iterator[Reason]:
     branch = node_driver(question.recipe, gpu).branch
     if branch is None:
         return
-    for what, cuda, accepted in _wanted(question):
+    for what, cuda, accepted in _wanted(question, gpu):
         oldest = _OLDEST_FOR_MAJOR.get(int(cuda.split(".")[0]), min(accepted, default=0))
         if branch < oldest and branch not in accepted:
             fitting = driver_for(gpu.architecture)
@@ -72,7 +72,7 @@ def _outside(gpu: Gpu, branch: int) -> str:
     return ""
 
 
-def _wanted(question: Question) -> Iterator[tuple[str, str, frozenset[int]]]:
+def _wanted(question: Question, gpu: Gpu) -> Iterator[tuple[str, str, frozenset[int]]]:
     """What has a CUDA of its own, which one, and the driver branches that are accepted by name."""
     environment = question.recipe.environment
     if environment.container is not None:
@@ -82,7 +82,9 @@ def _wanted(question: Question) -> Iterator[tuple[str, str, frozenset[int]]]:
             yield image, month.cuda, frozenset({month.driver, *month.other_drivers})
         elif tag.cuda is not None:
             yield image, tag.cuda, frozenset()
-    if environment.python is not None and not question.rehearsed:
-        wheels = wheels_of(environment.python, question.software.torch)
+    # Wheels without code for the GPU are refused for that: no driver would help them.
+    known, python = question.software.torch, environment.python
+    if python is not None and not question.rehearsed and not torch_misfit(python, gpu, known):
+        wheels = wheels_of(python, known)
         if wheels is not None and wheels.cuda is not None:
             yield f"PyTorch ({wheels.build})", wheels.cuda, frozenset()

@@ -175,6 +175,18 @@ def test_substitutes_are_sold_in_the_region_and_thrown_out_by_no_rule():
     assert {kind.gpu for _, kind in substitutes(old)} <= {"V100", "T4"}
 
 
+def test_more_of_the_same_gpu_are_further_away_than_as_many_of_another():
+    four = recipe(resources={"gpu": "V100:4"})
+    assert ("other number", CATALOG.types["p3dn.24xlarge"]) in substitutes(asked(four))
+    assert commands(make(four))[0] == "--set resources.instance_type=g4dn.12xlarge"
+
+
+def test_a_machine_that_aws_does_not_have_is_held_against_those_that_it_has():
+    plan = make(recipe(resources={"instance_type": "ecs.gn6v-c8g1.2xlarge"}))
+    assert refused(plan) == {"instance-type"}
+    assert commands(plan)[0] == "--set resources.instance_type=g4dn.xlarge"
+
+
 def test_regions_elsewhere_are_the_cheapest_first():
     question = asked(recipe(resources={"instance_type": "p3dn.24xlarge", "regions": ["ap-northeast-1"]}))
     found = offered_elsewhere(question)
@@ -196,6 +208,16 @@ def test_a_refusal_shows_the_cures_under_its_error():
     assert refuse(plan).hint == "--set resources.instance_type=p3dn.24xlarge"
 
 
+def test_what_cures_several_errors_is_shown_once_and_what_cures_one_under_it():
+    plan = make(recipe(resources={"gpu": "M60:1"}, environment={"python": {"requirements": ["torch"]}}))
+    shown = plan_lines(plan, "")
+    assert len(plan.errors) > 1
+    lines = "\n".join(shown)
+    assert lines.count("--set resources.instance_type=g4dn.xlarge  (") == 1
+    assert "    fix: --set environment.python.torch_backend=cu126\n" in lines
+    assert shown[-1].strip().startswith("or with --set resources.instance_type=")
+
+
 def test_a_budget_that_is_too_small_hints_at_what_was_planned_through():
     plan = make(recipe(budget={"max_usd": 100}))
     err = refuse(plan)
@@ -210,6 +232,7 @@ def test_words_that_say_more_than_options_are_kept_beside_them():
     assert Finding("a", "error", "m", "--set a.b=2", (remedy,)).cures == (text,)
     assert Finding("a", "error", "m", "--set a.b=2, or --set c.d=3", (remedy,)).cures == (text,)
     assert Finding("a", "error", "m", "--set a.b=2, or ask for more", (remedy,)).cures == (text, "ask for more")
+    assert Finding("a", "error", "m", "buy one, or --set a.b=2", (remedy,)).cures == (text, "buy one")
     assert Finding("a", "error", "m", "--set a.b=2, or ask for more").cures == ("--set a.b=2, or ask for more",)
     assert Finding("a", "error", "m", "--set a.b=2").cures == ("--set a.b=2",)
     assert Finding("a", "error", "m", "", (remedy,)).as_json()["remedies"] == [
