@@ -19,7 +19,7 @@ def offers(  # noqa: PLR0917
     region: Region = None,
     json: Json = False,
 ) -> None:
-    """List what could carry a recipe, in the order it would be tried.
+    """List what could carry a recipe, in the order tried.
 
     Shows price, zone and quota of every candidate, and by which rule each of the others was thrown out. Changes
     nothing. Exits 4 when nothing is left.

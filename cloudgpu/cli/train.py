@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from cloudgpu.cli.agreed import asked, show
 from cloudgpu.cli.options import (
     EngineOption,
     InstallPulumi,
@@ -54,14 +55,14 @@ def train(  # noqa: PLR0917
     Plans, asks, buys the nodes, stages, trains, brings the outputs back and ends the cluster. Ends only a cluster that
     it made itself.
     """
+    # First of all: who forgot the recipe need not wait for what would run it.
+    wanted = asked(plan, recipe, sets, prefer, on=on, region=region)
     from cloudgpu.app.identifiers import checked_cluster
     from cloudgpu.app.training import TrainRequest
-    from cloudgpu.cli.agreed import asked, show
     from cloudgpu.cli.show_run import exit_code, show_outcome
     from cloudgpu.cli.wiring import environ, wire
 
     retry_s = seconds(retry_until_up, "--retry-until-up")
-    wanted = asked(plan, recipe, sets, prefer, on=on, region=region)
     wiring = wire(
         json=json,
         target=wanted.target,

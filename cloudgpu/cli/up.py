@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from cloudgpu.cli.agreed import asked, show
 from cloudgpu.cli.options import (
     EngineOption,
     InstallPulumi,
@@ -46,16 +47,16 @@ def up(  # noqa: PLR0917
 
     One that stands already is checked and left as it is.
     """
+    # First of all: who forgot the recipe need not wait for what would run it.
+    wanted = asked(plan, recipe, sets, prefer, on=on, region=region)
     from cloudgpu.app.identifiers import checked_cluster
     from cloudgpu.app.provisioning import Provisioning
     from cloudgpu.app.stages import Stages
-    from cloudgpu.cli.agreed import asked, show
     from cloudgpu.cli.interruption import ask_about_cluster, come_to
     from cloudgpu.cli.show_cluster import standing_json, standing_rows, standing_title, unfinished_json
     from cloudgpu.cli.wiring import wire
 
     retry_s = seconds(retry_until_up, "--retry-until-up")
-    wanted = asked(plan, recipe, sets, prefer, on=on, region=region)
     wiring = wire(
         json=json,
         target=wanted.target,
