@@ -66,6 +66,11 @@ class Offer:
         return spelled(self.gpu, self.kind.gpus, None if memory is None else memory.gib)
 
     @property
+    def block_usd(self) -> Decimal | None:
+        """USD an hour in a Capacity Block of the same region, paid for in advance; None where none is sold."""
+        return self.kind.capacity_block_usd.get(self.region or "")
+
+    @property
     def bandwidth_tb_s(self) -> Decimal | None:
         """Memory bandwidth, TB (1e12 bytes) a second."""
         memory = memory_of(self.gpu, self.kind)

@@ -11,6 +11,7 @@ from cloudgpu.catalog.wishes import written
 from cloudgpu.cli.figures import amount, money, plural
 from cloudgpu.cli.table import columns
 
+_BLOCK = "in a block"
 _HEADINGS = (
     "type",
     "GPU",
@@ -20,14 +21,16 @@ _HEADINGS = (
     "TB/s",
     "PFLOP/s",
     "an hour",
+    _BLOCK,
     "a PFLOP-h",
     "a TB/s-h",
     "region",
     "read",
     "",
 )
-_RIGHT = frozenset(range(2, 10))
+_RIGHT = frozenset(range(2, 11))
 _LESS = {
+    _BLOCK: "",
     "GiB": "memory",
     "read": "",
     "a TB/s-h": "usd-per-tb-s",
@@ -55,7 +58,7 @@ def answer_lines(answer: Answer, today: date, width: int | None = None) -> list[
     """
     if not answer.found.offers:
         return [*_nothing(answer), *_nearly(answer)]
-    table, left_out = _table([row(one, today) for one in answer.found.offers], answer.asked.sort, width)
+    table, left_out = _table(answer, today, width)
     return [
         *table,
         "",
@@ -94,6 +97,7 @@ def offer_json(offer: Offer) -> dict[str, Any]:
         "region": offer.region,
         "hourly_usd": _text(offer.hourly_usd),
         "lowest_hourly_usd": _text(offer.lowest_usd),
+        "capacity_block_hourly_usd": _text(offer.block_usd),
         "usd_per_pflop_h": _text(offer.usd_per_pflop_h, places=4),
         "usd_per_tb_s": _text(offer.usd_per_tb_s, places=4),
         "priced_on": None if offer.priced_on is None else offer.priced_on.isoformat(),
@@ -116,6 +120,7 @@ def row(offer: Offer, today: date) -> tuple[str, ...]:
         shown(offer.bandwidth_tb_s, lambda figure: f"{figure:.2f}"),
         shown(offer.fp16_pflop_s, lambda figure: f"{figure:.3f}"),
         price(offer),
+        shown(offer.block_usd, money),
         shown(offer.usd_per_pflop_h, money),
         shown(offer.usd_per_tb_s, money),
         offer.region or UNKNOWN,
@@ -139,7 +144,7 @@ def days(read_on: date | None, today: date) -> str:
 
 
 def remark(offer: Offer) -> str:
-    """What the price does not say: that it is going, gone, elsewhere, or not sold by the hour."""
+    """What the price does not say: that it is going, gone or elsewhere, or not sold by the hour."""
     kind = offer.kind
     if kind.retired:
         return "retired" if kind.retired_on is None else f"retired {kind.retired_on.isoformat()}"
@@ -155,12 +160,15 @@ def shown(figure: Decimal | None, text: Callable[[Decimal], str]) -> str:
     return UNKNOWN if figure is None else text(figure)
 
 
-def _table(rows: Sequence[tuple[str, ...]], sort: str, width: int | None) -> tuple[list[str], list[str]]:
+def _table(answer: Answer, today: date, width: int | None) -> tuple[list[str], list[str]]:
     """The lines, and the headings of what did not fit; no column goes that the order is made by."""
+    rows = [row(one, today) for one in answer.found.offers]
+    blocks = answer.asked.market == "on-demand" and any(one.block_usd is not None for one in answer.found.offers)
+    wanted = [heading for heading in _HEADINGS if blocks or heading != _BLOCK]
+    may_go = [heading for heading, order in _LESS.items() if order != answer.asked.sort and heading in wanted]
     left_out: list[str] = []
-    may_go = [heading for heading, order in _LESS.items() if order != sort]
     while True:
-        kept = [place for place, heading in enumerate(_HEADINGS) if heading not in left_out]
+        kept = [_HEADINGS.index(heading) for heading in wanted if heading not in left_out]
         cells = [tuple(one[place] for place in kept) for one in (_HEADINGS, *rows)]
         lines = columns(cells, right={at for at, place in enumerate(kept) if place in _RIGHT})
         if width is None or len(left_out) == len(may_go) or max(map(len, lines)) <= width:
@@ -176,6 +184,8 @@ def _legend(answer: Answer) -> Iterator[str]:
         yield "spot prices are the lowest and the highest seen; what is reckoned with them takes the highest"
     yield "GiB, TB/s (memory bandwidth) and PFLOP/s (FP16) are of the whole instance, peaks on paper;"
     yield "a PFLOP-h, a TB/s-h: USD for that much for an hour; read: the price's age; -: unknown, or there is none"
+    if any(one.block_usd is not None for one in offers) and asked.market == "on-demand":
+        yield "in a block: an hour in a Capacity Block of the same region, bought in advance for some days"
     if not asked.everything:
         yield "retired types and machines that AWS does not have: --all"
 

@@ -114,7 +114,15 @@ TYPES = (
     kind("g5.48xlarge", "A10G:8", "22.35", {"us-east-1": "16.288"}),
     kind("p4d.24xlarge", "A100:8", "40", {"us-east-1": "21.957642"}, spot={"us-east-1": ("2.47", "21.957642")}),
     kind("p4de.24xlarge", "A100:8", "80", {"us-east-1": "27.44705"}, usage_classes=("on-demand",)),
-    kind("p5e.48xlarge", "H200:8", "141", {}, also_in=("us-east-2",), usage_classes=("spot", "capacity-block")),
+    kind(
+        "p5e.48xlarge",
+        "H200:8",
+        "141",
+        {},
+        also_in=("us-east-2",),
+        usage_classes=("spot", "capacity-block"),
+        capacity_block_usd={"us-east-2": Decimal("39.799")},
+    ),
     kind("p6.48xlarge", "B200:8", "179", {"us-west-2": "113.9328"}),
     kind("dgx-1", "V100:8", "16", {}, provider="own"),
 )

@@ -44,11 +44,11 @@ def test_the_whole_screen(catalog, golden, name, asked):
     [
         (None, "memory", None),
         (200, "memory", None),
-        (130, "usd-per-hour", "GiB"),
-        (115, "memory", "read, a TB/s-h, a PFLOP-h"),
-        (100, "usd-per-tb-s", "GiB, read, a PFLOP-h, TB/s, PFLOP/s"),
-        (95, "usd-per-hour", "GiB, read, a TB/s-h, a PFLOP-h, TB/s"),
-        (20, "fp16", "GiB, read, a TB/s-h, a PFLOP-h, TB/s"),
+        (140, "usd-per-hour", "in a block"),
+        (130, "usd-per-hour", "in a block, GiB"),
+        (115, "memory", "in a block, read, a TB/s-h, a PFLOP-h"),
+        (100, "usd-per-tb-s", "in a block, GiB, read, a PFLOP-h, TB/s, PFLOP/s"),
+        (20, "fp16", "in a block, GiB, read, a TB/s-h, a PFLOP-h, TB/s"),
     ],
 )
 def test_a_narrow_terminal_does_without_what_matters_least(catalog, width, sort, left_out):
@@ -77,6 +77,7 @@ def test_everything_says_what_cannot_be_had(catalog):
 def test_what_is_sold_in_blocks_alone_says_so(catalog):
     line = next(one for one in screen(catalog).splitlines() if one.startswith("p5e"))
     assert line.endswith("us-east-2  -      only spot and capacity-block")
+    assert "  $39.80  " in line
 
 
 def test_when_nothing_fits_the_option_in_the_way_is_named(catalog):
@@ -135,6 +136,7 @@ def test_the_document_has_exact_figures(catalog):
         "region": "us-east-1",
         "hourly_usd": "21.957642",
         "lowest_hourly_usd": None,
+        "capacity_block_hourly_usd": None,
         "usd_per_pflop_h": "8.7971",
         "usd_per_tb_s": "1.7651",
         "priced_on": "2026-07-20",
@@ -218,6 +220,7 @@ def test_options_of_the_list_are_not_swallowed_by_show(capsys):
 def test_an_offer_of_no_price_is_null(catalog):
     (only,) = [one for one in answer(Asked(region="us-east-2"), catalog, "us-east-1").found.offers]
     document = offer_json(only)
+    assert document["capacity_block_hourly_usd"] == "39.799"
     assert [document[name] for name in ("hourly_usd", "usd_per_pflop_h", "usd_per_tb_s", "priced_on")] == [None] * 4
 
 
