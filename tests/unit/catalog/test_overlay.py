@@ -16,7 +16,9 @@ from cloudgpu.catalog.overlay_apply import apply, unknown_gpus
 from cloudgpu.catalog.overlay_document import document, overlay_of
 
 NAMES = ("p3dn.24xlarge", "g5.48xlarge", "p3.16xlarge", "dgx-1-32gb")
-SHIPPED = replace(load(), types={name: load().types[name] for name in NAMES})
+SHIPPED = replace(
+    load(), types={name: load().types[name] for name in NAMES}, regions=("us-east-1", "us-west-2", "eu-west-1")
+)
 P3DN = SHIPPED.types["p3dn.24xlarge"]
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 TODAY = NOW.date()
