@@ -47,7 +47,10 @@ def profile_lines(found: Profile, today: date) -> list[str]:
         *_block("software", _software(gpu)),
         *_table("last containers with native code for it", [_container(one) for one in found.containers]),
         *_table("PyTorch wheels that run on it", [_wheels(one) for one in found.wheels]),
-        *_table("instance types (cheapest region of each, on demand)", [_type(one, today) for one in found.offers]),
+        *_table(
+            "instance types (cheapest region of each, on demand)",
+            [_type(one, today) for one in found.offers],
+        ),
         *_table(
             "in its place", [*_successor(found.gpu), *(row for one in found.replacements for row in _replaced(one))]
         ),
@@ -179,7 +182,8 @@ def _type(offer: Offer, today: date) -> tuple[str, ...]:
     read = "" if offer.priced_on is None else f"read {days(offer.priced_on, today)} ago"
     size = f"{kind.gpus} x {amount(kind.gpu_memory_gib)} GiB"
     hourly = f"{UNKNOWN} price" if offer.hourly_usd is None else f"{price(offer)}/h"
-    return kind.name, size, hourly, offer.region or "", read, remark(offer)
+    block = "" if offer.block_usd is None else f", {money(offer.block_usd)}/h in a Capacity Block"
+    return kind.name, size, f"{hourly}{block}", offer.region or "", read, remark(offer)
 
 
 def _successor(gpu: Gpu) -> Iterator[tuple[str, ...]]:
