@@ -16,6 +16,7 @@ def test_every_check_and_rule_has_a_world_that_passes_and_one_that_fails():
     named = {check.name for check in CHECKS} - {"left-out"} | {rule.name for rule in RULES}
     assert {row.name for row in TABLE if row.passes and row.fails} == named
     assert len(TABLE) == len({row.name for row in TABLE})
+    assert all(one.said for row in TABLE for one in row.fails)
 
 
 def test_there_are_as_many_as_were_promised_and_no_two_checks_share_a_name():

@@ -114,3 +114,15 @@ def test_a_quota_that_nobody_could_read_is_never_passed(used):
     room = {("us-east-1", P_ON_DEMAND): QuotaRoom(384, used)}
     told = [one.severity for one in World(quotes=Quotes(live=True, quotas=room)).found("quota")]
     assert told == {0: [], 192: [], 193: ["warning"], None: ["unknown"]}[used]
+
+
+def test_a_market_whose_quota_is_too_small_leaves_the_other_one_and_is_told():
+    rooms = {("us-east-1", "L-7212CCBC"): QuotaRoom(0, 0), ("us-east-1", P_ON_DEMAND): QuotaRoom(192, 0)}
+    resources = {"instance_type": "p3dn.24xlarge", "nodes": 2, "prefer": "spot"}
+    world = World({"resources": resources}, Quotes(live=True, quotas=rooms))
+    assert {one.market for one in world.plan().candidates} == {"spot", "on-demand"}
+    (told,) = world.found("quota")
+    assert (told.severity, "0 of 0 are in use" in told.message) == ("warning", True)
+    none = replace(world, quotes=replace(world.quotes, quotas={key: QuotaRoom(0, 0) for key in rooms}))
+    assert none.plan().candidates == ()
+    assert [one.severity for one in none.found("quota")] == ["error", "error"]

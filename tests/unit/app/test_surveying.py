@@ -1,0 +1,121 @@
+"""What is looked at before a plan: on this machine always, in the account where somebody may ask."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.app.surveying import Surveyor
+from cloudgpu.errors import AuthError
+from cloudgpu.plan.survey import DatasetSeen, NamedThing
+from cloudgpu.recipe.schema import Recipe
+from cloudgpu.settings import load
+
+IN_S3 = {"name": "images", "from": "s3://bucket/images/", "to": "/images"}
+LOCAL = {"name": "digits", "from": "digits", "to": "/digits"}
+
+
+@dataclass
+class Account:
+    """An account in which only the key pair `ann` of us-east-1 is there."""
+
+    asked: list[str] = field(default_factory=list)
+    denied: bool = False
+
+    def dataset(self, url: str) -> DatasetSeen:
+        self.asked.append(url)
+        return DatasetSeen("there", size_bytes=9, region="us-east-1")
+
+    def key_pair(self, name: str, region: str):
+        return ("there", "") if (name, region) == ("ann", "us-east-1") else ("missing", "")
+
+    def role(self, name: str):
+        return "unknown", f"not allowed to look for {name}"
+
+    def regions(self):
+        if self.denied:
+            raise AuthError("not allowed to list regions", code="UnauthorizedOperation")
+        return ["us-east-1", "eu-west-1"]
+
+
+def recipe(**sections) -> Recipe:
+    return Recipe.model_validate(
+        {
+            "schema": 1,
+            "name": "tiny",
+            "resources": {"gpu": "V100:8"},
+            "launch": {"with": "torchrun", "command": "train.py"},
+            **sections,
+        }
+    )
+
+
+@pytest.fixture
+def look(tmp_path: Path):
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "train.py").write_bytes(b"x" * 10)
+    (tmp_path / "work" / "digits").mkdir()
+    (tmp_path / "work" / "digits" / "a.csv").write_bytes(b"x" * 7)
+
+    def survey(one: Recipe, inspector=None, environ=None, regions=("us-east-1",), **flags: str):
+        settings = load(flags=flags, environ={"CLOUDGPU_HOME": str(tmp_path / "home")}, cwd=tmp_path)
+        return Surveyor(settings, environ or {}).survey(one, tmp_path / "work", regions, inspector)
+
+    return survey
+
+
+def test_without_an_account_only_this_machine_is_looked_at(look):
+    found = look(recipe(data=[LOCAL, IN_S3]))
+    assert found.datasets == {"digits": DatasetSeen("there", size_bytes=7)}
+    assert found.workdir_bytes == 17
+    assert found.enabled_regions is None
+    assert found.named == ()
+
+
+def test_data_that_is_not_there_is_missing(look):
+    found = look(recipe(data=[{**LOCAL, "from": "digitz"}]))
+    assert found.datasets["digits"].presence == "missing"
+    assert "digitz" in found.datasets["digits"].why
+
+
+def test_a_recipe_without_a_work_directory_sends_none(look):
+    assert look(recipe(workdir=None)).workdir_bytes is None
+
+
+def test_the_account_is_asked_for_what_lies_in_s3_and_for_its_regions(look):
+    account = Account()
+    found = look(recipe(data=[LOCAL, IN_S3]), account, target="aws")
+    assert account.asked == ["s3://bucket/images/"]
+    assert found.datasets["images"].size_bytes == 9
+    assert found.enabled_regions == {"us-east-1", "eu-west-1"}
+    assert found.regions_unknown == ""
+
+
+@pytest.mark.parametrize(("target", "asked"), [("rehearsal", []), ("aws", ["s3://bucket/images/"])])
+def test_what_a_rehearsal_puts_into_its_buckets_is_weighed_where_it_lies(look, target, asked):
+    account = Account()
+    put = recipe(data=[IN_S3], rehearsal={"objects": {"s3://bucket/images/": "digits"}})
+    found = look(put, account, target=target)
+    assert account.asked == asked
+    assert found.datasets["images"].size_bytes == (9 if asked else 7)
+
+
+def test_keys_are_looked_for_in_every_region_and_roles_once(look):
+    found = look(recipe(), Account(), regions=("us-east-1", "eu-west-1"), key_name="ann", role_name="gpu")
+    assert found.named == (
+        NamedThing("key pair", "ann", "us-east-1", "there", "", "key_name"),
+        NamedThing("key pair", "ann", "eu-west-1", "missing", "", "key_name"),
+        NamedThing("role", "gpu", "", "unknown", "not allowed to look for gpu", "role_name"),
+    )
+
+
+def test_regions_that_may_not_be_listed_are_unknown_with_the_reason(look):
+    found = look(recipe(), Account(denied=True))
+    assert found.enabled_regions is None
+    assert found.regions_unknown == "not allowed to list regions"
+
+
+def test_of_the_callers_environment_only_names_are_kept(look):
+    found = look(recipe(environment={"secrets": ["TOKEN", "KEY", "EMPTY"]}), environ={"TOKEN": "hush", "EMPTY": ""})
+    assert found.set_variables == {"TOKEN"}
+    assert "hush" not in repr(found)
