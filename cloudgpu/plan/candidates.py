@@ -33,7 +33,13 @@ def weigh(question: Question) -> Field:
             unfit_here = exclusions.of_region(question, kind, region)
             left_out += unfit_here
             candidates += () if unfit_here else _candidates(question, kind, region)
-    return Field(in_order(question, candidates), tuple(left_out))
+    return Field(in_order(question, candidates), _by_rule(left_out))
+
+
+def _by_rule(left_out: list[Exclusion]) -> tuple[Exclusion, ...]:
+    """Grouped by rule, in the order in which the rules were met: a recipe of many types is refused in few words."""
+    met = list(dict.fromkeys(one.check for one in left_out))
+    return tuple(sorted(left_out, key=lambda one: met.index(one.check)))
 
 
 def _candidates(question: Question, kind: InstanceType, region: str) -> Iterator[Candidate]:

@@ -208,6 +208,18 @@ def test_a_typo_is_an_error_even_when_something_else_can_be_had():
     assert found(make(on(gpu="V100:8", regions=["us-east-1", "us-best-1"]))) == {("region", "error")}
 
 
+def test_a_recipe_that_nothing_satisfies_lists_every_reason_rule_by_rule():
+    wishes = ["p3.16xlarge", "g5.xlarge", "p3.8xlarge", "g4dn.xlarge"]
+    plan = make(on(any_of=wishes, network="efa"))
+    told = [(one.check, one.message.split()[0 if one.check == "efa" else 2]) for one in plan.errors]
+    assert [pair for pair in told if pair[0] in ("retired", "efa")] == [
+        ("retired", "p3.16xlarge"),
+        ("retired", "p3.8xlarge"),
+        ("efa", "g5.xlarge"),
+        ("efa", "g4dn.xlarge"),
+    ]
+
+
 def test_a_gpu_means_no_retired_type_and_does_not_speak_of_them():
     plan = make(on(gpu="V100:8"))
     assert {one.instance_type for one in plan.candidates} == {"p3dn.24xlarge"}
