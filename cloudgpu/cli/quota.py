@@ -43,6 +43,8 @@ def quota(  # noqa: PLR0917
     target = wiring.settings.target
     named = None if all_regions else regions or [wiring.settings.region]
     rooms = wiring.quota_rooms
+    if not offline and (named is None or len(named) > 1):
+        wiring.screen.remark(f"asking {target} about {'every region' if named is None else f'{len(named)} regions'}")
     found = rooms.remembered(target, named) if offline else rooms.asked(wiring.cloud(target), named, anew=True)
     told = lines(found, about, (market,) if market else MARKETS, nodes)
     now = wiring.clock.now()
