@@ -1,6 +1,7 @@
 """The text that a person reads before money is spent, word for word."""
 
 from datetime import date
+from decimal import Decimal
 from pathlib import Path
 
 from cloudgpu.catalog import load
@@ -9,6 +10,7 @@ from cloudgpu.plan import planner
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.recipe import loading
 from cloudgpu.recipe.resolve import resolve
+from cloudgpu.recipe.schema import Recipe
 
 QUICKSTART = loading.load(Path(__file__).parents[3] / "recipes" / "quickstart" / "recipe.yaml")
 
@@ -114,4 +116,60 @@ error: unknown GPU V10; did you mean "V100"? [gpu]
     fix: --set resources.gpu=V100:8  (2 x p3dn.24xlarge (8 x V100 32 GiB) in us-east-1, worst case 62.48 USD)
 unknown: planned offline: zones, machine images, quotas, data in S3 were not asked for [offline]
     fix: plan without --offline"""
+    )
+
+
+def test_an_expected_cost_an_unknown_price_and_what_stays_are_said():
+    recipe = Recipe.model_validate(
+        {
+            "schema": 1,
+            "name": "long",
+            "resources": {"instance_type": "p3dn.24xlarge", "disk": "100GiB"},
+            "environment": {"container": {"image": "nvcr.io/nvidia/pytorch:24.12-py3"}},
+            "storage": [{"name": "data", "to": "/data", "make": {"kind": "efs"}}],
+            "launch": {"with": "torchrun", "command": "train.py"},
+            "metrics": {
+                "speed": {
+                    "pattern": "s=(?P<value>.*)",
+                    "unit": "img/s",
+                    "better": "higher",
+                    "reference": {"value": 7850, "on": "8 x V100", "source": "this test"},
+                }
+            },
+            "work": {"metric": "speed", "amount": 115_300_000},
+            "budget": {"max_usd": 400},
+        }
+    )
+    zone = "ap-southeast-5a"
+    quotes = Quotes(
+        zones={("p3dn.24xlarge", "ap-southeast-5"): (zone,)},
+        prices={("p3dn.24xlarge", zone, "on-demand"): Decimal(40)},
+        live=True,
+    )
+    plan = planner.make(
+        recipe,
+        target="rehearsal",
+        catalog=load(),
+        quotes=quotes,
+        default_region="ap-southeast-5",
+        today=date(2026, 8, 1),
+    )
+    lines = plan_lines(plan, "")
+    start = lines.index("p3dn.24xlarge: driver 580 proprietary (bootstrap), CUDA 12.6.3 (container)")
+    assert (
+        "\n".join(lines[start : start + 12])
+        == """\
+p3dn.24xlarge: driver 580 proprietary (bootstrap), CUDA 12.6.3 (container)
+    image /aws/service/canonical/ubuntu/server/22.04/stable/current/amd64/hvm/ebs-gp2/ami-id
+    container nvcr.io/nvidia/pytorch:24.12-py3
+
+  at most                    USD/h  USD in 8h  priced on
+  1 node p3dn.24xlarge          40     320.00  2026-08-01
+  1 disk of 100 GiB (gp3)  unknown    unknown
+  1 public IPv4 address      0.005       0.04  2026-11-21
+
+worst case on AWS: 320.04 USD until the expiry after 8h, without 1 disk of 100 GiB (gp3): no price is known \
+(simulated: nothing is charged)
+expected: 163.23 USD for 4 h 04 min: 115,300,000 img at 7,850 img/s, as reached on 8 x V100
+stays when the cluster ends: 1 storage data (efs, kept) at a price that is not known"""
     )
