@@ -17,8 +17,10 @@ class AwsImages:
     clock: Clock
 
     def found(self, region: str, name: str = "") -> Sequence[OwnImage]:
-        """Those of a region, or the one of this name."""
-        return own_images.found(self.cloud.clients(region), name)
+        """Those of a region, or the one of this name; snapshots whose image is gone too."""
+        clients = self.cloud.clients(region)
+        images = own_images.found(clients, name)
+        return (*images, *own_images.orphans(clients, name, images))
 
     def make(self, region: str, instance_id: str, name: str, tags: dict[str, str]) -> str:
         """Have one made; returns its id."""

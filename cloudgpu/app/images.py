@@ -105,10 +105,10 @@ class Baking:
         begun = self.desk.records.cluster(cluster)
         there = self.store.found(begun.region if begun and begun.region else region, name)
         if there and begun is None:
-            message = f"there is an image {name} in {there[0].region} already: {there[0].id}"
+            message = f"there is an image {name} in {there[0].region} already: {there[0].id or there[0].snapshots[0]}"
             raise UsageError(message, hint=f"another name, or `cloudgpu image delete {name}` first")
         try:
-            image = self._image(plan, name, cluster, there)
+            image = self._image(plan, name, cluster, [one for one in there if one.id])
         except (CloudGpuError, KeyboardInterrupt):
             # The node is worth nothing without its image, and costs all the same.
             self._unmade(name, cluster)

@@ -17,7 +17,7 @@ from cloudgpu.app.strays import has_token
 from cloudgpu.app.teardown import Teardown
 from cloudgpu.app.teardowns import lines
 from cloudgpu.catalog import load as load_catalog
-from cloudgpu.errors import CloudGpuError, TeardownError, UsageError
+from cloudgpu.errors import AuthError, CloudGpuError, TeardownError, UsageError
 from cloudgpu.provision.lease import Lease
 from cloudgpu.run.progress import Note
 
@@ -36,12 +36,14 @@ class Seen:
         unknown: Region and why it could not be asked: what is there is unknown, never gone.
         clusters: What there is, each with whether it may go.
         outliving: Storage and images, likewise.
+        unseen: Region and why nobody may look at storage and images there: what is there is unknown.
     """
 
     regions: tuple[str, ...]
     unknown: tuple[tuple[str, str], ...]
     clusters: tuple[tuple[Remains, Verdict], ...]
     outliving: tuple[tuple[Outliving, Verdict], ...] = ()
+    unseen: tuple[tuple[str, str], ...] = ()
 
     @property
     def storage_going(self) -> tuple[Outliving, ...]:
@@ -100,6 +102,11 @@ class Sweeping:
             unknown=tuple(unknown.items()),
             clusters=tuple(self._judged(found, wish)),
             outliving=tuple((one, may_go(one, around, wish)) for one in outliving),
+            unseen=tuple(
+                (region, answer.denied)
+                for region, answer in answers.items()
+                if isinstance(answer, _Answer) and answer.denied
+            ),
         )
 
     def end_storage(self, storage: Sequence[Outliving]) -> Swept:
@@ -130,8 +137,13 @@ class Sweeping:
             tagged = self._desk.cloud.anybodys(region)
             if region == _IAM:
                 return _Answer(tagged)
-            storage = [of_storage(one) for one in self._desk.cloud.storage().found(region)]
-            return _Answer(tagged, (*storage, *(of_image(one) for one in self._images.found(region))))
+            try:
+                storage = [of_storage(one) for one in self._desk.cloud.storage().found(region)]
+                images = [of_image(one) for one in self._images.found(region)]
+            except AuthError as err:
+                # Who may only use clusters may sweep them all the same.
+                return _Answer(tagged, denied=err.message)
+            return _Answer(tagged, (*storage, *images))
         except CloudGpuError as err:
             return err
 
@@ -196,6 +208,8 @@ class _Answer:
 
     tagged: Sequence[Tagged]
     outliving: tuple[Outliving, ...] = ()
+    denied: str = ""
+    """Why storage and images are unknown; empty where they are not."""
 
 
 def check_regions(regions: Sequence[str], enabled: Sequence[str]) -> None:

@@ -29,6 +29,7 @@ EC2_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "AllocateAddress": {"Domain": "vpc", **_tagged("elastic-ip")},
     "AssociateAddress": {"AllocationId": _ADDRESS, "NetworkInterfaceId": _nobody("eni")},
     "AssociateRouteTable": {"RouteTableId": _ROUTES, "SubnetId": _SUBNET},
+    "AttachVolume": {"Device": "/dev/sdf", "InstanceId": _nobody("i"), "VolumeId": _nobody("vol")},
     "AttachInternetGateway": {"InternetGatewayId": _GATEWAY, "VpcId": _VPC},
     "AuthorizeSecurityGroupEgress": _RULES,
     "AuthorizeSecurityGroupIngress": _RULES,

@@ -1,6 +1,6 @@
 """Machine images of one's own: made of a node, found by their tag, ended with their snapshots."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -21,7 +21,10 @@ _DEREGISTERED = "InvalidAMIID.Unavailable"
 
 @dataclass(frozen=True)
 class OwnImage:
-    """One image. `size_gib` is what its snapshots may come to; AWS bills the blocks that are used."""
+    """One image. `size_gib` is what its snapshots may come to; AWS bills the blocks that are used.
+
+    Without an `id` it is a snapshot whose image is gone.
+    """
 
     id: str
     name: str
@@ -48,6 +51,25 @@ def found(clients: Clients, name: str = "") -> tuple[OwnImage, ...]:
     with typed(f"looking for machine images in {clients.region}"):
         answer = clients.client("ec2").describe_images(Owners=["self"], Filters=[wanted])
     return tuple(sorted(_images(clients.region, answer), key=lambda one: one.made_at))
+
+
+def orphans(clients: Clients, name: str, images: Iterable[OwnImage]) -> tuple[OwnImage, ...]:
+    """Snapshots with our tag whose image is gone: a deletion that was cut off has left them, and they cost the same.
+
+    Raises:
+        CloudError: AWS refused or cannot be reached.
+    """
+    wanted = {"Name": f"tag:{IMAGE}", "Values": [name]} if name else {"Name": "tag-key", "Values": [IMAGE]}
+    with typed(f"looking for snapshots of machine images in {clients.region}"):
+        pages = clients.client("ec2").get_paginator("describe_snapshots").paginate(OwnerIds=["self"], Filters=[wanted])
+        rows = [row for page in pages for row in page["Snapshots"]]
+    known = {snapshot for image in images for snapshot in image.snapshots}
+    return tuple(_orphan(clients.region, row) for row in rows if row["SnapshotId"] not in known)
+
+
+def _orphan(region: str, row: Mapping[str, Any]) -> OwnImage:
+    tags, size = mapped(row.get("Tags")), int(row.get("VolumeSize") or 0)
+    return OwnImage("", tags.get(IMAGE, ""), region, "image gone", row["StartTime"], size, (row["SnapshotId"],), tags)
 
 
 def make(clients: Clients, instance_id: str, name: str, tags: Mapping[str, str]) -> str:
@@ -94,7 +116,8 @@ def end(clients: Clients, image: OwnImage) -> None:
     """
     ec2 = clients.client("ec2")
     # The snapshots go last: nobody would find them any more by an image that is gone, but they carry the tag too.
-    _unless_gone(lambda: ec2.deregister_image(ImageId=image.id), f"ending image {image.id}")
+    if image.id:
+        _unless_gone(lambda: ec2.deregister_image(ImageId=image.id), f"ending image {image.id}")
     for snapshot in image.snapshots:
         _unless_gone(lambda one=snapshot: ec2.delete_snapshot(SnapshotId=one), f"ending snapshot {snapshot}")
 

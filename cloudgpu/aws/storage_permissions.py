@@ -64,6 +64,7 @@ STORAGE_GRANTS: tuple[Grant, ...] = (
         ec2("volume"),
         {"StringEquals": {"ec2:CreateAction": "CreateVolume"}},
     ),
+    Grant("AttachVolumes", "attach volumes", ("ec2:AttachVolume",), (*ec2("volume"), *ec2("instance")), OURS),
     Grant("ChangeVolumes", "change volumes", ("ec2:ModifyVolume",), ec2("volume"), OURS),
     Grant(
         "Buckets",

@@ -47,13 +47,13 @@ def deleted_lines(gone: Gone, name: str) -> list[str]:
     if gone.image is None:
         return [f"image {name} was never made", *node]
     image = gone.image
-    return [f"image {image.name} ({image.id}) and {plural(len(image.snapshots), 'snapshot')} are deleted", *node]
+    return [f"image {image.name} ({image.id or image.state}) and {plural(len(image.snapshots), 'snapshot')} are deleted", *node]
 
 
 def _row(one: OwnImage, now: datetime) -> tuple[str, ...]:
     return (
         printable(one.name),
-        one.id,
+        one.id or "-",
         one.state,
         printable(one.tags.get("cloudgpu:gpu-architecture", "")),
         one.region,

@@ -23,6 +23,7 @@ def sweep_json(seen: Seen, swept: Swept, now: datetime, *, simulated: bool) -> d
         "simulated": simulated,
         "regions": list(seen.regions),
         "unknown": [{"region": region, "why": why} for region, why in seen.unknown],
+        "unseen_storage": [{"region": region, "why": why} for region, why in seen.unseen],
         "clusters": [
             {**one.as_json(now), "goes": what.goes, "why": what.why, "ended": (one.label, one.token) in ended}
             for one, what in seen.clusters
@@ -46,6 +47,7 @@ def seen_lines(seen: Seen, now: datetime, *, simulated: bool) -> list[str]:
     head = f"{found} in {where}{' (simulated)' if simulated else ''}"
     blocks = [line for one, what in seen.clusters for line in _block(one, what, now)]
     blocks += [line for one, what in seen.outliving for line in _outliving(one, what, now)]
+    blocks += [f"storage and images in {region}: unknown: {printable(why)}" for region, why in seen.unseen]
     return [head, *blocks, *(f"{_place(region)}: unknown: {printable(why)}" for region, why in seen.unknown)]
 
 

@@ -34,6 +34,7 @@ IMPORTED = (
     "cloudgpu.app.provisioning",
     "cloudgpu.app.training",
     "cloudgpu.app.aws_cloud",
+    "cloudgpu.app.storage",
     "cloudgpu.ledger.store",
     "cloudgpu.provision.direct",
     "cloudgpu.remote.keys",
@@ -48,9 +49,9 @@ IMPORTED = (
     "encodings.idna",
 )
 
-PROVIDED = ("ec2", "iam", "scheduler", "ssm")
+PROVIDED = ("ec2", "iam", "scheduler", "ssm", "ebs", "efs", "fsx", "s3")
 """Modules of pulumi_aws that the program uses; each is loaded when it is first looked into."""
-SERVICES = ("ec2", "iam", "scheduler", "ssm", "sts")
+SERVICES = ("ec2", "iam", "scheduler", "ssm", "sts", "efs", "fsx", "s3")
 
 FILE_CHANGES = ((os, "fsync"), (os, "ftruncate"), (pathlib.Path, "replace"), (pathlib.Path, "unlink"))
 _ANSWER_S = 600

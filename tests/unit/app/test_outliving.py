@@ -8,10 +8,10 @@ import pytest
 
 from cloudgpu.app.outliving import Around, Outliving, of_image, verdict
 from cloudgpu.app.remains import Wish
-from cloudgpu.app.sweeping import Sweeping, problem
+from cloudgpu.app.sweeping import Sweeping, Swept, problem
 from cloudgpu.aws.own_images import OwnImage
 from cloudgpu.aws.stored import Part, Stored
-from cloudgpu.errors import CloudError
+from cloudgpu.errors import AuthError, CloudError
 
 MADE = datetime(2026, 11, 21, 11, 0, tzinfo=UTC)
 OWN = Outliving("storage", "scratch-1", "t", "lustre", "ann", "us-east-1", "fs-1", MADE, Decimal(1200), Decimal(168))
@@ -106,6 +106,17 @@ def test_a_region_whose_storage_is_silent_is_unknown(bench, sweeping):
     seen = sweeping.look([], ANN)
     assert dict(seen.unknown)["us-east-1"] == "no answer"
     assert seen.outliving == ()
+
+
+def test_who_may_not_look_at_storage_sweeps_clusters_all_the_same(bench, sweeping):
+    def denied(region, name=""):
+        raise AuthError("not authorized to perform elasticfilesystem:DescribeFileSystems")
+
+    bench.cloud.stores.found = denied
+    seen = sweeping.look([], ANN)
+    assert seen.regions == ("us-east-1",)
+    assert "DescribeFileSystems" in dict(seen.unseen)["us-east-1"]
+    assert problem(seen, Swept(())) is None
 
 
 def test_an_image_costs_its_snapshot_at_most():

@@ -2,7 +2,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.aws.own_images import OwnImage, end, found, make, ready
+from cloudgpu.app.images import Gone
+from cloudgpu.aws.own_images import OwnImage, end, found, make, orphans, ready
 from cloudgpu.cli.show_image import deleted_lines, image_lines
 from cloudgpu.errors import CloudError
 
@@ -85,4 +86,24 @@ def test_the_text(scripted) -> None:
         "base  ami-1  available  Volta  us-east-1  ann    2 h  150            $7.50",
     ]
     assert image_lines((), now, "us-east-1") == ["no images of cloudgpu's in us-east-1"]
-    assert deleted_lines(images[0]) == ["image base (ami-1) and 1 snapshots are deleted"]
+    assert deleted_lines(Gone(images[0], node=False), "base") == ["image base (ami-1) and 1 snapshot are deleted"]
+    assert deleted_lines(Gone(None, node=True), "base") == [
+        "image base was never made",
+        "  the node that it was made of had been left, and is ended",
+    ]
+
+
+def test_a_snapshot_whose_image_is_gone_is_found_and_ended(scripted) -> None:
+    rows = [
+        {"SnapshotId": one, "StartTime": datetime(2026, 11, 21, tzinfo=UTC), "VolumeSize": 150, "Tags": ROW["Tags"]}
+        for one in ("snap-1", "snap-2")
+    ]
+    filters = [{"Name": "tag:cloudgpu:image", "Values": ["base"]}]
+    ec2 = scripted.stub("ec2")
+    ec2.add_response("describe_images", {"Images": [ROW]}, asked("base"))
+    ec2.add_response("describe_snapshots", {"Snapshots": rows}, {"OwnerIds": ["self"], "Filters": filters})
+    (orphan,) = orphans(scripted, "base", found(scripted, "base"))
+    assert (orphan.id, orphan.name, orphan.owner, orphan.snapshots) == ("", "base", "ann", ("snap-2",))
+    ec2.add_response("delete_snapshot", {}, {"SnapshotId": "snap-2"})
+    end(scripted, orphan)
+    scripted.done()

@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from decimal import Decimal
 
 import pytest
 
+from cloudgpu.app.outliving import Outliving
 from cloudgpu.app.remains import Verdict, grouped
 from cloudgpu.app.sweeping import Seen, Swept
 from cloudgpu.catalog import load
@@ -124,3 +126,43 @@ def test_as_json(seen, clusters, now):
     }
     assert (rows["lab"]["hourly_usd"], rows["lab"]["monthly_usd"]) == ("62.424", "45569.520")
     assert rows["old"]["owner"] is None
+
+
+def test_storage_and_images_are_listed_with_what_ends_them(now):
+    scratch = Outliving("storage", "scratch-1", "t", "lustre", "ann", "us-east-1", "fs-1",
+                        now - timedelta(hours=5), Decimal(1200), Decimal(168), True, "lab")  # fmt: skip
+    base = Outliving("image", "base", "i", "Volta", "bob", "us-west-2", "ami-1", now - timedelta(days=3), Decimal(200),
+                     Decimal(10))  # fmt: skip
+    logs = Outliving("storage", "logs", "l", "s3", "", "us-east-1", "cloudgpu-logs", None, None, None)
+    seen = Seen(
+        ("us-east-1", "us-west-2"),
+        (),
+        (),
+        (
+            (scratch, Verdict(goes=True, why="disposable, and its cluster lab is gone")),
+            (base, Verdict(goes=False, why=f"`{base.ends_by}` ends it")),
+            (logs, Verdict(goes=False, why=f"holds data that was to be kept; `{logs.ends_by}` ends it")),
+        ),
+    )
+    assert seen_lines(seen, now, simulated=False) == [
+        "nothing of any cluster in 2 regions",
+        "storage scratch-1  of ann; lustre fs-1 in us-east-1",
+        "  1200 GiB, $168.00 a month, made 5 h ago",
+        "  goes: disposable, and its cluster lab is gone",
+        "image base  of bob; Volta ami-1 in us-west-2",
+        "  200 GiB, at most $10.00 a month, made 3 d ago",
+        "  stays: `cloudgpu image delete base --region us-west-2` ends it",
+        "storage logs  of nobody known; s3 cloudgpu-logs in us-east-1",
+        "  size unknown, unknown a month, age unknown",
+        "  stays: holds data that was to be kept; "
+        "`cloudgpu storage delete logs --region us-east-1 --delete-data` ends it",
+    ]
+    assert swept_lines(seen, Swept(()), yes=False) == [
+        "nothing was ended; --yes ends 1 piece of storage: storage scratch-1"
+    ]
+    document = sweep_json(seen, Swept((scratch,)), now, simulated=False)
+    assert [(row["name"], row["goes"], row["ended"]) for row in document["storage"]] == [
+        ("scratch-1", True, True),
+        ("logs", False, False),
+    ]
+    assert document["images"][0]["age_s"] == 3 * 86400

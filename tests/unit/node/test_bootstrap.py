@@ -437,3 +437,46 @@ def test_nothing_is_written_outside_the_prefix(machine: Machine) -> None:
         *(f"{state}/steps/{name}" for name in ("quiet", "python", "store", "driver")),
         "var/lib/cloud/scripts/per-boot/cloudgpu-bootstrap",
     }
+
+
+def node_with_a_disk(machine: Machine, *, holds: bytes, blkid: int) -> list[str]:
+    """What a node does with a disk that is attached to it."""
+    machine.write(device("vol-0a1b2c3d4e5f60718").lstrip("/"), "")
+    (machine.root / device("vol-0a1b2c3d4e5f60718").lstrip("/")).write_bytes(holds)
+    mounted = machine.root / "mounted"
+    for name in ("head", "wc", "stat"):
+        (machine.bin / name).unlink(missing_ok=True)
+        (machine.bin / name).symlink_to(shutil.which(name))
+    machine.stand_in("mountpoint", f"[ -e {mounted} ]")
+    machine.stand_in("mount", f"touch {mounted}")
+    machine.stand_in("blkid", f"exit {blkid}")
+    machine.boot(script(NodeKind("", "", mounts=(DISK,))))
+    return [call for call in machine.called() if call.startswith(("mkfs", "mount "))]
+
+
+def test_an_empty_disk_is_formatted_and_mounted(machine: Machine) -> None:
+    made, mounted = node_with_a_disk(machine, holds=bytes(4096), blkid=2)
+    assert made.startswith("mkfs.ext4 ")
+    assert mounted.endswith("/data/disk")
+    assert took(machine.told())["mount_disk"] == "done"
+
+
+@pytest.mark.parametrize(("holds", "blkid"), [(b"\0" * 64 + b"somebody's own format", 2), (bytes(4096), 4)])
+def test_a_disk_that_may_hold_something_is_never_formatted(machine: Machine, holds: bytes, blkid: int) -> None:
+    assert node_with_a_disk(machine, holds=holds, blkid=blkid) == []
+    told = machine.told()
+    assert (told["state"], told["step"]) == ("failed", "mount_disk")
+    assert "left as it is" in told["error"]
+
+
+def test_a_disk_with_a_file_system_is_mounted_as_it_is(machine: Machine) -> None:
+    (mounted,) = node_with_a_disk(machine, holds=b"x", blkid=0)
+    assert mounted.startswith("mount -o noatime ")
+
+
+def test_what_a_boot_unmounts_is_mounted_again(machine: Machine) -> None:
+    mounted = machine.root / "mounted"
+    node_with_a_disk(machine, holds=b"x", blkid=0)
+    mounted.unlink()
+    machine.boot(script(NodeKind("", "", mounts=(DISK,))))
+    assert mounted.exists()

@@ -1,0 +1,75 @@
+"""SIGKILL of `image bake` around the calls that make the image, and of `image delete` around all of its own.
+
+Up to CreateImage a bake is an `up`, and after it a `down`; both are killed everywhere by tests of their own.
+"""
+
+import boto3
+import pytest
+
+from cloudgpu.app.images import bake_cluster
+from cloudgpu.app.records import Records
+
+pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(3600)]
+
+BAKE = ("image", "bake", "plain", "--name", "base", "--yes")
+DELETE = ("image", "delete", "base", "--yes")
+
+
+def own(grave):
+    """Images and snapshots that carry our tag."""
+    cloud = grave.bench.cloud
+    key = {"aws_access_key_id": cloud.access_key_id, "aws_secret_access_key": cloud.secret_access_key}
+    ec2 = boto3.client("ec2", "us-east-1", endpoint_url=cloud.url, **key)
+    tagged = [{"Name": "tag-key", "Values": ["cloudgpu:image"]}]
+    images = ec2.describe_images(Owners=["self"], Filters=tagged)["Images"]
+    return len(images), len(ec2.describe_snapshots(OwnerIds=["self"], Filters=tagged)["Snapshots"])
+
+
+def killed_and_deleted(grave, place):
+    grave.kill_at(place, *BAKE)
+    # Before the bake has written anything down there is nothing to delete, and it says so.
+    began = any(one.name == bake_cluster("base") for one in Records(grave.home).clusters()) or own(grave) != (0, 0)
+    grave.run(*DELETE, code=0 if began else 2)
+    assert own(grave) == (0, 0), place
+    grave.check_empty(place)
+
+
+@pytest.fixture(scope="module")
+def baked(running):
+    """Where an undisturbed bake goes."""
+    seen = running.graves[0].record(*BAKE)
+    assert own(running.graves[0]) == (1, 1)
+    running.graves[0].run(*DELETE)
+    running.graves[0].check_empty("undisturbed")
+    return seen
+
+
+@pytest.mark.parametrize("place", ["CreateImage#1 effect"])
+def test_the_dearest_moment(running, baked, place):
+    assert place in baked.places
+    killed_and_deleted(running.graves[0], place)
+
+
+@pytest.mark.full
+def test_a_bake_killed_around_every_call_is_ended_by_deleting_its_image(running, baked):
+    running.each(baked.calls, killed_and_deleted)
+
+
+def deletion_killed(grave, place):
+    grave.run(*BAKE)
+    grave.kill_at(place, *DELETE)
+    # What it had confirmed already is not there to be deleted any more.
+    grave.run(*DELETE, code=0 if own(grave) != (0, 0) else 2)
+    assert own(grave) == (0, 0), place
+    grave.check_empty(place)
+
+
+def test_a_deletion_killed_between_image_and_snapshot_goes_on(running, baked):
+    deletion_killed(running.graves[0], "DeregisterImage#1 effect")
+
+
+@pytest.mark.full
+def test_a_deletion_killed_around_every_change_goes_on(running, baked):
+    grave = running.graves[0]
+    grave.run(*BAKE)
+    running.each(grave.record(*DELETE).around_changes, deletion_killed)
