@@ -2,12 +2,13 @@
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from typing import Final
 
 from pydantic import ValidationError
 
+from cloudgpu.catalog import Gpu
 from cloudgpu.catalog.images import driver_for
 from cloudgpu.errors import RecipeError
 from cloudgpu.plan.checks.software_container import container_choices
@@ -87,28 +88,47 @@ def named_in(fixes: Iterable[str]) -> Iterator[Edit]:
             yield edit(field, text.rstrip(",;)"))
 
 
-def worth_trying(question: Question) -> Iterator[Edit]:
-    """Every single change that might help, those that take away little first."""
-    yield from _software(question)
+def worth_trying(question: Question, refused: Set[str]) -> Iterator[Edit]:
+    """Every single change that might help against what these checks say, those that take away little first."""
+    yield from _drivers(question, refused)
+    yield from _containers(question, refused)
+    yield from _wheels(question, refused)
     yield from _places(question)
     yield from _hardware(question)
 
 
-def _software(question: Question) -> Iterator[Edit]:
-    resources, environment = question.recipe.resources, question.recipe.environment
+def _drivers(question: Question, refused: Set[str]) -> Iterator[Edit]:
+    if not refused & {"machine-image", "driver", "driver-given", "cuda"}:
+        return
+    resources = question.recipe.resources
     if resources.image is not None:
         yield edit("resources.image", "")
-    for gpu in {kind.gpu: question.catalog.gpus[kind.gpu] for kind in question.types}.values():
+    for gpu in _gpus(question):
         yield edit("resources.driver", str(driver_for(gpu.architecture).branch))
-        if environment.container is not None:
-            for image in container_choices(environment.container.image, gpu, question):
-                yield edit("environment.container.image", image)
-        if environment.python is not None:
-            for build in backends_for(environment.python, gpu, question.software.torch):
-                yield edit("environment.python.torch_backend", build)
-            yield from _older_torch(environment.python, series_for(environment.python, gpu, question.software.torch))
     if resources.driver is not None:
         yield edit("resources.driver", "")
+
+
+def _containers(question: Question, refused: Set[str]) -> Iterator[Edit]:
+    container = question.recipe.environment.container
+    if container is not None and refused & {"image", "cuda"}:
+        for gpu in _gpus(question):
+            for image in container_choices(container.image, gpu, question):
+                yield edit("environment.container.image", image)
+
+
+def _wheels(question: Question, refused: Set[str]) -> Iterator[Edit]:
+    python, known = question.recipe.environment.python, question.software.torch
+    if python is not None and refused & {"torch", "cuda"}:
+        for gpu in _gpus(question):
+            for build in backends_for(python, gpu, known):
+                yield edit("environment.python.torch_backend", build)
+            yield from _older_torch(python, series_for(python, gpu, known))
+
+
+def _gpus(question: Question) -> Iterator[Gpu]:
+    """The GPUs that are asked for, each once."""
+    yield from (question.catalog.gpus[name] for name in dict.fromkeys(kind.gpu for kind in question.types))
 
 
 def _older_torch(python: PythonEnvironment, series: str) -> Iterator[Edit]:
@@ -127,9 +147,11 @@ def _places(question: Question) -> Iterator[Edit]:
         yield edit("resources.regions", region, *anywhere)
     held = (("resources.reservation", ""),) if resources.reservation else ()
     for market in ("on-demand", "spot"):
-        yield edit("resources.market", market, *held)
+        if market != resources.market:
+            yield edit("resources.market", market, *held)
     for network in ("auto", "tcp"):
-        yield edit("resources.network", network)
+        if network != resources.network:
+            yield edit("resources.network", network)
 
 
 def _hardware(question: Question) -> Iterator[Edit]:

@@ -109,7 +109,7 @@ def _tried(start: Trial, planned: Planner, limit: int) -> Iterator[Trial]:
     """What the errors themselves name, then what the catalogue has, then less of what was asked for."""
     edits: dict[tuple[tuple[str, str], ...], Edit] = {}
     own = named_in(finding.fix for finding in start.plan.errors)
-    for one in (*own, *worth_trying(start.question), *_less(start, planned)):
+    for one in (*own, *worth_trying(start.question, start.refused), *_less(start, planned)):
         known = edits.get(one.sets, one)
         edits[one.sets] = one if one.weight < known.weight else known
     trials = (_try(start, one, planned) for one in edits.values())
