@@ -1,8 +1,9 @@
 """`cloudgpu gpus`: which GPUs there are, and what they cost for what they do."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
+from typer.core import TyperGroup
 
 from cloudgpu.cli.options import Json, On
 from cloudgpu.errors import UsageError
@@ -18,7 +19,22 @@ The last lines say what to type next.
 Everything known of one GPU:   cloudgpu gpus show V100
 """
 
-app = typer.Typer(rich_markup_mode=None)
+
+class Gpus(TyperGroup):
+    """`gpus V100` means `gpus show V100`, and says so."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - typer keeps its classes private
+        """The subcommand.
+
+        Raises:
+            UsageError: There is none of this name.
+        """
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            raise UsageError(f"gpus lists all GPUs and takes no {args[0]}", hint=f"cloudgpu gpus show {args[0]}")
+        return super().resolve_command(ctx, args)
+
+
+app = typer.Typer(cls=Gpus, rich_markup_mode=None)
 
 
 @app.callback(invoke_without_command=True, help=HELP)

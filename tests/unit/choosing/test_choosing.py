@@ -3,6 +3,8 @@
 import json
 import re
 import shlex
+import subprocess
+import sys
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -217,6 +219,11 @@ def test_options_of_the_list_are_not_swallowed_by_show(capsys):
     assert "--count belongs to the list of GPUs, not to `gpus show`" in capsys.readouterr().err
 
 
+def test_a_gpu_without_show_is_told_about_it(capsys):
+    assert main(["gpus", "V100"]) == 2
+    assert "hint: cloudgpu gpus show V100" in capsys.readouterr().err
+
+
 def test_an_offer_of_no_price_is_null(catalog):
     (only,) = [one for one in answer(Asked(region="us-east-2"), catalog, "us-east-1").found.offers]
     document = offer_json(only)
@@ -254,3 +261,24 @@ def test_every_field_of_the_documents_is_documented(argv, capsys):
         document.pop(free, None)
     page = (Path(__file__).parents[3] / "docs" / "json.md").read_text(encoding="utf-8")
     assert [name for name in sorted(names_of(document)) if f"`{name}`" not in page] == []
+
+
+# What typer takes to read options is not ours to choose; what we load for an answer that needs no recipe is.
+NOT_LOADED = ("asyncssh", "boto3", "botocore", "moto", "paramiko", "pulumi", "rich", "ruamel", "sqlalchemy", "yaml")
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("argv", [["gpus"], ["gpus", "show", "V100"], ["images", "--gpu", "V100"]])
+def test_choosing_loads_nothing_heavy(argv):
+    program = f"""
+import sys
+from cloudgpu.cli.main import main
+code = main({argv!r})
+rooms = [name for name in sys.modules if name.startswith(("cloudgpu.plan", "cloudgpu.rehearsal", "cloudgpu.aws"))]
+heavy = set(sys.modules) & {{*{NOT_LOADED!r}, "cloudgpu.recipe.schema"}}
+print("LOADED", *sorted(heavy), *sorted(rooms), file=sys.stderr)
+sys.exit(code)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-1].split() == ["LOADED"]
