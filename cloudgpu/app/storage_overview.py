@@ -24,6 +24,7 @@ class StorageRow:
     Attributes:
         state: As the cloud says; `not found` for a record that nothing in the cloud carries the tags of.
         monthly_usd: Of the capacity alone, at the catalogue's price.
+        made_for: The cluster that it was made for and ends with; empty for what was made by name.
         users: Instances that may have it mounted or attached.
     """
 
@@ -39,6 +40,7 @@ class StorageRow:
     users: tuple[str, ...] | None
     simulated: bool
     id: str = ""
+    made_for: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """The documented row of `storage list --json`."""
@@ -49,6 +51,7 @@ class StorageRow:
             "owner": self.owner,
             "state": self.state,
             "disposable": self.disposable,
+            "made_for": self.made_for,
             "size_gib": None if self.size_gib is None else str(self.size_gib),
             "monthly_usd": None if self.monthly_usd is None else str(self.monthly_usd),
             "created_at": self.created_at.isoformat() if self.created_at else None,
@@ -90,6 +93,7 @@ def _found_row(one: Stored, *, simulated: bool) -> StorageRow:
         users=one.users,
         simulated=simulated,
         id=data.id if data else "",
+        made_for=one.made_for,
     )
 
 
@@ -120,4 +124,5 @@ def _lost_row(record: StorageRecord) -> StorageRow:
         created_at=record.created_at,
         users=None,
         simulated=record.simulated,
+        made_for=record.made_for,
     )

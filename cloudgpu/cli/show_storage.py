@@ -37,6 +37,7 @@ def created_lines(created: Created, price: StoragePrice | None, monthly_usd: Dec
     would = "AWS would charge " if record.simulated else ""
     lines.append(f"  costs: {would}{_price(price, monthly_usd)}, until it is deleted")
     kept = "" if record.disposable else " --delete-data"
+    lines.append(f"  in a recipe: storage: [{{name: {record.name}, to: /data/{record.name}}}]")
     return [*lines, f"  no cluster's end touches it; cloudgpu storage delete {record.name}{kept}"]
 
 
@@ -114,7 +115,7 @@ def _row(row: StorageRow, now: datetime) -> tuple[str, ...]:
         _UNKNOWN if row.created_at is None else age((now - row.created_at).total_seconds()),
         row.region,
         row.owner or _UNKNOWN,
-        "disposable" if row.disposable else "keep",
+        f"ends with {printable(row.made_for)}" if row.made_for else "disposable" if row.disposable else "keep",
         _users(row.users),
         row.state,
     )

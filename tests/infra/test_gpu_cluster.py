@@ -277,3 +277,10 @@ def test_every_required_setting_is_required(missing: str) -> None:
     with pytest.raises(pulumi.ConfigMissingError) as caught:
         run_program(**{missing: None})
     assert missing in str(caught.value)
+
+
+def test_nodes_carry_the_groups_that_open_storage_to_them_on_every_interface() -> None:
+    recorder = run_program(storageSecurityGroupIds="sg-homes,sg-sets", instanceType="p4d.24xlarge", efaInterfaces="4",
+                           publicAddress="elastic")  # fmt: skip
+    for interface in recorder.one("LaunchTemplate")["networkInterfaces"]:
+        assert interface["securityGroups"] == ["securitygroup-id", "sg-homes", "sg-sets"]

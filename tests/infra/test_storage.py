@@ -174,3 +174,10 @@ def test_a_bucket_stays_closed_until_it_is_gone_itself(requests: dict[str, Any])
 def test_a_mistake_is_named_by_its_setting(changes: dict[str, str], named: str) -> None:
     with pytest.raises(pulumi.RunError, match=named):
         run_storage(**changes)
+
+
+def test_what_ends_with_a_cluster_says_with_which() -> None:
+    recorder = run_storage(kind="efs", keep="false", madeFor="demo")
+    (system,) = recorder.of("FileSystem")
+    assert (system["tags"]["cloudgpu:made-for"], system["tags"]["cloudgpu:keep"]) == ("demo", "false")
+    assert "cloudgpu:cluster" not in system["tags"]

@@ -90,6 +90,7 @@ def test_what_was_made(record):
         "  mount name: mnt",
         "  nodes that mount it carry security group: sg-1",
         "  costs: $168.00 a month, until it is deleted",
+        "  in a recipe: storage: [{name: sets, to: /data/sets}]",
         "  no cluster's end touches it; cloudgpu storage delete sets --delete-data",
     ]
     simulated = replace(record, target="rehearsal", kind="s3", disposable=True, outputs={"id": "b", "url": "s3://b"})
@@ -98,6 +99,7 @@ def test_what_was_made(record):
         "  id: b",
         "  url: s3://b",
         "  costs: AWS would charge $0.0230 a month for each GiB that it holds, until it is deleted",
+        "  in a recipe: storage: [{name: sets, to: /data/sets}]",
         "  no cluster's end touches it; cloudgpu storage delete sets",
     ]
 
@@ -152,6 +154,7 @@ def test_a_row_as_json(row):
         "owner": "ann",
         "state": "available",
         "disposable": False,
+        "made_for": "",
         "size_gib": "1200",
         "monthly_usd": "168.00",
         "created_at": "2026-11-18T03:30:00+00:00",
