@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
@@ -57,8 +58,7 @@ def begin(wish: Wish, catalog: Catalog, home_region: str) -> Begun:
     """The files of a first recipe for a wish. Writes nothing.
 
     Raises:
-        UsageError: The name is none, or nothing that is offered fits the wish.
-        RecipeError: The GPU or the instance type is not in the catalogue.
+        UsageError: The name is none, or nothing that is known and offered fits the wish.
     """
     if not _NAME.fullmatch(wish.name):
         message = f"{wish.name} is no name for a recipe"
@@ -68,7 +68,7 @@ def begin(wish: Wish, catalog: Catalog, home_region: str) -> Begun:
 
 
 def write(begun: Begun, folder: Path) -> None:
-    """Put the files into a new folder.
+    """Put the files into a new folder, all of them or none.
 
     Raises:
         UsageError: Something of that name is there already.
@@ -76,11 +76,14 @@ def write(begun: Begun, folder: Path) -> None:
     """
     if os.path.lexists(folder):
         raise UsageError(f"{folder} is there already", hint="choose another name, or edit what is there")
+    half = folder.with_name(f".{folder.name}.{os.getpid()}")
     try:
-        folder.mkdir(parents=True)
+        half.mkdir(parents=True)
         for name, text in begun.files.items():
-            (folder / name).write_text(text, encoding="utf-8")
+            (half / name).write_text(text, encoding="utf-8")
+        half.rename(folder)
     except OSError as err:
+        shutil.rmtree(half, ignore_errors=True)
         raise unwritable(folder, err) from err
 
 

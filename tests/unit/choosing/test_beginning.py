@@ -1,5 +1,6 @@
 """`recipe new`: what it writes is a valid recipe for every machine that can be had, and its script runs."""
 
+import errno
 import json
 import os
 import subprocess
@@ -111,6 +112,22 @@ def test_nothing_is_overwritten(catalog, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StateError):
         write(made, tmp_path / "file" / "y")
+
+
+def test_a_full_disk_leaves_nothing_half_written(catalog, tmp_path, monkeypatch):
+    written, whole = [], Path.write_text
+
+    def full(path, text, **named):
+        written.append(path.name)
+        if len(written) == 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return whole(path, text, **named)
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(StateError, match="no space left"):
+        write(begun(catalog, "T4:1"), tmp_path / "recipes" / "x")
+    assert written == ["recipe.yaml", "train.py"]
+    assert list((tmp_path / "recipes").iterdir()) == []
 
 
 def test_the_script_runs_as_it_stands(catalog, tmp_path):
