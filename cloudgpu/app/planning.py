@@ -70,38 +70,45 @@ def make_plan(
     if all_regions:
         recipe = everywhere(recipe, catalog.regions if there is None else _usable(there, catalog))
     known = lookups.known_regions(recipe, catalog, default_region)
-    if there is not None:
-        quotes = _asked(Question(recipe, target, catalog, Quotes(), default_region, today, network), there)
-        quotes = quotes if cooldowns is None else replace(quotes, refused=cooldowns.recent(there))
-    else:
-        quotes = Quotes()
-    if rooms is not None:
-        told = rooms.remembered(target, known) if there is None else rooms.asked(there, known)
-        quotes = replace(quotes, quotas=rooms_of(told))
+    quotes = Quotes()
     if surveyor is not None:
         inspector = None if there is None else there.inspector()
         quotes = replace(quotes, survey=surveyor.survey(recipe, loaded.base, known, inspector))
+    enabled = quotes.survey.enabled_regions
+    # A region that is not enabled answers that the credentials are wrong: it is not asked, and a rule throws it out.
+    usable = tuple(region for region in known if enabled is None or region in enabled)
+    if there is not None:
+        quotes = _asked(Question(recipe, target, catalog, quotes, default_region, today, network), there, usable)
+        quotes = quotes if cooldowns is None else replace(quotes, refused=cooldowns.recent(there))
+    if rooms is not None:
+        told = rooms.remembered(target, known) if there is None else rooms.asked(there, usable)
+        quotes = replace(quotes, quotas=rooms_of(told))
     question = Question(recipe, target, catalog, quotes, default_region, today, network)
     return Planned(planner.answer(question), loaded.path, loaded.base, question)
 
 
-def _asked(question: Question, cloud: Cloud) -> Quotes:
-    """What the cloud says of zones, images, storage, reservations and addresses.
+def _asked(question: Question, cloud: Cloud, regions: Sequence[str]) -> Quotes:
+    """The question's quotes with what the cloud says, in these regions, of zones, images, storage and addresses.
 
     The plan names images, not parameters: a newer one behind a parameter must not change what was agreed to.
 
     Raises:
         CloudError: It could not be asked.
     """
-    recipe, catalog, region = question.recipe, question.catalog, question.default_region
-    quotes = cloud.quotes(lookups.wanted_offers(recipe, catalog, region))
-    images = cloud.images(lookups.wanted_images(recipe, catalog, region))
-    quotes = replace(quotes, images=images, storage=seen(cloud, recipe, question.known_regions))
+    recipe, catalog, default = question.recipe, question.catalog, question.default_region
+    offers = [one for one in lookups.wanted_offers(recipe, catalog, default) if one[1] in regions]
+    parameters = [one for one in lookups.wanted_images(recipe, catalog, default) if one[1] in regions]
+    quotes = replace(
+        cloud.quotes(offers),
+        images=cloud.images(parameters),
+        storage=seen(cloud, recipe, regions),
+        survey=question.quotes.survey,
+    )
     if recipe.resources.reservation:
-        held = cloud.reservation(recipe.resources.reservation, question.known_regions)
+        held = cloud.reservation(recipe.resources.reservation, regions)
         quotes = replace(quotes, reservation=held.found, asked_at=held.asked_at)
-    regions = lookups.wanted_addresses(recipe, catalog, region, question.network)
-    return replace(quotes, free_addresses=cloud.free_addresses(regions)) if regions else quotes
+    addresses = [one for one in lookups.wanted_addresses(recipe, catalog, default, question.network) if one in regions]
+    return replace(quotes, free_addresses=cloud.free_addresses(addresses)) if addresses else quotes
 
 
 def everywhere(recipe: Recipe, regions: Sequence[str]) -> Recipe:

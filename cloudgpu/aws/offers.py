@@ -12,21 +12,29 @@ from cloudgpu.plan.plan import Quotes
 
 _AT_ONCE = 8
 _FILTER_VALUES = 200
+_DENIED = frozenset({"UnauthorizedOperation", "AccessDenied", "AccessDeniedException"})
 
 
 def quotes(clients_for: Callable[[str], Clients], wanted: Sequence[tuple[str, str]]) -> Quotes:
     """The zones of every wanted (instance type, region); empty for a type that is retired or unknown there.
 
+    A region where the permission to ask is missing is left out, and named with the reason.
+
     Raises:
-        CloudError: AWS refused or cannot be reached in one of the regions.
+        CloudError: AWS refused otherwise, or cannot be reached in one of the regions.
     """
     regions = sorted({region for _, region in wanted})
     types = {region: sorted({name for name, where in wanted if where == region}) for region in regions}
     with ThreadPoolExecutor(_AT_ONCE) as workers:
-        answers = workers.map(lambda region: _offered(clients_for(region), types[region]), regions)
-        offered = dict(zip(regions, answers, strict=True))
-    zones = {(name, region): tuple(sorted(offered[region].get(name, ()))) for name, region in wanted}
-    return Quotes(zones=zones, live=True)
+        answers = workers.map(lambda region: _offered_or_why(clients_for(region), types[region]), regions)
+        told = dict(zip(regions, answers, strict=True))
+    offered = {region: found for region, found in told.items() if not isinstance(found, str)}
+    zones = {
+        (name, region): tuple(sorted(offered[region].get(name, ()))) for name, region in wanted if region in offered
+    }
+    return Quotes(
+        zones=zones, live=True, zones_unknown={region: why for region, why in told.items() if isinstance(why, str)}
+    )
 
 
 def zones(clients: Clients) -> dict[str, tuple[str, ...]]:
@@ -62,6 +70,16 @@ def _free(clients: Clients) -> int | None:
         return None
     allowed = [int(value["AttributeValue"]) for one in told for value in one["AttributeValues"]]
     return max(0, allowed[0] - had) if allowed else None
+
+
+def _offered_or_why(clients: Clients, types: Sequence[str]) -> dict[str, set[str]] | str:
+    """What the region offers, or why that may not be asked; wrong or expired credentials stay errors."""
+    try:
+        return _offered(clients, types)
+    except AuthError as err:
+        if err.code not in _DENIED:
+            raise
+        return err.message
 
 
 def _offered(clients: Clients, types: Sequence[str]) -> dict[str, set[str]]:

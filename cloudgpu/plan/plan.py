@@ -61,6 +61,7 @@ class Quotes:
 
     Attributes:
         zones: (instance type, region) -> zones that offer it now; absent key = not asked.
+        zones_unknown: Region -> why its zones could not be asked for; the catalogue's are used there.
         live: Whether a cloud was asked at all.
         prices: (instance type, zone, market) -> USD an hour as read today; absent key = the catalogue's figure.
         images: (SSM parameter, region) -> the machine image that it names now; absent key = not asked, or unknown.
@@ -84,6 +85,7 @@ class Quotes:
     quotas: Mapping[tuple[str, str], QuotaRoom] = field(default_factory=dict)
     storage: Mapping[str, tuple[StorageSeen, ...]] = field(default_factory=dict)
     survey: Survey = NOBODY_LOOKED
+    zones_unknown: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -49,3 +49,11 @@ def asked_at_all(case: Case) -> Iterator[Found]:
     in_s3 = any(data.name not in looked for data in case.question.recipe.data if data.source.startswith("s3://"))
     unasked = ["zones", "machine images", *([] if quotes.quotas else ["quotas"]), *(["data in S3"] if in_s3 else [])]
     yield Found(f"planned offline: {', '.join(unasked)} were not asked for", "plan without --offline")
+
+
+@check("zones", "unknown", "Zones as the catalogue has them may not be those of this account.")
+def zones_asked(case: Case) -> Iterator[Found]:
+    """Regions that did not tell which zones offer a type."""
+    for region, why in case.question.quotes.zones_unknown.items():
+        if any(one.region == region for one in case.field.candidates):
+            yield Found(f"which zones of {region} offer the type is unknown, the catalogue's are tried: {why}")

@@ -77,6 +77,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     promises.checkpoint_copied,
     promises.idle_ended,
     quota.asked_at_all,
+    quota.zones_asked,
 )
 
 SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "unknown", "note")

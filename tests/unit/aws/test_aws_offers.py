@@ -25,6 +25,16 @@ def test_nothing_wanted_asks_nothing() -> None:
     assert quotes(pytest.fail, []).zones == {}
 
 
+def test_a_region_that_may_not_be_asked_is_unknown_with_the_reason(scripted) -> None:
+    scripted.stub("ec2").add_client_error(
+        "describe_instance_type_offerings", "UnauthorizedOperation", "You are not authorized", http_status_code=403
+    )
+    found = quotes(lambda _: scripted, [("p3dn.24xlarge", "us-east-1")])
+    assert found.zones == {}
+    assert "us-east-1" in found.zones_unknown["us-east-1"]
+    assert found.live
+
+
 def test_one_region_that_refuses_is_an_error_not_an_empty_answer(scripted) -> None:
     scripted.stub("ec2").add_client_error("describe_instance_type_offerings", "AuthFailure", http_status_code=401)
     with pytest.raises(AuthError):

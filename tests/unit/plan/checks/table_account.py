@@ -217,6 +217,18 @@ ACCOUNT = (
         ),
     ),
     row(
+        "zones",
+        (World(), World(quotes=Quotes(live=True, zones_unknown={"eu-west-1": "denied"}))),
+        fails(
+            World(quotes=Quotes(live=True, zones_unknown={"us-east-1": "not allowed to ask"})),
+            (
+                "unknown",
+                "which zones of us-east-1 offer the type is unknown, the catalogue's are tried: not allowed to ask",
+                "",
+            ),
+        ),
+    ),
+    row(
         "offline",
         World(),
         fails(
