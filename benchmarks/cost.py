@@ -1,4 +1,4 @@
-"""The bill of a ledger with 10,000 entries, each launched, closed and used by a run.
+"""The bill of a ledger with 10,000 entries, each launched, closed, with disks and addresses, and used by a run.
 
 Aims: `cloudgpu cost` <= 0.4 s; the report alone <= 0.15 s. Beside it, what sqlite3 takes to read the same rows.
 """
@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from measure import CLOUDGPU, run, show, show_command
 
 from cloudgpu.ledger import database, rows, schema
-from cloudgpu.ledger.entry import Spending
+from cloudgpu.ledger.entry import Spending, Surcharge
 from cloudgpu.ledger.report import By
 from cloudgpu.ledger.store import Ledger, open_ledger
 from cloudgpu.ledger.times import to_text
@@ -46,6 +46,7 @@ def spending(number: int) -> Spending:
         node_hourly_usd=Decimal("8.29") + number % 40,
         opened_at=at,
         expires_at=at + timedelta(hours=8),
+        beside=(Surcharge("disks", 2, Decimal("0.044444445")), Surcharge("addresses", 2, Decimal("0.01"))),
     )
 
 
@@ -59,6 +60,7 @@ def fill(ledger: Ledger, count: int) -> None:
 
     events = {
         schema.opened: [rows.opened(one, 1) for one in every],
+        schema.beside: [row for one in every for row in rows.besides(one, 1)],
         schema.launched: [
             one | {"instance_id": f"i-{number:08x}{node}", "position": node, "launched_at": at(number, seconds=20)}
             for number, one in enumerate(purchases)
