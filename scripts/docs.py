@@ -10,6 +10,7 @@ import docs_cli
 
 from cloudgpu.aws.grants import Grant, policy
 from cloudgpu.aws.permissions import GRANTS
+from cloudgpu.aws.session_permissions import SESSION_GRANTS
 from cloudgpu.aws.storage_permissions import STORAGE_GRANTS
 from cloudgpu.recipe import documentation
 from cloudgpu.settings import settings_docs
@@ -26,6 +27,7 @@ DOCUMENTS: Mapping[str, Callable[[], str]] = {
     "docs/checks.md": docs_checks.markdown,
     "docs/cli.md": docs_cli.markdown,
     "docs/iam-policy.json": lambda: iam_policy(GRANTS),
+    "docs/iam-policy-sessions.json": lambda: iam_policy(SESSION_GRANTS),
     "docs/iam-policy-storage.json": lambda: iam_policy(STORAGE_GRANTS),
     "docs/recipe.md": documentation.markdown,
     "docs/settings.md": settings_docs,

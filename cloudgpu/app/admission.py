@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from cloudgpu.app.desk import Desk
 from cloudgpu.app.records import ClusterRecord
-from cloudgpu.app.standing import HARMLESS
+from cloudgpu.app.standing import HARMLESS, stored_inventory
 from cloudgpu.app.teardown import check_identity, stack_of
 from cloudgpu.errors import BusyError, CloudGpuError, ConnectError
 from cloudgpu.provision.lease import Lease
@@ -49,7 +49,12 @@ def let_in_if_possible(desk: Desk, record: ClusterRecord) -> ClusterRecord:
 
 
 def caller(desk: Desk, record: ClusterRecord) -> str:
-    """Where the caller is; where nobody can tell, it is taken to be where it was."""
+    """Where the caller is; where nobody can tell, it is taken to be where it was.
+
+    So it is where nobody knocks at port 22 from outside: by Session Manager, or behind a jump host.
+    """
+    if record.config.get("reach") == "ssm" or any(node.bastion for node in stored_inventory(desk.home, record).nodes):
+        return record.config.get("sshCidr", "")
     try:
         return desk.cloud.caller_cidr()
     except ConnectError as err:

@@ -1,6 +1,7 @@
 """The `Cloud` of the use cases over the AWS room: one code path for the real AWS and for the rehearsal cloud."""
 
 import ipaddress
+import sys
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from cloudgpu.app.aws_storage import AwsStorage
 from cloudgpu.app.calls import CallLog
 from cloudgpu.app.engines import Engines
 from cloudgpu.app.happenings import Say
+from cloudgpu.app.node_addresses import HEAD, by_session, by_ssm, private, region_of, way
 from cloudgpu.app.ports import Leftover
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.aws import host_keys, instances, machine_images, objects, offers, quotas, reservations
@@ -22,7 +24,6 @@ from cloudgpu.aws.found import GLOBAL, Found
 from cloudgpu.aws.instances import Instance
 from cloudgpu.aws.retagging import relabel
 from cloudgpu.aws.session import Endpoint, Session, connect
-from cloudgpu.catalog import load as load_catalog
 from cloudgpu.catalog.quotas import Quota
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudError, CloudGpuError, ConnectError, TeardownError
@@ -32,6 +33,7 @@ from cloudgpu.plan.plan import Quotes, Target
 from cloudgpu.plan.reservations import Held
 from cloudgpu.provision.engine import Engine
 from cloudgpu.rehearsal import client as rehearsal
+from cloudgpu.rehearsal.session_plugin import PLUGIN
 from cloudgpu.run.files import RemoteFile
 from cloudgpu.run.progress import Note
 from cloudgpu.settings import Settings
@@ -41,8 +43,6 @@ _POLL_SLOWEST_S = 10.0
 _ADDRESS_SERVICE = "https://checkip.amazonaws.com"
 
 _CONSOLES_AT_ONCE = 8
-_HEAD = 0
-"""Index of the node that alone has an Elastic IP where the others stand behind it."""
 
 Reach = Callable[[Sequence[Instance], Set[str]], Mapping[str, tuple[str, int]]]
 """Instance id -> address and port of its SSH server; instances that have none yet are left out.
@@ -120,7 +120,7 @@ class AwsCloud:
 
     def running_vcpus(self, region: str) -> Mapping[Quota, int | None]:
         """How many vCPUs run there now, by the quota that they count against."""
-        return quotas.running(self._session(region), vcpus_shipped)
+        return quotas.running(self._session(region))
 
     def engine(self, record: ClusterRecord) -> Engine:
         """The engine that this cluster was begun with, with its tags and identity.
@@ -138,6 +138,8 @@ class AwsCloud:
         """
         if self._settings.ssh_cidr:
             return self._settings.ssh_cidr
+        if self._settings.reach == "ssm":
+            return ""  # nobody is let in
         return "127.0.0.1/32" if self.target == "rehearsal" else own_address()
 
     def inventory(self, record: ClusterRecord, instance_ids: Sequence[str], say: Say) -> Inventory:
@@ -169,7 +171,7 @@ class AwsCloud:
         found = instances.describe(clients, list(awaited))
         for instance in found:
             _refuse_ended(record, instance)
-        reached = self._reach(found, _private(record, gang))
+        reached = by_session(found) if by_ssm(record) else self._reach(found, private(record, gang))
         there = [instance for instance in found if instance.id in reached]
         with ThreadPoolExecutor(_CONSOLES_AT_ONCE) as consoles:
             keys = list(consoles.map(lambda one: host_keys.fingerprints(clients, one.id), there))
@@ -195,7 +197,9 @@ class AwsCloud:
             gpu=record.gpu,
             gpus=record.gpus_per_node,
             simulated=self.target == "rehearsal",
-            jump=_HEAD if index != _HEAD and _way(record) == "nat" else None,
+            reach="ssm" if by_ssm(record) else "direct",
+            bastion=self._settings.bastion,
+            jump=HEAD if index != HEAD and way(record) == "nat" else None,
         )
 
     def nodes_alive(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, str]:
@@ -276,6 +280,15 @@ class AwsCloud:
         """Clients of a region, for use cases that are no cluster's."""
         return self._session(region)
 
+    def clients_at(self, zone: str) -> Session:
+        """Clients of the region that a zone is in."""
+        return self._session(region_of(zone))
+
+    @property
+    def session_plugin(self) -> tuple[str, ...]:
+        """What carries sessions of Session Manager here; empty where that is AWS's own plugin."""
+        return (sys.executable, "-I", "-S", str(PLUGIN)) if self.target == "rehearsal" else ()
+
     def _session(self, region: str) -> Session:
         with self._lock:
             if region not in self._sessions:
@@ -288,17 +301,6 @@ class AwsCloud:
             profile = self._settings.aws_profile or None
             self._first = connect(self._endpoint, region, profile, on_call=self._calls)
         return self._first.in_region(region)
-
-
-def _way(record: ClusterRecord) -> str:
-    """How the program that made this cluster lets its nodes be reached."""
-    return record.config.get("publicAddress") or "auto"
-
-
-def _private(record: ClusterRecord, gang: Sequence[str]) -> Set[str]:
-    """The nodes without a public address: all of them, or those behind the first one."""
-    behind = {"private": gang, "nat": gang[_HEAD + 1 :]}
-    return frozenset(behind.get(_way(record), ()))
 
 
 def _refuse_ended(record: ClusterRecord, instance: Instance) -> None:
@@ -358,12 +360,6 @@ def start_rehearsal(settings: Settings, home: Home, clock: Clock) -> rehearsal.C
         RehearsalError: It does not start.
     """
     return rehearsal.ensure(home, clock, envs=settings.env_cache, idle_minutes=float(settings.rehearsal_idle_minutes))
-
-
-def vcpus_shipped(instance_type: str) -> int | None:
-    """Of a type that the shipped catalogue knows."""
-    kind = load_catalog().types.get(instance_type)
-    return None if kind is None else kind.vcpus
 
 
 def own_address() -> str:

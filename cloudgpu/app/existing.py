@@ -6,6 +6,7 @@ from cloudgpu.settings import Settings
 def for_clusters(settings: Settings) -> dict[str, str]:
     """Settings of the cluster's program."""
     named = {
+        "reach": "" if settings.reach == "direct" else settings.reach,
         "vpcId": settings.vpc_id,
         "createVpc": "true" if settings.create_vpc else "",
         "subnetId": settings.subnet_id,

@@ -1,8 +1,11 @@
 """`ssh`: the real OpenSSH client's command line for one node."""
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
+from cloudgpu.app.dialling import Ways
 from cloudgpu.app.records import ClusterRecord, Records
 from cloudgpu.app.standing import stored_inventory
 from cloudgpu.clock import Clock
@@ -14,55 +17,85 @@ from cloudgpu.remote.handshake import AuthRefusedError
 from cloudgpu.remote.ssh_command import Gate, ssh_argv, write_known_hosts
 
 
+@dataclass(frozen=True)
+class Means:
+    """What a login is made with.
+
+    Attributes:
+        carrying: A command line that carries SSH to a node of a cluster, for those that Session Manager leads to.
+        admit: Opens the way to who has moved; asked only where a node does not answer, because it asks the cloud.
+    """
+
+    key: Path
+    clock: Clock
+    ways: Ways
+    carrying: Callable[[str, int], Sequence[str]]
+    admit: Callable[[ClusterRecord], object]
+
+
 def login(
-    records: Records,
-    home: Home,
-    key: Path,
-    clock: Clock,
-    *,
-    cluster: str,
-    index: int,
-    command: Sequence[str] = (),
-    admit: Callable[[ClusterRecord], object],
+    records: Records, home: Home, means: Means, *, cluster: str, index: int, command: Sequence[str] = ()
 ) -> list[str]:
     """The argument vector; the node's key is pinned in a known_hosts file of the cluster's own.
-
-    `admit` opens the way to who has moved; it is asked only where the node does not answer, because it asks the cloud.
 
     Raises:
         UsageError: No such cluster or node.
         ConnectError: The node cannot be reached, or shows another key.
     """
-    record = records.cluster(cluster) if cluster else None
-    if record is None:
-        message = f"there is no cluster {cluster}" if cluster else "no cluster is up"
-        raise UsageError(message, hint="`cloudgpu status` lists the clusters")
+    record = recorded(records, cluster)
     nodes = stored_inventory(home, record).nodes
-    if not 0 <= index < len(nodes):
-        message = f"cluster {cluster} has no node {index}; its nodes are 0 to {len(nodes) - 1}"
-        raise UsageError(message)
+    node = chosen(nodes, record, index)
 
     def argv() -> list[str]:
-        return _argv(nodes, index, home.cluster(cluster).root, key, clock, command)
+        return _argv(nodes, node, home.cluster(cluster).root, means, command)
 
     try:
         return argv()
     except (HostKeyError, AuthRefusedError):
         raise
     except ConnectError:
-        admit(record)
+        means.admit(record)
         return argv()
 
 
-def _argv(nodes: Sequence[Node], index: int, root: Path, key: Path, clock: Clock, command: Sequence[str]) -> list[str]:
-    node = nodes[index]
+def recorded(records: Records, cluster: str) -> ClusterRecord:
+    """The cluster that is meant.
 
-    def pinned(host: SshHost) -> Path:
-        return write_known_hosts(root / f"known_hosts.{host.node.index}", host.node, host.server_key())
+    Raises:
+        UsageError: There is none.
+    """
+    record = records.cluster(cluster) if cluster else None
+    if record is None:
+        message = f"there is no cluster {cluster}" if cluster else "no cluster is up"
+        raise UsageError(message, hint="`cloudgpu status` lists the clusters")
+    return record
 
-    if node.jump is None:
-        with dial(node, key, clock=clock) as host:
-            return ssh_argv(node, key=key, known_hosts=pinned(host), command=command)
-    with dial(nodes[node.jump], key, clock=clock) as first, dial(node, key, clock=clock, via=first) as host:
-        gate = Gate(first.node, pinned(first))
-        return ssh_argv(node, key=key, known_hosts=pinned(host), command=command, gate=gate)
+
+def chosen(nodes: Sequence[Node], record: ClusterRecord, index: int) -> Node:
+    """The node that is meant.
+
+    Raises:
+        UsageError: The cluster has none of this index.
+    """
+    if not 0 <= index < len(nodes):
+        message = f"cluster {record.name} has no node {index}; its nodes are 0 to {len(nodes) - 1}"
+        raise UsageError(message)
+    return nodes[index]
+
+
+def _argv(nodes: Sequence[Node], node: Node, root: Path, means: Means, command: Sequence[str]) -> list[str]:
+    def pinned(host: SshHost, name: str) -> Path:
+        return write_known_hosts(root / f"known_hosts.{name}", host.node, host.server_key())
+
+    with ExitStack() as opened:
+        gate, via = None, means.ways.carrier(node)
+        if node.jump is not None:
+            first = opened.enter_context(dial(nodes[node.jump], means.key, clock=means.clock))
+            gate, via = Gate(first.node, pinned(first, str(node.jump))), first
+        host = opened.enter_context(dial(node, means.key, clock=means.clock, via=via))
+        if node.bastion:
+            jump = opened.enter_context(means.ways.bastion(node.bastion))
+            gate = Gate(jump.node, pinned(jump, "bastion"))
+        known_hosts = pinned(host, str(node.index))
+    proxy = means.carrying(root.name, node.index) if node.reach == "ssm" else ()
+    return ssh_argv(node, key=means.key, known_hosts=known_hosts, command=command, gate=gate, proxy=proxy)

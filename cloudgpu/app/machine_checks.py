@@ -26,6 +26,7 @@ def of(settings: Settings, home: Home) -> tuple[Callable[[], Check], ...]:
         lambda: state_home(home),
         lambda: ssh_key(settings.ssh_key, settings.key_name),
         lambda: pulumi_cli(needed=settings.engine == "pulumi", named=settings.pulumi_command),
+        lambda: session_plugin(needed=settings.reach == "ssm", named=settings.session_manager_plugin),
         docker,
         lambda: rehearsal_cloud(home),
     )
@@ -60,6 +61,12 @@ def pulumi_cli(*, needed: bool, named: str = "") -> Check:
     """The Pulumi CLI, which only the pulumi engine needs; `named` is where the settings say it is."""
     fix = "https://www.pulumi.com/docs/install/; the direct engine does without it"
     return _program("Pulumi CLI", (named or "pulumi", "version"), needed=needed, fix=fix)
+
+
+def session_plugin(*, needed: bool, named: str = "") -> Check:
+    """What carries SSH in sessions of Session Manager, which only `reach = ssm` needs."""
+    fix = "install the Session Manager plugin from AWS, 1.2.497 or newer; `reach = direct` does without it"
+    return _program("Session Manager plugin", (named or "session-manager-plugin", "--version"), needed=needed, fix=fix)
 
 
 def docker() -> Check:

@@ -130,6 +130,10 @@ def network_wish(settings: Settings) -> NetworkWish:
         public_address=settings.public_address,
         own_subnet=bool(settings.subnet_id),
         own_network=bool(settings.vpc_id or settings.subnet_id or settings.security_group_id),
+        reach=settings.reach,
+        bastion=settings.bastion,
+        caller_named=bool(settings.ssh_cidr),
+        own_group=bool(settings.security_group_id),
     )
 
 

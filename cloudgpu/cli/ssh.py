@@ -15,6 +15,9 @@ def ssh(
     command: Annotated[
         list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="What to run there; a shell when left out.")
     ] = None,
+    carry: Annotated[
+        bool, typer.Option("--carry", hidden=True, help="Be the ProxyCommand of an ssh by Session Manager.")
+    ] = False,
     show: Annotated[bool, typer.Option("--print", help="Print the ssh command line instead of running it.")] = False,
 ) -> None:
     """Log in to a node, or run a command there."""
@@ -24,16 +27,12 @@ def ssh(
     from cloudgpu.cli.wiring import wire
 
     wiring = wire()
-    argv = login(
-        wiring.records,
-        wiring.home,
-        wiring.settings.ssh_key,
-        wiring.clock,
-        cluster=cluster or wiring.only_cluster(),
-        index=node,
-        command=[*(command or []), *(context.obj or [])],
-        admit=wiring.admit_quietly,
-    )
+    name = cluster or wiring.only_cluster()
+    if carry:
+        carrying = wiring.reaching.carrying(name, node)
+        os.execvpe(carrying.argv[0], carrying.argv, dict(carrying.environ))  # noqa: S606 - it takes our place in the pipe
+    words = [*(command or []), *(context.obj or [])]
+    argv = login(wiring.records, wiring.home, wiring.reaching.means, cluster=name, index=node, command=words)
     if show:
         wiring.screen.line(shlex.join(argv))
         return

@@ -24,7 +24,7 @@ def status(
     now = wiring.clock.now()
     clusters = recorded(wiring.records, now)
     if refresh:
-        clusters = wiring.refreshed(clusters)
+        clusters = wiring.reaching.refreshed(clusters)
     past = wiring.records.runs() if runs else []
     damaged = wiring.records.damaged_runs() if runs else []
     if json:

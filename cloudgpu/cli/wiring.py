@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.app.happenings import Happening, Say
 from cloudgpu.app.ports import Cloud, Dial, Ledger
-from cloudgpu.app.records import ClusterRecord, Records, RunRecord
+from cloudgpu.app.records import Records, RunRecord
 from cloudgpu.cli.questions import Questions
 from cloudgpu.cli.screen import Screen
 from cloudgpu.clock import Clock, SystemClock
 from cloudgpu.errors import UsageError
 from cloudgpu.paths import Home, bundled
-from cloudgpu.run.progress import Note, RankLine
+from cloudgpu.run.progress import RankLine
 from cloudgpu.settings import Settings, Target, load
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from cloudgpu.app.forecasting import Forecast
     from cloudgpu.app.images import Baking, ImageStore
     from cloudgpu.app.overlays import Overlays
-    from cloudgpu.app.overview import ClusterStatus
     from cloudgpu.app.planning import Planned
     from cloudgpu.app.provisioning import Buyer
     from cloudgpu.app.quota_rooms import QuotaRooms
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from cloudgpu.app.training import Training
     from cloudgpu.app.watching import Watching
     from cloudgpu.catalog import Catalog
+    from cloudgpu.cli.reaching import Reaching
     from cloudgpu.plan.plan import Plan
     from cloudgpu.plan.stored import StoredPlan, World
     from cloudgpu.rehearsal.client import Cloud as RehearsalCloud
@@ -107,7 +107,7 @@ class Wiring:
         from cloudgpu.catalog import load as load_catalog
 
         source = AwsCatalog(self._aws_cloud(self.settings.target), self.clock)
-        return Refreshing(source, self.overlays, load_catalog(), self.clock)
+        return Refreshing(source, self.overlays, load_catalog(), self.clock, self.say)
 
     @property
     def quota_rooms(self) -> "QuotaRooms":
@@ -121,14 +121,16 @@ class Wiring:
         from cloudgpu.app import machine_checks
         from cloudgpu.app.doctor import examine
         from cloudgpu.aws.permissions import GRANTS
+        from cloudgpu.aws.session_permissions import SESSION_GRANTS
         from cloudgpu.aws.storage_permissions import STORAGE_GRANTS
 
         settings = self.settings
+        further = (*(STORAGE_GRANTS if storage else ()), *(SESSION_GRANTS if settings.reach == "ssm" else ()))
         return examine(
             target=settings.target,
             region=settings.region,
             account=lambda: self._aws_cloud(settings.target).examined(),
-            grants=(*GRANTS, *STORAGE_GRANTS) if storage else GRANTS,
+            grants=(*GRANTS, *further),
             machine=machine_checks.of(settings, Home(settings.home)),
         )
 
@@ -160,14 +162,21 @@ class Wiring:
         from cloudgpu.remote.keys import ensure_key
 
         settings = self.settings
+        self.reaching.check()
         return Buyer(settings.owner, settings.team, ensure_key(settings.ssh_key).line, for_clusters(settings))
 
     @property
     def dial(self) -> Dial:
         """How nodes are reached."""
-        from cloudgpu.app.dialling import dialler
+        return self.reaching.dial
 
-        return dialler(self.settings.ssh_key, self.clock, float(self.settings.boot_seconds))
+    @cached_property
+    def reaching(self) -> "Reaching":
+        """How nodes are reached, in detail."""
+        from cloudgpu.cli.reaching import Reaching
+
+        desk_of = self.ending_desk
+        return Reaching(self.settings, self.clock, self.records, self._aws_cloud, desk_of, self.screen, environ())
 
     def desk(self, cloud: Cloud) -> "Desk":
         """Where a use case works."""
@@ -208,9 +217,9 @@ class Wiring:
         from cloudgpu.app.teardown import Teardown
 
         known = self.records.target(cluster)
-        return Teardown(self._ending_desk(as_target(known) if known else self.settings.target))
+        return Teardown(self.ending_desk(as_target(known) if known else self.settings.target))
 
-    def _ending_desk(self, target: Target) -> "Desk":
+    def ending_desk(self, target: Target) -> "Desk":
         """Where clusters are ended: a ledger that cannot be used does not keep their nodes running."""
         from cloudgpu.app.desk import Desk
         from cloudgpu.app.lenient_ledger import LenientLedger
@@ -231,7 +240,7 @@ class Wiring:
             target = as_target(known) if known else self.settings.target
             with lock:
                 if target not in desks:
-                    desks[target] = self._ending_desk(target)
+                    desks[target] = self.ending_desk(target)
             return Teardown(replace(desks[target], say=say))
 
         return teardown
@@ -251,12 +260,20 @@ class Wiring:
 
     def storage(self, target: Target) -> "StorageRoom":
         """`storage create` and `storage delete` on one target."""
+        from cloudgpu.app.lenient_ledger import LenientLedger
         from cloudgpu.app.storage import StorageRoom
         from cloudgpu.app.storage_desk import StorageDesk
 
         cloud, settings = self.storage_cloud(target), self.settings
         desk = StorageDesk(
-            cloud, self.storage_records, self.home, self.clock, settings.owner, settings.team, self.screen.say
+            cloud,
+            self.storage_records,
+            self.home,
+            self.clock,
+            settings.owner,
+            settings.team,
+            self.screen.say,
+            LenientLedger(lambda: self.ledger),
         )
         return StorageRoom(desk)
 
@@ -292,31 +309,6 @@ class Wiring:
         if record is None or (record.state, record.target) != ("up", plan.target):
             return ""
         return record.name if record.expires_at > self.clock.now() and fits(plan, record) else ""
-
-    def refreshed(self, clusters: "Sequence[ClusterStatus]") -> "tuple[ClusterStatus, ...]":
-        """The clusters with their nodes' states as the cloud tells them."""
-        return tuple(self._refreshed(one) for one in clusters)
-
-    def _refreshed(self, one: "ClusterStatus") -> "ClusterStatus":
-        from cloudgpu.app.overview import refresh
-
-        if one.record.state == "damaged":
-            return one
-        cloud = self.cloud(as_target(one.record.target))
-        found = refresh(one, cloud, self.records, self.clock.now())
-        if found.state == "up":
-            self.admit_quietly(found.record)
-        return found
-
-    def admit_quietly(self, record: "ClusterRecord") -> None:
-        """Open the way to this caller; what is said of it goes to standard error, which is nobody's data."""
-        from cloudgpu.app.admission import let_in_if_possible
-
-        def say(what: Happening) -> None:
-            if isinstance(what, Note):
-                self.screen.remark(what.text)
-
-        let_in_if_possible(replace(self._ending_desk(as_target(record.target)), say=say), record)
 
     def planned(self, recipe: str, sets: Sequence[str], *, offline: bool, all_regions: bool = False) -> "Planned":
         """The plan of a recipe on this command's target."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,10 @@ class Node:
     simulated: bool
     jump: int | None = None
     """Index of the node through which its SSH server is reached; None where the caller reaches it straight."""
+    reach: Literal["direct", "ssm"] = "direct"
+    """What carries SSH to it; by `ssm` its address is its instance id."""
+    bastion: str = ""
+    """The user's own jump host before it, `user@host[:port]`; empty where there is none."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from decimal import ROUND_CEILING, Decimal
 from typing import Any, Literal
 
 from cloudgpu.catalog.other_prices import MONTH_H, Price, other_price
-from cloudgpu.plan.reaching import PublicAddress, elastic_ips
+from cloudgpu.plan.reaching import GATEWAYS, PublicAddress, elastic_ips
 from cloudgpu.plan.survey import Survey
 from cloudgpu.recipe.schema import Recipe
 
@@ -93,7 +93,7 @@ def beside_nodes(nodes: int, disk_gib: int, region: str, way: PublicAddress) -> 
         address = other_price("public_ipv4_hour_usd", region)
         kind = "public IPv4 address" if way == "auto" else "Elastic IP"
         found.append(_item("addresses", addresses, kind + ("" if addresses == 1 else _plural(kind)), address))
-    if way == "nat":
+    if way in GATEWAYS:
         gateway = other_price("nat_gateway_hour_usd", region)
         found.append(_item("gateway", 1, "NAT gateway", gateway, whole_hours=True))
     return tuple(found)

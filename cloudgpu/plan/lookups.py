@@ -5,7 +5,7 @@ from datetime import date
 from cloudgpu.catalog import Catalog
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.question import Question
-from cloudgpu.plan.reaching import NetworkWish, several_interfaces
+from cloudgpu.plan.reaching import GATEWAYS, NetworkWish, several_interfaces
 from cloudgpu.recipe.schema import Recipe
 
 
@@ -25,7 +25,7 @@ def wanted_addresses(recipe: Recipe, catalog: Catalog, default_region: str, netw
     """Regions in which Elastic IPs may be needed: by the settings, or since a type has several network interfaces."""
     question = Question(recipe, "aws", catalog, Quotes(), default_region, date.min)
     several = any(several_interfaces(kind, question.efa_of(kind)) for kind in question.types if not kind.retired)
-    return question.known_regions if several or network.public_address in ("elastic", "nat") else ()
+    return question.known_regions if several or network.public_address in ("elastic", *GATEWAYS) else ()
 
 
 def wanted_offers(recipe: Recipe, catalog: Catalog, default_region: str) -> tuple[tuple[str, str], ...]:

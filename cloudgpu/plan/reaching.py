@@ -7,14 +7,20 @@ from typing import Literal
 
 from cloudgpu.catalog import InstanceType
 
-PublicAddress = Literal["auto", "elastic", "nat", "private"]
+PublicAddress = Literal["auto", "elastic", "nat", "private", "private-nat"]
 """`auto`: EC2 gives each node one. `elastic`: an Elastic IP each. `nat`: an Elastic IP for the first node, through
-which the others are reached, and a NAT gateway for the way out. `private`: none; the caller reaches their subnet."""
+which the others are reached, and a NAT gateway for the way out. `private`: none; the caller reaches their subnet.
+`private-nat`: none, with a NAT gateway for the way out; only Session Manager leads to them."""
+
+Reach = Literal["direct", "ssm"]
+"""`direct`: the caller, or a jump host, connects to port 22. `ssm`: AWS Session Manager carries SSH."""
 
 DEFAULT_ELASTIC_IPS = 5
 """AWS's own quota of a region, for an account that nobody asked about."""
 BEHIND_NAT = 2
 """Elastic IPs that a cluster behind NAT takes, whatever its size: the gateway's and the first node's."""
+GATEWAYS = frozenset({"nat", "private-nat"})
+"""Ways with a NAT gateway in a VPC that is made for the cluster."""
 
 
 @dataclass(frozen=True)
@@ -25,11 +31,19 @@ class NetworkWish:
         public_address: The wish; `auto` leaves it to the plan.
         own_subnet: The user names a subnet.
         own_network: The user names a VPC, subnet or security group, so that none can be made around the nodes.
+        reach: What carries SSH to the nodes.
+        bastion: The jump host before them; empty where there is none.
+        caller_named: The settings say which addresses may reach port 22.
+        own_group: The user names a security group, and so decides who reaches port 22.
     """
 
     public_address: PublicAddress = "auto"
     own_subnet: bool = False
     own_network: bool = False
+    reach: Reach = "direct"
+    bastion: str = ""
+    caller_named: bool = False
+    own_group: bool = False
 
 
 NO_WISH = NetworkWish()
@@ -45,27 +59,49 @@ def several_interfaces(kind: InstanceType, efa: int) -> bool:
 
 def chosen(wish: NetworkWish, nodes: int, free: int, *, several: bool) -> PublicAddress:
     """The way for a gang of this size where the account has so many Elastic IPs free."""
+    unreached = wish.reach == "ssm"
+    if wish.public_address == "private" and unreached and not wish.own_network:
+        return "private-nat"
+    if wish.public_address == "nat" and unreached:
+        return "private-nat"  # nobody would use the first node's address
     if wish.public_address != "auto":
         return wish.public_address
+    if wish.own_subnet and (several or wish.bastion):
+        return "private"
     if not several:
         return "auto"
-    if wish.own_subnet:
-        return "private"
-    return "elastic" if nodes <= free or wish.own_network else "nat"
+    if nodes <= free or wish.own_network:
+        return "elastic"
+    return "private-nat" if unreached else "nat"
 
 
 def elastic_ips(way: PublicAddress, nodes: int) -> int:
     """How many Elastic IPs it takes."""
-    return {"elastic": nodes, "nat": BEHIND_NAT}.get(way, 0)
+    return {"elastic": nodes, "nat": BEHIND_NAT, "private-nat": 1}.get(way, 0)
 
 
 def contradiction(wish: NetworkWish) -> str:
     """Why the settings cannot be met together; empty when they can."""
-    if wish.public_address == "nat" and wish.own_network:
-        return "public_address is nat, which makes a VPC, but vpc_id, subnet_id or security_group_id names your own"
-    if wish.public_address == "private" and not wish.own_subnet:
-        return "public_address is private, but no subnet_id names a subnet whose private addresses you reach"
-    return ""
+    way, ssm = wish.public_address, wish.reach == "ssm"
+    needs = "names a subnet whose private addresses"
+    wrong = (
+        (
+            way in GATEWAYS and wish.own_network,
+            f"public_address is {way}, which makes a VPC, but vpc_id, subnet_id or security_group_id names your own",
+        ),
+        (
+            way == "private" and not wish.own_subnet and (wish.own_network or not ssm),
+            f"public_address is private, but no subnet_id {needs} you reach",
+        ),
+        (way == "private-nat" and not ssm, "public_address is private-nat, which nobody reaches without reach = ssm"),
+        (bool(wish.bastion) and ssm, "bastion names a jump host, but reach is ssm, which needs none"),
+        (bool(wish.bastion) and not wish.own_subnet, f"bastion is set, but no subnet_id {needs} it reaches"),
+        (
+            bool(wish.bastion) and not (wish.caller_named or wish.own_group),
+            "bastion is set, but ssh_cidr does not say from which private address it reaches the nodes",
+        ),
+    )
+    return next((text for holds, text in wrong if holds), "")
 
 
 def explained(way: PublicAddress, nodes: int, gateway_gb_usd: Decimal | None) -> Iterator[str]:
@@ -80,8 +116,14 @@ def explained(way: PublicAddress, nodes: int, gateway_gb_usd: Decimal | None) ->
             if nodes > 1
             else ("an Elastic IP costs until `down` or `sweep` releases it: the expiry ends nodes alone")
         )
-    elif way == "nat":
-        yield "nodes are reached through the first one, and reach out through a NAT gateway"
-        yield f"the gateway and its {BEHIND_NAT} Elastic IPs cost {lasting}"
+    elif way in GATEWAYS:
+        jump = (
+            "nodes are reached through the first one, and"
+            if way == "nat"
+            else "nodes have private addresses alone, and"
+        )
+        yield f"{jump} reach out through a NAT gateway"
+        addresses = f"its {BEHIND_NAT} Elastic IPs" if way == "nat" else "its Elastic IP"
+        yield f"the gateway and {addresses} cost {lasting}"
         cost = "an unknown price" if gateway_gb_usd is None else f"{gateway_gb_usd} USD/GB"
         yield f"traffic through the NAT gateway costs {cost} more; S3 in the region does not pass it"

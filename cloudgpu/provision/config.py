@@ -8,7 +8,7 @@ from cloudgpu.errors import UsageError
 from cloudgpu.plan.plan import Candidate
 
 NAMEABLE: Final = frozenset(
-    {"vpcId", "createVpc", "subnetId", "securityGroupId", "roleName", "keyName", "kmsKeyId", "expirySchedule"}
+    {"reach", "vpcId", "createVpc", "subnetId", "securityGroupId", "roleName", "keyName", "kmsKeyId", "expirySchedule"}
 )
 """What a user may name instead of having it made, or switch off."""
 

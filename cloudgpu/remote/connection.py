@@ -9,6 +9,7 @@ from cloudgpu.errors import ConnectError, HostKeyError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.remote import transfer
 from cloudgpu.remote.base import Result
+from cloudgpu.remote.carrier import Carrier
 from cloudgpu.remote.channel import OrderlyChannel
 from cloudgpu.remote.command import Command
 from cloudgpu.remote.handshake import AuthRefusedError, Opened, open_link, open_socket
@@ -31,10 +32,10 @@ def dial(
     *,
     clock: Clock,
     timeout_s: float = 15.0,
-    via: "SshHost | None" = None,
+    via: Carrier | None = None,
     patience: Patience | None = None,
 ) -> "SshHost":
-    """Connect to a node, through another one when `via` is given.
+    """Connect to a node, through what `via` is, where it is given.
 
     Raises:
         HostKeyError: It shows none of the node's pinned host keys.
@@ -45,7 +46,7 @@ def dial(
     return host
 
 
-def wait_for(node: Node, key: Path, *, clock: Clock, deadline_s: float, via: "SshHost | None" = None) -> "SshHost":
+def wait_for(node: Node, key: Path, *, clock: Clock, deadline_s: float, via: Carrier | None = None) -> "SshHost":
     """Connect to a node that may still be booting: try again, with pauses, for at most `deadline_s` seconds.
 
     A login that is refused is tried for a minute only: first boot writes our key after the server starts.
@@ -78,7 +79,7 @@ class SshHost:
     """One node over SSH; satisfies `remote.base.Host` and is safe to use from several threads."""
 
     def __init__(
-        self, node: Node, key: Path, *, clock: Clock, timeout_s: float, via: "SshHost | None", patience: Patience
+        self, node: Node, key: Path, *, clock: Clock, timeout_s: float, via: Carrier | None, patience: Patience
     ) -> None:
         self.node = node
         self.key = key

@@ -9,10 +9,15 @@ from typing import Protocol, TypeVar
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError, ConnectError, HostKeyError
 from cloudgpu.launch.inventory import Node
+from cloudgpu.remote.carrier import Carrier, CarrierOf
 from cloudgpu.remote.connection import SshHost, dial, wait_for
 
 LIMIT = 64
 """How many nodes are worked on at the same time. More threads than this only fight for the interpreter."""
+
+
+def straight(_node: Node) -> None:
+    """Nothing needs to lead there."""
 
 
 class OnNode(Protocol):
@@ -35,18 +40,30 @@ def on_all(hosts: Iterable[H], do: Callable[[H], T], *, limit: int = LIMIT) -> d
 
 
 def dial_all(
-    nodes: Sequence[Node], key: Path, *, clock: Clock, timeout_s: float = 15.0, limit: int = LIMIT
+    nodes: Sequence[Node],
+    key: Path,
+    *,
+    clock: Clock,
+    timeout_s: float = 15.0,
+    limit: int = LIMIT,
+    carrier: CarrierOf = straight,
 ) -> dict[int, SshHost | CloudGpuError]:
     """Connect to every node, those behind another one through it; node index -> connection or error."""
 
-    def connect(node: Node, via: SshHost | None) -> SshHost:
+    def connect(node: Node, via: Carrier | None) -> SshHost:
         return dial(node, key, clock=clock, timeout_s=timeout_s, via=via)
 
-    return _in_two_steps(nodes, connect, limit)
+    return _in_two_steps(nodes, connect, limit, carrier)
 
 
 def wait_for_all(
-    nodes: Sequence[Node], key: Path, *, clock: Clock, deadline_s: float, came: Callable[[SshHost], None] | None = None
+    nodes: Sequence[Node],
+    key: Path,
+    *,
+    clock: Clock,
+    deadline_s: float,
+    came: Callable[[SshHost], None] | None = None,
+    carrier: CarrierOf = straight,
 ) -> dict[int, SshHost | CloudGpuError]:
     """Connect to nodes that may still be booting, all at once: each has a thread, so none waits behind a slow one.
 
@@ -58,25 +75,26 @@ def wait_for_all(
         clock: Counts and waits.
         deadline_s: How long a node may take, in seconds.
         came: Called with each connection as it comes about, from that node's thread.
+        carrier: What leads to the nodes that no other node stands before.
     """
     end = clock.monotonic() + deadline_s
 
-    def wait(node: Node, via: SshHost | None) -> SshHost:
+    def wait(node: Node, via: Carrier | None) -> SshHost:
         host = wait_for(node, key, clock=clock, deadline_s=max(0.0, end - clock.monotonic()), via=via)
         if came is not None:
             came(host)
         return host
 
-    return _in_two_steps(nodes, wait, max(1, len(nodes)))
+    return _in_two_steps(nodes, wait, max(1, len(nodes)), carrier)
 
 
 def _in_two_steps(
-    nodes: Sequence[Node], connect: Callable[[Node, SshHost | None], SshHost], limit: int
+    nodes: Sequence[Node], connect: Callable[[Node, Carrier | None], SshHost], limit: int, carrier: CarrierOf
 ) -> dict[int, SshHost | CloudGpuError]:
-    """First the nodes that are reached straight, then those behind one of them."""
-    straight = [(node.index, node) for node in nodes if node.jump is None]
+    """First the nodes that no other one stands before, then those behind one of them."""
+    first = [(node.index, node) for node in nodes if node.jump is None]
     behind = [(node.index, node) for node in nodes if node.jump is not None]
-    outcomes = _parallel(straight, lambda node: connect(node, None), limit)
+    outcomes = _parallel(first, lambda node: connect(node, carrier(node)), limit)
     outcomes |= _parallel(behind, lambda node: connect(node, _through(node, outcomes)), limit)
     return {node.index: outcomes[node.index] for node in nodes}
 

@@ -54,7 +54,13 @@ class Gate:
 
 
 def ssh_argv(
-    node: Node, *, key: Path, known_hosts: Path, command: Sequence[str] = (), gate: Gate | None = None
+    node: Node,
+    *,
+    key: Path,
+    known_hosts: Path,
+    command: Sequence[str] = (),
+    gate: Gate | None = None,
+    proxy: Sequence[str] = (),
 ) -> list[str]:
     """The argument vector of an `ssh` that reaches this node and no other host.
 
@@ -63,10 +69,12 @@ def ssh_argv(
         key: Our private key; no other key and no agent is offered.
         known_hosts: As `write_known_hosts` made it; the user's and the system's own are left alone.
         command: What to run there; without one, an interactive shell.
-        gate: The node before it, where there is one; its key is pinned as well.
+        gate: The node or jump host before it, where there is one; its key is pinned as well.
+        proxy: A command whose standard input and output lead to it, where nothing else does.
     """
     where = f"{node.user}@{node.address}"
-    through = ["-o", f"ProxyCommand={_proxy(gate, key)}"] if gate else []
+    carried = _proxy(gate, key) if gate else shlex.join(proxy).replace("%", "%%")
+    through = ["-o", f"ProxyCommand={carried}"] if carried else []
     flags = [*_flags(known_hosts), *through, "-p", str(node.port)]
     return ["ssh", "-i", str(key), *flags, where, *(("--", *command) if command else ())]
 

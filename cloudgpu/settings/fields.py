@@ -14,7 +14,8 @@ _MASK = "***"
 _TAG_TEXT = r"[\w .:/=+@-]{1,128}"
 
 Target = Literal["aws", "rehearsal"]
-PublicAddress = Literal["auto", "elastic", "nat", "private"]
+PublicAddress = Literal["auto", "elastic", "nat", "private", "private-nat"]
+Reach = Literal["direct", "ssm"]
 EngineName = Literal["direct", "pulumi"]
 
 
@@ -115,9 +116,34 @@ class Settings:
         metadata=_about(
             "auto",
             doc="How nodes are reached: `auto` lets the plan decide, `elastic` gives each an Elastic IP, `nat` one to "
-            "the first node with a NAT gateway for all, `private` none.",
-            form="auto|elastic|nat|private",
+            "the first node with a NAT gateway for all, `private` none, `private-nat` none with a NAT gateway.",
+            form="auto|elastic|nat|private|private-nat",
             like="nat",
+        )
+    )
+    reach: Reach = field(
+        metadata=_about(
+            "direct",
+            doc="What carries SSH to new nodes: `direct` connects to port 22, `ssm` goes through AWS Session Manager, "
+            "with nothing open and no public address needed.",
+            form="direct|ssm",
+            like="ssm",
+        )
+    )
+    bastion: str = field(
+        metadata=_about(
+            "",
+            doc="Your own jump host before new nodes in your subnet; its host key is taken from your known_hosts, and "
+            "it takes `ssh_key`.",
+            form=r"[a-z_][a-z0-9_-]{0,31}@([A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\])(:[1-9]\d{0,4})?",
+            like="ann@bastion.example.org:22",
+        )
+    )
+    session_manager_plugin: str = field(
+        metadata=_about(
+            "",
+            doc="AWS's session-manager-plugin, for `reach = ssm`; empty means the one on the PATH.",
+            like="/usr/local/bin/session-manager-plugin",
         )
     )
     security_group_id: str = field(

@@ -23,7 +23,7 @@ class AccessArgs:
 
 
 class Access(pulumi.ComponentResource):
-    """SSH from the caller, anything among the nodes, anything outwards, nothing else."""
+    """SSH from the callers, where there are any, anything among the nodes, anything outwards, nothing else."""
 
     key_name: pulumi.Output[str]
     security_group_id: pulumi.Output[str]

@@ -58,7 +58,7 @@ class GpuCluster(pulumi.ComponentResource):
 
     def _network(self, name: str, args: ClusterArgs) -> Network:
         own = None
-        nat = args.public_address == "nat"
+        nat = args.public_address in ("nat", "private-nat")
         if args.create_vpc or nat:
             own = OwnNetworkArgs(args.zone, args.region, nat, args.ssh_cidrs, self._tags)
         return Network(name, NetworkArgs(args.zone, args.named.vpc_id, args.named.subnet_id, own), self._child)
@@ -87,7 +87,7 @@ class GpuCluster(pulumi.ComponentResource):
             role_name=args.named.role_name,
             region=args.region,
             token=args.token,
-            grants=Grants(args.readable, args.writable, args.repositories),
+            grants=Grants(args.readable, args.writable, args.repositories, sessions=args.reach == "ssm"),
             tags=self._tags,
         )
         return Identity(name, wanted, self._child)
@@ -112,7 +112,7 @@ class GpuCluster(pulumi.ComponentResource):
             image=args.image,
             user_data=_user_data(args),
             key_name=self.access.key_name,
-            security_group_id=self.access.security_group_id,
+            security_group_ids=(self.access.security_group_id, *args.storage_group_ids),
             profile_name=identity.profile_name,
             placement_group=None if group is None else group.name,
             disk_gib=args.disk_gib,

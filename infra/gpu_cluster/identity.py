@@ -19,16 +19,29 @@ _TRUST = json.dumps(
 _POLICY = "own-cluster"
 _READ = ("s3:GetObject",)
 _WRITE = ("s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject")
+_SESSIONS = (
+    "ssm:UpdateInstanceInformation",
+    "ssmmessages:CreateControlChannel",
+    "ssmmessages:CreateDataChannel",
+    "ssmmessages:OpenControlChannel",
+    "ssmmessages:OpenDataChannel",
+)
+"""What AWS documents as the least for Session Manager. None of them takes a resource."""
 _PULL = ("ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer")
 
 
 @dataclass(frozen=True)
 class Grants:
-    """What a recipe needs: S3 places (`bucket/prefix`) and ARNs of ECR repositories."""
+    """What a recipe needs: S3 places (`bucket/prefix`) and ARNs of ECR repositories.
+
+    Attributes:
+        sessions: Let the SSM agent of a node call in, so that Session Manager leads to it.
+    """
 
     readable: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
     repositories: tuple[str, ...] = ()
+    sessions: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,6 +94,8 @@ def node_policy(args: IdentityArgs) -> str:
         statements.append({"Effect": "Allow", "Action": list(_PULL), "Resource": list(args.grants.repositories)})
         # The login is the account's, not a repository's: IAM knows no resource for it.
         statements.append({"Effect": "Allow", "Action": ["ecr:GetAuthorizationToken"], "Resource": "*"})
+    if args.grants.sessions:
+        statements.append({"Effect": "Allow", "Action": list(_SESSIONS), "Resource": "*"})
     return json.dumps({"Version": "2012-10-17", "Statement": statements}, sort_keys=True)
 
 

@@ -11,9 +11,11 @@ import pulumi
 from gpu_cluster.interfaces import interfaces, most_efa
 
 Market = Literal["on-demand", "spot", "reservation", "capacity-block"]
-PublicAddress = Literal["auto", "elastic", "nat", "private"]
+PublicAddress = Literal["auto", "elastic", "nat", "private", "private-nat"]
+Reach = Literal["direct", "ssm"]
 MARKETS: tuple[Market, ...] = ("on-demand", "spot", "reservation", "capacity-block")
-PUBLIC_ADDRESSES: tuple[PublicAddress, ...] = ("auto", "elastic", "nat", "private")
+PUBLIC_ADDRESSES: tuple[PublicAddress, ...] = ("auto", "elastic", "nat", "private", "private-nat")
+REACHES: tuple[Reach, ...] = ("direct", "ssm")
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,38}")
 _ZONE = re.compile(r"([a-z]{2}(?:-[a-z]+)+-\d+)(?:[a-z]|-[a-z]+-\d+[a-z])")
@@ -39,18 +41,20 @@ class ClusterArgs:
 
     Attributes:
         expires_at: When its nodes end themselves, UTC.
-        ssh_cidrs: The only sources that reach port 22.
+        ssh_cidrs: The only sources that reach port 22; none where nodes are reached by SSM.
         image: `ami-...`, or the name of the SSM parameter that holds it.
         disk_gib: Size of the root volume.
         efa_interfaces: EFA interfaces a node; 0 means plain TCP.
-        public_address: How the nodes are reached: by addresses that EC2 gives, by an Elastic IP each, through the
-            first node, which alone has one, with a NAT gateway for the way out, or by private address.
+        public_address: What the nodes have: addresses that EC2 gives, an Elastic IP each, one for the first node and
+            a NAT gateway for the way out, private addresses in the user's subnet, or private ones behind a NAT gateway.
+        reach: `direct`: the caller connects to port 22. `ssm`: Session Manager carries SSH, and nothing is open.
         reservation: Capacity reservation to launch into, for the markets that have one.
         readable: S3 places (`bucket/prefix`) that the nodes may read.
         writable: S3 places that they may write as well.
         repositories: ARNs of ECR repositories that they may pull from.
         create_vpc: Make a VPC instead of using the region's default one.
         bootstrap: Shell script that every node runs at its first boot; nothing secret.
+        storage_group_ids: Security groups that the nodes carry beside their own, since they open storage to them.
         expiry_schedule: Let AWS end the nodes too, a little after their expiry.
     """
 
@@ -71,12 +75,14 @@ class ClusterArgs:
     efa_interfaces: int
     create_vpc: bool = False
     public_address: PublicAddress = "auto"
+    reach: Reach = "direct"
     reservation: str = ""
     readable: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
     repositories: tuple[str, ...] = ()
     bootstrap: str = ""
     expiry_schedule: bool = True
+    storage_group_ids: tuple[str, ...] = ()
     named: Named = Named()
 
     @property
@@ -111,12 +117,14 @@ class ClusterArgs:
             efa_interfaces=_efa(config),
             create_vpc=_create_vpc(config, named),
             public_address=_public_address(config, named),
+            reach=_reach(config),
             reservation=_reservation(config),
             readable=_listed(config, "readable"),
             writable=_listed(config, "writable"),
             repositories=_listed(config, "repositories"),
             bootstrap=config.get("bootstrap") or "",
             expiry_schedule=_flag(config, "expirySchedule", default="true"),
+            storage_group_ids=_listed(config, "storageSecurityGroupIds"),
             named=named,
         )
 
@@ -182,7 +190,9 @@ def _listed(config: pulumi.Config, key: str) -> tuple[str, ...]:
 
 
 def _cidrs(config: pulumi.Config) -> tuple[str, ...]:
-    """One network, or several separated by commas; never the whole internet."""
+    """One network, or several separated by commas; never the whole internet, and nobody where SSM carries SSH."""
+    if _reach(config) == "ssm":
+        return ()
     value = config.require("sshCidr")
     try:
         networks = [ipaddress.ip_network(part.strip()) for part in value.split(",")]
@@ -207,14 +217,26 @@ def _public_address(config: pulumi.Config, named: Named) -> PublicAddress:
         raise _wrong("publicAddress", value, f"one of {', '.join(PUBLIC_ADDRESSES)}")
     several = len(interfaces(config.require("instanceType"), _efa(config))) > 1
     if found == "auto" and several and not named.subnet_id:
-        expected = "elastic or nat: EC2 gives no public address to nodes with several network interfaces"
+        expected = "elastic, nat or private-nat: EC2 gives no public address to nodes with several network interfaces"
         raise _wrong("publicAddress", value, expected)
-    if found == "nat" and (named.vpc_id or named.subnet_id or named.security_group_id):
+    if found in ("nat", "private-nat") and (named.vpc_id or named.subnet_id or named.security_group_id):
         expected = "elastic or private, since vpcId, subnetId or securityGroupId name an existing network"
         raise _wrong("publicAddress", value, expected)
     if found == "private" and not named.subnet_id:
         raise _wrong("publicAddress", value, "elastic or nat, or a cloudgpu:subnetId whose private addresses you reach")
+    if found == "private-nat" and _reach(config) != "ssm":
+        raise _wrong("publicAddress", value, "nat, or cloudgpu:reach ssm: nobody else reaches these addresses")
+    if found == "nat" and _reach(config) == "ssm":
+        raise _wrong("publicAddress", value, "private-nat: by cloudgpu:reach ssm no node needs a public address")
     return found
+
+
+def _reach(config: pulumi.Config) -> Reach:
+    value = config.get("reach") or "direct"
+    for reach in REACHES:
+        if value == reach:
+            return reach
+    raise _wrong("reach", value, f"one of {', '.join(REACHES)}")
 
 
 def _create_vpc(config: pulumi.Config, named: Named) -> bool:

@@ -27,7 +27,7 @@ class TemplateArgs:
     image: str
     user_data: str
     key_name: pulumi.Input[str]
-    security_group_id: pulumi.Input[str]
+    security_group_ids: Sequence[pulumi.Input[str]]
     profile_name: pulumi.Input[str]
     placement_group: pulumi.Input[str] | None
     disk_gib: int
@@ -116,7 +116,7 @@ def _interface(one: Interface, args: TemplateArgs) -> dict[str, Any]:
     interface: dict[str, Any] = {
         "device_index": one.device,
         "network_card_index": one.card,
-        "security_groups": [args.security_group_id],
+        "security_groups": list(args.security_group_ids),
         "delete_on_termination": "true",
     }
     if one.kind != "interface":

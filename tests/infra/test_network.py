@@ -1,7 +1,10 @@
 """The cluster's own network, and how nodes without a public address of EC2's are reached."""
 
+import json
 from typing import Any
 
+import pulumi
+import pytest
 from program_mock import Recorder, run_program
 
 P4D = {"instanceType": "p4d.24xlarge", "efaInterfaces": "4"}
@@ -89,6 +92,69 @@ def test_private_nodes_stand_in_the_users_subnet_without_an_address() -> None:
     recorder = run_program(publicAddress="private", subnetId="subnet-own")
     assert recorder.of("Eip") == []
     assert interfaces(recorder)[0]["associatePublicIpAddress"] == "false"
+
+
+SSM = {"reach": "ssm", "sshCidr": None}
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        {},
+        {"publicAddress": "private-nat"},
+        {"publicAddress": "private", "subnetId": "subnet-own"},
+        {**P4D, "publicAddress": "elastic"},
+    ],
+)
+def test_where_ssm_carries_ssh_nobody_is_let_in_and_the_agent_may_call_out(way: dict[str, str]) -> None:
+    recorder = run_program(**SSM, **way)
+    (among_nodes,) = recorder.one("SecurityGroup")["ingress"]
+    assert (among_nodes["self"], among_nodes["protocol"]) == (True, "-1")
+    assert {one["protocol"] for one in recorder.one("SecurityGroup")["egress"]} == {"-1"}
+    (agent,) = [
+        one
+        for one in json.loads(recorder.named("RolePolicy", "demo")["policy"])["Statement"]
+        if any(action.startswith("ssm") for action in one["Action"])
+    ]
+    assert agent["Action"] == [
+        "ssm:UpdateInstanceInformation",
+        *(f"ssmmessages:{one}" for one in ("CreateControlChannel", "CreateDataChannel")),
+        *(f"ssmmessages:{one}" for one in ("OpenControlChannel", "OpenDataChannel")),
+    ]
+
+
+def test_private_nodes_behind_nat_have_no_address_at_all_and_no_way_in() -> None:
+    recorder = run_program(**SSM, **P4D, nodes="3", publicAddress="private-nat")
+    assert names(recorder, "Eip") == ["demo-nat"]
+    assert recorder.of("EipAssociation") == []
+    assert recorder.named("RouteTable", "demo")["routes"] == [
+        {"cidrBlock": "0.0.0.0/0", "natGatewayId": "natgateway-id"}
+    ]
+    assert not any(one["mapPublicIpOnLaunch"] for one in recorder.of("Subnet"))
+    (endpoint,) = recorder.of("VpcEndpoint")
+    assert endpoint["serviceName"] == "com.amazonaws.us-east-1.s3"
+
+
+def test_one_interface_keeps_its_public_address_for_the_way_out_by_ssm() -> None:
+    (only,) = interfaces(run_program(**SSM))
+    assert only["associatePublicIpAddress"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (
+            {"publicAddress": "private-nat"},
+            "cloudgpu:publicAddress is 'private-nat', expected nat, or cloudgpu:reach ssm",
+        ),
+        ({**SSM, "publicAddress": "nat"}, "cloudgpu:publicAddress is 'nat', expected private-nat"),
+        ({**SSM, "publicAddress": "private-nat", "subnetId": "subnet-1"}, "expected elastic or private, since vpcId"),
+        ({"reach": "pigeon"}, "cloudgpu:reach is 'pigeon', expected one of direct, ssm"),
+    ],
+)
+def test_ways_that_make_no_sense_together_are_refused(settings: dict[str, str], says: str) -> None:
+    with pytest.raises(pulumi.RunError, match=says):
+        run_program(**settings)
 
 
 def test_a_reservation_is_targeted_as_on_demand() -> None:

@@ -52,4 +52,5 @@ _STANDS_IN: Final[Mapping[PublicAddress, str]] = {
     "elastic": "each node gets an Elastic IP",
     "nat": "the first node gets an Elastic IP, and the others are reached through it",
     "private": "it is reached by its private address",
+    "private-nat": "it has a private address alone, and Session Manager leads to it",
 }

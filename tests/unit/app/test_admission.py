@@ -1,5 +1,6 @@
 """Who gets in: rules that somebody changed are put right, and who goes on without that is told why."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,9 +68,8 @@ class Login:
 
     def run(self):
         bench = self.bench
-        return logging_in.login(
-            bench.records, bench.home, Path("key"), bench.clock, cluster="demo", index=0, admit=self.admitted.append
-        )
+        means = logging_in.Means(Path("key"), bench.clock, None, lambda cluster, index: [], self.admitted.append)
+        return logging_in.login(bench.records, bench.home, means, cluster="demo", index=0)
 
 
 def test_ssh_opens_the_way_only_where_a_node_does_not_answer(bench, record, monkeypatch):
@@ -91,3 +91,17 @@ def test_a_caller_that_moved_waits_for_nobody(bench, record):
     bench.cloud.cidr = "198.51.100.7/32"
     with Lease(bench.home.cluster("demo").root / "lease", bench.clock, "bob").hold(tidy=True), pytest.raises(BusyError):
         let_in(bench.desk, record)
+
+
+def test_by_session_manager_nobody_is_let_in_wherever_the_caller_is(bench, record):
+    carried = bench.records.save_cluster(replace(record, config={**record.config, "reach": "ssm"}), bench.clock.now())
+    bench.cloud.cidr = ConnectError("asked for nothing")
+    assert let_in(bench.desk, carried) == carried
+    assert not any("unchanged" in note for note in bench.notes)
+
+
+def test_behind_a_jump_host_its_own_address_stays_the_one_that_is_let_in(bench, record):
+    path = bench.home.cluster("demo").inventory
+    path.write_text(path.read_text().replace('"bastion": ""', '"bastion": "ann@gate.example.org"'))
+    bench.cloud.cidr = "198.51.100.7/32"
+    assert let_in(bench.desk, record).config["sshCidr"] == "127.0.0.1/32"

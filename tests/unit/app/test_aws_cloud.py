@@ -32,6 +32,8 @@ class Settings:
     aws_profile: str = ""
     ssh_user: str = "ubuntu"
     ssh_cidr: str = ""
+    reach: str = "direct"
+    bastion: str = ""
     boot_seconds: int = 600
 
 

@@ -14,6 +14,7 @@ from cloudgpu.aws import dry_runs
 from cloudgpu.aws.grants import Grant, actions_for, policy
 from cloudgpu.aws.grants import granted as granted_by
 from cloudgpu.aws.permissions import GRANTS, IMPLIED, OPTIONAL
+from cloudgpu.aws.session_permissions import SESSION_GRANTS
 from cloudgpu.aws.storage_permissions import STORAGE_GRANTS, STORAGE_IMPLIED
 
 ROOT = Path(__file__).parents[3]
@@ -21,9 +22,13 @@ SERVICES = ("ec2", "iam", "ssm", "sts", "s3", "service-quotas", "pricing", "sche
 AMBIGUOUS = frozenset({"tag_resource", "untag_resource", "list_tags_for_resource", "can_paginate"})
 NOT_CALLS = {"s3": {"upload_file": "put_object", "upload_fileobj": "put_object", "download_file": "get_object"}}
 MANAGED_POLICY_CHARS = 6144
-SELF = ("permissions.py", "storage_permissions.py", "grants.py", "dry_runs.py", "probing.py")
-POLICIES = {"docs/iam-policy.json": GRANTS, "docs/iam-policy-storage.json": STORAGE_GRANTS}
-ALL = (*GRANTS, *STORAGE_GRANTS)
+SELF = ("permissions.py", "session_permissions.py", "storage_permissions.py", "grants.py", "dry_runs.py", "probing.py")
+POLICIES = {
+    "docs/iam-policy.json": GRANTS,
+    "docs/iam-policy-sessions.json": SESSION_GRANTS,
+    "docs/iam-policy-storage.json": STORAGE_GRANTS,
+}
+ALL = (*GRANTS, *SESSION_GRANTS, *STORAGE_GRANTS)
 
 
 def granted() -> frozenset[str]:

@@ -175,7 +175,19 @@ def test_nodes_behind_one_that_was_not_reached_say_so(monkeypatch: pytest.Monkey
 
 
 def test_what_needs_no_connection_loads_no_paramiko() -> None:
-    connecting = {"channel", "connection", "fanout", "handshake", "keys", "link", "session", "tunnel", "__init__"}
+    connecting = {
+        "bastion",
+        "carrier",
+        "channel",
+        "connection",
+        "fanout",
+        "handshake",
+        "keys",
+        "link",
+        "session",
+        "tunnel",
+        "__init__",
+    }
     light = {path.stem for path in Path(node_tree.__file__).parent.glob("*.py")} - connecting
     imports = "".join(f"import cloudgpu.remote.{name}\n" for name in light)
     code = f"import sys\n{imports}print('paramiko' in sys.modules)"

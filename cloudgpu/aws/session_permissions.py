@@ -1,0 +1,13 @@
+"""What `reach = ssm` needs beyond what clusters need: a policy of its own, since one policy has no room for all."""
+
+from cloudgpu.aws.grants import OURS, Grant, ec2
+
+SESSION_GRANTS: tuple[Grant, ...] = (
+    Grant("SessionsToNodes", "reach nodes by Session Manager", ("ssm:StartSession",), ec2("instance"), OURS),
+    Grant(
+        "SessionsBySsh",
+        "carry SSH in sessions",
+        ("ssm:StartSession",),
+        ("arn:aws:ssm:*::document/AWS-StartSSHSession",),
+    ),
+)

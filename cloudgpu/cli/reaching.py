@@ -1,0 +1,134 @@
+"""The part of the composition that reaches nodes: straight, through a jump host, or by Session Manager."""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cloudgpu.app.happenings import Happening
+from cloudgpu.app.ports import Dial
+from cloudgpu.app.records import ClusterRecord, Records
+from cloudgpu.cli.screen import Screen
+from cloudgpu.clock import Clock
+from cloudgpu.paths import Home
+from cloudgpu.run.progress import Note
+from cloudgpu.settings import Settings, Target
+
+if TYPE_CHECKING:
+    from cloudgpu.app.aws_cloud import AwsCloud
+    from cloudgpu.app.desk import Desk
+    from cloudgpu.app.dialling import Sessions, Ways
+    from cloudgpu.app.logging_in import Means
+    from cloudgpu.app.overview import ClusterStatus
+    from cloudgpu.launch.inventory import Node
+    from cloudgpu.remote.carrier import CarryingCommand
+
+
+@dataclass(frozen=True)
+class Reaching:
+    """How the nodes of a home are reached.
+
+    Attributes:
+        cloud: The target that a node belongs to.
+        desk: Where a use case works on that target.
+        environ: The caller's environment, for the programs that carry connections.
+    """
+
+    settings: Settings
+    clock: Clock
+    records: Records
+    cloud: "Callable[[Target], AwsCloud]"
+    desk: "Callable[[Target], Desk]"
+    screen: Screen
+    environ: dict[str, str]
+    _clouds: "dict[Target, AwsCloud]" = field(default_factory=dict)
+
+    @property
+    def dial(self) -> Dial:
+        """Connects to a whole inventory."""
+        from cloudgpu.app.dialling import dialler
+
+        return dialler(self.settings.ssh_key, self.clock, float(self.settings.boot_seconds), self.ways)
+
+    @cached_property
+    def ways(self) -> "Ways":
+        """What leads to nodes that this machine does not reach straight."""
+        from cloudgpu.app.dialling import Ways
+
+        known_hosts = (Path.home() / ".ssh" / "known_hosts", Path("/etc/ssh/ssh_known_hosts"))
+        return Ways(self.settings.ssh_key, self.clock, known_hosts, self._sessions)
+
+    def check(self) -> None:
+        """Refuse what new nodes could not be reached with, before anything is bought.
+
+        Raises:
+            HostKeyError: The host key of the jump host is not known.
+            UsageError: The plugin that carries sessions is not installed.
+        """
+        from cloudgpu.app.dialling import session_plugin
+
+        settings = self.settings
+        if settings.bastion:
+            self.ways.bastion(settings.bastion)
+        if settings.reach == "ssm" and (settings.target == "aws" or settings.session_manager_plugin):
+            session_plugin(settings.session_manager_plugin)
+
+    @property
+    def means(self) -> "Means":
+        """What `ssh` logs in with."""
+        from cloudgpu.app.logging_in import Means
+
+        return Means(self.settings.ssh_key, self.clock, self.ways, self._carrying_line, self.admit)
+
+    def admit(self, record: ClusterRecord) -> None:
+        """Open the way to this caller; what is said of it goes to standard error, which is nobody's data."""
+        from cloudgpu.app.admission import let_in_if_possible
+
+        def say(what: Happening) -> None:
+            if isinstance(what, Note):
+                self.screen.remark(what.text)
+
+        target: Target = "aws" if record.target == "aws" else "rehearsal"
+        let_in_if_possible(replace(self.desk(target), say=say), record)
+
+    def refreshed(self, clusters: "Sequence[ClusterStatus]") -> "tuple[ClusterStatus, ...]":
+        """The clusters with their nodes' states as the cloud tells them, those that are up open to this caller."""
+        return tuple(self._refreshed(one) for one in clusters)
+
+    def _refreshed(self, one: "ClusterStatus") -> "ClusterStatus":
+        from cloudgpu.app.overview import refresh
+
+        if one.record.state == "damaged":
+            return one
+        cloud = self.cloud("aws" if one.record.target == "aws" else "rehearsal")
+        found = refresh(one, cloud, self.records, self.clock.now())
+        if found.state == "up":
+            self.admit(found.record)
+        return found
+
+    def carrying(self, cluster: str, index: int) -> "CarryingCommand":
+        """The program that carries SSH to a node by Session Manager."""
+        from cloudgpu.app.logging_in import chosen, recorded
+        from cloudgpu.app.standing import stored_inventory
+
+        record = recorded(self.records, cluster)
+        node = chosen(stored_inventory(Home(self.settings.home), record).nodes, record, index)
+        return self._sessions(node).command(node)
+
+    def _carrying_line(self, cluster: str, index: int) -> list[str]:
+        """The same as a command line for OpenSSH. Whoever runs it may stand elsewhere: the home is said."""
+        home = f"CLOUDGPU_HOME={self.settings.home}"
+        return ["env", home, sys.executable, "-m", "cloudgpu", "ssh", cluster, "--node", str(index), "--carry"]
+
+    def _sessions(self, node: "Node") -> "Sessions":
+        from cloudgpu.app.dialling import Sessions, session_plugin
+
+        target: Target = "rehearsal" if node.simulated else "aws"
+        if target not in self._clouds:
+            self._clouds[target] = self.cloud(target)
+        cloud, settings = self._clouds[target], self.settings
+        named = settings.session_manager_plugin
+        plugin = session_plugin(named) if named or not cloud.session_plugin else cloud.session_plugin
+        return Sessions(lambda one: cloud.clients_at(one.zone), plugin, settings.aws_profile, self.environ)

@@ -1,0 +1,66 @@
+"""A jump host of the user's own: its address as written in the settings, its host key as their OpenSSH knows it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import paramiko
+
+from cloudgpu.errors import HostKeyError
+from cloudgpu.launch.inventory import Node
+from cloudgpu.remote.keys import fingerprint
+
+_SSH_PORT = 22
+_REVOKED = "@revoked"
+_BASTION = -1
+"""Its index: it is no node of the cluster."""
+
+
+def bastion(wish: str, known_hosts: Sequence[Path]) -> Node:
+    """The jump host that `user@host` or `user@host:port` names, pinned by these files.
+
+    Raises:
+        HostKeyError: None of them knows its host key.
+    """
+    user, _, place = wish.partition("@")
+    host, port = _split(place)
+    keys = _known(host if port == _SSH_PORT else f"[{host}]:{port}", known_hosts)
+    if not keys:
+        where = " or ".join(str(path) for path in known_hosts)
+        flags = "" if port == _SSH_PORT else f"-p {port} "
+        message = f"the host key of the bastion {host}:{port} is not in {where}"
+        raise HostKeyError(message, hint=f"connect once, and compare the fingerprint: ssh {flags}{user}@{host}")
+    return Node(_BASTION, "bastion", host, port, user, keys, host, "", "", "", 0, simulated=False)
+
+
+def _split(place: str) -> tuple[str, int]:
+    """`host`, `host:port`, `[v6]` or `[v6]:port`."""
+    if place.startswith("["):
+        host, _, rest = place[1:].partition("]")
+        return host, int(rest.removeprefix(":") or _SSH_PORT)
+    host, _, port = place.partition(":")
+    return host, int(port or _SSH_PORT)
+
+
+def _known(name: str, files: Sequence[Path]) -> tuple[str, ...]:
+    """Fingerprints under a name, plain or hashed; of a key that is marked as revoked, none."""
+    known, revoked = paramiko.HostKeys(), set()
+    for line in (line for path in files if path.is_file() for line in path.read_text(errors="replace").splitlines()):
+        marker, _, rest = line.partition(" ") if line.startswith("@") else ("", "", line)
+        entry = _entry(rest)
+        if entry is None or marker not in ("", _REVOKED):
+            continue  # an authority signs hosts, and is none
+        if marker == _REVOKED:
+            revoked.add(fingerprint(entry.key.asbytes()))
+            continue
+        for host in entry.hostnames:
+            known.add(host, entry.key.get_name(), entry.key)
+    found = [fingerprint(key.asbytes()) for key in (known.lookup(name) or {}).values()]
+    return tuple(one for one in dict.fromkeys(found) if one not in revoked)
+
+
+def _entry(line: str) -> paramiko.hostkeys.HostKeyEntry | None:
+    """One line; None for a comment, and for a key that paramiko cannot read."""
+    try:
+        return None if line.lstrip().startswith("#") else paramiko.hostkeys.HostKeyEntry.from_line(line)
+    except (paramiko.hostkeys.InvalidHostKey, paramiko.SSHException):
+        return None
