@@ -1,6 +1,6 @@
 """`sweep`: everything with our tags in every region of the account, and the end of what may go."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -95,12 +95,14 @@ class Sweeping:
             unknown.setdefault(_IAM, "left alone as long as a region cannot be asked")
         told = [answer for answer in answers.values() if not isinstance(answer, CloudGpuError)]
         found = [one for answer in told for one in answer.tagged]
-        around = self._around(found, all_asked=not unknown and not regions)
+        clusters = tuple(self._judged(found, wish))
+        going = {one.cluster for one, what in clusters if what.goes}
+        around = self._around(found, going, all_asked=not unknown and not regions)
         outliving = [one for answer in told for one in answer.outliving if not wish.owners or one.owner in wish.owners]
         return Seen(
             regions=tuple(one for one in wanted if one not in unknown),
             unknown=tuple(unknown.items()),
-            clusters=tuple(self._judged(found, wish)),
+            clusters=clusters,
             outliving=tuple((one, may_go(one, around, wish)) for one in outliving),
             unseen=tuple(
                 (region, answer.denied)
@@ -109,11 +111,12 @@ class Sweeping:
             ),
         )
 
-    def end_storage(self, storage: Sequence[Outliving]) -> Swept:
-        """End this storage, one after another; what goes wrong with one does not stop the others."""
+    def end_storage(self, storage: Sequence[Outliving], clusters: "Swept") -> Swept:
+        """End this storage, unless its cluster would not end; what goes wrong with one does not stop the others."""
+        standing = {one.cluster for one, _ in clusters.failed if isinstance(one, Remains)}
         ended: list[Outliving] = []
         failed: list[tuple[Outliving, CloudGpuError]] = []
-        for one in storage:
+        for one in (one for one in storage if one.made_for not in standing):
             try:
                 ClusterStorage(self._desk).end_stray(one.name, one.token, one.region)
                 ended.append(one)
@@ -147,11 +150,11 @@ class Sweeping:
         except CloudGpuError as err:
             return err
 
-    def _around(self, found: Sequence[Tagged], *, all_asked: bool) -> Around:
-        """Of the clusters that storage may have been made for."""
+    def _around(self, found: Sequence[Tagged], going: Set[str], *, all_asked: bool) -> Around:
+        """Of the clusters that storage may have been made for; those that go take it with them."""
         here = {record.name for record in self._desk.records.clusters()}
         clusters = {one.tags[CLUSTER] for one in found if CLUSTER in one.tags}
-        return Around(clusters, here, all_asked)
+        return Around(clusters - going, here - going, all_asked)
 
     def _judged(self, found: Sequence[Tagged], wish: Wish) -> list[tuple[Remains, Verdict]]:
         remains = grouped(found, load_catalog(), self._now())

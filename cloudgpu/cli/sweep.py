@@ -47,7 +47,7 @@ def sweep(
     ):
         if yes:
             swept = sweeping.end(seen.going, settings.region)
-            swept = swept.with_more(sweeping.end_storage(seen.storage_going))
+            swept = swept.with_more(sweeping.end_storage(seen.storage_going, swept))
         if not json:
             screen.lines(swept_lines(seen, swept, yes=yes))
         failure = problem(seen, swept)

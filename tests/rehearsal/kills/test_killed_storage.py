@@ -91,3 +91,49 @@ def test_a_deletion_killed_around_every_change_goes_on(graveyard, kind):
         check_gone(grave, place)
 
     graveyard.each(places, case)
+
+
+OWN = "[{name: scratch, to: /scratch, make: {kind: efs}, keep: false}]"
+UP = ("up", "stored", "--yes")
+
+
+@pytest.fixture(scope="module")
+def upped_with_storage(graveyard):
+    """Where an undisturbed `up` with storage of its own goes."""
+    for grave in graveyard.graves:
+        grave.bring("empty")
+        grave.bench.recipe("stored", storage=OWN)
+    grave = graveyard.graves[0]
+    seen = grave.record(*UP)
+    assert seen.actions >= {"CreateFileSystem", "CreateMountTarget", "CreateFleet"}
+    grave.run("down", "stored")
+    check_gone(grave, "undisturbed")
+    return seen
+
+
+def killed_up_then_down(grave, place):
+    grave.bring("empty")
+    grave.kill_at(place, *UP)
+    grave.run("down", "stored")
+    check_gone(grave, place)
+
+
+@pytest.mark.parametrize("place", ["CreateFileSystem#1 effect", "CreateFleet#1 effect"])
+def test_down_ends_the_storage_that_a_killed_up_has_made(graveyard, upped_with_storage, place):
+    assert place in upped_with_storage.places
+    killed_up_then_down(graveyard.graves[0], place)
+
+
+@pytest.mark.full
+def test_down_ends_it_wherever_the_up_was_killed(graveyard, upped_with_storage):
+    graveyard.each(upped_with_storage.around_changes, killed_up_then_down)
+
+
+@pytest.mark.parametrize("place", ["CreateFileSystem#1 effect", "CreateFleet#1 effect"])
+def test_a_sweep_ends_it_where_the_home_is_lost(graveyard, upped_with_storage, place):
+    grave = graveyard.graves[0]
+    grave.bring("empty")
+    grave.kill_at(place, *UP)
+    grave.empty_home()
+    grave.run("sweep", "--yes", "--on", "rehearsal")
+    assert grave.left() == {}

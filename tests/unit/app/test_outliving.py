@@ -48,6 +48,18 @@ def stored(name, *, keep="false", made_for="lab", owner="ann"):
     return Stored(name, name, "us-east-1", (part,))
 
 
+@dataclass(frozen=True)
+class Thing:
+    kind: str
+    id: str
+    region: str
+    tags: dict = field(default_factory=dict, hash=False)
+    state: str = "running"
+    since: object = None
+    instance_type: str = "p3dn.24xlarge"
+    market: str = "on-demand"
+
+
 @dataclass
 class Stores:
     there: list = field(default_factory=list)
@@ -84,7 +96,7 @@ def test_a_sweep_ends_what_outlived_its_cluster_and_confirms_it(bench, sweeping)
         ("storage kept", False),
         ("image base", False),
     ]
-    swept = sweeping.end_storage(seen.storage_going)
+    swept = sweeping.end_storage(seen.storage_going, Swept(()))
     assert [one.name for one in swept.ended] == ["going"]
     assert [one.name for one in bench.cloud.stores.there] == ["kept"]
     assert problem(seen, swept) is None
@@ -93,7 +105,7 @@ def test_a_sweep_ends_what_outlived_its_cluster_and_confirms_it(bench, sweeping)
 def test_what_will_not_end_is_named(bench, sweeping):
     bench.cloud.stores.stubborn = True
     seen = sweeping.look([], ANN)
-    failure = problem(seen, sweeping.end_storage(seen.storage_going))
+    failure = problem(seen, sweeping.end_storage(seen.storage_going, Swept(())))
     assert "1 piece of storage is not confirmed gone" in failure.message
     assert any("it will not" in line for line in failure.left)
 
@@ -122,3 +134,14 @@ def test_who_may_not_look_at_storage_sweeps_clusters_all_the_same(bench, sweepin
 def test_an_image_costs_its_snapshot_at_most():
     (image,) = Images().found("us-east-1")
     assert of_image(image).monthly_usd == Decimal(10)
+
+
+def test_storage_of_a_cluster_that_goes_goes_after_it_and_not_without_it(bench, sweeping):
+    tags = {"cloudgpu:cluster": "lab", "cloudgpu:owner": "ann", "cloudgpu:token": "t"}
+    node = Thing("instance", "i-1", "us-east-1", tags)
+    bench.cloud.anybodys = lambda region: [node] if region == "us-east-1" else []
+    seen = sweeping.look([], ANN)
+    assert [one.name for one in seen.storage_going] == ["going"]
+    failed = Swept((), ((seen.going[0], CloudError("no")),))
+    assert sweeping.end_storage(seen.storage_going, failed) == Swept(())
+    assert sweeping.end_storage(seen.storage_going, Swept(seen.going)).ended == seen.storage_going
