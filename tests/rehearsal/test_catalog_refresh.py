@@ -80,14 +80,15 @@ def test_what_is_refused_is_said_and_what_is_killed_leaves_what_was_known(bench)
 
 def test_a_type_that_aws_takes_away_is_retired_and_comes_back(bench):
     bench.recipe()
-    bench.run("rehearsal", "fault", "apply", "retired-type", "--set", f"type={TYPE}")
-    done = bench.json("catalog", "refresh", "--all-regions")
+    client.put_script(bench.cloud, {"cloud": {"retired": [TYPE]}})
+    sellers = [f"--region={name}" for name in known_catalog(bench.home, "rehearsal").types[TYPE].zones]
+    done = bench.json("catalog", "refresh", *sellers)
     assert [one["what"] for one in done["changes"] if one["kind"] == "retired"] == [TYPE]
     refused = bench.json("plan", "plain", "--offline", code=7)
     assert refused["candidates"] == []
     assert any("retired" in one["message"] for one in refused["findings"])
     client.put_script(bench.cloud, {})
-    back = bench.json("catalog", "refresh", "--all-regions")
+    back = bench.json("catalog", "refresh", *sellers)
     assert [one["what"] for one in back["changes"] if one["kind"] == "back"] == [TYPE]
     assert not known_catalog(bench.home, "rehearsal").types[TYPE].retired
 

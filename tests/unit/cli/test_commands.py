@@ -14,7 +14,7 @@ from cloudgpu import errors
 from cloudgpu.cli import main as boundary
 from cloudgpu.cli.interruption import come_to
 from cloudgpu.cli.main import app, main, split
-from cloudgpu.cli.rehearsal_faults import limit_lines, read_rows, read_rules
+from cloudgpu.cli.rehearsal_faults import limit_lines, read_prices, read_rows, read_rules
 from cloudgpu.cli.wiring import wire
 from cloudgpu.errors import CloudGpuError, QuestionError, UsageError
 
@@ -146,6 +146,10 @@ def test_a_bug_keeps_its_traceback_and_gives_a_document(monkeypatch, capsys):
         (["rehearsal", "status"], {"running", "simulated", "endpoint", "regions", "resident_mib", "nodes"}),
         (["rehearsal", "stop"], {"was_running"}),
         (["recipe", "check", "quickstart"], {"recipe", "path", "ok"}),
+        (["catalog", "show"], {"target", "simulated", "overlay", "account", "read", "retired", "shipped"}),
+        (["catalog", "history"], {"target", "simulated", "overlay", "history"}),
+        (["catalog", "revert", "0"], {"target", "simulated", "was", "overlay"}),
+        (["quota", "--gpu", "V100", "--offline"], {"target", "simulated", "quotas", "unread"}),
     ],
 )
 @pytest.mark.usefixtures("home")
@@ -274,6 +278,19 @@ def test_limits_of_the_simulated_cloud_are_read():
 def test_a_senseless_limit_is_refused(row):
     with pytest.raises(UsageError):
         read_rows([row])
+
+
+def test_prices_of_the_simulated_cloud_are_read():
+    rows = ["us-east-1/p3dn.24xlarge/on-demand=29.5", "*/*/spot=0.05", "*/*/*=7"]
+    assert read_prices(rows) == {"us-east-1/p3dn.24xlarge/on-demand": "29.5", "*/*/spot": "0.05", "*/*/*": "7"}
+
+
+@pytest.mark.parametrize("usd", ["", "0", "0.00", "-1", "1e3", "NaN", "x", "²", "1.", ".5", "1,5"])
+def test_a_senseless_price_is_refused(usd):
+    with pytest.raises(UsageError, match="REGION/TYPE/MARKET=USD"):
+        read_prices([f"us-east-1/p3dn.24xlarge/on-demand={usd}"])
+    with pytest.raises(UsageError):
+        read_prices(["us-east-1/p3dn.24xlarge/reserved=1"])
 
 
 @pytest.mark.parametrize("text", ["", "{}", "not json", "\xff"])
