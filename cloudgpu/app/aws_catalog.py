@@ -60,7 +60,8 @@ class AwsCatalog:
         """
         found = machine_images.named(self.cloud.clients, [(one, region) for one in parameters])
         if parameters and not found:
-            raise CloudError(f"none of the machine images' parameters could be read in {region}")
+            message = f"none of the parameters that name machine images could be read in {region}"
+            raise CloudError(message, hint="the permission is ssm:GetParameter")
         return {parameter: image for (parameter, _), image in found.items()}
 
     def quotas(self, region: str) -> Mapping[str, int]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final, Protocol
 
+from cloudgpu.app.happenings import Say
 from cloudgpu.app.overlays import Entry, Overlays
 from cloudgpu.catalog import Catalog
 from cloudgpu.catalog.overlay import Overlay, Reading, RegionReadings, TypeFacts, merged
@@ -14,6 +15,7 @@ from cloudgpu.catalog.overlay_changes import Change, changes, summary
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudError, CloudGpuError, UsageError
 from cloudgpu.recipe.nearest import suggestion
+from cloudgpu.run.progress import Note
 
 _AT_ONCE: Final = 16
 _SOURCES: Final[Mapping[str, str]] = {
@@ -97,6 +99,7 @@ class Refreshing:
     overlays: Overlays
     shipped: Catalog
     clock: Clock
+    say: Say
 
     def refresh(self, regions: Sequence[str], *, everywhere: bool = False) -> Refreshed:
         """Read these regions, or all that the account can use; what one does not tell leaves the others as told.
@@ -109,6 +112,7 @@ class Refreshing:
         wanted = self._regions(regions, everywhere=everywhere)
         before = self.overlays.current()
         account = self.source.account()
+        self.say(Note(f"asking {self.source.target} about {_counted(wanted)}"))
         read = dict(self._read(wanted, apply(self.shipped, before) if before else self.shipped))
         told = {place: one for place, one in read.items() if not isinstance(one, CloudGpuError)}
         refused = {place: one for place, one in read.items() if isinstance(one, CloudGpuError)}
@@ -158,8 +162,10 @@ class Refreshing:
             asked = {(region, part): ask(part, call, region) for region in regions for part, call in others.items()}
             for region in regions:
                 yield (region, "types"), types[region]()
-            for place, answer in asked.items():
-                yield place, answer()
+                for part in others:
+                    yield (region, part), asked[region, part]()
+                if len(regions) > 1:
+                    self.say(Note(f"{region} has answered"))
 
     def _asking(self, workers: ThreadPoolExecutor) -> Callable[..., Callable[[], Any]]:
         def told(part: str, call: Callable[[str], Mapping[str, Any]], region: str) -> Any:  # noqa: ANN401
@@ -170,6 +176,10 @@ class Refreshing:
             return Reading(self.clock.now(), _SOURCES[part], dict(rows))
 
         return lambda part, call, region: workers.submit(told, part, call, region).result
+
+
+def _counted(regions: Sequence[str]) -> str:
+    return regions[0] if len(regions) == 1 else f"{len(regions)} regions"
 
 
 def line(change: Change) -> str:

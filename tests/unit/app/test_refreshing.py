@@ -83,8 +83,13 @@ def source():
 
 
 @pytest.fixture
-def refreshing(home, source):
-    return Refreshing(source, Overlays(home, source.target), SHIPPED, ManualClock(NOW))
+def said():
+    return []
+
+
+@pytest.fixture
+def refreshing(home, source, said):
+    return Refreshing(source, Overlays(home, source.target), SHIPPED, ManualClock(NOW), said.append)
 
 
 def test_what_did_not_change_is_known_better_all_the_same(home, source, refreshing):
@@ -164,12 +169,18 @@ def test_a_region_that_the_catalogue_lacks_is_asked_of_the_account(home, source,
         refreshing.refresh(["us-east-11"])
 
 
-def test_everywhere_is_what_the_account_can_use(source, refreshing):
+def test_everywhere_is_what_the_account_can_use(source, refreshing, said):
     assert refreshing.refresh([], everywhere=True).entry.regions == ("eu-west-1", "us-east-1", "xx-new-9")
+    assert [one.text for one in said] == [
+        "asking aws about 3 regions",
+        "eu-west-1 has answered",
+        "us-east-1 has answered",
+        "xx-new-9 has answered",
+    ]
 
 
 def test_another_target_is_not_touched(home, source):
     rehearsal = ScriptedSource("rehearsal", "rehearsal:KEY", prices={"p3dn.24xlarge": Decimal(1)})
-    done = Refreshing(rehearsal, Overlays(home, "rehearsal"), SHIPPED, ManualClock(NOW)).refresh(["us-east-1"])
+    done = Refreshing(rehearsal, Overlays(home, "rehearsal"), SHIPPED, ManualClock(NOW), print).refresh(["us-east-1"])
     assert done.simulated
     assert known_catalog(home, "aws") is load()
