@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 Presence = Literal["there", "missing", "unknown"]
 """`unknown`: it could not be looked at, for instance since AWS denies it."""
@@ -61,13 +61,6 @@ class Survey:
     regions_unknown: str = ""
     named: tuple[NamedThing, ...] = ()
     set_variables: frozenset[str] | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """Its documented form in `plan --json`; null is unknown."""
-        return {
-            "workdir_bytes": self.workdir_bytes,
-            "datasets": {name: vars(one) for name, one in self.datasets.items()},
-        }
 
 
 NOBODY_LOOKED = Survey()
