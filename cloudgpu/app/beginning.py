@@ -3,11 +3,11 @@
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from cloudgpu.app.beginning_text import RECIPE, SCRIPT
 from cloudgpu.catalog import Catalog, Gpu, InstanceType
@@ -27,6 +27,9 @@ _MARKETS: Final[Mapping[Market, str]] = {
 }
 _ROOM = Decimal("1.1")
 """Disks and addresses cost something as well: the cap leaves a tenth of the nodes' price for them."""
+
+_TWICE = 2
+_FEW = 3
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,9 @@ class Begun:
     nodes: int
     market: Market
     offer: Offer
-    """At its on-demand price, which spot never exceeds."""
+    """The cheapest machine, at its on-demand price, which spot never exceeds."""
+    dearest: Offer
+    """The dearest that the recipe names, for when there is none of the cheapest."""
     files: dict[str, str]
 
 
@@ -63,8 +68,9 @@ def begin(wish: Wish, catalog: Catalog, home_region: str) -> Begun:
     if not _NAME.fullmatch(wish.name):
         message = f"{wish.name} is no name for a recipe"
         raise UsageError(message, hint="lower case letters, digits and dashes, for instance my-run")
-    offer = _offer(wish, catalog, home_region)
-    return Begun(wish.name, wish.nodes, wish.market, offer, {FILE_NAME: _recipe(wish, offer), "train.py": SCRIPT})
+    offers = _offers(wish, catalog, home_region)
+    files = {FILE_NAME: _recipe(wish, offers), "train.py": SCRIPT}
+    return Begun(wish.name, wish.nodes, wish.market, offers[0], _taken(offers)[-1], files)
 
 
 def write(begun: Begun, folder: Path) -> None:
@@ -87,8 +93,8 @@ def write(begun: Begun, folder: Path) -> None:
         raise unwritable(folder, err) from err
 
 
-def _offer(wish: Wish, catalog: Catalog, home_region: str) -> Offer:
-    """The cheapest type that the wish means, in the region that the recipe will name."""
+def _offers(wish: Wish, catalog: Catalog, home_region: str) -> tuple[Offer, ...]:
+    """The types that the wish means, in the region that the recipe will name, the cheapest first."""
     kinds = [kind for kind in types_meant(wish.gpu, catalog) if not kind.retired]
     if not kinds:
         raise _nothing(wish, catalog)
@@ -96,12 +102,24 @@ def _offer(wish: Wish, catalog: Catalog, home_region: str) -> Offer:
     if wish.region and wish.region not in catalog.regions:
         message = f"--region {wish.region}: no such region in the catalogue{suggestion(wish.region, catalog.regions)}"
         raise UsageError(message, hint=f"cloudgpu gpus shows where {wish.gpu} is cheapest")
-    here = [_priced(catalog, kind, wish.region or home_region) for kind in kinds]
-    anywhere = [] if wish.region else [offer_of(catalog, kind, "on-demand", "", home_region) for kind in kinds]
-    for offers in (here, anywhere):
-        priced = [one for one in offers if one is not None and one.hourly_usd is not None]
-        if priced:
-            return min(priced, key=lambda one: (one.hourly_usd, one.kind.name))
+    here = _priced(catalog, kinds, wish.region or home_region)
+    if here or wish.region:
+        return here or _refuse(wish, kinds)
+    anywhere = _by_price(offer_of(catalog, kind, "on-demand", "", home_region) for kind in kinds)
+    return _priced(catalog, kinds, anywhere[0].region or "") if anywhere else _refuse(wish, kinds)
+
+
+def _priced(catalog: Catalog, kinds: Sequence[InstanceType], region: str) -> tuple[Offer, ...]:
+    offered = [kind for kind in kinds if kind.zones.get(region)]
+    return _by_price(offer_of(catalog, kind, "on-demand", region, region) for kind in offered)
+
+
+def _by_price(offers: Iterable[Offer]) -> tuple[Offer, ...]:
+    priced = [(one.hourly_usd, one.kind.name, one) for one in offers if one.hourly_usd is not None]
+    return tuple(one for _, _, one in sorted(priced, key=lambda row: row[:2]))
+
+
+def _refuse(wish: Wish, kinds: Sequence[InstanceType]) -> NoReturn:
     raise _not_here(wish, kinds)
 
 
@@ -113,10 +131,6 @@ def _not_here(wish: Wish, kinds: Sequence[InstanceType]) -> UsageError:
         return UsageError(message, hint=f"cloudgpu recipe new {wish.name} --gpu {wish.gpu} --region {priced[0]}")
     message = f"nobody knows what {wish.gpu} costs by the hour"
     return UsageError(message, hint=f"cloudgpu gpus show {written(kinds[0].gpu)}")
-
-
-def _priced(catalog: Catalog, kind: InstanceType, region: str) -> Offer | None:
-    return offer_of(catalog, kind, "on-demand", region, region) if kind.zones.get(region) else None
 
 
 def _nothing(wish: Wish, catalog: Catalog) -> UsageError:
@@ -132,24 +146,45 @@ def _nothing(wish: Wish, catalog: Catalog) -> UsageError:
     return UsageError(f"--gpu {wish.gpu}: {message}", hint=f"{begin_with} {instead}" if instead else fix)
 
 
-def _recipe(wish: Wish, offer: Offer) -> str:
-    kind, usd = offer.kind, offer.hourly_usd or Decimal(0)
-    cap = (usd * wish.nodes * _ROOM).to_integral_value(ROUND_CEILING)
-    typed = "instance_type" if wish.gpu == kind.name else "gpu"
+def _recipe(wish: Wish, offers: Sequence[Offer]) -> str:
+    offer, taken = offers[0], _taken(offers)
+    kind, dearest = offer.kind, taken[-1].hourly_usd or Decimal(0)
+    cap = (dearest * wish.nodes * _ROOM).to_integral_value(ROUND_CEILING)
     text = RECIPE.substitute(
         name=wish.name,
         nodes=wish.nodes,
         machine=f"{kind.name} ({kind.gpus} x {kind.gpu} {kind.gpu_memory_gib.normalize():f} GiB)",
-        usd=f"{usd:f}",
+        usd=f"{offer.hourly_usd:f}",
         region=offer.region,
         read_on="" if offer.priced_on is None else offer.priced_on.isoformat(),
-        hardware=f"{typed}: {wish.gpu}",
+        hardware=_hardware(wish, taken, offers[len(taken) :]),
         market=_MARKETS[wish.market],
         max_usd=max(cap, Decimal(1)),
         torch=_torch(offer.gpu),
         gpu=offer.gpu.name,
     )
     return "".join(f"{_aligned(line)}\n" for line in text.splitlines())
+
+
+def _taken(offers: Sequence[Offer]) -> tuple[Offer, ...]:
+    """Those that are worth trying when there is none of the cheapest.
+
+    A T4 comes in machines of up to eight times the price of the smallest, and the recipe's cap has to hold for the
+    dearest that it names.
+    """
+    cheapest = offers[0].hourly_usd or Decimal(0)
+    return tuple(one for one in offers if one.hourly_usd is not None and one.hourly_usd <= _TWICE * cheapest)
+
+
+def _hardware(wish: Wish, taken: Sequence[Offer], dearer: Sequence[Offer]) -> str:
+    names = [one.kind.name for one in taken]
+    if wish.gpu in names:
+        return f"instance_type: {wish.gpu}  # or gpu: and what `cloudgpu gpus` lists, for instance {taken[0].wish}"
+    if not dearer:
+        return f"gpu: {wish.gpu}  # what `cloudgpu gpus` lists: a GPU and how many a node, or instance_type: and a type"
+    few = ", ".join(one.kind.name for one in dearer[:_FEW]) + (" ..." if len(dearer) > _FEW else "")
+    about = f"# {wish.gpu}; left out at more than twice the price: {few}"
+    return f"{about}\n  " + (f"instance_type: {names[0]}" if len(names) == 1 else f"any_of: [{', '.join(names)}]")
 
 
 def _aligned(line: str) -> str:

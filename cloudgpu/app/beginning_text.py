@@ -12,7 +12,7 @@ name: $name
 description: Says where each rank runs, and measures a little.
 
 resources:
-  $hardware  # what `cloudgpu gpus` lists: a GPU and how many a node, or instance_type: and a type
+  $hardware
   nodes: $nodes  # identical machines, all of them at once or none
   regions: [$region]  # in the order to try them
   market: $market

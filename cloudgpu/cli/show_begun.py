@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.app.beginning import Begun
+from cloudgpu.catalog.ranking import Offer
 from cloudgpu.cli.figures import amount, money
 from cloudgpu.cli.table import columns
 
@@ -14,7 +15,9 @@ def begun_lines(begun: Begun, folder: Path) -> list[str]:
     offer, name = begun.offer, begun.name
     kind = offer.kind
     each = f"{kind.gpus} x {kind.gpu} {amount(kind.gpu_memory_gib)} GiB{' each' if begun.nodes > 1 else ''}"
-    hourly = money((offer.hourly_usd or Decimal(0)) * begun.nodes)
+    hourly = _for_all(begun, offer)
+    if begun.dearest.kind != kind:
+        hourly += f" (at most {_for_all(begun, begun.dearest)}, on {begun.dearest.kind.name})"
     most = " on demand, less as spot capacity" if begun.market == "spot" else ""
     what = {"recipe.yaml": "the recipe, with comments that say what to change", "train.py": "what every rank runs"}
     return [
@@ -33,6 +36,10 @@ def begun_lines(begun: Begun, folder: Path) -> list[str]:
             indent="  ",
         ),
     ]
+
+
+def _for_all(begun: Begun, offer: Offer) -> str:
+    return money((offer.hourly_usd or Decimal(0)) * begun.nodes)
 
 
 def _quota(begun: Begun) -> str:

@@ -5,6 +5,9 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -12,9 +15,12 @@ import pytest
 from cloudgpu.app.beginning import Wish, begin, write
 from cloudgpu.catalog import load
 from cloudgpu.catalog.ranking import Wanted, ranked
+from cloudgpu.catalog.wishes import types_meant
 from cloudgpu.cli.main import main
 from cloudgpu.cli.show_begun import begun_lines
 from cloudgpu.errors import StateError, UsageError
+from cloudgpu.plan import planner
+from cloudgpu.plan.plan import Quotes
 from cloudgpu.recipe import loading
 from cloudgpu.recipe.resolve import resolve
 
@@ -43,15 +49,44 @@ def test_the_whole_screen(catalog, golden):
 
 
 @pytest.mark.parametrize("wish", [*WISHES, "p3dn.24xlarge", "g6e.12xlarge"])
-def test_it_is_valid_for_everything_that_gpus_lists(wish, tmp_path):
-    made = begun(CATALOG, wish)
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_it_can_be_applied_for_everything_that_gpus_lists(wish, nodes, tmp_path):
+    made = begun(CATALOG, wish, nodes=nodes)
     write(made, tmp_path / "my-run")
     loaded = loading.load(tmp_path / "my-run" / "recipe.yaml")
-    for rehearsed in (False, True):
-        recipe = resolve(loaded, sets={}, rehearsal=rehearsed)
-        assert (recipe.resources.gpu or recipe.resources.instance_type) == wish
+    for target in ("rehearsal", "aws"):
+        recipe = resolve(loaded, sets={}, rehearsal=target == "rehearsal")
         assert recipe.resources.regions == (made.offer.region,)
-        assert recipe.budget.max_usd > made.offer.hourly_usd
+        plan = planner.make(
+            recipe,
+            target=target,
+            catalog=CATALOG,
+            quotes=Quotes(),
+            default_region="us-east-1",
+            today=date(2026, 8, 1),
+        )
+        assert [one for one in plan.findings if one.severity == "error"] == []
+        assert plan.candidates[0].instance_type == made.offer.kind.name
+        meant = {kind.name for kind in types_meant(wish, CATALOG)}
+        assert {one.instance_type for one in plan.candidates} <= meant
+
+
+def test_machines_of_more_than_twice_the_price_are_left_out(catalog):
+    dear = replace(catalog.types["g4.xlarge"], name="g4.4xlarge", on_demand_usd={"us-east-1": Decimal("1.10")})
+    near = replace(catalog.types["g4.xlarge"], name="g4.2xlarge", on_demand_usd={"us-east-1": Decimal("0.9")})
+
+    def hardware(*more):
+        one = replace(catalog, types={**catalog.types, **{kind.name: kind for kind in more}})
+        text = begun(one, "T4:1").files["recipe.yaml"]
+        return text.partition("resources:\n")[2].partition("  nodes:")[0]
+
+    assert hardware().startswith("  gpu: T4:1  ")
+    assert hardware(near).startswith("  gpu: T4:1  ")
+    about = "  # T4:1; left out at more than twice the price: g4.4xlarge\n"
+    assert hardware(near, dear) == f"{about}  any_of: [g4.xlarge, g4.2xlarge]\n"
+    assert hardware(dear) == f"{about}  instance_type: g4.xlarge\n"
+    made = begun(replace(catalog, types={**catalog.types, near.name: near}), "T4:1", nodes=2)
+    assert begun_lines(made, Path("x"))[0].endswith("$1.05 (at most $1.80, on g4.2xlarge) an hour")
 
 
 def test_spot_is_written_down_and_the_cap_holds_for_the_price_on_demand(tmp_path):
