@@ -59,20 +59,18 @@ def several_interfaces(kind: InstanceType, efa: int) -> bool:
 
 def chosen(wish: NetworkWish, nodes: int, free: int, *, several: bool) -> PublicAddress:
     """The way for a gang of this size where the account has so many Elastic IPs free."""
-    unreached = wish.reach == "ssm"
-    if wish.public_address == "private" and unreached and not wish.own_network:
-        return "private-nat"
-    if wish.public_address == "nat" and unreached:
-        return "private-nat"  # nobody would use the first node's address
-    if wish.public_address != "auto":
-        return wish.public_address
+    way = wish.public_address if wish.public_address != "auto" else _by_itself(wish, nodes, free, several=several)
+    # By Session Manager nobody would use the first node's address, and private nodes need no subnet of the user's.
+    replaced = ("nat",) if wish.own_network else ("nat", "private")
+    return "private-nat" if wish.reach == "ssm" and way in replaced else way
+
+
+def _by_itself(wish: NetworkWish, nodes: int, free: int, *, several: bool) -> PublicAddress:
     if wish.own_subnet and (several or wish.bastion):
         return "private"
     if not several:
         return "auto"
-    if nodes <= free or wish.own_network:
-        return "elastic"
-    return "private-nat" if unreached else "nat"
+    return "elastic" if nodes <= free or wish.own_network else "nat"
 
 
 def elastic_ips(way: PublicAddress, nodes: int) -> int:

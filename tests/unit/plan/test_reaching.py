@@ -145,3 +145,58 @@ def test_the_cloud_is_asked_for_addresses_only_where_they_may_be_needed():
     assert asked(NetworkWish()) == ("us-east-1",)
     assert asked(NetworkWish(), instance_type="p3dn.24xlarge") == ()
     assert asked(NetworkWish("nat"), instance_type="p3dn.24xlarge") == ("us-east-1",)
+
+
+BY_SSM = NetworkWish(reach="ssm")
+OWN = {"own_subnet": True, "own_network": True}
+BEHIND = NetworkWish(bastion="ann@gate.example.org", caller_named=True, **OWN)
+
+
+@pytest.mark.parametrize(
+    ("wish", "several", "free", "way"),
+    [
+        (BY_SSM, False, 5, "auto"),
+        (BY_SSM, True, 5, "elastic"),
+        (BY_SSM, True, 1, "private-nat"),
+        (replace(BY_SSM, public_address="private"), False, 5, "private-nat"),
+        (replace(BY_SSM, public_address="nat"), True, 5, "private-nat"),
+        (replace(BY_SSM, public_address="private", **OWN), True, 5, "private"),
+        (BEHIND, False, 5, "private"),
+        (BEHIND, True, 5, "private"),
+    ],
+)
+def test_ways_where_nobody_connects_from_outside(wish, several, free, way):
+    assert chosen(wish, 2, free, several=several) == way
+
+
+@pytest.mark.parametrize(
+    ("wish", "says"),
+    [
+        (NetworkWish(public_address="private-nat"), "which nobody reaches without reach = ssm"),
+        (replace(BY_SSM, public_address="private-nat", **OWN), "public_address is private-nat, which makes a VPC"),
+        (replace(BY_SSM, public_address="private", own_network=True), "no subnet_id names a subnet"),
+        (replace(BEHIND, reach="ssm"), "bastion names a jump host, but reach is ssm, which needs none"),
+        (replace(BEHIND, own_subnet=False), "bastion is set, but no subnet_id names a subnet"),
+        (replace(BEHIND, caller_named=False), "ssh_cidr does not say from which private address"),
+    ],
+)
+def test_wishes_that_cannot_be_met_together_are_errors_of_the_plan(wish, says):
+    ((severity, message),) = said(make(recipe(), wish))
+    assert severity == "error"
+    assert says in message
+
+
+def test_a_jump_host_needs_no_range_where_the_group_is_the_users_own():
+    assert said(make(recipe(), replace(BEHIND, caller_named=False, own_group=True))) == []
+
+
+def test_private_nodes_pay_for_the_gateway_and_its_one_address():
+    plan = make(recipe(), replace(BY_SSM, public_address="private"))
+    assert ways(plan) == {"private-nat"}
+    (candidate, *_) = plan.candidates
+    assert {(one.kind, one.count) for one in candidate.beside} >= {("addresses", 1), ("gateway", 1)}
+    assert [message for _, message in said(plan)][:2] == [
+        "p4d.24xlarge: nodes have private addresses alone, and reach out through a NAT gateway",
+        "p4d.24xlarge: the gateway and its Elastic IP cost until `down` or `sweep` releases them: "
+        "the expiry ends nodes alone",
+    ]
