@@ -32,6 +32,7 @@ ANN, BOSS = Wish("ann"), Wish("boss", frozenset({"ann"}))
         (replace(GOING, users=("i-1",)), NOTHING, ANN, False, "in use by i-1"),
         (replace(GOING, made_for=""), NOTHING, BOSS, False, "storage delete scratch-1 --region us-east-1"),
         (OWN, NOTHING, BOSS, False, "--delete-data"),
+        (replace(GOING, disposable=False), NOTHING, BOSS, False, "--delete-data"),
         (replace(GOING, noun="image"), NOTHING, BOSS, False, "cloudgpu image delete scratch-1"),
     ],
 )
