@@ -60,6 +60,10 @@ def plan(  # noqa: PLR0917
 
         now, world = wiring.clock.now(), wiring.world_of(planned, out)
         save(out, planned, world, sets=assigned, region=wiring.settings.region, now=now)
+        if not json:
+            wiring.screen.lines(
+                ["", f"written to {out}: `cloudgpu train --plan {out}` applies it as it is, or says what changed"]
+            )
 
 
 def _made_json(made: "tuple[Forecast, ...] | None") -> dict[str, Any]:
