@@ -36,6 +36,19 @@ exec {sys.executable} "$@"
 """
 
 
+# Its venvs hold a Python whose pip brings one thing only: uv.
+PYTHON_WHOSE_PIP_BRINGS_UV = f"""#!/bin/sh
+[ "$2" = venv ] || exec {sys.executable} "$@"
+mkdir -p "$3/bin"
+cat >"$3/bin/python" <<'END'
+#!/bin/sh
+echo "$@" >>"$CALLS"
+cp "$UV_OF_THE_INDEX" "$(dirname "$0")/uv"
+END
+chmod +x "$3/bin/python"
+"""
+
+
 PYTHON_WITHOUT_ENSUREPIP = f"""#!/bin/sh
 case "$*" in *ensurepip*) exit 1 ;; esac
 exec {sys.executable} "$@"
@@ -138,10 +151,21 @@ def test_only_a_name_of_a_build_is_handed_to_uv(node: Node, backend: object) -> 
 
 
 def test_without_uv_pip_brings_it_for_a_build_of_pytorch(node: Node) -> None:
+    (node.bin / "uv").rename(node.bin / "kept")
+    node.add("python3", PYTHON_WHOSE_PIP_BRINGS_UV)
+    *progress, answer = node.env("zz", backend="cu126", UV_OF_THE_INDEX=str(node.bin / "kept"))
+    assert answer["built"] is True
+    brought, installed = node.calls.read_text().splitlines()
+    assert brought.startswith("-m pip install ")
+    assert brought.endswith(" uv>=0.7.14")
+    assert f"--python {answer['interpreter']} --torch-backend cu126 -r " in installed
+    assert any("installing uv" in line["progress"] for line in progress)
+
+
+def test_where_pip_cannot_bring_uv_the_build_says_so(node: Node) -> None:
     (node.bin / "uv").unlink()
     node.add("python3", PYTHON_WITHOUT_PIP)
-    answer = node.env("zz", ok=False, backend="cu126")[-1]
-    assert "installing uv" in answer["error"]
+    assert "installing uv" in node.env("zz", ok=False, backend="cu126")[-1]["error"]
 
 
 def test_nodes_that_share_the_directory_build_once(node: Node) -> None:
