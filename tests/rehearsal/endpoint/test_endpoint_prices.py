@@ -6,7 +6,10 @@ from decimal import Decimal
 import pytest
 from botocore.exceptions import ClientError
 
+from cloudgpu.aws import quotas
+from cloudgpu.aws.session import Endpoint, connect
 from cloudgpu.catalog import catalog
+from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.errors import RehearsalError
 from cloudgpu.rehearsal import client
 
@@ -101,3 +104,19 @@ def test_offerings_are_filtered_by_patterns(rig):
     assert rows("region", p3) == [("p3dn.24xlarge", "us-east-1")]
     strange = [{"Name": "colour", "Values": ["red"]}]
     assert code_of(rig.ec2.describe_instance_type_offerings, Filters=strange) == "InvalidParameterValue"
+
+
+def test_what_runs_counts_against_the_limit_that_is_told(rig):
+    cloud = rig.cloud
+    clients = connect(Endpoint(cloud.url, cloud.access_key_id, cloud.secret_access_key), "us-east-1")
+    client.put_quotas(cloud, {"us-east-1/p/on-demand": 192})
+    on_demand = quota_of("p3dn.24xlarge", "on-demand")
+    assert (quotas.limits(clients)[on_demand.code], quotas.running(clients)) == (192, {})
+    run = {"InstanceType": "p3dn.24xlarge", "MinCount": 1, "MaxCount": 1, "ImageId": rig.ami()}
+    rig.ec2.run_instances(**run)
+    rig.ec2.run_instances(**run, InstanceMarketOptions={"MarketType": "spot"})
+    assert quotas.running(clients) == {on_demand: 96, quota_of("p3dn.24xlarge", "spot"): 96}
+    # What is counted as free here is what the launch finds free.
+    rig.ec2.run_instances(**run)
+    assert quotas.running(clients)[on_demand] == 192
+    assert code_of(rig.ec2.run_instances, **run) == "VcpuLimitExceeded"
