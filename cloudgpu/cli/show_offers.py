@@ -125,7 +125,7 @@ def _quota_json(one: Candidate, plan: Plan, question: Question) -> dict[str, Any
     if is_reserved(one.market):
         return None
     quota = quota_of(one.instance_type, one.market)
-    room = question.quotes.quotas.get((one.region, quota.code))
+    room = question.quotes.quotas.get((one.region, quota.key))
     return {
         "code": quota.code or None,
         "name": quota.name,
