@@ -1,17 +1,12 @@
 """Connecting to a whole inventory while it boots, whatever stands between it and the caller."""
 
-import shutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
 
 from cloudgpu.app.happenings import Say
 from cloudgpu.app.ports import Dial
-from cloudgpu.aws import sessions
-from cloudgpu.aws.session import Clients
 from cloudgpu.clock import Clock
-from cloudgpu.errors import UsageError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.remote.base import Host
 from cloudgpu.remote.bastion import bastion
@@ -21,57 +16,16 @@ from cloudgpu.remote.fanout import all_or_raise, wait_for_all
 from cloudgpu.remote.session import Patience
 from cloudgpu.run.progress import Note
 
-_PLUGIN = "session-manager-plugin"
 _BASTION_S = 15.0
-
-
-@dataclass(frozen=True)
-class Sessions:
-    """Session Manager for nodes of one target.
-
-    Attributes:
-        clients: Of the region that a node is in.
-        plugin: The program that carries a session, with its first arguments.
-        environ: The caller's environment, which the plugin gets too.
-    """
-
-    clients: Callable[[Node], Clients]
-    plugin: tuple[str, ...]
-    profile: str = ""
-    environ: Mapping[str, str] = field(default_factory=dict)
-
-    def command(self, node: Node) -> CarryingCommand:
-        """A session to a node, as the program that carries it.
-
-        Raises:
-            ConnectError: The node's SSM agent has not called in, or not yet.
-            CloudError: AWS refused.
-        """
-        started = sessions.start(self.clients(node), node.instance_id, node.port, self.profile)
-        return CarryingCommand((*self.plugin, *started.arguments), {**self.environ, **started.variables})
-
-
-def session_plugin(named: str) -> tuple[str, ...]:
-    """AWS's own plugin: the one that is named, else the one on the PATH.
-
-    Raises:
-        UsageError: It is not installed.
-    """
-    path = shutil.which(named or _PLUGIN)
-    if path is None:
-        where = "cannot be run" if named else "is not on the PATH"
-        message = f"{named or _PLUGIN} {where}: it carries SSH to nodes that are reached by Session Manager"
-        raise UsageError(message, hint="install it from AWS, or set session_manager_plugin; else reach = direct")
-    return (path,)
 
 
 class Ways:
     """What leads to nodes that the caller does not reach straight. A jump host is dialled once for all of them."""
 
     def __init__(
-        self, key: Path, clock: Clock, known_hosts: Sequence[Path], sessions_of: Callable[[Node], Sessions]
+        self, key: Path, clock: Clock, known_hosts: Sequence[Path], session: Callable[[Node], CarryingCommand]
     ) -> None:
-        self._key, self._clock, self._known_hosts, self._sessions_of = key, clock, known_hosts, sessions_of
+        self._key, self._clock, self._known_hosts, self._session = key, clock, known_hosts, session
         self._bastions: dict[str, SshHost] = {}
         self._lock = Lock()
 
@@ -82,7 +36,7 @@ class Ways:
             HostKeyError: The host key of the jump host is not known.
         """
         if node.reach == "ssm":
-            return ProgramCarrier(lambda: self._sessions_of(node).command(node))
+            return ProgramCarrier(lambda: self._session(node))
         return self.bastion(node.bastion) if node.bastion else None
 
     def bastion(self, wish: str) -> SshHost:

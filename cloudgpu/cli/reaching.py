@@ -19,8 +19,9 @@ from cloudgpu.settings import Settings, Target
 if TYPE_CHECKING:
     from cloudgpu.app.aws_cloud import AwsCloud
     from cloudgpu.app.desk import Desk
-    from cloudgpu.app.dialling import Sessions, Ways
+    from cloudgpu.app.dialling import Ways
     from cloudgpu.app.logging_in import Means
+    from cloudgpu.app.node_sessions import Sessions
     from cloudgpu.app.overview import ClusterStatus
     from cloudgpu.launch.inventory import Node
     from cloudgpu.remote.carrier import CarryingCommand
@@ -58,7 +59,7 @@ class Reaching:
         from cloudgpu.app.dialling import Ways
 
         known_hosts = (Path.home() / ".ssh" / "known_hosts", Path("/etc/ssh/ssh_known_hosts"))
-        return Ways(self.settings.ssh_key, self.clock, known_hosts, self._sessions)
+        return Ways(self.settings.ssh_key, self.clock, known_hosts, lambda node: self._sessions(node).command(node))
 
     def check(self) -> None:
         """Refuse what new nodes could not be reached with, before anything is bought.
@@ -67,7 +68,7 @@ class Reaching:
             HostKeyError: The host key of the jump host is not known.
             UsageError: The plugin that carries sessions is not installed.
         """
-        from cloudgpu.app.dialling import session_plugin
+        from cloudgpu.app.node_sessions import session_plugin
 
         settings = self.settings
         if settings.bastion:
@@ -123,7 +124,7 @@ class Reaching:
         return ["env", home, sys.executable, "-m", "cloudgpu", "ssh", cluster, "--node", str(index), "--carry"]
 
     def _sessions(self, node: "Node") -> "Sessions":
-        from cloudgpu.app.dialling import Sessions, session_plugin
+        from cloudgpu.app.node_sessions import Sessions, session_plugin
 
         target: Target = "rehearsal" if node.simulated else "aws"
         if target not in self._clouds:
