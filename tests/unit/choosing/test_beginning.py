@@ -89,6 +89,20 @@ def test_machines_of_more_than_twice_the_price_are_left_out(catalog):
     assert begun_lines(made, Path("x"))[0].endswith("$1.05 (at most $1.80, on g4.2xlarge) an hour")
 
 
+def test_the_cheapest_is_that_of_the_region_and_of_the_market(catalog):
+    other = replace(
+        catalog.types["g4.xlarge"],
+        name="g4.other",
+        on_demand_usd={"us-east-1": Decimal("0.6"), "eu-west-1": Decimal("0.5")},
+        usage_classes=("on-demand",),
+    )
+    # The catalogue's own order goes by the lowest price anywhere: here it is the wrong one in us-east-1.
+    one = replace(catalog, types={**catalog.types, other.name: other})
+    assert begun(one, "T4:1").offer.kind.name == "g4.xlarge"
+    assert begun(one, "T4:1", region="eu-west-1").offer.kind.name == "g4.other"
+    assert begun(one, "T4:1", region="eu-west-1", market="spot").offer.kind.name == "g4.xlarge"
+
+
 def test_spot_is_written_down_and_the_cap_holds_for_the_price_on_demand(tmp_path):
     made = begun(CATALOG, "V100-32GB:8", market="spot")
     write(made, tmp_path / "my-run")
