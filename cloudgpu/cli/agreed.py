@@ -10,7 +10,7 @@ from cloudgpu.errors import UsageError
 if TYPE_CHECKING:
     from cloudgpu.app.planning import Planned
     from cloudgpu.cli.wiring import Wiring
-    from cloudgpu.plan.stored import StoredPlan
+    from cloudgpu.plan.stored import StoredPlan, World
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Asked:
             CloudGpuError: It cannot be made.
         """
         if self.file is not None and self.stored is not None:
-            return wiring.agreed(self.file, self.stored)
+            return _agreed(wiring, self.file, self.stored)
         return wiring.planned(self.recipe, self.sets, offline=False)
 
 
@@ -68,3 +68,19 @@ def show(planned: "Planned", cluster: str, wiring: "Wiring") -> None:
     wiring.screen.lines(plan_lines(planned.plan, cluster))
     if planned.plan.errors:
         raise refuse(planned.plan)
+
+
+def world_of(wiring: "Wiring", planned: "Planned", file: Path) -> "World":
+    """What a plan that is kept in this file was made from."""
+    from cloudgpu.app import plan_files
+    from cloudgpu.paths import Home
+
+    return plan_files.world_of(planned, wiring.cloud(planned.plan.target), Home(wiring.settings.home), file)
+
+
+def _agreed(wiring: "Wiring", file: Path, stored: "StoredPlan") -> "Planned":
+    """The plan of a file, where the world is still the one it was made in."""
+    from cloudgpu.app import plan_files
+
+    fresh = wiring.planned(stored.recipe, stored.sets, offline=False)
+    return plan_files.agreed(file, stored, fresh, world_of(wiring, fresh, file))

@@ -57,8 +57,9 @@ def plan(  # noqa: PLR0917
         raise typer.Exit(refuse(planned.plan).exit_code)
     if out is not None:
         from cloudgpu.app.plan_files import save
+        from cloudgpu.cli.agreed import world_of
 
-        now, world = wiring.clock.now(), wiring.world_of(planned, out)
+        now, world = wiring.clock.now(), world_of(wiring, planned, out)
         save(out, planned, world, sets=assigned, region=wiring.settings.region, now=now)
         if not json:
             wiring.screen.lines(

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from cloudgpu.catalog import Catalog
     from cloudgpu.cli.reaching import Reaching
     from cloudgpu.plan.plan import Plan
-    from cloudgpu.plan.stored import StoredPlan, World
     from cloudgpu.rehearsal.client import Cloud as RehearsalCloud
 
 
@@ -343,19 +342,6 @@ class Wiring:
         buyer = Buyer(self.settings.owner, self.settings.team, "", for_clusters(self.settings))
         cloud, home = self.cloud(plan.target), Home(self.settings.home)
         return forecast(plan, plan.recipe.name, cloud=cloud, buyer=buyer, home=home, clock=self.clock)
-
-    def world_of(self, planned: "Planned", file: Path) -> "World":
-        """What a plan that is kept in this file was made from."""
-        from cloudgpu.app.plan_files import world_of
-
-        return world_of(planned, self.cloud(planned.plan.target), Home(self.settings.home), file)
-
-    def agreed(self, file: Path, stored: "StoredPlan") -> "Planned":
-        """The plan of a file, where the world is still the one it was made in."""
-        from cloudgpu.app.plan_files import agreed
-
-        fresh = self.planned(stored.recipe, stored.sets, offline=False)
-        return agreed(file, stored, fresh, self.world_of(fresh, file))
 
 
 _debug = False

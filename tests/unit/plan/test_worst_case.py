@@ -1,0 +1,94 @@
+"""The worst case of a plan beside what the ledger books of it."""
+
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cloudgpu.app.purchase import spending
+from cloudgpu.app.records import ClusterRecord
+from cloudgpu.catalog import load
+from cloudgpu.ledger.billing import entry_usd
+from cloudgpu.ledger.entry import Entry
+from cloudgpu.plan import planner
+from cloudgpu.plan.plan import Plan, Quotes
+from cloudgpu.recipe.schema import Recipe
+
+CATALOG = load()
+
+
+def recipe(**resources) -> Recipe:
+    budget = {"max_usd": 1_000_000_000, "expiry": resources.pop("expiry", "8h")}
+    return Recipe.model_validate(
+        {
+            "schema": 1,
+            "name": "tiny",
+            "resources": resources,
+            "launch": {"with": "torchrun", "command": "train.py"},
+            "budget": budget,
+        }
+    )
+
+
+def make(one: Recipe) -> Plan:
+    return planner.make(
+        one, target="aws", catalog=CATALOG, quotes=Quotes(), default_region="us-east-1", today=date(2026, 8, 1)
+    )
+
+
+@st.composite
+def recipes(draw):
+    return recipe(
+        any_of=draw(st.lists(st.sampled_from([*list(CATALOG.types)[::3], "V100:8", "A100:8"]), min_size=1, max_size=3)),
+        nodes=draw(st.integers(1, 1000)),
+        market=draw(st.sampled_from(["on-demand", "spot"])),
+        prefer=draw(st.sampled_from(["order", "spot"])),
+        regions=draw(st.lists(st.sampled_from(["us-east-1", "us-west-2", "eu-west-1", "ap-southeast-5"]), max_size=3)),
+        disk=f"{draw(st.integers(1, 16_000))}GiB",
+        expiry=f"{draw(st.integers(1, 10_000))}m",
+    )
+
+
+@settings(deadline=None)  # a busy machine is no bug
+@given(recipes(), st.integers(1, 100_000))
+def test_the_worst_case_is_never_below_what_the_ledger_may_book_until_the_expiry(one, lived_s):
+    """Whichever candidate it becomes, and whenever until then it ends."""
+    plan = make(one)
+    assert (plan.worst_case_usd is None) == (not plan.candidates)
+    start = datetime(2026, 8, 1, tzinfo=UTC)
+    end = start + timedelta(seconds=min(lived_s, plan.expiry_s))
+    for candidate in plan.candidates:
+        booked = spending(cluster_record(plan, candidate), plan, candidate, start)
+        ids = tuple(f"i-{number}" for number in range(plan.nodes))
+        entry = Entry(booked, "closed", ids, launched_at=start, closed_at=end)
+        assert entry_usd(entry, end) <= plan.worst_case_usd
+
+
+def test_the_worst_case_is_what_the_ledger_books_when_the_dearest_lives_to_its_expiry():
+    plan = make(recipe(instance_type="p4d.24xlarge", nodes=6))
+    start = datetime(2026, 8, 1, tzinfo=UTC)
+    end = start + timedelta(seconds=plan.expiry_s)
+    booked = spending(cluster_record(plan, plan.dearest), plan, plan.dearest, start)
+    assert {one.kind for one in booked.beside} == {"disks", "addresses", "gateway"}
+    entry = Entry(booked, "closed", tuple("abcdef"), launched_at=start, closed_at=end)
+    assert Decimal(0) <= plan.worst_case_usd - entry_usd(entry, end) < Decimal("0.01")
+
+
+def cluster_record(plan, candidate):
+    """As `up` would write it."""
+    record = ClusterRecord(
+        name="lab",
+        token="t",
+        owner="ann",
+        team="",
+        recipe=plan.recipe.name,
+        target=plan.target,
+        account="1",
+        endpoint="",
+        created_at=datetime(2026, 8, 1, tzinfo=UTC),
+        expires_at=datetime(2026, 8, 1, tzinfo=UTC) + timedelta(seconds=plan.expiry_s),
+        made_by="up",
+    )
+    return replace(record, zone=candidate.zone, instance_type=candidate.instance_type)
