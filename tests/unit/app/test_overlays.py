@@ -1,7 +1,7 @@
 """The files of the overlays: the old one or the new one holds, whoever is killed, and every one can be gone back to."""
 
+import fcntl
 import json
-import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -111,30 +111,21 @@ def test_a_refresh_that_is_killed_leaves_the_old_one(home, kept, monkeypatch, ki
 
 
 def test_two_at_once_take_turns(home, kept):
-    inside, go = threading.Event(), threading.Event()
+    """Between the look at what holds and the write of what follows from it, nobody else gets in."""
+    tried = []
 
-    def slow(before):
-        inside.set()
-        assert go.wait(10)
-        return overlay(30), "slow", []
+    def draft(before):
+        with home.catalog("aws").lock.open("wb") as another, pytest.raises(BlockingIOError):
+            fcntl.flock(another, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        tried.append(before)
+        return overlay(40), "second", []
 
-    first = threading.Thread(target=lambda: kept.add(slow, at=NOW, regions=[PLACE[1]]))
-    first.start()
-    assert inside.wait(10)
-    seen = []
-    second = threading.Thread(
-        target=lambda: Overlays(home, "aws").add(
-            lambda before: (seen.append(before) or overlay(40), "quick", []), at=NOW, regions=[PLACE[1]]
-        )
-    )
-    second.start()
-    second.join(0.2)
-    assert second.is_alive(), "it waits for the one that is at it"
-    go.set()
-    first.join(10)
-    second.join(10)
-    assert seen == [overlay(30)]
-    assert [(one.summary, one.after) for one in kept.history().entries] == [("slow", 0), ("quick", 1)]
+    add(kept, 30)
+    kept.add(draft, at=NOW, regions=[PLACE[1]])
+    assert tried == [overlay(30)]
+    with home.catalog("aws").lock.open("wb") as another:
+        fcntl.flock(another, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert [(one.summary, one.after) for one in kept.history().entries] == [("to 30", 0), ("second", 1)]
 
 
 def test_the_last_twenty_are_kept_and_the_one_that_holds(home, kept):
