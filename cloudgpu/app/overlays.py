@@ -133,12 +133,12 @@ class Overlays:
             present = history.entry(history.current)
             if number is None and present is None:
                 message = f"no overlay holds for {self._target}: the catalogue is as it came with cloudgpu"
-                raise UsageError(message, hint="cloudgpu catalog history")
+                raise UsageError(message, hint=f"cloudgpu catalog history --on {self._target}")
             wanted = number if number is not None else present.after if present else SHIPPED
             if wanted != SHIPPED:
                 if history.entry(wanted) is None:
                     message = f"there is no overlay {wanted} for {self._target}"
-                    raise UsageError(message, hint="cloudgpu catalog history")
+                    raise UsageError(message, hint=f"cloudgpu catalog history --on {self._target}")
                 self._overlay(wanted)
             self._keep(replace(history, current=wanted))
             return history.current, wanted

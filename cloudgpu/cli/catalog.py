@@ -82,7 +82,7 @@ def history(number: Number = None, on: On = None, json: Json = False) -> None:
     one = None if number is None else found.entry(number)
     if number is not None and one is None:
         message = f"there is no overlay {number} for {wiring.settings.target}"
-        raise UsageError(message, hint="cloudgpu catalog history")
+        raise UsageError(message, hint=f"cloudgpu catalog history --on {wiring.settings.target}")
     if json:
         wiring.screen.document(history_json(found, wiring.settings.target, one))
     else:

@@ -69,7 +69,7 @@ def knowledge_lines(found: Knowledge, now: datetime) -> list[str]:
     simulated = "  [simulated]" if found.simulated else ""
     lines = []
     if found.entry is None:
-        lines.append(f"{found.target}: nothing was read yet; cloudgpu catalog refresh reads it")
+        lines.append(f"{found.target}: nothing was read yet; cloudgpu catalog refresh --on {found.target} reads it")
     else:
         read = f"overlay {found.entry.number}, read {moment(found.entry.at)} by account {found.entry.account}"
         lines += [f"{found.target}: {read}{simulated}", ""]
@@ -125,7 +125,7 @@ def knowledge_json(found: Knowledge, now: datetime) -> dict[str, Any]:
 def history_lines(found: History, target: str) -> list[str]:
     """One line a refresh, the newest last; a star marks the one that holds."""
     if not found.entries:
-        return [f"{target}: nothing was read yet; cloudgpu catalog refresh reads it"]
+        return [f"{target}: nothing was read yet; cloudgpu catalog refresh --on {target} reads it"]
     rows = [_history_row(one, holds=one.number == found.current) for one in found.entries]
     lines = columns([("", "overlay", "read", "over", "regions", "changed"), *rows], right={1, 3})
     return lines if found.current else [*lines, f"{target}: the catalogue that came with cloudgpu holds"]
