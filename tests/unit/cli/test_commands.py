@@ -141,7 +141,8 @@ def test_a_bug_keeps_its_traceback_and_gives_a_document(monkeypatch, capsys):
         (["cost"], {"by", "rows", "real_usd", "simulated_usd"}),
         (
             ["down"],
-            {"cluster", "run_id", "known", "instances_ended", "strays_ended", "cost", "simulated", "left", "stages"},
+            {"cluster", "run_id", "known", "instances_ended", "strays_ended", "storage_ended", "storage_kept", "cost"}
+            | {"simulated", "left", "stages"},
         ),
         (["rehearsal", "status"], {"running", "simulated", "endpoint", "regions", "resident_mib", "nodes"}),
         (["rehearsal", "stop"], {"was_running"}),
