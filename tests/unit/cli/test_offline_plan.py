@@ -15,7 +15,8 @@ print("LOADED", *sorted(set(sys.modules) & set({CLOUDS!r})))
 def test_an_offline_plan_loads_no_cloud(tmp_path):
     """It is what keeps it below 0.6 s: boto3 alone takes half of that."""
     env = {"PATH": "/usr/bin:/bin", "CLOUDGPU_HOME": str(tmp_path), "HOME": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, env=env, check=False)
+    command = [sys.executable, "-c", PROGRAM]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env, check=False)
     assert done.returncode == 0, done.stderr
     assert "kept by every rule: 2" in done.stdout
     assert done.stdout.splitlines()[-1] == "LOADED"

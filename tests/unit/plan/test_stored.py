@@ -90,12 +90,13 @@ def test_another_image_another_way_and_dearer_disks_are_named():
         ),
     )
     lines = changed(plan, fresh)
-    assert (
-        lines[0]
-        == "what goes with the nodes of us-east-1c p3dn.24xlarge on-demand costs 2.054444445 USD/h, not 0.054444445"
-    )
+    what = "what goes with the nodes of us-east-1c p3dn.24xlarge on-demand"
+    assert lines[0] == f"{what} costs 2.054444445 USD/h, not 0.054444445"
     assert lines[1] == f"the machine image of us-east-1c p3dn.24xlarge on-demand is ami-2, not {first.image}"
-    assert [line.partition(" of us-east")[0] for line in lines[2:]] == ["the number of EFA interfaces", "the way to its nodes"]
+    assert [line.partition(" of us-east")[0] for line in lines[2:]] == [
+        "the number of EFA interfaces",
+        "the way to its nodes",
+    ]
 
 
 @pytest.mark.parametrize(
