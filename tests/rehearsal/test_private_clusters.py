@@ -98,13 +98,18 @@ def test_no_agent_calls_in_without_permission_or_way_out(bench, account):
     shut = ec2.create_security_group(GroupName="shut", Description="nothing gets out", VpcId=row["VpcId"])["GroupId"]
     everything = {"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}
     ec2.revoke_security_group_egress(GroupId=shut, IpPermissions=[everything])
-    ec2.modify_instance_attribute(InstanceId=node["instance_id"], Groups=[shut])
+    interface = row["NetworkInterfaces"][0]["NetworkInterfaceId"]
+    ec2.modify_network_interface_attribute(NetworkInterfaceId=interface, Groups=[shut])
     with pytest.raises(ClientError, match="TargetNotConnected"):
         account.session(node["instance_id"])
     # Endpoints of the service in the VPC are a way out for the agent.
     for name in ("ssm", "ssmmessages"):
         service = f"com.amazonaws.us-east-1.{name}"
-        ec2.create_vpc_endpoint(VpcId=row["VpcId"], ServiceName=service, VpcEndpointType="Interface")
+        with pytest.raises(ClientError, match="TargetNotConnected"):
+            account.session(node["instance_id"])
+        ec2.create_vpc_endpoint(
+            VpcId=row["VpcId"], ServiceName=service, VpcEndpointType="Interface", SubnetIds=[row["SubnetId"]]
+        )
     assert account.session(node["instance_id"])["SessionId"]
     bench.run("down", "plain")
 

@@ -1,4 +1,4 @@
-"""Gateway endpoints: their routes follow the tables they are given, and a VPC that has one stays."""
+"""VPC endpoints: routes of gateway endpoints follow the tables they are given, and a VPC that has any stays."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ from moto.ec2.exceptions import EC2ClientError
 
 from cloudgpu.rehearsal.strict.call import AwsError, Call, rule
 
+_SERVICES = {"Gateway": ("s3", "dynamodb"), "Interface": ("ec2messages", "ssm", "ssmmessages")}
 _UNKNOWN = "The Vpc Endpoint Id '{}' does not exist"
 
 
@@ -14,13 +15,15 @@ def create(call: Call) -> Any:  # noqa: ANN401 - moto's answer
     """As moto, where the service exists in the region."""
     kind = call.params.get("VpcEndpointType") or "Gateway"
     service = str(call.params.get("ServiceName") or "")
-    if kind != "Gateway":
-        raise AwsError("UnsupportedOperation", "The rehearsal cloud simulates endpoints of type Gateway only.")
-    if service not in (f"com.amazonaws.{call.region}.{name}" for name in ("s3", "dynamodb")):
+    if kind not in _SERVICES:
+        raise AwsError("UnsupportedOperation", f"The rehearsal cloud simulates no endpoints of type {kind}.")
+    if service not in (f"com.amazonaws.{call.region}.{name}" for name in _SERVICES[kind]):
         raise AwsError("InvalidServiceName", f"The Vpc Endpoint Service '{service}' does not exist")
+    before = set(call.backend.vpc_end_points)
     answer = call.proceed()
-    for endpoint in call.backend.vpc_end_points.values():
-        endpoint.vpc_endpoint_type = kind  # moto keeps what was given, and nothing where AWS fills in its default
+    for name in set(call.backend.vpc_end_points) - before:
+        # moto keeps what was given, and nothing where AWS fills in its default.
+        call.backend.vpc_end_points[name].vpc_endpoint_type = kind
     return answer
 
 

@@ -62,5 +62,9 @@ def _may_call(role_name: str) -> bool:
 
 def _has_endpoints(backend: Any, instance: Any, region: str) -> bool:  # noqa: ANN401 - moto is untyped
     """The service's own endpoints in the VPC stand in for a way to the internet."""
-    here = {one.service_name for one in backend.vpc_end_points.values() if one.vpc_id == instance.vpc_id}
+    here = {
+        one.service_name
+        for one in backend.vpc_end_points.values()
+        if one.vpc_id == instance.vpc_id and one.state != "deleted" and one.subnet_ids
+    }
     return here >= {f"com.amazonaws.{region}.{name}" for name in _ENDPOINTS}
