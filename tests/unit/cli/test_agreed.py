@@ -1,0 +1,40 @@
+"""A recipe or a plan file: one of them, and nothing that the file holds already."""
+
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.cli.agreed import asked
+from cloudgpu.errors import UsageError
+
+
+def test_a_recipe_goes_with_its_assignments_and_the_preference_counts_last():
+    found = asked(None, "plain", ["a=1", "resources.prefer=order"], "price", on="rehearsal", region=None)
+    assert (found.recipe, found.target, found.region, found.stored) == ("plain", "rehearsal", None, None)
+    assert found.sets == ("a=1", "resources.prefer=order", "resources.prefer=price")
+
+
+def test_nothing_at_all_is_a_mistake():
+    with pytest.raises(UsageError, match="missing argument RECIPE") as caught:
+        asked(None, "", None, None, on=None, region=None)
+    assert "--plan FILE" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("recipe", "sets", "prefer", "where", "told"),
+    [
+        ("plain", None, None, {}, "RECIPE"),
+        ("", ["a=1"], None, {}, "--set"),
+        ("", None, "price", {}, "--prefer"),
+        ("", None, None, {"on": "aws"}, "--on"),
+        ("plain", ["a=1"], None, {"region": "us-east-1"}, "RECIPE, --set, --region"),
+    ],
+)
+def test_what_the_file_holds_already_cannot_be_said_beside_it(recipe, sets, prefer, where, told):
+    with pytest.raises(UsageError, match=f"--plan agreed.json holds {told} already"):
+        asked(Path("agreed.json"), recipe, sets, prefer, **{"on": None, "region": None, **where})
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(UsageError, match="cannot read the plan"):
+        asked(tmp_path / "none.json", "", None, None, on=None, region=None)
