@@ -1,0 +1,113 @@
+"""What leads to a node: nothing, a session of Session Manager, or a jump host that is dialled once."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from cloudgpu.app import node_sessions
+from cloudgpu.app.dialling import Ways
+from cloudgpu.app.node_addresses import by_session, region_of
+from cloudgpu.app.node_sessions import Sessions, session_plugin
+from cloudgpu.aws.sessions import Started
+from cloudgpu.clock import SystemClock
+from cloudgpu.errors import ConnectError, HostKeyError, StateError, UsageError
+from cloudgpu.launch.inventory import Node
+from cloudgpu.remote.carrier import CarryingCommand, ProgramCarrier
+from cloudgpu.remote.ssh_command import ssh_argv
+
+
+@pytest.fixture
+def node():
+    return Node(
+        0, "i-0", "127.0.0.1", 22, "ubuntu", ("SHA256:x",), "10.0.0.7", "p3dn.24xlarge", "us-east-1c", "V100", 8, True
+    )
+
+
+def ways(tmp_path: Path, session=None) -> Ways:
+    return Ways(tmp_path / "key", SystemClock(), [tmp_path / "known_hosts"], session or (lambda _node: None))
+
+
+def test_a_node_that_the_caller_reaches_needs_nothing(tmp_path, node):
+    assert ways(tmp_path).carrier(node) is None
+
+
+def test_a_session_is_started_for_every_connection_and_its_refusal_is_told(tmp_path, node):
+    asked = []
+
+    def session(one):
+        asked.append(one.instance_id)
+        raise ConnectError("the SSM agent has not called in")
+
+    carrier = ways(tmp_path, session).carrier(replace(node, reach="ssm"))
+    assert isinstance(carrier, ProgramCarrier)
+    assert asked == []
+    for _ in range(2):
+        with pytest.raises(ConnectError, match="has not called in"):
+            carrier.open_tcp("i-0", 22, 1.0)
+    assert asked == ["i-0", "i-0"]
+
+
+def test_one_jump_host_serves_all_nodes_and_an_unknown_one_none(tmp_path, node):
+    behind = replace(node, bastion="ann@gate.example.org")
+    with pytest.raises(HostKeyError, match="is not in"):
+        ways(tmp_path).carrier(behind)
+    key = "AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
+    (tmp_path / "known_hosts").write_text(f"gate.example.org ssh-ed25519 {key}\n")
+    found = ways(tmp_path)
+    assert found.carrier(behind) is found.carrier(replace(behind, index=1, instance_id="i-1"))
+
+
+def test_the_plugin_that_is_missing_is_named_with_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match="session-manager-plugin is not on the PATH") as caught:
+        session_plugin("")
+    assert "reach = direct" in caught.value.hint
+    plugin = tmp_path / "session-manager-plugin"
+    plugin.write_text("#!/bin/sh\n")
+    plugin.chmod(0o755)
+    assert session_plugin("") == (str(plugin),)
+    with pytest.raises(UsageError, match="/nowhere/plugin cannot be run"):
+        session_plugin("/nowhere/plugin")
+
+
+def test_a_session_keeps_the_callers_environment_and_hides_its_token(node, monkeypatch):
+    monkeypatch.setattr(
+        node_sessions.sessions, "start", lambda *_: Started(("VARIABLE", "us-east-1"), {"VARIABLE": "very secret"})
+    )
+    command = Sessions(lambda _node: None, ("plugin",), "", {"HOME": "/home/ann"}).command(node)
+    assert command == CarryingCommand(
+        ("plugin", "VARIABLE", "us-east-1"), {"HOME": "/home/ann", "VARIABLE": "very secret"}
+    )
+    assert "very secret" not in repr(command)
+
+
+def test_openssh_gets_the_same_way_as_a_proxy_command(node):
+    argv = ssh_argv(
+        replace(node, address="i-0abc", port=22),
+        key=Path("/k"),
+        known_hosts=Path("/kh"),
+        proxy=["env", "CLOUDGPU_HOME=/a b%", "cloudgpu", "ssh", "demo", "--carry"],
+    )
+    assert "ProxyCommand=env 'CLOUDGPU_HOME=/a b%%' cloudgpu ssh demo --carry" in argv
+    assert argv[-1] == "ubuntu@i-0abc"
+
+
+@pytest.mark.parametrize(
+    ("zone", "region"),
+    [("us-east-1c", "us-east-1"), ("us-gov-west-1a", "us-gov-west-1"), ("us-west-2-lax-1a", "us-west-2")],
+)
+def test_a_zone_names_its_region(zone, region):
+    assert region_of(zone) == region
+
+
+def test_what_is_no_zone_is_told():
+    with pytest.raises(StateError, match="'' is no zone"):
+        region_of("")
+
+
+def test_an_instance_that_has_no_address_yet_is_not_there():
+    there = SimpleNamespace(id="i-0", private_address="10.0.0.7")
+    coming = SimpleNamespace(id="i-1", private_address="")
+    assert by_session([there, coming]) == {"i-0": ("i-0", 22)}
