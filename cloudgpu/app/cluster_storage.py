@@ -14,7 +14,7 @@ from cloudgpu.app.storage_desk import StorageDesk, Wish
 from cloudgpu.app.storage_overview import monthly_usd
 from cloudgpu.app.storage_records import StorageRecords
 from cloudgpu.aws.stored import Stored
-from cloudgpu.errors import StateError, TeardownError, UsageError
+from cloudgpu.errors import BusyError, StateError, TeardownError, UsageError
 from cloudgpu.node.bootstrap.mounts import Mount, as_kind
 from cloudgpu.plan.plan import Candidate
 from cloudgpu.plan.storage import GROUPED, ZONAL
@@ -170,6 +170,7 @@ class ClusterStorage:
         """End storage that a sweep found, whoever made it: by its record where this home has it, else by its tags.
 
         Raises:
+            BusyError: Instances use it.
             TeardownError: Something is left.
         """
         record = StorageRecords(self.desk.home).one(name)
@@ -178,6 +179,9 @@ class ClusterStorage:
             return
         stores = self.desk.cloud.storage()
         found = [one for one in stores.found(region, name) if one.token == token and one.disposable]
+        users = [user for one in found for user in one.users or ()]
+        if users:
+            raise BusyError(f"storage {name} may be in use by {', '.join(users)}", hint="`cloudgpu sweep` again")
         left = [line for one in found for line in stores.end(one)]
         again = [one for one in stores.found(region, name) if one.token == token]
         left += [part.label for one in again for part in one.parts]

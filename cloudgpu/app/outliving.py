@@ -123,9 +123,11 @@ class Around:
 def verdict(one: Outliving, around: Around, wish: Wish) -> Verdict:
     """Whether it may go. Data that is not disposable never does by a sweep. The first rule that holds decides."""
     cluster = one.made_for
+    # Nodes of the cluster that it ends with go before it does; that is looked at again then.
+    others = [user for user in one.users if not (cluster and user.endswith(f"(cluster {cluster})"))]
     rules = (
         (one.noun == "image", False, f"`{one.ends_by}` ends it"),
-        (bool(one.users), False, f"in use by {', '.join(one.users)}"),
+        (bool(others), False, f"in use by {', '.join(others)}"),
         (not one.disposable, False, f"holds data that was to be kept; `{one.ends_by}` ends it"),
         (not cluster, False, f"disposable, and made by name; `{one.ends_by}` ends it"),
         (cluster in around.clusters, False, f"ends with cluster {cluster}, which is there"),

@@ -30,6 +30,7 @@ ANN, BOSS = Wish("ann"), Wish("boss", frozenset({"ann"}))
         (GOING, replace(NOTHING, here=frozenset({"lab"})), ANN, False, "cloudgpu down lab"),
         (GOING, replace(NOTHING, all_asked=False), ANN, False, "nobody answered"),
         (replace(GOING, users=("i-1",)), NOTHING, ANN, False, "in use by i-1"),
+        (replace(GOING, users=("i-1 (cluster lab)",)), NOTHING, ANN, True, "its cluster lab is gone"),
         (replace(GOING, made_for=""), NOTHING, BOSS, False, "storage delete scratch-1 --region us-east-1"),
         (OWN, NOTHING, BOSS, False, "--delete-data"),
         (replace(GOING, disposable=False), NOTHING, BOSS, False, "--delete-data"),
@@ -146,3 +147,11 @@ def test_storage_of_a_cluster_that_goes_goes_after_it_and_not_without_it(bench, 
     failed = Swept((), ((seen.going[0], CloudError("no")),))
     assert sweeping.end_storage(seen.storage_going, failed) == Swept(())
     assert sweeping.end_storage(seen.storage_going, Swept(seen.going)).ended == seen.storage_going
+
+
+def test_what_is_still_in_use_when_its_turn_comes_is_left_alone(bench, sweeping):
+    going = sweeping.look([], ANN).storage_going
+    bench.cloud.stores.there[0] = replace(bench.cloud.stores.there[0], users=("i-9 (cluster lab)",))
+    ((one, err),) = sweeping.end_storage(going, Swept(())).failed
+    assert (one.name, "i-9" in err.message) == ("going", True)
+    assert len(bench.cloud.stores.there) == 2
