@@ -1,7 +1,7 @@
 """The nearest alternative: for a plan that is refused, the least change with which it is not. Found by trying. Pure.
 
 Every change is planned through, so that nothing is offered which would be refused again; first single changes, then
-pairs where no single one is enough.
+two or three at once where one is not enough: what is cured first may uncover what could not be seen before.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,9 +21,11 @@ Planner = Callable[[Question], Plan]
 SHOWN: Final = 3
 """More than this is no answer any more."""
 _SINGLES: Final = 40
-_PAIRS: Final = 60
-_BEGINNINGS: Final = 4
-"""How many single changes are gone on with."""
+_MORE: Final = 50
+_BEGINNINGS: Final = 3
+"""How many changes are gone on with."""
+_TOGETHER: Final = 3
+"""More changes at once than this are another recipe."""
 _SHORTEST_MIN: Final = 10
 _NOT_PRICED: Final = Decimal("Infinity")
 
@@ -58,25 +60,32 @@ def with_remedies(plan: Plan, question: Question, planned: Planner) -> Plan:
     if not plan.errors:
         return plan
     start = Trial(Edit((), 0, ""), question, plan)
-    singles = list(_tried(start, planned, _SINGLES))
-    pairs = list(_pairs(start, singles, planned)) if _worth_pairing(start, singles) else []
+    levels = [list(_tried(start, planned, _SINGLES))]
+    while len(levels) < _TOGETHER and _worth_going_on(start, levels):
+        levels.append(list(_further(start, levels[-1], planned)))
 
     def told(finding: Finding) -> Finding:
         if finding.severity != "error":
             return finding
-        ones, twos = ([one for one in trials if _cures(one, finding, start)] for trials in (singles, pairs))
-        return replace(finding, remedies=_best(ones or twos))
+        return replace(finding, remedies=_least(levels, lambda trial: _cures(trial, finding, start)))
 
-    ones, twos = ([one for one in trials if not one.refused] for trials in (singles, pairs))
-    return replace(plan, findings=tuple(told(finding) for finding in plan.findings), remedies=_best(ones or twos))
+    whole = _least(levels, lambda trial: not trial.refused)
+    return replace(plan, findings=tuple(told(finding) for finding in plan.findings), remedies=whole)
 
 
-def _worth_pairing(start: Trial, singles: Sequence[Trial]) -> bool:
-    """Whether single changes leave something open that two of them may reach."""
-    open_still = {one.check for one in start.plan.errors if not any(_cures(trial, one, start) for trial in singles)}
-    movable = {check for check in start.refused if any(check not in trial.refused for trial in singles)}
-    whole = any(not trial.refused for trial in singles)
+def _worth_going_on(start: Trial, levels: Sequence[Sequence[Trial]]) -> bool:
+    """Whether something is still open that more changes at once may reach."""
+    trials = [trial for level in levels for trial in level]
+    open_still = {one.check for one in start.plan.errors if not any(_cures(trial, one, start) for trial in trials)}
+    movable = {check for check in start.refused if any(check not in trial.refused for trial in trials)}
+    whole = any(not trial.refused for trial in trials)
     return bool(open_still & movable) or (not whole and movable == start.refused)
+
+
+def _least(levels: Sequence[Sequence[Trial]], helps: Callable[[Trial], bool]) -> tuple[Remedy, ...]:
+    """Of the fewest changes that help at all, the best."""
+    found = ([trial for trial in level if helps(trial)] for level in levels)
+    return _best(next((trials for trials in found if trials), ()))
 
 
 def _cures(trial: Trial, finding: Finding, start: Trial) -> bool:
@@ -92,11 +101,14 @@ def _best(trials: Iterable[Trial]) -> tuple[Remedy, ...]:
     return tuple(dict.fromkeys(found.values()))[:SHOWN]
 
 
-def _pairs(start: Trial, singles: Sequence[Trial], planned: Planner) -> Iterator[Trial]:
-    """Those single changes that come nearest, each with a second one."""
-    left = _PAIRS
-    nearest = sorted(singles, key=lambda one: (len(one.refused - start.refused), len(one.refused), one.rank))
-    for first in nearest[:_BEGINNINGS]:
+def _further(start: Trial, trials: Sequence[Trial], planned: Planner) -> Iterator[Trial]:
+    """Those changes that come nearest, each with one more."""
+    left = _MORE
+    # One that cures nothing by itself is no beginning; of one kind of change, the best is enough here too.
+    moved = [one for one in trials if one.refused and start.refused - one.refused]
+    moved.sort(key=lambda one: (len(one.refused - start.refused), len(one.refused), one.rank))
+    beginnings = {one.edit.way: one for one in reversed(moved)}
+    for first in [one for one in moved if beginnings[one.edit.way] is one][:_BEGINNINGS]:
         seconds = list(_tried(first, planned, left))
         left -= len(seconds)
         apart = [one for one in seconds if not dict(one.edit.sets).keys() & dict(first.edit.sets).keys()]

@@ -88,6 +88,16 @@ def test_two_changes_are_tried_where_one_is_not_enough():
     assert make(applied(plan.recipe, first.command)).errors == ()
 
 
+def test_what_a_cure_uncovers_is_cured_too():
+    """Where the type is sold, and that the budget does not reach, shows only when the driver is right."""
+    b300 = {"instance_type": "p6-b300.48xlarge", "gpu_memory": "200GiB"}  # nothing else has that much
+    plan = make(recipe(resources={**b300, "driver": 470, "regions": ["sa-east-1"]}, budget={"max_usd": 50}))
+    assert refused(plan) == {"driver"}
+    assert commands(plan)[0].count("--set") == 3
+    assert "--set resources.regions=" in commands(plan)[0]
+    assert make(applied(plan.recipe, commands(plan)[0])).errors == ()
+
+
 def test_each_of_several_errors_has_its_cure_and_all_have_one_together():
     plan = make(
         recipe(
