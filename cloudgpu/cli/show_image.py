@@ -47,7 +47,8 @@ def deleted_lines(gone: Gone, name: str) -> list[str]:
     if gone.image is None:
         return [f"image {name} was never made", *node]
     image = gone.image
-    return [f"image {image.name} ({image.id or image.state}) and {plural(len(image.snapshots), 'snapshot')} are deleted", *node]
+    snapshots = plural(len(image.snapshots), "snapshot")
+    return [f"image {image.name} ({image.id or image.state}) and {snapshots} are deleted", *node]
 
 
 def _row(one: OwnImage, now: datetime) -> tuple[str, ...]:
