@@ -59,7 +59,7 @@ def containers(sought: Sought, catalog: Catalog, software: Software) -> Listing:
     for image in shown:
         verdict = None if gpu is None else judged(image, gpu)
         if framework in ("", image.framework) and (verdict is None or verdict.fit != "no"):
-            found.append(Container(image, release_of(image, software), _natives(catalog, image), verdict))
+            found.append(Container(image, release_of(image.image, software), _natives(catalog, image), verdict))
     return Listing(tuple(found), gpu, latest=bool(sought.latest_for))
 
 

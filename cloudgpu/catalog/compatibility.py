@@ -1,7 +1,7 @@
 """Whether a framework container runs on a GPU, from the native code in it. Pure."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from cloudgpu.catalog.hardware import Gpu
@@ -10,8 +10,7 @@ from cloudgpu.catalog.software import FrameworkImage, NgcMonth, Software
 Fit = Literal["native", "untuned", "unknown", "no"]
 """`untuned`: code of an older GPU of the same major version runs on it, with the libraries of that time."""
 
-_MONTH: Final = re.compile(r":(\d\d\.\d\d)(?:\D|$)")
-_NGC: Final = "nvcr.io/nvidia/"
+_NGC: Final = re.compile(r"^nvcr\.io/nvidia/[a-z0-9-]+:(\d\d\.\d\d)(?:\D|$)")
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ def judged(image: FrameworkImage, gpu: Gpu) -> Verdict:
 
 
 def _judged_open(image: FrameworkImage, gpu: Gpu) -> Verdict:
-    month = month_of(image)
+    month = month_of(image.image)
     if month and gpu.first_ngc is not None and month < gpu.first_ngc:
         return Verdict("no", f"the first month that knows {gpu.name} is {gpu.first_ngc}")
     return Verdict("native")
@@ -46,15 +45,17 @@ def _judged_closed(highest: str, gpu: Gpu) -> Verdict:
     return Verdict("no", f"its native code ends with {highest}, {gpu.name} is {gpu.compute_capability}")
 
 
-def month_of(image: FrameworkImage) -> str:
+def month_of(image: str) -> str:
     """`24.12` of one of NVIDIA's monthly containers; empty for others."""
-    match = _MONTH.search(image.image) if image.image.startswith(_NGC) else None
+    match = _NGC.match(image)
     return match[1] if match else ""
 
 
-def release_of(image: FrameworkImage, known: Software) -> NgcMonth | None:
-    """What the month of an image holds; None where nobody looked it up."""
-    return known.ngc.get(month_of(image))
+def release_of(image: str, known: Software) -> NgcMonth | None:
+    """What one of NVIDIA's monthly containers holds; None for others, and where nobody looked the month up."""
+    month = known.ngc.get(month_of(image))
+    own = next((one.cuda for one in known.images if one.image == image and one.cuda), None)
+    return month if month is None or own is None else replace(month, cuda=own)
 
 
 def latest(known: Software, gpu: Gpu) -> tuple[FrameworkImage, ...]:
@@ -63,7 +64,7 @@ def latest(known: Software, gpu: Gpu) -> tuple[FrameworkImage, ...]:
     for image in known.images:
         if judged(image, gpu).fit == "native":
             best = found.get(image.framework)
-            if best is None or month_of(image) > month_of(best):
+            if best is None or month_of(image.image) > month_of(best.image):
                 found[image.framework] = image
     return tuple(found.values())
 

@@ -39,6 +39,8 @@ class FrameworkImage:
     recalled: bool
     """Whether nobody has seen this tag in a public reference."""
     source: str
+    cuda: str | None = None
+    """Where it is not the one of its month."""
 
 
 @dataclass(frozen=True)

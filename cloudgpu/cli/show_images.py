@@ -67,7 +67,7 @@ def _json(one: Container) -> dict[str, Any]:
         "native_gpus": [gpu.name for gpu in one.natives],
         "lowest": image.lowest,
         "highest": image.highest,
-        "month": month_of(image) or None,
+        "month": month_of(image.image) or None,
         "cuda": None if release is None else release.cuda,
         "driver": None if release is None else release.driver,
         "other_drivers": [] if release is None else list(release.other_drivers),

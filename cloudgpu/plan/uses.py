@@ -1,15 +1,13 @@
 """Which software the nodes of a type will have: machine image, driver, CUDA, container. Pure."""
 
-import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from cloudgpu.catalog import Gpu
+from cloudgpu.catalog.compatibility import release_of
 from cloudgpu.catalog.software import software
 from cloudgpu.plan.driver import node_driver
 from cloudgpu.recipe.schema import Recipe
-
-_NGC = re.compile(r"^nvcr\.io/nvidia/[a-z0-9-]+:(?P<month>\d\d\.\d\d)(?:-|$)")
 
 
 @dataclass(frozen=True)
@@ -45,6 +43,5 @@ def use_of(recipe: Recipe, instance_type: str, gpu: Gpu, image: str, parameter: 
 
 
 def _cuda(container: str) -> str:
-    match = _NGC.match(container)
-    month = software().ngc.get(match["month"]) if match else None
+    month = release_of(container, software())
     return "" if month is None else month.cuda

@@ -6,12 +6,12 @@ from itertools import pairwise
 from typing import Final
 
 from cloudgpu.catalog.checking.known import Known, Problem, version
+from cloudgpu.catalog.compatibility import month_of
 from cloudgpu.catalog.hardware import Gpu
 from cloudgpu.catalog.software import FrameworkImage, NgcMonth
 
 _MONTH: Final = re.compile(r"\d\d\.(0[1-9]|1[0-2])")
 _TAGGED: Final = re.compile(r"[^\s:]+/[^\s:]+:[\w.-]+")
-_NGC: Final = re.compile(r"^nvcr\.io/nvidia/[a-z0-9-]+:(\d\d\.\d\d)(?:-|$)")
 
 
 def months_sound(given: Known) -> Iterator[Problem]:
@@ -78,8 +78,7 @@ def images_sound(given: Known) -> Iterator[Problem]:
 
 
 def _beyond_its_month(one: FrameworkImage, given: Known) -> Iterator[Problem]:
-    match = _NGC.match(one.image)
-    month = given.software.ngc.get(match[1]) if match else None
+    month = given.software.ngc.get(month_of(one.image))
     if month and month.lowest and one.lowest and version(one.lowest) < version(month.lowest):
         yield Problem(one.image, f"it claims {one.lowest}, and its month starts at {month.lowest}")
 

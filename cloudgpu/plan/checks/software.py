@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
+from cloudgpu.catalog.compatibility import release_of
 from cloudgpu.catalog.images import carried_driver
 from cloudgpu.plan.checks.check import Case, Found, check
-from cloudgpu.plan.checks.software_container import fitting, release_of
+from cloudgpu.plan.checks.software_container import fitting
 from cloudgpu.plan.checks.software_torch import bringers, nearest_build, torch_misfit
 
 
@@ -81,7 +82,7 @@ def efa_software(case: Case) -> Iterator[Found]:
     container = case.question.recipe.environment.container
     if container is None:
         return
-    release = release_of(container.image, case.question)
+    release = release_of(container.image, case.question.software)
     for name in dict.fromkeys(one.instance_type for one in case.field.candidates if one.efa_interfaces):
         minimum = case.question.software.fabric.get(name)
         if minimum is None:

@@ -1,19 +1,16 @@
 """Does the container image hold code for the GPU? NVIDIA's monthly containers and the images whose code is known."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from cloudgpu.catalog import Catalog, Gpu, InstanceType
-from cloudgpu.catalog.compatibility import Fit, judged
+from cloudgpu.catalog.compatibility import Fit, judged, month_of
 from cloudgpu.catalog.software import FrameworkImage, NgcMonth, Software
 from cloudgpu.plan.checks.rule import Reason, type_rule
 from cloudgpu.plan.checks.software_tags import said
 from cloudgpu.plan.checks.software_torch import runs_code, wheels_named
 from cloudgpu.plan.question import Question
-
-_NGC: Final = re.compile(r"^nvcr\.io/nvidia/[a-z0-9-]+:(\d\d\.\d\d)(?:-|$)")
 
 _NCCL_TESTS: Final = "public.ecr.aws/hpc-cloud/nccl-tests"
 
@@ -61,17 +58,6 @@ def fitting(image: str, gpu: Gpu, question: Question) -> Fitting:
     if listed is not None:
         return Fitting("native")
     return _of_tag(image, gpu, known) or _of_repository(image, gpu, known.images)
-
-
-def month_of(image: str) -> str:
-    """`24.12` of one of NVIDIA's monthly containers; empty for others."""
-    match = _NGC.match(image)
-    return match[1] if match else ""
-
-
-def release_of(image: str, question: Question) -> NgcMonth | None:
-    """What the month of a container holds; None where it has none, or nobody looked it up."""
-    return question.software.ngc.get(month_of(image))
 
 
 def _of_month(month: str, release: NgcMonth | None, gpu: Gpu, catalog: Catalog) -> Fitting:

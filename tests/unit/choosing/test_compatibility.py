@@ -3,6 +3,7 @@
 import pytest
 
 from cloudgpu.catalog.compatibility import judged, latest, month_of, release_of
+from cloudgpu.catalog.software import software as known_software
 
 
 def fit(software, catalog, tag: str, gpu: str) -> str:
@@ -48,6 +49,11 @@ def test_the_latest_of_each_framework(software, catalog):
 
 
 def test_the_month_is_of_nvidias_containers_alone(software):
-    assert [month_of(one) for one in software.images] == ["24.12", "25.01", "18.08", ""]
-    assert release_of(software.images[0], software).cuda == "12.6.3"
-    assert release_of(software.images[3], software) is None
+    assert [month_of(one.image) for one in software.images] == ["24.12", "25.01", "18.08", ""]
+    assert release_of(software.images[0].image, software).cuda == "12.6.3"
+    assert release_of(software.images[3].image, software) is None
+
+
+def test_an_image_whose_cuda_is_not_its_months_says_its_own():
+    assert release_of("nvcr.io/nvidia/mxnet:24.06-py3", known_software()).cuda == "12.4.1"
+    assert release_of("nvcr.io/nvidia/pytorch:24.06-py3", known_software()).cuda == known_software().ngc["24.06"].cuda
