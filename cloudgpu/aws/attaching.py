@@ -13,7 +13,7 @@ _LETTERS = "fghijklmnop"
 
 
 def attach(clients: Clients, clock: Clock, volume_id: str, instance_id: str, number: int) -> None:
-    """Attach a volume, the so-maniest of this instance; one that is attached to it already is left alone.
+    """Attach a volume as the instance's disk of that `number`, counted from 0; one that is attached to it is left alone.
 
     Raises:
         BusyError: It is attached to another instance.
@@ -48,5 +48,5 @@ def _runs(clients: Clients, instance_id: str) -> bool:
     (state,) = [str(one["State"]["Name"]) for row in answer["Reservations"] for one in row["Instances"]]
     if state not in ("pending", "running"):
         message = f"instance {instance_id} is {state} before its storage was attached"
-        raise CloudError(message)
+        raise CloudError(message, hint="run `cloudgpu up` again: it is replaced, and the storage is as it was")
     return state == "running"

@@ -374,6 +374,10 @@ ONE_OF_EACH = ["p3dn.24xlarge", "g4dn.12xlarge", "g5.xlarge", "p4d.24xlarge", "p
 """Of most types there are many and of V100s one: chance alone would hardly ever meet it."""
 
 
+ALL_MINORS_FROM = {"11": 450, "12": 525, "13": 580}
+"""CUDA major version -> the driver branch from which on all of its minor versions run (NVIDIA, CUDA Compatibility)."""
+
+
 @st.composite
 def anything(draw):
     """A recipe with some hardware and some software, mostly wrong for one another."""
@@ -412,7 +416,8 @@ def test_no_candidate_ever_breaks_a_window_of_the_catalogue(one):
             release = software().ngc[one.environment.container.image.partition(":")[2][:5]]
             assert gpu.last_ngc is None or release.month <= gpu.last_ngc
             assert release.lowest is None or float(release.lowest) <= float(gpu.compute_capability)
-            assert there.branch >= min(release.driver, *release.other_drivers, 525)
+            of_major = ALL_MINORS_FROM.get(release.cuda.split(".")[0], release.driver)
+            assert there.branch >= of_major or there.branch in (release.driver, *release.other_drivers)
             continue
         wanted = one.environment.python
         series = tuple(map(int, wanted.requirements[0].removeprefix("torch==").split(".")[:2]))
