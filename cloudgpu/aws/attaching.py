@@ -13,7 +13,7 @@ _LETTERS = "fghijklmnop"
 
 
 def attach(clients: Clients, clock: Clock, volume_id: str, instance_id: str, number: int) -> None:
-    """Attach a volume as the instance's disk of that `number`, counted from 0; one that is attached to it is left alone.
+    """Attach a volume as the disk of that `number` (from 0) of an instance; one attached to it already is left alone.
 
     Raises:
         BusyError: It is attached to another instance.
