@@ -108,6 +108,11 @@ class QuotaRooms:
             memory.get(region, RegionQuotas(region)) for region in (sorted(memory) if regions is None else regions)
         )
 
+    def forget(self, target: str) -> None:
+        """Remember nothing of a target any more, for whoever knows that its limits were changed just now."""
+        with contextlib.suppress(OSError):
+            self._home.catalog(target).quotas.unlink(missing_ok=True)
+
     def _region(self, cloud: QuotaCloud, region: str, known: RegionQuotas | None) -> RegionQuotas:
         trouble = []
         now = self._clock.now()

@@ -49,6 +49,13 @@ def test_a_quota_of_96_vcpus_has_room_for_one_node_and_not_for_two(bench):
     assert message.endswith("(L-417A185B) allow 96")
     assert client.faults(bench.cloud)["mutating_calls"] == 0
     assert "quota" not in said(bench, "--set", "resources.nodes=1")
+    # The rehearser's own change is known at once; an account's limits are remembered for some minutes.
+    bench.run("rehearsal", "quota", "us-east-1/p/on-demand=192")
+    assert "quota" not in said(bench)
+    bench.run("rehearsal", "fault", "apply", "quota-bound")
+    assert said(bench, code=7)["quota"][0] == "error"
+    bench.run("rehearsal", "fault", "clear")
+    assert "quota" not in said(bench)
 
 
 def test_what_runs_already_is_counted_and_what_is_denied_is_unknown(bench):

@@ -130,6 +130,16 @@ def test_a_damaged_memory_is_an_empty_one(kept, tmp_path, text):
     assert room(kept.asked(Told(), ["us-east-1"])) == QuotaRoom(192, 96, NOW)
 
 
+def test_what_is_forgotten_is_asked_for_again(kept):
+    kept.asked(cloud := Told(), ["us-east-1"])
+    kept.forget("rehearsal")
+    assert kept.remembered("aws", ["us-east-1"]) != (RegionQuotas("us-east-1"),)
+    kept.forget("aws")
+    kept.forget("aws")
+    cloud.limits = {P: 960}
+    assert room(kept.asked(cloud, ["us-east-1"])).limit_vcpus == 960
+
+
 def test_a_home_that_cannot_be_written_stops_nobody(kept, tmp_path):
     (tmp_path / "catalog").write_text("")
     assert room(kept.asked(Told(), ["us-east-1"])) == QuotaRoom(192, 96, NOW)
