@@ -18,6 +18,7 @@ pytestmark = pytest.mark.system
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 120
+TAG = "cloudgpu:cluster"
 RECIPE = r"""
 schema: 1
 name: watched
@@ -237,6 +238,40 @@ def test_the_aws_command_line_sees_the_same_nodes(ann: Person, going: Going, aws
     assert {(one["id"], one["state"]) for one in cluster["instances"]} == {row[:2] for row in seen(theirs)}
 
 
+def test_the_aws_command_line_finds_by_tag_what_the_journal_lists_and_nothing_else(ann: Person, going: Going, aws: Aws):
+    listed = journal(ann.work / "home/clusters" / going.cluster / "us-east-1.journal")
+    untaggable = {"aws:iam/rolePolicy:RolePolicy", "aws:scheduler/schedule:Schedule"}
+    named = {kind: {row["id"] for row in rows} for kind, rows in listed.items()}
+    (fleet,) = listed["aws:ec2/fleet:Fleet"]
+    nodes = {one for part in fleet["outputs"]["fleetInstanceSets"] for one in part["instanceIds"]}
+    # What EC2 made with a node, in the same call.
+    told = aws.json("ec2", "describe-instances", "--instance-ids", *sorted(nodes))
+    parts = {
+        part
+        for reservation in told["Reservations"]
+        for node in reservation["Instances"]
+        for part in [
+            *(disk["Ebs"]["VolumeId"] for disk in node["BlockDeviceMappings"]),
+            *(one["NetworkInterfaceId"] for one in node["NetworkInterfaces"]),
+        ]
+    }
+    in_ec2 = {
+        "aws:ec2/fleet:Fleet": named["aws:ec2/fleet:Fleet"],
+        "aws:ec2/securityGroup:SecurityGroup": named["aws:ec2/securityGroup:SecurityGroup"],
+        "aws:ec2/launchTemplate:LaunchTemplate": named["aws:ec2/launchTemplate:LaunchTemplate"],
+        "aws:ec2/keyPair:KeyPair": {row["outputs"]["keyPairId"] for row in listed["aws:ec2/keyPair:KeyPair"]},
+        "aws:ec2/placementGroup:PlacementGroup": {
+            row["outputs"]["placementGroupId"] for row in listed["aws:ec2/placementGroup:PlacementGroup"]
+        },
+    }
+    elsewhere = tagged_elsewhere(aws, going.cluster)
+    wanted = ["--filters", f"Name=key,Values={TAG}", f"Name=value,Values={going.cluster}"]
+    seen_by_tag = {one["ResourceId"] for one in aws.json("ec2", "describe-tags", *wanted)["Tags"]}
+    assert seen_by_tag == {*nodes, *parts}.union(*in_ec2.values())
+    assert elsewhere == {kind: named[kind] for kind in elsewhere}
+    assert set(listed) == {*in_ec2, *elsewhere, *untaggable}
+
+
 def test_the_aws_command_line_has_a_bucket_of_its_own(ann: Person, aws: Aws, tmp_path: Path):
     (tmp_path / "a b.bin").write_bytes(os.urandom(9_000_000))  # beyond the size from which it sends in parts
     for args in (
@@ -291,6 +326,39 @@ def test_a_node_that_aws_terminates_ends_the_run_by_name(ann: Person, going: Goi
     assert ann.nodes() == []
     left = aws.json("ec2", "describe-instances", "--filters", "Name=instance-state-name,Values=pending,running,stopped")
     assert left["Reservations"] == []
+
+
+def journal(path: Path) -> dict[str, list[dict[str, Any]]]:
+    """Type -> what stands of it: the answered creations."""
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    types = {row["seq"]: row["type"] for row in rows if row["row"] == "intent"}
+    assert {row["operation"] for row in rows if row["row"] == "intent"} == {"create"}
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        if row["row"] == "done":
+            found.setdefault(types[row["seq"]], []).append(row)
+    assert sum(map(len, found.values())) == len(types), "a call is under way"
+    return found
+
+
+def tagged_elsewhere(aws: Aws, cluster: str) -> dict[str, set[str]]:
+    """What outside EC2 carries the cluster's tag, by type: everything of the account is asked, one by one."""
+    roles = [one["RoleName"] for one in aws.json("iam", "list-roles")["Roles"]]
+    profiles = [one["InstanceProfileName"] for one in aws.json("iam", "list-instance-profiles")["InstanceProfiles"]]
+    groups = {one["Name"]: one["Arn"] for one in aws.json("scheduler", "list-schedule-groups")["ScheduleGroups"]}
+    get_profile = ("iam", "get-instance-profile", "--instance-profile-name")
+    get_group = ("scheduler", "list-tags-for-resource", "--resource-arn")
+    tags = {
+        "aws:iam/role:Role": {one: aws.json("iam", "list-role-tags", "--role-name", one)["Tags"] for one in roles},
+        "aws:iam/instanceProfile:InstanceProfile": {
+            one: aws.json(*get_profile, one)["InstanceProfile"]["Tags"] for one in profiles
+        },
+        "aws:scheduler/scheduleGroup:ScheduleGroup": {
+            name: aws.json(*get_group, arn)["Tags"] for name, arn in groups.items()
+        },
+    }
+    tag = {"Key": TAG, "Value": cluster}
+    return {kind: {name for name, found in named.items() if tag in found} for kind, named in tags.items()}
 
 
 def states(person: Person) -> dict[str, str]:
