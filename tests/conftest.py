@@ -27,8 +27,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
 @pytest.fixture(scope="session", autouse=True)
 def clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No settings, credentials or terminal of whoever runs the tests; package indexes stay as configured."""
-    # A shell starts what it puts in the background deaf to Ctrl-C, and our children would inherit that.
+    # A shell starts what it puts in the background deaf to Ctrl-C, nohup to hang-ups; our children would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     nowhere = tmp_path_factory.mktemp("nowhere")
     config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     with pytest.MonkeyPatch.context() as patch:

@@ -80,7 +80,6 @@ def test_changes_whose_answers_are_lost_are_not_made_twice(shared):
 
 
 REFUSED = {
-    "DescribeInstanceTypeOfferings": "asking which zones",
     "GetCallerIdentity": "asking whose credentials",
     "CreateRole": "making role",
     "CreateFleet": "launching the gang",
