@@ -1,9 +1,10 @@
 """Nodes that do not answer during a run: the cloud is asked whether they still exist, and a person is told."""
 
+import contextlib
 from collections.abc import Mapping
 
 from cloudgpu.app.desk import Desk
-from cloudgpu.app.records import RunRecord
+from cloudgpu.app.records import ClusterRecord, RunRecord
 from cloudgpu.app.standing import ALIVE
 from cloudgpu.errors import CloudGpuError, ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
@@ -11,11 +12,16 @@ from cloudgpu.run.progress import Note
 
 
 class Silence:
-    """The cloud's word on the nodes of one run."""
+    """The cloud's word on the nodes of one run.
+
+    It goes by the cluster as it was known last: whoever ends a cluster deletes its record, perhaps before we notice.
+    """
 
     def __init__(self, desk: Desk, record: RunRecord) -> None:
         self._desk = desk
         self._record = record
+        self._known: ClusterRecord | None = None
+        self._cluster()
 
     def __call__(self, node: Node, trouble: ConnectError | RemoteCommandError) -> None:
         """Tell of a node that does not answer.
@@ -36,14 +42,19 @@ class Silence:
 
     def _states(self) -> Mapping[str, str]:
         """Instance id -> state, empty where nobody can say."""
+        cluster = self._cluster()
         try:
-            cluster = self._desk.records.cluster(self._record.cluster)
             return self._desk.cloud.nodes_alive(cluster.region, cluster.instance_ids) if cluster else {}
         except CloudGpuError:
             return {}
 
+    def _cluster(self) -> ClusterRecord | None:
+        with contextlib.suppress(CloudGpuError):
+            self._known = self._desk.records.cluster(self._record.cluster) or self._known
+        return self._known
+
     def _expired(self) -> str:
-        cluster = self._desk.records.cluster(self._record.cluster)
+        cluster = self._cluster()
         if cluster is None or cluster.expires_at > self._desk.clock.now():
             return ""
         return f": the cluster expired at {cluster.expires_at:%Y-%m-%d %H:%M} UTC"

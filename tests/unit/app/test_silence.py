@@ -1,5 +1,7 @@
 """A node that does not answer: the cloud's word decides whether it is awaited."""
 
+import shutil
+
 import pytest
 
 from cloudgpu.app.records import RunRecord
@@ -53,3 +55,13 @@ def test_a_cloud_that_cannot_be_asked_ends_nothing(bench, silence, monkeypatch):
     silent(nodes[0], TROUBLE)
     assert len(bench.heard) == 1
     assert not silent.all_gone()
+
+
+def test_a_cluster_whose_record_is_gone_already_is_still_asked_for(bench, silence):
+    silent, nodes = silence
+    bench.cloud.alive.clear()
+    shutil.rmtree(bench.desk.home.cluster("demo").root)
+    assert bench.desk.records.cluster("demo") is None
+    with pytest.raises(ConnectError, match=r"is terminated$"):
+        silent(nodes[0], TROUBLE)
+    assert silent.all_gone()
