@@ -10,6 +10,7 @@ from cloudgpu.aws.attaching import attach
 from cloudgpu.aws.buckets import empty
 from cloudgpu.aws.resources import registry
 from cloudgpu.aws.session import Session
+from cloudgpu.aws.stored_parts import MADE_FOR, Stored
 from cloudgpu.clock import Clock
 from cloudgpu.plan.plan import Target
 from cloudgpu.provision.direct import DirectEngine
@@ -61,17 +62,17 @@ class AwsStorage:
             clock=self.clock,
         )
 
-    def found(self, region: str, name: str = "") -> Sequence[stored.Stored]:
+    def found(self, region: str, name: str = "") -> Sequence[Stored]:
         """What carries storage's tags in a region: of one name, or of every name."""
         return stored.stored(self.cloud.clients(region), name)
 
-    def empty(self, one: stored.Stored) -> None:
+    def empty(self, one: Stored) -> None:
         """Delete what its bucket holds, where it has one."""
         for part in one.parts:
             if part.kind == "s3":
                 empty(self.cloud.clients(one.region), part.id)
 
-    def end(self, one: stored.Stored) -> list[str]:
+    def end(self, one: Stored) -> list[str]:
         """End every part, data included; returns a line for each that would not end."""
         return stored.end(self.cloud.clients(one.region), one, self.clock)
 
@@ -89,5 +90,5 @@ def storage_tags(record: StorageRecord) -> Mapping[str, str]:
         "cloudgpu:team": record.team,
         "cloudgpu:keep": "false" if record.disposable else "true",
         "cloudgpu:token": record.token,
-        **({stored.MADE_FOR: record.made_for} if record.made_for else {}),
+        **({MADE_FOR: record.made_for} if record.made_for else {}),
     }

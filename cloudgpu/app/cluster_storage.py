@@ -13,7 +13,7 @@ from cloudgpu.app.storage import StorageRoom
 from cloudgpu.app.storage_desk import StorageDesk, Wish
 from cloudgpu.app.storage_overview import monthly_usd
 from cloudgpu.app.storage_records import StorageRecords
-from cloudgpu.aws.stored import Stored
+from cloudgpu.aws.stored_parts import Stored
 from cloudgpu.errors import BusyError, StateError, TeardownError, UsageError
 from cloudgpu.node.bootstrap.mounts import Mount, as_kind
 from cloudgpu.plan.plan import Candidate

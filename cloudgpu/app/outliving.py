@@ -10,7 +10,7 @@ from cloudgpu.app.images import monthly_usd as image_monthly_usd
 from cloudgpu.app.remains import Verdict, Wish
 from cloudgpu.app.storage_overview import monthly_usd as storage_monthly_usd
 from cloudgpu.aws.own_images import OwnImage
-from cloudgpu.aws.stored import Stored
+from cloudgpu.aws.stored_parts import Stored
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from cloudgpu.app.identifiers import checked_storage, new_token
 from cloudgpu.app.lasting import Lasting, LastingBooks
 from cloudgpu.app.storage_desk import Created, Deleted, StorageDesk, Wish
 from cloudgpu.app.storage_records import StorageRecord
-from cloudgpu.aws.stored import Stored
+from cloudgpu.aws.stored_parts import Stored
 from cloudgpu.catalog.storage import KINDS, storage_price
 from cloudgpu.errors import BusyError, CloudGpuError, StateError, TeardownError, UsageError
 from cloudgpu.paths import bundled

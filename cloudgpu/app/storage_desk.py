@@ -16,7 +16,7 @@ from cloudgpu.provision.engine import Engine
 
 if TYPE_CHECKING:
     # Only a type: a plan that asks no cloud must not pay for boto3.
-    from cloudgpu.aws.stored import Stored
+    from cloudgpu.aws.stored_parts import Stored
 
 
 class StorageCloud(Protocol):

@@ -14,7 +14,7 @@ from cloudgpu.catalog.storage import KINDS, storage_price
 
 if TYPE_CHECKING:
     # Only a type: a plan that asks no cloud must not pay for boto3.
-    from cloudgpu.aws.stored import Stored
+    from cloudgpu.aws.stored_parts import Stored
 
 
 @dataclass(frozen=True)

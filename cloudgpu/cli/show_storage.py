@@ -8,7 +8,7 @@ from typing import Any
 from cloudgpu.app.storage_desk import Created, Deleted, Wish
 from cloudgpu.app.storage_overview import StorageRow
 from cloudgpu.app.storage_records import StorageRecord
-from cloudgpu.aws.stored import Stored
+from cloudgpu.aws.stored_parts import Stored
 from cloudgpu.catalog.storage import StoragePrice
 from cloudgpu.cli.figures import age, money
 from cloudgpu.cli.table import columns, wrapped

@@ -10,7 +10,7 @@ from cloudgpu.app.attached import lacking, own_name
 from cloudgpu.app.cluster_storage import ClusterStorage, Kept, Settled, settled
 from cloudgpu.app.storage_records import StorageRecords
 from cloudgpu.app.teardown import Ended
-from cloudgpu.aws.stored import Part, Stored
+from cloudgpu.aws.stored_parts import Part, Stored
 from cloudgpu.cli.show_cluster import ended_lines
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.provision.engine import Applied

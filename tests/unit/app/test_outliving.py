@@ -10,7 +10,7 @@ from cloudgpu.app.outliving import Around, Outliving, of_image, verdict
 from cloudgpu.app.remains import Wish
 from cloudgpu.app.sweeping import Sweeping, Swept, problem
 from cloudgpu.aws.own_images import OwnImage
-from cloudgpu.aws.stored import Part, Stored
+from cloudgpu.aws.stored_parts import Part, Stored
 from cloudgpu.errors import AuthError, CloudError
 
 MADE = datetime(2026, 11, 21, 11, 0, tzinfo=UTC)

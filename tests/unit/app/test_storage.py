@@ -10,7 +10,7 @@ from cloudgpu.app.storage import StorageRoom
 from cloudgpu.app.storage_desk import StorageDesk, Wish
 from cloudgpu.app.storage_overview import overview
 from cloudgpu.app.storage_records import StorageRecords
-from cloudgpu.aws.stored import Part, Stored
+from cloudgpu.aws.stored_parts import Part, Stored
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import BusyError, CapacityError, StateError, TeardownError, UsageError
 from cloudgpu.ledger.store import open_ledger

@@ -269,6 +269,27 @@ print("LOADED", *sorted(set(sys.modules) & set({heavy!r})))
     assert done.stdout.splitlines()[-1] == "LOADED"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "heavy"),
+    [
+        (["status"], HEAVY),
+        (["cost"], {*HEAVY} - {"sqlalchemy"}),
+        (["logs", "no-such-run"], {*HEAVY} - {"paramiko", "yaml"}),
+        (["ssh", "no-such-cluster"], {*HEAVY} - {"paramiko", "yaml"}),
+    ],
+    ids=lambda one: one[0] if isinstance(one, list) else "",
+)
+def test_what_reads_records_loads_no_client_of_a_cloud(home, arguments, heavy):
+    program = f"""
+import sys
+from cloudgpu.cli.main import main
+main({arguments!r})
+print("LOADED", *sorted(set(sys.modules) & {set(heavy)!r}))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "LOADED"
+
+
 def test_limits_of_the_simulated_cloud_are_read():
     assert read_rows(["us-east-1c/*/spot=2", "*/*/*=0"]) == {"us-east-1c/*/spot": 2, "*/*/*": 0}
     assert limit_lines("quota", {}) == ["simulated quota: unlimited"]

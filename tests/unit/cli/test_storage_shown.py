@@ -9,7 +9,7 @@ import pytest
 from cloudgpu.app.storage_desk import Created, Deleted, Wish
 from cloudgpu.app.storage_overview import StorageRow
 from cloudgpu.app.storage_records import StorageRecord
-from cloudgpu.aws.stored import Part, Stored
+from cloudgpu.aws.stored_parts import Part, Stored
 from cloudgpu.catalog.storage import storage_price
 from cloudgpu.cli.main import main
 from cloudgpu.cli.show_storage import (

@@ -1,0 +1,104 @@
+"""What a piece of storage is, as its tags tell of it: values that need no connection."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Final, Literal
+
+STORAGE: Final = "cloudgpu:storage"
+KEEP: Final = "cloudgpu:keep"
+MADE_FOR: Final = "cloudgpu:made-for"
+_KIND: Final = "cloudgpu:kind"
+
+PartKind = Literal["link", "mount-target", "efs", "lustre", "ebs", "s3", "security-group"]
+"""In the order in which they can be ended."""
+HOLDS_DATA: Final = frozenset({"efs", "lustre", "ebs", "s3"})
+
+
+@dataclass(frozen=True)
+class Part:
+    """One thing of AWS's that belongs to a piece of storage.
+
+    Attributes:
+        size_gib: What it holds, or may hold where that is what is billed; None when nobody can tell.
+        deployment: Of a Lustre file system, as FSx names it.
+        attached: Instances that a volume is attached to.
+        peers: Groups whose members a security group lets in.
+        zone: Of a volume or a Lustre file system.
+        mount_name: Of a Lustre file system.
+    """
+
+    kind: PartKind
+    id: str
+    region: str
+    tags: Mapping[str, str]
+    state: str = ""
+    size_gib: Decimal | None = None
+    created_at: datetime | None = None
+    deployment: str = ""
+    attached: tuple[str, ...] = ()
+    peers: tuple[str, ...] = ()
+    zone: str = ""
+    mount_name: str = ""
+
+    @property
+    def ready(self) -> bool:
+        """Whether its data can be reached; a bucket is there or not, a volume that is in use can be shared in time."""
+        return self.state.lower() in ("", "available", "in-use")
+
+    @property
+    def address(self) -> str:
+        """What a mount names: the address of a file system, the id of a volume, the name of a bucket."""
+        service = {"efs": "efs", "lustre": "fsx"}.get(self.kind, "")
+        return f"{self.id}.{service}.{self.region}.amazonaws.com" if service else self.id
+
+    @property
+    def label(self) -> str:
+        """`efs fs-0abc (available) in us-east-1`."""
+        state = f" ({self.state})" if self.state else ""
+        return f"{self.kind} {self.id}{state} in {self.region}"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One piece of storage.
+
+    Attributes:
+        users: Instances that may have it mounted or attached now, as `i-0abc (cluster demo)`; None: nobody can tell.
+    """
+
+    name: str
+    token: str
+    region: str
+    parts: tuple[Part, ...]
+    users: tuple[str, ...] | None = ()
+
+    @property
+    def data(self) -> Part | None:
+        """The part that holds the data; None when it is gone or was never made."""
+        return next((part for part in self.parts if part.kind in HOLDS_DATA), None)
+
+    def tag(self, key: str) -> str:
+        """One of its tags; empty when it is missing."""
+        return next((part.tags[key] for part in self.parts if key in part.tags), "")
+
+    @property
+    def kind(self) -> str:
+        """`efs`, `lustre`, `ebs` or `s3`; empty when not even the tags say."""
+        return self.tag(_KIND)
+
+    @property
+    def made_for(self) -> str:
+        """The cluster that it was made for and ends with; empty for what was made by name."""
+        return self.tag(MADE_FOR)
+
+    @property
+    def security_group_id(self) -> str:
+        """What nodes that mount it carry; empty for kinds that need none."""
+        return next((part.id for part in self.parts if part.kind == "security-group"), "")
+
+    @property
+    def disposable(self) -> bool:
+        """Whether its maker said that the data may go with it."""
+        return self.tag(KEEP) == "false"
