@@ -18,13 +18,13 @@ from cloudgpu.app.stages import Stages
 from cloudgpu.app.standing import Standing
 from cloudgpu.app.teardown import Teardown
 from cloudgpu.aws.own_images import OwnImage
+from cloudgpu.catalog.other_prices import other_price, shipped_price
 from cloudgpu.errors import CloudGpuError, UsageError
 from cloudgpu.plan.plan import Plan
 from cloudgpu.run.progress import Note
 
-SNAPSHOT_USD = Decimal("0.05")
-"""EBS standard snapshots in us-east-1, USD a GiB and month, of blocks that are used (AWS price list, 2026-11)."""
 _PRICED_IN = "us-east-1"
+"""Images of every region are told at the price of this one."""
 _LONGEST_NAME = 34
 """The node that an image is made of is a cluster of its own, `bake-NAME`, and clusters have at most 39 characters."""
 
@@ -78,7 +78,7 @@ def image_json(image: OwnImage) -> dict[str, Any]:
 
 def monthly_usd(image: OwnImage) -> Decimal:
     """What its snapshots cost at most, USD a month, at the price of us-east-1."""
-    return image.size_gib * SNAPSHOT_USD
+    return image.size_gib * shipped_price("snapshot_gib_month_usd", _PRICED_IN).usd
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class Baking:
 
 def in_books(name: str, record: ClusterRecord, plan: Plan) -> Lasting:
     """What the ledger is told of an image: its snapshot's cost, at most, where the price is known."""
-    known = record.region == _PRICED_IN
+    price = other_price("snapshot_gib_month_usd", record.region)
     return Lasting(
         noun="image",
         name=name,
@@ -182,7 +182,7 @@ def in_books(name: str, record: ClusterRecord, plan: Plan) -> Lasting:
         account=record.account,
         endpoint=record.endpoint,
         region=record.region,
-        monthly_usd=SNAPSHOT_USD * int(plan.recipe.resources.disk) if known else None,
+        monthly_usd=None if price is None else price.usd * int(plan.recipe.resources.disk),
     )
 
 

@@ -9,10 +9,15 @@ from importlib.resources import files
 from typing import Any, Literal
 
 PricedThing = Literal[
-    "gp3_gib_month_usd", "public_ipv4_hour_usd", "nat_gateway_hour_usd", "nat_gateway_gb_usd", "transfer_gb_usd"
+    "gp3_gib_month_usd",
+    "snapshot_gib_month_usd",
+    "public_ipv4_hour_usd",
+    "nat_gateway_hour_usd",
+    "nat_gateway_gb_usd",
+    "transfer_gb_usd",
 ]
-"""A price by its unit: USD a GiB and month of gp3, an hour of an address or gateway, a GB that passes the gateway,
-a GB that leaves a region for another one."""
+"""A price by its unit: USD a GiB and month of gp3 or of a snapshot, an hour of an address or gateway, a GB that passes
+the gateway, a GB that leaves a region for another one."""
 
 MONTH_H = 720
 """Hours in the month by which EBS bills: thirty days."""
@@ -36,6 +41,19 @@ def other_price(thing: PricedThing, region: str) -> Price | None:
     if text is None:
         return None
     return Price(Decimal(text), stored["sources"][thing], date.fromisoformat(stored["priced_on"]), region)
+
+
+def shipped_price(thing: PricedThing, region: str) -> Price:
+    """The price of a thing where this version of cloudgpu has it for certain.
+
+    Raises:
+        LookupError: It does not.
+    """
+    found = other_price(thing, region)
+    if found is None:
+        message = f"no {thing} of {region}"
+        raise LookupError(message)
+    return found
 
 
 @cache

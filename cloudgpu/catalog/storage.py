@@ -8,6 +8,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final, Literal, get_args
 
+from cloudgpu.catalog.other_prices import other_price
+
 StorageKind = Literal["efs", "lustre", "ebs", "s3"]
 Deployment = Literal["scratch_2", "persistent_2"]
 KINDS: Final[tuple[StorageKind, ...]] = get_args(StorageKind)
@@ -28,6 +30,9 @@ class StoragePrice:
 
 def storage_price(kind: StorageKind, region: str, deployment: str = "") -> StoragePrice | None:
     """The price of a kind in a region; None where it is not known. `deployment` matters to Lustre alone."""
+    if kind == "ebs":
+        gp3 = other_price("gp3_gib_month_usd", region)
+        return None if gp3 is None else StoragePrice(gp3.usd, gp3.source, gp3.priced_on)
     stored = _stored()
     product = f"{kind} {deployment}" if kind == "lustre" else kind
     price = stored["usd_per_gib_month"].get(product, {}).get(region)

@@ -5,6 +5,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.app.storage_wish import Typed, price_of, wish
+from cloudgpu.catalog.other_prices import other_price
 from cloudgpu.catalog.storage import storage_price
 from cloudgpu.errors import UsageError
 
@@ -56,6 +57,10 @@ def test_prices_are_known_where_they_were_read_and_unknown_elsewhere():
     replicated = wish(Typed("sets", "lustre", 2400, "us-east-1a", "persistent_2"), "us-east-1", {})
     assert price_of(replicated, "lustre")[1] == Decimal("348.000")
     assert price_of(wish(Typed("sets", "efs"), "us-east-1", {}), "efs")[1] is None
-    assert price_of(wish(Typed("sets", "ebs", 8, "us-west-2a"), "us-east-1", {}), "ebs") == (None, None)
+    assert price_of(wish(Typed("sets", "lustre", 2400, "us-west-2a"), "us-east-1", {}), "lustre") == (None, None)
+    # A disk costs what plans count disks with: there is one price of gp3.
+    disk, usd = price_of(wish(Typed("sets", "ebs", 8, "eu-west-1a"), "us-east-1", {}), "ebs")
+    assert (disk.usd_per_gib_month, usd) == (other_price("gp3_gib_month_usd", "eu-west-1").usd, Decimal("0.704"))
+    assert price_of(wish(Typed("sets", "ebs", 8, "me-south-1a"), "us-east-1", {}), "ebs") == (None, None)
     price = storage_price("s3", "us-east-1")
     assert (price.monthly_usd(Decimal(1000)), price.as_of.isoformat()) == (Decimal("23.000"), "2026-11-21")
