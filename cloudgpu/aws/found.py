@@ -101,8 +101,9 @@ def _instance_state(entry: Mapping[str, Any]) -> str:
     return str(entry["State"]["Name"])
 
 
-LISTINGS: tuple[Listing, ...] = (  # instances first
-    Listing("instance", "describe_instances", "", "InstanceId", _instance_state, frozenset({"terminated"})),
+LISTINGS: tuple[Listing, ...] = (
+    # Instances that have ended are listed too: by them alone their fleet is found.
+    Listing("instance", "describe_instances", "", "InstanceId", _instance_state),
     Listing(
         "nat-gateway",
         "describe_nat_gateways",

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby
@@ -52,13 +51,16 @@ _HANDLED: Mapping[Kind, str] = {
 def everything(clients: Clients, cluster: str, token: str | None = None) -> tuple[Found, ...]:
     """All that carries the cluster's tag (and its token) in this region, and in IAM, in the order of its end.
 
+    A fleet whose instances have all ended is found as long as AWS still lists those, which is about an hour.
+
     Raises:
         CloudError: AWS refused one of the questions or cannot be reached: then nobody knows, and nothing is "gone".
     """
     wanted = {CLUSTER: cluster} | ({TOKEN: token} if token else {})
     filters = [{"Name": f"tag:{key}", "Values": [value]} for key, value in wanted.items()]
-    found = _tagged(clients, filters, f"{_NAMED}{cluster}")
-    return tuple(one for one in found if wanted.items() <= one.tags.items())
+    prefix = f"{_NAMED}{cluster}"
+    found = _answered([*_regional(clients, filters, prefix), *_in_iam(clients, prefix)])
+    return _in_order(one for one in _living(clients, found) if wanted.items() <= one.tags.items())
 
 
 def anybodys(clients: Clients) -> tuple[Found, ...]:
@@ -69,14 +71,8 @@ def anybodys(clients: Clients) -> tuple[Found, ...]:
     Raises:
         CloudError: AWS refused one of the questions or cannot be reached: then nobody knows.
     """
-    filters = [{"Name": "tag-key", "Values": [CLUSTER]}]
-    with_ended = replace(LISTINGS[0], over=frozenset())
-    questions = [_question(clients, with_ended, filters), *_regional(clients, filters, _NAMED)[1:]]
-    found = _answered(questions)
-    living = [one for one in found if one.kind != "instance" or one.state not in ENDED]
-    sure = {one.id for one in _fleets(clients, living)}
-    empty = [one for one in _fleets(clients, found) if one.id not in sure and _is_active(clients, one.id)]
-    return _of_clusters([*living, *empty], clients)
+    found = _answered(_regional(clients, [{"Name": "tag-key", "Values": [CLUSTER]}], _NAMED))
+    return _in_order(one for one in _living(clients, found) if CLUSTER in one.tags)
 
 
 def anybodys_in_iam(clients: Clients) -> tuple[Found, ...]:
@@ -85,7 +81,7 @@ def anybodys_in_iam(clients: Clients) -> tuple[Found, ...]:
     Raises:
         CloudError: AWS refused one of the questions or cannot be reached.
     """
-    return _of_clusters(_answered(_in_iam(clients, _NAMED)), clients)
+    return _in_order(one for one in _answered(_in_iam(clients, _NAMED)) if CLUSTER in one.tags)
 
 
 def enabled_regions(clients: Clients) -> tuple[str, ...]:
@@ -116,15 +112,19 @@ def release(clients: Clients, found: Sequence[Found], clock: Clock) -> None:
         raise TeardownError(message, left=left, hint="run the same command again") from reasons[0]
 
 
-def _tagged(clients: Clients, filters: list[dict[str, Any]], prefix: str) -> tuple[Found, ...]:
-    """All kinds at once. What cannot be searched for by tag has a name that begins with `prefix`."""
-    found = _answered([*_regional(clients, filters, prefix), *_in_iam(clients, prefix)])
-    return _in_order([*found, *_fleets(clients, found)])
-
-
 def _regional(clients: Clients, filters: list[dict[str, Any]], prefix: str) -> list[Question]:
+    """One for each kind. What cannot be searched for by tag has a name that begins with `prefix`."""
     questions = [_question(clients, listing, filters) for listing in LISTINGS]
     return [*questions, lambda: list(_schedule_groups(clients, prefix))]
+
+
+def _living(clients: Clients, found: Sequence[Found]) -> list[Found]:
+    """What has not ended, with the fleets: of instances that live, and those that stand although theirs have ended."""
+    living = [one for one in found if one.kind != "instance" or one.state not in ENDED]
+    sure = _fleets(clients, living)
+    known = {one.id for one in sure}
+    empty = [one for one in _fleets(clients, found) if one.id not in known and _is_active(clients, one.id)]
+    return [*living, *sure, *empty]
 
 
 def _in_iam(clients: Clients, prefix: str) -> list[Question]:
@@ -135,10 +135,6 @@ def _answered(questions: Sequence[Question]) -> list[Found]:
     """The questions are independent, and one after the other they take seconds."""
     with ThreadPoolExecutor(_AT_ONCE) as workers:
         return [one for answer in workers.map(lambda ask: ask(), questions) for one in answer]
-
-
-def _of_clusters(found: list[Found], clients: Clients) -> tuple[Found, ...]:
-    return _in_order([one for one in [*found, *_fleets(clients, found)] if CLUSTER in one.tags])
 
 
 def _in_order(found: Iterable[Found]) -> tuple[Found, ...]:

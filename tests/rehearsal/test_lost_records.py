@@ -2,6 +2,7 @@
 
 import shutil
 
+import boto3
 import pytest
 
 pytestmark = pytest.mark.rehearsal
@@ -46,6 +47,20 @@ def test_down_ends_what_the_home_does_not_know_any_more(bench, harm):
     assert bench.left() == {}
     assert bench.json("status")["clusters"] == []
     assert [row for row in bench.json("cost")["rows"] if row["open_entries"]] == []
+
+
+def test_down_finds_the_fleet_whose_nodes_have_ended_already(bench):
+    """AWS lists an instant fleet to nobody who does not know its id: what ended of it still carries that."""
+    bench.recipe()
+    made = bench.json("up", "plain", "--yes")
+    cloud = bench.cloud
+    key = {"aws_access_key_id": cloud.access_key_id, "aws_secret_access_key": cloud.secret_access_key}
+    ec2 = boto3.client("ec2", region_name="us-east-1", endpoint_url=cloud.url, **key)
+    ec2.terminate_instances(InstanceIds=[node["instance_id"] for node in made["nodes"]])
+    lose_everything(bench.home.cluster("plain"))
+    assert len(bench.left()["fleets"]) == 1
+    bench.run("down", "plain")
+    assert bench.left() == {}
 
 
 def test_a_damaged_journal_is_named_and_its_cluster_still_ended_by_its_tags(bench):
