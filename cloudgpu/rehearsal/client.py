@@ -1,12 +1,8 @@
 """Find, start, ask and stop this home's rehearsal cloud. Loads neither moto nor boto3."""
 
-import fcntl
 import http.client
 import json
-import os
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -14,7 +10,8 @@ from typing import Any
 
 from cloudgpu.clock import Clock, SystemClock
 from cloudgpu.errors import CloudGpuError, RehearsalError
-from cloudgpu.paths import Home, unwritable
+from cloudgpu.paths import Home
+from cloudgpu.rehearsal import server_process
 from cloudgpu.rehearsal.keyring import load, load_or_create
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.nodes.host_client import NodeHostClient
@@ -25,7 +22,6 @@ _STOP_LIMIT_S = 60.0
 _POLL_S = 0.02
 _ANSWER_LIMIT_S = 30.0
 _HEALTH_LIMIT_S = 3.0
-_LAST_LINES = 15
 _OK = 200
 
 
@@ -88,9 +84,9 @@ def ensure(
         return found
     clock = clock or SystemClock()
     files = RehearsalFiles.of(home.ensure())
-    with _starting(files):
+    with server_process.one_starter(files):
         found = running(home)
-        return found if found is not None else _start(home, files, clock, _options(envs, idle_minutes))
+        return found if found is not None else _start(home, files, clock, server_process.options(envs, idle_minutes))
 
 
 def running(home: Home) -> Cloud | None:
@@ -121,7 +117,7 @@ def stop(home: Home) -> bool:
     call(cloud, "POST", "stop")
     clock = SystemClock()
     deadline = clock.monotonic() + _STOP_LIMIT_S
-    while _alive(int(health["pid"])):
+    while server_process.alive(int(health["pid"])):
         if clock.monotonic() > deadline:
             message = f"the rehearsal server (process {health['pid']}) does not stop"
             raise RehearsalError(message, hint=f"kill {health['pid']}")
@@ -312,89 +308,25 @@ def _health(cloud: Cloud) -> dict[str, Any] | None:
     return dict(health) if int(health.get("pid", 0)) == cloud.pid else None
 
 
-@contextmanager
-def _starting(files: RehearsalFiles) -> Iterator[None]:
-    """Let one process at a time start a server; a killed starter leaves no lock behind."""
-    try:
-        files.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = files.start_lock.open("wb")
-    except OSError as err:
-        raise unwritable(files.root, err) from err
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
 def _start(home: Home, files: RehearsalFiles, clock: Clock, options: Sequence[str]) -> Cloud:
     load_or_create(files.keys)
-    pid = _spawn(home, files, options)
+    pid = server_process.spawn(home, files, options)
     deadline = clock.monotonic() + _START_LIMIT_S
     while clock.monotonic() < deadline:
         found = running(home)
         if found is not None:
             return found
-        if not _alive(pid) and not _someone_loads(files):
-            message = f"the rehearsal server ended: {_last_lines(files.log)}"
+        if not server_process.alive(pid) and not _someone_loads(files):
+            message = f"the rehearsal server ended: {server_process.last_lines(files.log)}"
             raise RehearsalError(message, hint=f"its log is {files.log}")
         clock.sleep(_POLL_S)
-    message = f"the rehearsal server did not answer within {_START_LIMIT_S:.0f} s: {_last_lines(files.log)}"
+    message = (
+        f"the rehearsal server did not answer within {_START_LIMIT_S:.0f} s: {server_process.last_lines(files.log)}"
+    )
     raise RehearsalError(message, hint=f"its log is {files.log}")
-
-
-def _options(envs: Path | None, idle_minutes: float | None) -> list[str]:
-    chosen = [] if envs is None else ["--envs", str(envs.absolute())]
-    return chosen if idle_minutes is None else [*chosen, "--idle-minutes", str(idle_minutes)]
 
 
 def _someone_loads(files: RehearsalFiles) -> bool:
     """Whether the server of a starter that was killed is still on its way up: ours ended because of it."""
     cloud = _recorded(files)
     return cloud is not None and _health(cloud) is not None
-
-
-def _spawn(home: Home, files: RehearsalFiles, options: Sequence[str]) -> int:
-    """Start the server in a session of its own, so that neither Ctrl-C nor the end of this process reaches it."""
-    try:
-        log = os.open(files.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    except OSError as err:
-        raise unwritable(files.log, err) from err
-    command = [sys.executable, "-m", "cloudgpu.rehearsal.server", "--home", str(home.root.absolute()), *options]
-    actions = [
-        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-        (os.POSIX_SPAWN_DUP2, log, 1),
-        (os.POSIX_SPAWN_DUP2, log, 2),
-    ]
-    try:
-        return os.posix_spawn(sys.executable, command, os.environ, file_actions=actions, setsid=True)
-    finally:
-        os.close(log)
-
-
-def _last_lines(log: Path) -> str:
-    try:
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return "it wrote nothing"
-    return " | ".join(lines[-_LAST_LINES:]) or "it wrote nothing"
-
-
-def _alive(pid: int) -> bool:
-    """Whether the process runs. A dead one that nobody reaped counts as dead: a long `train` may be its parent."""
-    try:
-        if os.waitpid(pid, os.WNOHANG)[0] == pid:
-            return False
-    except ChildProcessError:
-        pass
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return not _unreaped(pid)
-
-
-def _unreaped(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
-    except OSError:
-        return False  # gone by now, or a system without /proc: the next look tells
-    return state in {"Z", "X"}

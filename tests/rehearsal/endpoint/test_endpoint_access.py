@@ -9,6 +9,7 @@ import threading
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import boto3
 import pytest
@@ -187,6 +188,19 @@ def test_racing_processes_start_one_server(home):
     pids = {racer.communicate(timeout=60)[0].strip() for racer in racers}
     assert len(pids) == 1
     assert client.status(home).cloud is not None
+
+
+def test_who_is_deaf_to_signals_starts_a_server_that_hears_them(home):
+    """As a shell's `&` and `nohup` leave a command: its nodes' processes would be deaf as well."""
+    code = (
+        "import signal, sys; from pathlib import Path; from cloudgpu.paths import Home\n"
+        "for one in (signal.SIGINT, signal.SIGHUP): signal.signal(one, signal.SIG_IGN)\n"
+        "from cloudgpu.rehearsal import client; print(client.ensure(Home(Path(sys.argv[1]))).pid)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(home.root)], capture_output=True, text=True, check=True)
+    fields = dict(line.split(":\t") for line in Path(f"/proc/{done.stdout.strip()}/status").read_text().splitlines())
+    ignored = int(fields["SigIgn"], 16)
+    assert not ignored & (1 << signal.SIGINT - 1 | 1 << signal.SIGHUP - 1)
 
 
 def test_a_killed_server_is_started_again_on_the_same_address(home):
