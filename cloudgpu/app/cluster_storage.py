@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
-from typing import Any
 
 from cloudgpu.app.attached import AttachedStorage, own_name
 from cloudgpu.app.desk import Desk
@@ -11,6 +9,7 @@ from cloudgpu.app.lasting import LastingBooks
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.app.storage import StorageRoom
 from cloudgpu.app.storage_desk import StorageDesk, Wish
+from cloudgpu.app.storage_outcome import NO_STORAGE, Kept, Ready, Settled
 from cloudgpu.app.storage_overview import monthly_usd
 from cloudgpu.app.storage_records import StorageRecords
 from cloudgpu.aws.stored_parts import Stored
@@ -21,74 +20,6 @@ from cloudgpu.plan.storage import GROUPED, ZONAL
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.storage import Make, Storage
 from cloudgpu.run.progress import Note
-
-
-@dataclass(frozen=True)
-class Ready:
-    """What nodes need in order to mount a recipe's storage.
-
-    Attributes:
-        groups: Security groups that they carry beside their cluster's.
-    """
-
-    mounts: tuple[Mount, ...] = ()
-    groups: tuple[str, ...] = ()
-
-    @property
-    def config(self) -> dict[str, str]:
-        """Settings of the cluster program: groups, and buckets that the nodes' role may read and write."""
-        buckets = [one for one in self.mounts if one.kind == "s3"]
-        return {
-            "storageSecurityGroupIds": ",".join(self.groups),
-            "readable": ",".join(one.source for one in buckets),
-            "writable": ",".join(one.source for one in buckets if not one.read_only),
-        }
-
-
-NO_STORAGE = Ready()
-_KNOWN_SIZE = ("lustre", "ebs")
-_CENT = Decimal("0.01")
-
-
-@dataclass(frozen=True)
-class Kept:
-    """Storage that stays when a cluster ends. `monthly_usd` is None where it is not known."""
-
-    name: str
-    kind: str
-    region: str
-    monthly_usd: Decimal | None
-    simulated: bool
-
-    @property
-    def line(self) -> str:
-        """What stays, what it costs and how it is ended."""
-        unknown = "a price that is not known here" if self.kind in _KNOWN_SIZE else "what it holds, by the GiB"
-        cost = unknown if self.monthly_usd is None else f"${self.monthly_usd.quantize(_CENT)} a month"
-        costs = f"AWS would charge {cost}" if self.simulated else f"it costs {cost}"
-        end = f"cloudgpu storage delete {self.name} --delete-data"
-        return f"storage {self.name} ({self.kind} in {self.region}) stays with its data: {costs}; {end}"
-
-    def as_json(self) -> dict[str, Any]:
-        """One row of `storage_kept` in `down --json`."""
-        usd = None if self.monthly_usd is None else str(self.monthly_usd)
-        return {"name": self.name, "kind": self.kind, "region": self.region, "monthly_usd": usd}
-
-
-@dataclass(frozen=True)
-class Settled:
-    """What became of a cluster's storage at its end."""
-
-    ended: tuple[str, ...] = ()
-    kept: tuple[Kept, ...] = ()
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """A line for each that stays."""
-        return tuple(one.line for one in self.kept)
-
-
-NOTHING = Settled()
 
 
 @dataclass(frozen=True)

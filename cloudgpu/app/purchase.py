@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 
-from cloudgpu.app.cluster_storage import NO_STORAGE, Ready
 from cloudgpu.app.records import ClusterRecord
+from cloudgpu.app.storage_outcome import NO_STORAGE, Ready
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.ledger.entry import Spending, Surcharge
 from cloudgpu.node.bootstrap import NodeKind, packed, script

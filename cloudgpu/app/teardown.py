@@ -7,12 +7,13 @@ from decimal import Decimal
 from typing import Any
 
 from cloudgpu.app.books import Books
-from cloudgpu.app.cluster_storage import NOTHING, ClusterStorage, Settled
+from cloudgpu.app.cluster_storage import ClusterStorage
 from cloudgpu.app.desk import Desk
 from cloudgpu.app.identifiers import checked_cluster
 from cloudgpu.app.lenient_ledger import LenientLedger
 from cloudgpu.app.ports import Cloud
 from cloudgpu.app.records import ClusterRecord
+from cloudgpu.app.storage_outcome import NOTHING, Settled
 from cloudgpu.app.strays import OWNER, Strays, Whose, has_token
 from cloudgpu.errors import CloudGpuError, StateError, TeardownError, UsageError
 from cloudgpu.paths import Home, bundled

@@ -7,7 +7,8 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.app.attached import lacking, own_name
-from cloudgpu.app.cluster_storage import ClusterStorage, Kept, Settled, settled
+from cloudgpu.app.cluster_storage import ClusterStorage, settled
+from cloudgpu.app.storage_outcome import Kept, Settled
 from cloudgpu.app.storage_records import StorageRecords
 from cloudgpu.app.teardown import Ended
 from cloudgpu.aws.stored_parts import Part, Stored

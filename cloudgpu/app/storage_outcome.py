@@ -1,0 +1,75 @@
+"""What storage means to a cluster: what its nodes need in order to mount it, and what became of it at their end."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from cloudgpu.node.bootstrap.mounts import Mount
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What nodes need in order to mount a recipe's storage.
+
+    Attributes:
+        groups: Security groups that they carry beside their cluster's.
+    """
+
+    mounts: tuple[Mount, ...] = ()
+    groups: tuple[str, ...] = ()
+
+    @property
+    def config(self) -> dict[str, str]:
+        """Settings of the cluster program: groups, and buckets that the nodes' role may read and write."""
+        buckets = [one for one in self.mounts if one.kind == "s3"]
+        return {
+            "storageSecurityGroupIds": ",".join(self.groups),
+            "readable": ",".join(one.source for one in buckets),
+            "writable": ",".join(one.source for one in buckets if not one.read_only),
+        }
+
+
+NO_STORAGE = Ready()
+_KNOWN_SIZE = ("lustre", "ebs")
+_CENT = Decimal("0.01")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Storage that stays when a cluster ends. `monthly_usd` is None where it is not known."""
+
+    name: str
+    kind: str
+    region: str
+    monthly_usd: Decimal | None
+    simulated: bool
+
+    @property
+    def line(self) -> str:
+        """What stays, what it costs and how it is ended."""
+        unknown = "a price that is not known here" if self.kind in _KNOWN_SIZE else "what it holds, by the GiB"
+        cost = unknown if self.monthly_usd is None else f"${self.monthly_usd.quantize(_CENT)} a month"
+        costs = f"AWS would charge {cost}" if self.simulated else f"it costs {cost}"
+        end = f"cloudgpu storage delete {self.name} --delete-data"
+        return f"storage {self.name} ({self.kind} in {self.region}) stays with its data: {costs}; {end}"
+
+    def as_json(self) -> dict[str, Any]:
+        """One row of `storage_kept` in `down --json`."""
+        usd = None if self.monthly_usd is None else str(self.monthly_usd)
+        return {"name": self.name, "kind": self.kind, "region": self.region, "monthly_usd": usd}
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What became of a cluster's storage at its end."""
+
+    ended: tuple[str, ...] = ()
+    kept: tuple[Kept, ...] = ()
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """A line for each that stays."""
+        return tuple(one.line for one in self.kept)
+
+
+NOTHING = Settled()
