@@ -9,6 +9,7 @@ from cloudgpu.aws import instance_types, machine_images, offers, prices, quotas
 from cloudgpu.catalog.overlay import TypeFacts
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudError
+from cloudgpu.plan.plan import Target
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class AwsCatalog:
     clock: Clock
 
     @property
-    def target(self) -> str:
+    def target(self) -> Target:
         """`aws` or `rehearsal`."""
         return self.cloud.target
 

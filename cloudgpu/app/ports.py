@@ -65,8 +65,8 @@ class Tagged(Leftover, Protocol):
         """Of an instance; empty otherwise."""
 
 
-class Cloud(Protocol):
-    """One target, as the use cases see it."""
+class Place(Protocol):
+    """Where something is, and whose: what no record may be mixed up with that of another."""
 
     @property
     def target(self) -> Target:
@@ -78,6 +78,10 @@ class Cloud(Protocol):
 
     def account(self) -> str:
         """Account id of the credentials in use."""
+
+
+class Cloud(Place, Protocol):
+    """One target, as the use cases see it."""
 
     def images(self, wanted: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
         """The machine image that each (SSM parameter, region) names now; what cannot be read is left out."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Protocol
 
+from cloudgpu.app.ports import Place
 from cloudgpu.app.records import write_durably
 from cloudgpu.catalog.quotas import Quota
 from cloudgpu.clock import Clock
@@ -27,19 +28,8 @@ Rooms = Mapping[tuple[str, str], QuotaRoom]
 """(region, quota code) -> what may run there and what runs."""
 
 
-class QuotaCloud(Protocol):
+class QuotaCloud(Place, Protocol):
     """What tells of quotas."""
-
-    @property
-    def target(self) -> str:
-        """`aws` or `rehearsal`."""
-
-    @property
-    def endpoint(self) -> str:
-        """What tells this endpoint from others of the same account id."""
-
-    def account(self) -> str:
-        """Account id of the credentials in use."""
 
     def regions(self) -> Sequence[str]:
         """Every region that the account can use."""

@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 
 from cloudgpu.app.happenings import Say
 from cloudgpu.app.overlays import Entry, Overlays
+from cloudgpu.app.ports import Place
 from cloudgpu.catalog import Catalog
 from cloudgpu.catalog.overlay import Overlay, Reading, RegionReadings, TypeFacts, merged
 from cloudgpu.catalog.overlay_apply import apply, unknown_gpus
@@ -29,19 +30,8 @@ _SOURCES: Final[Mapping[str, str]] = {
 """What is read, and where it comes from."""
 
 
-class Source(Protocol):
+class Source(Place, Protocol):
     """Who tells. Every method raises `CloudGpuError` where it is refused or cannot be reached."""
-
-    @property
-    def target(self) -> str:
-        """`aws` or `rehearsal`."""
-
-    @property
-    def endpoint(self) -> str:
-        """What tells this endpoint from others of the same account id."""
-
-    def account(self) -> str:
-        """Account id of the credentials in use."""
 
     def regions(self) -> Sequence[str]:
         """Every region that the account can use."""

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from cloudgpu.app.happenings import Say
-from cloudgpu.app.ports import Ledger
+from cloudgpu.app.ports import Ledger, Place
 from cloudgpu.app.storage_records import StorageRecord, StorageRecords
 from cloudgpu.clock import Clock
 from cloudgpu.paths import Home
-from cloudgpu.plan.plan import Target
 from cloudgpu.provision.engine import Engine
 
 if TYPE_CHECKING:
@@ -19,19 +18,8 @@ if TYPE_CHECKING:
     from cloudgpu.aws.stored_parts import Stored
 
 
-class StorageCloud(Protocol):
+class StorageCloud(Place, Protocol):
     """One target, as these use cases see it."""
-
-    @property
-    def target(self) -> Target:
-        """`aws` or `rehearsal`."""
-
-    @property
-    def endpoint(self) -> str:
-        """What tells this endpoint from others of the same account id; empty for the real AWS."""
-
-    def account(self) -> str:
-        """Account id of the credentials in use."""
 
     def engine(self, record: StorageRecord) -> Engine:
         """The engine that carries this storage's program out, with its tags and identity."""
