@@ -57,7 +57,19 @@ sudo /sbin/shutdown -h now
 """
 
 
-def _machine() -> dict[str, object]:
+def _mounted(own: Path) -> list[str]:
+    """What is mounted on the machine, but for what tests beside this one mount in folders of theirs meanwhile."""
+    elsewhere = own.parent.parent
+    lines = Path("/proc/self/mounts").read_text().splitlines()
+    points = [Path(line.split()[1]) for line in lines]
+    return [
+        line
+        for line, point in zip(lines, points, strict=True)
+        if not point.is_relative_to(elsewhere) or point.is_relative_to(own)
+    ]
+
+
+def _machine(own: Path) -> dict[str, object]:
     def fingerprint(folder: str) -> list[tuple[str, int, int]]:
         found = []
         for entry in os.scandir(folder):
@@ -75,7 +87,7 @@ def _machine() -> dict[str, object]:
         "hosts": Path("/etc/hosts").read_text(),
         "name": socket.gethostname(),
         "panic": Path("/proc/sys/kernel/panic").read_text(),
-        "mounts": Path("/proc/self/mounts").read_text(),
+        "mounts": _mounted(own),
         "lo": subprocess.run(["ip", "-br", "link", "show", "lo"], capture_output=True, check=False).stdout,
     }
 
@@ -89,7 +101,7 @@ def test_hostile_user_data_changes_nothing_and_ends_only_its_node(caged_bench, t
     outside.mkdir()
     secret = bench.home / "ssh-key"
     secret.write_text("the secret")
-    before, clock = _machine(), time.time() - time.monotonic()
+    before, clock = _machine(tmp_path), time.time() - time.monotonic()
     try:
         script = _HOSTILE.format(canary=f"{canary}' '{outside}", home=bench.home, secret=secret)
         bench.client.start(bench.spec(user_data=script))
@@ -106,12 +118,12 @@ def test_hostile_user_data_changes_nothing_and_ends_only_its_node(caged_bench, t
     assert "ledger" not in console
     assert "cad -1 1" in console
     assert abs(time.time() - time.monotonic() - clock) < 5
-    assert _machine() == before
+    assert _machine(tmp_path) == before
     assert bench.state(2)[0] == "running"
 
 
-def test_a_full_bootstrap_leaves_the_machine_as_it_was(bench):
-    before = _machine()
+def test_a_full_bootstrap_leaves_the_machine_as_it_was(bench, tmp_path):
+    before = _machine(tmp_path)
     whole = user_data(datetime.now(UTC) + timedelta(hours=1), packed(script(NodeKind("V100", "Volta", efa=True))))
     node = bench.client.start(bench.spec(user_data=whole))
     console = bench.finished()
@@ -119,9 +131,9 @@ def test_a_full_bootstrap_leaves_the_machine_as_it_was(bench):
     state = json.loads(bench.ssh(node, 'cat "${CLOUDGPU_NODE_ROOT:-}/var/lib/cloudgpu/bootstrap.json"').stdout)
     assert state["state"] == "done"
     assert [step["name"] for step in state["steps"]] == ["quiet", "python", "store", "driver", "efa"]
-    assert _machine() == before
+    assert _machine(tmp_path) == before
     bench.client.stop(bench.spec().instance_id)
-    assert _machine() == before
+    assert _machine(tmp_path) == before
 
 
 def test_links_that_a_node_laid_are_not_followed_when_it_boots_again(caged_bench, tmp_path):
