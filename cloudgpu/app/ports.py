@@ -64,6 +64,14 @@ class Tagged(Leftover, Protocol):
     def market(self) -> str:
         """Of an instance; empty otherwise."""
 
+    @property
+    def volume_type(self) -> str:
+        """`gp3` ... of a volume; empty otherwise."""
+
+    @property
+    def size_gib(self) -> int | None:
+        """Of a volume; None otherwise."""
+
 
 class Place(Protocol):
     """Where something is, and whose: what no record may be mixed up with that of another."""

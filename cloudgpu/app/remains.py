@@ -11,17 +11,23 @@ from typing import Any, Final
 from cloudgpu.app.ports import Tagged
 from cloudgpu.app.strays import OWNER, TOKEN
 from cloudgpu.catalog.catalog import Catalog
+from cloudgpu.catalog.other_prices import MONTH_H, PricedThing, other_price
 
 CLUSTER: Final = "cloudgpu:cluster"
 _KEPT: Final = "cloudgpu:storage"
 """Storage holds data and outlives clusters: no sweep touches it, whatever else it carries."""
 _HOURS_A_MONTH: Final = 730
+_EXACT: Final = Decimal("0.0001")
 _GRACE: Final = timedelta(minutes=10)
 """The nodes' own timer and the schedule outside them come first."""
 _RUNNING: Final = frozenset({"pending", "running"})
 _NOT_KNOWN: Final = "yours, and not known to this home"
-BILLED: Final = frozenset({"volume", "elastic-ip", "nat-gateway"})
-"""Kinds beside instances that AWS charges for, and that the catalogue has no prices of."""
+_BY_THE_HOUR: Final[Mapping[str, PricedThing]] = {
+    "elastic-ip": "public_ipv4_hour_usd",
+    "nat-gateway": "nat_gateway_hour_usd",
+}
+BILLED: Final = frozenset({"volume", *_BY_THE_HOUR})
+"""Kinds beside instances that AWS charges for."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +37,9 @@ class Remains:
     Attributes:
         expires_at: None where the tag is missing or cannot be read.
         since: When the oldest of it was launched or made; None where the cloud does not say.
-        hourly_usd: What its instances cost an hour; None when the price of one is not known.
-        spent_usd: What its living instances have cost until now; None likewise.
-        unpriced: Kinds that cost money too, at prices that are not known here.
+        hourly_usd: What it costs an hour; None when the price of an instance is not known.
+        spent_usd: What is left of it has cost until now; None likewise.
+        unpriced: Kinds beside instances that cost money at prices that are not known here: they are in no sum.
     """
 
     cluster: str
@@ -166,8 +172,13 @@ def verdict(one: Remains, here: Here, wish: Wish, now: datetime) -> Verdict:
 def _remains(name: str, token: str, things: tuple[Tagged, ...], catalog: Catalog, now: datetime) -> Remains:
     tags = next((one.tags for one in things if one.kind == "instance"), things[0].tags)
     living = [one for one in things if one.kind == "instance" and one.state in _RUNNING]
-    prices = [_price(one, catalog) for one in living]
-    since = [one.since for one in things if one.since is not None]
+    since = min((one.since for one in things if one.since is not None), default=None)
+    beside = [(one, _beside(one)) for one in things if one.kind in BILLED]
+    prices = [
+        *((one.since, _price(one, catalog)) for one in living),
+        # An address has no age of its own: it was made with the rest.
+        *((one.since or since, price) for one, price in beside if price is not None),
+    ]
     return Remains(
         cluster=name,
         token=token,
@@ -175,11 +186,11 @@ def _remains(name: str, token: str, things: tuple[Tagged, ...], catalog: Catalog
         team=tags.get("cloudgpu:team", ""),
         run=tags.get("cloudgpu:run", ""),
         expires_at=_expiry(things),
-        since=min(since, default=None),
+        since=since,
         things=things,
-        hourly_usd=_sum(prices),
-        spent_usd=_sum([_spent(one, price, now) for one, price in zip(living, prices, strict=True)]),
-        unpriced=tuple(sorted({one.kind for one in things} & BILLED)),
+        hourly_usd=_sum([price for _, price in prices]),
+        spent_usd=_sum([_spent(begun, price, now) for begun, price in prices]),
+        unpriced=tuple(sorted({one.kind for one, price in beside if price is None})),
     )
 
 
@@ -202,16 +213,25 @@ def _price(one: Tagged, catalog: Catalog) -> Decimal | None:
     return kind.on_demand_usd.get(one.region) if kind is not None and one.market == "on-demand" else None
 
 
-def _spent(one: Tagged, price: Decimal | None, now: datetime) -> Decimal | None:
-    if price is None or one.since is None:
+def _beside(one: Tagged) -> Decimal | None:
+    """USD an hour of what is no instance, by the list price of its region; None where that is not known."""
+    if one.kind != "volume":
+        found = other_price(_BY_THE_HOUR[one.kind], one.region)
+        return found.usd if found else None
+    found = other_price("gp3_gib_month_usd", one.region) if one.volume_type == "gp3" else None
+    return found.usd * one.size_gib / MONTH_H if found and one.size_gib is not None else None
+
+
+def _spent(begun: datetime | None, price: Decimal | None, now: datetime) -> Decimal | None:
+    if price is None or begun is None:
         return None
-    hours = Decimal(str(max(0.0, (now - one.since).total_seconds()))) / 3600
+    hours = Decimal(str(max(0.0, (now - begun).total_seconds()))) / 3600
     return (price * hours).quantize(Decimal("0.01"))
 
 
 def _sum(figures: Sequence[Decimal | None]) -> Decimal | None:
     known = [one for one in figures if one is not None]
-    return sum(known, Decimal(0)) if len(known) == len(figures) else None
+    return sum(known, Decimal(0)).quantize(_EXACT) if len(known) == len(figures) else None
 
 
 def _text(usd: Decimal | None) -> str | None:

@@ -39,6 +39,8 @@ class Found:
         since: When it was launched or made; None where AWS does not say.
         instance_type: Of an instance; empty otherwise.
         market: `on-demand`, `spot` or `capacity-block` of an instance; empty otherwise.
+        volume_type: `gp3` ... of a volume; empty otherwise.
+        size_gib: Of a volume; None otherwise.
     """
 
     kind: Kind
@@ -50,6 +52,8 @@ class Found:
     since: datetime | None = None
     instance_type: str = ""
     market: str = ""
+    volume_type: str = ""
+    size_gib: int | None = None
 
     @property
     def label(self) -> str:

@@ -163,6 +163,8 @@ def _found(clients: Clients, listing: Listing, entry: Mapping[str, Any]) -> Foun
         since=since.astimezone(UTC) if isinstance(since, datetime) else None,
         instance_type=entry.get("InstanceType", "") if listing.kind == "instance" else "",
         market=(entry.get("InstanceLifecycle") or "on-demand") if listing.kind == "instance" else "",
+        volume_type=entry.get("VolumeType", "") if listing.kind == "volume" else "",
+        size_gib=entry.get("Size") if listing.kind == "volume" else None,
     )
 
 

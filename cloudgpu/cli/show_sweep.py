@@ -1,7 +1,7 @@
 """What a sweep found and ended, as text and as JSON."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -14,6 +14,7 @@ from cloudgpu.cli.figures import age, distance, moment, money, plural
 from cloudgpu.cli.terminal import printable
 
 _UNKNOWN = "unknown"
+_NOUNS = {"elastic-ip": "elastic IP", "nat-gateway": "NAT gateway", "vpc": "VPC", "vpc-endpoint": "VPC endpoint"}
 
 
 def sweep_json(seen: Seen, swept: Swept, now: datetime, *, simulated: bool) -> dict[str, Any]:
@@ -85,16 +86,25 @@ def _block(one: Remains, what: Verdict, now: datetime) -> Iterator[str]:
     )
     since = f"since {age((now - one.since).total_seconds())}" if one.since else "age unknown"
     yield f"{printable(one.cluster)}  {printable(owner + team)}; {expiry}"
-    yield f"  {_machines(one)} in {', '.join(_place(region) for region in one.regions)}, {since}"
+    yield f"  {_machines(one)} in {_places(one.regions)}, {since}"
     yield f"  {_costs(one)}"
     others = Counter(thing.kind for thing in one.things if thing.kind != "instance")
     if others:
-        yield f"  and {', '.join(plural(count, kind) for kind, count in sorted(others.items()))}"
+        yield f"  and {', '.join(plural(count, _noun(kind)) for kind, count in sorted(others.items()))}"
     yield f"  {'goes' if what.goes else 'stays'}: {printable(what.why)}"
 
 
 def _place(region: str) -> str:
     return "IAM" if region == "global" else region
+
+
+def _places(regions: Sequence[str]) -> str:
+    """IAM last: nobody's nodes are in it."""
+    return " and ".join(_place(region) for region in sorted(regions, key=lambda region: region == "global"))
+
+
+def _noun(kind: str) -> str:
+    return _NOUNS.get(kind) or kind.replace("-", " ")
 
 
 def _machines(one: Remains) -> str:
@@ -105,11 +115,11 @@ def _machines(one: Remains) -> str:
 
 
 def _costs(one: Remains) -> str:
-    more = f", and {', '.join(f'{kind}s' for kind in one.unpriced)} at prices unknown here" if one.unpriced else ""
-    if not one.instances:
-        return f"costs nothing that has a price here{more}" if one.unpriced else "costs nothing"
+    more = f"{', '.join(f'{_noun(kind)}s' for kind in one.unpriced)} at prices unknown here" if one.unpriced else ""
+    if one.hourly_usd == 0:
+        return f"costs nothing but {more}" if more else "costs nothing"
     hourly, spent, monthly = (_money(usd) for usd in (one.hourly_usd, one.spent_usd, one.monthly_usd))
-    return f"{hourly} an hour, {spent} so far, {monthly} a month if left{more}"
+    return f"{hourly} an hour, {spent} so far, {monthly} a month if left{f', and {more}' if more else ''}"
 
 
 def _money(usd: Decimal | None) -> str:

@@ -54,7 +54,7 @@ def end_one(deployment: Deployment, resource: Resource) -> None:
     """
     refuse_protected(resource, "deleted")
     if resource.meta.retain:
-        _forget(deployment, resource, "kept, as its retain_on_delete option says")
+        _forget(deployment, resource, f"{resource.id}, kept as its retain_on_delete option says")
         return
     seq = deployment.journal.next_seq()
     clock = deployment.watched("delete", resource, resource.meta.delete_timeout_s)
@@ -173,7 +173,7 @@ def _end_with_guests(deployment: Deployment, nodes: dict[Key, Resource], hosted:
     end_one(deployment, nodes[key])
     for guest, host in hosted.items():
         if host == key:
-            _forget(deployment, nodes[guest], f"ended with {nodes[key].name}")
+            _forget(deployment, nodes[guest], f"{nodes[guest].id}, with {nodes[key].id}")
 
 
 def _left(deployment: Deployment, nodes: dict[Key, Resource]) -> dict[Key, Resource]:

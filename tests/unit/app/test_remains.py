@@ -23,6 +23,8 @@ class Thing:
     since: datetime | None = None
     instance_type: str = ""
     market: str = ""
+    volume_type: str = ""
+    size_gib: int | None = None
 
 
 def tags(cluster="lab", owner="ann", token="t", expires=NOW + HOUR, **more):
@@ -46,13 +48,32 @@ def test_things_of_one_cluster_come_together_and_those_of_its_namesake_do_not():
     assert found[1].regions == ("global", "us-east-1")
 
 
+def disk(size_gib=200, kind="gp3", region="us-east-1", since=NOW - 2 * HOUR):
+    return Thing("volume", "v", region, tags(), "in-use", since, volume_type=kind, size_gib=size_gib)
+
+
 def test_what_it_costs_is_the_catalogues_price_times_the_time_of_each_node():
-    lab = one(node(1), node(2, since=NOW - HOUR), Thing("volume", "v", tags=tags()))
+    lab = one(node(1), node(2, since=NOW - HOUR))
     assert lab.hourly_usd == Decimal("62.424")
     assert lab.spent_usd == Decimal("62.42") + Decimal("31.21")
     assert lab.monthly_usd == Decimal("62.424") * 730
-    assert lab.unpriced == ("volume",)
+    assert lab.unpriced == ()
     assert lab.since == NOW - 2 * HOUR
+
+
+def test_disks_addresses_and_gateways_cost_too_and_stay_when_the_nodes_are_gone():
+    address, gateway = Thing("elastic-ip", "e", tags=tags()), Thing("nat-gateway", "n", tags=tags(), since=NOW - HOUR)
+    lab = one(disk(), address, gateway, Thing("security-group", "s", tags=tags()))
+    gp3 = Decimal(200) * Decimal("0.08") / 720
+    assert lab.hourly_usd == (gp3 + Decimal("0.005") + Decimal("0.045")).quantize(Decimal("0.0001"))
+    assert lab.spent_usd == Decimal("0.04") + Decimal("0.01") + Decimal("0.04")
+    assert (lab.instances, lab.unpriced) == ((), ())
+
+
+@pytest.mark.parametrize("volume", [disk(kind="io2"), disk(size_gib=None), disk(region="mx-central-1")])
+def test_a_disk_of_unknown_price_is_said_to_be_in_no_sum(volume):
+    lab = one(node(1), volume)
+    assert (lab.hourly_usd, lab.unpriced) == (Decimal("31.212"), ("volume",))
 
 
 @pytest.mark.parametrize("changes", [{"kind": "x9.huge"}, {"market": "spot"}])

@@ -25,6 +25,8 @@ class Thing:
     since: object = None
     instance_type: str = "p3dn.24xlarge"
     market: str = "on-demand"
+    volume_type: str = ""
+    size_gib: int | None = None
 
 
 @pytest.fixture

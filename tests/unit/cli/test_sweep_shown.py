@@ -24,6 +24,8 @@ class Thing:
     since: datetime | None = None
     instance_type: str = ""
     market: str = ""
+    volume_type: str = ""
+    size_gib: int | None = None
 
 
 def tags(cluster, owner, expires=""):
@@ -61,14 +63,14 @@ def test_as_text(seen, now):
     assert seen_lines(seen, now, simulated=True) == [
         "3 clusters in 2 regions (simulated)",
         "lab  of ann, team vision; expires 2026-11-21 05:30 UTC, in 2 h",
-        "  2 x p3dn.24xlarge on-demand in IAM, us-east-1, since 2 h",
+        "  2 x p3dn.24xlarge on-demand in us-east-1 and IAM, since 2 h",
         "  $62.42 an hour, $124.84 so far, $45,569.52 a month if left, and volumes at prices unknown here",
         "  and 1 role, 2 volumes",
         "  stays: yours, up",
         "old  of nobody known; expiry unknown",
         "  no instances in eu-west-1, age unknown",
         "  costs nothing",
-        "  and 1 security-group",
+        "  and 1 security group",
         "  stays: nobody known owns it",
         "spot  of bob, team vision; expires 2026-11-20 03:30 UTC, 1 d ago",
         "  1 x g5.xlarge spot in us-west-2, since 2 h",
@@ -124,7 +126,7 @@ def test_as_json(seen, clusters, now):
         "why": "past its expiry",
         "ended": False,
     }
-    assert (rows["lab"]["hourly_usd"], rows["lab"]["monthly_usd"]) == ("62.424", "45569.520")
+    assert (rows["lab"]["hourly_usd"], rows["lab"]["monthly_usd"]) == ("62.4240", "45569.5200")
     assert rows["old"]["owner"] is None
 
 
