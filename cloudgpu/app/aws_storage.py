@@ -4,18 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from cloudgpu.app.engines import Engines
 from cloudgpu.app.storage_records import StorageRecord
 from cloudgpu.aws import stored
 from cloudgpu.aws.attaching import attach
 from cloudgpu.aws.buckets import empty
-from cloudgpu.aws.resources import registry
 from cloudgpu.aws.session import Session
 from cloudgpu.aws.stored_parts import MADE_FOR, Stored
 from cloudgpu.clock import Clock
 from cloudgpu.plan.plan import Target
-from cloudgpu.provision.direct import DirectEngine
 from cloudgpu.provision.engine import Engine
-from cloudgpu.provision.journal import Identity
 
 
 class Regions(Protocol):
@@ -23,6 +21,7 @@ class Regions(Protocol):
 
     target: Target
     endpoint: str
+    engines: Engines
 
     def account(self) -> str:
         """Account id of the credentials in use."""
@@ -52,15 +51,18 @@ class AwsStorage:
         """Account id of the credentials in use."""
         return self.cloud.account()
 
+    @property
+    def engine_asked_for(self) -> str:
+        """The engine that the user named; empty when nobody did."""
+        return self.cloud.engines.asked_for
+
     def engine(self, record: StorageRecord) -> Engine:
-        """The direct engine with this storage's tags."""
-        return DirectEngine(
-            clients_for=self.cloud.clients,
-            handlers=registry,
-            tags=storage_tags(record),
-            identity=Identity(account=record.account, endpoint=record.endpoint),
-            clock=self.clock,
-        )
+        """The engine that this storage was begun with, with its tags and identity.
+
+        Raises:
+            UsageError: It is the Pulumi CLI, and there is none.
+        """
+        return self.cloud.engines.engine(record, storage_tags(record))
 
     def found(self, region: str, name: str = "") -> Sequence[Stored]:
         """What carries storage's tags in a region: of one name, or of every name."""

@@ -1,12 +1,12 @@
-"""Which engine carries a cluster's program out: the one that is in its record, from its first call to its last."""
+"""Which engine carries a program out: the one that is in the record, from its first call to its last."""
 
 import shlex
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-from cloudgpu.app.records import ClusterRecord
 from cloudgpu.aws.resources import registry
 from cloudgpu.aws.session import Endpoint, Session
 from cloudgpu.clock import Clock
@@ -36,6 +36,22 @@ def pulumi_lines(home: Home) -> list[str]:
     return [f"export {name}={shlex.quote(text)}" for name, text in values.items()]
 
 
+class Recorded(Protocol):
+    """A record of what an engine has made: a cluster's, or that of storage."""
+
+    @property
+    def engine(self) -> str:
+        """`direct` or `pulumi`."""
+
+    @property
+    def account(self) -> str:
+        """Whose it is."""
+
+    @property
+    def endpoint(self) -> str:
+        """Where it is; empty for the real AWS."""
+
+
 @dataclass(frozen=True)
 class Engines:
     """The engines of one cloud.
@@ -55,8 +71,8 @@ class Engines:
         """The engine that the user named; empty when nobody did."""
         return "" if self.settings.explain("engine").origin == "default" else self.settings.engine
 
-    def engine(self, record: ClusterRecord, tags: Mapping[str, str]) -> Engine:
-        """The engine that this cluster was begun with.
+    def engine(self, record: Recorded, tags: Mapping[str, str]) -> Engine:
+        """The engine that this was begun with.
 
         Raises:
             UsageError: It is the Pulumi CLI, and there is none.

@@ -40,7 +40,9 @@ class StorageRoom:
                     return Created(record, made=False)
             else:
                 self._refuse_taken(wish)
-                record = self._desk.records.save(self._new(wish))
+                record = self._new(wish)
+                self._desk.cloud.engine(record)  # an engine that cannot work says so before anything is written
+                self._desk.records.save(record)
             return Created(self._made(record), made=True)
 
     def deletable(self, name: str, region: str, *, delete_data: bool) -> Stored | None:
@@ -111,6 +113,7 @@ class StorageRoom:
             created_at=desk.clock.now(),
             disposable=wish.disposable,
             made_for=wish.made_for,
+            engine=desk.cloud.engine_asked_for or "direct",
             config={**wish.config, **own},
         )
 
@@ -241,6 +244,10 @@ class StorageRoom:
             message = f"storage {record.name} is there already, and not as it is asked for now"
             hint = f"another name, or `cloudgpu storage delete {record.name}` first; `cloudgpu storage list` shows it"
             raise UsageError(message, hint=hint)
+        asked = self._desk.cloud.engine_asked_for
+        if asked and asked != record.engine:
+            message = f"storage {record.name} was begun by the {record.engine} engine, not the {asked} engine"
+            raise UsageError(message, hint=f"CLOUDGPU_ENGINE={record.engine}; deleting it uses the right one by itself")
 
     def _refuse_taken(self, wish: Wish) -> None:
         found = self._desk.cloud.found(wish.region, wish.name)

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 class StorageCloud(Place, Protocol):
     """One target, as these use cases see it."""
 
+    @property
+    def engine_asked_for(self) -> str:
+        """The engine that the user named; empty when nobody did."""
+
     def engine(self, record: StorageRecord) -> Engine:
         """The engine that carries this storage's program out, with its tags and identity."""
 

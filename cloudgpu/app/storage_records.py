@@ -29,6 +29,7 @@ class StorageRecord:
 
     Attributes:
         disposable: Whether its data may go without another word.
+        engine: What carries its program out, `direct` or `pulumi`; it never changes.
         config: The program's settings.
         outputs: What the program said of it when it was made: id, address, mount name.
     """
@@ -47,6 +48,7 @@ class StorageRecord:
     state: StorageState = "making"
     made_for: str = ""
     """The cluster that it was made for and ends with; empty for what was made by name."""
+    engine: str = "direct"
     config: Mapping[str, str] = field(default_factory=dict)
     outputs: Mapping[str, Any] = field(default_factory=dict)
 

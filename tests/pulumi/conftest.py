@@ -1,7 +1,6 @@
 """The real Pulumi CLI: from PULUMI_COMMAND or the PATH; without one this tier is skipped, and says so."""
 
 import os
-import runpy
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -21,13 +20,11 @@ from cloudgpu.provision.journal import Identity
 from cloudgpu.provision.pulumi_cli.engine import PulumiEngine, Site
 from cloudgpu.provision.pulumi_cli.opening import Choice, pulumi_engine
 from cloudgpu.rehearsal import client
+from tests.rehearsal.conftest import Bench, bench_in
 
 PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGcyZqYq0n1o0u8q9Ck4yQJ8P0Q0lq8m3yq8m3yq8m3y me"
 IMAGE = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
 NO_CLI = "there is no Pulumi CLI on the PATH, nor does PULUMI_COMMAND name one"
-
-bench = runpy.run_path(str(Path(__file__).parents[1] / "rehearsal" / "conftest.py"))["bench"]
-"""Whole commands, as in the rehearsal tier."""
 
 
 def pulumi_command() -> str | None:
@@ -122,6 +119,13 @@ class Place:
 
     def left(self) -> tuple[dict[str, Any], Any]:
         return self.made(), search.everything(self.clients(), "demo")
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    """Whole commands, as in the rehearsal tier, each a new interpreter: the CLI starts more of them."""
+    with bench_in(tmp_path) as made:
+        yield made
 
 
 @pytest.fixture

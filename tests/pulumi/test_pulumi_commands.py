@@ -44,6 +44,41 @@ def test_without_the_cli_down_still_ends_everything_by_tag(bench, engine, tmp_pa
     assert bench.left() == {}
 
 
+WISHES = {
+    "efs": [],
+    "lustre": ["--size", "1200", "--zone", "us-east-1c"],
+    "ebs": ["--size", "10", "--zone", "us-east-1c"],
+    "s3": [],
+}
+
+
+@pytest.mark.parametrize("kind", WISHES)
+def test_storage_is_made_and_deleted_with_the_cli(bench, engine, kind):
+    wish = ["storage", "create", "mine", "--kind", kind, "--on", "rehearsal", *WISHES[kind], "--yes"]
+    first = bench.json(*wish, env=engine)
+    assert json.loads(bench.home.storage("mine").record.read_text())["engine"] == "pulumi"
+    assert bench.json(*wish, env=engine)["id"] == first["id"]
+    refused = bench.json(*wish, env={"CLOUDGPU_ENGINE": "direct"}, code=2)
+    assert "begun by the pulumi engine, not the direct engine" in refused["error"]["message"]
+    direct = [*wish[:2], "other", *wish[3:]]
+    assert {key for key, value in bench.json(*direct).items() if value} == {
+        key for key, value in first.items() if value
+    }
+    for name in ("mine", "other"):
+        bench.run(
+            "storage",
+            "delete",
+            name,
+            "--delete-data",
+            "--on",
+            "rehearsal",
+            "--yes",
+            env={"CLOUDGPU_PULUMI_COMMAND": engine["CLOUDGPU_PULUMI_COMMAND"]},
+        )
+    assert bench.left() == {}
+    assert not any((bench.home.pulumi / "rehearsal" / "projects").iterdir())
+
+
 HELD = {"do": "hold", "action": "CreateFleet"}
 CUTS = {
     "never sent": {**HELD, "drop": True},

@@ -1,13 +1,19 @@
-"""Whole commands on a rehearsal cloud of the test's own: real processes, real SSH, one home a test."""
+"""Whole commands on a rehearsal cloud of the test's own: real processes, real SSH, one home a test.
+
+A second and a half of every start is imports, so commands and servers are forked from a process that has done them
+(`forking/`). Where that could hide something, as with signals and the first screen, a test asks for a `cold_bench`.
+"""
 
 import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from textwrap import dedent, indent
 
@@ -16,6 +22,7 @@ import pytest
 from cloudgpu.clock import SystemClock
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal import client
+from tests.rehearsal.forking.forked import ForkedPopen, zygote
 
 COMMAND_S = 120
 
@@ -49,6 +56,7 @@ class Bench:
 
     home: Home
     work: Path
+    start: type[subprocess.Popen] = subprocess.Popen
 
     @property
     def environment(self) -> dict[str, str]:
@@ -56,7 +64,7 @@ class Bench:
 
     def popen(self, *args: str, **more) -> subprocess.Popen:
         environment = {**self.environment, **more.pop("env", {})}
-        return subprocess.Popen(
+        return self.start(
             [sys.executable, "-m", "cloudgpu", *args],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -125,24 +133,42 @@ class Bench:
 
 
 @contextmanager
-def bench_in(folder: Path) -> Iterator[Bench]:
+def bench_in(folder: Path, start: type[subprocess.Popen] = subprocess.Popen) -> Iterator[Bench]:
     work = folder / "work"
     work.mkdir()
-    made = Bench(Home(folder / "home").ensure(), work)
+    made = Bench(Home(folder / "home").ensure(), work, start)
     yield made
     client.stop(made.home)
 
 
+@pytest.fixture(scope="session")
+def forks() -> Iterator[type[subprocess.Popen]]:
+    """Starts commands; anew where processes cannot be waited for by descriptor, as outside Linux."""
+    if not hasattr(os, "pidfd_open"):
+        yield subprocess.Popen
+        return
+    # The path of a socket is short; a folder of pytest's may not be.
+    with tempfile.TemporaryDirectory(prefix="zygote") as folder, zygote(Path(folder) / "socket"):
+        yield ForkedPopen
+
+
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
+def bench(tmp_path: Path, forks: type[subprocess.Popen]) -> Iterator[Bench]:
+    with bench_in(tmp_path, forks) as made:
+        yield made
+
+
+@pytest.fixture
+def cold_bench(tmp_path: Path) -> Iterator[Bench]:
+    """One whose every command is a new interpreter, as for a person."""
     with bench_in(tmp_path) as made:
         yield made
 
 
 @pytest.fixture(scope="session")
-def make_bench() -> Callable[[Path], AbstractContextManager[Bench]]:
+def make_bench(forks: type[subprocess.Popen]) -> Callable[[Path], AbstractContextManager[Bench]]:
     """For those who need several clouds, or one for many cases."""
-    return bench_in
+    return partial(bench_in, start=forks)
 
 
 @pytest.fixture

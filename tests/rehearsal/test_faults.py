@@ -91,8 +91,9 @@ def test_a_refused_permission_stops_at_once_and_leaves_nothing(shared, action):
     shared.recipe()
     client.put_faults(shared.cloud, [{**DENIED, "action": action}])
     done = shared.run("up", "plain", "--yes", code=8)
-    # The nodes' role and the one of their schedule are made side by side: each is refused once, neither asked again.
-    assert client.faults(shared.cloud)["rules"][0]["fired"] == (2 if action == "CreateRole" else 1)
+    # The nodes' role and that of their schedule are made side by side: the second may be asked for by then, and no
+    # call is made again.
+    assert client.faults(shared.cloud)["rules"][0]["fired"] in ({1, 2} if action == "CreateRole" else {1})
     assert f"error: {REFUSED[action]}" in done.stderr
     assert "hint:" in done.stderr
     client.put_faults(shared.cloud, [])

@@ -9,6 +9,13 @@ from cloudgpu.rehearsal import client
 
 pytestmark = pytest.mark.rehearsal
 
+
+@pytest.fixture
+def bench(cold_bench):
+    """Every command a new interpreter, as a person has it."""
+    return cold_bench
+
+
 LIMIT_S = 120
 
 WRITES_THEN_HANGS = """

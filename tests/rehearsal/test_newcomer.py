@@ -8,6 +8,12 @@ import pytest
 pytestmark = pytest.mark.rehearsal
 
 
+@pytest.fixture
+def bench(cold_bench):
+    """Every command a new interpreter, as a person has it."""
+    return cold_bench
+
+
 def commands(text: str) -> list[list[str]]:
     """What a help text or the last lines of a command say to type."""
     return [shlex.split(re.split(r"\s{2,}", found)[0]) for found in re.findall(r"(?<=  )cloudgpu (\S.*)", text)]

@@ -14,6 +14,13 @@ from cloudgpu.rehearsal import client
 
 pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(1200)]
 
+
+@pytest.fixture
+def bench(cold_bench):
+    """Every command a new interpreter, as a person has it."""
+    return cold_bench
+
+
 ROOT = Path(__file__).parents[2]
 BUCKET = "cloudgpu-quickstart"
 # The first run of a checkout installs torch: some gigabytes.

@@ -10,6 +10,13 @@ from cloudgpu.rehearsal import client
 
 pytestmark = pytest.mark.rehearsal
 
+
+@pytest.fixture
+def bench(cold_bench):
+    """Every command a new interpreter, as a person has it."""
+    return cold_bench
+
+
 ROOT = Path(__file__).parents[2]
 MARKED = re.compile(r"^<!-- run -->\n```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

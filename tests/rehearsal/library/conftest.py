@@ -1,12 +1,9 @@
-"""One rehearsal cloud for the whole library of faults, and commands from a process that has everything imported."""
+"""One rehearsal cloud for the whole library of faults."""
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +12,6 @@ from cloudgpu.rehearsal import client, scripts
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.nodes.host_client import NodeHostClient
 
-_FORKER = Path(__file__).with_name("forker.py")
 _RESOURCES = "{{instance_type: p3dn.24xlarge, nodes: 2, regions: {regions}, market: {market}}}"
 
 
@@ -38,15 +34,11 @@ class Stage:
     """A home with its cloud, and what can be done to both."""
 
     bench: Any
-    process: subprocess.Popen
 
     def run(self, *argv: str, **settings: object) -> Done:
-        work = self.bench.work
         env = {f"CLOUDGPU_{name.upper()}": str(value) for name, value in settings.items()}
-        env["CLOUDGPU_HOME"] = str(self.bench.home.root)
-        files = {name: str(work / name) for name in ("out", "err")}
-        status = self._ask({"argv": argv, "cwd": str(work), "env": env, **files})["status"]
-        return Done(argv, status, Path(files["out"]).read_text(), Path(files["err"]).read_text())
+        done = self.bench.run(*argv, code=None, env=env)
+        return Done(argv, done.returncode, done.stdout, done.stderr)
 
     def ok(self, *argv: str) -> Done:
         done = self.run(*argv)
@@ -101,19 +93,11 @@ class Stage:
         assert self.json("status")["clusters"] == []
         assert [row for row in self.json("cost")["rows"] if row["open_entries"]] == []
 
-    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        self.process.stdin.write(json.dumps(request) + "\n")
-        self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline())
-
 
 @pytest.fixture(scope="package")
 def one_stage(make_bench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     with make_bench(tmp_path_factory.mktemp("library")) as bench:
-        command = [sys.executable, str(_FORKER)]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-            yield Stage(bench, process)
-            process.stdin.close()
+        yield Stage(bench)
 
 
 @pytest.fixture

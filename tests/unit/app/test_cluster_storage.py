@@ -39,6 +39,7 @@ class Stores:
     endpoint: str = "rehearsal:KEY"
     there: list = field(default_factory=list)
     attached: list = field(default_factory=list)
+    engine_asked_for: str = ""
 
     def account(self):
         return "111122223333"

@@ -50,6 +50,7 @@ class ScriptedStorage:
     there: list = field(default_factory=list)
     calls: list = field(default_factory=list)
     seen: object = None
+    engine_asked_for: str = ""
 
     def account(self):
         return self.account_id
@@ -143,6 +144,27 @@ def test_another_thing_of_the_same_name_is_refused(room, changes):
     room.create(WISH)
     with pytest.raises(UsageError, match="not as it is asked for"):
         room.create(replace(WISH, **changes))
+
+
+def test_it_is_carried_on_by_the_engine_that_began_it(room, cloud, home):
+    cloud.engine_asked_for = "pulumi"
+    assert room.create(WISH).record.engine == "pulumi"
+    cloud.engine_asked_for = "direct"
+    with pytest.raises(UsageError, match="begun by the pulumi engine, not the direct engine"):
+        room.create(WISH)
+    cloud.engine_asked_for = ""  # whoever names none gets the right one
+    assert not room.create(WISH).made
+    assert StorageRecords(home).one("sets").engine == "pulumi"
+
+
+def test_an_engine_that_cannot_work_is_told_before_anything_is_written(room, cloud, home, monkeypatch):
+    def engine(record):
+        raise UsageError("there is no Pulumi CLI")
+
+    monkeypatch.setattr(cloud, "engine", engine)
+    with pytest.raises(UsageError, match="no Pulumi CLI"):
+        room.create(WISH)
+    assert StorageRecords(home).all() == []
 
 
 def test_somebody_elses_of_the_same_name_is_refused_and_left(room, cloud, home):
