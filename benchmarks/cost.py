@@ -10,7 +10,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import sqlalchemy as sa
 from measure import CLOUDGPU, run, show, show_command
@@ -58,7 +58,7 @@ def fill(ledger: Ledger, count: int) -> None:
     def at(number: int, **later: float) -> str:
         return to_text(every[number].opened_at + timedelta(**later))
 
-    events = {
+    events: dict[sa.Table, list[dict[str, Any]]] = {
         schema.opened: [rows.opened(one, 1) for one in every],
         schema.beside: [row for one in every for row in rows.besides(one, 1)],
         schema.launched: [

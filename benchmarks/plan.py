@@ -10,7 +10,7 @@ from measure import CLOUDGPU, run, show_command
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        command = [CLOUDGPU, "plan", "recipes/quickstart", "--on", "rehearsal", "--offline"]
+        command = [str(CLOUDGPU), "plan", "recipes/quickstart", "--on", "rehearsal", "--offline"]
         found = run(command, env={"CLOUDGPU_HOME": folder})
         show_command("cloudgpu plan recipes/quickstart --offline, wall", found, 0.6)
         found = run([*command, "--json"], env={"CLOUDGPU_HOME": folder})

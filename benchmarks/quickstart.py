@@ -73,7 +73,7 @@ class Trained:
 
 def train(home: str) -> Trained:
     env = {"CLOUDGPU_ENV_CACHE": str(ROOT / ".cache/envs")} | os.environ | {"CLOUDGPU_HOME": home}
-    command = [CLOUDGPU, "train", "recipes/quickstart", "--on", "rehearsal", "--yes", "--json"]
+    command = [str(CLOUDGPU), "train", "recipes/quickstart", "--on", "rehearsal", "--yes", "--json"]
     peak = Peak(home)
     peak.start()
     started = time.perf_counter()
@@ -88,15 +88,17 @@ def train(home: str) -> Trained:
 
 
 def main() -> None:
+    runs: list[Trained] = []
     with tempfile.TemporaryDirectory() as home:
         try:
             for turn in ("first", "second"):
-                run = train(home)
-                by_stage = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in run.stages.items())
-                print(f"     {turn} run: {run.wall_s:.1f} s: {by_stage}")
+                runs.append(train(home))
+                by_stage = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in runs[-1].stages.items())
+                print(f"     {turn} run: {runs[-1].wall_s:.1f} s: {by_stage}")
         finally:
-            stop = [CLOUDGPU, "rehearsal", "stop"]
+            stop = [str(CLOUDGPU), "rehearsal", "stop"]
             subprocess.run(stop, env=os.environ | {"CLOUDGPU_HOME": home}, check=False, stdout=subprocess.DEVNULL)
+    run = runs[-1]
     show("second run, whole command without training", run.wall_s - run.stages[TRAINING], 15, "s")
     show("second run, training", run.stages[TRAINING], 60, "s")
     show("rehearsal cloud with two nodes, peak", run.mib, 400, "MiB")

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import asyncssh
 import paramiko
@@ -89,7 +90,7 @@ def bare(nodes: list[Node], key: Path, host_key: str) -> Callable[[], None]:
         return client
 
     def ask(client: paramiko.SSHClient) -> str:
-        return client.exec_command("hostname")[1].read().decode()
+        return str(client.exec_command("hostname")[1].read().decode())
 
     with ThreadPoolExecutor(LIMIT) as pool:
         clients = list(pool.map(connect, nodes))
@@ -120,13 +121,14 @@ def _cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def once(who: str, folder: Path, told: dict[str, object]) -> dict[str, float]:
+def once(who: str, folder: Path, told: dict[str, Any]) -> dict[str, float]:
     """One measurement in a process of its own: neither side inherits the other's threads."""
     command = [sys.executable, __file__, who, str(folder), json.dumps(told)]
-    return json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+    done = subprocess.run(command, capture_output=True, check=True, text=True)
+    return dict(json.loads(done.stdout))
 
 
-def measure(who: str, folder: Path, told: dict[str, object]) -> None:
+def measure(who: str, folder: Path, told: dict[str, Any]) -> None:
     key, host_key = folder / "key", str(told["host_key"])
     pins = (fingerprint(paramiko.hostkeys.HostKeyEntry.from_line(f"x {host_key}").key.asbytes()),)
     ports = [int(port) for port in told["ports"]]
@@ -162,6 +164,8 @@ def main() -> None:
             stdout=subprocess.PIPE,
             text=True,
         )
+        assert server.stdin is not None
+        assert server.stdout is not None
         try:
             told = json.loads(server.stdout.readline())
             rounds = [(once("bare", folder, told), once("ours", folder, told)) for _ in range(ROUNDS)]

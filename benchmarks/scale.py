@@ -16,12 +16,13 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from measure import CLOUDGPU, ROOT, show
 
-from cloudgpu.app.dialling import dialler
+from cloudgpu.app.dialling import Ways, dialler
 from cloudgpu.clock import SystemClock
-from cloudgpu.launch.inventory import Inventory
+from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.paths import Home
 from cloudgpu.remote.command import Command
 from cloudgpu.settings import load
@@ -93,12 +94,18 @@ def command(home: Path, *words: str) -> Took:
     return Took(wall_s, cloud_cpu_s(home) - before + used.ru_utime + used.ru_stime, calls)
 
 
+def _no_session(node: Node) -> NoReturn:
+    sys.exit(f"{node.instance_id} is reached by Session Manager, which is not measured here")
+
+
 def first_answers_s(home: Path, name: str) -> float:
     """Seconds until every node of a cluster has answered over SSH."""
     started = time.perf_counter()
     stored = json.loads(Home(home).cluster(name).inventory.read_text())
     settings = load(flags={}, environ={"CLOUDGPU_HOME": str(home)}, cwd=home)
-    hosts = dialler(settings.ssh_key, SystemClock(), float(settings.boot_seconds))(
+    clock = SystemClock()
+    ways = Ways(settings.ssh_key, clock, (), _no_session)
+    hosts = dialler(settings.ssh_key, clock, float(settings.boot_seconds), ways)(
         Inventory.from_json(stored).nodes, lambda _: None
     )
     for host in hosts:
