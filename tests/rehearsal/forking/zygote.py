@@ -95,8 +95,11 @@ class Zygote:
 
     def _start(self):
         peer, _ = self._listener.accept()
-        packet, streams, _, _ = socket.recv_fds(peer, _PACKET, 3)
-        if not packet:
+        try:
+            packet, streams, _, _ = socket.recv_fds(peer, _PACKET, 3)
+        except OSError:
+            packet = b""
+        if not packet:  # whoever was about to ask was killed
             return peer.close()
         request = json.loads(packet)
         pid = os.fork()
@@ -105,7 +108,8 @@ class Zygote:
             become(streams, path=self._path, **request)
         for stream in streams:
             os.close(stream)
-        peer.send(json.dumps({"pid": pid}).encode())
+        with contextlib.suppress(OSError):  # what was asked for goes on without whoever asked, as after any fork
+            peer.send(json.dumps({"pid": pid}).encode())
         self._events.register(os.pidfd_open(pid), selectors.EVENT_READ, functools.partial(self._ended, pid, peer))
         return None
 
