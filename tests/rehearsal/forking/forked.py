@@ -72,8 +72,8 @@ class ForkedPopen(subprocess.Popen):
         except BlockingIOError:
             return 0, 0
         self._peer.close()
-        # As `waitpid` tells it; a zygote that is gone has taken the status with it.
-        status = json.loads(answer)["status"] if answer else 0
+        assert answer, f"the zygote that forked {self.args} is gone"
+        status = json.loads(answer)["status"]  # and now as `waitpid` tells it
         return self.pid, -status if status < 0 else status << 8
 
 
