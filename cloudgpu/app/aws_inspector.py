@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from cloudgpu.aws import inspecting
 from cloudgpu.aws.search import enabled_regions
 from cloudgpu.aws.session import Session
-from cloudgpu.plan.survey import DatasetSeen, Presence
+from cloudgpu.plan.survey import DatasetSeen, NamedKind, Presence
 
 
 class AwsInspector:
@@ -18,13 +18,9 @@ class AwsInspector:
         """What lies under an address in S3."""
         return inspecting.dataset_seen(self._session(self._region), url)
 
-    def key_pair(self, name: str, region: str) -> tuple[Presence, str]:
-        """Whether there is a key pair, and why nobody knows."""
-        return inspecting.key_pair_seen(self._session(region), name)
-
-    def role(self, name: str) -> tuple[Presence, str]:
-        """Whether there is a role, and why nobody knows."""
-        return inspecting.role_seen(self._session(self._region), name)
+    def named(self, kind: NamedKind, name: str, region: str) -> tuple[Presence, str]:
+        """Whether there is such a thing, and why nobody knows; a role belongs to no region."""
+        return inspecting.named_seen(self._session(region or self._region), kind, name)
 
     def regions(self) -> Sequence[str]:
         """Every region that the account can use."""

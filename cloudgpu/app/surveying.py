@@ -1,19 +1,26 @@
-"""Looking at what a recipe names before it is planned: its data, its work directory, the account's keys and roles."""
+"""Looking at what is named before it is planned: data, work directory, the account's keys, roles and networks."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from cloudgpu.errors import CloudGpuError, UsageError
-from cloudgpu.plan.survey import DatasetSeen, NamedThing, Presence, Survey
+from cloudgpu.plan.survey import DatasetSeen, NamedKind, NamedThing, Presence, Survey
 from cloudgpu.recipe.schema import Data, Recipe
 from cloudgpu.remote.tree import files_to_send
 from cloudgpu.settings import Settings
 
 _AT_ONCE = 8
+_OF_SETTINGS: Final[Mapping[str, NamedKind]] = {
+    "key_name": "key pair",
+    "role_name": "role",
+    "vpc_id": "VPC",
+    "subnet_id": "subnet",
+    "security_group_id": "security group",
+}
 
 
 class Inspector(Protocol):
@@ -22,11 +29,8 @@ class Inspector(Protocol):
     def dataset(self, url: str) -> DatasetSeen:
         """What lies under an address in S3."""
 
-    def key_pair(self, name: str, region: str) -> tuple[Presence, str]:
-        """Whether there is a key pair, and why nobody knows."""
-
-    def role(self, name: str) -> tuple[Presence, str]:
-        """Whether there is a role, and why nobody knows."""
+    def named(self, kind: NamedKind, name: str, region: str) -> tuple[Presence, str]:
+        """Whether there is such a thing in a region, and why nobody knows; a role belongs to no region."""
 
     def regions(self) -> Sequence[str]:
         """Every region that the account can use."""
@@ -77,21 +81,26 @@ class Surveyor:
     def _named(self, regions: Sequence[str], inspector: Inspector | None) -> Iterator[Callable[[], NamedThing]]:
         if inspector is None:
             return
-        key, role = self.settings.key_name, self.settings.role_name
-        for region in regions if key else ():
-            yield partial(_key_pair, inspector, key, region)
-        if role:
-            yield partial(_role, inspector, role)
+        for setting, kind in _OF_SETTINGS.items():
+            name = str(getattr(self.settings, setting))
+            if not name:
+                continue
+            if kind == "key pair":  # one of that name is needed wherever nodes may be
+                yield from (partial(_look, inspector, kind, name, (region,), setting) for region in regions)
+            else:
+                where = ("",) if kind == "role" else tuple(regions)
+                yield partial(_look, inspector, kind, name, where, setting)
 
 
-def _key_pair(inspector: Inspector, name: str, region: str) -> NamedThing:
-    presence, why = inspector.key_pair(name, region)
-    return NamedThing("key pair", name, region, presence, why, "key_name")
-
-
-def _role(inspector: Inspector, name: str) -> NamedThing:
-    presence, why = inspector.role(name)
-    return NamedThing("role", name, "", presence, why, "role_name")
+def _look(inspector: Inspector, kind: NamedKind, name: str, regions: Sequence[str], setting: str) -> NamedThing:
+    """In one of these regions: the id of a network's part belongs to one alone."""
+    seen = {region: inspector.named(kind, name, region) for region in regions}
+    by_presence = {presence: (region, why) for region, (presence, why) in seen.items()}
+    for presence in ("there", "unknown", "missing"):
+        if presence in by_presence:
+            region, why = by_presence[presence]
+            return NamedThing(kind, name, region if presence == "there" else ", ".join(regions), presence, why, setting)
+    return NamedThing(kind, name, "", "unknown", "no region is in question", setting)
 
 
 def _enabled(inspector: Inspector) -> tuple[frozenset[str] | None, str]:

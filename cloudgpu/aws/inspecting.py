@@ -1,6 +1,6 @@
-"""Looking at what a recipe and the settings name, before anything is made: datasets in S3, key pairs, roles."""
+"""Looking at what a recipe and the settings name, before anything is made: datasets in S3, keys, networks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any, Final
 
@@ -8,11 +8,19 @@ from cloudgpu.aws.faults import is_gone, typed
 from cloudgpu.aws.objects import Address, below
 from cloudgpu.aws.session import Clients
 from cloudgpu.errors import CloudGpuError
-from cloudgpu.plan.survey import DatasetSeen, Presence
+from cloudgpu.plan.survey import DatasetSeen, NamedKind, Presence
 
 _COUNTED: Final = 10_000
 """Objects that are added up at most; ten calls."""
 _REGION_HEADER: Final = "x-amz-bucket-region"
+
+_LOOKS: Final[Mapping[NamedKind, Callable[[Clients, str], Any]]] = {
+    "key pair": lambda clients, name: clients.client("ec2").describe_key_pairs(KeyNames=[name]),
+    "role": lambda clients, name: clients.client("iam").get_role(RoleName=name),
+    "VPC": lambda clients, name: clients.client("ec2").describe_vpcs(VpcIds=[name]),
+    "subnet": lambda clients, name: clients.client("ec2").describe_subnets(SubnetIds=[name]),
+    "security group": lambda clients, name: clients.client("ec2").describe_security_groups(GroupIds=[name]),
+}
 
 Look = tuple[Presence, str]
 """Whether it is there, and why not or why nobody knows."""
@@ -38,17 +46,9 @@ def dataset_seen(clients: Clients, url: str) -> DatasetSeen:
     )
 
 
-def key_pair_seen(clients: Clients, name: str) -> Look:
-    """Whether the region has a key pair."""
-    return _seen(
-        f"looking for key pair {name} in {clients.region}",
-        lambda: clients.client("ec2").describe_key_pairs(KeyNames=[name]),
-    )
-
-
-def role_seen(clients: Clients, name: str) -> Look:
-    """Whether the account has an IAM role."""
-    return _seen(f"looking for role {name}", lambda: clients.client("iam").get_role(RoleName=name))
+def named_seen(clients: Clients, kind: NamedKind, name: str) -> Look:
+    """Whether the region, or the account, has what settings name."""
+    return _seen(f"looking for {kind} {name} in {clients.region}", lambda: _LOOKS[kind](clients, name))
 
 
 def _seen(what: str, ask: Callable[[], Any]) -> Look:

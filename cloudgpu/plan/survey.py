@@ -26,12 +26,15 @@ class DatasetSeen:
     region: str = ""
 
 
+NamedKind = Literal["key pair", "role", "VPC", "subnet", "security group"]
+"""What of an account settings name."""
+
+
 @dataclass(frozen=True)
 class NamedThing:
     """Something of the account that the settings or the recipe name."""
 
-    kind: str
-    """For instance `key pair`."""
+    kind: NamedKind
     name: str
     region: str
     """Empty for what belongs to no region."""

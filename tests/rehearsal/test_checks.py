@@ -24,15 +24,17 @@ def shared(one_cloud):
     client.put_faults(one_cloud.cloud, [])
 
 
-def s3(bench, region="us-east-1"):
+def access(bench):
     cloud = bench.cloud
-    return boto3.client(
-        "s3",
-        region_name=region,
-        endpoint_url=cloud.url,
-        aws_access_key_id=cloud.access_key_id,
-        aws_secret_access_key=cloud.secret_access_key,
-    )
+    return {
+        "endpoint_url": cloud.url,
+        "aws_access_key_id": cloud.access_key_id,
+        "aws_secret_access_key": cloud.secret_access_key,
+    }
+
+
+def s3(bench, region="us-east-1"):
+    return boto3.client("s3", region_name=region, **access(bench))
 
 
 def said(bench, *options, code=0, env=None):
@@ -92,6 +94,20 @@ def test_a_key_pair_and_a_role_that_are_not_there_are_named_with_their_settings(
     assert named == [
         ("there is no key pair ann in us-east-1", "correct the setting key_name: `cloudgpu config`"),
         ("there is no role gpu", "correct the setting role_name: `cloudgpu config`"),
+    ]
+
+
+def test_a_network_that_is_not_there_is_named_with_its_settings(shared):
+    shared.recipe()
+    known = boto3.client("ec2", region_name="us-east-1", **access(shared)).describe_subnets()["Subnets"][0]
+    env = {"CLOUDGPU_SUBNET_ID": known["SubnetId"], "CLOUDGPU_SECURITY_GROUP_ID": "sg-0123456789abcdef0"}
+    told = shared.json("plan", "plain", code=7, env=env)
+    named = [(one["message"], one["fix"]) for one in told["findings"] if one["check"] == "named"]
+    assert named == [
+        (
+            "there is no security group sg-0123456789abcdef0 in us-east-1",
+            "correct the setting security_group_id: `cloudgpu config`",
+        )
     ]
 
 

@@ -1,11 +1,11 @@
-"""What the settings and the recipe name in the account: keys, roles, buckets to write to."""
+"""What the settings and the recipe name in the account: keys, roles, parts of a network."""
 
 from collections.abc import Iterator
 
 from cloudgpu.plan.checks.check import Case, Found, check
 
 
-@check("named", "error", "A key, role or bucket that does not exist is found before the launch that needs it.")
+@check("named", "error", "A key, role or network that does not exist is found before the launch that needs it.")
 def named_things_there(case: Case) -> Iterator[Found]:
     """What is named and missing, or could not be looked at."""
     survey = case.question.quotes.survey

@@ -17,7 +17,7 @@ LOCAL = {"name": "digits", "from": "digits", "to": "/digits"}
 
 @dataclass
 class Account:
-    """An account in which only the key pair `ann` of us-east-1 is there."""
+    """An account in which only the key pair `ann` of us-east-1 and a VPC of eu-west-1 are there."""
 
     asked: list[str] = field(default_factory=list)
     denied: bool = False
@@ -26,11 +26,11 @@ class Account:
         self.asked.append(url)
         return DatasetSeen("there", size_bytes=9, region="us-east-1")
 
-    def key_pair(self, name: str, region: str):
-        return ("there", "") if (name, region) == ("ann", "us-east-1") else ("missing", "")
-
-    def role(self, name: str):
-        return "unknown", f"not allowed to look for {name}"
+    def named(self, kind: str, name: str, region: str):
+        self.asked.append(f"{kind} {name} {region}".strip())
+        if kind == "role":
+            return "unknown", f"not allowed to look for {name}"
+        return ("there", "") if (name, region) in (("ann", "us-east-1"), ("vpc-1", "eu-west-1")) else ("missing", "")
 
     def regions(self):
         if self.denied:
@@ -107,6 +107,18 @@ def test_keys_are_looked_for_in_every_region_and_roles_once(look):
         NamedThing("key pair", "ann", "eu-west-1", "missing", "", "key_name"),
         NamedThing("role", "gpu", "", "unknown", "not allowed to look for gpu", "role_name"),
     )
+
+
+def test_a_network_is_in_one_region_and_missing_only_where_none_has_it(look):
+    account = Account()
+    named = {"vpc_id": "vpc-1", "subnet_id": "subnet-2", "security_group_id": "sg-3"}
+    found = look(recipe(), account, regions=("us-east-1", "eu-west-1"), **named)
+    assert found.named == (
+        NamedThing("VPC", "vpc-1", "eu-west-1", "there", "", "vpc_id"),
+        NamedThing("subnet", "subnet-2", "us-east-1, eu-west-1", "missing", "", "subnet_id"),
+        NamedThing("security group", "sg-3", "us-east-1, eu-west-1", "missing", "", "security_group_id"),
+    )
+    assert "subnet subnet-2 eu-west-1" in account.asked
 
 
 def test_regions_that_may_not_be_listed_are_unknown_with_the_reason(look):

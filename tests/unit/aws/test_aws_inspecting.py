@@ -3,7 +3,7 @@
 import pytest
 
 from cloudgpu.aws import inspecting
-from cloudgpu.aws.inspecting import dataset_seen, key_pair_seen, role_seen
+from cloudgpu.aws.inspecting import dataset_seen, named_seen
 from cloudgpu.aws.session import Session
 from cloudgpu.plan.survey import DatasetSeen
 
@@ -38,13 +38,25 @@ def test_nothing_below_an_address_and_no_bucket_are_missing(session: Session) ->
     assert dataset_seen(session, "s3://dat/set/") == DatasetSeen("missing", "there is no bucket dat")
 
 
-def test_keys_and_roles_are_there_or_missing(session: Session) -> None:
-    session.client("ec2").create_key_pair(KeyName="ann")
+def test_what_settings_name_is_there_or_missing(session: Session) -> None:
+    ec2 = session.client("ec2")
+    ec2.create_key_pair(KeyName="ann")
     session.client("iam").create_role(RoleName="gpu", AssumeRolePolicyDocument="{}")
-    assert key_pair_seen(session, "ann") == ("there", "")
-    assert key_pair_seen(session, "anne") == ("missing", "")
-    assert role_seen(session, "gpu") == ("there", "")
-    assert role_seen(session, "cpu") == ("missing", "")
+    vpc = ec2.describe_vpcs()["Vpcs"][0]["VpcId"]
+    subnet = ec2.describe_subnets()["Subnets"][0]["SubnetId"]
+    group = ec2.describe_security_groups()["SecurityGroups"][0]["GroupId"]
+    there = {"key pair": "ann", "role": "gpu", "VPC": vpc, "subnet": subnet, "security group": group}
+    missing = {
+        "key pair": "anne",
+        "role": "cpu",
+        "VPC": "vpc-0123456789abcdef0",
+        "subnet": "subnet-0123456789abcdef0",
+        "security group": "sg-0123456789abcdef0",
+    }
+    assert {kind: named_seen(session, kind, name) for kind, name in there.items()} == dict.fromkeys(
+        there, ("there", "")
+    )
+    assert {named_seen(session, kind, name) for kind, name in missing.items()} == {("missing", "")}
 
 
 def test_what_may_not_be_looked_at_is_unknown_and_never_there(scripted) -> None:
@@ -52,8 +64,8 @@ def test_what_may_not_be_looked_at_is_unknown_and_never_there(scripted) -> None:
     session.stub("ec2").add_client_error("describe_key_pairs", "UnauthorizedOperation", "not authorized")
     session.stub("iam").add_client_error("get_role", "AccessDenied", "not authorized")
     session.stub("s3").add_client_error("head_bucket", "403", "Forbidden", http_status_code=403)
-    assert key_pair_seen(session, "ann")[0] == "unknown"
-    assert role_seen(session, "gpu")[0] == "unknown"
+    assert named_seen(session, "key pair", "ann")[0] == "unknown"
+    assert named_seen(session, "role", "gpu")[0] == "unknown"
     seen = dataset_seen(session, "s3://data/set/")
     assert (seen.presence, seen.size_bytes) == ("unknown", None)
     assert "data" in seen.why
