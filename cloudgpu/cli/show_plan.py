@@ -36,7 +36,10 @@ def _summary(plan: Plan, cluster: str) -> Iterator[str]:
     simulated = "  [simulated]" if plan.simulated else ""
     yield f"{plan.recipe.name} on {_hardware(plan)}{simulated}"
     ranks = plan.nodes * plan.ranks_per_node
-    a_node = "" if plan.nodes == 1 else f" ({plan.ranks_per_node} a node)"
+    stanza = plan.recipe.rehearsal
+    fewer = plan.simulated and stanza is not None and stanza.ranks_per_node is not None
+    told = [*([f"{plan.ranks_per_node} a node"] if plan.nodes > 1 else []), *(["when rehearsed"] if fewer else [])]
+    a_node = f" ({' '.join(told)})" if told else ""
     where = f"cluster {cluster}" if cluster else "a cluster of its own"
     yield f"{where}: {ranks} rank{'s' if ranks > 1 else ''}{a_node}, ends itself after {_expiry(plan)}"
 

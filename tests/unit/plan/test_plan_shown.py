@@ -30,7 +30,7 @@ def test_the_quickstart_rehearsed():
         shown("rehearsal", today=date(2026, 11, 21))
         == """\
 quickstart on 2 x p3dn.24xlarge (8 x V100 32 GiB each)  [simulated]
-cluster quickstart-1: 2 ranks (1 a node), ends itself after 1h
+cluster quickstart-1: 2 ranks (1 a node when rehearsed), ends itself after 1h
 
   try  type           zone        market     EFA  USD/h a node  priced on
     1  p3dn.24xlarge  us-east-1c  on-demand    1        31.212  2026-07-20
