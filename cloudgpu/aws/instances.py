@@ -17,6 +17,8 @@ _FILTER_VALUES = 200
 _END_S = 900
 ENDED = frozenset({"terminated"})
 ENDING = frozenset({"shutting-down", "terminated"})
+_TO_END = ("pending", "running", "stopping", "stopped")
+_NOT_GONE = (*_TO_END, "shutting-down")
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,7 @@ def describe(clients: Clients, ids: Sequence[str]) -> tuple[Instance, ...]:
         CloudError: AWS refused or cannot be reached.
     """
     found: dict[str, Instance] = {}
-    for start in range(0, len(ids), _FILTER_VALUES):
-        chunk = list(ids[start : start + _FILTER_VALUES])
+    for chunk in _chunks(ids):
         found |= {one.id: one for one in matching(clients, {"instance-id": chunk})}
     return tuple(found[instance_id] for instance_id in ids if instance_id in found)
 
@@ -70,15 +71,16 @@ def terminate(clients: Clients, clock: Clock, ids: Sequence[str], *, total_s: fl
     """
     if not ids:
         return
-    ending = {one.id for one in describe(clients, ids) if one.state not in ENDING}
-    for instance_ids in _chunks(sorted(ending)):
+    for instance_ids in _chunks(sorted(_in_states(clients, ids, _TO_END))):
         _terminate(clients, instance_ids)
     what = f"{len(ids)} instances to end"
-    awaited(clock, lambda: _all_ended(clients, ids) or None, what=what, total_s=total_s)
+    awaited(clock, lambda: not _in_states(clients, ids, _NOT_GONE) or None, what=what, total_s=total_s)
 
 
-def _all_ended(clients: Clients, ids: Sequence[str]) -> bool:
-    return all(one.state in ENDED for one in describe(clients, ids))
+def _in_states(clients: Clients, ids: Sequence[str], states: Sequence[str]) -> set[str]:
+    """Those of them that are in one of these states: answers get shorter as instances end."""
+    asked = ({"instance-id": chunk, "instance-state-name": states} for chunk in _chunks(ids))
+    return {one.id for filters in asked for one in matching(clients, filters) if one.state in states}
 
 
 def _terminate(clients: Clients, ids: Sequence[str]) -> None:

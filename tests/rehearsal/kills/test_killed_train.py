@@ -24,7 +24,7 @@ def killed_and_ended(grave, place):
     assert killed or not names, place
     for name in names:
         grave.run("down", name)
-    grave.check_empty(place)
+    grave.check_empty(place, begun=bool(names))
     assert all(run.ended_at or run.ranks == {} for run in Records(grave.home).runs()), place
 
 
