@@ -9,7 +9,6 @@ been a second later: same `main`, same environment, streams, signals and exit.
 import atexit
 import contextlib
 import functools
-import gc
 import importlib
 import json
 import os
@@ -20,6 +19,8 @@ import sys
 import threading
 import traceback
 
+from loaded import SERVERS, load
+
 os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"  # read when moto is imported
 
 MAINS = {
@@ -27,47 +28,8 @@ MAINS = {
     "cloudgpu.rehearsal.server": ("cloudgpu.rehearsal.server", "main"),
     "cloudgpu.rehearsal.nodes.host": ("cloudgpu.rehearsal.nodes.host", "main"),
 }
-IMPORTED = (
-    *(module for module, _ in MAINS.values()),
-    "cloudgpu.cli.wiring",
-    "cloudgpu.app.provisioning",
-    "cloudgpu.app.training",
-    "cloudgpu.app.aws_cloud",
-    "cloudgpu.app.storage",
-    "cloudgpu.catalog.catalog",
-    "cloudgpu.ledger.store",
-    "cloudgpu.provision.direct",
-    "cloudgpu.remote.keys",
-    "cloudgpu.rehearsal.simulated_cloud",
-    "boto3.session",
-    "botocore.endpoint",
-    "botocore.httpsession",
-    "botocore.regions",
-    "pulumi_aws",
-    "sqlite3",
-    "importlib.readers",
-    "encodings.idna",
-)
-PROVIDED = ("ec2", "iam", "scheduler", "ssm", "ebs", "efs", "fsx", "s3")
-"""Modules of pulumi_aws that the programs use; each is loaded when it is first looked into."""
-SERVICES = ("ec2", "iam", "scheduler", "ssm", "sts", "efs", "fsx", "s3", "pricing", "service-quotas")
 DEFAULTS = (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM)
 _PACKET = 1 << 20
-
-
-def load():
-    for name in IMPORTED:
-        importlib.import_module(name)
-    for name in PROVIDED:
-        dir(getattr(sys.modules["pulumi_aws"], name))
-    # The descriptions of the services are read once, and then shared by every fork.
-    loader = importlib.import_module("botocore.loaders").JSONFileLoader
-    loader.load_file = functools.cache(loader.load_file)
-    loader.__hash__, loader.__eq__ = (lambda _: 0), (lambda *_: True)
-    key = {"aws_access_key_id": "a", "aws_secret_access_key": "b"}
-    for name in SERVICES:
-        sys.modules["boto3.session"].Session(region_name="us-east-1", **key).client(name)
-    gc.freeze()
 
 
 class Zygote:
@@ -185,5 +147,5 @@ def finish(code):
 
 
 if __name__ == "__main__":
-    load()
+    load(*SERVERS)
     Zygote(sys.argv[1]).serve()
