@@ -70,7 +70,7 @@ class AwsCloud:
     """AWS, or what stands in for it, in every region that is asked for."""
 
     def __init__(self, where: Where, reach: Reach, settings: Settings, clock: Clock, calls: CallLog) -> None:
-        self.engines = Engines(settings, self._session, where.endpoint, where.environ, clock)
+        self._engines = Engines(settings, self._session, where.endpoint, where.environ, clock)
         self.target: Target = where.target
         self.endpoint = where.identity
         self._endpoint = where.endpoint
@@ -104,7 +104,7 @@ class AwsCloud:
     @property
     def engine_asked_for(self) -> str:
         """The engine that the user named; empty when nobody did."""
-        return self.engines.asked_for
+        return self._engines.asked_for
 
     def reservation(self, reservation_id: str, regions: Sequence[str]) -> Held:
         """A capacity reservation, with the moment in which it was looked at."""
@@ -128,7 +128,7 @@ class AwsCloud:
         Raises:
             UsageError: It is the Pulumi CLI, and there is none.
         """
-        return self.engines.engine(record, cluster_tags(record))
+        return self._engines.engine(record, cluster_tags(record))
 
     def caller_cidr(self) -> str:
         """The address that may reach port 22: as set, else this machine's own as the internet sees it.
@@ -270,7 +270,7 @@ class AwsCloud:
 
     def storage(self) -> AwsStorage:
         """Its storage, in every region."""
-        return AwsStorage(self, self._clock)
+        return AwsStorage(self, self._engines, self._clock)
 
     def inspector(self) -> AwsInspector:
         """Who looks at what a recipe names here."""

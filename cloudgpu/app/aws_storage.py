@@ -21,7 +21,6 @@ class Regions(Protocol):
 
     target: Target
     endpoint: str
-    engines: Engines
 
     def account(self) -> str:
         """Account id of the credentials in use."""
@@ -35,6 +34,7 @@ class AwsStorage:
     """Storage of AWS, or of what stands in for it, in every region that is asked for."""
 
     cloud: Regions
+    engines: Engines
     clock: Clock
 
     @property
@@ -54,7 +54,7 @@ class AwsStorage:
     @property
     def engine_asked_for(self) -> str:
         """The engine that the user named; empty when nobody did."""
-        return self.cloud.engines.asked_for
+        return self.engines.asked_for
 
     def engine(self, record: StorageRecord) -> Engine:
         """The engine that this storage was begun with, with its tags and identity.
@@ -62,7 +62,7 @@ class AwsStorage:
         Raises:
             UsageError: It is the Pulumi CLI, and there is none.
         """
-        return self.cloud.engines.engine(record, storage_tags(record))
+        return self.engines.engine(record, storage_tags(record))
 
     def found(self, region: str, name: str = "") -> Sequence[Stored]:
         """What carries storage's tags in a region: of one name, or of every name."""

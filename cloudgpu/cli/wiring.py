@@ -253,9 +253,7 @@ class Wiring:
 
     def storage_cloud(self, target: Target) -> "StorageCloud":
         """The target, as `storage` sees it."""
-        from cloudgpu.app.aws_storage import AwsStorage
-
-        return AwsStorage(self._aws_cloud(target), self.clock)
+        return self._aws_cloud(target).storage()
 
     def storage(self, target: Target) -> "StorageRoom":
         """`storage create` and `storage delete` on one target."""
