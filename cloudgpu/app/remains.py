@@ -219,7 +219,9 @@ def _beside(one: Tagged) -> Decimal | None:
         found = other_price(_BY_THE_HOUR[one.kind], one.region)
         return found.usd if found else None
     found = other_price("gp3_gib_month_usd", one.region) if one.volume_type == "gp3" else None
-    return found.usd * one.size_gib / MONTH_H if found and one.size_gib is not None else None
+    if found is None or one.size_gib is None:
+        return None
+    return (found.usd * one.size_gib / MONTH_H).quantize(_EXACT)
 
 
 def _spent(begun: datetime | None, price: Decimal | None, now: datetime) -> Decimal | None:
@@ -231,7 +233,7 @@ def _spent(begun: datetime | None, price: Decimal | None, now: datetime) -> Deci
 
 def _sum(figures: Sequence[Decimal | None]) -> Decimal | None:
     known = [one for one in figures if one is not None]
-    return sum(known, Decimal(0)).quantize(_EXACT) if len(known) == len(figures) else None
+    return sum(known, Decimal(0)) if len(known) == len(figures) else None
 
 
 def _text(usd: Decimal | None) -> str | None:

@@ -138,7 +138,7 @@ def finish(code):
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
-    except BaseException:  # noqa: BLE001
+    except BaseException:  # noqa: BLE001 - an interpreter at its end only tells of it, too
         traceback.print_exc()
         code = code or 120
     if isinstance(code, str):

@@ -126,7 +126,7 @@ def test_as_json(seen, clusters, now):
         "why": "past its expiry",
         "ended": False,
     }
-    assert (rows["lab"]["hourly_usd"], rows["lab"]["monthly_usd"]) == ("62.4240", "45569.5200")
+    assert (rows["lab"]["hourly_usd"], rows["lab"]["monthly_usd"]) == ("62.424", "45569.520")
     assert rows["old"]["owner"] is None
 
 
