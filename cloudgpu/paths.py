@@ -40,6 +40,16 @@ class Home:
         return self.root / "ssh" / "id_ed25519"
 
     @property
+    def hosts(self) -> Path:
+        """The inventory of hosts of one's own."""
+        return self.root / "hosts.yaml"
+
+    @property
+    def service_key(self) -> Path:
+        """What the tokens of services are made of; private to its owner."""
+        return self.root / "service.key"
+
+    @property
     def clusters(self) -> Path:
         """One folder a cluster."""
         return self.root / "clusters"
@@ -65,6 +75,15 @@ class Home:
     def run(self, run_id: str) -> "RunPaths":
         """The files of one run."""
         return RunPaths(self.runs / run_id)
+
+    @property
+    def matrices(self) -> Path:
+        """One folder a matrix of runs."""
+        return self.root / "matrices"
+
+    def matrix(self, name: str) -> "MatrixPaths":
+        """The files of one matrix."""
+        return MatrixPaths(self.matrices / name)
 
     @property
     def rehearsal(self) -> Path:
@@ -203,6 +222,28 @@ class RunPaths:
     def outputs(self) -> Path:
         """What the recipe asked to bring back."""
         return self.root / "outputs"
+
+
+@dataclass(frozen=True)
+class MatrixPaths:
+    """The files of one matrix of runs."""
+
+    root: Path
+
+    @property
+    def record(self) -> Path:
+        """Its axes, its cluster, and the run of each combination: written before the run is started."""
+        return self.root / "matrix.json"
+
+    @property
+    def table(self) -> Path:
+        """What the runs reached, as CSV."""
+        return self.root / "results.csv"
+
+    @property
+    def lease(self) -> Path:
+        """Who works on it."""
+        return self.root / "lease"
 
 
 def unwritable(path: Path, err: OSError) -> StateError:

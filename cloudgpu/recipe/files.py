@@ -1,13 +1,11 @@
 """Does everything exist that a recipe names on the caller's machine?"""
 
-import re
 from collections.abc import Iterator, Set
 from pathlib import Path
 
 from cloudgpu.recipe.problem import FieldPath, Problem
 from cloudgpu.recipe.schema import Recipe
-
-_OBJECT = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?")
+from cloudgpu.recipe.sources import source_of
 
 
 def missing(recipe: Recipe, base: Path, *, without: Set[str] = frozenset()) -> Iterator[Problem]:
@@ -18,8 +16,6 @@ def missing(recipe: Recipe, base: Path, *, without: Set[str] = frozenset()) -> I
         yield from _datasets(recipe, base)
     if "rehearsal" not in without:
         yield from _objects(recipe, base)
-    if "checkpoint" not in without and recipe.checkpoint and recipe.checkpoint.to is not None:
-        yield from _object_name(recipe.checkpoint.to, ("checkpoint", "to"))
 
 
 def is_object(source: str) -> bool:
@@ -51,9 +47,7 @@ def _workdir(recipe: Recipe, base: Path) -> Iterator[Problem]:
 def _datasets(recipe: Recipe, base: Path) -> Iterator[Problem]:
     for index, data in enumerate(recipe.data):
         path = ("data", index, "from")
-        if is_object(data.source):
-            yield from _object_name(data.source, path)
-        else:
+        if not is_object(data.source):
             yield from _there(base, data.source, path)
         if data.manifest is not None:
             yield from _there(base, data.manifest, ("data", index, "manifest"))
@@ -62,13 +56,17 @@ def _datasets(recipe: Recipe, base: Path) -> Iterator[Problem]:
 def _objects(recipe: Recipe, base: Path) -> Iterator[Problem]:
     for source, place in (recipe.rehearsal.objects if recipe.rehearsal else {}).items():
         path = ("rehearsal", "objects", source)
-        yield from _object_name(source, path)
+        yield from _elsewhere(source, path)
         yield from _there(base, place, path)
 
 
-def _object_name(source: str, path: FieldPath) -> Iterator[Problem]:
-    if not _OBJECT.fullmatch(source):
-        yield Problem(path, f"expected s3://bucket/prefix/ or a path beside the recipe, got {source}")
+def _elsewhere(source: str, path: FieldPath) -> Iterator[Problem]:
+    """Only what is not on this machine can be stood in for."""
+    try:
+        if source_of(source).kind == "local":
+            yield Problem(path, f"expected an address like s3://bucket/prefix/, got {source}")
+    except ValueError as err:
+        yield Problem(path, str(err))
 
 
 def _there(base: Path, place: str, path: FieldPath) -> Iterator[Problem]:

@@ -50,6 +50,20 @@ def find(name_or_path: str, *, roots: Sequence[Path]) -> Path:
     raise _not_found(name_or_path, roots)
 
 
+def find_all(name_or_path: str, *, roots: Sequence[Path]) -> tuple[Path, ...]:
+    """The file of a recipe, or those of all recipes in a folder that holds nothing but recipes.
+
+    Raises:
+        RecipeError: There is none; the message has the nearest name.
+    """
+    folder = Path(name_or_path).expanduser() if name_or_path else None
+    if folder is not None and files.is_directory(folder) and not files.is_file(folder / FILE_NAME):
+        found = tuple(sorted(folder.glob(f"*/{FILE_NAME}")))
+        if found:
+            return found
+    return (find(name_or_path, roots=roots),)
+
+
 def load(path: Path) -> LoadedRecipe:
     """Read and check one recipe file.
 

@@ -47,6 +47,17 @@ def _rehearse(values: dict[str, Any]) -> None:
         if stanza.get(field) is not None:
             values["launch"][field] = stanza[field]
     values.setdefault("params", {}).update(stanza.get("params") or {})
+    for data in values.get("data") or []:
+        _stand_in(data, stanza.get("objects") or {})
+
+
+def _stand_in(data: dict[str, Any], objects: Mapping[str, str]) -> None:
+    """What a rehearsal has no server for is copied from what stands in for it; S3 it has."""
+    if data["from"] in objects and not data["from"].startswith("s3://"):
+        kept: dict[str, Any] = {name: data[name] for name in ("name", "to", "keep") if name in data}
+        place = objects[data["from"]]
+        data.clear()
+        data.update({**kept, "from": place})
 
 
 def _shown(sets: Mapping[str, str]) -> str:

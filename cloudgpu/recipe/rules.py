@@ -10,9 +10,16 @@ from pathlib import PurePosixPath
 
 from cloudgpu.recipe import template
 from cloudgpu.recipe.batch import batch_of
+from cloudgpu.recipe.data_rules import checkpoint_in_s3, data_brought_well, datasets_apart, outputs_in_s3
+from cloudgpu.recipe.launch_rules import (
+    kvstore_of_a_kind,
+    ranks_where_they_are_counted,
+    servers_where_there_are_any,
+)
 from cloudgpu.recipe.nearest import suggestion
 from cloudgpu.recipe.problem import FieldPath, Problem
 from cloudgpu.recipe.schema import Environment, Recipe
+from cloudgpu.recipe.service_rules import service_where_one_is_started, services_apart, services_reachable
 from cloudgpu.recipe.storage_rules import storage_made_well, storage_mountable
 
 
@@ -83,20 +90,6 @@ def _one_of_two(environment: Environment, path: FieldPath) -> Iterator[Problem]:
             yield Problem((*path, "secrets", index), message)
 
 
-def _datasets_apart(recipe: Recipe) -> Iterator[Problem]:
-    names: set[str] = set()
-    places: set[PurePosixPath] = set()
-    for index, data in enumerate(recipe.data):
-        if data.name in names:
-            yield Problem(("data", index, "name"), f"another dataset is called {data.name}")
-        if not data.to.is_absolute() or ".." in data.to.parts:
-            yield Problem(("data", index, "to"), f"expected an absolute directory, for instance /data/x, got {data.to}")
-        if data.to in places:
-            yield Problem(("data", index, "to"), f"another dataset goes to {data.to}")
-        names.add(data.name)
-        places.add(data.to)
-
-
 def _below_workdir(recipe: Recipe) -> Iterator[Problem]:
     inside: list[tuple[FieldPath, PurePosixPath]] = [
         (("outputs", index), PurePosixPath(name)) for index, name in enumerate(recipe.outputs)
@@ -112,7 +105,7 @@ def _params_named_well(recipe: Recipe) -> Iterator[Problem]:
     for name in recipe.params:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", name):
             yield Problem(("params", name), "expected a name of letters, digits and underscores")
-        if name in (*template.RUN_NAMES, "checkpoint"):
+        if name in (*template.RUN_NAMES, "checkpoint", "hostfile"):
             yield Problem(("params", name), f"{{{name}}} already means something else; choose another name")
 
 
@@ -186,16 +179,25 @@ RULES = (
     _rule(_gpu_written_as_model_and_count, "resources"),
     _rule(_zones_in_regions, "resources"),
     _rule(_one_environment, "environment", "rehearsal"),
-    _rule(_datasets_apart, "data"),
+    _rule(datasets_apart, "data"),
+    _rule(data_brought_well, "data"),
+    _rule(checkpoint_in_s3, "checkpoint"),
+    _rule(outputs_in_s3, "outputs_to", "outputs"),
     _rule(storage_mountable, "storage", "data"),
     _rule(storage_made_well, "storage", "resources"),
     _rule(_below_workdir, "outputs", "checkpoint"),
     _rule(_params_named_well, "params"),
     _rule(_command_fillable, "launch", "params", "data", "storage", "checkpoint"),
     _rule(_batch_a_number, "launch", "params"),
+    _rule(ranks_where_they_are_counted, "launch"),
+    _rule(kvstore_of_a_kind, "launch", "params"),
+    _rule(servers_where_there_are_any, "launch"),
     _rule(_rehearsal_command_fillable, "rehearsal", "params", "data", "storage", "checkpoint"),
     _rule(_rehearsal_params_known, "rehearsal", "params"),
     _rule(_metrics_readable, "metrics"),
     _rule(_spot_preferred_to_on_demand, "resources"),
     _rule(_work_at_a_known_rate, "work", "metrics"),
+    _rule(service_where_one_is_started, "launch"),
+    _rule(services_apart, "launch"),
+    _rule(services_reachable, "launch", "environment", "params", "data", "storage", "checkpoint"),
 )

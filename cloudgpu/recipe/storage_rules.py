@@ -37,10 +37,10 @@ def storage_mountable(recipe: Recipe) -> Iterator[Problem]:
             yield Problem(("storage", index, "name"), f"another storage is called {one.name}")
         if not one.to.is_absolute() or ".." in one.to.parts or one.to == PurePosixPath("/"):
             yield Problem(where, f"expected an absolute directory, for instance /data/x, got {one.to}")
-        elif one.to.parts[1] in _OF_THE_SYSTEM or (one.to.parts[1] == "home" and len(one.to.parts) <= _A_HOME):
+        elif system_place(one.to):
             yield Problem(where, f"{one.to} belongs to the node's own system; expected a place like /data/x")
         for other, place in taken:
-            if one.to.parts[1:] and _overlap(one.to, place):
+            if one.to.parts[1:] and overlap(one.to, place):
                 yield Problem(where, f"{one.to} and {place} of {other} lie in one another; expected places apart")
         names.add(one.name)
         taken.append((f"storage {one.name}", one.to))
@@ -75,6 +75,14 @@ def _made(make: Make, path: FieldPath) -> Iterator[Problem]:
         yield Problem((*path, "size"), "expected the size of the disk, or the snapshot that it is made of")
 
 
-def _overlap(one: PurePosixPath, other: PurePosixPath) -> bool:
+def system_place(place: PurePosixPath) -> bool:
+    """Whether a mount at this absolute place would take something of its own from the node."""
+    if len(place.parts) < len(("/", "data")):
+        return True
+    return place.parts[1] in _OF_THE_SYSTEM or (place.parts[1] == "home" and len(place.parts) <= _A_HOME)
+
+
+def overlap(one: PurePosixPath, other: PurePosixPath) -> bool:
+    """Whether one of two places is the other, or lies in it."""
     shorter = min(len(one.parts), len(other.parts))
     return one.parts[:shorter] == other.parts[:shorter]

@@ -12,7 +12,9 @@ from cloudgpu.errors import RecipeError
 from cloudgpu.recipe.nearest import suggestion
 from cloudgpu.recipe.schema import Recipe, Scalar
 
-RUN_NAMES = ("run", "outputs")
+RUN_NAMES = ("run", "outputs", "node_rank", "num_nodes", "head_address", "master_port")
+SERVICE_NAMES = ("service.port", "service.address")
+_HOSTFILE_OF = frozenset({"mpirun", "deepspeed"})
 
 _PIECE = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_.-]*)\}|[{}]")
 _SHELL_TOKENS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"})
@@ -37,7 +39,9 @@ def placeholders(recipe: Recipe) -> tuple[str, ...]:
     checkpoint = ("checkpoint",) if recipe.checkpoint else ()
     data = (f"data.{one.name}" for one in recipe.data)
     storage = (f"storage.{one.name}" for one in recipe.storage)
-    return (*recipe.params, *data, *storage, *RUN_NAMES, *checkpoint)
+    hostfile = ("hostfile",) if recipe.launch.launcher in _HOSTFILE_OF else ()
+    service = SERVICE_NAMES if recipe.launch.service else ()
+    return (*recipe.params, *data, *storage, *RUN_NAMES, *checkpoint, *hostfile, *service)
 
 
 def problems(command: str, names: Mapping[str, Scalar] | tuple[str, ...]) -> Iterator[str]:

@@ -13,7 +13,7 @@ _MASK = "***"
 # Owner and team become tags. AWS allows more in some services; this is what all of them take.
 _TAG_TEXT = r"[\w .:/=+@-]{1,128}"
 
-Target = Literal["aws", "rehearsal"]
+Target = Literal["aws", "rehearsal", "ssh"]
 PublicAddress = Literal["auto", "elastic", "nat", "private", "private-nat"]
 Reach = Literal["direct", "ssm"]
 EngineName = Literal["direct", "pulumi"]
@@ -66,7 +66,7 @@ class Settings:
     team: str = field(metadata=_about("", doc="The team the owner spends for.", form=_TAG_TEXT, like="vision"))
     target: Target = field(
         metadata=_about(
-            "rehearsal", doc="Where commands run when `--on` is not given.", form="aws|rehearsal", like="aws"
+            "rehearsal", doc="Where commands run when `--on` is not given.", form="aws|rehearsal|ssh", like="aws"
         )
     )
     region: str = field(
@@ -98,6 +98,13 @@ class Settings:
             "",
             doc="Addresses that may reach port 22 of the nodes; empty means the caller's own.",
             like="203.0.113.7/32",
+        )
+    )
+    hosts: Path = field(
+        metadata=_about(
+            "",
+            doc="Inventory of hosts of your own, for `--on ssh`.",
+            shown_default="`hosts.yaml` here, else in the home",
         )
     )
     env_cache: Path = field(

@@ -32,7 +32,7 @@ def load(*, flags: Mapping[str, str | None], environ: Mapping[str, str], cwd: Pa
     given = sources(flags, environ, cwd)
     fallback = Given(Setting("home", platformdirs.user_data_dir("cloudgpu"), "default"), cwd)
     home = _convert(_strongest("home", given) or fallback)
-    defaults = _defaults(Home(home), environ)
+    defaults = _defaults(Home(home), environ, cwd)
     chosen = [_strongest(name, given) or Given(Setting(name, defaults[name], "default"), cwd) for name in NAMES]
     values: dict[str, Any] = {one.setting.name: _convert(one) for one in chosen}
     return Settings(**values, origins=tuple(_as_used(one.setting, values) for one in chosen))
@@ -42,7 +42,7 @@ def _strongest(name: str, given: Sequence[Source]) -> Given | None:
     return next((source[name] for source in given if name in source), None)
 
 
-def _defaults(home: Home, environ: Mapping[str, str]) -> dict[str, str]:
+def _defaults(home: Home, environ: Mapping[str, str], cwd: Path) -> dict[str, str]:
     """Defaults by name; those that depend on the home or on who is logged in are worked out here."""
     fixed = {name: str(one.metadata["default"]) for name, one in FIELDS.items()}
     return fixed | {
@@ -51,7 +51,14 @@ def _defaults(home: Home, environ: Mapping[str, str]) -> dict[str, str]:
         "ledger_url": f"sqlite:///{home.ledger_db}",
         "ssh_key": str(home.ssh_key),
         "env_cache": str(home.envs),
+        "hosts": str(_hosts(home, cwd)),
     }
+
+
+def _hosts(home: Home, cwd: Path) -> Path:
+    """The inventory of where the command is run, else that of the home."""
+    here = cwd / home.hosts.name
+    return here if here.is_file() else home.hosts
 
 
 def _login_name(environ: Mapping[str, str]) -> str:

@@ -59,7 +59,8 @@ budgt: {max_usd: 3}
         f"{SHOWN}:6: resources.market: expected on-demand, spot, reservation or capacity-block, got spto; "
         'did you mean "spot"?',
         f"{SHOWN}:7: resources.disk: expected a size with its unit, for instance 300GiB",
-        f'{SHOWN}:9: launch.with: expected torchrun, got torchrum; did you mean "torchrun"?',
+        f"{SHOWN}:9: launch.with: expected torchrun, mpirun, deepspeed, kvstore, tf-config, each-node, head-only or "
+        'service, got torchrum; did you mean "torchrun"?',
         f"{SHOWN}:14: metrics.accuracy.better: expected higher or lower, got up",
         f"{SHOWN}:17: data[0].from: no such file or directory: 'nowhere/'",
         f"{SHOWN}:18: data[0].to: expected an absolute directory, for instance /data/x, got data",
@@ -134,8 +135,8 @@ budgt: {max_usd: 3}
         ),
         (
             "params:",
-            "data: [{name: a, from: http://x, to: /a}]\nparams:",
-            "8: data[0].from: expected s3://bucket/prefi",
+            "data: [{name: a, from: ftp://x, to: /a}]\nparams:",
+            "8: data[0].from: ftp://x: nothing is known of ftp://",
         ),
         (
             "params:",

@@ -1,0 +1,60 @@
+"""A recipe at a glance: on what it runs, with what, and which figure it is held against. Pure."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from cloudgpu.recipe.schema import Recipe
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a list of recipes tells of one.
+
+    Attributes:
+        hardware: `2 x p3dn.24xlarge`, `1 x V100-32GB:8 or A100:8`.
+        software: The container's image, or the Python packages; empty where the nodes' own Python is enough.
+        reference: Name, value and unit of the first metric that has one; empty without.
+    """
+
+    name: str
+    description: str
+    nodes: int
+    hardware: str
+    launcher: str
+    software: str
+    reference: str
+    parameters: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Its documented form."""
+        return {**vars(self), "parameters": list(self.parameters)}
+
+
+def summary(recipe: Recipe) -> Summary:
+    """What there is to tell."""
+    resources = recipe.resources
+    wished = resources.instance_type or resources.gpu or " or ".join(resources.any_of)
+    return Summary(
+        name=recipe.name,
+        description=recipe.description,
+        nodes=resources.nodes,
+        hardware=f"{resources.nodes} x {wished}",
+        launcher=recipe.launch.launcher,
+        software=_software(recipe),
+        reference=_reference(recipe),
+        parameters=tuple(recipe.params),
+    )
+
+
+def _software(recipe: Recipe) -> str:
+    environment = recipe.environment
+    if environment.container is not None:
+        return environment.container.image
+    return " ".join(environment.python.requirements) if environment.python is not None else ""
+
+
+def _reference(recipe: Recipe) -> str:
+    for name, metric in recipe.metrics.items():
+        if metric.reference is not None:
+            return f"{name} {metric.reference.value:,g} {metric.unit}".rstrip()
+    return ""

@@ -1,0 +1,137 @@
+"""The `data` and `checkpoint` sections: which sources there are, and which combinations make no sense."""
+
+import pytest
+
+from cloudgpu.recipe.rules import broken
+from cloudgpu.recipe.schema import Recipe
+from cloudgpu.recipe.sources import source_of
+
+
+def problems(*data, **sections):
+    recipe = Recipe.model_validate(
+        {
+            "schema": 1,
+            "name": "plain",
+            "resources": {"instance_type": "g5.xlarge"},
+            "launch": {"with": "torchrun", "command": "train.py"},
+            "data": [{"name": f"d{index}", "to": f"/data/d{index}", **one} for index, one in enumerate(data)],
+            **sections,
+        }
+    )
+    return [problem.text for problem in broken(recipe)]
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("s3://bucket/a/b/", ("s3", "bucket", "a/b")),
+        ("s3://bucket", ("s3", "bucket", "")),
+        ("oss://bucket/sets", ("oss", "bucket", "sets")),
+        ("efs://fs-0123456789abcdef0/sets", ("efs", "fs-0123456789abcdef0", "sets")),
+        ("lustre://fs-1.fsx.us-east-1.amazonaws.com/abcdef", ("lustre", "fs-1.fsx.us-east-1.amazonaws.com", "abcdef")),
+        ("nfs://filer.lab:2049/export/sets", ("nfs", "filer.lab:2049", "export/sets")),
+        ("https://host/dir/", ("https", "host", "dir/")),
+        ("../digits", ("local", "", "../digits")),
+    ],
+)
+def test_an_address_is_read(text, parts):
+    found = source_of(text)
+    assert (found.kind, found.place, found.path) == parts
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("s3://Bucket_/x", "no name of a bucket"),
+        ("ftp://host/x", "nothing is known of ftp://"),
+        ("efs://nowhere", "expected efs://fs-"),
+        ("nfs://user:secret@host/x", "keep credentials out"),
+        ("lustre://host", "mount name"),
+        ("snap-0123456789abcdef0", "kind: ebs, snapshot"),
+        ("s3://bucket/a/../b", "plain path"),
+        ("https://host", "expected a file"),
+    ],
+)
+def test_an_address_that_nobody_can_read_says_what_would_do(text, why):
+    (problem,) = problems({"from": text})
+    assert why in problem
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        ({"from": "https://host/x", "mode": "mount"}, "expected copy"),
+        ({"from": "digits", "mode": "mount"}, "expected copy"),
+        ({"from": "nfs://host/x"}, "expected mount"),
+        ({"from": "oss://bucket/x", "mode": "mount"}, "aliyuncs.com"),
+        ({"from": "https://host/dir/"}, "nobody can list"),
+        ({"from": "http://host/x"}, "anybody's file"),
+        ({"from": "https://host/x?X-Amz-Signature=1"}, "without a query"),
+        ({"from": "s3://bucket/x", "mode": "mount", "manifest": "sums"}, "only a copy is verified"),
+        ({"from": "s3://bucket/x", "mode": "mount", "keep": False}, "ends with its run"),
+        ({"from": "s3://bucket/x", "writable": True}, "expected mode mount"),
+        ({"from": "s3://bucket/x", "manifest": "sums", "sha256": "0" * 64}, "one of both"),
+        ({"from": "nfs://host/x", "mode": "mount", "endpoint": "http://host"}, "only for a bucket"),
+    ],
+)
+def test_what_makes_no_sense_together_is_refused(data, why):
+    assert any(why in problem for problem in problems(data))
+
+
+@pytest.mark.parametrize("mode", ["copy", "mount"])
+@pytest.mark.parametrize("place", ["/", "/usr", "/etc/x", "/home", "/home/ubuntu", "/proc", "/lib/x"])
+def test_no_dataset_takes_the_place_of_the_system(mode, place):
+    (problem,) = problems({"from": "s3://bucket/x", "mode": mode, "to": place})
+    assert "the node's own system" in problem
+
+
+@pytest.mark.parametrize(("mode", "fine"), [("copy", True), ("mount", False)])
+def test_a_mount_stays_out_of_more_folders_than_a_copy(mode, fine):
+    assert (problems({"from": "s3://bucket/x", "mode": mode, "to": "/tmp/sets"}) == []) is fine
+
+
+def test_names_and_places_are_each_datasets_own():
+    twice = problems({"from": "a", "name": "x"}, {"from": "b", "name": "x"})
+    assert any("another dataset is called x" in problem for problem in twice)
+    same = problems({"from": "a", "to": "/data/x"}, {"from": "b", "to": "/data/x"})
+    assert any("another dataset goes to /data/x: d0" in problem for problem in same)
+    inside = problems({"from": "a", "to": "/data"}, {"from": "b", "to": "/data/x"})
+    assert any("lie in one another" in problem for problem in inside)
+
+
+@pytest.mark.parametrize(
+    ("to", "why"),
+    [
+        ("/mnt/checkpoints", "expected an address in S3"),
+        ("nfs://host/x", "expected an address in S3"),
+        ("s3://{run}/x", "expected an address in S3"),
+        ("s3://bucket/{name}", "no placeholder but {run}"),
+    ],
+)
+def test_a_checkpoint_goes_to_s3(to, why):
+    found = problems(checkpoint={"path": "ckpt", "to": to})
+    assert any(why in problem for problem in found)
+    assert any(why in problem for problem in problems(outputs=["out"], outputs_to=to))
+
+
+def test_outputs_that_go_to_s3_are_named():
+    assert problems(outputs=["out"], outputs_to="s3://bucket/results/{run}") == []
+    assert any("nothing is named" in problem for problem in problems(outputs_to="s3://bucket/results/{run}"))
+
+
+def test_what_is_right_is_right():
+    assert (
+        problems(
+            {
+                "from": "s3://bucket/x",
+                "mode": "mount",
+                "client": "s3fs",
+                "options": "use_cache=/scratch",
+                "writable": True,
+            },
+            {"from": "https://host/x.tar", "sha256": "0" * 64, "keep": False},
+            {"from": "nfs://id.cn-hangzhou.nas.aliyuncs.com/", "mode": "mount", "within": "20s"},
+            checkpoint={"path": "ckpt", "to": "s3://bucket/runs/{run}", "resume": "s3://bucket/runs/old"},
+        )
+        == []
+    )

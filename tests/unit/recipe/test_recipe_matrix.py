@@ -1,0 +1,152 @@
+"""`--matrix`: what combinations there are, and everything that is wrong with them at once."""
+
+from math import prod
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloudgpu.errors import RecipeError, UsageError
+from cloudgpu.recipe import loading
+from cloudgpu.recipe.matrix import MOST, Axis, combinations, read_axes
+
+TEXT = """\
+schema: 1
+name: tiny
+resources: {any_of: [V100:8, T4:4], nodes: 2}
+params: {kvstore: local, epochs: 3, rate: 0.1, fast: false, resume: null}
+launch: {with: torchrun, command: 'train.py {epochs} {kvstore}'}
+rehearsal: {params: {epochs: 1}}
+"""
+
+
+@pytest.fixture(name="loaded")
+def _loaded(write):
+    return loading.load(write(TEXT))
+
+
+@pytest.fixture(name="made")
+def _made(loaded):
+    def make(*texts, sets=None, rehearsal=False):
+        return combinations(loaded, read_axes(texts), sets or {}, rehearsal=rehearsal)
+
+    return make
+
+
+def test_every_combination_in_order_typed_like_the_defaults(made):
+    every = made("kvstore=a,b", "epochs=1,2", "fast=true")
+    assert [one.label for one in every] == [
+        "kvstore=a epochs=1 fast=true",
+        "kvstore=a epochs=2 fast=true",
+        "kvstore=b epochs=1 fast=true",
+        "kvstore=b epochs=2 fast=true",
+    ]
+    assert every[3].recipe.params == {"kvstore": "b", "epochs": 2, "rate": 0.1, "fast": True, "resume": None}
+    assert len({one.digest for one in every}) == 4
+
+
+def test_fields_and_what_is_set_beside(made):
+    (one, two) = made("launch.ranks_per_node=1,gpus", sets={"epochs": "9"})
+    assert (one.recipe.launch.ranks_per_node, two.recipe.launch.ranks_per_node) == (1, "gpus")
+    assert one.recipe.params["epochs"] == two.recipe.params["epochs"] == 9
+
+
+def test_a_rehearsal_stanza_is_applied_and_the_matrix_wins(made):
+    (one,) = made("kvstore=a", rehearsal=True)
+    assert one.recipe.params["epochs"] == 1
+    assert [one.recipe.params["epochs"] for one in made("epochs=4,5", rehearsal=True)] == [4, 5]
+
+
+@pytest.mark.parametrize(
+    ("text", "axis"),
+    [
+        ("a=1,2", Axis("a", ("1", "2"))),
+        (" a = 1 , 2 ", Axis("a", ("1", "2"))),
+        ('a="x, y",z', Axis("a", ("x, y", "z"))),
+        ("a=b=c,d", Axis("a", ("b=c", "d"))),
+        ("a=only", Axis("a", ("only",))),
+    ],
+)
+def test_what_is_typed(text, axis):
+    assert read_axes([text]) == (axis,)
+
+
+@pytest.mark.parametrize(
+    ("texts", "says"),
+    [
+        (["a"], "expected NAME=VALUE,VALUE"),
+        (["=1"], "expected NAME=VALUE,VALUE"),
+        ([""], "expected NAME=VALUE,VALUE"),
+        (["a="], "a value is empty"),
+        (["a=1,,2"], "a value is empty"),
+        (["a=1,"], "a value is empty"),
+        (["a=1,2,1"], "1 stands there twice"),
+        (["a=1", "a=2"], "--matrix a is given twice"),
+        ([f"a={','.join(map(str, range(100)))}", f"b={','.join(map(str, range(100)))}"], "100 x 100 make 10,000"),
+    ],
+)
+def test_what_cannot_be_meant(texts, says):
+    with pytest.raises(UsageError, match=says) as caught:
+        read_axes(texts)
+    assert caught.value.hint
+
+
+def test_an_unknown_name_has_its_nearest_and_every_wrong_value_is_told_at_once(made):
+    with pytest.raises(RecipeError) as caught:
+        made("kvstor=a,b", "epochs=1,x,y", "rate=fast")
+    assert list(caught.value.problems) == [
+        '--matrix kvstor: no such parameter or field; did you mean "kvstore"?',
+        "--matrix epochs=x: expected a whole number, as its default 3 is",
+        "--matrix epochs=y: expected a whole number, as its default 3 is",
+        "--matrix rate=fast: expected a number, as its default 0.1 is",
+    ]
+
+
+def test_what_makes_the_recipe_wrong_is_told_once_with_its_combinations(made):
+    with pytest.raises(RecipeError) as caught:
+        made("launch.ranks_per_node=1,100", "kvstore=a,b")
+    assert list(caught.value.problems) == [
+        "launch.ranks_per_node=100 kvstore=a; launch.ranks_per_node=100 kvstore=b: "
+        "launch.ranks_per_node: expected at most 64 or gpus, got 100"
+    ]
+    with pytest.raises(RecipeError, match="some combinations") as caught:
+        made("launch.command='train.py {nothing}',train.py {none}".replace("'", ""))
+    assert len(caught.value.problems) == 2
+
+
+@pytest.mark.parametrize(
+    ("texts", "sets", "says"),
+    [
+        (["params.epochs=1", "epochs=2"], {}, "--matrix epochs and --matrix params.epochs are the same field"),
+        (["epochs=1,2"], {"epochs": "3"}, "--matrix epochs and --set epochs are the same field"),
+        (["epochs=1,01"], {}, "epochs=1 and epochs=01 are the same run"),
+    ],
+)
+def test_the_same_thing_twice(made, texts, sets, says):
+    with pytest.raises(UsageError, match=says):
+        made(*texts, sets=sets)
+
+
+names = st.lists(st.sampled_from("abcdefgh"), unique=True, min_size=1, max_size=4)
+values = st.lists(st.text(st.characters(categories=("L", "N")), min_size=1, max_size=3), unique=True, min_size=1)
+
+
+@given(names, st.data())
+def test_what_is_read_is_what_was_typed(axis_names, data):
+    typed = {name: data.draw(values) for name in axis_names}
+    texts = [f"{name}={','.join(listed)}" for name, listed in typed.items()]
+    if prod(len(listed) for listed in typed.values()) > MOST:
+        with pytest.raises(UsageError):
+            read_axes(texts)
+    else:
+        assert {axis.name: list(axis.values) for axis in read_axes(texts)} == typed
+
+
+@given(st.text(max_size=40))
+def test_whatever_is_typed_is_read_or_refused(text):
+    try:
+        (axis,) = read_axes([text])
+    except UsageError:
+        return
+    assert axis.name
+    assert all(axis.values)
