@@ -2,26 +2,40 @@
 
 from collections.abc import Mapping
 
+from cloudgpu.launch.inventory import Inventory, Node, loopback
 from cloudgpu.launch.ranks import LaunchContext
 from cloudgpu.recipe import template
 from cloudgpu.recipe.schema import Recipe, Scalar
+from cloudgpu.recipe.service import Endpoint
+
+HOSTFILE = "hostfile"
+"""Path of the list of nodes below the run's directory, and the name by which a command has it."""
 
 
-def command(recipe: Recipe, ctx: LaunchContext) -> tuple[str, ...]:
-    """What every rank runs.
+def command(recipe: Recipe, inventory: Inventory, ctx: LaunchContext, position: int = 0) -> tuple[str, ...]:
+    """What a rank on the node at this position runs.
 
     `train.py ...` and `-m package ...` get the run's interpreter in front; anything else is a program as it stands.
 
     Raises:
         RecipeError: The template cannot be split or names something unknown.
     """
-    words = template.argv(recipe.launch.command, values(recipe, ctx))
+    return filled(recipe.launch.command, values(recipe, inventory, ctx, position), ctx)
+
+
+def filled(text: str, names: Mapping[str, Scalar], ctx: LaunchContext) -> tuple[str, ...]:
+    """One command line of a recipe.
+
+    Raises:
+        RecipeError: The template cannot be split or names something unknown.
+    """
+    words = template.argv(text, names)
     is_python = words[0].endswith(".py") or words[0] == "-m"
     return (ctx.interpreter, *words) if is_python else words
 
 
-def values(recipe: Recipe, ctx: LaunchContext) -> Mapping[str, Scalar]:
-    """What the names in a command stand for in this run."""
+def values(recipe: Recipe, inventory: Inventory, ctx: LaunchContext, position: int = 0) -> Mapping[str, Scalar]:
+    """What the names in a command stand for in this run, on the node at this position."""
     checkpoint = {"checkpoint": ctx.checkpoint} if ctx.checkpoint else {}
     return {
         **recipe.params,
@@ -29,5 +43,18 @@ def values(recipe: Recipe, ctx: LaunchContext) -> Mapping[str, Scalar]:
         **{f"storage.{name}": directory for name, directory in ctx.storage.items()},
         "run": ctx.run_id,
         "outputs": ctx.outputs,
+        "node_rank": position,
+        "num_nodes": len(inventory.nodes),
+        "head_address": inventory.head.private_address,
+        "master_port": ctx.master_port,
+        HOSTFILE: f"{ctx.run_dir}/{HOSTFILE}",
         **checkpoint,
+        **service_values(recipe.launch.service, inventory.head),
     }
+
+
+def service_values(endpoint: Endpoint | None, head: Node) -> Mapping[str, Scalar]:
+    """What a service's command may name of the place where it answers."""
+    if endpoint is None:
+        return {}
+    return {"service.port": endpoint.port, "service.address": loopback(head)}

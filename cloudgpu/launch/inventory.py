@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+_AWAY = 10000
+_LAST_PORT = 65535
+
 
 @dataclass(frozen=True)
 class Node:
@@ -30,6 +33,41 @@ class Node:
     """What carries SSH to it; by `ssm` its address is its instance id."""
     bastion: str = ""
     """The user's own jump host before it, `user@host[:port]`; empty where there is none."""
+    bastion_keys: tuple[str, ...] = ()
+    """Pinned host keys of that jump host; empty means as the user's known_hosts has them."""
+    key: str = ""
+    """Private key that it takes, where that is another one than the caller's usual; the jump host takes the same."""
+    devices: tuple[int, ...] = ()
+    """The GPUs of it that the cluster has, where it has not all; the ranks see no others."""
+    interface: str = ""
+    """Network interface that its private address is on, where somebody said so."""
+    base: str = ""
+    """On a host of one's own: the directory below the login user's home that holds all that the cluster puts there."""
+
+    @property
+    def own(self) -> bool:
+        """Whether it is a host of one's own: it is there already, and nothing of it ends with the cluster."""
+        return bool(self.base)
+
+
+def loopback(node: Node) -> str:
+    """The node's own loopback address: that of every machine, but for nodes that share this machine's."""
+    return node.private_address if shares_this_machine(node) else "127.0.0.1"
+
+
+def shares_this_machine(node: Node) -> bool:
+    """Whether its loopback is the caller's own, as of nodes of a rehearsal."""
+    return node.private_address.startswith("127.")
+
+
+def usual_local(node: Node, port: int) -> int:
+    """The port of the caller's machine that leads to a port of a node: the same number.
+
+    Another one for nodes that share this machine: theirs would be taken from under their own programs.
+    """
+    if not shares_this_machine(node):
+        return port
+    return port + _AWAY if port + _AWAY <= _LAST_PORT else port - _AWAY
 
 
 @dataclass(frozen=True)
@@ -52,8 +90,8 @@ class Inventory:
     def from_json(cls, stored: Mapping[str, Any]) -> "Inventory":
         """Read `as_json` back; fields that a newer version added are ignored."""
         known = Node.__dataclass_fields__
-        nodes = [{key: value for key, value in node.items() if key in known} for node in stored["nodes"]]
-        return cls(
-            stored["cluster"],
-            tuple(Node(**{**node, "host_keys": tuple(node["host_keys"])}) for node in nodes),
-        )
+        nodes: list[dict[str, Any]] = [
+            {key: tuple(value) if isinstance(value, list) else value for key, value in node.items() if key in known}
+            for node in stored["nodes"]
+        ]
+        return cls(stored["cluster"], tuple(Node(**node) for node in nodes))

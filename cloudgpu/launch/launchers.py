@@ -3,15 +3,30 @@
 from collections.abc import Callable, Mapping
 
 from cloudgpu.errors import UsageError
+from cloudgpu.launch.deepspeed import deepspeed
 from cloudgpu.launch.inventory import Inventory
+from cloudgpu.launch.kvstore import kvstore
+from cloudgpu.launch.mpirun import mpirun
 from cloudgpu.launch.ranks import LaunchContext, NodeLaunch
+from cloudgpu.launch.service import service
+from cloudgpu.launch.single import each_node, head_only
+from cloudgpu.launch.tf_config import tf_config
 from cloudgpu.launch.torchrun import torchrun
 from cloudgpu.recipe.nearest import suggestion
 from cloudgpu.recipe.schema import Recipe
 
 Launcher = Callable[[Recipe, Inventory, LaunchContext], tuple[NodeLaunch, ...]]
 
-LAUNCHERS: Mapping[str, Launcher] = {"torchrun": torchrun}
+LAUNCHERS: Mapping[str, Launcher] = {
+    "torchrun": torchrun,
+    "mpirun": mpirun,
+    "deepspeed": deepspeed,
+    "kvstore": kvstore,
+    "tf-config": tf_config,
+    "each-node": each_node,
+    "head-only": head_only,
+    "service": service,
+}
 
 
 def launcher(name: str) -> Launcher:

@@ -1,25 +1,13 @@
-"""Communication settings by kind of node: what NCCL and gloo need where they would guess wrong.
+"""Communication settings of a node's ranks: what NCCL and gloo need where they would guess wrong.
 
-Modern EFA software (aws-ofi-nccl 1.7 and later) sets what EFA types need by itself, and values of ours would only
-fight it; so EFA nodes get nothing but what helps fork. See `docs/decisions/0003-ranks-are-started-by-the-agent.md`.
+What a type of node needs stands in `catalog/communication.py`, so that a plan can show it; here is what a node needs.
 """
 
 from collections.abc import Mapping
 
+from cloudgpu.catalog.communication import has_efa, settings
 from cloudgpu.launch.inventory import Node
 from cloudgpu.recipe.schema import Recipe
-
-_NOT_REAL_INTERFACES = "^lo,docker,veth"
-_NO_RDMA = ("p3dn.",)
-_EFA_TYPES = ("p3dn.", "p4d.", "p4de.", "p5.", "p5e.", "p5en.", "p6-", "g7e.")
-_EFA_SIZES = frozenset(
-    {
-        *(f"g4dn.{size}" for size in ("8xlarge", "12xlarge", "16xlarge", "metal")),
-        *(f"{family}.{size}" for family in ("g5", "g6", "g6e") for size in ("8xlarge", "12xlarge", "16xlarge")),
-        *(f"{family}.{size}" for family in ("g5", "g6", "g6e") for size in ("24xlarge", "48xlarge")),
-    }
-)
-_SHARED_MEMORY_COPY = ("g5.", "g6.")
 
 
 def network_environment(recipe: Recipe, node: Node, nodes: int) -> Mapping[str, str]:
@@ -27,27 +15,13 @@ def network_environment(recipe: Recipe, node: Node, nodes: int) -> Mapping[str, 
     if node.simulated:
         # Every simulated node is this machine; gloo would look up the host name and find an address of no node.
         return {"GLOO_SOCKET_IFNAME": "lo"} if node.private_address.startswith("127.") else {}
-    copy = {"NCCL_SHM_USE_CUDA_MEMCPY": "1"} if node.instance_type.startswith(_SHARED_MEMORY_COPY) else {}
-    if nodes == 1:
-        return copy
-    return {**copy, **(_efa(node) if uses_efa(recipe, node) else _tcp())}
+    if node.interface:
+        # Whoever wrote the inventory knows which network the hosts share.
+        return {"NCCL_SOCKET_IFNAME": f"={node.interface}", "GLOO_SOCKET_IFNAME": node.interface} if nodes > 1 else {}
+    found = settings(node.instance_type, nodes, recipe.resources.network)
+    return {one.name: one.value for one in found}
 
 
 def uses_efa(recipe: Recipe, node: Node) -> bool:
     """Whether the ranks of this node talk through EFA."""
-    has_efa = node.instance_type.startswith(_EFA_TYPES) or node.instance_type in _EFA_SIZES
-    return has_efa and recipe.resources.network != "tcp"
-
-
-def _efa(node: Node) -> Mapping[str, str]:
-    # Without RDMA the provider registers huge pages that a forked data loader cannot inherit.
-    return {"FI_EFA_USE_HUGE_PAGE": "0"} if node.instance_type.startswith(_NO_RDMA) else {}
-
-
-def _tcp() -> Mapping[str, str]:
-    # One TCP flow carries 10 Gb/s at most inside a placement group, 5 Gb/s outside; several flows fill the card.
-    return {
-        "NCCL_SOCKET_IFNAME": _NOT_REAL_INTERFACES,
-        "NCCL_SOCKET_NTHREADS": "4",
-        "NCCL_NSOCKS_PERTHREAD": "4",
-    }
+    return has_efa(node.instance_type) and recipe.resources.network != "tcp"

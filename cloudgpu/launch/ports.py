@@ -18,6 +18,11 @@ def gang_port(run_id: str, attempt: int = 0) -> int:
     return RUN_PORTS.start + _RANGE + _drawn("gang", run_id, attempt)
 
 
+def following(port: int, count: int) -> int:
+    """The port so many behind this one, within those of a run's rendezvous."""
+    return RUN_PORTS.start + (port - RUN_PORTS.start + count) % _RANGE
+
+
 def _drawn(purpose: str, run_id: str, attempt: int) -> int:
     digest = hashlib.sha256(f"{purpose}/{run_id}/{attempt}".encode()).digest()
     return int.from_bytes(digest[:8], "big") % _RANGE

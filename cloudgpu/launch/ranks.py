@@ -12,14 +12,32 @@ class RankLaunch:
     local_rank: int
     argv: tuple[str, ...]
     env: Mapping[str, str]
+    role: str = ""
+    """What it is among others, where its launcher has several kinds: `worker`, `server`, `scheduler`."""
+    decides: bool = True
+    """Whether the run waits for its end. One that does not is stopped when all that do have ended well; a failure of
+    it ends the run like any other."""
+
+
+@dataclass(frozen=True)
+class NodeFile:
+    """A file that a node needs before its ranks start. Holds no secret."""
+
+    path: str
+    """Relative to the run's directory on the node."""
+    content: str
+    mode: int = 0o600
 
 
 @dataclass(frozen=True)
 class NodeLaunch:
-    """All ranks of one node."""
+    """All ranks of one node; there may be none."""
 
     node_index: int
     ranks: tuple[RankLaunch, ...]
+    files: tuple[NodeFile, ...] = ()
+    reaches: tuple[int, ...] = ()
+    """Nodes that it logs in to by SSH while the run goes on, by index."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +53,9 @@ class LaunchContext:
         outputs: Absolute directory for outputs on the nodes.
         checkpoint: Absolute checkpoint directory on the nodes, or empty.
         storage: Name of what is mounted -> absolute directory on the nodes.
+        run_dir: Absolute directory of the run on every node; logs, status and what the launcher needs lie there.
+        enter: Node index -> the words on that node after which a program with its arguments runs inside the run's
+            container there; empty where ranks run on the node itself.
     """
 
     run_id: str
@@ -45,3 +66,5 @@ class LaunchContext:
     outputs: str
     checkpoint: str = ""
     storage: Mapping[str, str] = field(default_factory=dict)
+    run_dir: str = ""
+    enter: Mapping[int, tuple[str, ...]] = field(default_factory=dict)

@@ -11,9 +11,11 @@ from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.launch.launchers import launch, launcher
 from cloudgpu.launch.ports import gang_port, master_port
 from cloudgpu.launch.ranks import LaunchContext
-from cloudgpu.launch.torchrun import RESERVED, torchrun
+from cloudgpu.launch.torchrun import torchrun
+from cloudgpu.recipe.reserved import LAUNCHER_VARIABLES
 from cloudgpu.recipe.schema import Recipe
 
+RESERVED = LAUNCHER_VARIABLES["torchrun"]
 GOLDEN = Path(__file__).parent / "golden"
 
 CTX = LaunchContext(

@@ -1,0 +1,40 @@
+"""Services beside the ranks: further processes of the head, which end when the ranks have."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from cloudgpu.launch.command import filled, service_values, values
+from cloudgpu.launch.environment import about_process, about_run, layered
+from cloudgpu.launch.inventory import Inventory
+from cloudgpu.launch.ranks import LaunchContext, NodeLaunch, RankLaunch
+from cloudgpu.recipe.schema import Recipe
+from cloudgpu.recipe.service import SideService
+
+
+def with_services(
+    gang: Sequence[NodeLaunch], recipe: Recipe, inventory: Inventory, ctx: LaunchContext
+) -> tuple[NodeLaunch, ...]:
+    """The gang with the recipe's side services on its head, counted behind the launcher's own ranks.
+
+    Raises:
+        RecipeError: The command of one is wrong.
+    """
+    first = 1 + max((rank.rank for node in gang for rank in node.ranks), default=-1)
+    services = tuple(
+        _process(recipe, inventory, ctx, one, rank) for rank, one in enumerate(recipe.launch.beside, first)
+    )
+    head = inventory.head.index
+    return tuple(replace(node, ranks=(*node.ranks, *services)) if node.node_index == head else node for node in gang)
+
+
+def _process(recipe: Recipe, inventory: Inventory, ctx: LaunchContext, one: SideService, rank: int) -> RankLaunch:
+    head = inventory.head
+    names = {**values(recipe, inventory, ctx), **service_values(one, head)}
+    fixed: Mapping[str, str] = {
+        **about_run(inventory, ctx, 1),
+        **about_process(inventory, head, rank),
+        # TensorFlow takes all memory of every GPU that it sees.
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    env = layered(recipe, inventory, head, fixed, 1)
+    return RankLaunch(rank, 0, filled(one.command, names, ctx), env, one.name, decides=False)

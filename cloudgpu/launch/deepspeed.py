@@ -1,0 +1,60 @@
+"""The `deepspeed` launcher: a command on the head that logs in to the nodes itself, with a hostfile and an `ssh` ready.
+
+DeepSpeed's own runner, and others of its kind, start `ssh` (or pdsh, which does) by that name, for the head as well.
+They find one first on their PATH that knows the run's key, ports and host keys.
+"""
+
+from cloudgpu.launch.command import command
+from cloudgpu.launch.environment import about_process, about_run, layered, ranks_on, refuse_reserved
+from cloudgpu.launch.inventory import Inventory
+from cloudgpu.launch.mesh import SSH_SHIM, hostfile, ssh_config, ssh_shim
+from cloudgpu.launch.ranks import LaunchContext, NodeFile, NodeLaunch, RankLaunch
+from cloudgpu.recipe.schema import Recipe
+
+STARTER = "deepspeed/with-ssh"
+ENVIRONMENT = "deepspeed/environment"
+"""What DeepSpeed exports on every node; other variables of the head's process stay there."""
+_OWN = frozenset({"CLOUDGPU_RANK", "CLOUDGPU_NODE_RANK", "CLOUDGPU_GPUS_PER_NODE"})
+
+
+def deepspeed(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
+    """The command on the head, with the files it needs; the other nodes have no process of the agent's.
+
+    Raises:
+        RecipeError: The recipe sets what the launcher sets, or its command is wrong.
+        UsageError: One rank a GPU is asked for on nodes without GPUs.
+    """
+    refuse_reserved(recipe)
+    head = inventory.head
+    slots = {node.private_address: ranks_on(recipe, node) for node in inventory.nodes}
+    world = sum(slots.values())
+    fixed = {**about_run(inventory, ctx, world), **about_process(inventory, head, 0)}
+    shared = layered(recipe, inventory, head, fixed, world)
+    env = {
+        **shared,
+        "DS_ENV_FILE": f"{ctx.run_dir}/{ENVIRONMENT}",
+        "PDSH_RCMD_TYPE": "ssh",
+    }
+    argv = (f"{ctx.run_dir}/{STARTER}", *command(recipe, inventory, ctx))
+    files = (
+        hostfile(slots),
+        ssh_config(inventory, ctx.run_dir),
+        ssh_shim(ctx.run_dir),
+        _starter(ctx.run_dir),
+        _exported(shared),
+    )
+    reaches = tuple(node.index for node in inventory.nodes) if len(inventory.nodes) > 1 else ()
+    first = NodeLaunch(head.index, (RankLaunch(0, 0, argv, env),), files, reaches)
+    return (first, *(NodeLaunch(node.index, ()) for node in inventory.nodes[1:]))
+
+
+def _starter(directory: str) -> NodeFile:
+    """Puts the `ssh` that knows the run before the system's, and becomes the command."""
+    place = f"{directory}/{SSH_SHIM}".rpartition("/")[0]
+    return NodeFile(STARTER, f'#!/bin/sh\nPATH="{place}:$PATH"; export PATH\nexec "$@"\n', 0o700)
+
+
+def _exported(env: dict[str, str]) -> NodeFile:
+    """As DeepSpeed reads it: a line each, so a value of several lines cannot be told."""
+    lines = (f"{name}={value}\n" for name, value in env.items() if name not in _OWN and "\n" not in value)
+    return NodeFile(ENVIRONMENT, "".join(lines))

@@ -1,0 +1,89 @@
+"""The environment that every launcher gives its processes, and what a recipe may not set beside a launcher."""
+
+from collections.abc import Iterator, Mapping
+
+from cloudgpu.errors import RecipeError, UsageError
+from cloudgpu.launch.inventory import Inventory, Node
+from cloudgpu.launch.network import network_environment
+from cloudgpu.launch.ranks import LaunchContext
+from cloudgpu.recipe.reserved import LAUNCHER_VARIABLES
+from cloudgpu.recipe.schema import Recipe
+
+
+def refuse_reserved(recipe: Recipe) -> None:
+    """What a launcher sets is its own.
+
+    Raises:
+        RecipeError: The recipe sets a variable of its launcher; all of them are named.
+    """
+    problems = tuple(_reserved(recipe))
+    if problems:
+        hint = "leave them out: the launcher sets them, and the command reads them from its environment"
+        raise RecipeError(problems[0], problems=problems, hint=hint)
+
+
+def _reserved(recipe: Recipe) -> Iterator[str]:
+    name = recipe.launch.launcher
+    reserved = LAUNCHER_VARIABLES[name]
+    for variable in sorted(reserved & recipe.environment.env.keys()):
+        yield f"environment.env.{variable}: is set by the {name} launcher and may not be overridden"
+    for variable in sorted(reserved & set(recipe.environment.secrets)):
+        yield f"environment.secrets: {variable} is set by the {name} launcher and may not be a secret"
+
+
+def ranks_on(recipe: Recipe, node: Node) -> int:
+    """How many ranks this node has.
+
+    Raises:
+        UsageError: One rank a GPU is asked for on a node without GPUs.
+    """
+    wanted = recipe.launch.ranks
+    count = node.gpus if wanted == "gpus" else wanted
+    if count < 1:
+        raise UsageError(
+            f"launch.ranks_per_node is {wanted}, which gives node {node.index} ({node.instance_type}) no rank",
+            hint="set `ranks_per_node: 1` in the recipe, or choose nodes with GPUs",
+        )
+    return count
+
+
+def layered(recipe: Recipe, inventory: Inventory, node: Node, fixed: Mapping[str, str], ranks: int) -> dict[str, str]:
+    """Defaults for a node with so many ranks, then the recipe's own variables, then what nobody may override."""
+    # As torchrun: several ranks, each with a thread a core, only get in each other's way. Simulated nodes share cores.
+    threads = {"OMP_NUM_THREADS": "1"} if ranks > 1 or node.simulated else {}
+    return {
+        **threads,
+        "PYTHONUNBUFFERED": "1",
+        **network_environment(recipe, node, len(inventory.nodes)),
+        **recipe.environment.env,
+        **fixed,
+        **_visible(node),
+    }
+
+
+def _visible(node: Node) -> dict[str, str]:
+    """Of a host's GPUs, those that the cluster has: others are somebody else's, whatever a recipe says."""
+    return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, node.devices))} if node.devices else {}
+
+
+def about_run(inventory: Inventory, ctx: LaunchContext, world: int) -> dict[str, str]:
+    """What is the same in every process of a run, whatever starts it."""
+    return {
+        "MASTER_ADDR": inventory.head.private_address,
+        "MASTER_PORT": str(ctx.master_port),
+        "CLOUDGPU_RUN_ID": ctx.run_id,
+        "CLOUDGPU_WORLD_SIZE": str(world),
+        "CLOUDGPU_NUM_NODES": str(len(inventory.nodes)),
+        "CLOUDGPU_NODE_IPS": "\n".join(node.private_address for node in inventory.nodes),
+        "CLOUDGPU_OUTPUTS": ctx.outputs,
+        "CLOUDGPU_CHECKPOINT": ctx.checkpoint,
+    }
+
+
+def about_process(inventory: Inventory, node: Node, rank: int) -> dict[str, str]:
+    """What differs between the processes of a run."""
+    return {
+        "CLOUDGPU_RANK": str(rank),
+        "CLOUDGPU_NODE_RANK": str(inventory.nodes.index(node)),
+        "CLOUDGPU_GPUS_PER_NODE": str(node.gpus),
+    }

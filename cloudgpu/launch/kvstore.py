@@ -1,0 +1,55 @@
+"""The `kvstore` launcher: MXNet's KVStore, whose workers meet through the servers and the scheduler of ps-lite.
+
+Servers and scheduler run the workers' command: MXNet looks at its role when it is imported, and serves instead.
+"""
+
+from collections.abc import Mapping
+
+from cloudgpu.errors import RecipeError
+from cloudgpu.launch.environment import ranks_on, refuse_reserved
+from cloudgpu.launch.inventory import Inventory
+from cloudgpu.launch.ranks import LaunchContext, NodeLaunch
+from cloudgpu.launch.roles import Seat, seated, seats
+from cloudgpu.recipe.launching import DIST_KINDS, LOCAL_KINDS, kvstore_kind
+from cloudgpu.recipe.schema import Recipe
+
+_SERVERS_A_NODE = 1
+
+
+def kvstore(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
+    """Workers on every node, and for a distributed kind servers on every node and a scheduler on the head.
+
+    Raises:
+        RecipeError: The kind is unknown or does not fit the number of workers, the recipe sets a variable of ps-lite,
+            or its command is wrong.
+    """
+    refuse_reserved(recipe)
+    kind = kvstore_kind(recipe.launch, recipe.params)
+    workers = seats(inventory.nodes, lambda node: ranks_on(recipe, node), "worker", decides=True)
+    _check(kind, len(workers))
+    if kind in LOCAL_KINDS:
+        return seated(recipe, inventory, ctx, workers, lambda *_: {})
+    a_node = recipe.launch.servers_per_node or _SERVERS_A_NODE
+    servers = seats(inventory.nodes, lambda _: a_node, "server", decides=False)
+    scheduler = Seat(inventory.head, "scheduler", 0, decides=False)
+    root = {
+        "DMLC_PS_ROOT_URI": inventory.head.private_address,
+        "DMLC_PS_ROOT_PORT": str(ctx.master_port),
+        "DMLC_NUM_WORKER": str(len(workers)),
+        "DMLC_NUM_SERVER": str(len(servers)),
+    }
+
+    def own(seat: Seat, _: int) -> Mapping[str, str]:
+        # Without the address ps-lite asks for the first interface that is up, which may be Docker's bridge.
+        return {**root, "DMLC_ROLE": seat.role, "DMLC_NODE_HOST": seat.node.private_address}
+
+    return seated(recipe, inventory, ctx, (*workers, *servers, scheduler), own)
+
+
+def _check(kind: str, workers: int) -> None:
+    if kind not in LOCAL_KINDS | DIST_KINDS:
+        known = ", ".join(sorted(LOCAL_KINDS) + sorted(DIST_KINDS))
+        raise RecipeError(f"launch.kvstore: unknown kind {kind!r}", hint=f"one of {known}")
+    if kind in LOCAL_KINDS and workers > 1:
+        message = f"launch.kvstore: {kind} works within one process, and there are {workers} workers"
+        raise RecipeError(message, hint="set a kind that begins with dist_, or run one worker on one node")

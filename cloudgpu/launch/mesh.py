@@ -1,0 +1,89 @@
+"""How the head logs in to the other nodes of its run: files for its SSH client, with a key made for this run alone.
+
+The key and the known hosts are no business of a pure function: `run/mesh.py` makes them, and puts them where the files
+here look for them. See `docs/decisions/0015-the-head-logs-in-with-a-key-of-the-run.md`.
+"""
+
+import shlex
+from ipaddress import IPv4Address, IPv4Network, ip_address
+
+from cloudgpu.launch.command import HOSTFILE
+from cloudgpu.launch.inventory import Inventory, Node
+from cloudgpu.launch.ranks import NodeFile
+
+PRIVATE_KEY = "ssh/id_ed25519"
+"""The run's own private key below the run's directory on the head."""
+KNOWN_HOSTS = "ssh/known_hosts"
+SSH_CONFIG = "ssh/config"
+SSH_SHIM = "ssh/bin/ssh"
+_WIDEST_PREFIX = 24
+
+
+def one_machine(inventory: Inventory) -> bool:
+    """Whether all nodes are this machine under several loopback addresses, which Open MPI takes for one host."""
+    return all(node.private_address.startswith("127.") for node in inventory.nodes)
+
+
+def ssh_config(inventory: Inventory, directory: str) -> NodeFile:
+    """The whole configuration of an SSH client that reaches the nodes of this run and nobody else."""
+    return NodeFile(SSH_CONFIG, "\n".join([*(_host(node) for node in inventory.nodes), _every(directory)]))
+
+
+def _host(node: Node) -> str:
+    return f"Host {node.private_address}\n  Port {node.port}\n  User {node.user}\n  HostKeyAlias {alias(node)}\n"
+
+
+def _every(directory: str) -> str:
+    lines = (
+        f"IdentityFile {_quoted(directory, PRIVATE_KEY)}",
+        f"UserKnownHostsFile {_quoted(directory, KNOWN_HOSTS)}",
+        "GlobalKnownHostsFile /dev/null",
+        "StrictHostKeyChecking yes",
+        "IdentitiesOnly yes",
+        "IdentityAgent none",
+        "PasswordAuthentication no",
+        "KbdInteractiveAuthentication no",
+        "BatchMode yes",
+        "ConnectTimeout 20",
+        "ServerAliveInterval 15",
+        "LogLevel ERROR",
+    )
+    return "Host *\n" + "".join(f"  {line}\n" for line in lines)
+
+
+def alias(node: Node) -> str:
+    """The name under which the known hosts have a node: its address may be another one's in another cluster."""
+    return f"node-{node.index}"
+
+
+def ssh_shim(directory: str) -> NodeFile:
+    """An `ssh` for programs that start one by that name; `command -p` finds the system's own."""
+    config = shlex.quote(f"{directory}/{SSH_CONFIG}")
+    return NodeFile(SSH_SHIM, f'#!/bin/sh\nexec "$(command -p -v ssh)" -F {config} "$@"\n', 0o700)
+
+
+def hostfile(slots: dict[str, int]) -> NodeFile:
+    """Address and number of ranks of every node, as Open MPI, DeepSpeed and Horovod read it."""
+    return NodeFile(HOSTFILE, "".join(f"{address} slots={count}\n" for address, count in slots.items()))
+
+
+def subnet(inventory: Inventory) -> str:
+    """The network that holds all private addresses, /24 at least; empty where one of them is no IPv4 address."""
+    addresses = []
+    for node in inventory.nodes:
+        try:
+            address = ip_address(node.private_address)
+        except ValueError:
+            return ""
+        if not isinstance(address, IPv4Address):
+            return ""
+        addresses.append(address)
+    network = IPv4Network((int(addresses[0]), _WIDEST_PREFIX), strict=False)
+    while not all(address in network for address in addresses):
+        network = network.supernet()
+    return str(network)
+
+
+def _quoted(directory: str, path: str) -> str:
+    # OpenSSH expands % and ~ in these, and splits at blanks.
+    return '"' + f"{directory}/{path}".replace("%", "%%") + '"'

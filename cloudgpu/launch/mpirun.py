@@ -1,0 +1,157 @@
+"""The `mpirun` launcher: Open MPI's own starter as one process on the head. Horovod, nccl-tests and CNTK go on top.
+
+mpirun starts its daemon on every other node through an agent script of ours, which logs in with the run's own key.
+What the recipe's environment says reaches the ranks by name: mpirun reads the values from its environment and sends
+them over its own connections, so that none stands in a command line.
+"""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cloudgpu.launch.command import HOSTFILE, command
+from cloudgpu.launch.environment import about_process, about_run, layered, ranks_on, refuse_reserved
+from cloudgpu.launch.inventory import Inventory, Node
+from cloudgpu.launch.mesh import SSH_CONFIG, hostfile, one_machine, ssh_config, subnet
+from cloudgpu.launch.network import uses_efa
+from cloudgpu.launch.ranks import LaunchContext, NodeFile, NodeLaunch, RankLaunch
+from cloudgpu.recipe.schema import Recipe
+
+STARTER = "mpi/mpirun"
+AGENT = "mpi/rsh"
+_PLACES = ("/opt/amazon/openmpi/bin", "/usr/local/mpi/bin", "/opt/hpcx/ompi/bin", "/usr/lib64/openmpi/bin")
+"""Where images of AWS and NVIDIA, HPC-X and Fedora keep Open MPI; logins without a terminal do not look there."""
+_PATH = f"PATH=$PATH:{':'.join(_PLACES)}; export PATH"
+
+
+def mpirun(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
+    """Open MPI's mpirun on the head, with the files it needs; the other nodes have no process of the agent's.
+
+    Raises:
+        RecipeError: The recipe sets what the launcher sets, or its command is wrong.
+        UsageError: One rank a GPU is asked for on nodes without GPUs.
+    """
+    refuse_reserved(recipe)
+    slots = _slots(recipe, inventory)
+    world = sum(slots.values())
+    run = about_run(inventory, ctx, world)
+    env, *others = (_environment(recipe, inventory, node, run) for node in inventory.nodes)
+    # By name where all nodes agree. What differs is set on each node before its daemon starts.
+    alike = [name for name in env if all(other.get(name) == env[name] for other in others)]
+    sent = [*(name for name in alike if not name.startswith("OMPI_")), *recipe.environment.secrets]
+    argv = (
+        *(f"{ctx.run_dir}/{STARTER}", "--hostfile", f"{ctx.run_dir}/{HOSTFILE}", "-np", str(world)),
+        *("--map-by", "slot", "--bind-to", "none"),
+        *(word for name in sent for word in ("-x", name)),
+        *command(recipe, inventory, ctx),
+    )
+    rank = RankLaunch(0, 0, argv, {**_open_mpi(recipe, inventory, ctx), **env}, "mpirun")
+    remotes = tuple(
+        Remote(node, {name: value for name, value in other.items() if name not in alike})
+        for node, other in zip(inventory.nodes[1:], others, strict=True)
+    )
+    files: tuple[NodeFile, ...] = (hostfile(slots), _starter())
+    if len(slots) == 1:
+        return (NodeLaunch(inventory.head.index, (rank,), files), *(NodeLaunch(one.node.index, ()) for one in remotes))
+    agent = _agent(remotes, ctx)
+    files = (*files, ssh_config(inventory, ctx.run_dir), agent)
+    reaches = tuple(one.node.index for one in remotes)
+    # A daemon starts no others, but looks for the agent all the same, and does not start without.
+    rest = (NodeLaunch(one.node.index, (), (agent,)) for one in remotes)
+    return (NodeLaunch(inventory.head.index, (rank,), files, reaches), *rest)
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A node on which mpirun starts a daemon, and the variables that it has and others have not."""
+
+    node: Node
+    env: Mapping[str, str]
+
+
+def _environment(recipe: Recipe, inventory: Inventory, node: Node, run: Mapping[str, str]) -> dict[str, str]:
+    """That of a node's ranks; which of them it is, Open MPI itself tells a rank."""
+    about = {name: value for name, value in about_process(inventory, node, 0).items() if name != "CLOUDGPU_RANK"}
+    return layered(recipe, inventory, node, {**run, **about}, ranks_on(recipe, node))
+
+
+def _slots(recipe: Recipe, inventory: Inventory) -> dict[str, int]:
+    """Ranks by address. Nodes that are one machine to Open MPI are one line: all ranks run on the head."""
+    counts = {node.private_address: ranks_on(recipe, node) for node in inventory.nodes}
+    if one_machine(inventory):
+        return {"localhost": sum(counts.values())}
+    return counts
+
+
+def _open_mpi(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> Mapping[str, str]:
+    """Settings of Open MPI as variables, so that those in a recipe win over them."""
+    allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    if one_machine(inventory):
+        # Cores are shared: a rank that waits must let others run.
+        return {**allowed, "OMPI_MCA_mpi_yield_when_idle": "1"}
+    if len(inventory.nodes) == 1:
+        return allowed
+    network = subnet(inventory)
+    interfaces = {"OMPI_MCA_oob_tcp_if_include": network, "OMPI_MCA_btl_tcp_if_include": network} if network else {}
+    # Through EFA only NCCL talks: Open MPI's own matching layer over libfabric would take endpoints that NCCL needs.
+    efa = {"OMPI_MCA_pml": "^cm", "OMPI_MCA_btl": "tcp,self"} if uses_efa(recipe, inventory.head) else {}
+    return {
+        **allowed,
+        **interfaces,
+        **efa,
+        "OMPI_MCA_plm_rsh_agent": f"{ctx.run_dir}/{AGENT}",
+        # Only the head holds the key, so every daemon is started from there; kept attached, its errors are seen.
+        "OMPI_MCA_plm_rsh_no_tree_spawn": "1",
+        "OMPI_MCA_orte_leave_session_attached": "1",
+    }
+
+
+def _starter() -> NodeFile:
+    """Finds mpirun where a login without a terminal would not, and becomes it."""
+    lines = (
+        "#!/bin/sh",
+        _PATH,
+        "command -v mpirun >/dev/null || {",
+        '  echo "cloudgpu: mpirun: not found: install Open MPI on the nodes, or run in a container that has it" >&2',
+        "  exit 127",
+        "}",
+        'exec mpirun "$@"',
+    )
+    return NodeFile(STARTER, "\n".join(lines) + "\n", 0o700)
+
+
+def _agent(remotes: Sequence[Remote], ctx: LaunchContext) -> NodeFile:
+    """What mpirun calls as `AGENT ADDRESS WORDS...` to run a line of shell on another node, or in its container."""
+    config = shlex.quote(f"{ctx.run_dir}/{SSH_CONFIG}")
+    lines = (
+        "#!/bin/sh",
+        "command -v ssh >/dev/null || {",
+        '  echo "cloudgpu: ssh: not found: mpirun needs an OpenSSH client where it runs, in the container too" >&2',
+        "  exit 127",
+        "}",
+        "node=$1; shift",
+        "case $node in",
+        *(f"  {remote.node.private_address}) first={shlex.quote(_first(remote))} ;;" for remote in remotes),
+        "esac",
+        'line="$first$*"',
+        *(_entering(remotes, ctx) if ctx.enter else ()),
+        f'exec ssh -F {config} "$node" "$line"',
+    )
+    return NodeFile(AGENT, "\n".join(lines) + "\n", 0o700)
+
+
+def _first(remote: Remote) -> str:
+    """What is set before the daemon starts: its ranks inherit it."""
+    set_here = "".join(f"export {name}={shlex.quote(value)}; " for name, value in remote.env.items())
+    return f"{_PATH}; {set_here}"
+
+
+def _entering(remotes: Sequence[Remote], ctx: LaunchContext) -> list[str]:
+    """The line becomes one word of a shell that the node's engine starts in the container."""
+    cases = (f"  {one.node.private_address}) enter={shlex.quote(_enter(one.node, ctx))} ;;" for one in remotes)
+    quoted = """line="$enter '$(printf '%s' "$line" | sed "s/'/'\\"'\\"'/g")'\""""
+    return ["case $node in", *cases, "esac", quoted]
+
+
+def _enter(node: Node, ctx: LaunchContext) -> str:
+    return shlex.join((*ctx.enter[node.index], "sh", "-c"))

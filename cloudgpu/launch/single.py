@@ -1,0 +1,36 @@
+"""Launchers of plain commands: `each-node`, `head-only` and `service`. They arrange no meeting of the processes."""
+
+from cloudgpu.launch.command import command
+from cloudgpu.launch.environment import about_process, about_run, layered, refuse_reserved
+from cloudgpu.launch.inventory import Inventory, Node
+from cloudgpu.launch.ranks import LaunchContext, NodeLaunch, RankLaunch
+from cloudgpu.recipe.schema import Recipe
+
+
+def each_node(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
+    """The command once on every node, numbered like the nodes.
+
+    Raises:
+        RecipeError: The recipe sets what the launcher sets, or its command is wrong.
+    """
+    refuse_reserved(recipe)
+    world = len(inventory.nodes)
+    return tuple(NodeLaunch(node.index, (_process(recipe, inventory, ctx, node, world),)) for node in inventory.nodes)
+
+
+def head_only(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
+    """The command on the head alone; the other nodes have no rank.
+
+    Raises:
+        RecipeError: The recipe sets what the launcher sets, or its command is wrong.
+    """
+    refuse_reserved(recipe)
+    head = NodeLaunch(inventory.head.index, (_process(recipe, inventory, ctx, inventory.head, 1),))
+    return (head, *(NodeLaunch(node.index, ()) for node in inventory.nodes[1:]))
+
+
+def _process(recipe: Recipe, inventory: Inventory, ctx: LaunchContext, node: Node, world: int) -> RankLaunch:
+    rank = inventory.nodes.index(node)
+    fixed = {**about_run(inventory, ctx, world), **about_process(inventory, node, rank)}
+    argv = command(recipe, inventory, ctx, rank)
+    return RankLaunch(rank, 0, argv, layered(recipe, inventory, node, fixed, 1))

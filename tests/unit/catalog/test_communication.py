@@ -1,0 +1,46 @@
+"""What ranks are told about the network, by type."""
+
+import pytest
+
+from cloudgpu.catalog import load
+from cloudgpu.catalog.communication import has_efa, settings
+
+TYPES = load().types
+
+
+@pytest.mark.parametrize("name", sorted(TYPES))
+def test_what_is_said_to_have_efa_has_it(name: str) -> None:
+    assert has_efa(name) == bool(TYPES[name].efa_interfaces)
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "nodes", "network", "expected"),
+    [
+        ("p3dn.24xlarge", 1, "auto", {}),
+        ("p3dn.24xlarge", 2, "auto", {"FI_EFA_USE_HUGE_PAGE": "0"}),
+        ("p4d.24xlarge", 2, "auto", {}),
+        ("p5.48xlarge", 2, "efa", {}),
+        ("g5.12xlarge", 1, "auto", {"NCCL_SHM_USE_CUDA_MEMCPY": "1"}),
+        ("ecs.sccgn6.24xlarge", 2, "auto", {"NCCL_IB_HCA": "mlx5", "NCCL_IB_GID_INDEX": "3"}),
+        ("ecs.sccgn6.24xlarge", 1, "auto", {}),
+    ],
+)
+def test_settings(instance_type: str, nodes: int, network: str, expected: dict[str, str]) -> None:
+    found = settings(instance_type, nodes, network)
+    assert {one.name: one.value for one in found} == expected
+    assert all(one.why for one in found)
+
+
+def test_sockets_where_the_recipe_wants_them_though_a_plugin_may_be_there() -> None:
+    assert {one.name for one in settings("p4d.24xlarge", 2, "tcp")} == {
+        "NCCL_NET",
+        "NCCL_SOCKET_IFNAME",
+        "NCCL_SOCKET_NTHREADS",
+        "NCCL_NSOCKS_PERTHREAD",
+    }
+    assert "NCCL_NET" not in {one.name for one in settings("g4dn.xlarge", 2, "tcp")}
+
+
+def test_what_a_recipe_says_is_not_said_again() -> None:
+    left = settings("g4dn.xlarge", 2, "auto", {"NCCL_SOCKET_IFNAME": "ens5"})
+    assert [one.name for one in left] == ["NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD"]

@@ -1,0 +1,32 @@
+"""Every recipe on the page of launchers is one, and is launched as it stands there."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cloudgpu.launch.launchers import launch
+from cloudgpu.recipe.loading import check
+from cloudgpu.recipe.reserved import LAUNCHER_VARIABLES
+from tests.unit.launch.test_every_launcher import CONTAINED
+from tests.unit.launch.test_torchrun import nodes
+
+PAGE = (Path(__file__).parents[3] / "docs/launchers.md").read_text()
+RECIPES = re.findall(r"<!-- recipe -->\n```yaml\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.mark.parametrize("text", RECIPES, ids=lambda text: text.split("name: ")[1].split()[0])
+def test_a_recipe_on_the_page_is_launched(text: str, tmp_path: Path) -> None:
+    recipe, problems = check(yaml.safe_load(text), tmp_path)
+    assert recipe is not None, problems
+    assert not problems
+    gang = launch(recipe, nodes(recipe.resources.nodes), CONTAINED)
+    assert [node.node_index for node in gang] == list(range(recipe.resources.nodes))
+    assert gang[0].ranks
+
+
+def test_the_page_names_every_launcher_and_what_all_of_them_set() -> None:
+    assert all(f"`{name}`" in PAGE for name in LAUNCHER_VARIABLES)
+    shared = frozenset.intersection(*LAUNCHER_VARIABLES.values())
+    assert all(f"`{name}`" in PAGE for name in shared | LAUNCHER_VARIABLES["kvstore"] - {"CLOUDGPU_ROLE"})

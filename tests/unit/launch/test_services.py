@@ -1,0 +1,59 @@
+"""The service launcher, and services beside ranks: their commands, environments and places."""
+
+from dataclasses import replace
+
+from cloudgpu.launch.beside import with_services
+from cloudgpu.launch.inventory import Inventory, Node, loopback, usual_local
+from cloudgpu.launch.launchers import launch
+from cloudgpu.launch.ranks import LaunchContext
+from cloudgpu.recipe.schema import Recipe
+
+NODE = Node(0, "i-0", "203.0.113.1", 22, "ubuntu", ("SHA256:x",), "10.0.0.2", "p3dn.24xlarge", "us-east-1c", "V100", 2,
+            simulated=False)  # fmt: skip
+REAL = Inventory("c", (NODE, replace(NODE, index=1, instance_id="i-1", private_address="10.0.0.3")))
+SHARED = replace(NODE, private_address="127.9.8.7", simulated=True)
+CTX = LaunchContext("web-7f3a", "/w", "/envs/a/bin/python", 23456, {}, "/w/outputs", run_dir="/r")
+BOARD = {
+    "name": "board",
+    "command": "-m tensorboard.main --host {service.address} --port {service.port} --logdir {outputs}/{lr}",
+    "port": 6006,
+}
+
+
+def recipe(**launched) -> Recipe:
+    sections = {"schema": 1, "name": "web", "resources": {"gpu": "V100:2", "nodes": 2}, "params": {"lr": 0.1}}
+    return Recipe.model_validate({**sections, "launch": launched})
+
+
+def test_a_service_runs_on_the_head_alone_and_is_told_where_to_listen():
+    found = recipe(**{"with": "service"}, command="jupyter --ip={service.address} --port={service.port}",
+                   service={"port": 8888})  # fmt: skip
+    head, other = launch(found, REAL, CTX)
+    assert [rank.argv for rank in head.ranks] == [("jupyter", "--ip=127.0.0.1", "--port=8888")]
+    assert other.ranks == ()
+    shared, *_ = launch(found, Inventory("c", (SHARED,)), CTX)
+    assert shared.ranks[0].argv == ("jupyter", "--ip=127.9.8.7", "--port=8888")
+
+
+def test_services_beside_ranks_are_counted_behind_them_see_no_gpu_and_decide_nothing():
+    found = recipe(**{"with": "torchrun"}, command="train.py", beside=[BOARD, {**BOARD, "name": "two", "port": 6007}])
+    gang = with_services(launch(found, REAL, CTX), found, REAL, CTX)
+    assert [[(rank.rank, rank.role, rank.decides) for rank in node.ranks] for node in gang] == [
+        [(0, "", True), (1, "", True), (4, "board", False), (5, "two", False)],
+        [(2, "", True), (3, "", True)],
+    ]
+    board = gang[0].ranks[2]
+    assert board.argv == (
+        *("/envs/a/bin/python", "-m", "tensorboard.main", "--host", "127.0.0.1", "--port", "6006"),
+        *("--logdir", "/w/outputs/0.1"),
+    )
+    assert board.env["CUDA_VISIBLE_DEVICES"] == ""
+    assert "RANK" not in board.env
+    assert with_services(gang, recipe(**{"with": "torchrun"}, command="train.py"), REAL, CTX) == gang
+
+
+def test_nodes_that_share_this_machine_keep_their_ports():
+    assert (loopback(NODE), usual_local(NODE, 8888)) == ("127.0.0.1", 8888)
+    alone = replace(NODE, private_address="127.0.0.1")
+    assert (loopback(alone), usual_local(alone, 8888)) == ("127.0.0.1", 18888)
+    assert (loopback(SHARED), usual_local(SHARED, 8888), usual_local(SHARED, 60000)) == ("127.9.8.7", 18888, 50000)
