@@ -12,10 +12,13 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any, Callable, Dict, List
 
-from . import files, installer, tool
+from . import files, installer, sources, tool
 from .errors import AgentError
+
+Run = Callable[[str, List[str], Dict[str, str]], None]
+"""Runs a tool: what it does in words, its command line, further variables."""
 
 _MARKER = ".cloudgpu-complete.json"
 """Written last: an environment without it is the rest of a killed build."""
@@ -164,11 +167,14 @@ def _build(wanted: Wanted, base: str, folder: str, progress: Callable[[str], Non
         progress("removing what a killed build left")
         shutil.rmtree(folder)
     listed = folder + ".requirements.txt"
+
+    def run(what: str, argv: list[str], told: dict[str, str]) -> None:
+        progress(what)
+        tool.run(argv, what, progress, holds=lock, env={**installer.environment(), **told})
+
     try:
         _write_lines(listed, wanted.requirements)
-        for what, argv in _steps(base, folder, listed if wanted.requirements else "", wanted.torch_backend):
-            progress(what)
-            tool.run(argv, what, progress, holds=lock, env=installer.environment())
+        _make(wanted, base, folder, listed if wanted.requirements else "", run)
         made = {"requirements": list(wanted.requirements), "version": wanted.version, "base": base}
         files.write_json(os.path.join(folder, _MARKER), made)
     except OSError as error:
@@ -178,25 +184,63 @@ def _build(wanted: Wanted, base: str, folder: str, progress: Callable[[str], Non
             os.unlink(listed)
 
 
-def _steps(base: str, folder: str, listed: str, backend: str | None) -> list[tuple[str, list[str]]]:
-    """The tools to run, in order."""
+def _make(wanted: Wanted, base: str, folder: str, listed: str, run: Run) -> None:
+    """The environment, and in it what is required.
+
+    Raises:
+        AgentError: A tool failed.
+    """
     uv, python = installer.chosen_uv(base), _python(folder)
-    pip = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
-    pip += ["--progress-bar", "off"]  # its bars are for a terminal: lines of them tell nothing
-    if uv is not None:
-        steps = [("making a Python environment", [uv, "venv", "--no-project", "--python", base, folder])]
-    else:
-        steps = [("making a Python environment", [base, "-m", "venv", folder])]
+    make = [base, "-m", "venv", folder] if uv is None else [uv, "venv", "--no-project", "--python", base, folder]
+    run("making a Python environment", make, {})
     if not listed:
-        return steps
-    if backend is not None and uv is None:
-        steps += [("installing uv, which chooses PyTorch's build", [*pip, _UV])]
-        uv = os.path.join(folder, "bin", "uv")
+        return
+    told: dict[str, str] = {}
     if uv is None:
-        return [*steps, ("installing the requirements", [*pip, "-r", listed])]
-    chosen = [] if backend is None else ["--torch-backend", backend]
-    install = [uv, "pip", "install", "--python", python, *chosen, "-r", listed]
-    return [*steps, ("installing the requirements", install)]
+        uv, told = _brought(wanted, folder, run)
+    if uv is None:
+        run("installing the requirements", [*_pip(python), "-r", listed], {})
+        return
+    chosen = [] if wanted.torch_backend is None else ["--torch-backend", wanted.torch_backend]
+    # Compiled here and once: else every rank's first import compiles the same files beside the others.
+    install = [uv, "pip", "install", "--compile-bytecode", "--python", python, *chosen, "-r", listed]
+    try:
+        run("installing the requirements", install, told)
+    except AgentError:
+        if not told or wanted.torch_backend is not None:
+            raise
+        # Nobody asked for uv here: what pip can do that uv cannot is not to fail for it.
+        run("installing the requirements with pip, as uv could not", [*_pip(python), "-r", listed], {})
+
+
+def _brought(wanted: Wanted, folder: str, run: Run) -> tuple[str | None, dict[str, str]]:
+    """A uv that pip brings into the environment, with pip's sources in uv's words.
+
+    It installs PyTorch in a quarter of pip's time. None where it cannot be had or would ask elsewhere, unless only uv
+    can do what is wanted.
+
+    Raises:
+        AgentError: A build of PyTorch is wanted, which only uv knows how to choose, and pip cannot bring uv.
+    """
+    python = _python(folder)
+    needed = wanted.torch_backend is not None
+    told = sources.in_uvs_words(python, installer.environment())
+    if told is None and not needed:
+        return None, {}
+    try:
+        run("installing uv, which installs the rest", [*_pip(python), _UV], {})
+    except AgentError:
+        if needed:
+            raise
+        return None, {}
+    # On the same file system, uv links files instead of copying gigabytes; the next environment finds them there.
+    cache = {} if os.environ.get("UV_CACHE_DIR") else {"UV_CACHE_DIR": os.path.join(wanted.root, ".uv")}
+    return os.path.join(folder, "bin", "uv"), {**(told or {}), **cache}
+
+
+def _pip(python: str) -> list[str]:
+    # Its bars are for a terminal: lines of them tell nothing.
+    return [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
 
 
 def _write_lines(path: str, lines: tuple[str, ...]) -> None:

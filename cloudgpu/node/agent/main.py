@@ -14,11 +14,20 @@ from .errors import AgentError
 _VERBS = {
     "probe": "probe",
     "env": "envs",
+    "image": "image",
     "fetch": "fetch",
+    "forget": "forget",
+    "keep": "keep",
+    "kept": "kept",
+    "mount": "mount",
+    "unmount": "unmount",
     "start": "start",
     "status": "status",
     "follow": "follow",
     "stop": "stop",
+    "lease": "lease",
+    "leave": "leave",
+    "describe": "describe",
 }
 _READS_NOTHING = frozenset({"probe"})
 _BUG = 70

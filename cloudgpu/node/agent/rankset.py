@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import proc
+from .admit import withdraw
+from .holder import Holder, why_not_started
 from .spec import RankSpec, StartSpec
 from .status import log_path
 from .utc import now as utc_now
@@ -41,6 +43,7 @@ class Rank:
         return {
             "rank": self.spec.rank,
             "local_rank": self.spec.local_rank,
+            "role": self.spec.role,
             "state": self.state,
             "pid": self.pid,
             "exit_code": self.exit_code,
@@ -53,10 +56,12 @@ class Rank:
 class RankSet:
     """Starts, reaps, asks to end and kills. Used by one thread only: it forks."""
 
-    def __init__(self, spec: StartSpec, guard: Guard) -> None:
+    def __init__(self, spec: StartSpec, guard: Guard, holder: Holder | None = None) -> None:
         self.ranks = [Rank(rank) for rank in spec.ranks]
         self._spec = spec
         self._guard = guard
+        self._holder = holder
+        self._unasked: dict[int, int] = {}
         self._death = proc.DeathSignal()
         self._stopping = False
         self._kill_at: float | None = None
@@ -64,8 +69,8 @@ class RankSet:
 
     @property
     def done(self) -> bool:
-        """Whether every rank has ended well."""
-        return all(rank.state == "succeeded" for rank in self.ranks)
+        """Whether every rank that the run waits for has ended well; a node without any has nothing to wait for."""
+        return all(rank.state == "succeeded" for rank in self.ranks if rank.spec.decides)
 
     def gone(self, now: float) -> bool:
         """Whether nothing of any rank runs any more, or nothing that could be killed."""
@@ -79,7 +84,8 @@ class RankSet:
         if not failed:
             return None
         rank = min(failed, key=lambda one: one.ended_at)
-        seen = failure(node_index, rank.reason, rank=rank.spec.rank, exit_code=rank.exit_code)
+        reason = f"{rank.spec.role}: {rank.reason}" if rank.spec.role else rank.reason
+        seen = failure(node_index, reason, rank=rank.spec.rank, exit_code=rank.exit_code)
         return {**seen, "age_s": max(0.0, now - rank.ended_at)}
 
     def start(self) -> None:
@@ -87,6 +93,7 @@ class RankSet:
         for rank in self.ranks:
             rank.started_utc = utc_now()
             try:
+                self._write_names(rank.spec)
                 rank.pid = _spawn(self._spec, rank.spec, self._environment(rank.spec), self._death)
             except OSError as error:
                 rank.reason = f"cannot start {rank.spec.argv[0]!r}: {error.strerror}"
@@ -110,7 +117,7 @@ class RankSet:
         self._kill_at = now + (grace_s if running else min(grace_s, _SWEEP_GRACE_S))
         self._abandon_at = self._kill_at + _UNKILLABLE_S
         for rank in running:
-            _ask(rank.pid, number)
+            self._ask(rank, number)
         for pid in set(self._groups()) - {rank.pid for rank in running}:
             proc.signal_group(pid, signal.SIGTERM)
 
@@ -118,9 +125,14 @@ class RankSet:
         """Kill what has outlived its grace."""
         if self._kill_at is None:
             return
+        for rank in [one for one in self.ranks if one.spec.rank in self._unasked and one.state == "running"]:
+            self._ask(rank, self._unasked.pop(rank.spec.rank))
         self._hasten(self._kill_at, now)
         if now >= self._kill_at:
             self._kill_at = now + 1.0
+            if self._holder is not None and self._holder.there:
+                self._holder.remove()
+                return  # their clients end by themselves, with the last lines that the ranks wrote
             for pid in self._groups():
                 proc.signal_group(pid, signal.SIGKILL)
 
@@ -156,11 +168,32 @@ class RankSet:
             )
         return [rank.pid for rank in self.ranks if rank.pid and not rank.group_gone]
 
+    def _ask(self, rank: Rank, number: int) -> None:
+        """Pass a signal on; a rank in a container that has not begun is asked when it has."""
+        if self._holder is None or not rank.spec.inside:
+            _ask(rank.pid, number)
+            return
+        pid = self._holder.group(rank.spec.inside)
+        if pid is None:
+            self._unasked[rank.spec.rank] = number
+        else:
+            self._holder.signal(pid if _alone(number) else -pid, number)
+
+    def _write_names(self, rank: RankSpec) -> None:
+        """The variables that a rank in a container finds, by their names: the client takes the values from its own."""
+        if rank.inside:
+            path = os.path.join(self._spec.run_dir, f"{rank.inside}.names")
+            with open(path, "w", encoding="utf-8") as stream:
+                stream.writelines(f"{name}\n" for name in sorted({*rank.env, *self._spec.secrets}))
+
     def _environment(self, rank: RankSpec) -> dict[str, str]:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("SSH_")}
         return {**kept, **rank.env, **self._spec.secrets, proc.MARK: self._guard.mark}
 
     def _end(self, rank: Rank, exit_code: int) -> None:
+        if self._holder is not None and rank.spec.inside:
+            rank.reason = rank.reason or why_not_started(self._holder, rank.spec.inside, rank.spec.program, exit_code)
+            exit_code = _unshelled(exit_code)
         rank.exit_code, rank.ended_utc, rank.ended_at = exit_code, utc_now(), time.monotonic()
         rank.reason = rank.reason or _reason(exit_code)
         rank.state = "succeeded" if exit_code == 0 else "stopped" if self._stopping else "failed"
@@ -169,17 +202,21 @@ class RankSet:
 class Guard:
     """A process that ends the ranks when the agent dies without a word, whatever killed it."""
 
-    def __init__(self, mark: str) -> None:
+    def __init__(self, mark: str, holder: Holder | None = None, spec: StartSpec | None = None) -> None:
         self.mark = mark
         read, self._write = os.pipe()
         if os.fork() == 0:
             os.close(self._write)
-            _guard(read, mark)
+            _guard(read, mark, holder, spec)
         os.close(read)
 
     def watch(self, group: int) -> None:
         """Name a process group to end."""
         self._say(b"%d\n" % group)
+
+    def hold(self, *, there: bool) -> None:
+        """Say whether there is a container to end. Once it is gone its name may be that of another try to start."""
+        self._say(b"hold\n" if there else b"free\n")
 
     def kill_hidden(self) -> None:
         """End what carries the run's mark, the guard itself excepted: it never had it in its environment."""
@@ -197,7 +234,7 @@ class Guard:
             return  # somebody killed the guard; the ranks still have the kernel's death signal
 
 
-def _guard(read: int, mark: str) -> None:
+def _guard(read: int, mark: str, holder: Holder | None, spec: StartSpec | None) -> None:
     """The guard's whole life; never returns."""
     os.setsid()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -213,10 +250,23 @@ def _guard(read: int, mark: str) -> None:
             os._exit(0)
         if not data:
             break
-    for line in said.split():
-        proc.signal_group(int(line), signal.SIGKILL)
+    words = said.split()
+    for group in (int(word) for word in words if word.isdigit()):
+        proc.signal_group(group, signal.SIGKILL)
     proc.kill_marked(mark)
+    held = [word for word in words if not word.isdigit()][-1:] == [b"hold"]
+    _clean(holder if held else None, spec)
     os._exit(1)
+
+
+def _clean(holder: Holder | None, spec: StartSpec | None) -> None:
+    """Leave nothing of the run that would outlive it."""
+    if spec is not None:
+        withdraw(spec)
+    if holder is not None:
+        for _ in range(3):
+            os.open(os.devnull, os.O_RDWR)  # a tool expects its standard handles
+        holder.remove_stubbornly()
 
 
 def _spawn(spec: StartSpec, rank: RankSpec, environment: dict[str, str], death: proc.DeathSignal) -> int:
@@ -268,9 +318,13 @@ def _child(
         os._exit(_CANNOT_START)
 
 
+def _alone(number: int) -> bool:
+    return number in (signal.SIGUSR1, signal.SIGUSR2)
+
+
 def _ask(pid: int, number: int) -> None:
     """Pass a signal on. SIGUSR1 and SIGUSR2 go to the rank alone: a data loader that did not ask for them would die."""
-    if number not in (signal.SIGUSR1, signal.SIGUSR2):
+    if not _alone(number):
         proc.signal_group(pid, number)
         return
     try:
@@ -294,6 +348,12 @@ def _dead_children() -> list[tuple[int, int]]:
 def _exit_code(status: int) -> int:
     """As `subprocess` counts: negative for a signal."""
     return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def _unshelled(exit_code: int) -> int:
+    """Docker, like a shell, tells a signal by an exit code above 128."""
+    number = exit_code - 128
+    return -number if 0 < number < signal.NSIG else exit_code
 
 
 def _reason(exit_code: int) -> str:

@@ -10,6 +10,8 @@ from .errors import AgentError
 from .status import run_dir
 
 T = TypeVar("T")
+ADMITTED = "cloudgpu-run:"
+"""Begins the comment of a key that may log in while a run goes on; the run's id follows."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +47,40 @@ class GangSpec:
 
 @dataclass(frozen=True)
 class RankSpec:
-    """One process to start."""
+    """One process to start. The run does not wait for one that does not decide: it ends with those that do."""
 
     rank: int
     local_rank: int
     argv: tuple[str, ...]
     env: dict[str, str]
+    role: str = ""
+    decides: bool = True
+    inside: str = ""
+    """How a rank that is executed in a container is called there; empty for one on the node itself."""
+    program: str = ""
+    """What it runs there, for people."""
+
+
+@dataclass(frozen=True)
+class ContainerSpec:
+    """The container that the ranks of a node run in.
+
+    Attributes:
+        image: Its image, for people.
+        client: The words that a command line for the node's engine begins with.
+        run: The rest of the line that starts it.
+        gpus: Whether it is to have the node's GPUs.
+        devices: Their numbers, where it is to have some of them only.
+        own: Directories whose files belong to the node's user when the run is over, whoever wrote them in there.
+    """
+
+    name: str
+    image: str
+    client: tuple[str, ...]
+    run: tuple[str, ...]
+    gpus: bool = False
+    devices: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,6 +95,9 @@ class StartSpec:
     secrets: dict[str, str]
     gang: GangSpec
     limits: Limits
+    container: ContainerSpec | None = None
+    admits: str = ""
+    """Line of `authorized_keys` by which the run's head may log in here while the run goes on."""
 
     def __repr__(self) -> str:
         return f"StartSpec(run_id={self.run_id!r}, node_index={self.node_index})"
@@ -92,17 +125,51 @@ def read_start(given: dict[str, Any]) -> StartSpec:
         secrets=_strings(given, "secrets"),
         gang=gang,
         limits=_limits(given),
+        container=_container(given.get("container")),
+        admits=_admits(given),
+    )
+
+
+def _admits(given: dict[str, Any]) -> str:
+    line = str(given.get("admits") or "")
+    mark = f" {ADMITTED}{given.get('run_id')}"
+    if line and ("\n" in line or not line.endswith(mark)):
+        raise AgentError(f"start: admits must be one line that ends with{mark}")
+    return line
+
+
+def _container(given: Any) -> ContainerSpec | None:  # noqa: ANN401 - unchecked input
+    if given is None:
+        return None
+    if not isinstance(given, dict):
+        raise AgentError("start: container must be an object")
+    return ContainerSpec(
+        _field(given, "name", str),
+        _field(given, "image", str),
+        _words(given, "client"),
+        _words(given, "run"),
+        bool(given.get("gpus")),
+        _words(given, "devices", empty=True),
+        _words(given, "own", empty=True),
     )
 
 
 def _rank(given: Any) -> RankSpec:  # noqa: ANN401 - unchecked input
     if not isinstance(given, dict):
         raise AgentError("start: every rank must be an object")
-    argv: list[Any] = _field(given, "argv", list)
-    if not argv or not all(isinstance(word, str) and "\0" not in word for word in argv):
-        raise AgentError("start: argv must be words")
+    argv = _words(given, "argv")
     rank = _field(given, "rank", int)
-    return RankSpec(rank, int(given.get("local_rank", 0)), tuple(argv), _strings(given, "env"))
+    role, decides = str(given.get("role", "")), bool(given.get("decides", True))
+    local_rank, env = int(given.get("local_rank", 0)), _strings(given, "env")
+    inside, program = str(given.get("inside", "")), str(given.get("program", ""))
+    return RankSpec(rank, local_rank, argv, env, role, decides, inside, program)
+
+
+def _words(given: dict[str, Any], name: str, *, empty: bool = False) -> tuple[str, ...]:
+    words: list[Any] = given.get(name) or [] if empty else _field(given, name, list)
+    if not (words or empty) or not all(isinstance(word, str) and "\0" not in word for word in words):
+        raise AgentError(f"start: {name} must be words")
+    return tuple(words)
 
 
 def _gang(given: dict[str, Any]) -> GangSpec:

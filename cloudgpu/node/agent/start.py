@@ -8,7 +8,7 @@ import sys
 from contextlib import suppress
 from typing import Any, Callable, Dict
 
-from . import files, status
+from . import files, membership, status
 from .errors import AgentError
 from .spec import StartSpec, read_start
 from .supervisor import Supervisor
@@ -23,6 +23,8 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
         AgentError: The request is wrong, the directory holds another run, or the daemon could not begin.
     """
     wanted = read_start(spec)
+    if wanted.container is not None:
+        membership.enter(wanted.container.client[-1], "start", spec)
     _check_places(wanted)
     with files.locked(os.path.join(wanted.run_dir, "start.lock")) as lock:
         known = status.read_if_any(wanted.run_dir)

@@ -10,8 +10,9 @@ import socket
 import time
 from typing import Any
 
-from . import files, proc, status
+from . import admit, files, proc, status
 from .gang import join
+from .holder import Holder
 from .rankset import Guard, RankSet
 from .spec import StartSpec
 from .utc import now as utc_now
@@ -29,17 +30,22 @@ class Supervisor:
     """Everything happens in one thread: ranks are forked here, and their death signal follows the forking thread."""
 
     def __init__(self, spec: StartSpec) -> None:
-        """Ready the node's part of the gang.
+        """Ready the node's part of the gang, its container too: once the gang has formed, every node has its own.
 
         Raises:
-            AgentError: The head cannot listen.
+            AgentError: The head cannot listen, or the container cannot be started.
             OSError: The run directory cannot be written.
         """
         self._spec = spec
         self._selector = selectors.DefaultSelector()
         proc.DeathSignal().adopt_orphans()
-        self._ranks = RankSet(spec, Guard(os.urandom(16).hex()))
+        self._holder = None if spec.container is None else Holder(spec.container)
+        guard = Guard(os.urandom(16).hex(), self._holder, spec)
+        self._ranks = RankSet(spec, guard, self._holder)
         self._gang = join(spec, self._selector)
+        if self._holder is not None:
+            _create(self._holder, guard, spec.run_dir)
+        admit.admit(spec)
         self._state = "starting"
         self._started = False
         self._stopping = False
@@ -103,6 +109,9 @@ class Supervisor:
 
     def _end(self, state: str) -> None:
         self._ranks.sweep()
+        if self._holder is not None:
+            self._holder.remove()
+        admit.withdraw(self._spec)
         self._state, self._ended_utc = state, utc_now()
         deadline = time.monotonic() + _SAVE_AGAIN_S
         while not self._save() and time.monotonic() < deadline:
@@ -112,7 +121,8 @@ class Supervisor:
     def _linger(self) -> None:
         while not self._gang.released(time.monotonic()):
             self._turn()
-        self._ranks.dismiss()
+        if self._holder is None or self._holder.remove():
+            self._ranks.dismiss()  # else the guard goes on trying
 
     def _save_if_changed(self) -> None:
         now = time.monotonic()
@@ -168,6 +178,14 @@ class Supervisor:
             "signal": asked.get("signal", "SIGTERM"),
             "grace_s": asked.get("grace_s", self._spec.limits.grace_s),
         }
+
+
+def _create(holder: Holder, guard: Guard, run_dir: str) -> None:
+    guard.hold(there=True)
+    try:
+        holder.create(run_dir)
+    finally:
+        guard.hold(there=holder.there)
 
 
 def _touch(path: str) -> None:

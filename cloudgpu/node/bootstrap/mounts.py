@@ -1,7 +1,6 @@
 """Storage on a node: one bootstrap step a mount. Pure: what is to be mounted in, shell text out.
 
-A step is run at every boot, so what a boot unmounts is mounted again. The command lines follow AWS's own pages on
-mounting EFS, FSx for Lustre and S3 (recalled), where `facts.md` 3h names their options.
+A step is run at every boot, so what a boot unmounts is mounted again.
 """
 
 import shlex
@@ -9,11 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-Kind = Literal["efs", "lustre", "ebs", "s3"]
+from cloudgpu.node.mounts.options import LUSTRE, MOUNTPOINT_PACKAGE, NFS, lustre_source, s3_endpoint
 
-_NFS: Final = "nfsvers=4.1,rsize=1048576,wsize=1048576,hard,timeo=600,retrans=2,noresvport,_netdev"
-_LUSTRE: Final = "defaults,_netdev,flock,user_xattr,noatime"
-_MOUNTPOINT: Final = "https://s3.amazonaws.com/mountpoint-s3-release/latest/x86_64/mount-s3.deb"
+Kind = Literal["efs", "lustre", "ebs", "s3"]
 
 
 @dataclass(frozen=True)
@@ -73,19 +70,14 @@ def device(volume_id: str) -> str:
     return f"/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_{volume_id.replace('-', '')}"
 
 
-def lustre_source(address: str, mount_name: str) -> str:
-    """What `mount -t lustre` is given."""
-    return f"{address}@tcp:/{mount_name}"
-
-
 def _efs(mount: Mount, where: str) -> Iterator[str]:
     yield "command -v mount.nfs4 || packages nfs-common"
-    yield f"mount -t nfs4 -o {_NFS}{_read_only(mount)} {shlex.quote(f'{mount.source}:/')} {where}"
+    yield f"mount -t nfs4 -o {NFS}{_read_only(mount)} {shlex.quote(f'{mount.source}:/')} {where}"
 
 
 def _lustre(mount: Mount, where: str) -> Iterator[str]:
     source = shlex.quote(lustre_source(mount.source, mount.mount_name))
-    yield f"mount -t lustre -o {_LUSTRE}{_read_only(mount)} {source} {where}"
+    yield f"mount -t lustre -o {LUSTRE}{_read_only(mount)} {source} {where}"
 
 
 def _ebs(mount: Mount, where: str) -> Iterator[str]:
@@ -99,13 +91,13 @@ def _ebs(mount: Mount, where: str) -> Iterator[str]:
 def _s3(mount: Mount, where: str) -> Iterator[str]:
     bucket, region = shlex.quote(mount.source), shlex.quote(mount.region)
     if mount.client == "s3fs":
-        site = shlex.quote(f"https://s3.{mount.region}.amazonaws.com")
-        options = f"-o iam_role=auto -o allow_other -o umask=0000 -o endpoint={region} -o url={site}"
-        yield "command -v s3fs || packages s3fs"
+        site = shlex.quote(s3_endpoint(mount.region))
+        options = f'-o iam_role="$(role_of_node)" -o allow_other -o umask=0000 -o endpoint={region} -o url={site}'
+        yield "command -v s3fs || packages s3fs curl"
         yield f"s3fs {bucket} {where} {options}{' -o ro' if mount.read_only else ''}"
         return
     rights = "--read-only" if mount.read_only else "--allow-delete --allow-overwrite"
-    yield f"command -v mount-s3 || package_from {_MOUNTPOINT}"
+    yield f"command -v mount-s3 || package_from {MOUNTPOINT_PACKAGE}"
     yield (f"mount-s3 --allow-other {rights} --dir-mode 0777 --file-mode 0666 --region {region} {bucket} {where}")
 
 

@@ -284,9 +284,12 @@ do_driver() {
 }
 
 
-# Docker, with GPUs in its containers.
+# Docker, with GPUs in its containers, for whoever logs in.
+login_user() { getent passwd 1000 | cut -d: -f1; }
+
 check_containers() {
-  command -v docker && command -v nvidia-ctk && grep -q nvidia-container-runtime "$root/etc/docker/daemon.json"
+  command -v docker && command -v nvidia-ctk && grep -q nvidia-container-runtime "$root/etc/docker/daemon.json" &&
+    { [ -z "$(login_user)" ] || id -nG "$(login_user)" | grep -qw docker; }
 }
 
 do_containers() {
@@ -310,6 +313,8 @@ do_containers() {
   fi
   mkdir -p "$root/etc/docker"
   nvidia-ctk runtime configure --runtime=docker --config="$root/etc/docker/daemon.json"
+  # The login user may become root without Docker too.
+  [ -z "$(login_user)" ] || usermod -aG docker "$(login_user)"
   systemctl enable docker
   systemctl restart docker
 }

@@ -379,6 +379,17 @@ open_to_all() {
   fi
 }
 
+# The name of the node's role. s3fs 1.90, which Ubuntu 22.04 and 24.04 have, asks for it without the token that nodes
+# want, and would take the bucket for one that it may not read; newer ones find it by themselves.
+role_of_node() {
+  imds=${AWS_EC2_METADATA_SERVICE_ENDPOINT:-http://169.254.169.254}
+  ask="curl --silent --fail --max-time 5 --noproxy 169.254.169.254,127.0.0.1"
+  {
+    token=$($ask --request PUT --header "X-aws-ec2-metadata-token-ttl-seconds: 60" "$imds/latest/api/token") &&
+      $ask --header "X-aws-ec2-metadata-token: $token" "$imds/latest/meta-data/iam/security-credentials/"
+  } || echo auto
+}
+
 # package_from URL
 package_from() {
   command -v curl || packages curl

@@ -1,0 +1,147 @@
+"""A place in S3 that this node's role may write to: files go there whole or in parts, and parts are resumed."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Callable
+from xml.sax.saxutils import escape
+
+from .aws_role import Role, signed
+from .errors import AgentError
+
+PART = 32 << 20
+"""Bytes of a part; files up to this size go in one request."""
+_MOST_PARTS = 9000
+_AT_ONCE = 4
+_ATTEMPTS = 6
+_TIMEOUT_S = 120.0
+_PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+Keep = Callable[[dict[str, Any]], None]
+
+
+class Changed(Exception):  # noqa: N818 - no error: it goes up at a later look
+    """Somebody has written to the file while it was sent."""
+
+
+class Bucket:
+    """One prefix of one bucket."""
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        """Nothing is asked yet.
+
+        Raises:
+            AgentError: The request names no bucket.
+        """
+        names = ("bucket", "region", "endpoint")
+        self._bucket, self._region, self._endpoint = (str(spec.get(name) or "") for name in names)
+        self._prefix = str(spec.get("prefix") or "").strip("/")
+        if not self._bucket or not self._region or not self._endpoint.startswith(("http://", "https://")):
+            raise AgentError("keep: bucket, region or endpoint is missing")
+        self._role = Role()
+
+    def check(self) -> None:
+        """Ask for the role's keys.
+
+        Raises:
+            AgentError: The node has none.
+        """
+        self._role.keys()
+
+    def send(self, path: str, relative: str, state: dict[str, Any], keep: Keep) -> int:
+        """Upload a file; bytes sent. `state` is what `keep` was given the last time, for this very content.
+
+        Raises:
+            AgentError: The bucket refuses, or cannot be reached.
+            Changed: The file was written to meanwhile.
+        """
+        url = self._url(relative)
+        before = os.stat(path)
+        with open(path, "rb") as stream:
+            if before.st_size <= PART:
+                body = stream.read()
+                self._ask("PUT", url, body)
+                sent = len(body)
+            else:
+                sent = self._send_parts(stream.fileno(), before.st_size, url, state, keep)
+        after = os.stat(path)
+        if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
+            raise Changed(path)
+        return sent
+
+    def _send_parts(self, handle: int, size: int, url: str, state: dict[str, Any], keep: Keep) -> int:
+        step = max(PART, -(-size // _MOST_PARTS))
+        upload = str(state.get("upload") or "")
+        done: dict[str, str] = dict(state.get("parts") or {})
+        if not upload:
+            upload = _inner(self._ask("POST", f"{url}?uploads=", b"")[0], "UploadId")
+            done = {}
+        sent = [0]
+
+        def send(number: int) -> None:
+            body = os.pread(handle, step, (number - 1) * step)
+            query = f"partNumber={number}&uploadId={urllib.parse.quote(upload, safe='')}"
+            done[str(number)] = self._ask("PUT", f"{url}?{query}", body)[1]
+            sent[0] += len(body)
+            keep({"upload": upload, "parts": dict(done)})
+
+        numbers = [number for number in range(1, -(-size // step) + 1) if str(number) not in done]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            list(pool.map(send, numbers))
+        listed = "".join(
+            f"<Part><PartNumber>{number}</PartNumber><ETag>{escape(done[str(number)])}</ETag></Part>"
+            for number in range(1, -(-size // step) + 1)
+        )
+        body = f"<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>".encode()
+        text, _ = self._ask("POST", f"{url}?uploadId={urllib.parse.quote(upload, safe='')}", body)
+        if b"<Error>" in text:  # S3 may say so with status 200
+            raise AgentError(f"{self._shown(url)}: {_inner(text, 'Code')}", code="upload")
+        return sent[0]
+
+    def _ask(self, method: str, url: str, body: bytes) -> tuple[bytes, str]:
+        """Body and ETag of the answer; what may pass is tried again."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return self._asked(method, url, body)
+            except urllib.error.HTTPError as error:
+                with error:
+                    said = _inner(error.read(), "Code") or error.reason
+                if error.code not in _PASSING or attempt == _ATTEMPTS:
+                    raise self._refused(url, f"{error.code} {said}") from None
+            except OSError as error:
+                if attempt == _ATTEMPTS:
+                    reason = getattr(error, "reason", None) or error
+                    raise self._refused(url, f"cannot be reached: {reason}", code="network") from None
+            time.sleep(0.3 * 2**attempt * random.uniform(0.5, 1))  # noqa: S311 - jitter
+        raise self._refused(url, "no answer", code="network")
+
+    def _asked(self, method: str, url: str, body: bytes) -> tuple[bytes, str]:
+        # Without a type of ours, urllib would add one that is not signed.
+        headers = {"content-type": "application/octet-stream"}
+        own = signed(method, url, self._region, self._role.keys(), body, headers)
+        request = urllib.request.Request(url, data=body, method=method, headers=own)  # noqa: S310 - checked above
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310
+            return answer.read(), str(answer.headers.get("ETag") or "")
+
+    def _refused(self, url: str, why: str, code: str = "upload") -> AgentError:
+        hint = "may the nodes' role write there, and is the bucket in the account?"
+        return AgentError(f"{self._shown(url)}: {why}", hint=hint, code=code)
+
+    def _shown(self, url: str) -> str:
+        return f"s3://{self._bucket}/{urllib.parse.unquote(urllib.parse.urlsplit(url).path.split('/', 2)[-1])}"
+
+    def _url(self, relative: str) -> str:
+        key = f"{self._prefix}/{relative}" if self._prefix else relative
+        return f"{self._endpoint}/{self._bucket}/{urllib.parse.quote(key, safe='/-_.~')}"
+
+
+def _inner(text: bytes, tag: str) -> str:
+    """The text of the first element of this name."""
+    found = re.search(f"<{tag}>([^<]*)</{tag}>", text.decode("utf-8", "replace"))
+    return found[1] if found else ""

@@ -1,0 +1,167 @@
+"""Asking for a file, or a range of it, over connections that are kept open. Addresses are never shown."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import ssl
+import threading
+import urllib.parse
+import urllib.request
+from typing import Iterator
+
+from .errors import AgentError
+from .fetch_request import Wanted
+
+_SILENCE_S = 60.0
+_MOST_MOVES = 5
+_CHUNK = 1 << 20
+_SHOWN = 1000
+_PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+_MOVED = frozenset({301, 302, 303, 307, 308})
+_EXPIRED = re.compile(rb"Request has expired|<Code>(ExpiredToken|RequestTimeTooSkewed|InvalidAccessKeyId)</Code>")
+
+
+class Passing(Exception):  # noqa: N818 - it says what the failure is: one that passes
+    """It may work the next time."""
+
+
+class Web:
+    """Connections of one thread each, kept open from one file to the next."""
+
+    def __init__(self) -> None:
+        self._own = threading.local()
+        self._proxies = urllib.request.getproxies()
+        self._context = ssl.create_default_context()
+
+    def get(self, wanted: Wanted, first: int, last: int | None) -> http.client.HTTPResponse:
+        """The answer to a request for the bytes `first` to `last`; status 200 or 206, nothing read yet.
+
+        Raises:
+            Passing: Try again.
+            AgentError: Trying again is useless. Code `expired`: with another address it would not be.
+        """
+        headers = {"User-Agent": "cloudgpu", "Accept-Encoding": "identity"}
+        if first or last is not None:
+            headers["Range"] = f"bytes={first}-{'' if last is None else last}"
+        if wanted.etag:
+            headers["If-Match"] = f'"{wanted.etag}"'
+        answer = self._followed(wanted.url, headers)
+        if answer.status not in (http.client.OK, http.client.PARTIAL_CONTENT):
+            raise _refused(wanted, answer)
+        now = (answer.getheader("ETag") or "").strip('"')
+        if wanted.etag and now and now != wanted.etag:
+            self.drop()
+            raise changed(wanted)
+        return answer
+
+    def body(self, answer: http.client.HTTPResponse) -> Iterator[memoryview]:
+        """What comes, in pieces; each is overwritten by the next one.
+
+        Raises:
+            Passing: The connection broke.
+        """
+        buffer = memoryview(bytearray(_CHUNK))
+        while True:
+            try:
+                count = answer.readinto(buffer)
+            except (OSError, http.client.HTTPException) as error:
+                self.drop()
+                raise Passing(f"the connection broke: {reason(error)}") from None
+            if not count:
+                return
+            yield buffer[:count]
+
+    def drop(self) -> None:
+        """Close this thread's connections: something of an answer is left in them."""
+        for connection in getattr(self._own, "open", {}).values():
+            connection.close()
+        self._own.open = {}
+
+    def _followed(self, url: str, headers: dict[str, str]) -> http.client.HTTPResponse:
+        for _ in range(_MOST_MOVES):
+            answer = self._asked(url, headers)
+            to = answer.getheader("Location") if answer.status in _MOVED else None
+            if not to:
+                return answer
+            answer.read(_CHUNK)
+            url = urllib.parse.urljoin(url, to)
+            if not url.startswith(("http://", "https://")):
+                break
+        raise AgentError("fetch: the server sends from one address to the next", code="refused")
+
+    def _asked(self, url: str, headers: dict[str, str]) -> http.client.HTTPResponse:
+        parts = urllib.parse.urlsplit(url)
+        target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+        try:
+            connection, whole = self._connection(parts)
+            fresh = connection.sock is None
+            try:
+                connection.request("GET", url if whole else target, headers=headers)
+                return connection.getresponse()
+            except (OSError, http.client.HTTPException):
+                self.drop()
+                if fresh:
+                    raise
+            # The server has closed a connection that was idle: once more, over a new one.
+            connection, whole = self._connection(parts)
+            connection.request("GET", url if whole else target, headers=headers)
+            return connection.getresponse()
+        except (OSError, http.client.HTTPException) as error:
+            self.drop()
+            raise Passing(f"cannot reach the server: {reason(error)}") from None
+
+    def _connection(self, parts: urllib.parse.SplitResult) -> tuple[http.client.HTTPConnection, bool]:
+        """A connection, and whether it is to a proxy that wants whole addresses."""
+        if not hasattr(self._own, "open"):
+            self._own.open = {}
+        host = parts.hostname or ""
+        key = (parts.scheme, parts.netloc)
+        proxy = "" if urllib.request.proxy_bypass(host) else self._proxies.get(parts.scheme, "")
+        if key not in self._own.open:
+            self._own.open[key] = self._new(parts, proxy)
+        return self._own.open[key], bool(proxy) and parts.scheme == "http"
+
+    def _new(self, parts: urllib.parse.SplitResult, proxy: str) -> http.client.HTTPConnection:
+        host, port = parts.hostname or "", parts.port
+        if not proxy:
+            if parts.scheme == "https":
+                return http.client.HTTPSConnection(host, port, timeout=_SILENCE_S, context=self._context)
+            return http.client.HTTPConnection(host, port, timeout=_SILENCE_S)
+        way = urllib.parse.urlsplit(proxy if "//" in proxy else f"//{proxy}")
+        if parts.scheme == "http":
+            return http.client.HTTPConnection(way.hostname or "", way.port, timeout=_SILENCE_S)
+        tunnel = http.client.HTTPSConnection(way.hostname or "", way.port, timeout=_SILENCE_S, context=self._context)
+        tunnel.set_tunnel(host, port)
+        return tunnel
+
+
+def changed(wanted: Wanted) -> AgentError:
+    """It is not the object any more that was listed."""
+    hint = "run the command again: it is listed anew; nobody may write to a dataset while it is copied"
+    return AgentError(f"{wanted.path}: it was changed at the source during the copy", hint=hint, code="changed")
+
+
+def reason(error: Exception) -> str:
+    """What went wrong, without the address that some messages repeat."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return "timed out" if isinstance(error, TimeoutError) else type(error).__name__
+
+
+def _refused(wanted: Wanted, answer: http.client.HTTPResponse) -> Exception:
+    said = f"the server answered {answer.status} {answer.reason}"
+    try:
+        text = answer.read(_CHUNK)
+    except (OSError, http.client.HTTPException):
+        text = b""
+    if answer.status == http.client.PRECONDITION_FAILED:
+        return changed(wanted)
+    if answer.status in _PASSING:
+        return Passing(said)
+    if answer.status in (http.client.BAD_REQUEST, http.client.FORBIDDEN) and _EXPIRED.search(text[:_SHOWN]):
+        message = f"{wanted.path}: {said}: its address has expired"
+        return AgentError(message, hint="run the command again", code="expired")
+    denied = answer.status in (http.client.FORBIDDEN, http.client.UNAUTHORIZED)
+    hint = "may the caller's credentials read this object?" if denied else ""
+    return AgentError(f"{wanted.path}: {said}", hint=hint, code="refused")

@@ -1,0 +1,69 @@
+"""What `fetch` is asked for: files with addresses, sizes and what vouches for them. Checked before anything is done."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import AgentError
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One file. The address may hold a signature, so it is a secret.
+
+    Attributes:
+        etag: What the source calls this content; empty where it says nothing.
+    """
+
+    url: str
+    path: str
+    size: int
+    sha256: str | None
+    etag: str = ""
+
+    def __repr__(self) -> str:
+        return f"Wanted(path={self.path!r}, size={self.size})"
+
+    @property
+    def mark(self) -> str:
+        """What tells this content from another one of the same size; empty where nothing does."""
+        return self.sha256 or (f"etag {self.etag}" if self.etag else "")
+
+
+def read(spec: dict[str, Any]) -> list[Wanted]:
+    """The files of a request.
+
+    Raises:
+        AgentError: It makes no sense, or leads out of the data directories.
+    """
+    given, roots = spec.get("files"), spec.get("roots") or []
+    if not isinstance(given, list):
+        raise AgentError("fetch: files must be a list")
+    files = [_wanted(one) for one in given]
+    if len({one.path for one in files}) != len(files):
+        raise AgentError("fetch: two files have the same path")
+    for one in files:
+        if roots and not any(_below(one.path, root) for root in roots):
+            raise AgentError(f"fetch: {one.path} is outside the data directories", code="outside")
+    return files
+
+
+def _wanted(given: Any) -> Wanted:  # noqa: ANN401 - unchecked input
+    if not isinstance(given, dict):
+        raise AgentError("fetch: every file must be an object")
+    url, path, size, sha256 = given.get("url"), given.get("path"), given.get("size"), given.get("sha256")
+    if not isinstance(path, str) or not os.path.isabs(path) or os.path.normpath(path) != path:
+        raise AgentError(f"fetch: {path!r} is not a plain absolute path", code="outside")
+    if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+        raise AgentError(f"fetch: the address of {path} is not http or https")
+    if not isinstance(size, int) or size < 0 or not (sha256 is None or isinstance(sha256, str)):
+        raise AgentError(f"fetch: size or sha256 of {path} make no sense")
+    return Wanted(url, path, size, None if sha256 is None else sha256.lower(), str(given.get("etag") or ""))
+
+
+def _below(path: str, root: str) -> bool:
+    """Whether the path stays below the directory, links on the way included."""
+    real = os.path.realpath(root)
+    return os.path.realpath(os.path.dirname(path) + "/x").startswith(real.rstrip("/") + "/")

@@ -1,0 +1,84 @@
+"""Where packages come from: what pip was told, in uv's words, so that uv asks the same in pip's place."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+from typing import Mapping
+
+_CHECK_S = 60.0
+_SECTIONS = ("global", "install", ":env:")
+"""As pip reads them: a later one wins."""
+_IN_UVS_WORDS: dict[str, tuple[str, ...]] = {
+    "index-url": ("UV_DEFAULT_INDEX",),
+    "extra-index-url": ("UV_INDEX",),
+    "find-links": ("UV_FIND_LINKS",),
+    "no-index": ("UV_NO_INDEX",),
+    "cert": ("SSL_CERT_FILE",),
+    "client-cert": ("SSL_CLIENT_CERT",),
+    "proxy": ("HTTPS_PROXY", "HTTP_PROXY"),
+    "trusted-host": ("UV_INSECURE_HOST",),
+    "constraint": ("UV_CONSTRAINT",),
+    "pre": (),
+}
+_MATTERS_NOT = frozenset({
+    "default-timeout", "timeout", "retries", "disable-pip-version-check", "no-input", "progress-bar", "cache-dir",
+    "no-cache-dir", "no-color", "quiet", "verbose", "no-warn-script-location", "root-user-action", "no-compile",
+    "break-system-packages", "require-virtualenv", "prefer-binary", "log", "user",
+})  # fmt: skip
+_COMMA = frozenset({"UV_FIND_LINKS"})
+
+
+def in_uvs_words(python: str, environ: Mapping[str, str]) -> dict[str, str] | None:
+    """Variables that make uv ask where this Python's pip would ask; None where uv has no word for something."""
+    try:
+        asked = subprocess.run(
+            [python, "-m", "pip", "config", "list"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_CHECK_S,
+            env=dict(environ),
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return translated(asked.stdout) if asked.returncode == 0 else None
+
+
+def translated(listed: str) -> dict[str, str] | None:
+    """The same of the text that `pip config list` prints."""
+    told = _told(listed)
+    if told is None or not told.keys() <= _IN_UVS_WORDS.keys() | _MATTERS_NOT or _on(told.get("pre", "")):
+        return None
+    # pip takes the best version of all indexes, uv by default that of the first index which has the package.
+    variables = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
+    for name, value in told.items():
+        for variable in _IN_UVS_WORDS.get(name, ()):
+            words = value.split()
+            if words and (name != "no-index" or _on(value)):
+                variables[variable] = (",".join if variable in _COMMA else " ".join)(words)
+    return variables
+
+
+def _told(listed: str) -> dict[str, str] | None:
+    """Name -> value, each of the section that pip would take it from; None for text that is no such list."""
+    by_section: dict[str, dict[str, str]] = {section: {} for section in _SECTIONS}
+    for line in listed.splitlines():
+        key, equals, value = line.partition("=")
+        section, dot, name = key.partition(".")
+        if not (equals and dot):
+            return None
+        if section in by_section:
+            try:
+                by_section[section][name] = str(ast.literal_eval(value))
+            except (SyntaxError, ValueError):
+                return None
+    merged: dict[str, str] = {}
+    for section in _SECTIONS:
+        merged.update(by_section[section])
+    return merged
+
+
+def _on(value: str) -> bool:
+    return value.strip().lower() in ("1", "true", "yes", "on", "y", "t")

@@ -1,0 +1,103 @@
+"""The `docker run` line that starts a run's container on a node, as a value."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cloudgpu.launch.containers import INSIDE
+from cloudgpu.node.containers.mounts import Mount
+from cloudgpu.recipe.environment import Container
+from cloudgpu.recipe.units import SizeGib
+
+_GIB: Final = 2**30
+_MIB: Final = 2**20
+_HUGE_PAGES: Final = "/dev/hugepages"
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What of a node's hardware a container is given.
+
+    Attributes:
+        gpus: Whether it has GPUs at all; a simulated one has none to give.
+        subset: Numbers of the GPUs, where it is to have some of them only.
+        gpu_runtime: They come by NVIDIA's own runtime, as nvidia-docker2 set it up, and not by `--gpus`.
+        devices: RDMA devices, `/dev/infiniband/...`.
+        huge_pages: Whether the node keeps huge pages and the ranks use them.
+    """
+
+    gpus: bool = False
+    subset: tuple[str, ...] = ()
+    gpu_runtime: bool = False
+    devices: tuple[str, ...] = ()
+    huge_pages: bool = False
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What is started: an image under a name, with what is mounted in it.
+
+    Attributes:
+        image: By its digest where it has one.
+        labels: By which it is found again, whoever looks.
+        agent_files: Directory of the node in which programs inside leave their process numbers.
+    """
+
+    name: str
+    image: str
+    labels: tuple[tuple[str, str], ...]
+    mounts: tuple[Mount, ...]
+    agent_files: str
+
+
+def run_line(container: Container, hardware: Hardware, holding: Holding) -> tuple[str, ...]:
+    """Everything behind `docker`: a container that does nothing but hold what the ranks share.
+
+    It carries no variable of the recipe: those reach each rank by `docker exec`, and no disk.
+    """
+    return (
+        "run",
+        "--detach",
+        "--rm",  # also after the node has booted again
+        "--init",  # somebody has to bury what the ranks leave behind
+        "--pull=never",  # it is here already, and by its digest
+        f"--name={holding.name}",
+        *(f"--label={name}={value}" for name, value in holding.labels),
+        "--network=host",
+        *_memory(container),
+        *_gpus(hardware),
+        *(f"--device={path}" for path in hardware.devices),
+        *_mounts(holding, hardware),
+        *([f"--user={container.user}"] if container.user else []),
+        "--entrypoint=sleep",
+        *container.flags,
+        holding.image,
+        "infinity",
+    )
+
+
+def _memory(container: Container) -> Sequence[str]:
+    shared = "--ipc=host" if container.shm is None else f"--shm-size={int(container.shm)}g"
+    locked, stack = container.memlock, container.stack_mib
+    limits = [] if locked is None else [f"--ulimit=memlock={_bytes(locked)}"]
+    return [shared, *limits, *([] if stack is None else [f"--ulimit=stack={stack * _MIB}"])]
+
+
+def _bytes(size: SizeGib | str) -> int:
+    return int(size) * _GIB if isinstance(size, SizeGib) else -1
+
+
+def _gpus(hardware: Hardware) -> Sequence[str]:
+    if not hardware.gpus:
+        return []
+    named = ",".join(hardware.subset) or "all"
+    if hardware.gpu_runtime:
+        return ["--runtime=nvidia", f"--env=NVIDIA_VISIBLE_DEVICES={named}"]
+    # The quotes are Docker's own: it reads the option as comma-separated values.
+    return [f'--gpus="device={named}"' if hardware.subset else "--gpus=all"]
+
+
+def _mounts(holding: Holding, hardware: Hardware) -> Sequence[str]:
+    huge = [Mount(_HUGE_PAGES)] if hardware.huge_pages else []
+    every = (Mount(holding.agent_files, INSIDE), *holding.mounts, *huge)
+    return [f"--mount={mount.option()}" for mount in every]

@@ -1,0 +1,166 @@
+"""The command that mounts a dataset, and what has to be installed for it. Nothing here is run."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from cloudgpu.node.mounts.options import (
+    LUSTRE,
+    MOUNTPOINT_PACKAGE,
+    efs_address,
+    lustre_source,
+    nfs_options,
+    s3_endpoint,
+)
+from cloudgpu.recipe.sources import Source, SourceKind
+
+_S3FS: Final = (
+    "base=${AWS_EC2_METADATA_SERVICE_ENDPOINT:-http://169.254.169.254}; "
+    "ask='curl --silent --fail --max-time 5 --noproxy 169.254.169.254,127.0.0.1'; "
+    'token=$($ask --request PUT --header "X-aws-ec2-metadata-token-ttl-seconds: 60" "$base/latest/api/token") && '
+    'role=$($ask --header "X-aws-ec2-metadata-token: $token" "$base/latest/meta-data/iam/security-credentials/"); '
+    'options="iam_role=${role:-auto},$3"; '
+    'if s3fs --help 2>&1 | grep -qw compat_dir; then options="$options,compat_dir"; fi; '
+    'exec s3fs "$1" "$2" -o "$options"'
+)
+"""Version 1.90 asks for the role's name without the token that nodes want, so it is told.
+
+Newer versions show folders that nobody made as objects only when they are told to; older ones do not know how.
+"""
+
+
+@dataclass(frozen=True)
+class DataMount:
+    """A dataset that is to be mounted.
+
+    Attributes:
+        to: Directory on the node, with the root of a node that has one.
+        region: Of the node; a bucket's service and an EFS address follow from it.
+        endpoint: The service that has the bucket, where it is another one.
+        options: Of the recipe; they come last.
+        within_s: How long it may take.
+    """
+
+    name: str
+    source: Source
+    to: str
+    region: str
+    writable: bool = False
+    client: Literal["mount-s3", "s3fs"] = "mount-s3"
+    endpoint: str = ""
+    options: str = ""
+    within_s: int = 60
+
+
+@dataclass(frozen=True)
+class MountOrder:
+    """What the agent of a node is asked for.
+
+    Attributes:
+        argv: Run as the superuser.
+        program: What has to be on the node's PATH.
+        install: Shell text that puts it there.
+        package: Its name, for people.
+    """
+
+    argv: tuple[str, ...]
+    program: str
+    install: str
+    package: str
+
+
+def order(mount: DataMount) -> MountOrder:
+    """The command of a mount.
+
+    Raises:
+        ValueError: What lies there is not mounted.
+    """
+    if mount.source.kind not in _ORDERS:
+        message = f"{mount.source.text} is not mounted, it is copied"
+        raise ValueError(message)
+    return _ORDERS[mount.source.kind](mount)
+
+
+def _nfs(mount: DataMount) -> MountOrder:
+    host, colon, port = mount.source.place.partition(":")
+    options = nfs_options(host) + (f",port={port}" if colon else "")
+    return _network("nfs", f"{host}:/{mount.source.path}", options, mount)
+
+
+def _efs(mount: DataMount) -> MountOrder:
+    address = efs_address(mount.source.place, mount.region)
+    return _network("nfs4", f"{address}:/{mount.source.path}", nfs_options(address), mount)
+
+
+def _network(kind: str, source: str, options: str, mount: DataMount) -> MountOrder:
+    argv = ("mount", "-t", kind, "-o", _joined(options, mount), source, mount.to)
+    return MountOrder(argv, "mount.nfs4", _apt("nfs-common"), "nfs-common")
+
+
+def _lustre(mount: DataMount) -> MountOrder:
+    source = lustre_source(mount.source.place, mount.source.path)
+    argv = ("mount", "-t", "lustre", "-o", _joined(LUSTRE, mount), source, mount.to)
+    # The client has to fit the running kernel, so nothing that is safe to type installs it.
+    return MountOrder(argv, "mount.lustre", "", "lustre-client-modules-$(uname -r)")
+
+
+def _s3(mount: DataMount) -> MountOrder:
+    return _s3fs(mount) if mount.client == "s3fs" else _mountpoint(mount)
+
+
+def _s3fs(mount: DataMount) -> MountOrder:
+    bucket = mount.source.place + (f":/{mount.source.path}" if mount.source.path else "")
+    options = [
+        "allow_other",
+        "umask=0000" if mount.writable else "umask=0222",
+        f"endpoint={mount.region}",
+        f"url={mount.endpoint or s3_endpoint(mount.region)}",
+        # A bucket that is not AWS's own has no name of its own in DNS.
+        *(["use_path_request_style"] if mount.endpoint else []),
+        *([] if mount.writable else ["ro"]),
+        *([mount.options] if mount.options else []),
+    ]
+    argv = ("/bin/sh", "-c", _S3FS, "s3fs", bucket, mount.to, ",".join(options))
+    return MountOrder(argv, "s3fs", _apt("s3fs"), "s3fs")
+
+
+def _mountpoint(mount: DataMount) -> MountOrder:
+    rights = ("--allow-delete", "--allow-overwrite") if mount.writable else ("--read-only",)
+    prefix = ("--prefix", f"{mount.source.path}/") if mount.source.path else ()
+    where = ("--endpoint-url", mount.endpoint, "--force-path-style") if mount.endpoint else ()
+    modes = ("--dir-mode", "0777", "--file-mode", "0666")
+    more = tuple(f"--{one}" for one in mount.options.split(",") if one)
+    argv = ("mount-s3", "--allow-other", *rights, *modes, "--region", mount.region, *where, *prefix, *more)
+    return MountOrder((*argv, mount.source.place, mount.to), "mount-s3", _package(MOUNTPOINT_PACKAGE), "mount-s3")
+
+
+def _oss(mount: DataMount) -> MountOrder:
+    bucket = mount.source.place + (f":/{mount.source.path}" if mount.source.path else "")
+    rights = () if mount.writable else ("-o", "ro")
+    more = ("-o", mount.options) if mount.options else ()
+    url = ("-o", f"url={mount.endpoint}")
+    argv = ("ossfs", bucket, mount.to, *url, "-o", "allow_other", "-o", "umask=0000", *rights, *more)
+    return MountOrder(argv, "ossfs", "", "ossfs")
+
+
+_ORDERS: Final[Mapping[SourceKind, Callable[[DataMount], MountOrder]]] = {
+    "nfs": _nfs,
+    "efs": _efs,
+    "lustre": _lustre,
+    "s3": _s3,
+    "oss": _oss,
+}
+
+
+def _joined(options: str, mount: DataMount) -> str:
+    return ",".join(one for one in (options, "" if mount.writable else "ro", mount.options) if one)
+
+
+def _apt(package: str) -> str:
+    return f"apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes {package}"
+
+
+def _package(url: str) -> str:
+    get = f'curl --fail --silent --show-error --location --retry 5 --output "$work/package.deb" {url}'
+    install = 'DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes "$work/package.deb"'
+    return f'work=$(mktemp -d) && {get} && apt-get -qq update && {install} && rm -rf "$work"'

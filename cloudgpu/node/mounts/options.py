@@ -1,0 +1,34 @@
+"""Mount options and sources that storage and datasets share.
+
+They follow AWS's own pages on mounting EFS, FSx for Lustre and S3 (recalled), where `facts.md` 3h names their options;
+those of Alibaba NAS come from `facts.md` 4.
+"""
+
+from typing import Final
+
+NFS: Final = "nfsvers=4.1,rsize=1048576,wsize=1048576,hard,timeo=600,retrans=2,noresvport,_netdev"
+NAS: Final = "vers=3,nolock,proto=tcp,rsize=1048576,wsize=1048576,hard,timeo=600,retrans=2,noresvport,_netdev"
+LUSTRE: Final = "defaults,_netdev,flock,user_xattr,noatime"
+MOUNTPOINT_PACKAGE: Final = "https://s3.amazonaws.com/mountpoint-s3-release/latest/x86_64/mount-s3.deb"
+_NAS_DOMAIN: Final = ".nas.aliyuncs.com"
+
+
+def nfs_options(host: str) -> str:
+    """What suits a server: Alibaba's NAS speaks version 3, the others 4.1."""
+    return NAS if host.partition(":")[0].endswith(_NAS_DOMAIN) else NFS
+
+
+def efs_address(file_system: str, region: str) -> str:
+    """Where an EFS file system answers in the zone of whoever asks."""
+    return f"{file_system}.efs.{region}.amazonaws.com"
+
+
+def lustre_source(address: str, mount_name: str) -> str:
+    """What `mount -t lustre` is given."""
+    return f"{address}@tcp:/{mount_name}"
+
+
+def s3_endpoint(region: str) -> str:
+    """The service that has a region's buckets."""
+    domain = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+    return f"https://s3.{region}.{domain}"

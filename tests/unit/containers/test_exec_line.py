@@ -1,0 +1,27 @@
+"""The `docker exec` line as a value."""
+
+import shlex
+
+from cloudgpu.launch.containers import Engine, container_name, exec_line, pid_file
+
+ENGINE = Engine("/usr/bin/docker", "unix:///var/run/docker.sock")
+
+
+def test_a_program_is_executed_plainly_where_nobody_needs_to_signal_it():
+    line = exec_line(Engine(), container_name("run-1", 2), ["orted", "-mca", "ess"], workdir="/w", interactive=True)
+    assert shlex.join(line) == "docker exec --interactive --workdir /w cloudgpu-run-1-2 orted -mca ess"
+
+
+def test_a_rank_leaves_its_process_group_behind_and_takes_its_environment_by_name():
+    line = exec_line(
+        ENGINE,
+        container_name("run-1", 0),
+        ["python3", "train.py"],
+        workdir="/w",
+        pid_file=pid_file("rank-0"),
+        env_file="/r/rank-0.names",
+    )
+    assert shlex.join(line[:3]) == "/usr/bin/docker --host unix:///var/run/docker.sock"
+    assert shlex.join(line[3:9]) == "exec --workdir /w --env-file /r/rank-0.names cloudgpu-run-1-0"
+    assert line[9:11] == ("sh", "-c")
+    assert line[12:] == ("cloudgpu", "/.cloudgpu/rank-0.pid", "python3", "train.py")

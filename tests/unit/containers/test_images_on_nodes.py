@@ -1,0 +1,167 @@
+"""One image on all nodes: what is asked of each, what makes them agree, and who logs in."""
+
+import base64
+import json
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+import pytest
+
+from cloudgpu.app.registry_logins import RegistryLogins, none_fetched
+from cloudgpu.clock import ManualClock
+from cloudgpu.errors import CloudError, RemoteCommandError, UsageError
+from cloudgpu.launch.image_name import image_name
+from cloudgpu.launch.inventory import Node
+from cloudgpu.recipe.container_flags import flag_problems, hides_the_system
+from cloudgpu.recipe.environment import Container, Environment
+from cloudgpu.remote.fake import Answer, FakeHost
+from cloudgpu.run.agent import Agent
+from cloudgpu.run.images import provide_image
+from cloudgpu.run.logins import Login, registry_login
+
+ONE, TWO = f"sha256:{'1' * 64}", f"sha256:{'2' * 64}"
+ENGINE = {"docker": "/d", "host": "unix:///s", "gpu_runtime": False, "devices": [], "huge_pages": False}
+
+
+class Nodes:
+    """Agents that answer `image` by a digest each; `here` is what each has until it is told another."""
+
+    def __init__(self, resolved: str, *here: str) -> None:
+        self.resolved, self.here, self.asked = resolved, list(here), []
+        self.agents = []
+        for index in range(len(here)):
+            node = Node(index, f"i-{index}", "192.0.2.1", 22, "u", ("x",), "10.0.0.1", "t", "z", "", 0, False)
+            host = FakeHost(node).on("image", Answer(reply=lambda stdin, at=index: self.answer(at, json.loads(stdin))))
+            self.agents.append(Agent(host, "/a", "/h"))
+
+    def answer(self, index: int, request: dict) -> str:
+        self.asked.append((index, request))
+        if request.get("resolve"):
+            return json.dumps({"digest": self.resolved}) + "\n"
+        self.here[index] = request["digest"] or self.here[index]
+        told = {"id": f"id-of-{self.here[index]}", "digest": self.here[index] if ":" in self.here[index] else ""}
+        return json.dumps({**told, "pulled": True, "entrypoint": ["/e"], "engine": ENGINE}) + "\n"
+
+
+def provided(nodes, said=None, **container):
+    wanted = Container(image="nvcr.io/nvidia/pytorch:24.12-py3", **container)
+    return provide_image(wanted, nodes.agents, said, lambda _: None)
+
+
+def test_the_head_looks_the_tag_up_and_every_node_pulls_that_digest():
+    nodes = Nodes(ONE, TWO, "", "")
+    assert {one.image for one in provided(nodes).values()} == {f"nvcr.io/nvidia/pytorch@{ONE}"}
+    assert [(index, bool(request.get("resolve"))) for index, request in nodes.asked[:1]] == [(0, True)]
+    assert {request["digest"] for _, request in nodes.asked[1:]} == {ONE}
+
+
+def test_a_tag_that_moves_while_it_is_pulled_ends_as_the_heads():
+    nodes = Nodes("", ONE, TWO)
+    assert {one.digest for one in provided(nodes).values()} == {ONE}
+
+
+def test_images_of_the_nodes_own_must_be_the_same():
+    assert provided(Nodes("", "built", "built"))[1].image == "id-of-built"
+    with pytest.raises(RemoteCommandError, match=r"hold different images .*: node 0 has .*, node 1 has") as caught:
+        provided(Nodes("", "built-by-me", "built-by-you"))
+    assert "by its digest" in caught.value.hint
+
+
+def test_the_login_goes_by_standard_input_only():
+    nodes = Nodes(ONE, ONE)
+    provided(nodes, Login("$oauthtoken", "p@ss"))
+    assert all("p@ss" not in sent.wire for agent in nodes.agents for sent in agent.host.sent)
+    assert nodes.asked[0][1]["login"] == {"username": "$oauthtoken", "password": "p@ss", "server": "nvcr.io"}
+
+
+@pytest.mark.parametrize(
+    ("container", "secrets", "environ", "user", "password"),
+    [
+        ({"image": "busybox"}, [], {}, "", ""),
+        (
+            {"image": "nvcr.io/x/y", "login": "$oauthtoken"},
+            ["A", "B"],
+            {"A": "first", "B": "x"},
+            "$oauthtoken",
+            "first",
+        ),
+        ({"image": "x/y", "login": "me", "password": "P"}, ["A"], {"A": "no", "P": "yes"}, "me", "yes"),
+        ({"image": "123456789012.dkr.ecr.eu-west-1.amazonaws.com/x:1"}, [], {}, "AWS", "of eu-west-1"),
+    ],
+)
+def test_who_an_image_is_pulled_as(container, secrets, environ, user, password):
+    around = Environment.model_validate({"container": container, "secrets": secrets})
+    login = registry_login(around, environ, lambda region: Login("AWS", f"of {region}"))
+    assert (login.user, login.password) == (user, password) if login else not user
+    assert password not in repr(login) or not password
+
+
+def test_a_password_that_is_not_there_is_named_before_anything_is_bought():
+    around = Environment.model_validate({"container": {"image": "x", "login": "me", "password": "P"}})
+    with pytest.raises(UsageError, match="x is pulled as me, and P is not set"):
+        registry_login(around, {}, none_fetched)
+    ecr = Environment.model_validate({"container": {"image": "123456789012.dkr.ecr.eu-west-1.amazonaws.com/x:1"}})
+    with pytest.raises(UsageError, match="no AWS credentials"):
+        registry_login(ecr, {}, none_fetched)
+
+
+def test_an_ecr_login_is_fetched_once_and_again_before_it_ends():
+    fetched = []
+
+    def clients(region):
+        def token():
+            fetched.append(region)
+            text = base64.b64encode(f"AWS:token-{len(fetched)}".encode()).decode()
+            return {"authorizationData": [{"authorizationToken": text if len(fetched) < 3 else ""}]}
+
+        return SimpleNamespace(region=region, client=lambda _: SimpleNamespace(get_authorization_token=token))
+
+    clock = ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
+    logins = RegistryLogins(clients, clock)
+    assert [logins("eu-west-1").password, logins("eu-west-1").password] == ["token-1", "token-1"]
+    clock.sleep(11 * 3600 + 1)
+    assert logins("eu-west-1") == Login("AWS", "token-2")
+    with pytest.raises(CloudError, match="ECR in us-east-1 gave no login"):
+        logins("us-east-1")
+
+
+@pytest.mark.parametrize(
+    ("written", "registry", "path", "tag", "digest"),
+    [
+        ("busybox", "docker.io", "library/busybox", "latest", ""),
+        ("pytorch/pytorch:2.7", "docker.io", "pytorch/pytorch", "2.7", ""),
+        ("localhost/x", "localhost", "x", "latest", ""),
+        ("127.0.0.1:5000/a/b:1", "127.0.0.1:5000", "a/b", "1", ""),
+        (f"nvcr.io/nvidia/x@{ONE}", "nvcr.io", "nvidia/x", "", ONE),
+        (f"nvcr.io/nvidia/x:1@{ONE}", "nvcr.io", "nvidia/x", "1", ONE),
+    ],
+)
+def test_a_name_is_taken_apart_as_docker_does(written, registry, path, tag, digest):
+    name = image_name(written)
+    assert (name.registry, name.path, name.tag, name.digest) == (registry, path, tag, digest)
+    assert Container(image=written).image == written
+
+
+@pytest.mark.parametrize("written", ["", "x/UPPER", "a b", "x:", "x@sha256:1", "-x", "http://x/y"])
+def test_what_is_no_image_is_said_by_the_recipe(written):
+    with pytest.raises(ValueError, match="image"):
+        Container(image=written)
+
+
+@pytest.mark.parametrize(
+    "flag", ["--rm", "-d", "-it", "-e=A=b", "--mount=type=bind,src=/x,dst=/etc", "-v=/a:/proc/b", "x"]
+)
+def test_flags_that_a_run_sets_or_that_hide_the_system_are_refused(flag):
+    assert [one for one, _ in flag_problems([flag])] == [flag]
+
+
+@pytest.mark.parametrize(
+    "flag", ["--cap-add=IPC_LOCK", "-v=/raid:/raid", "--mount=type=tmpfs,dst=/scratch", "--device=/dev/fuse"]
+)
+def test_other_flags_are_the_users_own_affair(flag):
+    assert list(flag_problems([flag])) == []
+
+
+def test_what_a_mount_would_hide():
+    assert all(map(hides_the_system, ["/", "/usr", "/usr/", "/proc/1", "/dev/shm", "/.cloudgpu"]))
+    assert not any(map(hides_the_system, ["/data", "/usr/local/share/data", "/home/me", "/opt/data", "/mnt"]))

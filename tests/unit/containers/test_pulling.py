@@ -1,0 +1,94 @@
+"""What is said while an image is pulled, and what the engine's and the registries' own words mean."""
+
+import re
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from cloudgpu.node.agent import pull
+from cloudgpu.node.agent.engine import RefusedError
+from cloudgpu.node.agent.errors import AgentError
+from cloudgpu.node.agent.spec import read_start
+from cloudgpu.recipe.schema import Recipe
+
+DOCS = Path(__file__).parents[3] / "docs/containers.md"
+
+
+def layer(name, status, current=None, total=None):
+    detail = {} if total is None else {"current": current, "total": total}
+    return {"id": name, "status": status, "progressDetail": detail}
+
+
+def test_every_layer_is_told_once_and_the_sum_now_and_then(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(pull.time, "monotonic", lambda: now[0])
+    said = []
+    pulled = pull.Pulled(said.append)
+    for one in ("a", "b"):
+        pulled.take(layer(one, "Pulling fs layer"))
+    pulled.take(layer("a", "Downloading", 1 << 20, 4 << 20))
+    now[0] = 6.0
+    pulled.take(layer("b", "Downloading", 1 << 30, 3 << 30))
+    pulled.take(layer("a", "Download complete"))
+    pulled.take(layer("a", "Extracting", 1, 4 << 20))
+    pulled.take(layer("a", "Pull complete"))
+    pulled.take(layer("a", "Pull complete"))
+    pulled.take(layer("b", "Retrying in 5 seconds"))
+    pulled.take(layer("b", "Already exists"))
+    pulled.take({"status": "Digest: sha256:0"})
+    assert said == [
+        "pulling: 1.0 GiB of at least 3.0 GiB",
+        "layer a: 4.0 MiB, 1 of 2 layers are here",
+        "layer b: retrying in 5 seconds",
+        "layer b: 3.0 GiB, 2 of 2 layers are here",
+    ]
+
+
+def test_an_error_in_the_stream_ends_the_pull():
+    with pytest.raises(RefusedError, match="no space left"):
+        pull.Pulled(lambda _: None).take({"errorDetail": {"message": "no space left on device"}, "error": "x"})
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ("manifest for nvcr.io/nvidia/x:9 not found: manifest unknown: manifest unknown", "no-image"),
+        ("pull access denied for x, repository does not exist or may require 'docker login': denied", "login"),
+        ("Get https://nvcr.io/v2/: unauthorized: authentication required", "login"),
+        ("no matching manifest for linux/arm64/v8 in the manifest list entries", "architecture"),
+        ("write /var/lib/docker/tmp/x: no space left on device", "disk-full"),
+        ("toomanyrequests: You have reached your pull rate limit", "rate"),
+        ("Get https://r/v2/: x509: certificate signed by unknown authority", "certificate"),
+        ("Get https://r/v2/: dial tcp: lookup r: Temporary failure in name resolution", "network"),
+        ("received unexpected HTTP status: 503 Service Unavailable", "network"),
+        ("unexpected EOF", "network"),
+    ],
+)
+def test_what_a_refusal_means(said, code):
+    error = pull.fault("x:9", RefusedError(500, said))
+    assert (error.code, bool(error.hint), said in error.message) == (code, True, True)
+
+
+def test_silence_is_not_a_refusal():
+    assert pull.fault("x", TimeoutError("timed out"), 300.0).message == "cannot pull x: nothing came for 300 s"
+
+
+def start(**more):
+    ranks = [{"rank": 0, "argv": ["docker", "exec"], "inside": "rank-0", "program": "train"}]
+    return {"run_id": "r", "run_dir": "/r", "workdir": "/w", "node_index": 0, "ranks": ranks, **more}
+
+
+def test_a_start_in_a_container_is_read_and_checked():
+    given = {"name": "n", "image": "i", "client": ["docker"], "run": ["run"], "gpus": True, "own": ["/w"]}
+    spec = read_start(start(container=given))
+    assert (spec.container.run, spec.container.own, spec.container.devices) == (("run",), ("/w",), ())
+    assert (spec.ranks[0].inside, spec.ranks[0].program) == ("rank-0", "train")
+    for wrong in ("x", {**given, "run": []}, {**given, "client": [1]}, {**given, "name": None}):
+        with pytest.raises(AgentError, match=r"start: \w+ must be"):
+            read_start(start(container=wrong))
+
+
+def test_the_recipe_of_the_page_is_one():
+    (text,) = re.findall(r"<!-- recipe -->\n```yaml\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    assert Recipe.model_validate(YAML(typ="safe").load(text)).environment.container.password == "NGC_API_KEY"
