@@ -1,12 +1,21 @@
 """What a connection to a node can do, whatever carries it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from cloudgpu.errors import ConnectError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.remote.command import Command
+from cloudgpu.remote.ssh_command import ServerKey
+
+Told = Callable[[ConnectError | None], None]
+"""Hears of every connection through a tunnel: why it did not come about, or None when it did."""
+
+
+def nobody(_trouble: ConnectError | None) -> None:
+    """Nobody listens to what a tunnel tells."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +91,28 @@ class Host(Protocol):
     def fetch_tree(self, source: str, patterns: Sequence[str], to: Path) -> list[str]:
         """Fetch what matches below a remote directory; returns the relative paths."""
 
-    def forward(self, remote_port: int) -> int:
-        """Open a tunnel to a port on the node's loopback; returns the local port."""
+    def forward(
+        self, remote_port: int, *, local: int = 0, near: bool = False, bound: bool = False, told: Told = nobody
+    ) -> int:
+        """Open a tunnel to a port on the node's loopback; returns the local port.
+
+        Args:
+            remote_port: Where to.
+            local: The port on this side; 0 is any.
+            near: Take the next free one where that is in use.
+            bound: What listens there does so on the node's own loopback address and on no other.
+            told: Hears of every connection.
+
+        Raises:
+            UsageError: The local port is in use.
+        """
+
+    def server_key(self) -> ServerKey:
+        """The host key that was verified, whole, for a `known_hosts` file.
+
+        Raises:
+            ConnectError: The connection was lost, and it cannot be dialled.
+        """
 
     def close(self) -> None:
         """Hang up."""

@@ -15,21 +15,26 @@ _BASTION = -1
 """Its index: it is no node of the cluster."""
 
 
-def bastion(wish: str, known_hosts: Sequence[Path]) -> Node:
-    """The jump host that `user@host` or `user@host:port` names, pinned by these files.
+def bastion(wish: str, known_hosts: Sequence[Path], pinned: tuple[str, ...] = (), key: str = "") -> Node:
+    """The jump host that `user@host` or `user@host:port` names, pinned by these keys, else by these files.
 
     Raises:
         HostKeyError: None of them knows its host key.
     """
     user, _, place = wish.partition("@")
     host, port = _split(place)
-    keys = _known(host if port == _SSH_PORT else f"[{host}]:{port}", known_hosts)
+    keys = pinned or known_keys(host, port, known_hosts)
     if not keys:
         where = " or ".join(str(path) for path in known_hosts)
         flags = "" if port == _SSH_PORT else f"-p {port} "
         message = f"the host key of the bastion {host}:{port} is not in {where}"
         raise HostKeyError(message, hint=f"connect once, and compare the fingerprint: ssh {flags}{user}@{host}")
-    return Node(_BASTION, "bastion", host, port, user, keys, host, "", "", "", 0, simulated=False)
+    return Node(_BASTION, "bastion", host, port, user, keys, host, "", "", "", 0, simulated=False, key=key)
+
+
+def known_keys(address: str, port: int, files: Sequence[Path]) -> tuple[str, ...]:
+    """The fingerprints that these files hold for a host."""
+    return _known(address if port == _SSH_PORT else f"[{address}]:{port}", files)
 
 
 def _split(place: str) -> tuple[str, int]:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, HostKeyError
-from cloudgpu.launch.inventory import Node
+from cloudgpu.launch.inventory import Node, loopback, shares_this_machine
 from cloudgpu.remote import transfer
-from cloudgpu.remote.base import Result
+from cloudgpu.remote.base import Result, Told, nobody
 from cloudgpu.remote.carrier import Carrier
 from cloudgpu.remote.channel import OrderlyChannel
 from cloudgpu.remote.command import Command
@@ -17,13 +17,17 @@ from cloudgpu.remote.link import LOST, Link, RefusedChannel
 from cloudgpu.remote.outcome import STILL_THERE, checked, describe
 from cloudgpu.remote.session import Patience, Session, SessionStream
 from cloudgpu.remote.ssh_command import ServerKey
-from cloudgpu.remote.tunnel import Tunnel
+from cloudgpu.remote.tunnel import Tunnel, listening, listening_near
 
 _CHANNEL_TIMEOUT_S = 30.0
 _LANES = 16
 _SESSIONS = 10
 _BOOT_PAUSE_S = (0.5, 1.0, 2.0, 4.0, 5.0)
 _LOGIN_GRACE_S = 60.0
+
+
+class SilentPortError(ConnectError):
+    """The node is there, and connects to nothing at this address and port."""
 
 
 def dial(
@@ -82,7 +86,7 @@ class SshHost:
         self, node: Node, key: Path, *, clock: Clock, timeout_s: float, via: Carrier | None, patience: Patience
     ) -> None:
         self.node = node
-        self.key = key
+        self.key = Path(node.key) if node.key else key
         self.via = via
         self._clock = clock
         self._timeout_s = timeout_s
@@ -98,6 +102,12 @@ class SshHost:
             ConnectError: As `dial` says.
         """
         self._lane(0)
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection, as far as this side knows; nobody is asked."""
+        with self._lock:
+            return any(link.is_active() for link in self._links)
 
     def run(self, command: Command, *, stdin: bytes = b"", timeout_s: float | None = None) -> Result:
         """Run it and wait.
@@ -184,31 +194,68 @@ class SshHost:
         """
         return transfer.fetch_tree(self, source, patterns, to)
 
-    def forward(self, remote_port: int) -> int:
+    def forward(
+        self, remote_port: int, *, local: int = 0, near: bool = False, bound: bool = False, told: Told = nobody
+    ) -> int:
         """Open a tunnel to a port on the node's loopback; returns the local port. Asked twice, it is the same one.
 
+        Args:
+            remote_port: Where to.
+            local: The port on this side; 0 is any.
+            near: Take the next free one where that is in use.
+            bound: What listens there does so on the node's own loopback address and on no other.
+            told: Hears of every connection.
+
         Raises:
+            UsageError: The local port is in use.
             StateError: No local port can be had.
         """
         with self._lock:
             if remote_port not in self._tunnels:
-                self._tunnels[remote_port] = Tunnel(lambda: self.open_tcp("127.0.0.1", remote_port))
+                listener = listening_near(local) if near else listening(local)
+                self._tunnels[remote_port] = Tunnel(lambda: self._enter(remote_port, bound=bound), listener, told)
             return self._tunnels[remote_port].port
+
+    def _enter(self, port: int, *, bound: bool) -> OrderlyChannel:
+        """A connection to a port of the node's own.
+
+        Raises:
+            ConnectError: As `open_tcp` says.
+        """
+        shared = shares_this_machine(self.node)
+        # Nodes that share this machine: a program that asks for 127.0.0.1 is not on its node's own address.
+        addresses = [loopback(self.node), *(["127.0.0.1"] if shared and not bound else [])]
+        with self._lock:
+            ours = shared and any(tunnel.port == port for tunnel in self._tunnels.values())
+        silent = SilentPortError(
+            f"{describe(self.node)} cannot connect to {port}: a tunnel stands there", hint="close it"
+        )
+        for address in dict.fromkeys(addresses):
+            if ours and address == "127.0.0.1":
+                continue  # a tunnel that leads to itself would never end
+            try:
+                return self.open_tcp(address, port)
+            except SilentPortError as err:
+                silent = err
+        raise silent
 
     def open_tcp(self, address: str, port: int, timeout_s: float = _CHANNEL_TIMEOUT_S) -> OrderlyChannel:
         """A TCP connection from the node to somewhere it can reach.
 
         Raises:
+            SilentPortError: Nothing listens there.
             ConnectError: The node cannot reach it, or was lost itself.
         """
         link = self._lane(0)
         try:
             return link.open("direct-tcpip", (address, port), timeout=timeout_s)
+        except RefusedChannel as err:
+            message = f"{describe(self.node)} cannot connect to {address}:{port}: {err}"
+            hint = "check that something listens there, and that the security group lets the node reach it"
+            raise SilentPortError(message, hint=hint) from err
         except LOST as err:
-            raise ConnectError(
-                f"{describe(self.node)} cannot connect to {address}:{port}: {err}",
-                hint="check that something listens there, and that the security group lets the node reach it",
-            ) from err
+            message = f"{describe(self.node)} cannot connect to {address}:{port}: {err}"
+            raise ConnectError(message, hint=STILL_THERE) from err
 
     def server_key(self) -> ServerKey:
         """The host key that was verified, whole, for a `known_hosts` file.

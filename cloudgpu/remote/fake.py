@@ -8,10 +8,11 @@ from pathlib import Path
 
 from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
-from cloudgpu.remote.base import Result
+from cloudgpu.remote.base import Result, Told, nobody
 from cloudgpu.remote.command import Command
 from cloudgpu.remote.outcome import checked, describe
 from cloudgpu.remote.patterns import matching
+from cloudgpu.remote.ssh_command import ServerKey
 
 
 @dataclass(frozen=True)
@@ -134,10 +135,17 @@ class FakeHost:
             self.get_file(prefix + name, to / name)
         return names
 
-    def forward(self, remote_port: int) -> int:
-        """Note the wish."""
+    def forward(
+        self, remote_port: int, *, local: int = 0, near: bool = False, bound: bool = False, told: Told = nobody
+    ) -> int:
+        """Note the wish. Nothing is opened: the port is taken to be this machine's own."""
+        del local, near, bound, told
         self.forwarded.append(remote_port)
         return remote_port
+
+    def server_key(self) -> ServerKey:
+        """A key that tells the nodes apart."""
+        return ServerKey("ssh-ed25519", f"AAAA{self.node.index}")
 
     def close(self) -> None:
         """Note it."""

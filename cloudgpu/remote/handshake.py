@@ -62,7 +62,9 @@ def open_link(node: Node, key: Path, *, clock: Clock, timeout_s: float, connect:
         link.hang_up()
         raise AuthRefusedError(
             f"{describe(node)} refused the key {key} for user {node.user}",
-            hint="check the user name, and that the node was made with this key",
+            hint="check `user` and `key` in the inventory, and ~/.ssh/authorized_keys on the host"
+            if node.own
+            else "check the user name, and that the node was made with this key",
         ) from err
     except LOST as err:
         link.hang_up()
@@ -91,6 +93,19 @@ def _verified_link(node: Node, connect: OpenSocket, left_s: Callable[[], float])
         link.hang_up()
         shown.append(server_key.fingerprint)
         tried.extend(_KEY_TYPES.get(server_key.get_name(), ()) or (server_key.get_name(),))
+
+
+def exchanged(node: Node, opened: Opened, timeout_s: float) -> Link:
+    """A link after the key exchange alone: the server has shown a key that nobody has compared with anything yet.
+
+    Raises:
+        ConnectError: It does not speak SSH, or nothing that we speak.
+    """
+    link = _exchange(node, opened, (), timeout_s)
+    if link is None:
+        message = f"{describe(node)} hung up in the key exchange"
+        raise ConnectError(message, hint="try again")
+    return link
 
 
 def _exchange(

@@ -72,10 +72,16 @@ def read_public(path: Path) -> PublicKey:
     return PublicKey(f"{line} cloudgpu", fingerprint(base64.b64decode(line.split()[1])))
 
 
-def _create(path: Path) -> None:
+def fresh_pair() -> tuple[str, str]:
+    """A key pair that is kept nowhere: the private half as OpenSSH's file, the public half without a comment."""
     private = Ed25519PrivateKey.generate()
     secret = private.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
-    public = private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b" cloudgpu\n"
+    return secret.decode(), private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+
+
+def _create(path: Path) -> None:
+    private, line = fresh_pair()
+    secret, public = private.encode(), f"{line} cloudgpu\n".encode()
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if _publish(secret, path):

@@ -24,7 +24,7 @@ logging.getLogger("cloudgpu.ssh").addHandler(logging.NullHandler())
 
 
 class RefusedChannel(paramiko.SSHException):  # type: ignore[misc]  # paramiko has no types
-    """The server opens no further channel on this connection."""
+    """The server does not open a channel; the connection and its other channels go on."""
 
 
 class _CountingPackets(Packetizer):  # type: ignore[misc]  # paramiko has no types
@@ -92,17 +92,21 @@ class Link(paramiko.Transport):  # type: ignore[misc]  # paramiko has no types
         Raises:
             RefusedChannel: The server allows no further one on this connection; the others go on.
         """
+        return self.open("session", timeout=timeout)
+
+    def open(self, kind: str, to: tuple[str, int] | None = None, *, timeout: float) -> OrderlyChannel:
+        """A channel of any kind; `to` is where a `direct-tcpip` one leads.
+
+        Raises:
+            RefusedChannel: The server opens none, or reaches nothing there; the others go on.
+        """
         try:
-            return self.open("session", timeout=timeout)
+            channel: OrderlyChannel = self.open_channel(kind, to, ("127.0.0.1", 0) if to else None, timeout=timeout)
         except paramiko.SSHException as err:
             # Threads that fail at once take each other's exception away; the one left without gets this text.
             if isinstance(err, paramiko.ChannelException) or (self.is_active() and "Unable to open" in str(err)):
                 raise RefusedChannel(str(err)) from err
             raise
-
-    def open(self, kind: str, to: tuple[str, int] | None = None, *, timeout: float) -> OrderlyChannel:
-        """A channel of any kind; `to` is where a `direct-tcpip` one leads."""
-        channel: OrderlyChannel = self.open_channel(kind, to, ("127.0.0.1", 0) if to else None, timeout=timeout)
         channel.__class__ = OrderlyChannel  # paramiko offers no other way to have its channels made of a class of ours
         return channel
 

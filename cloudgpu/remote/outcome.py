@@ -10,7 +10,8 @@ STILL_THERE = "check that the node still runs: `cloudgpu status --refresh`"
 
 def describe(node: Node) -> str:
     """How messages name a node."""
-    return f"node {node.index} ({node.user}@{node.address}:{node.port})"
+    what = f"node {node.index}" if node.index >= 0 else "the jump host"
+    return f"{what} ({node.user}@{node.address}:{node.port})"
 
 
 def checked(result: Result) -> Result:

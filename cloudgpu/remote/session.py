@@ -3,7 +3,7 @@
 import codecs
 import contextlib
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from cloudgpu.clock import Clock
@@ -52,6 +52,8 @@ class Session:
         self._wake = _Wake()
         self._closed_here = False
         self.stderr = bytearray()
+        self.on_stderr: Callable[[bytes], None] | None = None
+        """Sees standard error as it comes, in the thread that reads `output`."""
         channel.in_buffer.set_event(self._wake)
         channel.in_stderr_buffer.set_event(self._wake)
 
@@ -88,7 +90,7 @@ class Session:
                 if self._link.heard != heard:
                     heard, since = self._link.heard, now
                 if deadline is not None and now >= deadline:
-                    self._give_up()
+                    self.end()
                     raise ConnectError(f"{self._who}: the command did not end within {timeout_s:g} s", hint=STILL_THERE)
                 self._check_alive(now - since)
                 if not self._more() and not self._over():
@@ -110,12 +112,21 @@ class Session:
         with contextlib.suppress(*LOST):
             self._channel.close()
 
+    def end(self) -> None:
+        """Ask the command to end, and stop reading."""
+        with contextlib.suppress(*LOST):
+            self._channel.request("signal", "TERM", reply=False)
+        self.close()
+
     def _take(self) -> bytes:
         """What has arrived, at most one piece of each kind, so that a flood cannot outrun the timeout."""
         try:
             if self._channel.recv_stderr_ready():
-                self.stderr += self._channel.recv_stderr(_CHUNK_BYTES)
+                piece = bytes(self._channel.recv_stderr(_CHUNK_BYTES))
+                self.stderr += piece
                 del self.stderr[:-_STDERR_KEPT_BYTES]
+                if self.on_stderr is not None:
+                    self.on_stderr(piece)
             return bytes(self._channel.recv(_CHUNK_BYTES)) if self._channel.recv_ready() else b""
         except LOST as err:
             raise self._lost(err) from err
@@ -153,11 +164,6 @@ class Session:
     def _lost(self, err: BaseException | None) -> ConnectError:
         self._link.hang_up()
         return ConnectError(f"lost the connection to {self._who}: {err or 'the other end closed it'}", hint=STILL_THERE)
-
-    def _give_up(self) -> None:
-        with contextlib.suppress(*LOST):
-            self._channel.request("signal", "TERM", reply=False)
-        self.close()
 
     def _feed(self, pieces: Iterable[bytes]) -> None:
         """Send standard input to its end, which comes too where making it fails: the command must not wait for more.

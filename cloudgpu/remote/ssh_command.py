@@ -72,15 +72,19 @@ def ssh_argv(
         gate: The node or jump host before it, where there is one; its key is pinned as well.
         proxy: A command whose standard input and output lead to it, where nothing else does.
     """
+    key = Path(node.key) if node.key else key
     where = f"{node.user}@{node.address}"
-    carried = _proxy(gate, key) if gate else shlex.join(proxy).replace("%", "%%")
+    carried = proxy_through(gate, key) if gate else shlex.join(proxy).replace("%", "%%")
     through = ["-o", f"ProxyCommand={carried}"] if carried else []
     flags = [*_flags(known_hosts), *through, "-p", str(node.port)]
     return ["ssh", "-i", str(key), *flags, where, *(("--", *command) if command else ())]
 
 
-def _proxy(gate: Gate, key: Path) -> str:
-    """`ProxyJump` would take neither this key nor these known hosts: they hold for the last hop alone."""
+def proxy_through(gate: Gate, key: Path) -> str:
+    """The command that leads through another node, for OpenSSH's `ProxyCommand`.
+
+    `ProxyJump` would take neither this key nor these known hosts: they hold for the last hop alone.
+    """
     node = gate.node
     argv = ["ssh", "-i", str(key), *_flags(gate.known_hosts), "-p", str(node.port), f"{node.user}@{node.address}"]
     # OpenSSH expands `%` in the command and gives it to a shell.

@@ -182,6 +182,7 @@ def test_what_needs_no_connection_loads_no_paramiko() -> None:
         "connection",
         "fanout",
         "handshake",
+        "host_key",
         "keys",
         "link",
         "session",
