@@ -16,6 +16,11 @@ _WHERE = Command(
     Raw(r"""printf '\036cloudgpu\036%s' "$HOME" "${CLOUDGPU_NODE_ROOT:-}" "$(ls -1 "$HOME/.cloudgpu" 2>/dev/null)" """)
 )
 _PARTS = 4
+_ONCE = (
+    "import runpy,sys,tempfile;i=sys.stdin.buffer;f=tempfile.NamedTemporaryFile(suffix='.py');"
+    "f.write(i.read(int(i.readline())));f.flush();sys.argv[0]=f.name;runpy.run_path(f.name,run_name='__main__')"
+)
+"""Runs the agent from a file that is gone when it ends; what follows on standard input is the agent's."""
 
 OnLine = Callable[[Mapping[str, Any]], None]
 
@@ -58,10 +63,7 @@ class Agent:
                 last = answer
         finally:
             stream.close()
-        if stream.exit_code and "error" not in last:
-            # Killed half-way, for instance for want of memory: its last line is no answer.
-            raise self._ended(verb, stream)
-        return self._checked(verb, last)
+        return self.answered(verb, last, stream)
 
     def stream(self, verb: str, request: Mapping[str, Any]) -> Stream:
         """Start a verb whose lines are read as they come."""
@@ -76,6 +78,17 @@ class Agent:
         """
         for answer in _lines(stream):
             yield self._checked("", answer)
+
+    def answered(self, verb: str, last: dict[str, Any], stream: Stream) -> dict[str, Any]:
+        """The last line of a verb that has ended.
+
+        Raises:
+            RemoteCommandError: It is an error, or no answer.
+        """
+        if stream.exit_code and "error" not in last:
+            # Killed half-way, for instance for want of memory: its last line is no answer.
+            raise self._ended(verb, stream)
+        return self._checked(verb, last)
 
     def _ended(self, verb: str, stream: Stream) -> RemoteCommandError:
         node = self.host.node
@@ -111,12 +124,41 @@ def install(host: Host) -> Agent:
         node = host.node
         message = f"node {node.index} ({node.instance_id}): its shell does not tell where its home directory is"
         raise RemoteCommandError(message, hint=f"log in and try: ssh {node.user}@{node.address}")
-    home, root = found[1], found[2]
+    home, root = f"{found[1]}/{host.node.base}" if host.node.own else found[1], found[2]
     path = f"{home}/.cloudgpu/{name}"
-    if name not in found[3].split():
-        host.run(Command("mkdir", "-p", "-m", "700", f"{home}/.cloudgpu"))
-        host.put_bytes(agent_source(), path, mode=0o700)
+    if host.node.own or name not in found[3].split():
+        host.run(Command(Raw("umask 077 && mkdir -p"), f"{home}/.cloudgpu"))
+        _put(host, path)
     return Agent(host, path, home, root)
+
+
+def _put(host: Host, path: str) -> None:
+    try:
+        host.put_bytes(agent_source(), path, mode=0o700)
+    except RemoteCommandError as err:
+        if "No space left" not in err.message:
+            raise
+        node = host.node
+        message = f"node {node.index} ({node.instance_id}) is not fit to run: its disk is full: cannot write {path}"
+        raise RemoteCommandError(message, hint="take a larger disk: resources.disk; or make room on the host") from err
+
+
+def ask_once(host: Host, verb: str, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Ask a host where nothing is installed, and leave nothing behind there.
+
+    Raises:
+        RemoteCommandError: The agent answered with an error, or there is no Python.
+        ConnectError: The host cannot be reached.
+    """
+    source = agent_source()
+    handed = b"%d\n" % len(source) + source + json.dumps(request).encode()
+    stream = host.stream(Command("python3", "-c", _ONCE, verb), stdin=handed)
+    agent = Agent(host, "", "")
+    try:
+        answers = list(_lines(stream))
+    finally:
+        stream.close()
+    return agent.answered(verb, answers[-1] if answers else {}, stream)
 
 
 def _lines(stream: Stream) -> Iterator[dict[str, Any]]:

@@ -53,7 +53,7 @@ def _ready(agent: Agent, clock: Clock, report: Report) -> Health:
     while True:
         facts = next(answers)
         state = str(facts.get("bootstrap", "none"))
-        if state in ("done", "failed"):
+        if state in ("done", "failed") or node.own:
             _tell_times(node, facts, report, waited=bool(told))
             return _judged(node, facts)
         limit_s = _BEGIN_LIMIT_S if state == "none" else _BOOTSTRAP_LIMIT_S
@@ -109,16 +109,18 @@ def _judged(node: Node, facts: Mapping[str, Any]) -> Health:
     Raises:
         RemoteCommandError: Something is missing.
     """
-    if facts.get("bootstrap") == "failed":
+    if facts.get("bootstrap") == "failed" and not node.own:
         where = (
             f"its bootstrap failed at step {facts.get('bootstrap_step') or '?'}: {facts.get('bootstrap_error') or '?'}"
         )
         raise _unfit(node, f"{where} (/var/lib/cloudgpu/bootstrap.log on the node tells more)")
-    gpus = tuple(str(gpu["name"]) for gpu in facts.get("gpus", ()))
+    present = list(facts.get("gpus", ()))
+    used = [present[at] for at in node.devices if at < len(present)] if node.devices else present
+    gpus = tuple(str(gpu["name"]) for gpu in used)
     if len(gpus) != node.gpus:
         error = f" ({facts['gpu_error']})" if facts.get("gpu_error") else ""
         raise _unfit(node, f"it shows {len(gpus)} GPUs, {node.instance_type} has {node.gpus}{error}")
-    broken = [str(gpu["name"]) for gpu in facts.get("gpus", ()) if int(gpu.get("ecc_errors") or 0) > 0]
+    broken = [str(gpu["name"]) for gpu in used if int(gpu.get("ecc_errors") or 0) > 0]
     if broken:
         raise _unfit(node, f"uncorrected ECC errors on {', '.join(broken)}")
     free_mib = int(facts.get("disk_free_mib") or 0)

@@ -2,19 +2,25 @@
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cloudgpu.recipe.schema import Metric
+from cloudgpu.run.series import Series, over_ranks, that_count
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The last value of one metric, beside what the recipe compares it with."""
+    """What one metric came to, beside what the recipe compares it with."""
 
     name: str
     value: float | None
     metric: Metric
+    counted: int = 0
+    """How many values it was taken from."""
+    printed: int = 0
+    """How many there were in all, with those that do not count."""
 
     @property
     def share(self) -> float | None:
@@ -35,26 +41,36 @@ _LONGEST_LINE = 16384
 
 
 class Metrics:
-    """Collects the last match of every pattern."""
+    """Collects the values of every pattern, rank by rank."""
 
     def __init__(self, wanted: Mapping[str, Metric]) -> None:
         self._wanted = dict(wanted)
         self._patterns = {name: re.compile(metric.pattern) for name, metric in wanted.items()}
-        self._values: dict[str, float] = {}
+        self._series: dict[str, dict[int, Series]] = defaultdict(dict)
 
-    def read(self, line: str) -> list[tuple[str, float, str]]:
-        """The figures of one line: name, value, unit."""
+    def read(self, line: str, rank: int = 0) -> list[tuple[str, float, str]]:
+        """The figures of one line of a rank, as it printed them: name, value, unit."""
         found = []
         for name, pattern in self._patterns.items():
             value = _number(pattern.search(line[:_LONGEST_LINE]))
             if value is not None:
-                self._values[name] = value
+                self._of(name, rank).add(value)
                 found.append((name, value, self._wanted[name].unit))
         return found
 
     def measured(self) -> tuple[Measured, ...]:
-        """Every metric of the recipe, with its last value or none."""
-        return tuple(Measured(name, self._values.get(name), metric) for name, metric in self._wanted.items())
+        """Every metric of the recipe, with what it came to or none."""
+        return tuple(self._measured(name, metric) for name, metric in self._wanted.items())
+
+    def _measured(self, name: str, metric: Metric) -> Measured:
+        by_rank = self._series[name]
+        speaking = that_count(metric, by_rank)
+        counted = sum(one.counted for one in speaking)
+        printed = sum(one.printed for one in by_rank.values())
+        return Measured(name, over_ranks(metric, speaking), metric, counted, printed)
+
+    def _of(self, name: str, rank: int) -> Series:
+        return self._series[name].setdefault(rank, Series(self._wanted[name]))
 
 
 def _number(match: re.Match[str] | None) -> float | None:

@@ -7,13 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 from cloudgpu.errors import CloudGpuError, RemoteCommandError, UsageError
+from cloudgpu.launch.beside import with_services
 from cloudgpu.launch.launchers import launcher
 from cloudgpu.launch.ports import gang_port, master_port
-from cloudgpu.launch.ranks import LaunchContext, NodeLaunch
+from cloudgpu.launch.ranks import LaunchContext, NodeLaunch, RankLaunch
 from cloudgpu.remote.command import Command
 from cloudgpu.remote.fanout import all_or_raise, on_all
 from cloudgpu.run.agent import Agent, AgentError
+from cloudgpu.run.containers import Place, contained, entering
 from cloudgpu.run.job import Job
+from cloudgpu.run.mesh import prepare
 from cloudgpu.run.stage import Staged
 
 _PORT_ATTEMPTS = 5
@@ -38,16 +41,19 @@ def launches(job: Job, agents: Sequence[Agent], staged: Staged, attempt: int = 0
         # Nodes are alike, so this is one gang for all of them; where one has another home, its paths are its own.
         place = (agent.home, agent.root, staged.interpreters[index])
         if place not in gangs:
-            gangs[place] = {node.node_index: node for node in _gang(job, place, staged.data, attempt)}
+            gangs[place] = {node.node_index: node for node in _gang(job, place, staged, attempt)}
         launched.append(gangs[place][index])
     return tuple(launched)
 
 
-def _gang(job: Job, place: tuple[str, str, str], data: Mapping[str, str], attempt: int) -> tuple[NodeLaunch, ...]:
+def _gang(job: Job, place: tuple[str, str, str], staged: Staged, attempt: int) -> tuple[NodeLaunch, ...]:
     home, root, interpreter = place
-    context = launch_context(job, home, interpreter, {name: f"{root}{path}" for name, path in data.items()}, attempt)
-    context = replace(context, storage={name: f"{root}{path}" for name, path in context.storage.items()})
-    return launcher(job.recipe.launch.launcher)(job.recipe, job.inventory, context)
+    data = {name: f"{root}{path}" for name, path in staged.data.items()}
+    context = launch_context(job, home, interpreter, data, attempt)
+    storage = {name: f"{root}{path}" for name, path in context.storage.items()}
+    context = replace(context, storage=storage, enter=entering(job.run_id, staged.images, context.workdir))
+    gang = launcher(job.recipe.launch.launcher)(job.recipe, job.inventory, context)
+    return with_services(gang, job.recipe, job.inventory, context)
 
 
 def launch_context(job: Job, home: str, interpreter: str, data: Mapping[str, str], attempt: int = 0) -> LaunchContext:
@@ -62,6 +68,7 @@ def launch_context(job: Job, home: str, interpreter: str, data: Mapping[str, str
         outputs=f"{job.workdir(home)}/outputs",
         checkpoint="" if checkpoint is None else f"{job.workdir(home)}/{checkpoint.path}",
         storage={one.name: str(one.to) for one in job.recipe.storage},
+        run_dir=job.run_dir(home),
     )
 
 
@@ -88,7 +95,7 @@ def start(job: Job, agents: Sequence[Agent], staged: Staged, secrets: Mapping[st
     for attempt in range(_PORT_ATTEMPTS):
         gang = launches(job, agents, staged, attempt)
         try:
-            _order_all(job, agents, gang, secrets, attempt)
+            _order_all(job, agents, gang, secrets, attempt, staged)
         except AgentError as err:
             # Another run's port: the head binds it before it answers, so nothing was started yet.
             if err.code != "port-in-use" or attempt == _PORT_ATTEMPTS - 1:
@@ -100,14 +107,23 @@ def start(job: Job, agents: Sequence[Agent], staged: Staged, secrets: Mapping[st
 
 
 def _order_all(
-    job: Job, agents: Sequence[Agent], gang: Sequence[NodeLaunch], secrets: Mapping[str, str], attempt: int
+    job: Job,
+    agents: Sequence[Agent],
+    gang: Sequence[NodeLaunch],
+    secrets: Mapping[str, str],
+    attempt: int,
+    staged: Staged,
 ) -> None:
     """The head first, as it may find its port taken; then all others at once."""
     orders = {node.node_index: node for node in gang}
+    admits = prepare(job, agents, gang)
 
     def order(agent: Agent) -> dict[str, Any]:
         agent.host.run(Command("mkdir", "-p", f"{job.workdir(agent.home)}/outputs"))
-        return agent.ask("start", _request(job, agent, orders[agent.host.node.index], secrets, attempt))
+        launch = orders[agent.host.node.index]
+        request = _request(job, agent, launch, secrets, attempt)
+        request["admits"] = admits.get(launch.node_index, "")
+        return agent.ask("start", _contained(request, job, agent, launch, staged))
 
     head, *others = sorted(agents, key=lambda agent: agent.host.node.index)
     by_index = {agent.host.node.index: agent for agent in others}
@@ -136,10 +152,7 @@ def _request(job: Job, agent: Agent, launch: NodeLaunch, secrets: Mapping[str, s
         "run_dir": job.run_dir(agent.home),
         "workdir": job.workdir(agent.home),
         "node_index": launch.node_index,
-        "ranks": [
-            {"rank": rank.rank, "local_rank": rank.local_rank, "argv": list(rank.argv), "env": dict(rank.env)}
-            for rank in launch.ranks
-        ],
+        "ranks": [_rank(rank) for rank in launch.ranks],
         "secrets": dict(secrets),
         "gang": {
             "head_address": job.inventory.head.private_address,
@@ -149,6 +162,58 @@ def _request(job: Job, agent: Agent, launch: NodeLaunch, secrets: Mapping[str, s
         },
         "grace_s": int(job.recipe.checkpoint.grace) if job.recipe.checkpoint else 10,
     }
+
+
+def _contained(request: dict[str, Any], job: Job, agent: Agent, launch: NodeLaunch, staged: Staged) -> dict[str, Any]:
+    """The same request for ranks that run in a container of their node."""
+    container, node = job.recipe.environment.container, agent.host.node
+    if container is None:
+        return request
+    more = contained(job, container, node, staged.images[node.index], _place(job, agent, staged), launch)
+    ranks = [{**rank, **inside} for rank, inside in zip(request["ranks"], more["ranks"], strict=True)]
+    return {**request, **more, "ranks": ranks}
+
+
+def container_line(job: Job, agents: Sequence[Agent], staged: Staged) -> str:
+    """The line that starts the head's container, for people; empty for ranks on the node itself."""
+    container = job.recipe.environment.container
+    if container is None or not staged.images:
+        return ""
+    agent = min(agents, key=lambda one: one.host.node.index)
+    node, launch = agent.host.node, launches(job, agents, staged)[0]
+    image = staged.images[node.index]
+    order = contained(job, container, node, image, _place(job, agent, staged), launch)["container"]
+    return f"node {node.index}: {shlex.join([image.engine.docker, *order['run']])}"
+
+
+def _place(job: Job, agent: Agent, staged: Staged) -> Place:
+    storage = {one.name: f"{agent.root}{one.to}" for one in job.recipe.storage}
+    data = {name: f"{agent.root}{path}" for name, path in staged.data.items()}
+    return Place(job.run_dir(agent.home), job.workdir(agent.home), data, storage)
+
+
+def _rank(rank: RankLaunch) -> dict[str, Any]:
+    return {
+        "rank": rank.rank,
+        "local_rank": rank.local_rank,
+        "argv": list(rank.argv),
+        "env": dict(rank.env),
+        "role": rank.role,
+        "decides": rank.decides,
+    }
+
+
+def told(gang: Sequence[NodeLaunch]) -> tuple[str, ...]:
+    """What is started, for people: the first rank's command, and who is who where there are several roles."""
+    named = sorted((rank.rank, rank.role) for node in gang for rank in node.ranks if rank.role)
+    roles = {role: [rank for rank, other in named if other == role] for _, role in named}
+    shown = (f"{role} {_span(ranks)}" for role, ranks in roles.items())
+    who = (f"ranks: {', '.join(shown)}",) if len(named) > 1 else ()
+    return (f"rank 0: {command_line(gang[0])}", *who)
+
+
+def _span(ranks: Sequence[int]) -> str:
+    return str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}"
 
 
 def command_line(launch: NodeLaunch) -> str:

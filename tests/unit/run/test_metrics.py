@@ -1,4 +1,4 @@
-"""Metrics: the last match counts, nonsense does not."""
+"""Metrics: the last match counts where nothing else is said, nonsense does not."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -74,7 +74,7 @@ def test_a_hundred_thousand_objects_are_ordered_in_parts():
     files = [RemoteFile(f"https://x/{number}", f"f{number}", 1, None) for number in range(4100)]
     (one,) = agents(1)
     one.host.on(" fetch$", Answer(reply=lambda stdin: json.dumps({"bytes": len(json.loads(stdin)["files"])}) + "\n"))
-    data = [{"name": "big", "from": "s3://b/k/", "to": "/data/big"}]
+    data = [{"name": "big", "from": "s3://bucket/k/", "to": "/data/big"}]
     done = stage(job(data=data), [one], lambda _: files, None, lambda _: None)
     sizes = [len(json.loads(sent.stdin)["files"]) for sent in one.host.sent if "fetch" in sent.wire]
     assert (sizes, done.data_bytes) == ([2000, 2000, 100], 4100)
@@ -175,6 +175,17 @@ def test_an_agent_that_is_there_is_not_sent_again():
     again = FakeHost(node(0)).on("printf", Answer(stdout=f"{MARK}/home/me{MARK}{MARK}other\n{name}\n"))
     install(again)
     assert again.files == {}
+
+
+@pytest.mark.parametrize(("why", "told"), [("No space left on device", "its disk is full"), ("denied", "denied")])
+def test_a_node_without_room_for_the_agent_is_not_fit(why, told):
+    def refuse(*_, **__):
+        raise RemoteCommandError(f"cannot write it: {why}")
+
+    host = FakeHost(node(0)).on("mkdir").on("printf", Answer(stdout=f"{MARK}/home/me{MARK}{MARK}"))
+    host.put_bytes = refuse
+    with pytest.raises(RemoteCommandError, match=told):
+        install(host)
 
 
 @pytest.mark.parametrize("said", ["", "This account is currently not available.\n", f"{MARK}{MARK}{MARK}"])

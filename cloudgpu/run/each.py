@@ -1,0 +1,31 @@
+"""The same on every node at once, and sizes for people."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from cloudgpu.remote.fanout import all_or_raise, on_all
+from cloudgpu.run.agent import Agent
+
+_T = TypeVar("_T")
+_STEP = 1024
+
+
+def each(agents: Sequence[Agent], do: Callable[[Agent], _T]) -> dict[int, _T]:
+    """Do it on every node in parallel; node index -> answer.
+
+    Raises:
+        RemoteCommandError: It failed on a node.
+        ConnectError: A node cannot be reached.
+    """
+    by_index = {agent.host.node.index: agent for agent in agents}
+    return all_or_raise(on_all([agent.host for agent in agents], lambda host: do(by_index[host.node.index])))
+
+
+def size_text(count: int) -> str:
+    """`1.5 MiB`, for people."""
+    size = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if size < _STEP:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= _STEP
+    return f"{size:.1f} GiB"

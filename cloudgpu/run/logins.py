@@ -1,0 +1,53 @@
+"""Who an image is pulled as: what the recipe names, or what a registry of AWS gives whoever has its credentials."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from cloudgpu.errors import UsageError
+from cloudgpu.recipe.schema import Environment
+
+ECR: Final = re.compile(r"^\d{12}\.dkr\.ecr(?:-fips)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/")
+
+
+@dataclass(frozen=True)
+class Login:
+    """A user of a registry. The password is never shown, and goes to the nodes by standard input only."""
+
+    user: str
+    password: str = field(repr=False)
+
+
+FetchLogin = Callable[[str], Login]
+"""Fetches a login for ECR in a region; it is good for 12 hours and is fetched anew when it is about to end."""
+
+
+def password_variable(environment: Environment) -> str:
+    """The variable that holds the registry's password; empty where the recipe needs none."""
+    container = environment.container
+    if container is None or container.login is None:
+        return ""
+    return container.password or (environment.secrets[0] if environment.secrets else "")
+
+
+def registry_login(environment: Environment, environ: Mapping[str, str], fetch: FetchLogin) -> Login | None:
+    """The login for a recipe's image; None where nobody needs one.
+
+    Raises:
+        UsageError: The variable with its password is not named or not set.
+        CloudError: AWS gave no token for ECR.
+    """
+    container = environment.container
+    if container is None:
+        return None
+    if container.login is not None:
+        name = password_variable(environment)
+        if not environ.get(name):
+            holds = f"{name} is not set" if name else "no variable with its password is named"
+            message = f"{container.image} is pulled as {container.login}, and {holds}"
+            hint = f"export {name}=... before the command" if name else "name it in environment.container.password"
+            raise UsageError(message, hint=hint)
+        return Login(container.login, environ[name])
+    found = ECR.match(container.image)
+    return fetch(found[1]) if found else None

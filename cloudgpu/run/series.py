@@ -1,0 +1,81 @@
+"""What a metric comes to: of the values that one rank printed, and of the ranks that printed it. Pure."""
+
+import math
+import statistics
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+
+from cloudgpu.recipe.metric import Metric
+
+_OVER_RANKS: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "first": lambda values: values[0],
+    "sum": math.fsum,
+    "mean": statistics.fmean,
+    "max": max,
+    "min": min,
+}
+
+
+class Series:
+    """The values that one rank printed of one metric, as they come. Only a median has to keep them."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._take = metric.take
+        self._skip = metric.skip
+        self._printed = 0
+        self._last = self._sum = 0.0
+        self._least, self._most = math.inf, -math.inf
+        self._kept = array("d")
+        self._broken = False
+
+    def add(self, value: float) -> None:
+        """Take in the next one."""
+        self._printed += 1
+        if self._printed <= self._skip:
+            return
+        self._last = value
+        self._sum += value
+        self._broken = self._broken or not math.isfinite(value)
+        self._least, self._most = min(self._least, value), max(self._most, value)
+        if self._take == "median":
+            self._kept.append(value)
+
+    @property
+    def counted(self) -> int:
+        """How many values there are beside those that are left out."""
+        return max(0, self._printed - self._skip)
+
+    @property
+    def printed(self) -> int:
+        """How many values there were in all."""
+        return self._printed
+
+    @property
+    def value(self) -> float | None:
+        """What counts; None where nothing does. Where one of several is no number, neither is what they come to."""
+        if not self.counted:
+            return None
+        if self._take == "last":
+            return self._last
+        return math.nan if self._broken else self._summary()
+
+    def _summary(self) -> float:
+        if self._take == "median":
+            return statistics.median(self._kept)
+        return {"mean": self._sum / self.counted, "max": self._most, "min": self._least}[self._take]
+
+
+def that_count(metric: Metric, by_rank: Mapping[int, Series]) -> list[Series]:
+    """The ranks that say what a metric comes to: those with a value that counts, or the first of them alone."""
+    speaking = [one for _, one in sorted(by_rank.items()) if one.counted]
+    return speaking[:1] if metric.over_ranks == "first" else speaking
+
+
+def over_ranks(metric: Metric, speaking: Sequence[Series]) -> float | None:
+    """What these ranks together come to; None where there is none."""
+    values = [one.value for one in speaking if one.value is not None]
+    if not values:
+        return None
+    if not all(map(math.isfinite, values)):
+        return math.nan
+    return _OVER_RANKS[metric.over_ranks](values)

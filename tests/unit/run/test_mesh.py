@@ -1,0 +1,94 @@
+"""A key for one run: who gets which half of it, and where it never is."""
+
+from dataclasses import replace
+
+from cloudgpu.launch.inventory import Inventory, Node
+from cloudgpu.recipe.schema import Recipe
+from cloudgpu.remote.fake import Answer, FakeHost
+from cloudgpu.run.agent import Agent
+from cloudgpu.run.job import Job
+from cloudgpu.run.mesh import prepare
+from cloudgpu.run.stage import Staged
+from cloudgpu.run.start import launches, told
+
+RUN = "/home/ubuntu/.cloudgpu/runs/reduce-1"
+
+
+def node(index: int) -> Node:
+    return Node(
+        index=index,
+        instance_id=f"i-{index}",
+        address=f"203.0.113.{index}",
+        port=22,
+        user="ubuntu",
+        host_keys=("SHA256:x",),
+        private_address=f"10.0.0.{index + 2}",
+        instance_type="p3dn.24xlarge",
+        zone="us-east-1c",
+        gpu="V100",
+        gpus=8,
+        simulated=False,
+    )
+
+
+def agents(*, running: bool = False) -> list[Agent]:
+    test = Answer(exit_code=0 if running else 1)
+    return [Agent(FakeHost(node(index)).on("^test -e", test), "/a", "/home/ubuntu") for index in range(3)]
+
+
+def job(launcher: str = "mpirun", **launch) -> Job:
+    sections = {
+        "schema": 1,
+        "name": "reduce",
+        "resources": {"instance_type": "p3dn.24xlarge", "nodes": 3},
+        "launch": {"with": launcher, "command": "reduce.py", "ranks_per_node": 2, **launch},
+    }
+    return Job("reduce-1", Recipe.model_validate(sections), Inventory("c", (node(0), node(1), node(2))), "token")
+
+
+def gang_of(one: Job, some: list[Agent]):
+    return launches(one, some, Staged(dict.fromkeys(range(3), "python3"), {}, 0, 0, environment_built=False))
+
+
+def test_the_head_has_the_private_half_and_the_others_admit_the_public_one() -> None:
+    one, some = job(), agents()
+    admits = prepare(one, some, gang_of(one, some))
+    head, *others = (agent.host for agent in some)
+    private = head.files[f"{RUN}/ssh/id_ed25519"].decode()
+    assert "OPENSSH PRIVATE KEY" in private
+    assert head.modes[f"{RUN}/ssh/id_ed25519"] == 0o600
+    assert head.files[f"{RUN}/ssh/known_hosts"] == b"node-1 ssh-ed25519 AAAA1\nnode-2 ssh-ed25519 AAAA2\n"
+    assert set(admits) == {1, 2}
+    assert len(set(admits.values())) == 1
+    assert admits[1].startswith('restrict,from="10.0.0.0/24" ssh-ed25519 AAAA')
+    assert admits[1].endswith(" cloudgpu-run:reduce-1")
+    for host in others:
+        assert set(host.files) == {f"{RUN}/mpi/rsh"}
+    assert not any("PRIVATE" in sent.wire for host in (head, *others) for sent in host.sent)
+
+
+def test_every_run_has_another_key() -> None:
+    one = job()
+    lines = {prepare(one, some, gang_of(one, some))[1] for some in (agents(), agents())}
+    assert len(lines) == 2
+
+
+def test_a_run_that_was_started_keeps_its_key() -> None:
+    one, some = job(), agents(running=True)
+    assert prepare(one, some, gang_of(one, some)) == {}
+    assert not any(agent.host.files for agent in some)
+
+
+def test_launchers_that_log_in_nowhere_need_no_key() -> None:
+    one, some = job("torchrun"), agents()
+    assert prepare(one, some, gang_of(one, some)) == {}
+    assert not any(agent.host.files or agent.host.sent for agent in some)
+
+
+def test_who_is_who_is_said_where_there_are_several_roles() -> None:
+    one = job("kvstore", kvstore="dist_sync", ranks_per_node=1)
+    first, roles = told(gang_of(one, agents()))
+    assert first == "rank 0: python3 reduce.py"
+    assert roles == "ranks: worker 0-2, server 3-5, scheduler 6"
+    alone = replace(one, recipe=job("each-node", ranks_per_node=1).recipe)
+    assert told(gang_of(alone, agents())) == ("rank 0: python3 reduce.py",)
