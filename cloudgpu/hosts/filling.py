@@ -1,0 +1,30 @@
+"""Writing what a scan found into the inventory file: only what nobody has written there, comments and order kept."""
+
+import io
+from collections.abc import Mapping
+from typing import Any
+
+from ruamel.yaml import YAML
+
+
+def filled(text: str, found: Mapping[str, Mapping[str, Any]]) -> tuple[str, dict[str, list[str]]]:
+    """The file's text with these fields of these hosts, and which fields were added to which host.
+
+    A field that stands there already, or for all hosts below `defaults`, is left as it is.
+    """
+    yaml = YAML(typ="rt")
+    yaml.width = 10_000
+    yaml.indent(mapping=2, sequence=4, offset=2)
+    document = yaml.load(text)
+    shared = document.get("defaults") or {}
+    added: dict[str, list[str]] = {}
+    for entry in document["hosts"]:
+        for field, value in found.get(entry["name"], {}).items():
+            if value not in (None, "", ()) and field not in entry and field not in shared:
+                entry[field] = value
+                added.setdefault(entry["name"], []).append(field)
+    if not added:
+        return text, added
+    written = io.StringIO()
+    yaml.dump(document, written)
+    return written.getvalue(), added

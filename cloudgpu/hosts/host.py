@@ -1,0 +1,83 @@
+"""A host as its inventory file describes it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+
+PORT = 22
+
+
+@dataclass(frozen=True)
+class Jump:
+    """The jump host before a host: where it is, and its pinned host keys where the inventory holds them."""
+
+    user: str
+    address: str
+    port: int
+    host_keys: tuple[str, ...] = ()
+
+    @property
+    def spelled(self) -> str:
+        """`user@host:port`, an IPv6 address in brackets."""
+        address = f"[{self.address}]" if ":" in self.address else self.address
+        return f"{self.user}@{address}:{self.port}"
+
+
+@dataclass(frozen=True)
+class OwnHost:
+    """One host. None and empty text are what nobody said and no scan has found out.
+
+    Attributes:
+        gpu: Model as the catalogue calls it.
+        gpu_memory_gib: Of each GPU.
+        rate_usd: An hour of the whole host.
+        line: Where its entry begins in the file.
+    """
+
+    name: str
+    address: str
+    port: int
+    user: str
+    line: int
+    jump: Jump | None = None
+    key: Path | None = None
+    host_keys: tuple[str, ...] = ()
+    gpu: str = ""
+    gpus: int = 0
+    gpu_memory_gib: Decimal | None = None
+    memory_gib: int | None = None
+    cores: int | None = None
+    driver: str = ""
+    private_address: str = ""
+    network_interface: str = ""
+    rate_usd: Decimal | None = None
+    pool: str = ""
+    keep_cache: bool = False
+
+    @property
+    def inner_address(self) -> str:
+        """Where other hosts reach it."""
+        return self.private_address or self.address
+
+    @property
+    def kind(self) -> tuple[str, int, Decimal | None]:
+        """What must be equal within a gang: GPU model, count and memory."""
+        return self.gpu, self.gpus, self.gpu_memory_gib
+
+
+@dataclass(frozen=True)
+class HostsFile:
+    """A whole inventory, in the order of the file."""
+
+    path: Path
+    hosts: tuple[OwnHost, ...]
+    by_name: Mapping[str, OwnHost] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_name", {host.name: host for host in self.hosts})
+
+    @property
+    def pools(self) -> tuple[str, ...]:
+        """Every pool that a host names, in order."""
+        return tuple(dict.fromkeys(host.pool for host in self.hosts if host.pool))

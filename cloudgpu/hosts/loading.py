@@ -1,0 +1,196 @@
+"""Reading an inventory file: every problem at once, each with its line and the nearest name."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from cloudgpu.catalog import Catalog
+from cloudgpu.errors import UsageError
+from cloudgpu.hosts.host import PORT, HostsFile, Jump, OwnHost
+from cloudgpu.hosts.schema import FileSection, HostSection, Shared, jump_is_address, split_gpus
+from cloudgpu.recipe import wording
+from cloudgpu.recipe.document import Document, parse
+from cloudgpu.recipe.loading import displayed
+from cloudgpu.recipe.nearest import suggestion
+from cloudgpu.recipe.problem import Problem
+
+FILE_NAME = "hosts.yaml"
+_MAX_BYTES = 1 << 20
+
+
+class HostsFileError(UsageError):
+    """The inventory file is wrong; `problems` holds each as `file:line: field: what`."""
+
+    def __init__(self, message: str, *, problems: tuple[str, ...] = (), hint: str = "") -> None:
+        super().__init__("\n".join((message, *problems)), hint=hint)
+        self.problems = problems
+
+
+def load(path: Path, *, user: str, catalog: Catalog) -> HostsFile:
+    """Read and check an inventory.
+
+    Args:
+        path: The file.
+        user: Login name where the file gives none.
+        catalog: Knows the GPU models.
+
+    Raises:
+        HostsFileError: There is no such file, or something in it is wrong.
+    """
+    shown = displayed(path)
+    document = parse(_text(path, shown))
+    if document.problems:
+        raise _refused(shown, [(line, problem.text) for line, problem in document.problems])
+    try:
+        file = FileSection.model_validate(document.value)
+    except ValidationError as error:
+        found = [_told(problem) for problem in wording.problems(error, document.value)]
+        raise _refused(shown, [(document.line(one.path), one.text) for one in found]) from error
+    problems = [(document.line(one.path), one.text) for one in _problems(file, document, catalog)]
+    if problems:
+        raise _refused(shown, problems)
+    hosts = [_host(section, file.defaults, user, catalog, document, at) for at, section in enumerate(file.hosts)]
+    return HostsFile(path, tuple(_with_jumps(hosts, file)))
+
+
+def _text(path: Path, shown: str) -> str:
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(_MAX_BYTES + 1)
+    except OSError as err:
+        hint = "write one (docs/ssh.md shows how), or name it: --hosts FILE, CLOUDGPU_HOSTS=FILE"
+        what = "there is no inventory of hosts" if isinstance(err, FileNotFoundError) else f"{err.strerror}:"
+        message = f"{what} {shown}"
+        raise HostsFileError(message, hint=hint) from err
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as err:
+        raise HostsFileError(f"{shown} is not UTF-8 text", hint="save the file as UTF-8") from err
+    if len(content) > _MAX_BYTES or not text.strip():
+        message = f"{shown} is {'larger than 1 MiB' if text.strip() else 'empty'}, which no inventory is"
+        raise HostsFileError(message, hint="is it the file that was meant?")
+    return text
+
+
+def _told(problem: Problem) -> Problem:
+    """An unknown field with the nearest that there is: the recipe's own words know the recipe's fields alone."""
+    if not problem.message.startswith("unknown field"):
+        return problem
+    section: type[BaseModel] = {0: FileSection, 1: FileSection}.get(len(problem.path), HostSection)
+    if problem.path[:1] == ("defaults",):
+        section = Shared
+    return Problem(problem.path, f"unknown field{suggestion(str(problem.path[-1]), section.model_fields)}")
+
+
+def _problems(file: FileSection, document: Document, catalog: Catalog) -> Iterator[Problem]:
+    """What single fields cannot tell: doubles, unknown GPUs and jump hosts that are not there."""
+    names: dict[str, int] = {}
+    places: dict[tuple[str, int], str] = {}
+    known = [host.name for host in file.hosts]
+    if not file.hosts:
+        yield Problem(("hosts",), "expected at least one host")
+    if file.defaults.gpus:
+        yield from _unknown_gpu(("defaults", "gpus"), file.defaults.gpus, catalog)
+    for at, host in enumerate(file.hosts):
+        line = document.line(("hosts", at))
+        if host.name in names:
+            yield Problem(("hosts", at, "name"), f"{host.name} is there twice, first on line {names[host.name]}")
+        names.setdefault(host.name, line)
+        place = (host.address.lower(), host.port or file.defaults.port or PORT)
+        if host.jump is None and places.get(place, host.name) != host.name:
+            yield Problem(("hosts", at, "address"), f"the same host as {places[place]}: {place[0]} port {place[1]}")
+        places.setdefault(place, host.name)
+        if host.gpus:
+            yield from _unknown_gpu(("hosts", at, "gpus"), host.gpus, catalog)
+        yield from _wrong_jump(host, at, known)
+
+
+def _unknown_gpu(path: tuple[str | int, ...], text: str, catalog: Catalog) -> Iterator[Problem]:
+    model, size, count = split_gpus(text)
+    names = {name.replace(" ", "-"): gpu for name, gpu in catalog.gpus.items()}
+    gpu = catalog.gpus.get(model) or names.get(model)
+    if gpu is None:
+        yield Problem(path, f"unknown GPU {model}{suggestion(model, names)}")
+    elif size is not None and size not in {one.sold_as_gb for one in gpu.memories}:
+        sold = " or ".join(f"{one.sold_as_gb} GB" for one in gpu.memories)
+        yield Problem(path, f"{gpu.name} does not come with {size} GB of memory; there is {sold}")
+    if count < 1:
+        yield Problem(path, "expected at least one GPU")
+
+
+def _wrong_jump(host: HostSection, at: int, known: list[str]) -> Iterator[Problem]:
+    jump = host.jump
+    if jump is None or jump_is_address(jump):
+        return
+    if jump == host.name:
+        yield Problem(("hosts", at, "jump"), "a host is no jump host before itself")
+    elif jump not in known:
+        message = f"expected the name of a host of this file or user@host[:port], got {jump}{suggestion(jump, known)}"
+        yield Problem(("hosts", at, "jump"), message)
+
+
+def _host(own: HostSection, shared: Shared, user: str, catalog: Catalog, document: Document, at: int) -> OwnHost:
+    said = {name: value for name, value in shared if value is not None}
+    said |= {name: value for name, value in own if value is not None}
+    gpu, count, memory = _hardware(said.get("gpus"), catalog)
+    keys = said.get("host_key") or ()
+    size: Any = said.get("memory")
+    return OwnHost(
+        name=own.name,
+        address=own.address,
+        port=said.get("port", PORT),
+        user=said.get("user", user),
+        line=document.line(("hosts", at)),
+        key=Path(said["key"]).expanduser() if "key" in said else None,
+        host_keys=(keys,) if isinstance(keys, str) else tuple(keys),
+        gpu=gpu,
+        gpus=count,
+        gpu_memory_gib=memory,
+        memory_gib=None if size is None else int(size),
+        cores=own.cores,
+        driver=own.driver or "",
+        private_address=own.private_address or "",
+        network_interface=said.get("network_interface", ""),
+        rate_usd=said.get("rate_usd_per_hour"),
+        pool=said.get("pool", ""),
+        keep_cache=bool(said.get("keep_cache", False)),
+    )
+
+
+def _hardware(text: str | None, catalog: Catalog) -> tuple[str, int, Decimal | None]:
+    if text is None:
+        return "", 0, None
+    model, size, count = split_gpus(text)
+    gpu = next(one for name, one in catalog.gpus.items() if model in (name, name.replace(" ", "-")))
+    sizes = [one.gib for one in gpu.memories if size in (None, one.sold_as_gb)]
+    return gpu.name, count, sizes[0] if len(sizes) == 1 else None
+
+
+def _with_jumps(hosts: list[OwnHost], file: FileSection) -> Iterator[OwnHost]:
+    by_name = {host.name: host for host in hosts}
+    for host, section in zip(hosts, file.hosts, strict=True):
+        text = section.jump or file.defaults.jump
+        # Defaults name the one gate of a site, which is no gate before itself.
+        yield host if text is None or text == host.name else replace(host, jump=_jump(text, by_name))
+
+
+def _jump(text: str, by_name: dict[str, OwnHost]) -> Jump:
+    if text in by_name:
+        gate = by_name[text]
+        return Jump(gate.user, gate.address, gate.port, gate.host_keys)
+    user, _, place = text.partition("@")
+    if place.startswith("["):
+        address, _, rest = place[1:].partition("]")
+        return Jump(user, address, int(rest.removeprefix(":") or PORT))
+    address, _, port = place.partition(":")
+    return Jump(user, address, int(port or PORT))
+
+
+def _refused(shown: str, found: list[tuple[int, str]]) -> HostsFileError:
+    lines = tuple(f"{shown}:{line}: {text}" for line, text in sorted(found, key=lambda item: item[0]))
+    count = "one problem" if len(lines) == 1 else f"{len(lines)} problems"
+    return HostsFileError(f"{shown} has {count}:", problems=lines, hint="docs/ssh.md shows every field")

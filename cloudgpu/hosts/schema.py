@@ -1,0 +1,95 @@
+"""What may stand in an inventory file."""
+
+import re
+from decimal import Decimal
+from typing import Annotated
+
+from pydantic import Field, StringConstraints, field_validator
+
+from cloudgpu.recipe.section import Section
+from cloudgpu.recipe.units import SizeGib
+
+HOST_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"
+_GPUS = re.compile(r"(?P<model>[A-Za-z0-9][A-Za-z0-9 .-]*?)(?:-(?P<size>\d+)Gi?B)?:(?P<count>\d{1,2})")
+_JUMP = re.compile(r"[a-z_][a-z0-9_-]{0,31}@([A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\])(:[1-9]\d{0,4})?")
+_ADDRESS = r"^[A-Za-z0-9_.:%-]{1,253}$"
+
+Name = Annotated[str, StringConstraints(pattern=HOST_NAME)]
+Address = Annotated[str, StringConstraints(pattern=_ADDRESS)]
+User = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,31}$")]
+
+
+class Shared(Section):
+    """What may be said once for all hosts, below `defaults`."""
+
+    port: int | None = Field(default=None, ge=1, le=65535, strict=True)
+    """Port of its SSH server; 22 when left out."""
+    user: User | None = None
+    """Login name; your own when left out."""
+    jump: str | None = None
+    """Jump host before it: the name of another host of this file, or `user@host[:port]`."""
+    key: str | None = None
+    """Private key without a passphrase; the setting `ssh_key` when left out."""
+    gpus: str | None = None
+    """Model and count, for instance `V100:8`, or `V100-32GB:8`."""
+    memory: SizeGib | None = None
+    """Main memory."""
+    network_interface: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_.:-]{1,15}$")
+    """Network interface that its private address is on, for instance `ib0`."""
+    rate_usd_per_hour: Decimal | None = Field(default=None, ge=0)
+    """What an hour of the whole host counts for; unknown when left out."""
+    pool: Name | None = None
+    """Hosts that belong together; a gang never mixes kinds of hosts."""
+    keep_cache: bool | None = None
+    """Keep Python environments and work directories when the last cluster on it ends."""
+
+    @field_validator("gpus")
+    @classmethod
+    def _are_gpus(cls, value: str | None) -> str | None:
+        if value is not None and _GPUS.fullmatch(value) is None:
+            message = f'expected a GPU model and how many, for instance V100:8, got "{value}"'
+            raise ValueError(message)
+        return value
+
+
+class HostSection(Shared):
+    """One host."""
+
+    name: Name
+    """What it is called in plans and messages."""
+    address: Address
+    """Name or address of its SSH server."""
+    host_key: tuple[Annotated[str, StringConstraints(pattern=r"^SHA256:[A-Za-z0-9+/]{43}=?$")], ...] | str | None = None
+    """Fingerprint of its host key, or several; `cloudgpu hosts scan` writes it. Else your known_hosts must know it."""
+    private_address: Address | None = None
+    """Where other hosts reach it; its address when left out."""
+    cores: int | None = Field(default=None, ge=1, strict=True)
+    """CPU cores."""
+    driver: str | None = Field(default=None, pattern=r"^\d{3}(\.\d+)*$")
+    """Version of NVIDIA's driver on it."""
+
+
+class FileSection(Section):
+    """The whole file."""
+
+    defaults: Shared = Shared()
+    """What holds for every host that does not say otherwise."""
+    hosts: tuple[HostSection, ...]
+    """The hosts."""
+
+
+def jump_is_address(text: str) -> bool:
+    """Whether a jump host is given as `user@host[:port]`."""
+    return _JUMP.fullmatch(text) is not None
+
+
+def split_gpus(text: str) -> tuple[str, int | None, int]:
+    """Model, memory of each in GB (None where it is not said) and count.
+
+    Raises:
+        ValueError: It is no such text.
+    """
+    found = _GPUS.fullmatch(text)
+    if found is None:
+        raise ValueError(text)
+    return found["model"], int(found["size"]) if found["size"] else None, int(found["count"])

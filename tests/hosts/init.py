@@ -1,0 +1,73 @@
+"""Process 1 of a host: makes the host's own file system out of one folder, starts its sshd, and reaps orphans.
+
+Run by `hosts.lab` inside fresh mount, PID, UTS, IPC and network namespaces, as `python3 -I init.py SPEC.json`. Prints
+`ready` once sshd may be started, waits for the word `go` while the network is put in, prints `up` once it listens.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+
+def mount(*arguments: str) -> None:
+    subprocess.run(["mount", *arguments], check=True)
+
+
+def bind(source: str, target: str) -> None:
+    Path(target).mkdir(parents=True, exist_ok=True)
+    mount("--bind", source, target)
+
+
+def own_file_system(spec: dict[str, object]) -> None:
+    """Own /run, /tmp, /var/tmp, /home, /dev/shm and passwd; everything else is the machine's."""
+    folder = str(spec["folder"])
+    shares = [str(one) for one in spec["shares"]]  # type: ignore[attr-defined]
+    mount("--make-rprivate", "/")
+    mount("-t", "proc", "proc", "/proc")
+    mount("-t", "tmpfs", "-o", "mode=1777", "tmpfs", "/dev/shm")
+    mount("-t", "tmpfs", "-o", "mode=0755", "tmpfs", "/run")
+    Path("/run/sshd").mkdir(mode=0o755)
+    bind(folder, "/run/host")
+    for number, share in enumerate(shares):
+        bind(share, f"/run/shares/{number}")
+    for name in ("passwd", "shadow", "group", "hosts", "hostname"):
+        mount("--bind", f"/run/host/etc/{name}", f"/etc/{name}")
+    for inside, target in (("home", "/home"), ("vartmp", "/var/tmp"), ("tmp", "/tmp")):
+        mount("--bind", f"/run/host/{inside}", target)
+    for number, share in enumerate(shares):
+        bind(f"/run/shares/{number}", share)
+
+
+def main() -> None:
+    spec = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM})
+    own_file_system(spec)
+    socket.sethostname(spec["name"])
+    print("ready", flush=True)
+    if sys.stdin.readline().strip() != "go":
+        return
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    with Path("/run/host/sshd.log").open("ab") as log:
+        # Without -D it returns when it listens; its master is then our child.
+        subprocess.run(
+            [spec["sshd"], "-f", "/run/host/etc/sshd_config", "-E", "/run/host/sshd.log"],
+            check=True, stdout=log, stderr=log, preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, ()),
+        )  # fmt: skip
+    print("up", flush=True)
+    while signal.sigwait({signal.SIGCHLD, signal.SIGTERM}) == signal.SIGCHLD:
+        reap()
+
+
+def reap() -> None:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return
+
+
+main()
