@@ -5,14 +5,13 @@ from itertools import islice
 from typing import Any, Final
 
 from cloudgpu.aws.faults import is_gone, typed
-from cloudgpu.aws.objects import Address, below
+from cloudgpu.aws.objects import Address, below, region_of_bucket
 from cloudgpu.aws.session import Clients
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.plan.survey import DatasetSeen, NamedKind, Presence
 
 _COUNTED: Final = 10_000
 """Objects that are added up at most; ten calls."""
-_REGION_HEADER: Final = "x-amz-bucket-region"
 
 _LOOKS: Final[Mapping[NamedKind, Callable[[Clients, str], Any]]] = {
     "key pair": lambda clients, name: clients.client("ec2").describe_key_pairs(KeyNames=[name]),
@@ -31,7 +30,7 @@ def dataset_seen(clients: Clients, url: str) -> DatasetSeen:
     region = ""
     try:
         address = Address.parse(url)
-        region = _region(clients.client("s3"), address)
+        region = region_of_bucket(clients.client("s3"), address)
         with typed(f"listing {url}"):
             found = list(islice(below(clients.client("s3"), address), _COUNTED + 1))
     except CloudGpuError as err:
@@ -58,11 +57,3 @@ def _seen(what: str, ask: Callable[[], Any]) -> Look:
     except CloudGpuError as err:
         return ("missing", "") if is_gone(err) else ("unknown", err.message)
     return "there", ""
-
-
-def _region(s3: Any, address: Address) -> str:  # noqa: ANN401
-    """Of the bucket; empty where S3 does not say."""
-    with typed(f"looking at bucket {address.bucket}"):
-        answer = s3.head_bucket(Bucket=address.bucket)
-    told = answer.get("BucketRegion") or answer["ResponseMetadata"].get("HTTPHeaders", {}).get(_REGION_HEADER)
-    return str(told or "")

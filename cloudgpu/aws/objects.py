@@ -15,6 +15,7 @@ from cloudgpu.errors import BadRequestError, CloudGpuError, StateError
 _AT_ONCE = 8
 _SHA256 = "sha256"
 """Metadata key that holds an object's checksum: an ETag is none for objects that were sent in parts."""
+_REGION_HEADER = "x-amz-bucket-region"
 _LONGEST_LINK_S = 7 * 24 * 3600
 """S3's own limit."""
 
@@ -78,6 +79,35 @@ def listing(clients: Clients, url: str) -> tuple[ObjectInfo, ...]:
     if not found:
         raise _nothing(clients, address, url)
     return found
+
+
+def bucket_region(clients: Clients, url: str) -> str:
+    """The region of an address's bucket; that of the clients where S3 does not say, or does not know the bucket."""
+    try:
+        with typed(f"looking at {url}"):
+            return region_of_bucket(clients.client("s3"), Address.parse(url)) or clients.region
+    except CloudGpuError:
+        return clients.region  # whoever lists it is told why
+
+
+def region_of_bucket(s3: Any, address: Address) -> str:  # noqa: ANN401
+    """Of the bucket; empty where S3 does not say."""
+    with typed(f"looking at bucket {address.bucket}"):
+        answer = s3.head_bucket(Bucket=address.bucket)
+    told = answer.get("BucketRegion") or answer["ResponseMetadata"].get("HTTPHeaders", {}).get(_REGION_HEADER)
+    return str(told or "")
+
+
+def check_readable(clients: Clients, url: str, key: str) -> None:
+    """Whoever may list a bucket may not always read what lies in it: ask for one object, before nodes wait for it.
+
+    Raises:
+        AuthError: It may not be read.
+        CloudError: AWS refused or cannot be reached.
+    """
+    address = Address.parse(url)
+    with typed(f"reading s3://{address.bucket}/{key}"):
+        clients.client("s3").head_object(Bucket=address.bucket, Key=key)
 
 
 def presigned(clients: Clients, url: str, keys: Iterable[str], expires_s: int) -> dict[str, str]:

@@ -69,6 +69,16 @@ GRANTS: tuple[Grant, ...] = (
     ),
     Grant("Images", "find machine images", ("ssm:GetParameter",), ("arn:aws:ssm:*::parameter/aws/service/*",)),
     Grant(
+        "Registry",
+        "pull containers from ECR",
+        (
+            "ecr:BatchCheckLayerAvailability",
+            "ecr:BatchGetImage",
+            "ecr:GetAuthorizationToken",
+            "ecr:GetDownloadUrlForLayer",
+        ),
+    ),
+    Grant(
         "Launch",
         "launch instances",
         ("ec2:CreateFleet", "ec2:RunInstances"),
@@ -246,6 +256,9 @@ GRANTS: tuple[Grant, ...] = (
 )
 
 IMPLIED: Mapping[str, str] = {
+    "ecr:BatchCheckLayerAvailability": "the nodes pull with the caller's login",
+    "ecr:BatchGetImage": "the nodes pull with the caller's login",
+    "ecr:GetDownloadUrlForLayer": "the nodes pull with the caller's login",
     "ec2:RunInstances": "AWS makes this call for CreateFleet, with the caller's permissions",
     "iam:PassRole": "launching with an instance profile",
     "scheduler:ListTagsForResource": "a schedule group's tags; Scheduler shares the name with other services",

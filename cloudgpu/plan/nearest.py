@@ -169,4 +169,5 @@ def _hardware(plan: Plan) -> str:
         return ""
     first = plan.candidates[0]
     gpus = f"{first.gpus_per_node} x {first.gpu} {first.gpu_memory_gib.normalize():f} GiB"
-    return f"{plan.nodes} x {first.instance_type} ({gpus}) in {first.region}"
+    where = f" in {first.region}" if first.region else ""
+    return f"{plan.nodes} x {first.instance_type} ({gpus}){where}"

@@ -16,11 +16,12 @@ from cloudgpu.plan.reservations import Reservation
 from cloudgpu.plan.storage import StorageSeen
 from cloudgpu.plan.survey import NOBODY_LOOKED, Survey
 from cloudgpu.plan.uses import Use
+from cloudgpu.recipe.launching import ON_THE_HEAD
 from cloudgpu.recipe.schema import Recipe
 
 __all__ = ["Candidate", "Expected", "Finding", "Market", "Plan", "Quotes", "Severity", "Target"]
 
-Target = Literal["aws", "rehearsal"]
+Target = Literal["aws", "rehearsal", "ssh"]
 Severity = Literal["error", "warning", "unknown", "note"]
 """`unknown` is what could not be looked at, for instance since an API denied it: never a check that passed."""
 _OPTIONS = re.compile(r"(?:,? or )?--set \S+(?: or )?")
@@ -175,6 +176,11 @@ class Plan:
 
     def _worst_usd(self, one: Candidate, seconds: int) -> Decimal:
         return costs.total_usd(one.costs(self.nodes), seconds)
+
+    @property
+    def ranks(self) -> int:
+        """How many there are on all nodes."""
+        return 1 if self.recipe.launch.launcher in ON_THE_HEAD else self.nodes * self.ranks_per_node
 
     @property
     def errors(self) -> tuple[Finding, ...]:

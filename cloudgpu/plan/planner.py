@@ -5,6 +5,7 @@ from datetime import date, datetime
 from decimal import ROUND_CEILING, Decimal
 
 from cloudgpu.catalog import Catalog
+from cloudgpu.plan import host_sets
 from cloudgpu.plan.candidates import Field, weigh
 from cloudgpu.plan.checks.registry import findings
 from cloudgpu.plan.costs import total_usd
@@ -39,7 +40,8 @@ def answer(question: Question) -> Plan:
 
 def planned(question: Question) -> Plan:
     """The plan with its findings, before anybody has looked for what would work instead."""
-    recipe, field = question.recipe, weigh(question)
+    recipe = question.recipe
+    field = weigh(question) if question.hosts is None else host_sets.weigh(question)
     plan = Plan(
         target=question.target,
         recipe=recipe,
@@ -73,7 +75,7 @@ def _starts_at(question: Question) -> datetime | None:
 
 def _ranks_per_node(question: Question, field: Field) -> int:
     """Of the first candidate; of the first type that was meant when none is left."""
-    ranks = question.recipe.launch.ranks_per_node
+    ranks = question.recipe.launch.ranks
     if ranks != "gpus":
         return ranks
     if field.candidates:
@@ -102,10 +104,14 @@ def _expected(recipe: Recipe, field: Field) -> Expected | None:
 
 def _uses(question: Question, field: Field) -> tuple[Use, ...]:
     """One for each type; where its image differs between regions, that of the region tried first."""
+    if question.hosts is not None:
+        return ()
     first = {one.instance_type: one for one in reversed(field.candidates)}
     names = dict.fromkeys(one.instance_type for one in field.candidates)
     chosen = [first[name] for name in names]
-    return tuple(
+    found = tuple(
         use_of(question.recipe, one.instance_type, question.catalog.gpus[one.gpu], one.image, one.image_parameter)
         for one in chosen
     )
+    # Nothing of the network is simulated, so its settings are left out.
+    return tuple(replace(one, environment=()) for one in found) if question.rehearsed else found

@@ -7,6 +7,7 @@ from cloudgpu.catalog import Catalog, InstanceType
 from cloudgpu.catalog.software import Software
 from cloudgpu.catalog.software import software as known_software
 from cloudgpu.catalog.wishes import types_meant
+from cloudgpu.hosts.seen import HostsView
 from cloudgpu.plan.candidate import Market
 from cloudgpu.plan.driver import machine_image
 from cloudgpu.plan.plan import Quotes, Target
@@ -27,6 +28,8 @@ class Question:
     today: date
     network: NetworkWish = NO_WISH
     software: Software = field(default_factory=known_software)
+    hosts: HostsView | None = None
+    """The inventory that the target `ssh` chooses from; None on every other target."""
 
     @property
     def rehearsed(self) -> bool:

@@ -46,6 +46,27 @@ class NamedThing:
 
 
 @dataclass(frozen=True)
+class ImageSeen:
+    """What its registry says of a container image.
+
+    Attributes:
+        image: The image that was asked for, as the recipe writes it.
+        presence: `refused`: the registry gives it to nobody with this login, or without one.
+        why: Why it is missing, refused or unknown, in words; empty otherwise. It holds no secret.
+        platforms: What it is made for, for instance `linux/amd64`; empty where the registry does not tell.
+        packed_bytes: Size of its layers as they are pulled for x86_64; None where it is unknown.
+        on_loopback: Its registry's address is whatever machine asks: each node asks another one.
+    """
+
+    image: str
+    presence: Presence | Literal["refused"]
+    why: str = ""
+    platforms: tuple[str, ...] = ()
+    packed_bytes: int | None = None
+    on_loopback: bool = False
+
+
+@dataclass(frozen=True)
 class Survey:
     """All of it; an empty one means that nobody looked.
 
@@ -55,6 +76,7 @@ class Survey:
         enabled_regions: The regions that the account may use; None = not asked, or unknown.
         regions_unknown: Why `enabled_regions` could not be read; empty otherwise.
         named: Keys, roles and the like.
+        image: What the registry says of the recipe's container; None = not asked.
         set_variables: Those of the recipe's secrets that the caller's environment holds; None = not looked at.
     """
 
@@ -64,6 +86,11 @@ class Survey:
     regions_unknown: str = ""
     named: tuple[NamedThing, ...] = ()
     set_variables: frozenset[str] | None = None
+    image: ImageSeen | None = None
+
+    def of_image(self, image: str) -> ImageSeen | None:
+        """What is known of this image; None where another one was asked for, or none."""
+        return self.image if self.image is not None and self.image.image == image else None
 
 
 NOBODY_LOOKED = Survey()

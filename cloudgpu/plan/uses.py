@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cloudgpu.catalog import Gpu
+from cloudgpu.catalog.communication import Setting, settings
 from cloudgpu.catalog.compatibility import release_of
 from cloudgpu.catalog.software import software
 from cloudgpu.plan.driver import node_driver
@@ -25,10 +26,13 @@ class Use:
     cuda: str
     """Of the container; without one it comes with the Python packages."""
     container: str
+    environment: tuple[Setting, ...] = ()
+    """What every rank is told about the network, where the recipe does not say it."""
 
     def as_json(self) -> dict[str, Any]:
         """Its documented form; null for what nobody can know before."""
-        return {name: value or None for name, value in asdict(self).items()}
+        told = {name: value or None for name, value in asdict(self).items()}
+        return told | {"environment": [asdict(one) for one in self.environment]}
 
 
 def use_of(recipe: Recipe, instance_type: str, gpu: Gpu, image: str, parameter: str) -> Use:
@@ -39,7 +43,9 @@ def use_of(recipe: Recipe, instance_type: str, gpu: Gpu, image: str, parameter: 
     name = f"{driver.branch} {driver.flavour}" if driver.branch is not None else ""
     container = recipe.environment.container
     image_of_ranks = "" if container is None else container.image
-    return Use(instance_type, image, parameter, name, origin if name else "", _cuda(image_of_ranks), image_of_ranks)
+    told = settings(instance_type, recipe.resources.nodes, recipe.resources.network, recipe.environment.env)
+    cuda = _cuda(image_of_ranks)
+    return Use(instance_type, image, parameter, name, origin if name else "", cuda, image_of_ranks, told)
 
 
 def _cuda(container: str) -> str:

@@ -10,13 +10,16 @@ _ECR = re.compile(r"(\d{12})\.dkr\.ecr\.([a-z0-9-]+)\.amazonaws\.com(\.cn)?/([^:
 
 def granted(recipe: Recipe) -> dict[str, str]:
     """Program settings: places and repositories separated by commas; a key without a value grants nothing."""
-    readable = [place for data in recipe.data for place in _place(data.source)]
-    to = recipe.checkpoint.to if recipe.checkpoint else None
+    mine = [data for data in recipe.data if data.endpoint is None]
+    readable = [place for data in mine for place in _place(data.source)]
+    writable = [place for data in mine if data.writable for place in _place(data.source)]
+    kept = (recipe.checkpoint.to if recipe.checkpoint else None, recipe.outputs_to)
+    # What comes after a placeholder is known only when a run has its name.
+    places = [place for to in kept for place in _place((to or "").partition("{")[0])]
     image = recipe.environment.container.image if recipe.environment.container else ""
     return {
         "readable": ",".join(dict.fromkeys(readable)),
-        # What comes after a placeholder is known only when a run has its name.
-        "writable": ",".join(_place((to or "").partition("{")[0])),
+        "writable": ",".join(dict.fromkeys([*places, *writable])),
         "repositories": ",".join(_repository(image)),
     }
 

@@ -2,23 +2,47 @@
 
 from collections.abc import Iterator
 from decimal import ROUND_CEILING, Decimal
+from typing import Final
 
 from cloudgpu.catalog.other_prices import other_price
 from cloudgpu.plan.checks.check import Case, Found, check
 from cloudgpu.plan.checks.room_on_disk import gib
 from cloudgpu.plan.plan import Severity
 from cloudgpu.plan.survey import DatasetSeen
+from cloudgpu.recipe.sources import source_of
 
 _CENT = Decimal("0.01")
+_NOT_REHEARSED: Final = frozenset({"nfs", "lustre", "oss"})
 
 
-@check("data", "error", "A way of bringing data that this version does not carry out is refused, not ignored.")
-def data_can_be_staged(case: Case) -> Iterator[Found]:
-    """Datasets that are to be mounted."""
+@check("data", "error", "A dataset that the nodes cannot reach where they are is found before they are bought.")
+def data_reachable(case: Case) -> Iterator[Found]:
+    """Sources that a rehearsal or hosts of one's own do not have."""
     for data in case.question.recipe.data:
-        if data.mode == "mount":
-            message = f"dataset {data.name}: this version cannot mount data yet"
-            yield Found(message, f"write mode: copy for {data.name}")
+        kind = source_of(data.source).kind
+        if case.question.rehearsed and kind in _NOT_REHEARSED:
+            message = f"dataset {data.name}: the rehearsal has no {data.source}"
+            yield Found(message, f"rehearsal: {{objects: {{'{data.source}': PATH}}}} copies what is there instead")
+        elif case.question.target == "ssh" and kind == "efs":
+            message = f"dataset {data.name}: {data.source} has an address in AWS alone"
+            yield Found(message, "nfs://ADDRESS-OF-A-MOUNT-TARGET/, if these hosts reach it")
+        elif case.question.target == "ssh" and kind == "s3" and data.mode == "mount":
+            message = f"dataset {data.name}: hosts of one's own have no role that may read {data.source}"
+            yield Found(message, f"write mode: copy for {data.name}: the caller's credentials do for that")
+
+
+@check("data-role", "warning", "A role that is used as it is may not read what is to be mounted.")
+def role_reads(case: Case) -> Iterator[Found]:
+    """Buckets that are mounted, or written to, where the settings name the nodes' role."""
+    roles = [one.name for one in case.question.quotes.survey.named if one.kind == "role"]
+    recipe = case.question.recipe
+    mounted = [one for one in recipe.data if one.mode == "mount" and source_of(one.source).kind == "s3"]
+    for role in roles:
+        for data in mounted:
+            more = ", s3:PutObject" if data.writable else ""
+            yield Found(f"role {role} stays as it is: it needs s3:ListBucket, s3:GetObject{more} for {data.source}")
+        for to in filter(None, (recipe.checkpoint.to if recipe.checkpoint else None, recipe.outputs_to)):
+            yield Found(f"role {role} stays as it is: it needs s3:PutObject for {to}")
 
 
 @check("dataset", "error", "A bucket or path without the data is found before the nodes that wait for it.")

@@ -1,4 +1,4 @@
-"""What a rank finds around it: container, variables, secrets."""
+"""What a rank finds around it: variables, secrets, and the login of its image."""
 
 import re
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from cloudgpu.recipe.schema import Recipe
 
 _PUBLIC: Final = ("nvcr.io/nvidia/", "public.ecr.aws/")
 _PRIVATE: Final = re.compile(r"^(nvcr\.io/|[a-z0-9-]+\.azurecr\.io/|[a-z0-9-]+-docker\.pkg\.dev/)")
-"""Registries that give nothing without a login, but for the public parts above. ECR goes by the nodes' role."""
+"""Registries that give nothing without a login, but for the public parts above. The login for ECR is fetched."""
 
 _KEYS: Final = (
     ("an AWS access key", re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b")),
@@ -29,23 +29,10 @@ _TELLING: Final = re.compile(r"(?:SECRET|TOKEN|PASSWORD|PASSWD|API_?KEY|ACCESS_K
 _KEYLIKE: Final = re.compile(r"^(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9+/_=.-]{16,}$")
 
 
-@check("container", "error", "A run in a container is not started where containers cannot be run.")
-def container_runs(case: Case) -> Iterator[Found]:
-    """Containers, which this version cannot run yet."""
-    container = case.question.recipe.environment.container
-    if container is None:
-        return
-    if case.question.rehearsed:
-        fix = "give the recipe a rehearsal section with another environment"
-        yield Found(f"not run: needs {container.image}", fix, "warning")
-    else:
-        yield Found(f"{container.image}: this version cannot run containers yet", "use environment.python")
-
-
 @check("secrets", "note", "Whoever starts the run knows which of the variables around it go along.")
 def secrets_asked(case: Case) -> Iterator[Found]:
     """The secrets that the caller's environment must hold."""
-    secrets = case.question.recipe.environment.secrets
+    secrets = _wanted(case.question.recipe)
     if secrets:
         yield Found(f"taken from your environment and never stored: {', '.join(secrets)}")
 
@@ -54,9 +41,7 @@ def secrets_asked(case: Case) -> Iterator[Found]:
 def secrets_at_hand(case: Case) -> Iterator[Found]:
     """Secrets that the caller's environment does not hold."""
     at_hand = case.question.quotes.survey.set_variables
-    missing = (
-        [] if at_hand is None else [name for name in case.question.recipe.environment.secrets if name not in at_hand]
-    )
+    missing = [] if at_hand is None else [name for name in _wanted(case.question.recipe) if name not in at_hand]
     if missing:
         yield Found(f"not set in your environment: {', '.join(missing)}", f"export {missing[0]}=... before you train")
 
@@ -94,12 +79,22 @@ def registry_login(case: Case) -> Iterator[Found]:
     container, secrets = case.question.recipe.environment.container, case.question.recipe.environment.secrets
     if container is None:
         return
-    if container.login is not None and not secrets:
+    if container.login is not None and not secrets and container.password is None:
         message = f"{container.image} is pulled as {container.login}, and no variable with its secret is named"
-        yield Found(message, "name it under environment.secrets")
+        yield Found(message, "name it in environment.container.password")
+    elif container.login is None and container.password is not None:
+        message = f"{container.password} is the password of no login"
+        yield Found(message, "set environment.container.login, for instance $oauthtoken for NGC")
     elif container.login is None and _PRIVATE.match(container.image) and not container.image.startswith(_PUBLIC):
         message = f"{container.image} lies in a registry that asks for a login, and the recipe names none"
-        yield Found(message, "set environment.container.login, and its variable under environment.secrets", "warning")
+        yield Found(message, "set environment.container.login and password", "warning")
+
+
+def _wanted(recipe: Recipe) -> tuple[str, ...]:
+    """Every variable of the caller's that the run takes, each once."""
+    container = recipe.environment.container
+    password = container.password if container is not None else None
+    return tuple(dict.fromkeys([*recipe.environment.secrets, *([password] if password else [])]))
 
 
 def _written(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
@@ -109,5 +104,7 @@ def _written(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
     for name, value in recipe.params.items():
         yield f"params.{name}", name, str(value)
     yield "launch.command", "", recipe.launch.command
+    for flag in recipe.environment.container.flags if recipe.environment.container else ():
+        yield "environment.container.flags", "", flag
     for data in recipe.data:
         yield f"data.{data.name}", "", data.source

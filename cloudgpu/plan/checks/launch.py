@@ -1,12 +1,14 @@
 """Ranks: how many there are, and whether what starts them can work."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from cloudgpu.plan.checks.check import Case, Found, check
 from cloudgpu.plan.plan import Severity
 from cloudgpu.recipe.batch import batch_of
+from cloudgpu.recipe.launching import LOCAL_KINDS, ON_THE_HEAD, ONE_A_NODE, kvstore_kind
 from cloudgpu.recipe.reserved import RUN_PORTS
 from cloudgpu.recipe.schema import Recipe
 
@@ -15,20 +17,52 @@ _SSH_PORT: Final = 22
 _PORT_NAME: Final = re.compile(r"(?:^|[_-])ports?$", re.IGNORECASE)
 _PORT_OPTION: Final = re.compile(r"(--?(?:[A-Za-z0-9]+[-_])*port)[= ](\d{2,5})\b")
 _NGC: Final = re.compile(r"^nvcr\.io/nvidia/([a-z0-9-]+):")
-_FRAMEWORKS: Final[Mapping[str, frozenset[str]]] = {
-    "torchrun": frozenset({"caffe", "caffe2", "cntk", "digits", "mxnet", "tensorflow", "theano", "torch"})
-}
-"""Launcher -> frameworks in whose containers its ranks find nobody to talk to (`torch` is Torch7, not PyTorch)."""
 _BRINGS_TORCH: Final = re.compile(
     r"torch|lightning|transformers|accelerate|deepspeed|fastai|timm|ultralytics", re.IGNORECASE
 )
+
+
+@dataclass(frozen=True)
+class Framework:
+    """What a launcher is for.
+
+    Attributes:
+        name: Its name.
+        foreign: Frameworks in whose containers its ranks find nobody to talk to (`torch` is Torch7, not PyTorch).
+        brought_by: Requirements that bring it.
+    """
+
+    name: str
+    foreign: frozenset[str]
+    brought_by: re.Pattern[str]
+    package: str
+
+
+_OLD: Final = frozenset({"caffe", "caffe2", "cntk", "digits", "theano", "torch"})
+_FRAMEWORKS: Final[Mapping[str, Framework]] = {
+    "torchrun": Framework("PyTorch", _OLD | {"mxnet", "tensorflow"}, _BRINGS_TORCH, "torch"),
+    "deepspeed": Framework("PyTorch", _OLD | {"mxnet", "tensorflow"}, _BRINGS_TORCH, "deepspeed"),
+    "kvstore": Framework(
+        "MXNet", _OLD | {"pytorch", "tensorflow"}, re.compile("mxnet|gluon|autogluon", re.IGNORECASE), "mxnet"
+    ),
+    "tf-config": Framework(
+        "TensorFlow", _OLD | {"mxnet", "pytorch"}, re.compile("tensorflow|tf-|keras", re.IGNORECASE), "tensorflow"
+    ),
+}
+_WITHOUT_MPI: Final = re.compile(
+    r"^(?:docker\.io/)?(?:library/)?(?:pytorch/pytorch|tensorflow/tensorflow|nvidia/cuda|nvcr\.io/nvidia/cuda|"
+    r"python|ubuntu|debian|alpine|busybox)(?::|@|$)|^nvcr\.io/nvidia/cuda:"
+)
+"""Images without Open MPI."""
+_BY_ITSELF: Final = frozenset({"kvstore", "tf-config", *ONE_A_NODE})
+"""Launchers whose one process a node is meant to use all of its GPUs."""
 
 
 @check("ranks", "error", "Ranks without a GPU each fail at their first step; a number that depends on luck surprises.")
 def ranks_fit(case: Case) -> Iterator[Found]:
     """More ranks than GPUs, a number that depends on the type, or too many rehearsed on one machine."""
     question, plan = case.question, case.plan
-    ranks = question.recipe.launch.ranks_per_node
+    ranks = question.recipe.launch.ranks
     if question.rehearsed:
         total = plan.nodes * plan.ranks_per_node
         if total > RANKS_ON_ONE_MACHINE:
@@ -48,8 +82,8 @@ def ranks_fit(case: Case) -> Iterator[Found]:
 @check("idle-gpus", "warning", "A GPU without a rank is paid for and does nothing.")
 def every_gpu_used(case: Case) -> Iterator[Found]:
     """Fewer ranks on a node than it has GPUs."""
-    ranks, nodes = case.question.recipe.launch.ranks_per_node, case.plan.nodes
-    if case.question.rehearsed or ranks == "gpus":
+    ranks, nodes = case.question.recipe.launch.ranks, case.plan.nodes
+    if case.question.rehearsed or ranks == "gpus" or case.question.recipe.launch.launcher in _BY_ITSELF:
         return
     for name, gpus in {one.instance_type: one.gpus_per_node for one in case.field.candidates}.items():
         if ranks < gpus:
@@ -88,22 +122,92 @@ def ports_free(case: Case) -> Iterator[Found]:
             yield Found(f"{name} and {seen[port]} are both {port}", "choose another port for one", "warning")
 
 
-@check("launcher", "warning", "Ranks that are started for one framework and run another never find each other.")
+@check("launcher", "error", "Ranks that are started for one framework and run another never find each other.")
 def launcher_fits(case: Case) -> Iterator[Found]:
-    """A launcher beside an environment without its framework."""
-    environment, launcher = case.question.recipe.environment, case.question.recipe.launch.launcher
+    """A launcher beside an environment without its framework, or one that cannot work on these nodes."""
+    recipe = case.question.recipe
+    yield from _framework(recipe)
+    yield from _LAUNCHERS.get(recipe.launch.launcher, _nothing)(case)
+
+
+def _framework(recipe: Recipe) -> Iterator[Found]:
+    environment, launcher = recipe.environment, recipe.launch.launcher
+    framework = _FRAMEWORKS.get(launcher)
+    if framework is None:
+        return
     match = _NGC.match(environment.container.image) if environment.container else None
-    if match and match[1] in _FRAMEWORKS[launcher]:
-        yield Found(f"the {launcher} launcher is for PyTorch, and the container holds {match[1]}")
+    if match and match[1] in framework.foreign:
+        yield Found(
+            f"the {launcher} launcher is for {framework.name}, and the container holds {match[1]}", severity="warning"
+        )
     requirements = environment.python.requirements if environment.python else ()
-    if requirements and not any(_BRINGS_TORCH.match(one.strip()) for one in requirements):
-        message = f"the {launcher} launcher is for PyTorch, and no requirement brings it"
-        yield Found(message, "add torch to environment.python.requirements", "note")
+    if requirements and not any(framework.brought_by.match(one.strip()) for one in requirements):
+        message = f"the {launcher} launcher is for {framework.name}, and no requirement brings it"
+        yield Found(message, f"add {framework.package} to environment.python.requirements", "note")
+
+
+def _nothing(case: Case) -> Iterator[Found]:
+    del case
+    yield from ()
+
+
+def _kvstore(case: Case) -> Iterator[Found]:
+    recipe = case.question.recipe
+    kind, workers = kvstore_kind(recipe.launch, recipe.params), case.plan.nodes * case.plan.ranks_per_node
+    if kind in LOCAL_KINDS and workers > 1:
+        text = recipe.launch.kvstore or ""
+        name = text[1:-1] if text.startswith("{") else "launch.kvstore"
+        message = f"KVStore {kind} works within one process, and there are {workers} workers"
+        yield Found(message, f"--set {name}=dist_sync, or --set resources.nodes=1 with one rank", "error")
+
+
+def _mpirun(case: Case) -> Iterator[Found]:
+    container = case.question.recipe.environment.container
+    if container is not None and _WITHOUT_MPI.search(container.image):
+        yield Found(f"{container.image} holds no mpirun", "choose an image with Open MPI, for instance of NGC", "error")
+    for use in case.plan.uses if container is None and not case.question.rehearsed else ():
+        if use.driver_from == "bootstrap":
+            message = f"the machine image of {use.instance_type} has no Open MPI"
+            yield Found(message, "use a container with Open MPI, for instance of NGC, or an image of your own", "error")
+    if case.question.rehearsed and case.plan.nodes > 1:
+        yield Found("simulated nodes are one machine to Open MPI: all ranks run on node 0", severity="note")
+
+
+def _deepspeed(case: Case) -> Iterator[Found]:
+    recipe = case.question.recipe
+    if case.plan.nodes == 1:
+        return
+    if recipe.environment.container is not None:
+        message = "the deepspeed launcher logs in to the nodes, and not into the containers there"
+        yield Found(message, "--set launch.with=torchrun", "error")
+    if recipe.environment.secrets:
+        listed = ", ".join(recipe.environment.secrets)
+        message = f"secrets reach the process on the head only, and not what it starts elsewhere: {listed}"
+        yield Found(message, severity="warning")
+
+
+def _head_alone(case: Case) -> Iterator[Found]:
+    others = case.plan.nodes - 1
+    if others:
+        which = "the other node has" if others == 1 else f"the other {others} nodes have"
+        message = f"{case.question.recipe.launch.launcher} starts its command on the head, and {which} no rank"
+        yield Found(message, "--set resources.nodes=1, unless the command itself uses them", "warning")
+
+
+_LAUNCHERS: Final[Mapping[str, Callable[[Case], Iterator[Found]]]] = {
+    "kvstore": _kvstore,
+    "mpirun": _mpirun,
+    "deepspeed": _deepspeed,
+    "head-only": _head_alone,
+    "service": _head_alone,
+}
 
 
 def _worlds(case: Case) -> dict[int, str]:
     """Number of ranks -> the type that gives it; on rehearsal, and without candidates, the plan's own."""
-    nodes, ranks = case.plan.nodes, case.question.recipe.launch.ranks_per_node
+    nodes, ranks = case.plan.nodes, case.question.recipe.launch.ranks
+    if case.question.recipe.launch.launcher in ON_THE_HEAD:
+        return {1: "one process"}
     if ranks != "gpus" or not case.field.candidates:
         return {nodes * case.plan.ranks_per_node: f"{case.plan.ranks_per_node} a node"}
     return {nodes * one.gpus_per_node: f"{nodes} x {one.instance_type}" for one in reversed(case.field.candidates)}

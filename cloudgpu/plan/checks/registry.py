@@ -5,15 +5,18 @@ from typing import Final
 from cloudgpu.plan.candidates import Field
 from cloudgpu.plan.checks import (
     account,
+    container,
     data,
     environment,
     hardware,
+    hosts,
     launch,
     market,
     money,
     network,
     promises,
     quota,
+    registry_answer,
     results,
     room_on_disk,
     software,
@@ -31,6 +34,11 @@ CHECKS: Final[tuple[Check, ...]] = (
     hardware.nothing_left,
     hardware.gang_alike,
     hardware.image_in_every_region,
+    hosts.pool_known,
+    hosts.hosts_fit,
+    hosts.hosts_free,
+    hosts.driver_carries,
+    hosts.no_storage,
     market.no_capacity_lately,
     quota.quota_has_room,
     network.reachable,
@@ -42,10 +50,15 @@ CHECKS: Final[tuple[Check, ...]] = (
     money.within_budget,
     money.expiry_long_enough,
     money.expiry_reaches,
-    environment.container_runs,
+    container.container_runs,
+    container.flags_fit,
+    container.nothing_hidden,
     environment.registry_login,
+    registry_answer.image_there,
+    registry_answer.image_fits_machine,
     room_on_disk.container_fits,
-    data.data_can_be_staged,
+    data.data_reachable,
+    data.role_reads,
     data.datasets_there,
     room_on_disk.data_fits,
     data.data_near,
@@ -75,10 +88,50 @@ CHECKS: Final[tuple[Check, ...]] = (
     environment.secrets_asked,
     environment.secrets_at_hand,
     promises.checkpoint_copied,
+    promises.outputs_copied,
     promises.idle_ended,
     quota.asked_at_all,
     quota.zones_asked,
+    hosts.hosts_asked,
+    hosts.aws_words,
 )
+
+NOT_ON_HOSTS: Final = frozenset(
+    {
+        hardware.instance_types_known.name,
+        hardware.gpus_known.name,
+        hardware.regions_known.name,
+        hardware.left_out.name,
+        hardware.nothing_left.name,
+        hardware.gang_alike.name,
+        hardware.image_in_every_region.name,
+        market.no_capacity_lately.name,
+        market.reservation_told.name,
+        market.spot_is_safe.name,
+        market.placement_possible.name,
+        quota.quota_has_room.name,
+        quota.asked_at_all.name,
+        quota.zones_asked.name,
+        network.reachable.name,
+        network.several_cards.name,
+        network.fabric_told.name,
+        account.named_things_there.name,
+        money.prices_fresh.name,
+        money.expiry_long_enough.name,
+        room_on_disk.container_fits.name,
+        room_on_disk.data_fits.name,
+        data.data_near.name,
+        storage.storage_there.name,
+        storage.storage_binds.name,
+        storage.storage_kept.name,
+        software.torch_rehearsed.name,
+        software.driver_known.name,
+        software.driver_ignored.name,
+        software.efa_software.name,
+        results.checkpoint_outlives_spot.name,
+    }
+)
+"""Checks that make sense of what is bought alone."""
 
 SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "unknown", "note")
 """The gravest first. `unknown` is what could not be looked at: neither passed nor failed."""
@@ -87,5 +140,7 @@ SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "unknown", "note"
 def findings(question: Question, field: Field, plan: Plan) -> tuple[Finding, ...]:
     """What every check finds, errors first, each once."""
     case = Case(question, field, plan)
-    found = dict.fromkeys(finding for check in CHECKS for finding in check.findings(case))
+    own = question.hosts is not None
+    checks = [check for check in CHECKS if not (own and check.name in NOT_ON_HOSTS)]
+    found = dict.fromkeys(finding for check in checks for finding in check.findings(case))
     return tuple(sorted(found, key=lambda finding: SEVERITIES.index(finding.severity)))

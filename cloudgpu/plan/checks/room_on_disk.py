@@ -5,7 +5,6 @@ from typing import Final
 
 from cloudgpu.catalog.image_sizes import unpacked_gib
 from cloudgpu.plan.checks.check import Case, Found, check
-from cloudgpu.recipe.schema import Recipe
 
 SYSTEM_GIB: Final = 10
 """The machine image with driver and packages, roughly."""
@@ -13,6 +12,10 @@ CONTAINERS_GIB: Final = 150
 """A root disk on which any of NVIDIA's framework containers has room, with its layers while it is pulled."""
 _WORKDIR_LARGE: Final = 2 * 2**30
 _GIB: Final = 2**30
+_UNPACKED: Final = 2
+"""Layers of frameworks take about twice their packed size on a disk."""
+_PULLING: Final = _UNPACKED + 1
+"""Packed and unpacked ones lie side by side for a while."""
 
 
 @check("image-size", "error", "A container that does not fit on the disk fails after minutes of pulling.")
@@ -21,8 +24,16 @@ def container_fits(case: Case) -> Iterator[Found]:
     container, disk = case.question.recipe.environment.container, int(case.question.recipe.resources.disk)
     if container is None:
         return
-    size = unpacked_gib(container.image)
-    if size is None:
+    packed, size = _packed_bytes(case), unpacked_gib(container.image)
+    if packed is not None:
+        needed = SYSTEM_GIB + _up(_PULLING * packed)
+        if needed > disk:
+            message = (
+                f"{container.image} has {gib(packed)} packed, about three times that while it is unpacked, "
+                f"and the disk has {disk} GiB"
+            )
+            yield Found(message, f"--set resources.disk={max(CONTAINERS_GIB, needed)}GiB")
+    elif size is None:
         if disk < CONTAINERS_GIB:
             message = f"the size of {container.image} is unknown, and the disk has {disk} GiB"
             yield Found(message, f"--set resources.disk={CONTAINERS_GIB}GiB", "unknown")
@@ -37,9 +48,11 @@ def container_fits(case: Case) -> Iterator[Found]:
 def data_fits(case: Case) -> Iterator[Found]:
     """Datasets, work directory, container and system together are more than the disk."""
     recipe, survey = case.question.recipe, case.question.quotes.survey
-    sizes = [(name, seen.size_bytes, seen.whole) for name, seen in survey.datasets.items() if seen.size_bytes]
+    copied = {one.name for one in recipe.data if one.mode == "copy"}
+    seen = {name: one for name, one in survey.datasets.items() if name in copied and one.size_bytes}
+    sizes = [(name, one.size_bytes, one.whole) for name, one in seen.items()]
     data = sum(size or 0 for _, size, _ in sizes) + (survey.workdir_bytes or 0)
-    needed, disk = -(-data // _GIB) + SYSTEM_GIB + _container_gib(recipe), int(recipe.resources.disk)
+    needed, disk = _up(data) + SYSTEM_GIB + _container_gib(case), int(recipe.resources.disk)
     if data and needed > disk:
         parts = ", ".join(f"{name} {'' if whole else 'at least '}{gib(size or 0)}" for name, size, whole in sizes)
         message = f"the disk has {disk} GiB, and at least {needed} GiB are needed ({parts or 'the work directory'})"
@@ -60,6 +73,20 @@ def gib(size_bytes: int) -> str:
     return f"{size_bytes / _GIB:.1f} GiB"
 
 
-def _container_gib(recipe: Recipe) -> int:
-    container = recipe.environment.container
-    return 0 if container is None else unpacked_gib(container.image) or 0
+def _container_gib(case: Case) -> int:
+    container, packed = case.question.recipe.environment.container, _packed_bytes(case)
+    if container is None:
+        return 0
+    return unpacked_gib(container.image) or 0 if packed is None else _up(_UNPACKED * packed)
+
+
+def _packed_bytes(case: Case) -> int | None:
+    """What the registry says of the size of the recipe's image; None where nobody asked it."""
+    container = case.question.recipe.environment.container
+    seen = None if container is None else case.question.quotes.survey.of_image(container.image)
+    return None if seen is None else seen.packed_bytes
+
+
+def _up(size_bytes: int) -> int:
+    """Whole GiB."""
+    return -(-size_bytes // _GIB)

@@ -57,7 +57,8 @@ def cuda_unfit(question: Question, kind: InstanceType) -> Iterator[Reason]:
     if branch is None:
         return
     for what, cuda, accepted in _wanted(question, gpu):
-        oldest = _OLDEST_FOR_MAJOR.get(int(cuda.split(".")[0]), min(accepted, default=0))
+        # Without the promise it is the branch that it was made with, and the older ones by name alone.
+        oldest = _OLDEST_FOR_MAJOR.get(int(cuda.split(".")[0]), max(accepted, default=0))
         if branch < oldest and branch not in accepted:
             fitting = driver_for(gpu.architecture)
             fix = f"--set resources.driver={fitting.branch}" if fitting.branch >= oldest else ""

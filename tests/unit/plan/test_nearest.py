@@ -130,8 +130,8 @@ def test_the_least_change_comes_first_and_then_the_cheapest():
 
 
 def test_what_cannot_be_cured_offers_nothing_and_says_so_in_its_own_words():
-    boxed = recipe(environment={"container": {"image": "nvcr.io/nvidia/pytorch:24.12-py3"}})
-    plan = make(boxed)
+    boxed = {"container": {"image": "nvcr.io/nvidia/pytorch:24.12-py3", "flags": ["--name=mine"]}}
+    plan = make(recipe(environment=boxed))
     (one,) = plan.errors
     assert (one.remedies, plan.remedies) == ((), ())
     assert one.cure == one.fix != ""

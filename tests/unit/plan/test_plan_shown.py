@@ -64,6 +64,8 @@ cluster quickstart-1: 16 ranks (8 a node), ends itself after 1h
 
 p3dn.24xlarge: driver 580 proprietary (bootstrap), CUDA with the Python packages
     image /aws/service/canonical/ubuntu/server/22.04/stable/current/amd64/hvm/ebs-gp2/ami-id
+    set for ranks: FI_EFA_USE_HUGE_PAGE=0 (a forked data loader cannot inherit the huge pages that EFA takes where it \
+has no RDMA)
 
   at most                    USD/h  USD in 1h  priced on
   2 nodes p3dn.24xlarge     62.424      62.43  2026-07-20

@@ -143,6 +143,13 @@ def test_the_cuda_of_a_tag_needs_a_driver_too():
     assert thrown_out(boxed(one, instance_type="g4dn.12xlarge", driver=525)) == set()
 
 
+@pytest.mark.parametrize(("driver", "refused"), [(384, set()), (390, {"cuda"}), (410, set()), (470, set())])
+def test_before_cuda_11_an_older_driver_does_only_where_it_is_named(driver, refused):
+    old = recipe({"container": {"image": "nvcr.io/nvidia/pytorch:18.09-py3"}}, driver=driver)
+    planned = planner.planned(asked(old, known=software()))
+    assert {one.check for one in planned.errors} & {"cuda"} == refused
+
+
 def test_a_container_that_nobody_knows_is_unknown_and_never_passed():
     assert ("container-code", "unknown") in found(boxed("ubuntu:22.04"), target="rehearsal")
     assert ("container-code", "unknown") not in found(boxed("nvcr.io/nvidia/pytorch:23.01-py3"), target="rehearsal")

@@ -212,7 +212,7 @@ def test_fifty_runs_in_one_process(bench):
         else:
             bench.up()
     assert bench.cloud.made["a"] == 1
-    assert threading.active_count() == before
+    assert threading.active_count() <= before  # those of earlier tests may have ended meanwhile
 
 
 def test_preview_makes_no_mutating_call_and_says_what_up_would_do(bench):

@@ -1,17 +1,54 @@
 """What is said of data, disks and results: rows of the table of checks."""
 
-from cloudgpu.plan.survey import DatasetSeen, Survey
+from dataclasses import replace
+
+from cloudgpu.plan.plan import Quotes
+from cloudgpu.plan.survey import DatasetSeen, NamedThing, Survey
 from tests.unit.plan.checks.worlds import ONE, World, data, fails, launch, rehearsed, row, spot, surveyed
 
 GIB = 2**30
+WITH_ROLE = Survey(named=(NamedThing("role", "nodes", "", "there", setting="role_name"),))
+
+
+def mounted(source: str, **more: object) -> World:
+    return World({"data": [{"name": "a", "from": source, "to": "/data/a", "mode": "mount", **more}]})
+
+
+def quotes(survey: Survey) -> Quotes:
+    return Quotes(live=True, survey=survey)
+
 
 DATA = (
     row(
         "data",
-        data(DatasetSeen("there")),
+        (data(DatasetSeen("there")), mounted("s3://bucket/a"), mounted("nfs://filer/a")),
         fails(
-            World({"data": [{"name": "a", "from": "s3://bucket/a", "to": "/a", "mode": "mount"}]}),
-            ("error", "dataset a: this version cannot mount data yet", "write mode: copy for a"),
+            rehearsed(mounted("nfs://filer/a")),
+            (
+                "error",
+                "dataset a: the rehearsal has no nfs://filer/a",
+                "rehearsal: {objects: {'nfs://filer/a': PATH}} copies what is there instead",
+            ),
+        ),
+    ),
+    row(
+        "data-role",
+        (mounted("s3://bucket/a"), surveyed(WITH_ROLE), replace(mounted("nfs://filer/a"), quotes=quotes(WITH_ROLE))),
+        fails(
+            replace(mounted("s3://bucket/a", writable=True), quotes=quotes(WITH_ROLE)),
+            (
+                "warning",
+                "role nodes stays as it is: it needs s3:ListBucket, s3:GetObject, s3:PutObject for s3://bucket/a",
+                "",
+            ),
+        ),
+        fails(
+            replace(World({"checkpoint": {"path": "c", "to": "s3://bucket/x"}}), quotes=quotes(WITH_ROLE)),
+            ("warning", "role nodes stays as it is: it needs s3:PutObject for s3://bucket/x", ""),
+        ),
+        fails(
+            replace(World({"outputs": ["out"], "outputs_to": "s3://bucket/out"}), quotes=quotes(WITH_ROLE)),
+            ("warning", "role nodes stays as it is: it needs s3:PutObject for s3://bucket/out", ""),
         ),
     ),
     row(

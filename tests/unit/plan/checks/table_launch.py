@@ -12,20 +12,66 @@ from tests.unit.plan.checks.worlds import (
     launch,
     rehearsed,
     row,
+    started,
     surveyed,
 )
 
 ENVIRONMENT = (
     row(
         "container",
-        World(),
+        boxed("nvcr.io/nvidia/pytorch:24.12-py3"),
         fails(
-            boxed("nvcr.io/nvidia/pytorch:24.12-py3"),
+            rehearsed(boxed("nvcr.io/nvidia/pytorch:24.12-py3")),
+            (
+                "warning",
+                "not run: needs nvcr.io/nvidia/pytorch:24.12-py3",
+                "give the recipe a rehearsal section with another environment",
+            ),
+        ),
+    ),
+    row(
+        "container-flags",
+        boxed("nvcr.io/nvidia/pytorch:24.12-py3", flags=["--cap-add=SYS_PTRACE", "-v=/raid:/raid:ro", "--privileged"]),
+        fails(
+            boxed("nvcr.io/nvidia/pytorch:24.12-py3", flags=["--env=TOKEN=abc"]),
             (
                 "error",
-                "nvcr.io/nvidia/pytorch:24.12-py3: this version cannot run containers yet",
-                "use environment.python",
+                "--env: use environment.env, or environment.secrets for what nobody may see",
+                "take it out of environment.container.flags",
             ),
+        ),
+        fails(
+            boxed("nvcr.io/nvidia/pytorch:24.12-py3", flags=["--volume=/x:/usr"]),
+            (
+                "error",
+                "--volume: a mount at /usr would hide what the container needs to run",
+                "take it out of environment.container.flags",
+            ),
+        ),
+        fails(
+            boxed("nvcr.io/nvidia/pytorch:24.12-py3", flags=["-it"]),
+            ("error", "-it: a rank has no terminal", "take it out of environment.container.flags"),
+        ),
+        fails(
+            boxed("nvcr.io/nvidia/pytorch:24.12-py3", flags=["--gpus all"]),
+            (
+                "error",
+                "--gpus all: expected one option of `docker run` in one word, for instance --cap-add=SYS_PTRACE",
+                "take it out of environment.container.flags",
+            ),
+        ),
+    ),
+    row(
+        "container-mounts",
+        (
+            boxed("nvcr.io/nvidia/pytorch:24.12-py3", data=[{"name": "own", "from": "s3://bucket/x/", "to": "/data"}]),
+            World({"data": [{"name": "own", "from": "s3://bucket/x/", "to": "/usr"}]}),
+        ),
+        fails(
+            boxed(
+                "nvcr.io/nvidia/pytorch:24.12-py3", data=[{"name": "own", "from": "s3://bucket/x/", "to": "/proc/x"}]
+            ),
+            ("error", "data own lies at /proc/x, over the image's own", "choose another directory, as /data"),
         ),
     ),
     row(
@@ -39,7 +85,15 @@ ENVIRONMENT = (
             (
                 "error",
                 "nvcr.io/lab/own:1 is pulled as $oauthtoken, and no variable with its secret is named",
-                "name it under environment.secrets",
+                "name it in environment.container.password",
+            ),
+        ),
+        fails(
+            boxed("nvcr.io/lab/own:1", password="NGC_API_KEY"),
+            (
+                "error",
+                "NGC_API_KEY is the password of no login",
+                "set environment.container.login, for instance $oauthtoken for NGC",
             ),
         ),
         fails(
@@ -47,28 +101,7 @@ ENVIRONMENT = (
             (
                 "warning",
                 "nvcr.io/lab/own:1 lies in a registry that asks for a login, and the recipe names none",
-                "set environment.container.login, and its variable under environment.secrets",
-            ),
-        ),
-    ),
-    row(
-        "image-size",
-        (boxed("nvcr.io/nvidia/pytorch:24.12-py3"), boxed("ubuntu:22.04", disk="150GiB")),
-        fails(
-            boxed("nvcr.io/nvidia/pytorch:24.12-py3", disk="49GiB"),
-            (
-                "error",
-                "nvcr.io/nvidia/pytorch:24.12-py3 takes about 20 GiB, twice that while it is pulled, "
-                "and the disk has 49 GiB",
-                "--set resources.disk=150GiB",
-            ),
-        ),
-        fails(
-            boxed("ubuntu:22.04", disk="149GiB"),
-            (
-                "unknown",
-                "the size of ubuntu:22.04 is unknown, and the disk has 149 GiB",
-                "--set resources.disk=150GiB",
+                "set environment.container.login and password",
             ),
         ),
     ),
@@ -136,9 +169,35 @@ ENVIRONMENT = (
         fails(
             World({"checkpoint": {"path": "c", "to": "s3://bucket/x"}}),
             (
-                "warning",
-                "checkpoint.to: this version does not copy checkpoints yet",
-                "add c/ to outputs to bring them back",
+                "note",
+                "checkpoints go from the head to s3://bucket/x while the run goes on; the next run goes on from there",
+                "",
+            ),
+        ),
+        fails(
+            World({"checkpoint": {"path": "c", "to": "s3://bucket/{run}"}}),
+            (
+                "note",
+                "checkpoints go from the head to s3://bucket/{run} while the run goes on; "
+                "--set checkpoint.resume=s3://bucket/RUN goes on from there",
+                "",
+            ),
+        ),
+    ),
+    row(
+        "outputs-to",
+        World({"outputs": ["out"]}),
+        fails(
+            World({"outputs": ["out"], "outputs_to": "s3://bucket/{run}"}),
+            ("note", "outputs go from every node to s3://bucket/{run} when the run has ended", ""),
+        ),
+        fails(
+            World({"outputs": ["out"], "outputs_to": "s3://bucket/x"}),
+            (
+                "note",
+                "outputs go from every node to s3://bucket/x when the run has ended; "
+                "the next run writes over files of the same name",
+                "",
             ),
         ),
     ),
@@ -239,6 +298,10 @@ LAUNCH = (
             boxed("nvcr.io/nvidia/pytorch:24.12-py3"),
             environment(python={"requirements": ["numpy", "torch>=2.6,<2.11"]}),
             environment(python={"requirements": ["transformers"]}),
+            started("kvstore", kvstore="dist_sync", image="nvcr.io/nvidia/mxnet:24.06-py3"),
+            started("tf-config", python=["tensorflow==2.15.1"]),
+            started("mpirun", image="nvcr.io/nvidia/tensorflow:24.12-tf2-py3"),
+            started("each-node"),
         ),
         fails(
             boxed("nvcr.io/nvidia/mxnet:24.06-py3"),
@@ -250,6 +313,62 @@ LAUNCH = (
                 "note",
                 "the torchrun launcher is for PyTorch, and no requirement brings it",
                 "add torch to environment.python.requirements",
+            ),
+        ),
+        fails(
+            started("kvstore", kvstore="nccl", python=["mxnet"]),
+            (
+                "error",
+                "KVStore nccl works within one process, and there are 2 workers",
+                "--set launch.kvstore=dist_sync, or --set resources.nodes=1 with one rank",
+            ),
+        ),
+        fails(
+            started("tf-config", python=["torch"]),
+            (
+                "note",
+                "the tf-config launcher is for TensorFlow, and no requirement brings it",
+                "add tensorflow to environment.python.requirements",
+            ),
+        ),
+        fails(
+            started("mpirun", image="tensorflow/tensorflow:2.15.0-gpu"),
+            (
+                "error",
+                "tensorflow/tensorflow:2.15.0-gpu holds no mpirun",
+                "choose an image with Open MPI, for instance of NGC",
+            ),
+        ),
+        fails(
+            started("mpirun", python=["mpi4py"]),
+            (
+                "error",
+                "the machine image of p3dn.24xlarge has no Open MPI",
+                "use a container with Open MPI, for instance of NGC, or an image of your own",
+            ),
+        ),
+        fails(
+            rehearsed(started("mpirun", ranks_per_node=1)),
+            ("note", "simulated nodes are one machine to Open MPI: all ranks run on node 0", ""),
+        ),
+        fails(
+            started("deepspeed", image="nvcr.io/nvidia/pytorch:24.12-py3"),
+            (
+                "error",
+                "the deepspeed launcher logs in to the nodes, and not into the containers there",
+                "--set launch.with=torchrun",
+            ),
+        ),
+        fails(
+            started("deepspeed", secrets=["HF_TOKEN"]),
+            ("warning", "secrets reach the process on the head only, and not what it starts elsewhere: HF_TOKEN", ""),
+        ),
+        fails(
+            started("head-only"),
+            (
+                "warning",
+                "head-only starts its command on the head, and the other node has no rank",
+                "--set resources.nodes=1, unless the command itself uses them",
             ),
         ),
     ),

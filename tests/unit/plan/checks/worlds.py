@@ -1,11 +1,12 @@
 """A recipe and what is known of the world, as tables of checks name them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from typing import Any
 
 from cloudgpu.catalog import Catalog, load
+from cloudgpu.hosts.seen import HostsView
 from cloudgpu.plan import planner
 from cloudgpu.plan.plan import Finding, Plan, Quotes, Target
 from cloudgpu.plan.question import Question
@@ -32,6 +33,7 @@ class World:
     today: date = date(2026, 8, 1)
     network: NetworkWish = NO_WISH
     catalog: Catalog = CATALOG
+    hosts: HostsView | None = None
 
     def plan(self) -> Plan:
         sections = {
@@ -45,6 +47,7 @@ class World:
         }
         recipe = Recipe.model_validate(sections)
         question = Question(recipe, self.target, self.catalog, self.quotes, "us-east-1", self.today, self.network)
+        question = replace(question, hosts=self.hosts, target="ssh") if self.hosts else question
         return planner.planned(question)
 
     def found(self, name: str) -> list[Finding]:
@@ -103,9 +106,21 @@ def quota(limit: int, used: int | None = 0, **wanted: Any) -> World:
     return replace(resources(**{"instance_type": "p3dn.24xlarge", **wanted}), quotes=Quotes(live=True, quotas=room))
 
 
-def boxed(image: str, *, disk: str = "200GiB", secrets: tuple[str, ...] = (), **container: Any) -> World:
+def boxed(
+    image: str, *, disk: str = "200GiB", secrets: tuple[str, ...] = (), data: Sequence[Any] = (), **container: Any
+) -> World:
     around = {"container": {"image": image, **container}, "secrets": list(secrets)}
-    return World({"environment": around, "resources": {**TWO, "disk": disk}})
+    return World({"environment": around, "resources": {**TWO, "disk": disk}, "data": list(data)})
+
+
+def started(
+    launcher: str, *, image: str = "", python: Sequence[str] = (), secrets: Sequence[str] = (), **more: Any
+) -> World:
+    """Two nodes on which this launcher starts `train.py`."""
+    around: dict[str, Any] = {"secrets": list(secrets)}
+    around |= {"container": {"image": image}} if image else {}
+    around |= {"python": {"requirements": list(python)}} if python else {}
+    return World({"environment": around, "launch": {"with": launcher, "command": "train.py", **more}})
 
 
 def rehearsed(world: World) -> World:

@@ -1,0 +1,46 @@
+"""ECR: a login for whoever has AWS credentials. It is good for 12 hours and carries the caller's own permissions."""
+
+import base64
+from typing import Final
+
+from cloudgpu.aws.faults import typed
+from cloudgpu.aws.session import Clients
+from cloudgpu.clock import Clock
+from cloudgpu.errors import CloudError
+
+_RENEWED_S: Final = 11 * 3600.0
+
+
+def ecr_login(clients: Clients) -> tuple[str, str]:
+    """User and password for every ECR registry of the account's that the caller may read, in this region.
+
+    Raises:
+        CloudError: No credentials, no permission, or ECR cannot be reached.
+    """
+    with typed(f"fetching a login for ECR in {clients.region}"):
+        answer = clients.client("ecr").get_authorization_token()
+    tokens = [str(one.get("authorizationToken", "")) for one in answer.get("authorizationData") or ()]
+    user, colon, password = base64.b64decode(tokens[0]).decode().partition(":") if tokens else ("", "", "")
+    if not (colon and password):
+        raise CloudError(f"ECR in {clients.region} gave no login", hint="try again")
+    return user, password
+
+
+class EcrLogins:
+    """Logins by region, fetched once and again before they end: a run may wait for capacity for longer."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._known: dict[str, tuple[float, tuple[str, str]]] = {}
+
+    def login(self, clients: Clients) -> tuple[str, str]:
+        """One that lasts for an hour at least.
+
+        Raises:
+            CloudError: As `ecr_login`.
+        """
+        fetched, login = self._known.get(clients.region, (0.0, ("", "")))
+        if not login[1] or self._clock.monotonic() - fetched > _RENEWED_S:
+            login = ecr_login(clients)
+            self._known[clients.region] = (self._clock.monotonic(), login)
+        return login

@@ -1,0 +1,123 @@
+"""What is said of a container image that its registry was asked for: rows of the table of checks."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cloudgpu.hosts.host import HostsFile
+from cloudgpu.hosts.seen import HostsView
+from cloudgpu.plan.survey import ImageSeen, Survey
+from tests.unit.plan.checks.worlds import World, boxed, fails, row
+
+BOXED = "nvcr.io/nvidia/pytorch:24.12-py3"
+OWN = "lab/own:1"
+OWN_HOSTS = HostsView(HostsFile(Path("hosts.yaml"), ()))
+
+
+def seen(presence: Any, why: str = "", *, image: str = OWN, asked: str = "", **given: Any) -> World:
+    """A recipe with a container, and what its registry said."""
+    known = {name: given.pop(name) for name in ("platforms", "packed_bytes", "on_loopback") if name in given}
+    world = boxed(image, **given)
+    survey = Survey(image=ImageSeen(asked or image, presence, why, **known))
+    return replace(world, quotes=replace(world.quotes, survey=survey))
+
+
+def baked(world: World) -> World:
+    """On a machine image of the caller's own, which may hold anything."""
+    resources = {**world.recipe["resources"], "image": "ami-0123456789abcdef0"}
+    return replace(world, recipe={**world.recipe, "resources": resources})
+
+
+IMAGES = (
+    row(
+        "image-size",
+        (boxed("nvcr.io/nvidia/pytorch:24.12-py3"), boxed("ubuntu:22.04", disk="150GiB")),
+        fails(
+            boxed("nvcr.io/nvidia/pytorch:24.12-py3", disk="49GiB"),
+            (
+                "error",
+                "nvcr.io/nvidia/pytorch:24.12-py3 takes about 20 GiB, twice that while it is pulled, "
+                "and the disk has 49 GiB",
+                "--set resources.disk=150GiB",
+            ),
+        ),
+        fails(
+            boxed("ubuntu:22.04", disk="149GiB"),
+            (
+                "unknown",
+                "the size of ubuntu:22.04 is unknown, and the disk has 149 GiB",
+                "--set resources.disk=150GiB",
+            ),
+        ),
+        fails(
+            seen("there", image=BOXED, disk="189GiB", packed_bytes=60 * 2**30),
+            (
+                "error",
+                f"{BOXED} has 60.0 GiB packed, about three times that while it is unpacked, and the disk has 189 GiB",
+                "--set resources.disk=190GiB",
+            ),
+        ),
+    ),
+    row(
+        "image-there",
+        (seen("there"), seen("missing", asked="lab/another:1"), boxed("lab/own:1")),
+        fails(
+            seen("missing", "docker.io has no lab/own:1"),
+            ("error", "docker.io has no lab/own:1", "correct environment.container.image"),
+        ),
+        fails(
+            seen("refused", "docker.io does not give lab/own:1 to ann"),
+            (
+                "error",
+                "docker.io does not give lab/own:1 to ann",
+                "check environment.container.image, login and password",
+            ),
+        ),
+        fails(
+            seen("unknown", "docker.io did not answer within 5 s"),
+            ("unknown", "whether lab/own:1 can be pulled is unknown: docker.io did not answer within 5 s", ""),
+        ),
+        fails(
+            seen(
+                "missing", "127.0.0.1:5000 has no 127.0.0.1:5000/own:1", image="127.0.0.1:5000/own:1", on_loopback=True
+            ),
+            (
+                "unknown",
+                "127.0.0.1:5000 has no 127.0.0.1:5000/own:1; a node asks a registry of its own at this address",
+                "",
+            ),
+        ),
+        fails(
+            baked(seen("missing", "docker.io has no lab/own:1")),
+            (
+                "warning",
+                "docker.io has no lab/own:1; only nodes that have the image already can run it",
+                "correct environment.container.image",
+            ),
+        ),
+        fails(
+            baked(seen("missing", "docker.io has no lab/own:1", pull="always")),
+            ("error", "docker.io has no lab/own:1", "correct environment.container.image"),
+        ),
+    ),
+    row(
+        "image-machine",
+        (seen("there"), seen("there", platforms=("linux/amd64", "linux/arm64"))),
+        fails(
+            seen("there", platforms=("linux/arm64", "linux/s390x")),
+            (
+                "error",
+                "lab/own:1 is made for linux/arm64, linux/s390x, and the nodes are linux/amd64",
+                "choose a tag that is made for linux/amd64",
+            ),
+        ),
+        fails(
+            replace(seen("there", platforms=("linux/arm64",)), hosts=OWN_HOSTS),
+            (
+                "unknown",
+                "lab/own:1 is made for linux/arm64; whether these hosts are such machines was not asked",
+                "",
+            ),
+        ),
+    ),
+)
