@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from cloudgpu.app.books import Books
-from cloudgpu.app.desk import Desk
+from cloudgpu.app.desk import Bench
 from cloudgpu.app.outcome import RunOutcome
 from cloudgpu.app.records import ClusterRecord, RunRecord
 from cloudgpu.app.stages import Stages
@@ -16,7 +16,7 @@ from cloudgpu.run.progress import Note
 class Account:
     """Tells what runs have come to. One object for one command."""
 
-    def __init__(self, desk: Desk, stages: Stages) -> None:
+    def __init__(self, desk: Bench, stages: Stages) -> None:
         self._desk = desk
         self._stages = stages
         self._books = Books(desk)

@@ -34,7 +34,7 @@ from cloudgpu.plan.reservations import Held
 from cloudgpu.provision.engine import Engine
 from cloudgpu.rehearsal import client as rehearsal
 from cloudgpu.rehearsal.session_plugin import PLUGIN
-from cloudgpu.run.files import RemoteFile
+from cloudgpu.run.files import RemoteFile, Service
 from cloudgpu.run.progress import Note
 from cloudgpu.settings import Settings
 
@@ -262,11 +262,16 @@ class AwsCloud:
         return objects.put_files(self._session(self._settings.region), url, source).sent_bytes
 
     def objects(self, url: str, *, expires_s: int) -> Sequence[RemoteFile]:
-        """List an S3 URL with presigned addresses."""
-        clients = self._session(self._settings.region)
+        """List an S3 URL with presigned addresses, signed for the region of its bucket."""
+        clients = self._session(objects.bucket_region(self._session(self._settings.region), url))
         listed = objects.listing(clients, url)
+        objects.check_readable(clients, url, listed[0].key)
         urls = objects.presigned(clients, url, [one.key for one in listed], expires_s)
-        return [RemoteFile(urls[one.key], one.relative, one.size, None) for one in listed]
+        return [RemoteFile(urls[one.key], one.relative, one.size, None, one.etag) for one in listed]
+
+    def bucket_service(self, url: str) -> Service:
+        """Which service has the bucket of an address, for nodes that ask it themselves."""
+        return Service(objects.bucket_region(self._session(self._settings.region), url), self._endpoint.url)
 
     def storage(self) -> AwsStorage:
         """Its storage, in every region."""

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
+from string import Template
 from typing import Final, NoReturn
 
-from cloudgpu.app.beginning_text import RECIPE, SCRIPT
+from cloudgpu.app.beginning_launchers import TEXTS, LauncherChoice
+from cloudgpu.app.beginning_text import RECIPE
 from cloudgpu.catalog import Catalog, Gpu, InstanceType
 from cloudgpu.catalog.ranking import Market, Offer, offer_of
 from cloudgpu.catalog.wishes import misfit, types_meant, written
@@ -43,6 +45,7 @@ class Wish:
     region: str
     """Empty for the home region where it has the GPU, else the cheapest one."""
     market: Market = "on-demand"
+    launcher: LauncherChoice = "torchrun"
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,8 @@ def begin(wish: Wish, catalog: Catalog, home_region: str) -> Begun:
         message = f"{wish.name} is no name for a recipe"
         raise UsageError(message, hint="lower case letters, digits and dashes, for instance my-run")
     offers = _offers(wish, catalog, home_region)
-    files = {FILE_NAME: _recipe(wish, offers), "train.py": SCRIPT}
+    text = TEXTS[wish.launcher]
+    files = {FILE_NAME: _recipe(wish, offers), text.script_name: text.script}
     return Begun(wish.name, wish.nodes, wish.market, offers[0], _taken(offers)[-1], files)
 
 
@@ -150,7 +154,12 @@ def _recipe(wish: Wish, offers: Sequence[Offer]) -> str:
     offer, taken = offers[0], _taken(offers)
     kind, dearest = offer.kind, taken[-1].hourly_usd or Decimal(0)
     cap = (dearest * wish.nodes * _ROOM).to_integral_value(ROUND_CEILING)
+    launched = TEXTS[wish.launcher]
+    named = Template(launched.run).substitute(name=wish.name)
     text = RECIPE.substitute(
+        description=launched.description,
+        run=named,
+        rehearsal=launched.rehearsal,
         name=wish.name,
         nodes=wish.nodes,
         machine=f"{kind.name} ({kind.gpus} x {kind.gpu} {kind.gpu_memory_gib.normalize():f} GiB)",

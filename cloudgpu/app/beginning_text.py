@@ -9,7 +9,7 @@ RECIPE: Final = Template("""\
 # `cloudgpu plan $name` what it would do and cost.
 schema: 1
 name: $name
-description: Says where each rank runs, and measures a little.
+description: $description
 
 resources:
   $hardware
@@ -22,29 +22,10 @@ environment:
   python:
     requirements: []  # what pip installs on every node; for PyTorch on $gpu: ["$torch"]
 
-params:  # change one for one run: cloudgpu train $name --set steps=100
-  steps: 20
-
-launch:
-  with: torchrun  # every rank finds RANK, WORLD_SIZE, MASTER_ADDR ... around it
-  ranks_per_node: gpus  # one process a GPU
-  command: train.py --steps {steps}
-
-metrics:  # read from what the ranks print
-  steps_per_s:
-    pattern: 'steps_per_s=(?P<value>[0-9.]+)'
-    unit: steps/s
-    better: higher
-
-outputs: [outputs/]  # brought back when the run has ended
-
-budget:
+${run}budget:
   expiry: 1h  # the nodes end themselves after this long, whatever happens
   max_usd: $max_usd  # a plan whose worst case is above this is refused
-
-rehearsal:  # what differs with --on rehearsal, where nothing is charged
-  ranks_per_node: 1
-""")
+${rehearsal}""")
 
 SCRIPT: Final = '''\
 """Your training goes here. As it stands every rank says where it runs, works a little and reports how fast it was."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 
-from cloudgpu.app.desk import Desk
+from cloudgpu.app.desk import Bench
 from cloudgpu.app.ports import Leftover
 from cloudgpu.app.records import ClusterRecord, RunRecord
 from cloudgpu.errors import BusyError, StateError
@@ -17,7 +17,7 @@ from cloudgpu.ledger.entry import Entry
 class Books:
     """What use cases ask of the ledger. The ledger may be shared, and a cluster's name used again: rows go by token."""
 
-    desk: Desk
+    desk: Bench
 
     def rows(self, record: ClusterRecord) -> tuple[Entry, ...]:
         """All rows of this very cluster."""

@@ -6,17 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from cloudgpu.app.ports import Cloud
-from cloudgpu.errors import RecipeError, UsageError
+from cloudgpu.app.ports import Ground
+from cloudgpu.app.web_files import web_files
+from cloudgpu.errors import BadRequestError, RecipeError, UsageError
 from cloudgpu.recipe.schema import Data, Recipe
+from cloudgpu.recipe.sources import source_of
 from cloudgpu.remote.tree import files_to_send
+from cloudgpu.run.checkpoints import NOTHING_THERE, earlier
 from cloudgpu.run.files import Files, RemoteFile
 
 _LINE = re.compile(r"^(?P<sha>[0-9a-fA-F]{64}) [ *](?P<path>.+)$")
 _URL_LIFE_S = 6 * 3600
 
 
-def put_rehearsal_objects(recipe: Recipe, base: Path, cloud: Cloud) -> int:
+def put_rehearsal_objects(recipe: Recipe, base: Path, cloud: Ground) -> int:
     """Fill the rehearsal's buckets as the recipe's rehearsal stanza says; bytes sent, 0 when all was there.
 
     Raises:
@@ -25,13 +28,14 @@ def put_rehearsal_objects(recipe: Recipe, base: Path, cloud: Cloud) -> int:
     """
     if recipe.rehearsal is None or cloud.target != "rehearsal":
         return 0
-    for source in recipe.rehearsal.objects.values():
+    objects = {url: source for url, source in recipe.rehearsal.objects.items() if url.startswith("s3://")}
+    for source in objects.values():
         if not (base / source).is_dir():
             raise RecipeError(f"rehearsal.objects: {base / source} is not a directory")
-    return sum(cloud.put_objects(url, base / source) for url, source in recipe.rehearsal.objects.items())
+    return sum(cloud.put_objects(url, base / source) for url, source in objects.items())
 
 
-def lister(cloud: Cloud, base: Path) -> Files:
+def lister(cloud: Ground, base: Path) -> Files:
     """How a dataset's files are listed, with fresh presigned addresses and the manifest's checksums.
 
     A dataset on this machine is held against its manifest here, for nothing checks it on the way.
@@ -39,14 +43,53 @@ def lister(cloud: Cloud, base: Path) -> Files:
     listed: dict[str, Sequence[RemoteFile]] = {}
 
     def files(dataset: Data) -> Sequence[RemoteFile]:
-        if dataset.source.startswith("s3://"):
-            found = cloud.objects(dataset.source, expires_s=_URL_LIFE_S)
-            return found if dataset.manifest is None else _matched(dataset, found, base / dataset.manifest)
+        kind = source_of(dataset.source).kind
+        manifest = None if dataset.manifest is None else base / dataset.manifest
+        if kind == "s3":
+            return _vouched(dataset, cloud.objects(dataset.source, expires_s=_URL_LIFE_S), manifest)
         if dataset.name not in listed:
-            listed[dataset.name] = _local(dataset, base)
+            found = _local(dataset, base) if kind == "local" else _web(dataset, manifest)
+            listed[dataset.name] = found
         return listed[dataset.name]
 
     return files
+
+
+def check_checkpoint(recipe: Recipe, cloud: Ground, files: Files) -> None:
+    """Find out whether checkpoints can be kept and resumed, and outputs be kept, before anything is bought.
+
+    Raises:
+        CloudGpuError: The bucket is not there, or what is to be resumed is not.
+    """
+    earlier(recipe, files)
+    for to in filter(None, (recipe.checkpoint.to if recipe.checkpoint else None, recipe.outputs_to)):
+        _bucket_there(cloud, to.partition("{")[0])
+
+
+def _bucket_there(cloud: Ground, url: str) -> None:
+    """That nothing lies there yet is as it should be."""
+    try:
+        cloud.objects(url, expires_s=1)
+    except BadRequestError as err:
+        if err.code != NOTHING_THERE:
+            raise
+
+
+def _web(dataset: Data, manifest: Path | None) -> Sequence[RemoteFile]:
+    names = () if manifest is None else tuple(read_manifest(manifest))
+    return _vouched(dataset, web_files(dataset, names), manifest)
+
+
+def _vouched(dataset: Data, found: Sequence[RemoteFile], manifest: Path | None) -> Sequence[RemoteFile]:
+    """With the checksums that the recipe has."""
+    if manifest is not None:
+        return _matched(dataset, found, manifest)
+    if dataset.sha256 is None:
+        return found
+    if len(found) != 1:
+        message = f"dataset {dataset.name}: sha256 is of one file, and {dataset.source} has {len(found)}"
+        raise RecipeError(message, hint="write a manifest: sha256sum FILE... >sums.txt")
+    return [replace(found[0], sha256=dataset.sha256.lower())]
 
 
 def _local(dataset: Data, base: Path) -> Sequence[RemoteFile]:
@@ -57,9 +100,9 @@ def _local(dataset: Data, base: Path) -> Sequence[RemoteFile]:
     else:
         names = _names_below(dataset, source)
     files = [RemoteFile("", name, (source / name).lstat().st_size, None) for name in names]
-    if dataset.manifest is None:
+    if dataset.manifest is None and dataset.sha256 is None:
         return files
-    matched = _matched(dataset, files, base / dataset.manifest)
+    matched = _vouched(dataset, files, None if dataset.manifest is None else base / dataset.manifest)
     for file in matched:
         digest = _digest(source / file.relative)
         if digest != file.sha256:

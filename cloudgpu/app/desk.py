@@ -7,25 +7,40 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cloudgpu.app.happenings import Say
-    from cloudgpu.app.ports import Cloud, Ledger
+    from cloudgpu.app.host_ground import HostGround
+    from cloudgpu.app.ports import Cloud, Ground, Ledger
     from cloudgpu.app.records import Records
     from cloudgpu.clock import Clock
     from cloudgpu.paths import Home
 
 
 @dataclass(frozen=True)
-class Desk:
-    """What every use case works with: one cloud, one ledger, one home, one clock, one person, one listener.
+class Bench:
+    """What every use case works with: one place, one ledger, one home, one clock, one person, one listener.
 
     Attributes:
         owner: Who asks.
         say: Who hears what happens meanwhile.
     """
 
-    cloud: Cloud
+    cloud: Ground
     ledger: Ledger
     records: Records
     home: Home
     clock: Clock
     owner: str
     say: Say
+
+
+@dataclass(frozen=True)
+class Desk(Bench):
+    """The same where nodes are bought of a cloud."""
+
+    cloud: Cloud
+
+
+@dataclass(frozen=True)
+class HostDesk(Bench):
+    """The same where nodes are hosts of one's own."""
+
+    cloud: HostGround

@@ -12,7 +12,7 @@ from cloudgpu.remote.base import Host
 from cloudgpu.remote.bastion import bastion
 from cloudgpu.remote.carrier import Carrier, CarryingCommand, ProgramCarrier
 from cloudgpu.remote.connection import SshHost
-from cloudgpu.remote.fanout import all_or_raise, wait_for_all
+from cloudgpu.remote.fanout import all_or_raise, dial_all, wait_for_all
 from cloudgpu.remote.session import Patience
 from cloudgpu.run.progress import Note
 
@@ -26,7 +26,7 @@ class Ways:
         self, key: Path, clock: Clock, known_hosts: Sequence[Path], session: Callable[[Node], CarryingCommand]
     ) -> None:
         self._key, self._clock, self._known_hosts, self._session = key, clock, known_hosts, session
-        self._bastions: dict[str, SshHost] = {}
+        self._bastions: dict[tuple[str, tuple[str, ...], str], SshHost] = {}
         self._lock = Lock()
 
     def carrier(self, node: Node) -> Carrier | None:
@@ -37,7 +37,15 @@ class Ways:
         """
         if node.reach == "ssm":
             return ProgramCarrier(lambda: self._session(node))
-        return self.bastion(node.bastion) if node.bastion else None
+        return self.gate(node) if node.bastion else None
+
+    def gate(self, node: Node) -> SshHost:
+        """The jump host before a node; it is dialled when something goes through it.
+
+        Raises:
+            HostKeyError: Its host key is not known.
+        """
+        return self._dialled(node.bastion, node.bastion_keys, node.key)
 
     def bastion(self, wish: str) -> SshHost:
         """The jump host; it is dialled when something goes through it.
@@ -45,13 +53,17 @@ class Ways:
         Raises:
             HostKeyError: Its host key is not known.
         """
+        return self._dialled(wish)
+
+    def _dialled(self, wish: str, pinned: tuple[str, ...] = (), key: str = "") -> SshHost:
         with self._lock:
-            if wish not in self._bastions:
-                host = bastion(wish, self._known_hosts)
-                self._bastions[wish] = SshHost(
+            place = (wish, pinned, key)
+            if place not in self._bastions:
+                host = bastion(wish, self._known_hosts, pinned, key)
+                self._bastions[place] = SshHost(
                     host, self._key, clock=self._clock, timeout_s=_BASTION_S, via=None, patience=Patience()
                 )
-            return self._bastions[wish]
+            return self._bastions[place]
 
 
 def dialler(key: Path, clock: Clock, boot_s: float, ways: Ways) -> Dial:
@@ -59,6 +71,9 @@ def dialler(key: Path, clock: Clock, boot_s: float, ways: Ways) -> Dial:
 
     def dial(nodes: Sequence[Node], say: Say) -> list[Host]:
         say(Note(f"connecting to {len(nodes)} nodes"))
+        if all(node.own for node in nodes):
+            # Nothing of it boots: a host that does not answer now will not answer for waiting.
+            return list(all_or_raise(dial_all(nodes, key, clock=clock, carrier=ways.carrier)).values())
         found = wait_for_all(nodes, key, clock=clock, deadline_s=boot_s, carrier=ways.carrier)
         return list(all_or_raise(found).values())
 

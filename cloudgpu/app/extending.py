@@ -21,7 +21,7 @@ from cloudgpu.app.cluster_costs import worst_case_usd
 from cloudgpu.app.desk import Desk
 from cloudgpu.app.ports import Dial
 from cloudgpu.app.records import ClusterRecord
-from cloudgpu.app.standing import HARMLESS, check_alive, check_own, stored_inventory
+from cloudgpu.app.standing import HARMLESS, check_alive, standing_record, stored_inventory
 from cloudgpu.app.teardown import stack_of
 from cloudgpu.errors import BudgetError, CloudError, CloudGpuError, StateError, UsageError
 from cloudgpu.node.expiry import EXTENDABLE, armed, extend
@@ -72,7 +72,8 @@ class Extending:
             BusyError: Another process is at this cluster.
         """
         with Lease(self._desk.home.cluster(name).root / "lease", self._desk.clock, self._desk.owner).hold(tidy=True):
-            record = self._standing(name)
+            record = standing_record(self._desk, name)
+            check_alive(self._desk, record)
             record = record if max_usd is None else replace(record, max_usd=format(max_usd, "f"))
             before = record.confirmed_expires_at or record.expires_at
             wanted = (before + by if until is None and by is not None else until) or before
@@ -84,15 +85,6 @@ class Extending:
             self._rearm(later)
             done = replace(later, confirmed_expires_at=None)
             return Extended(self._desk.records.save_cluster(done, self._desk.clock.now()), before, worst_case_usd(done))
-
-    def _standing(self, name: str) -> ClusterRecord:
-        record = self._desk.records.cluster(name)
-        if record is None or record.state != "up":
-            what = f"there is no cluster {name} that is up" if record is None else f"cluster {name} is {record.state}"
-            raise UsageError(what, hint="`cloudgpu status` lists the clusters")
-        check_own(self._desk, record)
-        check_alive(self._desk, record)
-        return record
 
     def _later(self, record: ClusterRecord, before: datetime, until: datetime) -> ClusterRecord:
         """The record as it will be.

@@ -12,14 +12,15 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from cloudgpu.app.account import Account, still_up, what_runs
-from cloudgpu.app.desk import Desk
+from cloudgpu.app.desk import Bench
 from cloudgpu.app.handover import end_or_wait, taken_away
 from cloudgpu.app.outcome import RunOutcome
 from cloudgpu.app.records import ClusterRecord, RunRecord
 from cloudgpu.app.running import Followed, Running, judged
 from cloudgpu.app.stages import Stages
 from cloudgpu.app.standing import ALIVE
-from cloudgpu.app.teardown import Ended, Teardown, unended
+from cloudgpu.app.teardown import Ended, unended
+from cloudgpu.app.works import ends
 from cloudgpu.errors import CloudError, CloudGpuError, LedgerError, StateError, TeardownError
 from cloudgpu.run.progress import Note
 
@@ -29,11 +30,11 @@ _INTERRUPTED = "interrupted"
 class Finishing:
     """Ends runs. One object for one run."""
 
-    def __init__(self, desk: Desk, stages: Stages) -> None:
+    def __init__(self, desk: Bench, stages: Stages) -> None:
         self._desk = desk
         self._stages = stages
         self._account = Account(desk, stages)
-        self._teardown = Teardown(desk)
+        self._teardown = ends(desk)
 
     def finish(
         self, record: RunRecord, running: Running | None, followed: Followed | None = None, *, insist: bool = False
@@ -60,7 +61,8 @@ class Finishing:
                 collected = running.collect(record, () if cluster is None else cluster.instance_ids)
             record = self._desk.records.save_run(replace(record, outputs=collected.files))
             failures = collected.failures
-            notes = (*(f"no node had {pattern}" for pattern in collected.missing), *collected.gone, *failures)
+            missing = (f"no node had {pattern}" for pattern in collected.missing)
+            notes = (*missing, *collected.remarks, *collected.gone, *failures)
         kept = self._why_kept(record, failures, insist=insist)
         outcome = self._owed(record, kept, failures, notes) if failures and kept else self._closed(record, kept, notes)
         return outcome if followed is None else replace(outcome, measured=followed.measured, tail=followed.tail)

@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
-from cloudgpu.app.desk import Desk
+from cloudgpu.app.desk import Bench
 from cloudgpu.app.records import ClusterRecord, RunRecord
-from cloudgpu.app.teardown import Ended, Teardown
+from cloudgpu.app.teardown import Ended
+from cloudgpu.app.works import Ends
 from cloudgpu.errors import BusyError, StateError
 from cloudgpu.run.progress import Note
 
@@ -24,7 +25,7 @@ def taken_away(record: RunRecord, cluster: ClusterRecord | None) -> RunRecord:
     return replace(record, state="cancelled", reason=ENDED) if ending and nameless and record.ranks else record
 
 
-def end_or_wait(desk: Desk, teardown: Teardown, cluster: ClusterRecord) -> Ended | None:
+def end_or_wait(desk: Bench, teardown: Ends, cluster: ClusterRecord) -> Ended | None:
     """End a cluster. Where another process is ending it, that one's confirmation is awaited; if it dies, we go on.
 
     Returns what came of it, None where another process has ended it.
@@ -48,7 +49,7 @@ def end_or_wait(desk: Desk, teardown: Teardown, cluster: ClusterRecord) -> Ended
     return None
 
 
-def _present(desk: Desk, cluster: ClusterRecord) -> ClusterRecord | None:
+def _present(desk: Bench, cluster: ClusterRecord) -> ClusterRecord | None:
     """As recorded now; as it was where that cannot be read, for `down` finds it by its tags then."""
     try:
         return desk.records.cluster(cluster.name)

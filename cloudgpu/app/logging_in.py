@@ -47,7 +47,7 @@ def login(
     node = chosen(nodes, record, index)
 
     def argv() -> list[str]:
-        return _argv(nodes, node, home.cluster(cluster).root, means, command)
+        return _argv(nodes, node, home.cluster(record.name).root, means, command)
 
     try:
         return argv()
@@ -58,13 +58,30 @@ def login(
         return argv()
 
 
+def asked_for(option: int | None, words: Sequence[str], behind: Sequence[str]) -> tuple[int, tuple[str, ...]]:
+    """Which node is meant, and the command for it: `NODE` may stand behind the name, a command with or without `--`.
+
+    Raises:
+        UsageError: Two nodes are named.
+    """
+    named = int(words[0]) if words and words[0].isdecimal() else None
+    if named is None:
+        return option or 0, (*words, *behind)
+    if option not in (None, named):
+        raise UsageError(f"node {named} or --node {option}?", hint="name one of them")
+    return named, (*words[1:], *behind)
+
+
 def recorded(records: Records, cluster: str) -> ClusterRecord:
-    """The cluster that is meant.
+    """The cluster that is meant, by its name or by that of a run on it.
 
     Raises:
         UsageError: There is none.
     """
     record = records.cluster(cluster) if cluster else None
+    if record is None and cluster:
+        run = records.run(cluster)
+        record = records.cluster(run.cluster) if run is not None else None
     if record is None:
         message = f"there is no cluster {cluster}" if cluster else "no cluster is up"
         raise UsageError(message, hint="`cloudgpu status` lists the clusters")
@@ -94,7 +111,7 @@ def _argv(nodes: Sequence[Node], node: Node, root: Path, means: Means, command: 
             gate, via = Gate(first.node, pinned(first, str(node.jump))), first
         host = opened.enter_context(dial(node, means.key, clock=means.clock, via=via))
         if node.bastion:
-            jump = opened.enter_context(means.ways.bastion(node.bastion))
+            jump = opened.enter_context(means.ways.gate(node))
             gate = Gate(jump.node, pinned(jump, "bastion"))
         known_hosts = pinned(host, str(node.index))
     proxy = means.carrying(root.name, node.index) if node.reach == "ssm" else ()

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from cloudgpu.app.cluster_costs import cluster_hourly_usd, spent_usd
-from cloudgpu.app.ports import Cloud
+from cloudgpu.app.ports import Ground
 from cloudgpu.app.records import ClusterRecord, Records, RunRecord
 from cloudgpu.app.teardown import check_identity
 from cloudgpu.errors import CloudGpuError
@@ -97,7 +97,7 @@ def _status(record: ClusterRecord, runs: Sequence[RunRecord], now: datetime) -> 
     return ClusterStatus(record, state, age_s, live, spent, (record.expires_at - now).total_seconds())
 
 
-def refresh(one: ClusterStatus, cloud: Cloud, records: Records, now: datetime) -> ClusterStatus:
+def refresh(one: ClusterStatus, cloud: Ground, records: Records, now: datetime) -> ClusterStatus:
     """The same cluster with its nodes' states as the cloud tells them, and its record confirmed now.
 
     Where the cloud cannot tell, or is not the one that the cluster was made in, its state is `unknown`.

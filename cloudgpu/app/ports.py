@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cloudgpu.plan.reservations import Held
     from cloudgpu.provision.engine import Engine
     from cloudgpu.remote.base import Host
-    from cloudgpu.run.files import RemoteFile
+    from cloudgpu.run.files import RemoteFile, Service
 
 
 class Leftover(Protocol):
@@ -78,7 +78,7 @@ class Place(Protocol):
 
     @property
     def target(self) -> Target:
-        """`aws` or `rehearsal`."""
+        """`aws`, `rehearsal` or `ssh`."""
 
     @property
     def endpoint(self) -> str:
@@ -88,8 +88,24 @@ class Place(Protocol):
         """Account id of the credentials in use."""
 
 
-class Cloud(Place, Protocol):
-    """One target, as the use cases see it."""
+class Ground(Place, Protocol):
+    """What a run needs of the place it runs in, whether its nodes were bought or are hosts of one's own."""
+
+    def nodes_alive(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, str]:
+        """Instance id -> state; `terminated` for one that is not there any more."""
+
+    def put_objects(self, url: str, source: Path) -> int:
+        """Upload a directory to an S3 URL unless it is there already; returns bytes sent."""
+
+    def objects(self, url: str, *, expires_s: int) -> Sequence[RemoteFile]:
+        """List an S3 URL with presigned addresses."""
+
+    def bucket_service(self, url: str) -> Service:
+        """Which service has the bucket of an address, for nodes that ask it themselves."""
+
+
+class Cloud(Ground, Protocol):
+    """One cloud, as the use cases see it."""
 
     def images(self, wanted: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
         """The machine image that each (SSM parameter, region) names now; what cannot be read is left out."""
@@ -122,9 +138,6 @@ class Cloud(Place, Protocol):
     def inventory(self, record: ClusterRecord, instance_ids: Sequence[str], say: Say) -> Inventory:
         """Wait until every instance has an address and has printed its host keys."""
 
-    def nodes_alive(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, str]:
-        """Instance id -> state; `terminated` for one that AWS no longer describes."""
-
     def search(self, cluster: str, regions: Sequence[str]) -> Sequence[Leftover]:
         """Everything that carries the cluster's tag in these regions."""
 
@@ -145,12 +158,6 @@ class Cloud(Place, Protocol):
 
     def release(self, found: Sequence[Leftover]) -> None:
         """End what a search found, and wait until it is confirmed."""
-
-    def put_objects(self, url: str, source: Path) -> int:
-        """Upload a directory to an S3 URL unless it is there already; returns bytes sent."""
-
-    def objects(self, url: str, *, expires_s: int) -> Sequence[RemoteFile]:
-        """List an S3 URL with presigned addresses."""
 
 
 class Ledger(Protocol):

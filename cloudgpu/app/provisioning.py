@@ -16,9 +16,17 @@ from cloudgpu.app.purchase import Buyer, in_turn
 from cloudgpu.app.records import ClusterRecord, write_durably
 from cloudgpu.app.refusals import Refusal, exhausted, skipped_line
 from cloudgpu.app.rounds import Rounds
-from cloudgpu.app.standing import Standing, check_alive, check_engine, check_fits, check_own, stored_inventory
+from cloudgpu.app.standing import (
+    Standing,
+    check_alive,
+    check_engine,
+    check_fits,
+    check_own,
+    standing_record,
+    stored_inventory,
+)
 from cloudgpu.app.teardown import Teardown
-from cloudgpu.errors import LaunchError, PlanError, UsageError
+from cloudgpu.errors import LaunchError, PlanError
 from cloudgpu.plan.failover import Skips, left, rule_of
 from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.provision.engine import Applied
@@ -87,13 +95,7 @@ class Provisioning:
             UsageError: There is none, it is not up, or it has another shape.
             StateError: Some of its nodes are gone.
         """
-        record = self._desk.records.cluster(name)
-        if record is None or record.state != "up":
-            message = (
-                f"there is no cluster {name} that is up" if record is None else f"cluster {name} is {record.state}"
-            )
-            raise UsageError(message, hint="`cloudgpu status` lists the clusters")
-        check_own(self._desk, record)
+        record = standing_record(self._desk, name)
         check_engine(self._desk, record)
         check_fits(plan, record)
         check_alive(self._desk, record)

@@ -90,6 +90,7 @@ class RunRecord:
         keep_on_failure: Leave the cluster when the run failed.
         tried: One line for every candidate that could not be had.
         ranks: Node index -> its ranks; written before they are started, so a run that has some may be going on.
+        image: What its ranks run in, by the image's digest; empty without a container.
     """
 
     run_id: str
@@ -106,6 +107,7 @@ class RunRecord:
     tried: tuple[str, ...] = ()
     resolved: Mapping[str, Any] = field(default_factory=dict)
     recipe_digest: str = ""
+    image: str = ""
     ranks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     stages: tuple[tuple[str, float], ...] = ()
     metrics: Mapping[str, float] = field(default_factory=dict)

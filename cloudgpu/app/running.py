@@ -7,9 +7,12 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
 
-from cloudgpu.app.desk import Desk
+from cloudgpu.app.desk import Bench
 from cloudgpu.app.ports import Dial
+from cloudgpu.app.probing import check_free
 from cloudgpu.app.records import RunRecord, RunState
+from cloudgpu.app.service_pages import secrets_of, services_of
+from cloudgpu.app.serving import Serving
 from cloudgpu.app.silence import Silence
 from cloudgpu.app.stages import Stages
 from cloudgpu.errors import ConnectError
@@ -17,19 +20,23 @@ from cloudgpu.launch.inventory import Inventory
 from cloudgpu.node.bootstrap import cleaning
 from cloudgpu.paths import unwritable
 from cloudgpu.recipe.schema import Recipe
+from cloudgpu.remote.base import Host
 from cloudgpu.remote.command import Command
 from cloudgpu.remote.fanout import all_or_raise, on_all
-from cloudgpu.run import gate
+from cloudgpu.run import gate, uploads
 from cloudgpu.run.agent import Agent, install
+from cloudgpu.run.checkpoints import keep
 from cloudgpu.run.collect import Collected, collect
+from cloudgpu.run.data import left_clean
 from cloudgpu.run.files import Files
 from cloudgpu.run.follow import follow
+from cloudgpu.run.images import provide_image
 from cloudgpu.run.job import Job
-from cloudgpu.run.log_store import LogStore
+from cloudgpu.run.logins import Login
 from cloudgpu.run.metrics import Measured, Metrics
 from cloudgpu.run.progress import MetricValue, Note, RankLine
 from cloudgpu.run.stage import Staged, send_workdir, stage
-from cloudgpu.run.start import command_line, launches, start
+from cloudgpu.run.start import container_line, launches, start, told
 from cloudgpu.run.verdict import Chunk, Verdict
 
 _GRACE_S = 10
@@ -50,13 +57,14 @@ class Followed:
 class Running:
     """Runs on one inventory. Close it to hang up; the ranks go on."""
 
-    def __init__(self, desk: Desk, dial: Dial, stages: Stages) -> None:
+    def __init__(self, desk: Bench, dial: Dial, stages: Stages) -> None:
         self._desk = desk
         self._dial = dial
         self._stages = stages
         self._hosts = ExitStack()
         self._agents: list[Agent] = []
         self._inventory = Inventory("", ())
+        self._started = self._stopping = False
 
     def __enter__(self) -> "Running":
         return self
@@ -108,16 +116,21 @@ class Running:
             for agent in self._agents:
                 agent.host.run(Command("sudo", "sh", "-s", agent.home), stdin=cleaning().encode())
 
-    def stage(self, job: Job, base: Path, files: Files) -> Staged:
-        """Work directory, data and environment on every node.
+    def stage(self, job: Job, base: Path, files: Files, login: Login | None = None) -> Staged:
+        """Work directory, data, and environment or container image on every node.
 
         Raises:
             RemoteCommandError: Staging failed on a node.
         """
-        with self._stages.stage("stage"):
+        with self._stages.stage("stage"), left_clean(job, self._agents):
             with self._only_sender(job):
                 sent = send_workdir(job, self._agents, base, self._desk.say)
-            return stage(job, self._agents, files, base, self._desk.say, sent_bytes=sent)
+            services = self._desk.cloud.bucket_service
+            staged = stage(job, self._agents, files, base, self._desk.say, sent_bytes=sent, services=services)
+            container = job.recipe.environment.container
+            if container is None or job.inventory.head.simulated:
+                return staged
+            return replace(staged, images=provide_image(container, self._agents, login, self._desk.say))
 
     def ranks(self, job: Job, staged: Staged) -> dict[str, tuple[int, ...]]:
         """The ranks of every node, before any is started.
@@ -134,20 +147,32 @@ class Running:
         Raises:
             RemoteCommandError: An agent refused; those that had begun were told to stop.
         """
-        with self._stages.stage("start"):
-            self._desk.say(Note(f"rank 0: {command_line(launches(job, self._agents, staged)[0])}"))
-            start(job, self._agents, staged, secrets)
+        with self._stages.stage("start"), left_clean(job, self._agents):
+            keep(job, self._agents, self._desk.cloud.bucket_service)
+            uploads.prepare(job, self._agents, self._desk.cloud.bucket_service)
+            lines = (container_line(job, self._agents, staged), *told(launches(job, self._agents, staged)))
+            for line in filter(None, lines):
+                self._desk.say(Note(line))
+            services = services_of(job.recipe, job.run_id, self._desk.home)
+            check_free(self._head(), services)
+            start(job, self._agents, staged, {**secrets, **secrets_of(services)})
+            self._started = True
 
-    def follow(self, record: RunRecord) -> Followed:
-        """Watch until the gang's verdict; every line is kept in the run's logs.
+    def follow(self, record: RunRecord, *, open_services: bool = True) -> Followed:
+        """Watch until the gang's verdict; every line is kept in the run's logs. Services are opened on this machine.
 
         Raises:
             ConnectError: A node stayed out of reach; the run may still go on.
         """
-        metrics, logs = Metrics(_recipe(record).metrics), LogStore(self._desk.home.run(record.run_id))
+        head = self._head() if open_services and not self._stopping else None
+        with Serving(self._desk, record, head, lambda: self.stop(record), fresh=self._started) as services:
+            return self._followed(record, services)
+
+    def _followed(self, record: RunRecord, services: Serving) -> Followed:
+        metrics, logs = Metrics(_recipe(record).metrics), services.logs(self._desk.home.run(record.run_id))
         for rank in sorted(rank for ranks in record.ranks.values() for rank in ranks):
             for line in logs.lines(rank):
-                metrics.read(line)
+                metrics.read(line, rank)
         verdict = Verdict("lost")
         silence = Silence(self._desk, record)
         try:
@@ -155,7 +180,7 @@ class Running:
                 self._agents, self._ranks(record), self._run_dirs(record), logs, self._desk.clock, silence
             ):
                 if isinstance(item, Chunk):
-                    self._tell(item, metrics)
+                    self._tell(services.shown(item), metrics)
                 else:
                     verdict = item
         except ConnectError as err:
@@ -163,6 +188,7 @@ class Running:
             if not silence.all_gone():
                 raise
             verdict = Verdict("lost", reason=err.message)
+        verdict = services.judged(verdict)
         tail = () if verdict.rank is None else tuple(logs.tail(verdict.rank))
         return Followed(verdict, metrics.measured(), tail)
 
@@ -172,6 +198,7 @@ class Running:
         Raises:
             RemoteCommandError: An agent refused.
         """
+        self._stopping = True
         directories = self._run_dirs(record)
         by_index = {agent.host.node.index: agent for agent in self._agents}
         checkpoint = _recipe(record).checkpoint
@@ -220,8 +247,12 @@ class Running:
     def _tell(self, chunk: Chunk, metrics: Metrics) -> None:
         for line in chunk.raw.decode(errors="replace").splitlines():
             self._desk.say(RankLine(chunk.rank, _shortened(line)))
-            for name, value, unit in metrics.read(line):
+            for name, value, unit in metrics.read(line, chunk.rank):
                 self._desk.say(MetricValue(name, value, unit))
+
+    def _head(self) -> Host | None:
+        """The node that services run on; None where it is gone."""
+        return next((agent.host for agent in self._agents if agent.host.node.index == 0), None)
 
     def _ranks(self, record: RunRecord) -> dict[int, Sequence[int]]:
         return {int(node): ranks for node, ranks in record.ranks.items()}

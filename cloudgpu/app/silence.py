@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Mapping
 
-from cloudgpu.app.desk import Desk
+from cloudgpu.app.desk import Bench
 from cloudgpu.app.records import ClusterRecord, RunRecord
 from cloudgpu.app.standing import ALIVE
 from cloudgpu.errors import CloudGpuError, ConnectError, RemoteCommandError
@@ -17,7 +17,7 @@ class Silence:
     It goes by the cluster as it was known last: whoever ends a cluster deletes its record, perhaps before we notice.
     """
 
-    def __init__(self, desk: Desk, record: RunRecord) -> None:
+    def __init__(self, desk: Bench, record: RunRecord) -> None:
         self._desk = desk
         self._record = record
         self._known: ClusterRecord | None = None

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 
 from cloudgpu.app.attached import lacking
-from cloudgpu.app.desk import Desk
+from cloudgpu.app.desk import Bench, Desk
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.app.teardown import check_identity
 from cloudgpu.errors import BusyError, StateError, UsageError
@@ -43,7 +43,23 @@ def stored_inventory(home: Home, record: ClusterRecord) -> Inventory:
         raise StateError(message, hint=f"cloudgpu down {record.name}") from err
 
 
-def check_own(desk: Desk, record: ClusterRecord) -> None:
+def standing_record(desk: Bench, name: str) -> ClusterRecord:
+    """The record of a cluster that is up and may be used from here.
+
+    Raises:
+        UsageError: There is none, it is not up, or it has expired.
+        StateError: Another account or endpoint.
+        BusyError: It is being ended.
+    """
+    record = desk.records.cluster(name)
+    if record is None or record.state != "up":
+        message = f"there is no cluster {name} that is up" if record is None else f"cluster {name} is {record.state}"
+        raise UsageError(message, hint="`cloudgpu status` lists the clusters")
+    check_own(desk, record)
+    return record
+
+
+def check_own(desk: Bench, record: ClusterRecord) -> None:
     """Refuse a cluster that is another cloud's, is over, or is being ended.
 
     Raises:
@@ -101,7 +117,7 @@ def check_fits(plan: Plan, record: ClusterRecord) -> None:
         )
 
 
-def check_alive(desk: Desk, record: ClusterRecord) -> None:
+def check_alive(desk: Bench, record: ClusterRecord) -> None:
     """Refuse a cluster that lost nodes.
 
     Raises:

@@ -1,15 +1,16 @@
-"""Looking at what is named before it is planned: data, work directory, the account's keys, roles and networks."""
+"""Looking at what is named before it is planned: data, work directory, image, the account's keys, roles, networks."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
 from cloudgpu.errors import CloudGpuError, UsageError
-from cloudgpu.plan.survey import DatasetSeen, NamedKind, NamedThing, Presence, Survey
-from cloudgpu.recipe.schema import Data, Recipe
+from cloudgpu.plan.survey import DatasetSeen, ImageSeen, NamedKind, NamedThing, Presence, Survey
+from cloudgpu.recipe.schema import Data, Environment, Recipe
+from cloudgpu.recipe.sources import source_of
 from cloudgpu.remote.tree import files_to_send
 from cloudgpu.settings import Settings
 
@@ -36,22 +37,29 @@ class Inspector(Protocol):
         """Every region that the account can use."""
 
 
+AskRegistry = Callable[[Environment], ImageSeen]
+"""Asks the registry of a recipe's container; see `app.registry_images`."""
+
+
 @dataclass(frozen=True)
 class Surveyor:
     """Looks for one command.
 
     Attributes:
         environ: The caller's environment, of which only the names are looked at.
+        ask_registry: None where no registry is asked: offline, and where no container is run.
     """
 
     settings: Settings
     environ: Mapping[str, str]
+    ask_registry: AskRegistry | None = None
 
     def survey(self, recipe: Recipe, base: Path, regions: Sequence[str], inspector: Inspector | None) -> Survey:
         """What there is in these regions; without an inspector only what lies on this machine is looked at."""
         rehearsed = recipe.rehearsal.objects if recipe.rehearsal and self.settings.target == "rehearsal" else {}
         looks = {one.name: self._dataset(one, base, rehearsed, inspector) for one in recipe.data}
         with ThreadPoolExecutor(_AT_ONCE) as workers:
+            image = self._image(recipe, workers)
             regions_asked = None if inspector is None else workers.submit(_enabled, inspector)
             named = [workers.submit(look) for look in self._named(regions, inspector)]
             datasets = {name: workers.submit(look) for name, look in looks.items() if look is not None}
@@ -63,15 +71,28 @@ class Surveyor:
                 regions_unknown=why,
                 named=tuple(one.result() for one in named),
                 set_variables=frozenset(name for name in recipe.environment.secrets if self.environ.get(name)),
+                image=None if image is None else image.result(),
             )
+
+    def _image(self, recipe: Recipe, workers: ThreadPoolExecutor) -> Future[ImageSeen] | None:
+        """None where nobody asks, or no node would: an image that is never pulled is on the nodes already."""
+        container = recipe.environment.container
+        if self.ask_registry is None or container is None or container.pull == "never":
+            return None
+        return workers.submit(self.ask_registry, recipe.environment)
 
     @staticmethod
     def _dataset(
         data: Data, base: Path, rehearsed: Mapping[str, str], inspector: Inspector | None
     ) -> Callable[[], DatasetSeen] | None:
-        """How to look at a dataset; None where it lies in S3 and nobody may be asked."""
-        if not data.source.startswith("s3://"):
+        """How to look at a dataset; None where nobody may be asked, or only the nodes can reach it."""
+        kind = source_of(data.source).kind
+        if kind == "local":
             return lambda: _local(base / data.source)
+        if kind == "https":
+            return lambda: DatasetSeen("unknown", f"{data.source} is asked when the run begins; its size is unknown")
+        if kind != "s3":
+            return None
         put = next((path for url, path in rehearsed.items() if data.source.startswith(url)), None)
         if put is not None:
             # It is put there when the rehearsal begins, from this directory.

@@ -6,12 +6,13 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+from cloudgpu.app import ssh_marks
 from cloudgpu.app.books import Books
 from cloudgpu.app.cluster_storage import ClusterStorage
-from cloudgpu.app.desk import Desk
+from cloudgpu.app.desk import Bench, Desk
 from cloudgpu.app.identifiers import checked_cluster
 from cloudgpu.app.lenient_ledger import LenientLedger
-from cloudgpu.app.ports import Cloud
+from cloudgpu.app.ports import Place
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.app.storage_outcome import NOTHING, Settled
 from cloudgpu.app.strays import OWNER, Strays, Whose, has_token
@@ -46,6 +47,8 @@ class Ended:
     """The run that a `train` made it for; empty otherwise."""
     storage: Settled = NOTHING
     """What became of its storage."""
+    own: bool = False
+    """Whether it stood on hosts of one's own, which confirmed it themselves and go on being there."""
 
     def as_json(self) -> dict[str, Any]:
         """The documented `down --json` form; `left` is always empty, for otherwise `down` fails."""
@@ -75,7 +78,7 @@ def stack_of(home: Home, record: ClusterRecord, region: str = "") -> Stack:
     )
 
 
-def check_identity(record: ClusterRecord, cloud: Cloud) -> None:
+def check_identity(record: ClusterRecord, cloud: Place) -> None:
     """Refuse to take another account's or endpoint's emptiness for this cluster's end.
 
     Raises:
@@ -141,8 +144,8 @@ class Teardown:
         self._books.close(self._books.rows(record), at)
         usd = self._books.usd(self._books.rows(record), at)
         if whose is not None:
-            self._end_runs(record.name)
-        self._desk.records.forget_cluster(record.name)
+            end_runs(self._desk, record.name)
+        forget(self._desk, record.name)
         return Ended(
             cluster=record.name,
             known=True,
@@ -200,8 +203,8 @@ class Teardown:
         strays = self._strays.ended(name, regions, lambda one: self._strays.mine(one, ""))
         storage = ClusterStorage(self._desk).end_unrecorded(name, regions)
         usd = self._books.settle(rows, running=any(one.kind == "instance" for one in mine))
-        self._end_runs(name)
-        self._desk.records.forget_cluster(name)
+        end_runs(self._desk, name)
+        forget(self._desk, name)
         simulated = self._desk.cloud.target == "rehearsal"
         return Ended(name, known=False, strays=strays, usd=usd, simulated=simulated, storage=storage)
 
@@ -248,14 +251,22 @@ class Teardown:
         states = self._desk.cloud.nodes_alive(record.region, record.instance_ids)
         return record.expires_at if all(state == "terminated" for state in states.values()) else None
 
-    def _end_runs(self, name: str) -> None:
-        """Runs that were going on have ended with their nodes; runs that were judged have nothing more to come."""
-        now = self._desk.clock.now()
-        for run in self._desk.records.runs():
-            if run.cluster == name and run.ended_at is None:
-                ended = run if run.judged else replace(run, state="cancelled", reason="its cluster was ended")
-                self._desk.ledger.run_ended(run.run_id, ended.state, now)
-                self._desk.records.save_run(replace(ended, ended_at=now))
+
+def end_runs(desk: Bench, name: str) -> None:
+    """Runs that were going on have ended with their nodes; runs that were judged have nothing more to come."""
+    now = desk.clock.now()
+    for run in desk.records.runs():
+        if run.cluster == name and run.ended_at is None:
+            ended = run if run.judged else replace(run, state="cancelled", reason="its cluster was ended")
+            desk.ledger.run_ended(run.run_id, ended.state, now)
+            desk.records.save_run(replace(ended, ended_at=now))
+
+
+def forget(desk: Bench, name: str) -> None:
+    """The last of a cluster: what people's own ssh was told of its nodes, and its record."""
+    for trouble in ssh_marks.remove(desk.home, name):
+        desk.say(Note(trouble))
+    desk.records.forget_cluster(name)
 
 
 def unended(name: str, cause: Exception, err: CloudGpuError) -> TeardownError:

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 
 from cloudgpu.app.happenings import Happening, Say
 from cloudgpu.app.records import Records
-from cloudgpu.app.teardown import Ended, Teardown
+from cloudgpu.app.teardown import Ended
+from cloudgpu.app.works import Ends
 from cloudgpu.errors import CloudGpuError, TeardownError, UsageError
 from cloudgpu.run.progress import Note
 
 _AT_ONCE = 8
 """Each ends the things of its cluster in parallel as well."""
 
-TeardownOf = Callable[[str, Say], Teardown]
+TeardownOf = Callable[[str, Say], Ends]
 """How the cluster of this name is ended, telling what happens."""
 
 

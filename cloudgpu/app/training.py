@@ -4,22 +4,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from cloudgpu.app.datasets import lister, put_rehearsal_objects
-from cloudgpu.app.desk import Desk
+from cloudgpu.app.datasets import check_checkpoint, lister, put_rehearsal_objects
+from cloudgpu.app.desk import Bench
 from cloudgpu.app.feasibility import check_feasible
 from cloudgpu.app.finishing import Finishing
 from cloudgpu.app.identifiers import new_run_id
 from cloudgpu.app.outcome import RunOutcome
 from cloudgpu.app.ports import Dial
-from cloudgpu.app.provisioning import Buyer, Provisioning
+from cloudgpu.app.purchase import Buyer
 from cloudgpu.app.records import RunRecord
+from cloudgpu.app.registry_logins import none_fetched
 from cloudgpu.app.running import Running, judged
+from cloudgpu.app.serving import ends_with_its_command, stage_of
 from cloudgpu.app.stages import Stages
 from cloudgpu.app.standing import Standing, fits
+from cloudgpu.app.works import provisions
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.plan.plan import Plan
 from cloudgpu.run.files import Files
 from cloudgpu.run.job import Job
+from cloudgpu.run.logins import FetchLogin, Login, registry_login
 from cloudgpu.run.progress import Note
 from cloudgpu.run.start import new_gang_token, secret_values
 
@@ -37,6 +41,7 @@ class TrainRequest:
         retry_s: How long to wait for capacity, going round the candidates; 0 tries each one once.
         environ: Where the recipe's secrets come from.
         end_on_interrupt: Asked after Ctrl-C with what is still running; True means end it now.
+        run_id: Of a run whose id is written down already; empty makes one up.
     """
 
     plan: Plan
@@ -49,16 +54,18 @@ class TrainRequest:
     retry_s: int = 0
     environ: Mapping[str, str] = field(default_factory=dict)
     end_on_interrupt: Callable[[str], bool] = lambda _what: False
+    run_id: str = ""
 
 
 class Training:
     """Carries out one request. One object for one cloud and one home."""
 
-    def __init__(self, desk: Desk, buyer: Buyer, dial: Dial) -> None:
+    def __init__(self, desk: Bench, buyer: Buyer, dial: Dial, fetch_login: FetchLogin = none_fetched) -> None:
         self._desk = desk
         self._buyer = buyer
         self._dial = dial
-        self._provisioning = Provisioning(desk, buyer)
+        self._fetch_login = fetch_login
+        self._provisioning = provisions(desk, buyer)
 
     def train(self, request: TrainRequest) -> RunOutcome:
         """Run it.
@@ -68,6 +75,7 @@ class Training:
                 that may be going on is named there too. A verdict, good or bad, is always an outcome.
         """
         secrets = secret_values(request.plan.recipe.environment.secrets, request.environ)
+        self._login(request)  # what is missing for it is said before anything is bought
         stages = Stages(self._desk.clock, self._desk.say)
         record = self._new_run(request)
         self._desk.ledger.run_started(
@@ -80,10 +88,21 @@ class Training:
                 self._desk.records.save_run(record)
                 return self._carry_out(request, record, secrets, running, finishing, stages)
             except KeyboardInterrupt:
-                return finishing.interrupted(record.run_id, running, request.end_on_interrupt)
+                end_now = _end_now if ends_with_its_command(request.plan.recipe) else request.end_on_interrupt
+                return finishing.interrupted(record.run_id, running, end_now)
             except CloudGpuError as err:
                 finishing.abandoned(record, err)
                 raise
+
+    def check(self, request: TrainRequest) -> None:
+        """Find out what would fail later of a run that has not begun.
+
+        Raises:
+            CloudGpuError: It could not be carried out.
+        """
+        secret_values(request.plan.recipe.environment.secrets, request.environ)
+        self._login(request)
+        self._check(request, lister(self._desk.cloud, request.base))
 
     def _carry_out(
         self,
@@ -103,13 +122,14 @@ class Training:
         job = Job(record.run_id, request.plan.recipe, standing.inventory, new_gang_token())
         running.connect(standing.inventory)
         running.gate()
-        staged = running.stage(job, request.base, files)
+        staged = running.stage(job, request.base, files, self._login(request))
         needs = missing_on_rehearsal(request.plan)
         if needs:
             not_run = replace(record, state="not-run", reason=f"not run: needs {needs}")
             return finishing.finish(self._desk.records.save_run(not_run), running)
         # Whoever is killed from here on finds the run again: its ranks are written down before they are started.
-        record = self._desk.records.save_run(replace(record, ranks=running.ranks(job, staged)))
+        image = next((one.image for one in staged.images.values()), "")
+        record = self._desk.records.save_run(replace(record, ranks=running.ranks(job, staged), image=image))
         try:
             running.start(job, staged, secrets)
         except CloudGpuError:
@@ -118,20 +138,26 @@ class Training:
         record = self._desk.records.save_run(replace(record, state="running"))
         if request.detach:
             return finishing.left_running(record)
-        with stages.stage("train"):
+        with stages.stage(stage_of(record)):
             followed = running.follow(record)
         return finishing.finish(self._desk.records.save_run(judged(record, followed)), running, followed)
+
+    def _login(self, request: TrainRequest) -> Login | None:
+        if missing_on_rehearsal(request.plan):
+            return None
+        return registry_login(request.plan.recipe.environment, request.environ, self._fetch_login)
 
     def _check(self, request: TrainRequest, files: Files) -> None:
         """Find out what would fail later, before anything is bought for it."""
         put_rehearsal_objects(request.plan.recipe, request.base, self._desk.cloud)
         for dataset in request.plan.recipe.data:
             files(dataset)
+        check_checkpoint(request.plan.recipe, self._desk.cloud, files)
         check_feasible(request.plan, request.base)
 
     def _new_run(self, request: TrainRequest) -> RunRecord:
         recipe = request.plan.recipe
-        run_id = new_run_id(recipe.name)
+        run_id = request.run_id or new_run_id(recipe.name)
         return RunRecord(
             run_id=run_id,
             cluster=self._cluster_name(request, run_id),
@@ -171,6 +197,11 @@ class Training:
             keep_on_failure=request.keep_on_failure,
             retry_s=request.retry_s,
         )
+
+
+def _end_now(_what: str) -> bool:
+    """A service that stays as long as its command ends with Ctrl-C."""
+    return True
 
 
 def missing_on_rehearsal(plan: Plan) -> str:

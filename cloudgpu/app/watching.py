@@ -3,16 +3,17 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from cloudgpu.app.admission import let_in
-from cloudgpu.app.desk import Desk
+from cloudgpu.app.desk import Bench
 from cloudgpu.app.finishing import Finishing
 from cloudgpu.app.outcome import RunOutcome
 from cloudgpu.app.ports import Dial
 from cloudgpu.app.records import ClusterRecord, Records, RunRecord
 from cloudgpu.app.running import Followed, Running, judged
+from cloudgpu.app.serving import stage_of
 from cloudgpu.app.stages import Stages
 from cloudgpu.app.standing import ALIVE, stored_inventory
 from cloudgpu.app.teardown import check_identity
+from cloudgpu.app.works import admit
 from cloudgpu.errors import CloudGpuError, StateError, UsageError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.paths import Home
@@ -25,7 +26,7 @@ _NO_NODE = "none of its nodes is left"
 class Watching:
     """Looks after runs that were started before. One object for one cloud and one home."""
 
-    def __init__(self, desk: Desk, dial: Dial) -> None:
+    def __init__(self, desk: Bench, dial: Dial) -> None:
         self._desk = desk
         self._dial = dial
 
@@ -40,7 +41,7 @@ class Watching:
         record, cluster = self._live(run_id)
         with self._running() as running:
             running.connect(self._some_left(record, cluster))
-            followed = running.follow(record)
+            followed = running.follow(record, open_services=False)
         self._desk.records.save_run(judged(record, followed))
         return followed
 
@@ -64,7 +65,7 @@ class Watching:
         with Running(self._desk, self._dial, stages) as running:
             try:
                 running.connect(inventory)
-                with stages.stage("train"):
+                with stages.stage(stage_of(record)):
                     followed = running.follow(record)
                 return finishing.finish(self._desk.records.save_run(judged(record, followed)), running, followed)
             except CloudGpuError as err:
@@ -108,7 +109,7 @@ class Watching:
         states = self._desk.cloud.nodes_alive(cluster.region, cluster.instance_ids)
         if not any(state in ALIVE for state in states.values()):
             return Inventory(cluster.name, ())
-        let_in(self._desk, cluster)
+        admit(self._desk, cluster)
         inventory = stored_inventory(self._desk.home, cluster)
         for node in inventory.nodes:
             if states.get(node.instance_id) not in ALIVE:

@@ -39,9 +39,14 @@ def extend(
     name = cluster or wiring.only_cluster()
     if not name:
         raise UsageError("no cluster is up", hint="`cloudgpu status` lists the clusters")
-    cloud = wiring.cloud(as_target(wiring.records.target(name) or wiring.settings.target))
-    extending = Extending(wiring.desk(cloud), wiring.dial)
-    extended = extending.extend(name, until=moment, by=longer, max_usd=cap)
+    target = as_target(wiring.records.target(name) or wiring.settings.target)
+    if target == "ssh":
+        from cloudgpu.app.host_extending import HostExtending
+
+        extended = HostExtending(wiring.hosts.desk(wiring.ledger)).extend(name, until=moment, by=longer, max_usd=cap)
+    else:
+        extending = Extending(wiring.desk(wiring.cloud(target)), wiring.dial)
+        extended = extending.extend(name, until=moment, by=longer, max_usd=cap)
     if json:
         wiring.screen.document(extended_json(extended))
     else:

@@ -17,21 +17,26 @@ from cloudgpu.cli import (
     cost,
     doctor,
     down,
+    execute,
     extend,
     gpus,
+    hosts,
     image,
     images,
     logs,
+    matrix,
     offers,
     plan,
     quota,
     recipe,
     rehearsal,
     ssh,
+    ssh_config,
     status,
     storage,
     sweep,
     train,
+    tunnel,
     up,
 )
 from cloudgpu.cli.interruption import Interrupted
@@ -117,13 +122,18 @@ app.command("down")(down.down)
 app.command("sweep")(sweep.sweep)
 app.command("cost")(cost.cost)
 app.command("ssh")(ssh.ssh)
+app.command("ssh-config")(ssh_config.ssh_config)
+app.command("exec")(execute.execute)
+app.command("tunnel")(tunnel.tunnel)
 app.command("config")(config.config)
 app.command("doctor")(doctor.doctor)
 app.command("quota")(quota.quota)
 app.add_typer(catalog.app, name="catalog")
 app.add_typer(storage.app, name="storage")
+app.add_typer(hosts.app, name="hosts")
 app.add_typer(image.app, name="image")
 app.add_typer(recipe.app, name="recipe")
+app.add_typer(matrix.app, name="matrix")
 app.add_typer(rehearsal.app, name="rehearsal")
 
 
@@ -170,8 +180,9 @@ def _interrupted(end: BaseException, screen: Screen) -> int:
 
 
 def split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """What is meant for us, and for `ssh` what stands behind `--` and is meant for the node."""
-    if "ssh" not in arguments or "--" not in arguments[arguments.index("ssh") :]:
+    """What is meant for us, and for `ssh` and `exec` what stands behind `--` and is meant for the nodes."""
+    verb = next((one for one in arguments if not one.startswith("-")), "")
+    if verb not in ("ssh", "exec") or "--" not in arguments:
         return arguments, []
     place = arguments.index("--")
     return arguments[:place], arguments[place + 1 :]

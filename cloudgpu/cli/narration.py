@@ -14,16 +14,17 @@ Paint = Callable[[str, str], str]
 
 STAGES: Mapping[str, str] = {
     "check data": "is every dataset there?",
-    "provision": "getting the nodes, all of them in one zone or none",
+    "provision": "getting the nodes, all of them or none",
     "connect": "logging in to every node, host keys pinned",
-    "gate": "is every node what was bought?",
+    "gate": "is every node what it should be?",
     "stage": "work directory, data and Python environment to every node",
     "strip": "taking from the node what belongs to it alone: keys, names, what was run",
     "image": "the disk is being copied by AWS",
     "start": "starting the ranks",
     "train": "the ranks' own lines; they go on when this terminal closes",
+    "serve": "the service's own lines; it goes on when this terminal closes",
     "collect": "bringing the outputs back",
-    "down": "ending the cluster, until a search for its tag finds nothing",
+    "down": "ending the cluster, until it is confirmed gone",
 }
 _WORDS: Mapping[str, str] = {
     "Role": "IAM role",

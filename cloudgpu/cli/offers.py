@@ -27,10 +27,12 @@ def offers(  # noqa: PLR0917
     from cloudgpu.cli.show_offers import offers_json, offers_lines
     from cloudgpu.cli.show_plan import remedy_lines
     from cloudgpu.cli.wiring import wire
+    from cloudgpu.cli.wiring_hosts import refuse_on_hosts
     from cloudgpu.errors import NoCapacityError
     from cloudgpu.plan.explain import explain
 
     wiring = wire(json=json, target=on, region=region)
+    refuse_on_hosts(wiring.settings.target, "offers")
     planned = wiring.planned(recipe, preferring(sets, prefer), offline=offline, all_regions=all_regions)
     verdicts = explain(planned.question)
     if json:

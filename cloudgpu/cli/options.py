@@ -9,8 +9,11 @@ import typer
 from cloudgpu.errors import UsageError
 
 On = Annotated[
-    Literal["aws", "rehearsal"] | None,
-    typer.Option("--on", help="Where: the real AWS, or the rehearsal cloud on this machine (settings: target)."),
+    Literal["aws", "rehearsal", "ssh"] | None,
+    typer.Option(
+        "--on",
+        help="Where: the real AWS, the rehearsal cloud on this machine, or hosts of your own (settings: target).",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, progress on standard error.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

@@ -39,11 +39,14 @@ def plan(  # noqa: PLR0917
     from cloudgpu.app.planning import refuse
     from cloudgpu.cli.show_plan import plan_lines
     from cloudgpu.cli.wiring import wire
+    from cloudgpu.cli.wiring_hosts import refuse_on_hosts
     from cloudgpu.errors import UsageError
 
     if offline and (out is not None or resources):
         raise UsageError("--out and --resources ask the cloud", hint="plan without --offline")
     wiring = wire(json=json, target=on, region=region)
+    if out is not None or resources or explain:
+        refuse_on_hosts(wiring.settings.target, "--out, --resources and --explain")
     assigned = preferring(sets, prefer)
     planned = wiring.planned(recipe, assigned, offline=offline)
     made = wiring.forecast(planned.plan) if resources else None

@@ -36,6 +36,16 @@ class Questions:
             self._screen.line("nothing was done")
             raise typer.Exit(1)
 
+    def agreed(self, question: str, *, hint: str) -> bool:
+        """Ask about something that nobody may agree to but a person; `hint` is what to type where none is there.
+
+        Raises:
+            QuestionError: There is no terminal to ask on.
+        """
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise QuestionError(f"this needs an answer ({question}), and there is no terminal to ask on", hint=hint)
+        return typer.confirm(question, default=False, err=True)
+
     def confirm_by_name(self, question: str, name: str, *, yes: bool, by_name: bool) -> None:
         """Ask before deleting; with `by_name` only the typed name agrees.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloudgpu.app.happenings import Happening
-from cloudgpu.app.ports import Dial
+from cloudgpu.app.ports import Dial, Ground
 from cloudgpu.app.records import ClusterRecord, Records
 from cloudgpu.cli.screen import Screen
 from cloudgpu.clock import Clock
@@ -27,12 +27,18 @@ if TYPE_CHECKING:
     from cloudgpu.remote.carrier import CarryingCommand
 
 
+def known_hosts() -> tuple[Path, ...]:
+    """Where the caller's OpenSSH keeps host keys."""
+    return (Path.home() / ".ssh" / "known_hosts", Path("/etc/ssh/ssh_known_hosts"))
+
+
 @dataclass(frozen=True)
 class Reaching:
     """How the nodes of a home are reached.
 
     Attributes:
         cloud: The target that a node belongs to.
+        ground: What a cluster runs on: its cloud, or hosts of one's own.
         desk: Where a use case works on that target.
         environ: The caller's environment, for the programs that carry connections.
     """
@@ -41,6 +47,7 @@ class Reaching:
     clock: Clock
     records: Records
     cloud: "Callable[[Target], AwsCloud]"
+    ground: "Callable[[ClusterRecord], Ground]"
     desk: "Callable[[Target], Desk]"
     screen: Screen
     environ: dict[str, str]
@@ -58,8 +65,7 @@ class Reaching:
         """What leads to nodes that this machine does not reach straight."""
         from cloudgpu.app.dialling import Ways
 
-        known_hosts = (Path.home() / ".ssh" / "known_hosts", Path("/etc/ssh/ssh_known_hosts"))
-        return Ways(self.settings.ssh_key, self.clock, known_hosts, lambda node: self._sessions(node).command(node))
+        return Ways(self.settings.ssh_key, self.clock, known_hosts(), lambda node: self._sessions(node).command(node))
 
     def check(self) -> None:
         """Refuse what new nodes could not be reached with, before anything is bought.
@@ -91,6 +97,8 @@ class Reaching:
             if isinstance(what, Note):
                 self.screen.remark(what.text)
 
+        if record.target == "ssh":
+            return
         target: Target = "aws" if record.target == "aws" else "rehearsal"
         let_in_if_possible(replace(self.desk(target), say=say), record)
 
@@ -103,8 +111,7 @@ class Reaching:
 
         if one.record.state == "damaged":
             return one
-        cloud = self.cloud("aws" if one.record.target == "aws" else "rehearsal")
-        found = refresh(one, cloud, self.records, self.clock.now())
+        found = refresh(one, self.ground(one.record), self.records, self.clock.now())
         if found.state == "up":
             self.admit(found.record)
         return found

@@ -1,11 +1,16 @@
 """`cloudgpu recipe`: new, check, show, list, and the JSON Schema for editors."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from cloudgpu.cli.options import Json, On, RecipeName, Sets
-from cloudgpu.cli.table import columns
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from cloudgpu.cli.show_recipe import Checked
 
 app = typer.Typer(
     help="""Begin, check, show and list recipes.
@@ -18,7 +23,7 @@ app = typer.Typer(
 
 
 @app.command("new")
-def new(
+def new(  # noqa: PLR0917
     name: Annotated[str, typer.Argument(metavar="NAME", help="Its name: lower case letters, digits and dashes.")],
     gpu: Annotated[
         str,
@@ -30,6 +35,10 @@ def new(
     region: Annotated[
         str, typer.Option("--region", help="Region; left out, yours (settings: region) or the cheapest that has it.")
     ] = "",
+    launcher: Annotated[
+        Literal["torchrun", "each-node", "head-only", "service"],
+        typer.Option("--launcher", help="What starts it: a rank a GPU, one process a node or in all, or a server."),
+    ] = "torchrun",
     spot: Annotated[bool, typer.Option("--spot", help="Buy spare capacity that AWS may take back.")] = False,
     json: Json = False,
 ) -> None:
@@ -46,7 +55,9 @@ def new(
 
     wiring = wire(json=json)
     begun = begin(
-        Wish(name, gpu, nodes, region, "spot" if spot else "on-demand"), wiring.catalog, wiring.settings.region
+        Wish(name, gpu, nodes, region, "spot" if spot else "on-demand", launcher),
+        wiring.catalog,
+        wiring.settings.region,
     )
     folder = Path("recipes") / name
     write(begun, folder)
@@ -60,21 +71,27 @@ def new(
 def check(recipe: RecipeName, sets: Sets = None, json: Json = False) -> None:
     """Say whether a recipe is right.
 
-    Every problem at once, with file, line and field.
+    Every problem at once, with file, line and field. A folder of recipes stands for all of them.
     """
-    from cloudgpu.app.planning import read_sets
+    from cloudgpu.cli.show_recipe import check_lines, refusal
     from cloudgpu.cli.wiring import recipe_roots, wire
     from cloudgpu.recipe import loading
-    from cloudgpu.recipe.resolve import resolve
 
     wiring = wire(json=json)
-    loaded = loading.load(loading.find(recipe, roots=recipe_roots()))
-    for rehearsed in (False, True):
-        resolve(loaded, sets=read_sets(sets or []), rehearsal=rehearsed)
-    if json:
-        wiring.screen.document({"recipe": loaded.recipe.name, "path": str(loaded.path), "ok": True})
+    paths = loading.find_all(recipe, roots=recipe_roots())
+    if len(paths) == 1:
+        checked = [_checked(paths[0], sets or [])]
     else:
-        wiring.screen.line(f"{loaded.path}: {loaded.recipe.name} is a valid recipe")
+        checked = [_found_wrong(path, sets or []) for path in paths]
+        if any(one.problems for one in checked):
+            wiring.screen.lines(check_lines(checked))
+            raise refusal(checked)
+    if not json:
+        wiring.screen.lines(check_lines(checked))
+    elif len(paths) == 1:
+        wiring.screen.document({"recipe": checked[0].name, "path": str(checked[0].path), "ok": True})
+    else:
+        wiring.screen.document({"ok": True, "recipes": [one.as_json() for one in checked]})
 
 
 @app.command("show")
@@ -101,16 +118,55 @@ def show(recipe: RecipeName, on: On = None, sets: Sets = None, json: Json = Fals
 
 @app.command("list")
 def list_recipes(json: Json = False) -> None:
-    """List the recipes that bare names find."""
+    """List the recipes that bare names find.
+
+    With what each runs on, with what, and the figure that it is held against.
+    """
+    from cloudgpu.cli.show_recipe import Checked, list_lines
     from cloudgpu.cli.wiring import recipe_roots, wire
+    from cloudgpu.errors import RecipeError
     from cloudgpu.recipe import loading
+    from cloudgpu.recipe.summary import summary
 
     wiring = wire(json=json)
-    found = [loading.load(path).recipe for path in loading.known(recipe_roots())]
+    found, wrong = [], []
+    for path in loading.known(recipe_roots()):
+        try:
+            found.append(summary(loading.load(path).recipe))
+        except RecipeError as err:
+            wrong.append(Checked(path, path.parent.name, err.problems or (err.message,)))
     if json:
-        wiring.screen.document([{"name": one.name, "description": one.description} for one in found])
+        damaged = [{"name": one.name, "description": "", "problems": list(one.problems)} for one in wrong]
+        wiring.screen.document([*(one.as_json() | {"problems": []} for one in found), *damaged])
     else:
-        wiring.screen.lines(columns([(one.name, one.description) for one in found]) or ["no recipes"])
+        wiring.screen.lines(list_lines(found, wrong))
+
+
+def _checked(path: "Path", sets: "Sequence[str]") -> "Checked":
+    """A recipe that is right, as it is and rehearsed.
+
+    Raises:
+        RecipeError: It is wrong.
+    """
+    from cloudgpu.app.planning import read_sets
+    from cloudgpu.cli.show_recipe import Checked
+    from cloudgpu.recipe import loading
+    from cloudgpu.recipe.resolve import resolve
+
+    loaded = loading.load(path)
+    for rehearsed in (False, True):
+        resolve(loaded, sets=read_sets(sets), rehearsal=rehearsed)
+    return Checked(loaded.path, loaded.recipe.name)
+
+
+def _found_wrong(path: "Path", sets: "Sequence[str]") -> "Checked":
+    from cloudgpu.cli.show_recipe import Checked
+    from cloudgpu.errors import RecipeError
+
+    try:
+        return _checked(path, sets)
+    except RecipeError as err:
+        return Checked(path, path.parent.name, err.problems or (err.message,))
 
 
 @app.command("schema")

@@ -42,6 +42,10 @@ class Screen:
         """One line for people."""
         self._out.write(text + "\n")
 
+    def text(self, text: str) -> None:
+        """Text of a node as it stands, for whoever reads the pipe."""
+        self._out.write(text)
+
     def lines(self, texts: Sequence[str]) -> None:
         """Several lines for people."""
         for text in texts:

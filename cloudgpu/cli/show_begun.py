@@ -9,6 +9,12 @@ from cloudgpu.catalog.ranking import Offer
 from cloudgpu.cli.figures import amount, money
 from cloudgpu.cli.table import columns
 
+_WHAT = {
+    "recipe.yaml": "the recipe, with comments that say what to change",
+    "train.py": "what every rank runs",
+    "serve.py": "the server",
+}
+
 
 def begun_lines(begun: Begun, folder: Path) -> list[str]:
     """What was written, on what it would run, and what to type next."""
@@ -19,10 +25,9 @@ def begun_lines(begun: Begun, folder: Path) -> list[str]:
     if begun.dearest.kind != kind:
         hourly += f" (at most {_for_all(begun, begun.dearest)}, on {begun.dearest.kind.name})"
     most = " on demand, less as spot capacity" if begun.market == "spot" else ""
-    what = {"recipe.yaml": "the recipe, with comments that say what to change", "train.py": "what every rank runs"}
     return [
         f"{folder} is ready: {begun.nodes} x {kind.name} ({each}) in {offer.region}, {hourly} an hour{most}",
-        *columns([(str(folder / file), what[file]) for file in begun.files], indent="  "),
+        *columns([(str(folder / file), _WHAT[file]) for file in begun.files], indent="  "),
         "",
         "next:",
         *columns(

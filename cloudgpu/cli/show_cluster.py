@@ -98,6 +98,8 @@ def all_ended_lines(came_to: AllEnded) -> list[str]:
 
 def ended_lines(ended: Ended) -> list[str]:
     """What `down` confirmed."""
+    if ended.own:
+        return [*_given_back(ended), *_bill(ended)]
     if not ended.known and not ended.strays and not ended.storage.ended:
         return [f"no cluster {ended.cluster}: nothing carries its tag, nothing to end"]
     count = len(ended.instances) + len(ended.strays)
@@ -107,6 +109,14 @@ def ended_lines(ended: Ended) -> list[str]:
     lines += [f"  {one}  (found by its tag alone)" for one in ended.strays]
     lines += [f"  storage {name} was its own, and is deleted" for name in ended.storage.ended]
     return [*lines, *_bill(ended), *(f"  {one.line}" for one in ended.storage.kept)]
+
+
+def _given_back(ended: Ended) -> list[str]:
+    hosts = [*ended.instances, *ended.strays]
+    if not hosts and not ended.known:
+        return [f"no cluster {ended.cluster}: no host of the inventory has anything of it, nothing to end"]
+    named = ", ".join(hosts)
+    return [f"cluster {ended.cluster} is gone, confirmed by its hosts; given back, with nothing left on them: {named}"]
 
 
 def _bill(ended: Ended) -> list[str]:

@@ -3,9 +3,12 @@
 from collections.abc import Iterator
 
 from cloudgpu.cli.figures import duration
+from cloudgpu.cli.show_hosts import host_lines, hosts_shown
+from cloudgpu.cli.show_services import service_lines
 from cloudgpu.cli.table import columns
 from cloudgpu.plan.candidate import Candidate
 from cloudgpu.plan.costs import CostItem
+from cloudgpu.plan.host_sets import HostSet
 from cloudgpu.plan.money import cents, shown, without
 from cloudgpu.plan.plan import Expected, Plan
 from cloudgpu.plan.uses import Use
@@ -35,13 +38,14 @@ def plan_lines(plan: Plan, cluster: str) -> list[str]:
 def _summary(plan: Plan, cluster: str) -> Iterator[str]:
     simulated = "  [simulated]" if plan.simulated else ""
     yield f"{plan.recipe.name} on {_hardware(plan)}{simulated}"
-    ranks = plan.nodes * plan.ranks_per_node
     stanza = plan.recipe.rehearsal
     fewer = plan.simulated and stanza is not None and stanza.ranks_per_node is not None
-    told = [*([f"{plan.ranks_per_node} a node"] if plan.nodes > 1 else []), *(["when rehearsed"] if fewer else [])]
+    share = f"{plan.ranks_per_node} a node" if plan.ranks > 1 else "on the head"
+    told = [*([share] if plan.nodes > 1 else []), *(["when rehearsed"] if fewer else [])]
     a_node = f" ({' '.join(told)})" if told else ""
     where = f"cluster {cluster}" if cluster else "a cluster of its own"
-    yield f"{where}: {ranks} rank{'s' if ranks > 1 else ''}{a_node}, ends itself after {_expiry(plan)}"
+    yield f"{where}: {plan.ranks} rank{'s' if plan.ranks > 1 else ''}{a_node}, ends itself after {_expiry(plan)}"
+    yield from service_lines(plan.recipe)
 
 
 def _hardware(plan: Plan) -> str:
@@ -49,6 +53,8 @@ def _hardware(plan: Plan) -> str:
     if not plan.candidates:
         return "nothing that can be had"
     first = plan.candidates[0]
+    if isinstance(first, HostSet):
+        return hosts_shown(first)
     others = len({candidate.instance_type for candidate in plan.candidates}) - 1
     also = f", or {others} other type{'s' if others > 1 else ''}" if others else ""
     gpus = f"{first.gpus_per_node} x {first.gpu} {first.gpu_memory_gib.normalize():f} GiB"
@@ -59,6 +65,9 @@ def _hardware(plan: Plan) -> str:
 def _candidates(plan: Plan) -> list[str]:
     if not plan.candidates:
         return ["no candidates", ""]
+    sets = [one for one in plan.candidates if isinstance(one, HostSet)]
+    if sets:
+        return [*host_lines(sets), ""]
     rows = [_row(place, candidate) for place, candidate in enumerate(plan.candidates, start=1)]
     return [*columns([_HEADINGS, *rows], right=_RIGHT, indent="  "), ""]
 
@@ -82,6 +91,8 @@ def _used(use: Use) -> Iterator[str]:
     yield f"    image {use.image}"
     if use.container:
         yield f"    container {use.container}"
+    for one in use.environment:
+        yield f"    set for ranks: {one.name}={one.value} ({one.why})"
 
 
 def _cuda(use: Use) -> str:

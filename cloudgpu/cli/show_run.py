@@ -64,7 +64,9 @@ def failure_lines(outcome: RunOutcome) -> list[str]:
         return []
     node = next((node for node, ranks in record.ranks.items() if record.failed_rank in ranks), "")
     where = f" on node {node}" if node else ""
-    head = f"rank {record.failed_rank} ended first (exit code {record.exit_code}){where}; its last lines:"
+    # A service that never got ready did not end by itself.
+    how = "" if record.exit_code is None else f" ended first (exit code {record.exit_code})"
+    head = f"rank {record.failed_rank}{how}{where}; its last lines:"
     return ["", head, *(f"  {printable(line)}" for line in outcome.tail)]
 
 
@@ -127,14 +129,16 @@ def _next(outcome: RunOutcome) -> Iterator[Row]:
         yield "not ended", printable(outcome.unended)
         yield "end it", f"cloudgpu down {outcome.record.cluster}"
     left = [part for one in outcome.left for part in one.split("; ")]
-    for place, part in enumerate(left or ["nothing: a search for the cluster's tag found nothing more"]):
+    searched = "a search for the cluster's tag found nothing more"
+    nothing = f"nothing: {'every host confirmed it' if outcome.record.target == 'ssh' else searched}"
+    for place, part in enumerate(left or [nothing]):
         yield "left" if place == 0 else "", part
 
 
 def _metric(one: Measured) -> str:
     if one.value is None:
-        return f"{one.name}: never printed"
-    text = f"{one.name} {one.value:g} {one.metric.unit}".rstrip()
+        return f"{one.name}: {_why_none(one)}"
+    text = f"{one.name} {one.value:g} {one.metric.unit}".rstrip() + _taken(one)
     if one.metric.at_least is not None:
         asked = f"{one.metric.at_least:g}"
         text += f" (below the {asked} asked for)" if one.missed else f" (at least {asked})"
@@ -142,6 +146,23 @@ def _metric(one: Measured) -> str:
         reference = one.metric.reference
         text += f", {one.share:.0%} of the reference {reference.value:g}: {reference.on} ({reference.source})"
     return text
+
+
+def _why_none(one: Measured) -> str:
+    if not one.printed:
+        return "never printed"
+    return f"printed {one.printed} times; no rank more than the first {one.metric.skip} that are left out"
+
+
+def _taken(one: Measured) -> str:
+    """Which of several values it is; nothing for the usual one, the last."""
+    several = one.counted > 1 and one.metric.take != "last"
+    how = [f"{one.metric.take} of {one.counted}"] if several else []
+    return f" ({', '.join([*how, *_together(one)])})" if how or _together(one) else ""
+
+
+def _together(one: Measured) -> list[str]:
+    return [] if one.metric.over_ranks == "first" else [f"{one.metric.over_ranks} over the ranks"]
 
 
 def _cost(outcome: RunOutcome) -> str:

@@ -4,12 +4,13 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from cloudgpu.app.cluster_costs import cluster_hourly_usd
+from cloudgpu.app.cluster_costs import cluster_hourly_usd, items_of
 from cloudgpu.app.overview import ClusterStatus
 from cloudgpu.app.records import RunRecord
 from cloudgpu.cli.figures import age, distance, duration, moment, money
 from cloudgpu.cli.table import columns
 from cloudgpu.cli.terminal import printable
+from cloudgpu.plan.costs import unpriced
 
 _RUN_HEADINGS = ("run", "state", "started", "", "took", "result")
 
@@ -80,14 +81,17 @@ def _block(one: ClusterStatus, now: datetime) -> Iterator[str]:
         yield f"  an extension was broken off: some nodes may end at {at}; `{again}` goes on with it"
     yield from (f"  {node}  {state}" for node, state in one.nodes)
     yield from (f"  run {run.run_id}  {run.state}, started {distance(run.started_at, now)}" for run in one.runs)
+    cloud = "its hosts" if record.target == "ssh" else "the cloud"
     if one.problem:
-        yield f"  the cloud could not say: {printable(one.problem)}"
-    asked = "as the cloud said just now" if one.nodes else f"as recorded {age(one.age_s)} ago; --refresh asks the cloud"
-    yield f"  {asked}"
+        yield f"  {cloud} could not say: {printable(one.problem)}"
+    now_known = f"as {cloud} said just now"
+    yield f"  {now_known if one.nodes else f'as recorded {age(one.age_s)} ago; --refresh asks {cloud}'}"
 
 
 def _money(one: ClusterStatus) -> str:
     hourly = money(cluster_hourly_usd(one.record))
     if one.record.simulated:
         return f"AWS would charge {hourly} an hour, {money(one.spent_usd)} so far"
-    return f"{hourly} an hour, {money(one.spent_usd)} so far"
+    unknown = unpriced(items_of(one.record)) if one.record.target == "ssh" else ()
+    besides = f", and what nobody gave a rate for: {', '.join(unknown)}" if unknown else ""
+    return f"{hourly} an hour, {money(one.spent_usd)} so far{besides}"

@@ -9,11 +9,14 @@ import typer
 def ssh(
     context: typer.Context,
     cluster: Annotated[
-        str, typer.Argument(metavar="[CLUSTER]", help="The cluster; may be left out when only one is up.")
+        str, typer.Argument(metavar="[NAME]", help="The cluster or a run on it; may be left out when only one is up.")
     ] = "",
-    node: Annotated[int, typer.Option("--node", min=0, help="Index of the node; 0 is the head.")] = 0,
-    command: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="What to run there; a shell when left out.")
+    node: Annotated[int | None, typer.Option("--node", min=0, help="Index of the node; 0 is the head.")] = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NODE] [-- COMMAND...]", help="Index of the node, 0 when left out; what to run, else a shell."
+        ),
     ] = None,
     carry: Annotated[
         bool, typer.Option("--carry", hidden=True, help="Be the ProxyCommand of an ssh by Session Manager.")
@@ -23,16 +26,16 @@ def ssh(
     """Log in to a node, or run a command there."""
     import shlex
 
-    from cloudgpu.app.logging_in import login
+    from cloudgpu.app.logging_in import asked_for, login
     from cloudgpu.cli.wiring import wire
 
     wiring = wire()
     name = cluster or wiring.only_cluster()
+    index, command = asked_for(node, words or [], context.obj or [])
     if carry:
-        carrying = wiring.reaching.carrying(name, node)
+        carrying = wiring.reaching.carrying(name, index)
         os.execvpe(carrying.argv[0], carrying.argv, dict(carrying.environ))  # noqa: S606 - it takes our place in the pipe
-    words = [*(command or []), *(context.obj or [])]
-    argv = login(wiring.records, wiring.home, wiring.reaching.means, cluster=name, index=node, command=words)
+    argv = login(wiring.records, wiring.home, wiring.reaching.means, cluster=name, index=index, command=command)
     if show:
         wiring.screen.line(shlex.join(argv))
         return

@@ -1,5 +1,6 @@
 """`cloudgpu train`: one run from plan to bill."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -23,6 +24,17 @@ from cloudgpu.cli.options import (
     Yes,
     seconds,
 )
+from cloudgpu.cli.train_matrix import MatrixOptions, check_options, train_matrix
+
+MatrixOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--matrix",
+        metavar="NAME=VALUE,VALUE",
+        help="Run every combination of these values, one after the other in one cluster; may be repeated.",
+    ),
+]
+CsvFile = Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Of a matrix: write its table there too.")]
 
 
 def train(  # noqa: PLR0917
@@ -40,6 +52,14 @@ def train(  # noqa: PLR0917
     detach: Annotated[
         bool, typer.Option("--detach", help="Return once the ranks run; `attach` finishes the run.")
     ] = False,
+    matrix: MatrixOption = None,
+    csv: CsvFile = None,
+    fail_fast: Annotated[
+        bool, typer.Option("--fail-fast", help="Of a matrix: begin no further run after one that failed.")
+    ] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Of a matrix: run also those that have a result already.")
+    ] = False,
     retry_until_up: RetryUntilUp = "",
     on_interrupt: OnInterrupt = "ask",
     region: Region = None,
@@ -53,16 +73,30 @@ def train(  # noqa: PLR0917
     """Run a recipe from plan to bill.
 
     Plans, asks, buys the nodes, stages, trains, brings the outputs back and ends the cluster. Ends only a cluster that
-    it made itself.
+    it made itself. With --matrix the same command again goes on where it stopped.
     """
     # First of all: who forgot the recipe need not wait for what would run it.
     wanted = asked(plan, recipe, sets, prefer, on=on, region=region)
+    retry_s = seconds(retry_until_up, "--retry-until-up")
+    options = MatrixOptions(
+        axes=tuple(matrix or ()),
+        table=csv,
+        fail_fast=fail_fast,
+        again=again,
+        detach=detach,
+        cluster=cluster,
+        keep=keep,
+        keep_on_failure=keep_on_failure,
+        retry_s=retry_s,
+        on_interrupt=on_interrupt,
+        yes=yes,
+    )
+    axes = check_options(options, plan)
     from cloudgpu.app.identifiers import checked_cluster
     from cloudgpu.app.training import TrainRequest
     from cloudgpu.cli.show_run import exit_code, show_outcome
     from cloudgpu.cli.wiring import environ, wire
 
-    retry_s = seconds(retry_until_up, "--retry-until-up")
     wiring = wire(
         json=json,
         target=wanted.target,
@@ -74,6 +108,8 @@ def train(  # noqa: PLR0917
         install_pulumi="true" if install_pulumi else None,
     )
     cluster = checked_cluster(cluster) if cluster else ""
+    if axes:
+        train_matrix(wiring, wanted, axes, options)
     planned = wanted.planned(wiring)
     show(planned, cluster or wiring.standing_for(planned.plan), wiring)
     wiring.questions.confirm("Go ahead?", yes=yes)

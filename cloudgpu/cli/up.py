@@ -50,8 +50,8 @@ def up(  # noqa: PLR0917
     # First of all: who forgot the recipe need not wait for what would run it.
     wanted = asked(plan, recipe, sets, prefer, on=on, region=region)
     from cloudgpu.app.identifiers import checked_cluster
-    from cloudgpu.app.provisioning import Provisioning
     from cloudgpu.app.stages import Stages
+    from cloudgpu.app.works import provisions
     from cloudgpu.cli.interruption import ask_about_cluster, come_to
     from cloudgpu.cli.show_cluster import standing_json, standing_rows, standing_title, unfinished_json
     from cloudgpu.cli.wiring import wire
@@ -71,7 +71,7 @@ def up(  # noqa: PLR0917
     cluster = checked_cluster(name or planned.plan.recipe.name)
     show(planned, cluster, wiring)
     wiring.questions.confirm("Go ahead?", yes=yes)
-    provisioning = Provisioning(wiring.desk(wiring.cloud(planned.plan.target)), wiring.buyer)
+    provisioning = provisions(wiring.bench(planned.plan.target), wiring.buyer)
     stages = Stages(wiring.clock, wiring.say)
     with come_to(lambda: unfinished_json(cluster, wiring.records.last_known(cluster), stages)):
         try:

@@ -9,10 +9,11 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from cloudgpu.app.happenings import Happening, Say
-from cloudgpu.app.ports import Cloud, Dial, Ledger
-from cloudgpu.app.records import Records, RunRecord
+from cloudgpu.app.ports import Cloud, Dial, Ground, Ledger
+from cloudgpu.app.records import ClusterRecord, Records, RunRecord
 from cloudgpu.cli.questions import Questions
 from cloudgpu.cli.screen import Screen
+from cloudgpu.cli.wiring_registries import RegistryWiring
 from cloudgpu.clock import Clock, SystemClock
 from cloudgpu.errors import UsageError
 from cloudgpu.paths import Home, bundled
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
     from cloudgpu.app.aws_cloud import AwsCloud
     from cloudgpu.app.calls import CallLog
     from cloudgpu.app.checkup import Checkup
-    from cloudgpu.app.desk import Desk
+    from cloudgpu.app.desk import Bench, Desk
     from cloudgpu.app.forecasting import Forecast
     from cloudgpu.app.images import Baking, ImageStore
+    from cloudgpu.app.matrices import Matrices
     from cloudgpu.app.overlays import Overlays
     from cloudgpu.app.planning import Planned
     from cloudgpu.app.provisioning import Buyer
@@ -35,12 +37,13 @@ if TYPE_CHECKING:
     from cloudgpu.app.storage import StorageRoom
     from cloudgpu.app.storage_desk import StorageCloud
     from cloudgpu.app.storage_records import StorageRecords
-    from cloudgpu.app.teardown import Teardown
     from cloudgpu.app.teardowns import TeardownOf
     from cloudgpu.app.training import Training
     from cloudgpu.app.watching import Watching
+    from cloudgpu.app.works import Ends
     from cloudgpu.catalog import Catalog
     from cloudgpu.cli.reaching import Reaching
+    from cloudgpu.cli.wiring_hosts import HostWiring
     from cloudgpu.plan.plan import Plan
     from cloudgpu.rehearsal.client import Cloud as RehearsalCloud
 
@@ -136,6 +139,9 @@ class Wiring:
     def _aws_cloud(self, target: Target) -> "AwsCloud":
         from cloudgpu.app.aws_cloud import connect_aws, connect_rehearsal
 
+        if target == "ssh":
+            message = "hosts of your own are not a cloud: there is nothing of this kind to ask for or to make there"
+            raise UsageError(message, hint="--on aws or --on rehearsal; `cloudgpu hosts` is about hosts of your own")
         if target == "aws":
             return connect_aws(self.settings, environ(), self.clock, self.calls)
         return connect_rehearsal(self.settings, self.home, environ(), self.clock, self.calls)
@@ -161,7 +167,8 @@ class Wiring:
         from cloudgpu.remote.keys import ensure_key
 
         settings = self.settings
-        self.reaching.check()
+        if settings.target != "ssh":
+            self.reaching.check()
         return Buyer(settings.owner, settings.team, ensure_key(settings.ssh_key).line, for_clusters(settings))
 
     @property
@@ -174,8 +181,23 @@ class Wiring:
         """How nodes are reached, in detail."""
         from cloudgpu.cli.reaching import Reaching
 
+        def ground(record: ClusterRecord) -> Ground:
+            return self.hosts.ground if record.target == "ssh" else self.cloud(as_target(record.target))
+
         desk_of = self.ending_desk
-        return Reaching(self.settings, self.clock, self.records, self._aws_cloud, desk_of, self.screen, environ())
+        clouds = (self._aws_cloud, ground)
+        return Reaching(self.settings, self.clock, self.records, *clouds, desk_of, self.screen, environ())
+
+    @cached_property
+    def hosts(self) -> "HostWiring":
+        """What stands behind `--on ssh`."""
+        from cloudgpu.cli.wiring_hosts import HostWiring
+
+        return HostWiring(self)
+
+    def bench(self, target: Target) -> "Bench":
+        """Where a use case works that runs on what is bought and on hosts of one's own alike."""
+        return self.hosts.desk(self.ledger) if target == "ssh" else self.desk(self.cloud(target))
 
     def desk(self, cloud: Cloud) -> "Desk":
         """Where a use case works."""
@@ -187,7 +209,18 @@ class Wiring:
         """`train` on one target."""
         from cloudgpu.app.training import Training
 
-        return Training(self.desk(self.cloud(target)), self.buyer, self.dial)
+        return Training(self.bench(target), self.buyer, self.dial, self.registries.logins)
+
+    @cached_property
+    def registries(self) -> RegistryWiring:
+        """What asks the registries of containers."""
+        return RegistryWiring(lambda region: self._aws_cloud("aws").clients(region), self.clock, environ())
+
+    def matrices(self, target: Target) -> "Matrices":
+        """`train --matrix` on one target."""
+        from cloudgpu.app.matrices import Matrices
+
+        return Matrices(self.bench(target), self.training(target), self.buyer, self.dial)
 
     def watching(self, record: RunRecord, *, only_rank: int | None = None) -> "Watching":
         """`logs -f`, `attach` and `cancel` of one run, on the target it runs on."""
@@ -197,7 +230,7 @@ class Wiring:
             if only_rank is None or not isinstance(what, RankLine) or what.rank == only_rank:
                 self.say(what)
 
-        return Watching(replace(self.desk(self.cloud(as_target(record.target))), say=say), self.dial)
+        return Watching(replace(self.bench(as_target(record.target)), say=say), self.dial)
 
     def images(self, target: Target) -> "ImageStore":
         """The machine images of a target."""
@@ -211,15 +244,23 @@ class Wiring:
 
         return Baking(self.desk(self.cloud(target)), self.buyer, self.dial, self.images(target), stages)
 
-    def teardown(self, cluster: str) -> "Teardown":
+    def teardown(self, cluster: str) -> "Ends":
         """`down` of one cluster, on the target it was made on."""
-        from cloudgpu.app.teardown import Teardown
+        from cloudgpu.app.works import ends
 
         known = self.records.target(cluster)
-        return Teardown(self.ending_desk(as_target(known) if known else self.settings.target))
+        return ends(self.ending_bench(as_target(known) if known else self.settings.target))
+
+    def ending_bench(self, target: Target) -> "Bench":
+        """Where clusters are ended: a ledger that cannot be used does not keep their nodes running."""
+        from cloudgpu.app.lenient_ledger import LenientLedger
+
+        if target == "ssh":
+            return self.hosts.desk(LenientLedger(lambda: self.ledger))
+        return self.ending_desk(target)
 
     def ending_desk(self, target: Target) -> "Desk":
-        """Where clusters are ended: a ledger that cannot be used does not keep their nodes running."""
+        """The same of what is bought."""
         from cloudgpu.app.desk import Desk
         from cloudgpu.app.lenient_ledger import LenientLedger
 
@@ -229,18 +270,18 @@ class Wiring:
     @property
     def teardowns(self) -> "TeardownOf":
         """`down` of several clusters at once: one cloud a target, whichever thread comes first."""
-        from cloudgpu.app.teardown import Teardown
+        from cloudgpu.app.works import ends
 
-        desks: dict[Target, Desk] = {}
+        desks: dict[Target, Bench] = {}
         lock = Lock()
 
-        def teardown(cluster: str, say: Say) -> Teardown:
+        def teardown(cluster: str, say: Say) -> "Ends":
             known = self.records.target(cluster)
             target = as_target(known) if known else self.settings.target
             with lock:
                 if target not in desks:
-                    desks[target] = self.ending_desk(target)
-            return Teardown(replace(desks[target], say=say))
+                    desks[target] = self.ending_bench(target)
+            return ends(replace(desks[target], say=say))
 
         return teardown
 
@@ -309,37 +350,15 @@ class Wiring:
 
     def planned(self, recipe: str, sets: Sequence[str], *, offline: bool, all_regions: bool = False) -> "Planned":
         """The plan of a recipe on this command's target."""
-        from cloudgpu.app.cooldowns import Cooldowns
-        from cloudgpu.app.planning import make_plan, network_wish
-        from cloudgpu.app.surveying import Surveyor
+        from cloudgpu.cli.wiring_plans import planned
 
-        target = self.settings.target
-        cloud = None if offline else lambda: self.cloud(target)
-        return make_plan(
-            recipe,
-            sets,
-            target=target,
-            default_region=self.settings.region,
-            today=self.clock.now().date(),
-            roots=recipe_roots(),
-            cloud=cloud,
-            cooldowns=None if offline else Cooldowns(self.home, self.clock),
-            network=network_wish(self.settings),
-            catalog=self.catalog,
-            rooms=self.quota_rooms,
-            surveyor=Surveyor(self.settings, environ()),
-            all_regions=all_regions,
-        )
+        return planned(self, recipe, sets, offline=offline, all_regions=all_regions)
 
     def forecast(self, plan: "Plan") -> "tuple[Forecast, ...]":
         """Exactly what a plan would make at its first candidate; nothing is changed, not even a key made."""
-        from cloudgpu.app.existing import for_clusters
-        from cloudgpu.app.forecasting import forecast
-        from cloudgpu.app.provisioning import Buyer
+        from cloudgpu.cli.wiring_plans import forecast
 
-        buyer = Buyer(self.settings.owner, self.settings.team, "", for_clusters(self.settings))
-        cloud, home = self.cloud(plan.target), Home(self.settings.home)
-        return forecast(plan, plan.recipe.name, cloud=cloud, buyer=buyer, home=home, clock=self.clock)
+        return forecast(self, plan)
 
 
 _debug = False
@@ -377,4 +396,4 @@ def environ() -> dict[str, str]:
 
 def as_target(text: str) -> Target:
     """A record's target."""
-    return "aws" if text == "aws" else "rehearsal"
+    return "aws" if text == "aws" else "ssh" if text == "ssh" else "rehearsal"

@@ -22,6 +22,7 @@ from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.provision.engine import Applied
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.remote.fake import Answer, FakeHost
+from cloudgpu.run.files import Service
 from cloudgpu.run.progress import Note
 
 MARK = "\x1ecloudgpu\x1e"
@@ -114,6 +115,9 @@ class ScriptedCloud:
 
     def objects(self, url, *, expires_s):
         return []
+
+    def bucket_service(self, url):
+        return Service()
 
     def caller_cidr(self):
         if isinstance(self.cidr, Exception):

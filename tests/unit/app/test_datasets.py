@@ -4,8 +4,8 @@ import hashlib
 
 import pytest
 
-from cloudgpu.app.datasets import lister, put_rehearsal_objects
-from cloudgpu.errors import RecipeError
+from cloudgpu.app.datasets import check_checkpoint, lister, put_rehearsal_objects
+from cloudgpu.errors import BadRequestError, RecipeError
 from cloudgpu.recipe.schema import Data
 
 
@@ -59,3 +59,35 @@ def test_objects_of_a_rehearsal_come_from_directories(base, bench, make):
     recipe = make.plan(make.candidate(), rehearsal=objects).recipe
     with pytest.raises(RecipeError, match=r"a\.csv is not a directory"):
         put_rehearsal_objects(recipe, base, bench.cloud)
+
+
+class Buckets:
+    """A cloud that has one bucket, with nothing in it."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def objects(self, url: str, *, expires_s: int):
+        del expires_s
+        self.asked.append(url)
+        raise BadRequestError("not there", code="NoSuchKey" if url.startswith("s3://there/") else "NoSuchBucket")
+
+
+def checkpoint_to(to):
+    return {"checkpoint": {"path": "c", "to": to}}
+
+
+def outputs_to(to):
+    return {"outputs": ["o"], "outputs_to": to}
+
+
+@pytest.mark.parametrize("sections", [checkpoint_to, outputs_to])
+def test_a_bucket_to_write_to_must_be_there_and_may_be_empty(base, make, sections):
+    def recipe(to):
+        return make.plan(make.candidate(), **sections(to)).recipe
+
+    cloud = Buckets()
+    check_checkpoint(recipe("s3://there/of/{run}"), cloud, lister(cloud, base))
+    assert cloud.asked == ["s3://there/of/"]
+    with pytest.raises(BadRequestError):
+        check_checkpoint(recipe("s3://nobodys/of/{run}"), cloud, lister(cloud, base))

@@ -7,7 +7,7 @@ import pytest
 
 from cloudgpu.app.surveying import Surveyor
 from cloudgpu.errors import AuthError
-from cloudgpu.plan.survey import DatasetSeen, NamedThing
+from cloudgpu.plan.survey import DatasetSeen, ImageSeen, NamedThing
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.settings import load
 
@@ -131,3 +131,12 @@ def test_of_the_callers_environment_only_names_are_kept(look):
     found = look(recipe(environment={"secrets": ["TOKEN", "KEY", "EMPTY"]}), environ={"TOKEN": "hush", "EMPTY": ""})
     assert found.set_variables == {"TOKEN"}
     assert "hush" not in repr(found)
+
+
+@pytest.mark.parametrize(("pull", "asked"), [("missing", True), ("always", True), ("never", False)])
+def test_the_registry_is_asked_for_what_nodes_would_pull(tmp_path: Path, pull: str, asked: bool):
+    settings = load(flags={}, environ={"CLOUDGPU_HOME": str(tmp_path / "home")}, cwd=tmp_path)
+    surveyor = Surveyor(settings, {}, lambda environment: ImageSeen(environment.container.image, "there"))
+    boxed = recipe(environment={"container": {"image": "lab/own:1", "pull": pull}})
+    assert surveyor.survey(boxed, tmp_path, (), None).image == (ImageSeen("lab/own:1", "there") if asked else None)
+    assert surveyor.survey(recipe(), tmp_path, (), None).image is None

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.app.beginning import Wish, begin, write
+from cloudgpu.app.feasibility import check_feasible
 from cloudgpu.catalog import load
 from cloudgpu.catalog.ranking import Wanted, ranked
 from cloudgpu.catalog.wishes import types_meant
@@ -189,6 +191,46 @@ def test_the_script_runs_as_it_stands(catalog, tmp_path):
     assert json.loads((tmp_path / "result.json").read_text())["ranks"] == 2
 
 
+@pytest.mark.parametrize("launcher", ["torchrun", "each-node", "head-only", "service"])
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_every_launcher_begins_with_a_recipe_that_plans(launcher, nodes, tmp_path):
+    write(begun(CATALOG, "V100-32GB:8", nodes=nodes, launcher=launcher), tmp_path / "my-run")
+    loaded = loading.load(tmp_path / "my-run" / "recipe.yaml")
+    assert loaded.recipe.launch.launcher == launcher
+    for target in ("rehearsal", "aws"):
+        recipe = resolve(loaded, sets={}, rehearsal=target == "rehearsal")
+        where = {"default_region": "us-east-1", "today": date(2026, 8, 1)}
+        plan = planner.make(recipe, target=target, catalog=CATALOG, quotes=Quotes(), **where)
+        assert [one for one in plan.findings if one.severity == "error"] == []
+        check_feasible(plan, loaded.base)
+
+
+@pytest.mark.parametrize("launcher", ["each-node", "head-only"])
+def test_the_script_of_plain_launchers_runs_as_it_stands(catalog, launcher, tmp_path):
+    write(begun(catalog, "T4:1", launcher=launcher), tmp_path / "x")
+    ranks = {"CLOUDGPU_RANK": "1", "CLOUDGPU_WORLD_SIZE": "2", "CLOUDGPU_OUTPUTS": str(tmp_path)}
+    command = [sys.executable, tmp_path / "x" / "train.py", "--steps", "1"]
+    done = subprocess.run(command, env=os.environ | ranks, capture_output=True, text=True, check=True, timeout=60)
+    assert "rank 1 of 2 on" in done.stdout
+
+
+def test_the_server_serves_as_it_stands(catalog, tmp_path):
+    write(begun(catalog, "T4:1", launcher="service"), tmp_path / "x")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, tmp_path / "x" / "serve.py", "--port", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+        try:
+            assert "serving on port" in server.stdout.readline()
+            with socket.create_connection(("127.0.0.1", port)) as link:
+                link.sendall(b"GET / HTTP/1.0\r\n\r\n")
+                answer = b"".join(iter(lambda: link.recv(4096), b""))
+            assert b"200 OK" in answer
+            assert b"served by" in answer
+        finally:
+            server.kill()
+
+
 @pytest.mark.usefixtures("home")
 def test_the_command(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -207,5 +249,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert main(["plan", "my-run", "--offline", "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
     assert {one["instance_type"] for one in plan["candidates"]} == {"p3dn.24xlarge"}
+    assert main(["recipe", "new", "my-web", "--gpu", "T4:1", "--launcher", "service"]) == 0
+    assert "recipes/my-web/serve.py     the server" in capsys.readouterr().out
     assert main(["recipe", "new", "my-run", "--gpu", "V100-32GB:8"]) == 2
     assert "is there already" in capsys.readouterr().err

@@ -234,7 +234,7 @@ def test_an_offer_of_no_price_is_null(catalog):
 def test_the_help_begins_with_what_a_beginner_needs(capsys):
     assert main(["--help"]) == 0
     shown = capsys.readouterr().out
-    listed = re.findall(r"^  ([a-z]+)  ", shown.partition("Commands:")[2], re.MULTILINE)
+    listed = re.findall(r"^  ([a-z-]+)  ", shown.partition("Commands:")[2], re.MULTILINE)
     assert tuple(listed[: len(FIRST)]) == FIRST
     assert set(listed) == set(COMMAND.commands)
     steps = re.findall(r"^    cloudgpu (\S+)", shown, re.MULTILINE)

@@ -122,3 +122,15 @@ def test_a_terminal_gets_a_frame_with_the_same_words(outcome):
 
 def test_markup_in_a_value_is_text():
     assert "[bold]x[/nope]" in panel.framed("[t]", [("a", "[bold]x[/nope]")], "red", 60, colour=False)
+
+
+def test_a_figure_that_is_taken_from_several_says_so(outcome):
+    speed = outcome.measured[1]
+    median = speed.metric.model_copy(update={"take": "median", "over_ranks": "sum", "skip": 5})
+    several = replace(speed, metric=median, counted=97, printed=102)
+    assert "images_per_s 5847 img/s (median of 97, sum over the ranks)\n" in shown(
+        replace(outcome, measured=(several,))
+    )
+    warming = replace(several, value=None, counted=0, printed=4)
+    text = shown(replace(outcome, measured=(warming,)))
+    assert "images_per_s: printed 4 times; no rank more than the first 5 that are left out\n" in text

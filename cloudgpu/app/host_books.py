@@ -1,0 +1,60 @@
+"""The ledger's rows of a cluster on hosts of one's own: one for each host, so that each ends when it is given back."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from decimal import Decimal
+
+from cloudgpu.app.books import Books
+from cloudgpu.app.desk import HostDesk
+from cloudgpu.app.records import ClusterRecord
+from cloudgpu.ledger.entry import Spending, Surcharge
+from cloudgpu.plan.host_sets import HostSet
+
+
+def opened(desk: HostDesk, record: ClusterRecord, chosen: HostSet) -> None:
+    """Open a row for every host, before its lease is taken."""
+    now = desk.clock.now()
+    for host, rate in zip(chosen.hosts, chosen.rates, strict=True):
+        desk.ledger.open(_spending(record, chosen, host, rate, now))
+
+
+def launched(desk: HostDesk, record: ClusterRecord) -> None:
+    """Every lease was taken: the time counts from now."""
+    now = desk.clock.now()
+    for entry in Books(desk).rows(record):
+        if entry.state == "open" and entry.launched_at is None:
+            host = entry.spending.zone
+            desk.ledger.launched(entry.spending.entry_id, [f"{host}@{record.name}"], now)
+
+
+def closed(desk: HostDesk, record: ClusterRecord, hosts: Iterable[str]) -> None:
+    """These hosts were given back, confirmed. What lapsed at its expiry cost nothing after it."""
+    at, gone = min(desk.clock.now(), record.expires_at), frozenset(hosts)
+    rows = [one for one in Books(desk).rows(record) if one.state == "open" and one.spending.zone in gone]
+    for entry in rows:
+        desk.ledger.close(entry.spending.entry_id, max(at, entry.launched_at or entry.spending.opened_at))
+
+
+def _spending(record: ClusterRecord, chosen: HostSet, host: str, rate: Decimal | None, at: datetime) -> Spending:
+    return Spending(
+        # A second try at the same host opens a row of its own: the first is closed by then.
+        entry_id=f"{record.token}/{host}/{int(at.timestamp() * 1000)}",
+        cluster=record.name,
+        run_id=record.run_id,
+        recipe=record.recipe,
+        owner=record.owner,
+        team=record.team,
+        target=record.target,
+        simulated=False,
+        account=record.account,
+        endpoint=record.endpoint,
+        region=chosen.pool,
+        zone=host,
+        instance_type=chosen.instance_type,
+        market="own",
+        nodes=1,
+        node_hourly_usd=rate or Decimal(0),
+        opened_at=at,
+        expires_at=record.expires_at,
+        beside=() if rate is not None else (Surcharge("host", 1, None),),
+    )

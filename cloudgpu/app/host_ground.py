@@ -1,0 +1,172 @@
+"""The hosts of one's own as a place to run in: how they are reached and asked. Nothing of it is bought or launched."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cloudgpu.app.host_nodes import node_of
+from cloudgpu.app.ports import Ground
+from cloudgpu.app.records import Records
+from cloudgpu.app.standing import stored_inventory
+from cloudgpu.errors import CloudGpuError, HostKeyError
+from cloudgpu.hosts.host import HostsFile, OwnHost
+from cloudgpu.hosts.seen import HostSeen
+from cloudgpu.launch.inventory import Node
+from cloudgpu.paths import Home
+from cloudgpu.plan.plan import Target
+from cloudgpu.remote.base import Host
+from cloudgpu.remote.fanout import all_or_raise, on_all
+from cloudgpu.remote.host_key import ShownKey
+from cloudgpu.run.agent import ask_once
+from cloudgpu.run.files import RemoteFile, Service
+
+ACCOUNT = "own hosts"
+"""What records and the ledger say in place of an account."""
+
+DialAll = Callable[[Sequence[Node]], "Mapping[int, Host | CloudGpuError]"]
+"""Connects to hosts, each by itself: index -> connection or why there is none."""
+
+
+@dataclass(frozen=True)
+class HostGround:
+    """The hosts of one inventory, as one home reaches them.
+
+    Attributes:
+        file: Reads the inventory; asked only where it is needed, for what stands is known without it.
+        known_hosts: Where the caller's OpenSSH keeps host keys.
+        shown_key: What key a host shows that nobody knows yet.
+        objects_of: Who lists S3, for recipes whose data lies there.
+    """
+
+    home: Home
+    records: Records
+    file: Callable[[], HostsFile]
+    dial_all: DialAll
+    known_hosts: tuple[Path, ...]
+    shown_key: Callable[[Node], ShownKey]
+    objects_of: Callable[[], Ground]
+
+    @property
+    def target(self) -> Target:
+        """`ssh`."""
+        return "ssh"
+
+    @property
+    def endpoint(self) -> str:
+        """Nothing: an inventory may be moved and renamed, and the clusters on its hosts stay what they are."""
+        return ""
+
+    def account(self) -> str:
+        """The same for all hosts."""
+        return ACCOUNT
+
+    def nodes_alive(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, str]:
+        """`running` where the cluster's lease stands, `terminated` where the host says that it does not.
+
+        Raises:
+            ConnectError: A host cannot be reached: nobody knows what stands there, and that is not "gone".
+        """
+        del region
+        found: dict[str, str] = {}
+        for cluster in dict.fromkeys(one.rpartition("@")[2] for one in instance_ids):
+            record = self.records.cluster(cluster)
+            if record is None:
+                continue
+            wanted = {one for one in instance_ids if one.endswith(f"@{cluster}")}
+            nodes = [one for one in stored_inventory(self.home, record).nodes if one.instance_id in wanted]
+            for node, leases in self.asked(nodes, {"action": "show", "token": record.token}):
+                mine = any(one["mine"] for one in leases["leases"])
+                found[node.instance_id] = "running" if mine else "terminated"
+        return found
+
+    def put_objects(self, url: str, source: Path) -> int:
+        """Only rehearsals have objects to put.
+
+        Raises:
+            CloudError: S3 refused.
+        """
+        return self.objects_of().put_objects(url, source)
+
+    def objects(self, url: str, *, expires_s: int) -> Sequence[RemoteFile]:
+        """As the caller's AWS credentials see it; the hosts get presigned addresses.
+
+        Raises:
+            CloudError: S3 refused.
+        """
+        return self.objects_of().objects(url, expires_s=expires_s)
+
+    def bucket_service(self, url: str) -> Service:
+        """As the caller's settings say.
+
+        Raises:
+            CloudError: S3 refused.
+        """
+        return self.objects_of().bucket_service(url)
+
+    def nodes(self, hosts: Sequence[OwnHost]) -> tuple[Node, ...]:
+        """The hosts as somebody to talk to, in order."""
+        return tuple(node_of(host, self.known_hosts, index=index) for index, host in enumerate(hosts))
+
+    def asked(self, nodes: Sequence[Node], request: Mapping[str, Any]) -> list[tuple[Node, dict[str, Any]]]:
+        """What the agent says to `lease` on every one of these, with nothing left behind.
+
+        Raises:
+            ConnectError: One cannot be reached.
+            RemoteCommandError: One cannot tell.
+        """
+        with self.connected(nodes) as outcomes:
+            hosts = all_or_raise(outcomes)
+            answers = all_or_raise(on_all(hosts.values(), lambda host: ask_once(host, "lease", request)))
+            return [(hosts[index].node, answer) for index, answer in answers.items()]
+
+    def connected(self, nodes: Sequence[Node]) -> "Connected":
+        """Connections for a while: node index -> connection, or why there is none."""
+        return _connected(self.dial_all, nodes)
+
+    def look(self, hosts: Sequence[OwnHost]) -> dict[str, HostSeen]:
+        """What each says of its GPUs; one that does not answer is an answer too."""
+        nodes = self.nodes(hosts)
+        with self.connected(nodes) as outcomes:
+            there = {index: one for index, one in outcomes.items() if not isinstance(one, CloudGpuError)}
+            answers = on_all(there.values(), lambda host: ask_once(host, "lease", {"action": "show"}))
+            return {node.zone: _seen(answers.get(node.index, outcomes[node.index])) for node in nodes}
+
+
+Connected = Any
+"""A context manager that yields `Mapping[int, Host | CloudGpuError]`."""
+
+
+@contextmanager
+def _connected(dial_all: DialAll, nodes: Sequence[Node]) -> Any:  # noqa: ANN401 - see Connected
+    with ExitStack() as opened:
+        outcomes = dict(dial_all([node for node in nodes if node.host_keys]))
+        for one in outcomes.values():
+            if not isinstance(one, CloudGpuError):
+                opened.callback(one.close)
+        strangers = {node.index: stranger(node) for node in nodes if not node.host_keys}
+        yield {node.index: (outcomes | strangers)[node.index] for node in nodes}
+
+
+def stranger(node: Node) -> HostKeyError:
+    """The error for a host whose key nobody has confirmed."""
+    where = f"{node.zone} ({node.user}@{node.address}:{node.port})"
+    message = f"the host key of {where} is neither in the inventory nor in your known_hosts"
+    return HostKeyError(message, hint=f"cloudgpu hosts scan {node.zone} shows its fingerprint and asks")
+
+
+def _seen(answer: object) -> HostSeen:
+    if isinstance(answer, CloudGpuError):
+        return HostSeen(problem=answer.message)
+    if not isinstance(answer, dict):
+        return HostSeen(problem="it gave no answer")
+    leases, processes = answer["leases"], answer["processes"]
+    leased = {gpu for one in leases for gpu in one["gpus"]}
+    foreign = [one for one in processes if one["gpu"] not in leased]
+    return HostSeen(
+        problem=str(answer["problem"]),
+        gpus=len(answer["gpus"]),
+        taken=(*(f"leased: {one['told']}" for one in leases), *(f"in use: {one['told']}" for one in foreign)),
+        busy=frozenset(leased | {one["gpu"] for one in foreign}),
+    )

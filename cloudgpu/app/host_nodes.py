@@ -1,0 +1,57 @@
+"""From hosts of an inventory to nodes of a cluster."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from cloudgpu.hosts.host import OwnHost
+from cloudgpu.launch.inventory import Node
+from cloudgpu.remote.bastion import known_keys
+
+BASE = ".cloudgpu/hosts"
+"""Below a login user's home: a directory for each cluster, and nothing else."""
+ASKING = f"{BASE}/-"
+"""The base of a host that is only asked: nothing is ever made there."""
+
+
+def node_of(host: OwnHost, known_hosts: Sequence[Path], *, index: int = 0) -> Node:
+    """A host as somebody to talk to; its keys are the inventory's, else those of the caller's known_hosts.
+
+    Where neither knows one, the node has none, and nobody connects to it.
+    """
+    jump = host.jump
+    return Node(
+        index=index,
+        instance_id=host.name,
+        address=host.address,
+        port=host.port,
+        user=host.user,
+        host_keys=host.host_keys or known_keys(host.address, host.port, known_hosts),
+        private_address=host.inner_address,
+        instance_type="",
+        zone=host.name,
+        gpu=host.gpu,
+        gpus=host.gpus,
+        simulated=False,
+        bastion="" if jump is None else jump.spelled,
+        bastion_keys=() if jump is None else jump.host_keys,
+        key="" if host.key is None else str(host.key),
+        interface=host.network_interface,
+        base=ASKING,
+    )
+
+
+def member(node: Node, cluster: str, token: str, kind: str, gpus: int) -> Node:
+    """The same as a node of a cluster that has so many of its GPUs."""
+    base = f"{BASE}/{cluster}-{token[:8]}"
+    return replace(node, instance_id=f"{node.zone}@{cluster}", instance_type=kind, gpus=gpus, base=base)
+
+
+def host_of(instance_id: str) -> str:
+    """The host of a node of a cluster, `red` of `red@quickstart`."""
+    return instance_id.rpartition("@")[0]
+
+
+def own_directory(node: Node, home: str) -> str:
+    """Where a cluster's things lie, given the login user's home."""
+    return f"{home}/{node.base}"

@@ -1,0 +1,166 @@
+"""`down` on hosts of one's own: end what runs there, remove what was made, give the GPUs back; said when confirmed."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cloudgpu.app import host_books
+from cloudgpu.app.books import Books
+from cloudgpu.app.desk import HostDesk
+from cloudgpu.app.host_nodes import own_directory
+from cloudgpu.app.identifiers import checked_cluster
+from cloudgpu.app.lenient_ledger import LenientLedger
+from cloudgpu.app.records import ClusterRecord
+from cloudgpu.app.standing import stored_inventory
+from cloudgpu.app.teardown import Ended, check_identity, end_runs, forget, unended
+from cloudgpu.errors import CloudGpuError, RemoteCommandError, StateError, TeardownError
+from cloudgpu.launch.inventory import Node
+from cloudgpu.provision.lease import Lease
+from cloudgpu.remote.base import Host
+from cloudgpu.remote.command import Command, Raw
+from cloudgpu.remote.fanout import on_all
+from cloudgpu.run.agent import ask_once
+from cloudgpu.run.progress import Note
+
+_HOME = Command(Raw('printf "%s\\n" "$HOME"'))
+
+
+@dataclass(frozen=True)
+class _Left:
+    """What is known of hosts that were asked to leave a cluster: those that did, and why the others did not."""
+
+    gone: tuple[str, ...]
+    left: tuple[str, ...]
+
+
+class HostTeardown:
+    """Gives hosts back. One object for one inventory and one home."""
+
+    def __init__(self, desk: HostDesk) -> None:
+        self._desk = desk
+        self._books = Books(desk)
+
+    def down(self, name: str, default_region: str) -> Ended:
+        """End a cluster; nothing to end is success.
+
+        Raises:
+            TeardownError: A host could not be asked, or something is left on it.
+            BusyError: Another process is at this cluster.
+            UsageError: Nothing can be called so, or without a record the inventory is needed and cannot be read.
+        """
+        del default_region
+        path = self._desk.home.cluster(checked_cluster(name)).root / "lease"
+        with Lease(path, self._desk.clock, self._desk.owner).hold(tidy=True):
+            record = self._recorded(name)
+            ended = self._end_unrecorded(name) if record is None else self.end(record, runs_too=True)
+        if isinstance(self._desk.ledger, LenientLedger):
+            self._desk.ledger.check(f"cluster {name} is gone, confirmed by its hosts")
+        return ended
+
+    def end(self, record: ClusterRecord, *, runs_too: bool = False) -> Ended:
+        """End a recorded cluster; the caller holds its lease.
+
+        Raises:
+            TeardownError: A host could not be asked, or something is left on it.
+        """
+        check_identity(record, self._desk.cloud)
+        with suppress(StateError):  # a full disk is no reason to keep the hosts
+            record = self._desk.records.save_cluster(replace(record, state="ending"), self._desk.clock.now())
+        keep = record.config.get("keep_cache", "").split()
+        nodes = self._nodes(record)
+
+        def leave(host: Host) -> dict[str, Any]:
+            home = own_directory(host.node, home_of(host))
+            request = {"token": record.token, "home": home, "keep_cache": host.node.zone in keep}
+            return ask_once(host, "leave", request)
+
+        found = self._left(nodes, leave)
+        host_books.closed(self._desk, record, found.gone)
+        if found.left:
+            message = f"cluster {record.name} is not gone: {'; '.join(found.left)}"
+            until = f"its leases lapse by themselves at {record.expires_at:%Y-%m-%d %H:%M} UTC"
+            hint = f"`cloudgpu down {record.name}` again when they answer; {until}"
+            raise TeardownError(message, left=found.left, hint=hint)
+        usd = self._books.usd(self._books.rows(record), self._desk.clock.now())
+        if runs_too:
+            end_runs(self._desk, record.name)
+        forget(self._desk, record.name)
+        return Ended(record.name, known=True, instances=found.gone, usd=usd, run_id=record.run_id, own=True)
+
+    def end_after(self, record: ClusterRecord, cause: Exception) -> None:
+        """Give back what a failed `up` took; its error is still the one to be raised, unless something is left.
+
+        Raises:
+            TeardownError: Something is left: that weighs more than the failure, and both are told.
+        """
+        try:
+            self.end(record)
+        except CloudGpuError as err:
+            raise unended(record.name, cause, err) from cause
+
+    def forget(self, record: ClusterRecord) -> None:
+        """Close the books of a cluster of which no host has anything."""
+        host_books.closed(self._desk, record, [node.zone for node in self._nodes(record)])
+        forget(self._desk, record.name)
+
+    def _recorded(self, name: str) -> ClusterRecord | None:
+        try:
+            return self._desk.records.cluster(name)
+        except StateError as err:
+            self._desk.say(Note(f"{err.message}; asking the hosts of the inventory"))
+            return None
+
+    def _nodes(self, record: ClusterRecord) -> tuple[Node, ...]:
+        """As last written; a cluster without that file has touched no host."""
+        if not self._desk.home.cluster(record.name).inventory.exists():
+            return ()
+        return stored_inventory(self._desk.home, record).nodes
+
+    def _end_unrecorded(self, name: str) -> Ended:
+        """Ask every host of the inventory for what carries this name and is the caller's."""
+        request = {"cluster": name, "owner": self._desk.owner}
+        answers: dict[str, Mapping[str, Any]] = {}
+
+        def leave(host: Host) -> dict[str, Any]:
+            answers[host.node.zone] = answer = ask_once(host, "leave", request)
+            return answer
+
+        found = self._left(self._desk.cloud.nodes(self._desk.cloud.file().hosts), leave)
+        if found.left:
+            message = f"whether cluster {name} is gone is not known: {'; '.join(found.left)}"
+            raise TeardownError(message, left=found.left, hint=f"`cloudgpu down {name}` again when they answer")
+        strays = tuple(host for host in found.gone if answers[host]["clusters"])
+        usd = self._books.settle(self._books.rows_without_record(name), running=bool(strays))
+        end_runs(self._desk, name)
+        forget(self._desk, name)
+        return Ended(name, known=False, strays=strays, usd=usd, own=True)
+
+    def _left(self, nodes: Sequence[Node], leave: Callable[[Host], dict[str, Any]]) -> _Left:
+        """Ask all of them at once; one that cannot be asked is never taken for gone."""
+        gone, left = [], []
+        with self._desk.cloud.connected(nodes) as outcomes:
+            hosts = [one for one in outcomes.values() if not isinstance(one, CloudGpuError)]
+            answers = {**outcomes, **on_all(hosts, leave)}
+        for node in nodes:
+            answer = answers[node.index]
+            if isinstance(answer, CloudGpuError):
+                left.append(f"{node.zone} could not be asked: {answer.message}")
+            elif answer["left"]:
+                left.append(f"{node.zone} still has {', '.join(answer['left'])}")
+            else:
+                gone.append(node.zone)
+        return _Left(tuple(gone), tuple(left))
+
+
+def home_of(host: Host) -> str:
+    """The login user's home directory on a host; a login shell may print anything before it.
+
+    Raises:
+        RemoteCommandError: Its shell does not tell.
+    """
+    found = [line for line in host.run(_HOME).stdout.splitlines() if line.startswith("/")]
+    if not found:
+        message = f"{host.node.zone}: its shell does not tell where its home directory is"
+        raise RemoteCommandError(message, hint=f"log in and try: ssh {host.node.user}@{host.node.address}")
+    return found[-1]

@@ -1,0 +1,296 @@
+"""`train --matrix`: every combination as a run of its own, one after the other, in one cluster.
+
+Which run is whose is written down before it is started. Whoever is killed types the same command again: a run that
+goes on is followed to its end, one that has its result is left alone, and the others are run.
+"""
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from cloudgpu.app.account import still_up
+from cloudgpu.app.desk import Bench
+from cloudgpu.app.feasibility import check_feasible
+from cloudgpu.app.identifiers import new_run_id
+from cloudgpu.app.matrix_cluster import MatrixCluster
+from cloudgpu.app.matrix_outcome import MatrixOutcome, known_run, outcome_of
+from cloudgpu.app.matrix_planning import PlannedRun
+from cloudgpu.app.matrix_records import MatrixRecord, MatrixRecords, MatrixRow
+from cloudgpu.app.matrix_request import Beginning, MatrixRequest, beginning, has_result, train_request
+from cloudgpu.app.outcome import RunOutcome
+from cloudgpu.app.ports import Dial
+from cloudgpu.app.purchase import Buyer
+from cloudgpu.app.records import ClusterRecord, RunRecord, write_durably
+from cloudgpu.app.stages import Stages
+from cloudgpu.app.training import Training
+from cloudgpu.app.watching import Watching
+from cloudgpu.app.works import provisions
+from cloudgpu.errors import AuthError, BusyError, CloudGpuError, LedgerError, StateError
+from cloudgpu.provision.lease import Lease
+from cloudgpu.run.progress import Note
+
+_EVERY_ONE = (StateError, LedgerError, AuthError, BusyError)
+"""What the next combination would end with too."""
+_INTERRUPTED = "interrupted"
+
+
+@dataclass
+class _Asked:
+    """Asks what Ctrl-C means, once: the run and the cluster are one question."""
+
+    ask: Callable[[str], bool]
+    answer: bool | None = None
+
+    def __call__(self, what: str) -> bool:
+        if self.answer is None:
+            self.answer = self.ask(what)
+        return self.answer
+
+
+class Matrices:
+    """Carries matrices out. One object for one cloud and one home."""
+
+    def __init__(self, desk: Bench, training: Training, buyer: Buyer, dial: Dial) -> None:
+        self._desk = desk
+        self._dial = dial
+        self._training = training
+        self._records = MatrixRecords(desk.home)
+        self._cluster = MatrixCluster(desk, self._records, provisions(desk, buyer))
+
+    def beginning(self, request: MatrixRequest) -> Beginning:
+        """Where the matrix stands; nothing is changed.
+
+        Raises:
+            StateError: Its record cannot be read.
+        """
+        return beginning(request, self._records.matrix, self._desk.records, self._desk.clock.now())
+
+    def own_cluster(self, record: MatrixRecord) -> ClusterRecord | None:
+        """The cluster that the matrix made and that is not confirmed gone."""
+        return self._cluster.own(record)
+
+    def cluster_name(self, begun: Beginning, request: MatrixRequest) -> str:
+        """The cluster that its runs would use."""
+        own = self._cluster.own(begun.record)
+        return own.name if own is not None else self._cluster.name(begun.record, request)
+
+    def _check(self, request: MatrixRequest) -> None:
+        """Find out what would fail later, before anything is bought for it."""
+        seen: list[object] = []
+        for run in request.plan.runs:
+            recipe = run.plan.recipe
+            asked_about = (recipe.environment, recipe.data, recipe.checkpoint, recipe.outputs_to)
+            if asked_about in seen:
+                check_feasible(run.plan, request.base)
+            else:
+                seen.append(asked_about)
+                self._training.check(train_request(request, run))
+
+    def run(self, request: MatrixRequest) -> MatrixOutcome:
+        """Run what is missing of it.
+
+        Raises:
+            BusyError: Another process is at this matrix.
+            CloudGpuError: It was broken off: by what every other combination would end with too, or with a run that
+                may be going on. What is left is named in the error's hint; a run that failed is no error.
+        """
+        begun = self.beginning(request)
+        if begun.missing:
+            with Stages(self._desk.clock, self._desk.say).stage("check data"):
+                self._check(request)
+        lease = Lease(self._desk.home.matrix(begun.record.name).lease, self._desk.clock, self._desk.owner)
+        with lease.hold():
+            return _Session(self._desk, self._training, self._dial, self._cluster, request, begun.record).run()
+
+
+class _Session:
+    """One command at one matrix."""
+
+    def __init__(
+        self,
+        desk: Bench,
+        training: Training,
+        dial: Dial,
+        cluster: MatrixCluster,
+        request: MatrixRequest,
+        record: MatrixRecord,
+    ) -> None:
+        self._desk = desk
+        self._training = training
+        self._dial = dial
+        self._cluster = cluster
+        self._request = request
+        self._records = MatrixRecords(desk.home)
+        self._record = self._records.save(record)
+        self._asked = _Asked(request.end_on_interrupt)
+        self._interrupted = self._owed = False
+
+    def run(self) -> MatrixOutcome:
+        try:
+            try:
+                stopped = self._every()
+            except KeyboardInterrupt:
+                stopped = _INTERRUPTED
+            return self._finished(stopped)
+        except CloudGpuError as err:
+            self._abandoned(err)
+            raise
+
+    def _every(self) -> str:
+        """Run what is missing; returns why combinations are left, empty when none is."""
+        missing = [run for run in self._request.plan.runs if not self._has_result(run)]
+        if missing:
+            with Stages(self._desk.clock, self._desk.say).stage("provision"):
+                self._record = self._cluster.up(self._record, self._request)
+        for place, run in enumerate(missing, start=1):
+            expired = self._expired()
+            if expired:
+                return expired
+            self._desk.say(Note(f"combination {place} of {len(missing)}: {run.combination.label}"))
+            good = self._one(run)
+            self._write_table()
+            if self._interrupted:
+                return _INTERRUPTED
+            if not good and self._request.fail_fast and place < len(missing):
+                return "a combination failed, and --fail-fast was given"
+        return ""
+
+    def _one(self, run: PlannedRun) -> bool:
+        """One combination to its end; whether it is a good one."""
+        going = self._going_on(run)
+        try:
+            outcome = self._attached(going) if going is not None else self._trained(run)
+        except CloudGpuError as err:
+            self._note_error(run, err)
+            return False
+        self._interrupted = outcome.interrupted
+        self._owed = self._owed or bool(outcome.unfetched)
+        return outcome.record.state in ("succeeded", "not-run")
+
+    def _trained(self, run: PlannedRun) -> RunOutcome:
+        run_id = new_run_id(run.plan.recipe.name)
+        self._save_row(MatrixRow(run.combination.values, run.combination.digest, run_id))
+        wanted = train_request(self._request, run)
+        return self._training.train(
+            replace(wanted, cluster=self._record.cluster, end_on_interrupt=self._asked, run_id=run_id)
+        )
+
+    def _attached(self, going: RunRecord) -> RunOutcome:
+        self._desk.say(Note(f"run {going.run_id} was started before: following it to its end"))
+        watching = Watching(self._desk, self._dial)
+        try:
+            return watching.attach(going.run_id)
+        except KeyboardInterrupt:
+            return replace(RunOutcome(going, self._record.simulated), interrupted=True)
+
+    def _going_on(self, run: PlannedRun) -> RunRecord | None:
+        """The combination's run that was started before and is owed its end; None where another is to be started.
+
+        Raises:
+            StateError: It is of a recipe that has changed since, and still holds the GPUs.
+        """
+        row = next(row for row in self._record.rows if row.values == run.combination.values)
+        known = known_run(row, self._desk.records)
+        if known is None or known.ended_at is not None:
+            return None
+        if not known.ranks or self._desk.records.cluster(known.cluster) is None:
+            self._closed(known)
+            return None
+        if row.digest != run.combination.digest and not known.judged:
+            message = f"run {known.run_id} goes on with the recipe as it was before it was changed"
+            raise StateError(
+                message, hint=f"`cloudgpu attach {known.run_id}` or `cloudgpu cancel {known.run_id}` first"
+            )
+        return known
+
+    def _closed(self, known: RunRecord) -> None:
+        """A run whose command was killed before its first rank: it is over, and its time is no other run's."""
+        now = self._desk.clock.now()
+        ended = known if known.judged else replace(known, state="interrupted", reason="its command was killed")
+        self._desk.records.save_run(replace(ended, ended_at=now))
+        self._desk.ledger.run_ended(known.run_id, ended.state, now)
+
+    def _note_error(self, run: PlannedRun, err: CloudGpuError) -> None:
+        """An error of one combination alone is its result; any other ends the command.
+
+        Raises:
+            CloudGpuError: That error: the run may be going on and hold the GPUs, or the next would end the same way.
+        """
+        row = next(row for row in self._record.rows if row.values == run.combination.values)
+        known = known_run(row, self._desk.records)
+        if isinstance(err, _EVERY_ONE) or (known is not None and known.ranks and known.ended_at is None):
+            raise err
+        self._desk.say(Note(f"{run.combination.label} failed: {err.message}"))
+        if known is None:
+            self._save_row(replace(row, reason=err.message))
+
+    def _expired(self) -> str:
+        """Why no further run can be started in this cluster, empty where one can; little time is told of."""
+        cluster = self._desk.records.cluster(self._record.cluster)
+        if cluster is None or cluster.state != "up":
+            return f"cluster {self._record.cluster} was ended meanwhile"
+        left_s = (cluster.expires_at - self._desk.clock.now()).total_seconds()
+        if left_s <= 0:
+            return f"cluster {cluster.name} has expired"
+        longest = max((row.seconds or 0.0 for row in self._outcome().rows), default=0.0)
+        if left_s < longest:
+            told = f"cluster {cluster.name} has {left_s / 60:.0f} min left, and the longest run so far took"
+            self._desk.say(Note(f"{told} {longest / 60:.0f} min: `cloudgpu extend {cluster.name}` gives it more"))
+        return ""
+
+    def _finished(self, stopped: str) -> MatrixOutcome:
+        """End the cluster unless it is to stay, and say what there is."""
+        present = self._cluster.own(self._record)
+        kept = self._why_kept(stopped) if present is not None else ""
+        unended: CloudGpuError | None = None
+        if present is not None and not kept:
+            try:
+                with Stages(self._desk.clock, self._desk.say).stage("down"):
+                    self._record = self._cluster.end(self._record, present)
+            except CloudGpuError as err:
+                unended = err
+        outcome = replace(self._write_table(), kept=kept, stopped=stopped, interrupted=stopped == _INTERRUPTED)
+        if present is not None and kept:
+            return replace(outcome, left=(still_up(present),))
+        if present is not None and unended is not None:
+            left = tuple(getattr(unended, "left", ())) or (still_up(present),)
+            return replace(outcome, unended=unended.message, left=left)
+        return outcome
+
+    def _why_kept(self, stopped: str) -> str:
+        failed = any(row.state not in ("succeeded", "not-run", "waiting") for row in self._outcome().rows)
+        present = self._cluster.own(self._record)
+        if stopped == _INTERRUPTED:
+            what = f"cluster {self._record.cluster}"
+            return "" if self._asked(what) else "interrupted; the cluster was left as it is"
+        if self._owed and present is not None:
+            return "outputs could not be fetched"
+        if self._request.keep:
+            return "--keep"
+        return "--keep-on-failure" if self._request.keep_on_failure and failed else ""
+
+    def _abandoned(self, err: CloudGpuError) -> None:
+        """Say how to go on after an error, and what is left."""
+        err.hint = "; ".join(part for part in (err.hint, "the same command goes on with what is missing") if part)
+        with contextlib.suppress(CloudGpuError):
+            present = self._cluster.own(self._record)
+            left = () if present is None else (still_up(present),)
+            if present is not None:
+                err.hint += f"; {still_up(present)}"
+            err.context = replace(self._write_table(), stopped=err.message, left=left).as_json()
+
+    def _has_result(self, run: PlannedRun) -> bool:
+        row = next(row for row in self._record.rows if row.values == run.combination.values)
+        return has_result(row, run, self._desk.records)
+
+    def _save_row(self, row: MatrixRow) -> None:
+        self._record = self._records.save(self._record.with_row(row))
+
+    def _outcome(self) -> MatrixOutcome:
+        path = self._desk.home.matrix(self._record.name).table
+        return outcome_of(self._record, self._desk.records, self._desk.ledger, self._desk.clock.now(), str(path))
+
+    def _write_table(self) -> MatrixOutcome:
+        outcome = self._outcome()
+        write_durably(self._desk.home.matrix(self._record.name).table, outcome.as_csv())
+        return outcome

@@ -1,0 +1,159 @@
+"""The user's own `~/.ssh`: one file a cluster in a folder of ours, and one line that takes the folder in.
+
+Whatever else is there stays as it is, to the byte, with its permissions.
+"""
+
+import contextlib
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from cloudgpu.errors import StateError
+from cloudgpu.remote.ssh_config import included
+
+_LINE = "# clusters of cloudgpu; removed with the last of them"
+_OWNER = " of "
+
+
+@dataclass(frozen=True)
+class SshFolder:
+    """Where OpenSSH looks; `root` is `~/.ssh`."""
+
+    root: Path
+
+    @property
+    def config(self) -> Path:
+        """The user's own configuration."""
+        return self.root / "config"
+
+    @property
+    def ours(self) -> Path:
+        """The folder of our files."""
+        return self.root / "cloudgpu.d"
+
+    @property
+    def addition(self) -> str:
+        """What we add to the top of the user's configuration: further down it would belong to somebody's `Host`."""
+        return f"{_LINE}\n{included(self.ours / '*')}\n\n"
+
+    def owner(self, cluster: str) -> str:
+        """The state home whose cluster has a file here; empty where none has."""
+        try:
+            first = (self.ours / cluster).read_text(encoding="utf-8").partition("\n")[0]
+        except OSError:
+            return ""
+        return first.partition(_OWNER)[2]
+
+    def check_own(self, cluster: str, home: Path) -> None:
+        """Refuse to write over a cluster of another home.
+
+        Raises:
+            StateError: It has one of this name.
+        """
+        there = self.owner(cluster)
+        if there and there != str(home):
+            message = f"{self.ours / cluster} belongs to another cluster {cluster}, of {there}"
+            raise StateError(message, hint=f"CLOUDGPU_HOME={there} cloudgpu ssh-config {cluster} --remove")
+
+    def write(self, cluster: str, text: str) -> bool:
+        """Write a cluster's file; whether the user's configuration had to be told of the folder.
+
+        Raises:
+            StateError: Something cannot be written.
+        """
+        with self._alone():
+            _replace(self.ours / cluster, text, 0o600)
+            had = self._read()
+            if self.addition in had or included(self.ours / "*") in had.splitlines():
+                return False
+            self._write(self.addition + had)
+            return True
+
+    def remove(self, cluster: str) -> None:
+        """Remove a cluster's file, and our line with the last one; nothing there is well, too.
+
+        Raises:
+            StateError: Something cannot be removed.
+        """
+        if not self.ours.is_dir():
+            return
+        with self._alone():
+            try:
+                (self.ours / cluster).unlink(missing_ok=True)
+            except OSError as err:
+                raise _unwritable(self.ours / cluster, err) from err
+            if any(not one.name.startswith(".") for one in self.ours.iterdir()):
+                return
+            had = self._read()
+            if self.addition in had:
+                self._write(had.replace(self.addition, "", 1))
+            with contextlib.suppress(OSError):
+                (self.ours / ".lock").unlink(missing_ok=True)
+                self.ours.rmdir()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One process at a time: the configuration is read, changed and replaced."""
+        lock = self.ours / ".lock"  # `Include` passes over what begins with a dot
+        while True:
+            with self._opened(lock) as held:
+                fcntl.flock(held, fcntl.LOCK_EX)
+                # Whoever removed the last cluster took the lock's file along: what we hold then holds nobody off.
+                if lock.exists() and lock.stat().st_ino == os.fstat(held.fileno()).st_ino:
+                    yield
+                    return
+
+    def _opened(self, lock: Path) -> BinaryIO:
+        try:
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.ours.mkdir(mode=0o700, exist_ok=True)
+            return lock.open("ab")
+        except OSError as err:
+            raise _unwritable(lock, err) from err
+
+    def _read(self) -> str:
+        try:
+            # Bytes that are no UTF-8 come back as they were.
+            return self.config.read_bytes().decode("utf-8", "surrogateescape")
+        except FileNotFoundError:
+            return ""
+        except OSError as err:
+            raise _unwritable(self.config, err) from err
+
+    def _write(self, text: str) -> None:
+        # Where it is a link into somebody's collection of settings, what it leads to is replaced, not the link.
+        path = self.config.resolve()
+        if not text:
+            # It was made by us, or empty before: an empty one does no harm, and none is what there was.
+            path.unlink(missing_ok=True) if not self.config.is_symlink() else path.write_bytes(b"")
+            return
+        mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+        if path.exists() and not os.access(path, os.W_OK):
+            message = f"{self.config} may not be written"
+            raise StateError(message, hint=f"add this line at its top yourself: {included(self.ours / '*')}")
+        _replace(path, text, mode)
+
+
+def _replace(path: Path, text: str, mode: int) -> None:
+    """The file with this content in one step, or as it was."""
+    temporary = ""
+    try:
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        with os.fdopen(descriptor, "wb") as out:
+            out.write(text.encode("utf-8", "surrogateescape"))
+            os.fchmod(out.fileno(), mode)
+        Path(temporary).replace(path)
+    except OSError as err:
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
+        raise _unwritable(path, err) from err
+
+
+def _unwritable(path: Path, err: OSError) -> StateError:
+    hint = "`cloudgpu ssh-config NAME --print` prints the entries for a file of your own"
+    return StateError(f"{path} cannot be written: {err.strerror}", hint=hint)

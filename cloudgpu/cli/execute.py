@@ -1,0 +1,50 @@
+"""`cloudgpu exec`: one command on every node at once."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from cloudgpu.cli.options import Json
+
+
+def execute(  # noqa: PLR0917
+    context: typer.Context,
+    cluster: Annotated[
+        str, typer.Argument(metavar="[NAME]", help="The cluster or a run on it; may be left out when only one is up.")
+    ] = "",
+    node: Annotated[str, typer.Option("--node", help="Only these nodes, for instance 0,2-3.")] = "",
+    stream: Annotated[bool, typer.Option("--stream", help="Show every line as it comes, with its node.")] = False,
+    stdin: Annotated[
+        bool, typer.Option("--stdin", help="Give what this command reads on standard input to every node.")
+    ] = False,
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="-- COMMAND...", help="What to run; one word is a shell line.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Run a command on every node and group what they say.
+
+    Nodes that say the same share a block. Ends with 0 when the command did on every node, with 5 when it failed on
+    one, with 9 when a node could not be reached. Ctrl-C ends it on every node.
+    """
+    from cloudgpu.app.executing import as_json, chosen_indices, exit_code, shell_line
+    from cloudgpu.app.executing import execute as run
+    from cloudgpu.app.visiting import reached, visited
+    from cloudgpu.cli.show_exec import show_line, show_outcomes
+    from cloudgpu.cli.wiring import wire
+
+    line = shell_line([*(command or []), *(context.obj or [])])
+    wiring = wire(json=json)
+    means = wiring.reaching.means
+    found = visited(wiring.records, wiring.home, means, cluster or wiring.only_cluster())
+    indices = chosen_indices(node, len(found.nodes))
+    fed = sys.stdin.buffer.read() if stdin else None
+    on_line = show_line(wiring.screen) if stream and not json else None
+    with reached(means, found, indices) as nodes:
+        outcomes = run(nodes, line, wiring.clock, stdin=fed, on_line=on_line)
+    if json:
+        wiring.screen.document(as_json(found.record.name, line, outcomes))
+    else:
+        show_outcomes(outcomes, wiring.screen)
+    raise typer.Exit(exit_code(outcomes))

@@ -1,0 +1,102 @@
+"""`cloudgpu matrix`: what matrices of runs came to; `train --matrix` runs them."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cloudgpu.cli.options import Json
+
+if TYPE_CHECKING:
+    from cloudgpu.app.matrix_outcome import MatrixOutcome
+    from cloudgpu.app.matrix_records import MatrixRecord
+    from cloudgpu.cli.wiring import Wiring
+
+app = typer.Typer(
+    help="""Show what matrices of runs came to.
+
+    `cloudgpu train RECIPE --matrix NAME=VALUE,VALUE` runs one: every combination, one after the other in one cluster.
+    """,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+MatrixName = Annotated[str, typer.Argument(metavar="[MATRIX]", help="Its name; the latest when left out.")]
+
+
+@app.command("list")
+def list_matrices(json: Json = False) -> None:
+    """List the matrices that were run from here.
+
+    With how many of their combinations have a result.
+    """
+    from cloudgpu.app.matrix_records import MatrixRecords
+    from cloudgpu.cli.show_matrix import list_lines
+    from cloudgpu.cli.wiring import wire
+
+    wiring = wire(json=json, quits=True)
+    known, damaged = MatrixRecords(wiring.home).all()
+    outcomes = [_outcome(wiring, record) for record in known]
+    if json:
+        wiring.screen.document({"matrices": [one.as_json() for one in outcomes], "damaged": damaged})
+    else:
+        wiring.screen.lines(list_lines(outcomes, damaged, wiring.clock.now()))
+
+
+@app.command("show")
+def show(name: MatrixName = "", json: Json = False) -> None:
+    """Show the table of a matrix once more.
+
+    Every combination with its figures, its time and its cost.
+    """
+    from cloudgpu.app.matrix_records import MatrixRecords
+    from cloudgpu.cli.show_matrix import outcome_lines
+    from cloudgpu.cli.wiring import wire
+
+    wiring = wire(json=json, quits=True)
+    outcome = _outcome(wiring, MatrixRecords(wiring.home).found(name))
+    if json:
+        wiring.screen.document(outcome.as_json())
+    else:
+        wiring.screen.lines(outcome_lines(outcome))
+
+
+@app.command("csv")
+def csv(
+    name: MatrixName = "",
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write it there instead of standard output.")
+    ] = None,
+) -> None:
+    """Print the table of a matrix as CSV."""
+    from cloudgpu.app.matrix_records import MatrixRecords
+    from cloudgpu.cli.wiring import wire
+
+    wiring = wire(quits=True)
+    text = _outcome(wiring, MatrixRecords(wiring.home).found(name)).as_csv()
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        write_table(out, text)
+        wiring.screen.line(f"{out} is written")
+
+
+def write_table(path: Path, text: str) -> None:
+    """Write a table where the user wants it.
+
+    Raises:
+        UsageError: It cannot be written there.
+    """
+    from cloudgpu.errors import UsageError
+
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as err:
+        message = f"cannot write {path}: {err.strerror}"
+        raise UsageError(message, hint="name a file in a folder that is there") from err
+
+
+def _outcome(wiring: "Wiring", record: "MatrixRecord") -> "MatrixOutcome":
+    from cloudgpu.app.matrix_outcome import outcome_of
+
+    table = str(wiring.home.matrix(record.name).table)
+    return outcome_of(record, wiring.records, wiring.ledger, wiring.clock.now(), table)

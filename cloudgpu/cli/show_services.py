@@ -1,0 +1,26 @@
+"""The services of a recipe, as a plan tells of them."""
+
+from collections.abc import Iterator
+
+from cloudgpu.recipe.schema import Recipe
+from cloudgpu.recipe.service import Endpoint, Service
+from cloudgpu.recipe.service_rules import endpoints
+
+_STAYS = {"expiry": "it stays when its command is left", "command": "it ends with its command"}
+
+
+def service_lines(recipe: Recipe) -> Iterator[str]:
+    """One line a service: where it answers, when it counts as ready, how long it stays."""
+    for _, name, one in endpoints(recipe):
+        if isinstance(one, Service):
+            yield f"serves port {one.port} of the head, {_ready(one)}; {_STAYS[one.stays]}"
+        else:
+            yield f"{name} beside the ranks: port {one.port} of the head, {_ready(one)}"
+
+
+def _ready(endpoint: Endpoint) -> str:
+    ready = endpoint.ready
+    if ready.http is None:
+        return f"ready when it accepts connections, within {ready.within}"
+    with_status = f" with {ready.status}" if ready.status else ""
+    return f"ready when GET {ready.http} is answered{with_status}, within {ready.within}"

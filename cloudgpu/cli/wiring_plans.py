@@ -1,0 +1,68 @@
+"""The part of the composition that makes plans: of what is bought, and of hosts of one's own."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from cloudgpu.paths import Home
+
+if TYPE_CHECKING:
+    from cloudgpu.app.forecasting import Forecast
+    from cloudgpu.app.planning import Planned
+    from cloudgpu.cli.wiring import Wiring
+    from cloudgpu.plan.plan import Plan
+
+
+def planned(
+    wiring: "Wiring", recipe: str, sets: Sequence[str], *, offline: bool, all_regions: bool = False
+) -> "Planned":
+    """The plan of a recipe on this command's target."""
+    from cloudgpu.app.cooldowns import Cooldowns
+    from cloudgpu.app.planning import make_plan, network_wish
+    from cloudgpu.app.surveying import Surveyor
+    from cloudgpu.cli.wiring import environ, recipe_roots
+
+    target, settings = wiring.settings.target, wiring.settings
+    asks = not offline and target != "rehearsal"  # nodes of a rehearsal run no container
+    surveyor = Surveyor(settings, environ(), wiring.registries.images if asks else None)
+    today = wiring.clock.now().date()
+    if target == "ssh":
+        from cloudgpu.app.host_planning import make_host_plan
+
+        return make_host_plan(
+            recipe,
+            sets,
+            ground=wiring.hosts.ground,
+            catalog=wiring.catalog,
+            today=today,
+            roots=recipe_roots(),
+            surveyor=surveyor,
+            offline=offline,
+        )
+    cloud = None if offline else lambda: wiring.cloud(target)
+    return make_plan(
+        recipe,
+        sets,
+        target=target,
+        default_region=settings.region,
+        today=today,
+        roots=recipe_roots(),
+        cloud=cloud,
+        cooldowns=None if offline else Cooldowns(wiring.home, wiring.clock),
+        network=network_wish(settings),
+        catalog=wiring.catalog,
+        rooms=wiring.quota_rooms,
+        surveyor=surveyor,
+        all_regions=all_regions,
+    )
+
+
+def forecast(wiring: "Wiring", plan: "Plan") -> "tuple[Forecast, ...]":
+    """Exactly what a plan would make at its first candidate; nothing is changed, not even a key made."""
+    from cloudgpu.app.existing import for_clusters
+    from cloudgpu.app.forecasting import forecast
+    from cloudgpu.app.purchase import Buyer
+
+    settings = wiring.settings
+    buyer = Buyer(settings.owner, settings.team, "", for_clusters(settings))
+    cloud, home = wiring.cloud(plan.target), Home(settings.home)
+    return forecast(plan, plan.recipe.name, cloud=cloud, buyer=buyer, home=home, clock=wiring.clock)

@@ -1,0 +1,51 @@
+"""`exec`: which nodes, which command, what its end means; the real thing is in tests/system/remote."""
+
+import pytest
+
+from cloudgpu.app.executing import NodeOutcome, as_json, chosen_indices, exit_code, shell_line
+from cloudgpu.errors import UsageError
+
+
+def test_nodes_are_named_by_number_and_range():
+    assert chosen_indices("", 3) == (0, 1, 2)
+    assert chosen_indices("2,0", 3) == (0, 2)
+    assert chosen_indices("0-1, 4,1-2", 5) == (0, 1, 2, 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("3", "--node 3: there is no node 3; the nodes are 0 to 2"),
+        ("2-1", "--node 2-1: there is no node 2-1; the nodes are 0 to 2"),
+        ("1,,2", "--node 1,,2: nothing is no node"),
+        ("head", "--node head: head is no node"),
+    ],
+)
+def test_what_names_no_node_is_told(text, message):
+    with pytest.raises(UsageError) as raised:
+        chosen_indices(text, 3)
+    assert raised.value.message == message
+
+
+def test_one_word_is_a_shell_line_and_several_are_words():
+    assert shell_line(["ps aux | wc -l"]) == "ps aux | wc -l"
+    assert shell_line(["echo", "a  b", "$HOME"]) == "echo 'a  b' '$HOME'"
+    with pytest.raises(UsageError, match="there is no command"):
+        shell_line([])
+    with pytest.raises(UsageError, match="there is no command"):
+        shell_line([""])
+
+
+def test_the_end_of_all_is_the_worst_end():
+    good, bad, lost = NodeOutcome(0, 0), NodeOutcome(1, 3), NodeOutcome(2, error="out of reach")
+    assert [exit_code(some) for some in ([good], [good, bad], [good, lost], [bad, lost])] == [0, 5, 9, 9]
+    assert as_json("lab", "true", [good, lost]) == {
+        "cluster": "lab",
+        "command": "true",
+        "exit_code": 9,
+        "nodes": [
+            {"node": 0, "exit_code": 0, "stdout": "", "stderr": "", "seconds": 0.0, "error": "", "hint": ""},
+            {"node": 2, "exit_code": None, "stdout": "", "stderr": "", "seconds": 0.0, "error": "out of reach",
+             "hint": ""},
+        ],
+    }  # fmt: skip

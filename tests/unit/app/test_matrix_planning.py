@@ -1,0 +1,179 @@
+"""One cluster in which every combination can run, or all that is in the way, before anything is bought."""
+
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+
+from cloudgpu.app.matrix_planning import plan_matrix
+from cloudgpu.app.matrix_request import MatrixRequest, beginning
+from cloudgpu.app.planning import make_plan
+from cloudgpu.app.records import ClusterRecord, Records, RunRecord
+from cloudgpu.cli.show_matrix import plan_lines
+from cloudgpu.errors import PlanError, UsageError
+from cloudgpu.paths import Home
+from cloudgpu.recipe import loading
+from cloudgpu.recipe.matrix import combinations, read_axes
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+RECIPE = """
+schema: 1
+name: pair
+resources: {any_of: [V100-32GB:8, A100-40GB:8], nodes: 2, regions: [us-east-1]}
+environment: {python: {requirements: ['torch<2.11']}}
+params: {batch: 64, kvstore: local}
+launch: {with: torchrun, command: 'train.py {batch} {kvstore}', global_batch: '{batch}'}
+metrics:
+  speed: {pattern: '(?P<value>.)', unit: img/s, better: higher, reference: {value: 100, on: x, source: y}}
+work: {metric: speed, amount: 100000}
+budget: {expiry: 1h, max_usd: 200}
+"""
+
+
+@pytest.fixture
+def plan(tmp_path):
+    (tmp_path / "pair").mkdir()
+    (tmp_path / "pair" / "recipe.yaml").write_text(RECIPE)
+    (tmp_path / "pair" / "train.py").write_text("")
+    asked = []
+
+    def make(*texts):
+        loaded = loading.load(tmp_path / "pair" / "recipe.yaml")
+        axes = read_axes(texts)
+
+        def ask(one):
+            asked.append(one.label)
+            sets = [f"{name}={value}" for name, value in one.values]
+            where = {"target": "aws", "default_region": "us-east-1", "today": date(2026, 11, 21)}
+            return make_plan("pair", sets, roots=[tmp_path], cloud=None, **where)
+
+        return plan_matrix(loaded, axes, combinations(loaded, axes, {}, rehearsal=False), ask)
+
+    make.asked = asked
+    return make
+
+
+def test_the_cloud_is_asked_once_for_all_parameters(plan):
+    matrix = plan("batch=64,128", "kvstore=a,b")
+    assert plan.asked == ["batch=64 kvstore=a"]
+    assert [run.plan.recipe.params for run in matrix.runs] == [
+        {"batch": batch, "kvstore": kvstore} for batch in (64, 128) for kvstore in ("a", "b")
+    ]
+    assert len({run.plan.recipe_digest for run in matrix.runs}) == 4
+    assert matrix.expected_s == 4 * 1000
+
+
+def test_it_is_asked_again_for_what_it_has_not_been_asked_about(plan):
+    plan("environment.env.A=1,2")
+    assert len(plan.asked) == 2
+
+
+def test_runs_over_tcp_and_efa_share_the_cluster_that_has_both(plan):
+    matrix = plan("resources.network=tcp,efa")
+    assert plan.asked == ["resources.network=efa"]
+    assert all(one.efa_interfaces for one in matrix.lead.plan.candidates)
+    assert [run.plan.recipe.resources.network for run in matrix.runs] == ["tcp", "efa"]
+    assert {(whose, one.check) for whose, one in matrix.further_findings} == {("resources.network=tcp", "fabric")}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["resources.nodes=1,2", "resources.any_of=V100:8", "budget.expiry=1h,2h", "name=a,b", "resources.gpu=V100:8"],
+)
+def test_what_changes_the_cluster_is_refused_with_the_commands_that_do_it(plan, text):
+    with pytest.raises(UsageError, match="changes the cluster itself") as caught:
+        plan(text, "kvstore=a,b")
+    name, _, value = text.partition("=")
+    first = value.split(",")[0]
+    assert f"`cloudgpu train pair --set {name}={first} --matrix kvstore=a,b`" in caught.value.hint
+    assert plan.asked == []
+
+
+def test_what_the_plan_refuses_is_told_for_all_at_once_with_its_fix(plan):
+    with pytest.raises(PlanError, match="cannot run with every combination") as caught:
+        plan("batch=64,7,5", "kvstore=a,b")
+    told = [line for line in caught.value.findings if "p3dn" in line]
+    assert len(told) == 2
+    assert told[0].startswith("batch=7 kvstore=a; batch=7 kvstore=b: batch: a batch of 7 over 16 ranks")
+    assert told[1].startswith("batch=5 kvstore=a; batch=5 kvstore=b: batch: a batch of 5 over 16 ranks")
+    assert all("(fix: --set batch=16)" in line for line in told)
+    assert caught.value.hint == "leave those values out"
+
+
+def test_what_is_wrong_with_all_of_them_is_told_once(plan):
+    with pytest.raises(PlanError) as caught:
+        plan("kvstore=a,b", "launch.ranks_per_node=9")
+    assert {line.partition(": ")[0] for line in caught.value.findings} == {"all 2 combinations"}
+
+
+def test_only_machines_that_every_combination_runs_on_are_tried(plan):
+    # From 2.11 on PyTorch's wheels have no kernels for V100: what runs both are the A100s.
+    both = plan("environment.python.requirements=torch<2.11,torch>=2.11")
+    assert {one.instance_type for one in both.lead.plan.candidates} == {"p4d.24xlarge"}
+
+
+def test_a_service_has_no_end_to_wait_for(plan, tmp_path):
+    text = RECIPE.replace("with: torchrun", "with: service, service: {port: 8888}").replace(
+        ", global_batch: '{batch}'", ""
+    )
+    (tmp_path / "pair" / "recipe.yaml").write_text(text)
+    with pytest.raises(UsageError, match="a service runs until it is ended"):
+        plan("kvstore=a,b")
+
+
+def told(matrix, tmp_path, *, cluster=None, took_s=None):
+    """What is said below the plan, before anybody is asked."""
+    home = Home(tmp_path / "home")
+    records = Records(home)
+    if took_s is not None:
+        run = RunRecord("r", "c", "pair", "", "", "", "aws", NOW, state="succeeded", ended_at=NOW + took_s * SECOND)
+        records.save_run(run)
+    request = MatrixRequest(matrix, matrix.lead.path, matrix.lead.base)
+    begun = beginning(request, lambda _: None, records, NOW)
+    return plan_lines(matrix, begun, cluster, NOW)[2:]
+
+
+def test_what_all_of_it_costs_and_how_long_each_run_has(plan, tmp_path):
+    assert told(plan("batch=64,128", "kvstore=a,b"), tmp_path) == [
+        "  batch=64 kvstore=a",
+        "  batch=64 kvstore=b",
+        "  batch=128 kvstore=a",
+        "  batch=128 kvstore=b",
+        "the whole matrix costs 62.48 USD at most: one cluster, and one expiry after 1h",
+        "4 runs in 1 h: 15 min 00 s for each, getting the nodes included",
+        "warning: at the reference rates 4 runs would take 1 h 06 min, and the cluster ends before [matrix]",
+        "    fix: --set budget.expiry=1h21m; what is not done by then, the same command goes on with",
+    ]
+
+
+def test_without_a_reference_the_runs_of_late_tell_how_long_they_take(plan, tmp_path):
+    (tmp_path / "pair" / "recipe.yaml").write_text(RECIPE.replace("work: {metric: speed, amount: 100000}", ""))
+    matrix = plan("kvstore=a,b,c")
+    assert not [line for line in told(matrix, tmp_path) if "warning" in line]
+    assert not [line for line in told(matrix, tmp_path, took_s=1000) if "warning" in line]
+    *_, warning, fix = told(matrix, tmp_path, took_s=1500)
+    assert warning.startswith("warning: as long as this recipe's runs took lately, 3 runs would take 1 h 15 min")
+    assert "--set budget.expiry=1h31m" in fix
+
+
+def test_a_cluster_that_stands_has_the_time_that_is_left_to_it(plan, tmp_path):
+    cluster = ClusterRecord("lab", "t", "ann", "", "pair", "aws", "1", "", NOW, NOW + 1800 * SECOND, "up", state="up")
+    *_, stands, each, warning, fix = told(plan("kvstore=a,b"), tmp_path, cluster=cluster)
+    assert stands == "cluster lab stands until 2026-11-21 12:30 UTC, in 30 min"
+    assert each.startswith("2 runs in 30 min: 15 min 00 s for each")
+    assert "2 runs would take 33 min 20 s" in warning
+    assert "cloudgpu extend lab --by 41m" in fix
+
+
+def test_its_name_is_the_commands_own(plan, tmp_path):
+    def name(*texts, **more):
+        matrix = plan(*texts)
+        request = MatrixRequest(matrix, matrix.lead.path, matrix.lead.base, **more)
+        records = Records(Home(tmp_path / "home"))
+        return beginning(request, lambda _: None, records, NOW).record.name
+
+    same = name("kvstore=a,b")
+    assert name("kvstore=a,b") == same
+    assert name("kvstore=a,b", cluster="x", keep=True) == same
+    assert len({same, name("kvstore=a,c"), name("batch=64,128"), name("kvstore=a,b", sets=("batch=128",))}) == 4
+    assert same.startswith("pair-")

@@ -1,0 +1,275 @@
+"""What is learnt of an image before anything is bought, from a registry that is played here."""
+
+import base64
+import json
+import threading
+import time
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from cloudgpu.app import registry_images
+from cloudgpu.app.registry_images import RegistryImages
+from cloudgpu.app.registry_web import UnreachableError, Web
+from cloudgpu.errors import AuthError
+from cloudgpu.launch.image_name import ImageName
+from cloudgpu.plan.survey import ImageSeen
+from cloudgpu.recipe.schema import Environment
+from cloudgpu.run.logins import Login
+
+PASSWORD = "very:secret\n"
+BASIC = "Basic " + base64.b64encode(f"ann:{PASSWORD}".encode()).decode()
+AMD, ARM = {"os": "linux", "architecture": "amd64"}, {"os": "linux", "architecture": "arm64"}
+SINGLE = {"schemaVersion": 2, "config": {"digest": "sha256:c"}, "layers": [{"size": 5}, {"size": 7}]}
+INDEX = {
+    "schemaVersion": 2,
+    "manifests": [
+        {"digest": "sha256:arm", "platform": ARM},
+        {"digest": "sha256:amd", "platform": AMD},
+        {"digest": "sha256:proof", "platform": {"os": "unknown", "architecture": "unknown"}},
+    ],
+}
+GONE = (404, {"errors": [{"code": "MANIFEST_UNKNOWN"}]}, {})
+
+
+@dataclass
+class Played:
+    """A server: path -> status, content and headers; a callable decides by the request's Authorization."""
+
+    pages: dict = field(default_factory=dict)
+    asked: list[tuple[str, str]] = field(default_factory=list)
+    stuck: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        played = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                allowed = self.headers.get("Authorization", "")
+                played.asked.append((self.path, allowed))
+                page = played.pages.get(self.path, (404, "no page", {}))
+                if page == "stuck":
+                    played.stuck.wait(20)
+                    return
+                status, content, headers = page(allowed) if callable(page) else page
+                body = content if isinstance(content, bytes) else json.dumps(content).encode()
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def close(self) -> None:
+        self.stuck.set()
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def play():
+    made = []
+
+    def make(**pages) -> Played:
+        one = Played({f"/v2/team/own/{path}": page for path, page in pages.items()})
+        made.append(one)
+        return one
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def registry(play):
+    return play(**{"manifests/1": (200, SINGLE, {}), "blobs/sha256:c": (200, AMD, {})})
+
+
+def nobody(region: str) -> Login:
+    raise AuthError(f"no credentials for {region}", code="NoCredentials")
+
+
+def ask(place: Played, *, tag: str = ":1", environ=None, within_s: float = 5, **container):
+    environment = Environment.model_validate({"container": {"image": f"{place.address}/team/own{tag}", **container}})
+    return RegistryImages(environ or {}, nobody, within_s=within_s)(environment)
+
+
+def with_login(place: Played, password: str = PASSWORD):
+    return ask(place, login="ann", password="KEY", environ={"KEY": password})
+
+
+def test_a_single_manifest_tells_its_size_and_its_configuration_the_machine(registry):
+    seen = ask(registry)
+    assert (seen.presence, seen.platforms, seen.packed_bytes) == ("there", ("linux/amd64",), 12)
+
+
+def test_an_index_tells_the_machines_and_the_size_is_that_of_the_nodes(registry):
+    registry.pages["/v2/team/own/manifests/1"] = (200, INDEX, {})
+    registry.pages["/v2/team/own/manifests/sha256:amd"] = (200, SINGLE, {})
+    seen = ask(registry)
+    assert (seen.presence, seen.platforms, seen.packed_bytes) == ("there", ("linux/amd64", "linux/arm64"), 12)
+
+
+def test_a_digest_is_asked_for_itself(registry):
+    digest = f"sha256:{'0' * 64}"
+    registry.pages[f"/v2/team/own/manifests/{digest}"] = (200, SINGLE, {})
+    assert ask(registry, tag=f":1@{digest}").presence == "there"
+
+
+def test_what_is_not_there_is_missing(registry):
+    registry.pages["/v2/team/own/manifests/1"] = GONE
+    seen = ask(registry)
+    assert (seen.presence, seen.why) == ("missing", f"{registry.address} has no {seen.image}")
+
+
+@pytest.mark.parametrize(
+    ("page", "why"),
+    [
+        ((404, b"<html>", {}), "answered 404"),
+        ((500, {}, {}), "answered 500"),
+        ((429, {}, {}), "was asked too often and answers later"),
+        ((200, b"<html>", {}), "answered with something that is no manifest"),
+        ((200, b"[" * 100_000, {}), "answered with something that is no manifest"),
+        ((401, {}, {"WWW-Authenticate": "Negotiate"}), "asks for a login in a way that is not known"),
+        ((307, {}, {"Location": "https://[x/"}), "leads to an address that is none"),
+        ((307, {}, {"Location": "/v2/team/own/manifests/1"}), "redirects again and again"),
+    ],
+)
+def test_an_answer_that_means_nothing_leaves_it_unknown(registry, page, why: str):
+    registry.pages["/v2/team/own/manifests/1"] = page
+    seen = ask(registry)
+    assert (seen.presence, seen.why) == ("unknown", f"{registry.address} {why}")
+
+
+def test_a_registry_that_is_not_there_leaves_it_unknown(play):
+    place = play()
+    place.close()
+    place.close = lambda: None
+    assert (ask(place).presence, ask(place).why) == (
+        "unknown",
+        f"{place.address} cannot be reached: Connection refused",
+    )
+
+
+def test_a_registry_that_does_not_answer_is_not_waited_for(registry):
+    registry.pages["/v2/team/own/manifests/1"] = "stuck"
+    seen = ask(registry, within_s=0.2)
+    assert seen.presence == "unknown"
+
+
+def test_nothing_is_waited_for_longer_than_the_time_given_in_all(monkeypatch):
+    ended, began, before = threading.Event(), time.monotonic(), set(threading.enumerate())
+
+    def blocked(region: str) -> Login:
+        ended.wait()
+        return nobody(region)
+
+    # The thread that is not waited for goes on: not to a registry of the world.
+    monkeypatch.setattr(registry_images, "_looked_at", lambda image, *_: ImageSeen(image, "unknown", ""))
+    image = "123456789012.dkr.ecr.us-east-1.amazonaws.com/own:1"
+    seen = RegistryImages({}, blocked, within_s=0.1)(Environment.model_validate({"container": {"image": image}}))
+    waited = time.monotonic() - began
+    ended.set()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10)
+    assert (seen.presence, seen.why[-27:], waited < 2.5) == ("unknown", "did not answer within 0.1 s", True)
+
+
+def password_wanted(page):
+    refused = (401, {}, {"WWW-Authenticate": 'Basic realm="here"'})
+    return lambda allowed: page if allowed == BASIC else refused
+
+
+def test_a_password_is_given_where_it_is_asked_for_and_said_nowhere(registry):
+    for path, page in list(registry.pages.items()):
+        registry.pages[path] = password_wanted(page)
+    assert with_login(registry).presence == "there"
+    assert registry.asked[-3][1] == ""
+    wrong = with_login(registry, "not it")
+    assert wrong.presence == "refused"
+    assert "to ann" in wrong.why
+    assert "not it" not in repr(wrong)
+    bare = ask(registry)
+    assert (bare.presence, "without a login" in bare.why) == ("refused", True)
+
+
+def test_without_its_password_only_what_anybody_may_have_is_found(registry):
+    assert ask(registry, login="ann", password="KEY").presence == "there"
+    registry.pages["/v2/team/own/manifests/1"] = password_wanted((200, SINGLE, {}))
+    seen = ask(registry, login="ann", password="KEY")
+    assert (seen.presence, seen.why.endswith("and KEY is not set")) == ("unknown", True)
+
+
+def tokens(registry: Played, giver: Played, allowed: str, status: int = 200, token: str = "t1") -> None:
+    realm = f'Bearer realm="http://{giver.address}/token?x=1",service="s p",scope="repository:team/own:pull"'
+    for path, page in list(registry.pages.items()):
+        registry.pages[path] = lambda got, page=page: (
+            page if got == "Bearer t1" else (401, {}, {"WWW-Authenticate": realm})
+        )
+    path = "/token?x=1&service=s+p&scope=repository%3Ateam%2Fown%3Apull"
+    giver.pages[path] = lambda got: (status, {"token": token}, {}) if got == allowed else (401, {}, {})
+
+
+@pytest.mark.parametrize("login", [True, False])
+def test_a_token_is_fetched_where_the_registry_says(play, registry, login: bool):
+    giver = play()
+    tokens(registry, giver, BASIC if login else "")
+    seen = with_login(registry) if login else ask(registry)
+    assert (seen.presence, seen.platforms) == ("there", ("linux/amd64",))
+    assert {got for _, got in registry.asked} == {"", "Bearer t1"}
+    assert len(giver.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "token", "presence"),
+    [
+        (403, "t1", "refused"),
+        (503, "t1", "unknown"),
+        (200, "", "unknown"),
+        (200, "bad\nX: y", "unknown"),
+        (200, "t2", "refused"),
+    ],
+)
+def test_no_token_is_a_refusal_or_unknown(play, registry, status: int, token: str, presence: str):
+    giver = play()
+    tokens(registry, giver, BASIC, status, token)
+    seen = with_login(registry)
+    assert seen.presence == presence
+    assert PASSWORD not in seen.why
+    assert BASIC not in seen.why
+
+
+def test_a_blob_elsewhere_is_fetched_without_the_login(play, registry):
+    store = play(blob=(200, ARM, {}))
+    registry.pages = {path: password_wanted(page) for path, page in registry.pages.items()}
+    away = (307, {}, {"Location": f"http://{store.address}/v2/team/own/blob"})
+    registry.pages["/v2/team/own/blobs/sha256:c"] = password_wanted(away)
+    assert with_login(registry).platforms == ("linux/arm64",)
+    assert store.asked == [("/v2/team/own/blob", "")]
+
+
+def test_nothing_is_sent_without_tls_but_on_this_machine(registry):
+    port = registry.address.partition(":")[2]
+    web = Web(ImageName(f"[::1]:{port}", "team/own", "1", ""), Login("ann", PASSWORD), 1, _scheme="http")
+    with pytest.raises(UnreachableError, match="without TLS"):
+        web.get("team/own/manifests/1")
+    assert registry.asked == []
+
+
+def test_what_is_asked_at_loopback_is_another_registry_on_a_node(registry):
+    assert ask(registry).on_loopback
+
+
+def test_an_image_is_asked_for_once_however_many_plans_name_it(registry):
+    environment = Environment.model_validate({"container": {"image": f"{registry.address}/team/own:1"}})
+    images = RegistryImages({}, nobody)
+    assert images(environment) is images(environment)
+    assert len(registry.asked) == 2

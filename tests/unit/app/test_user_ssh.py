@@ -1,0 +1,132 @@
+"""The user's own `~/.ssh`: what is theirs stays as it is, to the byte."""
+
+import json
+import stat
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from cloudgpu.app import ssh_marks
+from cloudgpu.app.ssh_entries import Entries, write
+from cloudgpu.app.teardown import forget
+from cloudgpu.app.user_ssh import SshFolder
+from cloudgpu.errors import StateError
+from cloudgpu.paths import Home
+
+THEIRS = b"# mine \xff, not UTF-8\nHost *\n\tUser me"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> SshFolder:
+    return SshFolder(tmp_path / "person" / ".ssh")
+
+
+def entries(home: Home, name: str) -> Entries:
+    return Entries((name,), f"# cluster {name} of {home.root}\n\nHost {name}\n")
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Home:
+    home = Home(tmp_path / "a home")
+    for name in ("lab", "big"):
+        home.cluster(name).root.mkdir(parents=True)
+    return home
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_one_line_at_the_top_for_all_clusters_and_none_after_the_last(folder, lab):
+    folder.root.mkdir(parents=True)
+    folder.config.write_bytes(THEIRS)
+    folder.config.chmod(0o640)
+    assert write(lab, "lab", entries(lab, "lab"), folder) is True
+    assert write(lab, "big", entries(lab, "big"), folder) is False
+    assert write(lab, "lab", entries(lab, "lab"), folder) is False
+    added = f"# clusters of cloudgpu; removed with the last of them\nInclude {folder.ours}/*\n\n".encode()
+    assert folder.config.read_bytes() == added + THEIRS
+    assert [mode(folder.config), mode(folder.ours), mode(folder.ours / "lab")] == [0o640, 0o700, 0o600]
+    assert ssh_marks.remove(lab, "lab") == []
+    assert folder.config.read_bytes() == added + THEIRS
+    assert ssh_marks.remove(lab, "big") == []
+    assert folder.config.read_bytes() == THEIRS
+    assert mode(folder.config) == 0o640
+    assert [one.name for one in folder.root.iterdir()] == ["config"]
+    assert ssh_marks.remove(lab, "big") == []
+
+
+def test_without_a_configuration_there_is_none_afterwards_either(folder, lab):
+    assert write(lab, "lab", entries(lab, "lab"), folder) is True
+    assert [mode(folder.root), mode(folder.config)] == [0o700, 0o600]
+    assert ssh_marks.remove(lab, "lab") == []
+    assert list(folder.root.iterdir()) == []
+
+
+def test_a_line_that_somebody_moved_or_wrote_is_theirs(folder, lab):
+    folder.root.mkdir(parents=True)
+    text = f"Host x\nInclude {folder.ours}/*\n"
+    folder.config.write_text(text)
+    assert write(lab, "lab", entries(lab, "lab"), folder) is False
+    ssh_marks.remove(lab, "lab")
+    assert folder.config.read_text() == text
+
+
+def test_a_link_stays_a_link(folder, lab, tmp_path):
+    real = tmp_path / "dotfiles" / "ssh-config"
+    real.parent.mkdir()
+    real.write_bytes(THEIRS)
+    folder.root.mkdir(parents=True)
+    folder.config.symlink_to(real)
+    assert write(lab, "lab", entries(lab, "lab"), folder) is True
+    assert folder.config.is_symlink()
+    assert real.read_bytes().endswith(THEIRS)
+    assert b"Include" in real.read_bytes()
+    ssh_marks.remove(lab, "lab")
+    assert folder.config.is_symlink()
+    assert real.read_bytes() == THEIRS
+
+
+def test_a_configuration_that_may_not_be_written_is_told_with_the_line_to_add(folder, lab, monkeypatch):
+    folder.root.mkdir(parents=True)
+    folder.config.write_bytes(THEIRS)
+    monkeypatch.setattr("os.access", lambda *_: False)  # who runs this may be root, whom no permission stops
+    with pytest.raises(StateError, match="may not be written") as raised:
+        write(lab, "lab", entries(lab, "lab"), folder)
+    assert raised.value.hint == f"add this line at its top yourself: Include {folder.ours}/*"
+    assert folder.config.read_bytes() == THEIRS
+
+
+def test_a_place_that_is_no_folder_is_told(folder, lab):
+    folder.root.mkdir(parents=True)
+    folder.ours.write_text("a file")
+    with pytest.raises(StateError, match="cannot be written") as raised:
+        write(lab, "lab", entries(lab, "lab"), folder)
+    assert "--print" in raised.value.hint
+    assert ssh_marks.remove(lab, "lab") == []
+
+
+def test_two_homes_do_not_take_each_others_names(folder, lab, tmp_path):
+    other = Home(tmp_path / "other")
+    other.cluster("lab").root.mkdir(parents=True)
+    write(lab, "lab", entries(lab, "lab"), folder)
+    with pytest.raises(StateError, match="belongs to another cluster lab"):
+        write(other, "lab", entries(other, "lab"), folder)
+    (other.cluster("lab").root / "ssh-config.json").write_text(json.dumps({"folder": str(folder.root)}))
+    assert ssh_marks.remove(other, "lab") == []
+    assert (folder.ours / "lab").exists()
+
+
+def test_a_mark_that_cannot_be_read_keeps_no_cluster_alive(folder, lab):
+    (lab.cluster("lab").root / "ssh-config.json").write_text("{")
+    (trouble,) = ssh_marks.remove(lab, "lab")
+    assert "may be left in ~/.ssh/cloudgpu.d" in trouble
+
+
+def test_down_takes_the_entries_back(folder, lab):
+    write(lab, "lab", entries(lab, "lab"), folder)
+    forgotten = []
+    forget(SimpleNamespace(home=lab, say=print, records=SimpleNamespace(forget_cluster=forgotten.append)), "lab")
+    assert forgotten == ["lab"]
+    assert not folder.config.exists()

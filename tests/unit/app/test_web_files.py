@@ -1,0 +1,70 @@
+"""Files on the web: size and name of their content, and why one cannot be had."""
+
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from cloudgpu.app.web_files import web_files
+from cloudgpu.errors import RecipeError
+from cloudgpu.recipe.data import Data
+
+ANSWERS = {
+    "/set.tar": (206, {"Content-Range": "bytes 0-0/1234", "ETag": '"abc"'}, b"x"),
+    "/weak.tar": (206, {"Content-Range": "bytes 0-0/7", "ETag": 'W/"abc"'}, b"x"),
+    "/whole.tar": (200, {"Content-Length": "5"}, b"12345"),
+    "/dir/a%20b.txt": (206, {"Content-Range": "bytes 0-0/3"}, b"x"),
+    "/endless": (206, {"Content-Range": "bytes 0-0/*"}, b"x"),
+    "/empty": (416, {"Content-Range": "bytes */0"}, b""),
+}
+
+
+class _Answers(BaseHTTPRequestHandler):
+    def log_message(self, *args: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        code, headers, body = ANSWERS.get(self.path, (404, {}, b""))
+        self.send_response(code)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@pytest.fixture(scope="module")
+def site():
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Answers) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def seen(site, path, *names):
+    data = Data.model_validate({"name": "x", "from": f"{site}{path}", "to": "/data/x"})
+    return [(one.relative, one.size, one.etag) for one in web_files(data, names)]
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/set.tar", ("set.tar", 1234, "abc")),
+        ("/weak.tar", ("weak.tar", 7, "")),
+        ("/whole.tar", ("whole.tar", 5, "")),
+        ("/empty", ("empty", 0, "")),
+    ],
+)
+def test_a_file_is_as_large_as_its_server_says(site, path, expected):
+    assert seen(site, path) == [expected]
+
+
+def test_of_a_directory_the_named_files_are_asked_for(site):
+    assert seen(site, "/dir/", "a b.txt") == [("a b.txt", 3, "")]
+
+
+@pytest.mark.parametrize(("path", "why"), [("/nowhere", "answered 404"), ("/endless", "does not say how large")])
+def test_what_cannot_be_had_is_named(site, path, why):
+    with pytest.raises(RecipeError, match=why):
+        seen(site, path)

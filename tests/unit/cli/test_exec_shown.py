@@ -1,0 +1,74 @@
+"""`exec` for people: what nodes said, folded."""
+
+from cloudgpu.app.executing import NodeOutcome
+from cloudgpu.cli.screen import Screen
+from cloudgpu.cli.show_exec import named, show_line, show_outcomes
+
+SAME = "Tesla V100\nTesla V100\n"
+
+
+def shown(capsys, *outcomes):
+    show_outcomes(outcomes, Screen())
+    return capsys.readouterr()
+
+
+def test_nodes_that_say_the_same_share_a_block(capsys):
+    told = shown(
+        capsys,
+        NodeOutcome(0, 0, SAME),
+        NodeOutcome(1, 0, "\x1b[31mK80\n"),
+        NodeOutcome(2, 0, SAME),
+        NodeOutcome(3, 0, SAME, "slow\n"),
+        NodeOutcome(4, 0, SAME),
+        NodeOutcome(5, 2, "", "no such file\n"),
+        NodeOutcome(6, 137),
+        NodeOutcome(7, error="node 7 cannot be reached", hint="status --refresh"),
+    )
+    assert (
+        told.out
+        == """\
+nodes 0, 2, 4:
+  Tesla V100
+  Tesla V100
+node 1:
+  \ufffd[31mK80
+node 3:
+  Tesla V100
+  Tesla V100
+"""
+    )
+    assert (
+        told.err
+        == """\
+node 3, standard error:
+  slow
+node 5, standard error:
+  no such file
+node 5: ended with exit code 2
+node 6: ended with exit code 137 (signal 9)
+node 7: node 7 cannot be reached
+  hint: status --refresh
+"""
+    )
+
+
+def test_a_single_node_says_it_as_it_is(capsys):
+    told = shown(capsys, NodeOutcome(3, 1, "a\tb\x00\nno newline", "why\n"))
+    assert told.out == "a\tb\x00\nno newline"
+    assert told.err == "why\nnode 3: ended with exit code 1\n"
+
+
+def test_nothing_said_is_nothing_shown(capsys):
+    assert shown(capsys, NodeOutcome(0, 0), NodeOutcome(1, 0)) == ("", "")
+
+
+def test_lines_as_they_come_name_their_node(capsys):
+    show = show_line(Screen())
+    show(0, False, "one")
+    show(12, True, "two")
+    assert capsys.readouterr() == ("[node 0] one\n", "[node 12] two\n")
+
+
+def test_ranges():
+    assert named([3]) == "node 3"
+    assert named([5, 0, 1, 2, 7, 8]) == "nodes 0-2, 5, 7-8"

@@ -1,0 +1,75 @@
+"""What may be typed behind `train --matrix`, and what is refused before anything is planned."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.cli.main import main
+from cloudgpu.cli.train_matrix import MatrixOptions, check_options
+from cloudgpu.errors import UsageError
+
+QUICKSTART = ["train", "quickstart", "--on", "rehearsal"]
+MATRIX = ["--matrix", "epochs=1,2"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "says", "hint"),
+    [
+        (["--csv", "x.csv"], "--csv goes with --matrix", "--matrix NAME=VALUE,VALUE"),
+        (["--fail-fast"], "--fail-fast goes with --matrix", "--matrix NAME=VALUE,VALUE"),
+        (["--again"], "--again goes with --matrix", "--matrix NAME=VALUE,VALUE"),
+        ([*MATRIX, "--detach"], "--detach and --matrix", "with nohup and --yes"),
+        ([*MATRIX, "--csv", "nowhere/x.csv"], "there is no folder nowhere", "name a file in a folder that is there"),
+        (["--matrix", "epoch=1,2"], 'did you mean "epochs"?', "parameters of this recipe: epochs, batch"),
+        (["--matrix", "epochs=1,two"], "--matrix epochs=two: expected a whole number", "cloudgpu recipe show"),
+        (["--matrix", "epochs="], "a value is empty", "for instance --matrix"),
+        ([*MATRIX, *MATRIX], "--matrix epochs is given twice", "--matrix epochs=A,B,C"),
+        (["--matrix", "resources.nodes=1,2"], "changes the cluster itself", "--set resources.nodes=1"),
+        (
+            [*MATRIX, "--set", "epochs=3"],
+            "--matrix epochs and --set epochs are the same field",
+            "leave one of them out",
+        ),
+        (["--matrix", f"epochs={','.join(map(str, range(1, 300)))}"], "256 at most", "one after the other"),
+    ],
+)
+@pytest.mark.usefixtures("home")
+def test_what_cannot_be_meant_is_refused_with_what_can(argv, says, hint, capsys):
+    assert main([*QUICKSTART, *argv]) == 2
+    shown = capsys.readouterr()
+    assert says in shown.err
+    assert hint in shown.err
+    assert shown.out == ""
+
+
+def test_a_plan_of_one_run_is_no_matrix():
+    options = MatrixOptions(
+        axes=("epochs=1,2",),
+        table=None,
+        fail_fast=False,
+        again=False,
+        detach=False,
+        cluster="",
+        keep=False,
+        keep_on_failure=False,
+        retry_s=0,
+        on_interrupt="ask",
+        yes=False,
+    )
+    with pytest.raises(UsageError, match="--plan is of one run"):
+        check_options(options, Path("plan.json"))
+    (axis,) = check_options(options, None)
+    assert axis.values == ("1", "2")
+
+
+@pytest.mark.usefixtures("home")
+def test_there_is_no_matrix_yet(capsys):
+    assert main(["matrix", "list"]) == 0
+    assert capsys.readouterr().out == "no matrix has been run\n"
+    assert main(["matrix", "list", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"matrices": [], "damaged": []}
+    for verb in ("show", "csv"):
+        assert main(["matrix", verb]) == 2
+        assert "there is no matrix yet" in capsys.readouterr().err
+    assert main(["matrix", "show", "../x"]) == 2

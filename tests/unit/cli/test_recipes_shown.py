@@ -1,0 +1,88 @@
+"""`recipe list` and `recipe check`: every recipe at a glance, every problem of all of them."""
+
+import json
+import re
+
+import pytest
+
+from cloudgpu.cli.main import main
+
+GOOD = """\
+schema: 1
+name: {name}
+description: Trains something.
+resources: {{any_of: [V100-32GB:8, p4d.24xlarge], nodes: 2}}
+environment: {{container: {{image: registry.example.com/a/very/long/path/of/an/image/somewhere:24.05}}}}
+params: {{epochs: 3}}
+launch: {{with: torchrun, command: 'true {{epochs}}'}}
+metrics:
+  loss: {{pattern: '(?P<value>.)', better: lower}}
+  speed: {{pattern: '(?P<value>.)', better: higher, unit: img/s, reference: {{value: 7850, on: x, source: y}}}}
+"""
+
+
+@pytest.fixture
+def recipes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CLOUDGPU_HOME", str(tmp_path / "home"))
+    folder = tmp_path / "recipes"
+
+    def write(name, text=GOOD):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / name / "recipe.yaml").write_text(text.format(name=name))
+
+    write("first")
+    write("second")
+    return write
+
+
+def test_the_list_tells_what_each_runs_on_with_and_is_held_against(recipes, capsys):
+    assert main(["recipe", "list"]) == 0
+    heading, first, sentence, *_ = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["recipe", "on", "with", "software", "reference"]
+    name, hardware, launcher, software, reference = re.split(r" {2,}", first.strip())
+    assert (name, hardware, launcher) == ("first", "2 x V100-32GB:8 or p4d.24xlarge", "torchrun")
+    assert software.startswith("...")
+    assert software.endswith("/somewhere:24.05")
+    assert reference == "speed 7,850 img/s"
+    assert sentence == "    Trains something."
+
+
+def test_one_that_is_wrong_hides_no_other(recipes, capsys):
+    recipes("wrong", "schema: 1\nname: wrong\nlaunch: {{with: torchrun}}\n")
+    assert main(["recipe", "list"]) == 0
+    out = capsys.readouterr().out
+    assert "\nfirst " in out
+    assert "wrong  has 2 problems; `cloudgpu recipe check " in out
+    assert main(["recipe", "list", "--json"]) == 0
+    by_name = {one["name"]: one for one in json.loads(capsys.readouterr().out)}
+    assert by_name["first"]["problems"] == []
+    assert by_name["first"]["parameters"] == ["epochs"]
+    assert len(by_name["wrong"]["problems"]) == 2
+
+
+def test_a_folder_of_recipes_is_checked_whole(recipes, capsys):
+    assert main(["recipe", "check", "recipes"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    recipes("odd", "schema: 1\nname: odd\nlaunch: {{with: torchrun}}\n")
+    recipes("even", GOOD.replace("epochs: 3", "epochs: 3, 1x: 2"))
+    assert main(["recipe", "check", "recipes"]) == 2
+    shown = capsys.readouterr()
+    assert len(shown.out.splitlines()) == 2
+    assert "2 of 4 recipes have problems: even, odd" in shown.err
+    for problem in ("even/recipe.yaml:6: params.1x:", "odd/recipe.yaml:3: launch.command:", "odd/recipe.yaml"):
+        assert problem in shown.err
+    assert main(["recipe", "check", "recipes", "--json"]) == 2
+    assert len(json.loads(capsys.readouterr().out)["error"]["details"]) == 3
+
+
+def test_a_folder_of_one_recipe_is_that_recipe(recipes, capsys):
+    assert main(["recipe", "check", "recipes/first"]) == 0
+    assert "first is a valid recipe" in capsys.readouterr().out
+
+
+def test_a_folder_of_recipes_as_a_document(recipes, capsys):
+    assert main(["recipe", "check", "recipes", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["ok"]
+    assert [one["recipe"] for one in document["recipes"]] == ["first", "second"]

@@ -1,0 +1,33 @@
+"""Which plans ask the registry of a container: those after which a node would pull it."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from cloudgpu.app import host_planning, planning
+from cloudgpu.cli import wiring_plans
+from cloudgpu.cli.wiring import Wiring
+from cloudgpu.clock import SystemClock
+from cloudgpu.settings import load
+
+
+@pytest.mark.parametrize(
+    ("target", "offline", "asks"),
+    [
+        ("aws", False, True),
+        ("aws", True, False),
+        ("ssh", False, True),
+        ("ssh", True, False),
+        ("rehearsal", False, False),
+    ],
+)
+def test_a_registry_is_asked_where_nodes_would_pull(monkeypatch, tmp_path, target: str, offline: bool, asks: bool):
+    def made(*_args: object, surveyor, **_more: object) -> SimpleNamespace:
+        return SimpleNamespace(surveyor=surveyor)
+
+    monkeypatch.setattr(planning, "make_plan", made)
+    monkeypatch.setattr(host_planning, "make_host_plan", made)
+    settings = load(flags={"target": target}, environ={"CLOUDGPU_HOME": str(tmp_path)}, cwd=tmp_path)
+    wiring = Wiring(settings, SimpleNamespace(say=print), SystemClock())
+    surveyor = wiring_plans.planned(wiring, "tiny", [], offline=offline).surveyor
+    assert surveyor.ask_registry is (wiring.registries.images if asks else None)

@@ -1,0 +1,23 @@
+"""Services as a plan tells of them."""
+
+from cloudgpu.cli.show_services import service_lines
+from cloudgpu.recipe.schema import Recipe
+
+
+def lines(**launched) -> list[str]:
+    sections = {"schema": 1, "name": "web", "resources": {"gpu": "V100:1"}, "launch": {"command": "x", **launched}}
+    return list(service_lines(Recipe.model_validate(sections)))
+
+
+def test_a_service_and_one_beside_it():
+    board = {"name": "board", "command": "b", "port": 6006}
+    service = {"port": 8888, "ready": {"http": "/api", "status": 204, "within": "90s"}}
+    assert lines(**{"with": "service"}, service=service, beside=[board]) == [
+        "serves port 8888 of the head, ready when GET /api is answered with 204, within 1m30s; "
+        "it stays when its command is left",
+        "board beside the ranks: port 6006 of the head, ready when it accepts connections, within 3m",
+    ]
+    assert lines(**{"with": "service"}, service={"port": 80, "ready": {"http": "/"}, "stays": "command"}) == [
+        "serves port 80 of the head, ready when GET / is answered, within 3m; it ends with its command"
+    ]
+    assert lines(**{"with": "torchrun"}) == []
