@@ -28,6 +28,12 @@ class Body(Protocol):
     def command(self, argv: list[str], *, cwd: str, terminal: bool) -> list[str]:
         """What to run on the machine so that `argv` runs in the node, with a terminal as its own if there is one."""
 
+    def entering(self) -> list[str]:
+        """What stands before a command that this host carries out in the node, with rights that nobody there has.
+
+        Empty where the node has no namespaces.
+        """
+
     @property
     def take_terminal(self) -> Callable[[], None] | None:
         """What a new process must do to get its terminal, where `command` does not do it."""

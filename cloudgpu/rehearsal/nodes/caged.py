@@ -51,9 +51,13 @@ class CagedBody:
 
     def command(self, argv: list[str], *, cwd: str, terminal: bool) -> list[str]:
         """What to run on the machine so that `argv` runs in the node."""
-        enter = ["nsenter", "--target", str(self.process[0]), *_NAMESPACES, "--", *mounts.LIMITED]
+        enter = [*self.entering(), *mounts.LIMITED]
         session = ["setsid", "--ctty"] if terminal else ["setsid"]
         return [*enter, *session, "/bin/sh", "-c", _ENTER, cwd, *argv]
+
+    def entering(self) -> list[str]:
+        """What stands before a command of this host's that keeps its rights in the node."""
+        return ["nsenter", "--target", str(self.process[0]), *_NAMESPACES, "--"]
 
     @property
     def take_terminal(self) -> None:

@@ -18,7 +18,7 @@ STAND_INS = (
     *("dpkg", "snap", "yum", "dnf", "rpm"),
     *("modprobe", "insmod", "rmmod", "depmod", "dkms", "kexec", "sysctl", "hwclock", "ldconfig", "update-grub"),
     *("update-initramfs", "nvidia-smi", "nvidia-persistenced", "nvidia-modprobe", "fi_info", "cloud-init"),
-    *("mount", "mountpoint", "mount-s3", "s3fs", "blkid", "mkfs.ext4", "modinfo"),
+    *("mount", "umount", "mountpoint", "mount-s3", "s3fs", "blkid", "mkfs.ext4", "modinfo"),
     *("iptables", "ip6tables", "nft", "ufw", "swapon", "swapoff", "mkswap"),
 )
 """Commands answered by the node host. Real ones of these names on the machine are hidden from a node."""

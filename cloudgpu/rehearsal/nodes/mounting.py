@@ -14,9 +14,19 @@ mkdir -p "$(dirname "$target")" && { [ ! -d "$target" ] || [ -L "$target" ] || r
 """
 LINK = ("/bin/sh", "-c", _LINKED, "mount")
 """Followed by the mount's directory and what it shows."""
+_UNLINKED = """\
+[ ! -L "$1" ] || rm "$1"
+if [ -d "$1.under-the-mount" ]; then mv "$1.under-the-mount" "$1"; else mkdir -p "$1"; fi
+"""
+UNLINK = ("/bin/sh", "-c", _UNLINKED, "umount")
+"""Followed by the mount's directory."""
 _APPEAR = 'for disk in "$@"; do mkdir -p "${disk%/*}" && : >>"$disk"; done'
 _DEVICES = "/dev/"
-_VALUED = ("-t", "-o", "--types", "--options", "--region", "--dir-mode", "--file-mode", "--cache", "--prefix")
+_VALUED = (
+    *("-t", "-o", "--types", "--options", "--region", "--dir-mode", "--file-mode"),
+    *("--cache", "--prefix", "--endpoint-url"),
+)
+_OF_BUCKETS = ("s3fs", "mount-s3")
 _MOUNT_FAILED, _NOTHING_FOUND, _NOT_MOUNTED = 32, 2, 32
 
 
@@ -27,15 +37,24 @@ class Asked:
     source: str
     target: str
     read_only: bool
+    service: str = ""
+    """Of a bucket: the address that it is to be asked for at; empty means AWS's own."""
+    prefix: str = ""
 
 
 @dataclass(frozen=True)
 class Mounted:
-    """A mount that stands until the node loses its power."""
+    """A mount that stands until it is taken down, or the node loses its power.
+
+    Attributes:
+        service: Of a bucket that is shown for real: where it is asked for; `bucket` is its name with the prefix.
+    """
 
     target: str
     folder: str
     read_only: bool
+    service: str = ""
+    bucket: str = ""
 
 
 @dataclass(frozen=True)
@@ -46,10 +65,11 @@ class Answer:
     stdout: str = ""
     exit_code: int = 0
     mounted: Mounted | None = None
+    unmounted: Mounted | None = None
     formatted: str = ""
 
 
-PROGRAMS = frozenset({"mount", "mountpoint", "blkid", "mkfs.ext4", "mount-s3", "s3fs"})
+PROGRAMS = frozenset({"mount", "umount", "mountpoint", "blkid", "mkfs.ext4", "mount-s3", "s3fs"})
 
 
 @dataclass(frozen=True)
@@ -70,7 +90,7 @@ class Disks:
     def folder(self, source: str) -> str:
         """What stands for a source; empty where this node cannot have it."""
         inside = source.removeprefix(self.root) if self.root else source
-        return self.mountable.get(inside.removesuffix(":/"), "")
+        return self.mountable.get(inside.removesuffix(":/"), "") or self.mountable.get(inside.partition(":/")[0], "")
 
 
 NO_DISKS = Disks()
@@ -80,6 +100,8 @@ def answer(program: str, arguments: Sequence[str], disks: Disks) -> Answer:
     """Answer one of the programs that mount, format, or ask what is mounted."""
     if program == "mountpoint":
         return _mountpoint(arguments, disks)
+    if program == "umount":
+        return _unmount(arguments, disks)
     if program == "blkid":
         return _blkid(arguments, disks)
     if program == "mkfs.ext4":
@@ -91,16 +113,22 @@ def asked(arguments: Sequence[str]) -> Asked | None:
     """Source and target of a mount; None where the command names no two places."""
     places: list[str] = []
     options: list[str] = []
+    named: dict[str, str] = {}
     words = iter(arguments)
     for word in words:
         if word in _VALUED:
-            options.append(next(words, ""))
+            named[word] = next(words, "")
+            options.append(named[word])
         elif word.startswith("-"):
             options.append(word.removeprefix("--").replace("read-only", "ro"))
         else:
             places.append(word)
+    if len(places) != len(("source", "target")):
+        return None
     listed = {one for option in options for one in option.split(",")}
-    return Asked(places[0], places[1], "ro" in listed) if len(places) == len(("source", "target")) else None
+    by_option = next((one.partition("=")[2] for one in sorted(listed) if one.startswith("url=")), "")
+    prefix = named.get("--prefix", "").strip("/")
+    return Asked(places[0], places[1], "ro" in listed, named.get("--endpoint-url", by_option), prefix)
 
 
 def appearing(mountable: Mapping[str, str], root: str) -> list[str]:
@@ -120,7 +148,18 @@ def _mount(program: str, wanted: Asked | None, disks: Disks) -> Answer:
     if _DEVICES in wanted.source and folder not in disks.formatted:
         text = f"{program}: {wanted.target}: wrong fs type, bad option, bad superblock on {wanted.source}\n"
         return Answer(stderr=text, exit_code=_MOUNT_FAILED)
+    if program in _OF_BUCKETS and wanted.service.startswith("http://127.0.0.1:"):
+        bucket = f"{wanted.source}:/{wanted.prefix}" if wanted.prefix else wanted.source
+        return Answer(mounted=Mounted(wanted.target, folder, wanted.read_only, wanted.service, bucket))
     return Answer(mounted=Mounted(wanted.target, folder, wanted.read_only))
+
+
+def _unmount(arguments: Sequence[str], disks: Disks) -> Answer:
+    place = next((word for word in reversed(arguments) if not word.startswith("-")), "")
+    standing = next((one for one in reversed(disks.mounted) if one.target == place), None)
+    if standing is None:
+        return Answer(stderr=f"umount: {place}: not mounted.\n", exit_code=_NOT_MOUNTED)
+    return Answer(unmounted=standing)
 
 
 def _mountpoint(arguments: Sequence[str], disks: Disks) -> Answer:

@@ -86,8 +86,11 @@ def init_script(cage: Cage) -> str:
         f"mkdir merged/run/cloudgpu && mount --bind {shlex.quote(str(cage.run))} merged/run/cloudgpu",
         f"shared {shlex.quote(str(cage.console))} /var/log/cloud-init-output.log rw",
         "cd merged",
+        # In there a stand-in has its name.
+        'exec 9<"$(command -v umount)"',
         "pivot_root . .",
-        "umount -l .",
+        "/proc/self/fd/9 -l .",
+        "exec 9<&-",
         "cd /",
         "echo ready",
         "exec </dev/null >/dev/null 2>&1",

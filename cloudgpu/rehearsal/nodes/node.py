@@ -25,6 +25,7 @@ from cloudgpu.rehearsal.nodes.shared import SharedFiles
 from cloudgpu.rehearsal.nodes.sshd import Login, NodeSshServer, SshDoors
 from cloudgpu.rehearsal.nodes.standin_server import StandInServer
 from cloudgpu.rehearsal.nodes.values import Opened, RoleCredentials
+from cloudgpu.rehearsal.nodes.views import Views
 
 _LOG = logging.getLogger(__name__)
 _HOOK_PATIENCE_S = 60.0
@@ -64,6 +65,7 @@ class Node:
         self._claim: addresses.Claim | None = None
         self._doors = SshDoors(self.paths.run)
         self._metadata: MetadataService | None = None
+        self._views = Views(body, around.shared, self._run, around.credentials)
         self._standins = StandInServer(self._asked, self._answered)
         self._tasks: set[asyncio.Task[int | None]] = set()
         self._alarms = Alarms(self._ring)
@@ -289,10 +291,9 @@ class Node:
             reply = standins.reply(program, arguments, units, self._scene())
         if reply.formatted:
             self._around.shared.format(reply.formatted)
-        if reply.mounted is not None:
-            shown = self._around.shared.path(reply.mounted)
-            if await self._run([*mounting.LINK, reply.mounted.target, shown]):
-                return standins.Reply(stderr=f"{program}: {reply.mounted.target}: simulated: failed\n", exit_code=32)
+        failed = await self._views.settle(program, reply)
+        if failed is not None:
+            return failed
         self._follow(self.record.after(reply))
         if reply.log:
             await self._run(["/bin/sh", "-c", _NOTE, "note", self.body.layer.shown, reply.log])

@@ -59,6 +59,10 @@ class PlainBody:
         del terminal
         return ["/bin/sh", "-c", _ENTER, cwd, *argv]
 
+    def entering(self) -> list[str]:
+        """Nothing: there are no namespaces to enter."""
+        return []
+
     @property
     def take_terminal(self) -> Callable[[], None]:
         """The new process leads a session already; its standard input becomes that session's terminal."""

@@ -36,6 +36,10 @@ class Changes(Protocol):
         """A mount."""
 
     @property
+    def unmounted(self) -> Mounted | None:
+        """A mount that is no more."""
+
+    @property
     def installed(self) -> tuple[str, ...]:
         """Packages."""
 
@@ -88,6 +92,7 @@ class NodeRecord:
         if reply.arm is not None:
             timers = (*(timer for timer in timers if timer.unit != reply.arm.unit), reply.arm)
         mounted = self.mounted if reply.mounted is None else (*self.mounted, reply.mounted)
+        mounted = tuple(one for one in mounted if one != reply.unmounted)
         installed = tuple(dict.fromkeys((*self.installed, *reply.installed)))
         return replace(self, timers=timers, mounted=mounted, installed=installed)
 

@@ -57,6 +57,7 @@ class Reply:
     log: str = ""
     wait_for_boot: bool = False
     mounted: mounting.Mounted | None = None
+    unmounted: mounting.Mounted | None = None
     installed: tuple[str, ...] = ()
     """Packages that are there from now on."""
     formatted: str = ""
@@ -89,12 +90,13 @@ def _special(program: str, arguments: list[str], units: Mapping[str, str], scene
 
 def _mounting(program: str, arguments: list[str], scene: Scene) -> Reply:
     said = mounting.answer(program, arguments, scene.disks)
-    changes = bool(said.mounted or said.formatted)
+    changes = bool(said.mounted or said.unmounted or said.formatted)
     return Reply(
         stdout=said.stdout,
         stderr=said.stderr,
         exit_code=said.exit_code,
         mounted=said.mounted,
+        unmounted=said.unmounted,
         formatted=said.formatted,
         log=" ".join([program, *arguments]) if changes else "",
     )
