@@ -6,6 +6,7 @@ without it. On GPUs the ranks talk through NCCL, elsewhere through gloo.
 
 import argparse
 import csv
+import gc
 import gzip
 import io
 import json
@@ -38,6 +39,7 @@ def main() -> None:
         train(arguments, rank, world, device)
     finally:
         dist.destroy_process_group()
+        gc.collect()  # what still holds the group goes now: threads of gloo that outlive the interpreter abort it
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -1,0 +1,162 @@
+"""The recipes on other frameworks than PyTorch, each carried through: its own script, the same framework, real figures.
+
+Those whose framework cannot be had outside its container are listed by name: they go as far as the command, and say so.
+"""
+
+import csv
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.rehearsal.conftest import Bench
+
+pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(1200)]
+
+ROOT = Path(__file__).parents[3]
+LINES = re.compile(r"^ *\[rank (\d+)\] (.*)$", re.MULTILINE)
+# The first run of a checkout installs TensorFlow, and compiles Horovod.
+INSTALLING_S = 1000
+
+NOT_RUN = {
+    "caffe2": "nvcr.io/nvidia/caffe2:18.08-py3",
+    "cntk": "nvcr.io/nvidia/cntk:18.08-py3",
+    "digits": "nvcr.io/nvidia/digits:21.02-tensorflow-py3",
+    "nvcaffe": "nvcr.io/nvidia/caffe:20.03-py3",
+    "torch7": "nvcr.io/nvidia/torch:18.08-py2",
+}
+"""Recipe -> the container that it needs: nobody builds their frameworks for today's Pythons, or for no GPU."""
+
+
+def cache() -> Path:
+    return Path(os.environ.get("CLOUDGPU_ENV_CACHE", str(ROOT / ".cache" / "envs")))
+
+
+@pytest.fixture(scope="module")
+def lab(make_bench, tmp_path_factory) -> Iterator[Bench]:
+    """One rehearsal cloud for all of them; every run makes and ends a cluster of its own."""
+    with make_bench(tmp_path_factory.mktemp("lab")) as bench:
+        yield bench
+
+
+class Trained:
+    """What one `train --json` told, what its ranks said, and what it brought back."""
+
+    def __init__(self, bench: Bench, name: str, *more: str, state: str = "succeeded", **env: str) -> None:
+        recipe = str(ROOT / "recipes" / name)
+        arguments = ("train", recipe, "--on", "rehearsal", "--yes", "--json", *more)
+        process = bench.popen(*arguments, env={"CLOUDGPU_ENV_CACHE": str(cache()), **env})
+        try:
+            out, err = process.communicate(timeout=INSTALLING_S)
+        finally:
+            process.kill()
+        assert process.returncode == 0, f"{out}\n{err}"
+        self.told: dict[str, Any] = json.loads(out)
+        self.said = [text for _, text in LINES.findall(err)]
+        assert (self.told["state"], self.told["simulated"], self.told["left"]) == (state, True, []), err
+        assert bench.left() == {}
+
+    def figure(self, metric: str) -> float:
+        value = self.told["metrics"][metric]["value"]
+        assert value is not None, self.said
+        return value
+
+    @property
+    def outputs(self) -> Path:
+        return Path(self.told["outputs"]["directory"]) / "outputs"
+
+    @property
+    def written(self) -> dict[str, Any]:
+        return json.loads((self.outputs / "metrics.json").read_text())
+
+    def said_once(self, text: str) -> bool:
+        return sum(text in line for line in self.said) == 1
+
+
+def test_mxnet_imagenet(lab):
+    """Over every kind of store that two nodes can have with and without compression: one table, one cluster."""
+    table = lab.work / "table.csv"
+    recipe = str(ROOT / "recipes/mxnet-imagenet")
+    matrix = ("--matrix", "kvstore=dist_sync,dist_async", "--matrix", "compression=none,2bit")
+    environment = {"CLOUDGPU_ENV_CACHE": str(cache())}
+    process = lab.popen("train", recipe, "--on", "rehearsal", "--yes", *matrix, "--csv", str(table), env=environment)
+    try:
+        out, err = process.communicate(timeout=INSTALLING_S)
+    finally:
+        process.kill()
+    assert process.returncode == 0, f"{out}\n{err}"
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    losses = {(row["kvstore"], row["compression"]): float(row["loss"]) for row in rows}
+    assert set(losses) == {(kind, how) for kind in ("dist_sync", "dist_async") for how in ("none", "2bit")}
+    assert all(float(row["images_per_s"]) > 0 for row in rows)
+    # The same seed: had nothing been compressed, both would have come to the same loss.
+    assert losses["dist_sync", "none"] != losses["dist_sync", "2bit"]
+    for kind, how in losses:
+        greeting = rf"worker \d of 2 on CPU, MXNet 1\.9\.1, kvstore={kind} compression={how}$"
+        assert len(re.findall(greeting, out + err, re.MULTILINE)) >= 2, err
+    assert lab.left() == {}
+
+
+def test_tensorflow_resnet50(lab):
+    """Two workers with one set of variables between them, and TensorBoard's events of their chief."""
+    done = Trained(lab, "tensorflow-resnet50")
+    for worker in (0, 1):
+        assert done.said_once(f"worker {worker}: 2 replicas on CPU, TensorFlow 2.15.1, float32 xla=false")
+    assert done.written["replicas"] == 2
+    assert done.figure("images_per_s") == pytest.approx(done.written["images_per_s"], rel=1e-3)
+    first = next(float(found[1]) for line in done.said if (found := re.search(r" - loss: (\S+)", line)))
+    assert done.figure("loss") < first / 2, "the same batch again and again: a network that learns at all learns it"
+    (events,) = (done.outputs / "tensorboard/train").iterdir()
+    assert events.stat().st_size > 0
+
+
+def test_theano(lab):
+    done = Trained(lab, "theano")
+    assert done.said_once("Theano 1.0.5 on cpu, floats are float32")
+    assert done.figure("validation_error") == pytest.approx(done.written["validation_error"])
+    assert done.figure("validation_error") == pytest.approx(4.5, abs=1.0)  # one image is half a percent
+    assert done.figure("images_per_s") > 0
+
+
+@pytest.fixture(scope="module")
+def horovod_python() -> str:
+    """An environment with Horovod, compiled here once, as the recipe's page says."""
+    directory = cache() / "horovod"
+    line = [str(ROOT / "recipes/horovod/build.sh"), str(directory)]
+    build = subprocess.run(line, capture_output=True, text=True, timeout=INSTALLING_S, check=False)
+    if "not found: install" in build.stderr:
+        pytest.skip(build.stderr.strip())
+    assert build.returncode == 0, build.stdout + build.stderr
+    return str(directory / "bin/python3")
+
+
+def test_horovod(make_bench, tmp_path, horovod_python):
+    """Two ranks under a real mpirun, whose gradients are averaged."""
+    with make_bench(tmp_path) as bench:
+        done = Trained(bench, "horovod", CLOUDGPU_REHEARSAL_PYTHON=horovod_python)
+    for rank in (0, 1):
+        assert any(re.match(rf"rank {rank} of 2 on \S+, CPU, MXNet 1\.9\.1$", line) for line in done.said), done.said
+    assert done.written["ranks"] == 2
+    assert done.figure("images_per_s") == pytest.approx(done.written["images_per_s"], rel=0.01)
+    assert 0 < done.figure("loss") < 5
+
+
+@pytest.mark.parametrize("name", NOT_RUN)
+def test_what_needs_its_container_says_so(lab, name):
+    done = Trained(lab, name, state="not-run")
+    assert done.told["reason"] == f"not run: needs {NOT_RUN[name]}"
+    assert not done.said
+    assert all(metric["value"] is None for metric in done.told["metrics"].values())
+
+
+def test_every_recipe_is_carried_through_by_a_test():
+    """Folders of recipes are those that the tests beside this one, and the quickstart's, name."""
+    folders = {path.parent.name for path in (ROOT / "recipes").glob("*/recipe.yaml")}
+    texts = [path.read_text() for path in Path(__file__).parent.glob("test_*_recipes.py")]
+    carried = {name for text in texts for name in re.findall(r'(?:Trained\(\w+, "|recipes/)([\w-]+)', text)}
+    assert folders == (carried & folders) | {"quickstart"} | set(NOT_RUN)

@@ -1,0 +1,118 @@
+"""What the recipes in containers start on real nodes: the container's line, the ranks' lines in it, and their files.
+
+And what is read of their logs: `excerpts/` holds lines that the frameworks really printed, each with its source.
+"""
+
+import json
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.catalog.catalog import load
+from cloudgpu.catalog.software import software
+from cloudgpu.launch.beside import with_services
+from cloudgpu.launch.command import HOSTFILE
+from cloudgpu.launch.containers import Engine
+from cloudgpu.launch.inventory import Inventory, Node
+from cloudgpu.launch.launchers import launch
+from cloudgpu.launch.ranks import LaunchContext, NodeLaunch
+from cloudgpu.recipe import loading
+from cloudgpu.recipe.schema import Recipe
+from cloudgpu.run.containers import NodeImage, Place, contained, entering
+from cloudgpu.run.job import Job
+from cloudgpu.run.metrics import Metrics
+
+RECIPES = Path(__file__).parents[3] / "recipes"
+HERE = Path(__file__).parent
+CONTAINED = (
+    *("caffe2", "cntk", "digits", "horovod", "mxnet-imagenet"),
+    *("nvcaffe", "tensorflow-resnet50", "theano", "torch7"),
+)
+HOME = "/home/ubuntu"
+EVERYWHERE = ("CLOUDGPU_", "MASTER_", "PYTHONUNBUFFERED", "OMP_")
+"""What every rank of every recipe finds, and the launchers' own tests have."""
+NODE = Node(0, "i-0", "203.0.113.1", 22, "ubuntu", ("SHA256:x",), "10.0.0.2", "p3dn.24xlarge", "us-east-1c", "V100", 8,
+            simulated=False)  # fmt: skip
+
+
+def recipe(name: str) -> Recipe:
+    return loading.load(RECIPES / name / "recipe.yaml").recipe
+
+
+def started(name: str) -> str:
+    """All that one recipe starts, as text to read."""
+    wanted = recipe(name)
+    count = wanted.resources.nodes
+    nodes = [
+        replace(NODE, index=one, instance_id=f"i-{one}", private_address=f"10.0.0.{one + 2}") for one in range(count)
+    ]
+    inventory = Inventory("c", tuple(nodes))
+    job = Job(f"{name}-7f3a", wanted, inventory, "token")
+    place = Place(job.run_dir(HOME), job.workdir(HOME), {}, {})
+    repository = wanted.environment.container.image.partition(":")[0]
+    image = NodeImage(f"{repository}@sha256:{'0' * 64}", "id", "d", (), Engine())
+    enter = entering(job.run_id, dict.fromkeys(range(count), image), place.workdir)
+    ctx = LaunchContext(job.run_id, place.workdir, "python3", 23456, {}, f"{place.workdir}/outputs",
+                        run_dir=place.run_dir, enter=enter)  # fmt: skip
+    gang = with_services(launch(wanted, inventory, ctx), wanted, inventory, ctx)
+    return "\n".join(of_node(job, node, image, place, gang[node.index]) for node in nodes)
+
+
+def of_node(job: Job, node: Node, image: NodeImage, place: Place, gang: NodeLaunch) -> str:
+    told = contained(job, job.recipe.environment.container, node, image, place, gang)
+    lines = [f"node {node.index}", shlex.join((*told["container"]["client"], *told["container"]["run"]))]
+    for file in gang.files:
+        # The launchers' own tests have what is in the others.
+        content = file.content.splitlines() if file.path == HOSTFILE else []
+        lines += ["", f"file {file.path} {file.mode:o}", *content]
+    for rank, asked in zip(gang.ranks, told["ranks"], strict=True):
+        lines += ["", f"rank {rank.rank} {rank.role}".rstrip(), shlex.join(asked["argv"])]
+        lines += [f"  {name}={value!r}" for name, value in sorted(rank.env.items()) if not name.startswith(EVERYWHERE)]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("name", CONTAINED)
+def test_what_is_started_on_real_nodes(name: str) -> None:
+    expected = HERE / "golden" / f"{name}.txt"
+    assert started(name) == expected.read_text(), f"write the new text to {expected} if it is meant"
+
+
+@pytest.mark.parametrize("name", CONTAINED)
+def test_the_container_is_known_to_hold_code_for_v100(name: str) -> None:
+    image = recipe(name).environment.container.image
+    known = {one.image: one for one in software().images}
+    volta = load().gpus["V100"]
+    if image in known:
+        assert "Volta" in known[image].last_for
+    else:
+        month = image.partition(":")[2][:5]
+        assert volta.first_ngc <= month <= volta.last_ngc
+        assert month in software().ngc
+
+
+@pytest.mark.parametrize("name", sorted(set(CONTAINED) - {"digits"}))
+def test_what_is_read_of_real_logs(name: str) -> None:
+    head, _, lines = (HERE / "excerpts" / f"{name}.txt").read_text().partition("\n\n")
+    source, *reads = head.splitlines()
+    assert source.startswith("from: ")
+    expected = {metric: json.loads(f"[{values}]") for metric, _, values in (line.partition(" = ") for line in reads)}
+    wanted = recipe(name).metrics
+    read = {metric: [] for metric in wanted}
+    for line in lines.splitlines():
+        for metric, value, _ in Metrics(wanted).read(line):
+            read[metric].append(value)
+    assert read == expected
+
+
+@pytest.mark.parametrize("name", CONTAINED)
+def test_a_command_names_files_that_are_there_and_options_that_they_take(name: str) -> None:
+    words = shlex.split(recipe(name).launch.command)
+    script = next((RECIPES / name / word for word in words if word.endswith((".py", ".lua"))), None)
+    if script is None:
+        assert name in ("digits", "nvcaffe")
+        return
+    options = [word for word in words if word.startswith("-")]
+    text = script.read_text()
+    assert [option for option in options if f'"{option}"' not in text and f"'{option}'" not in text] == []
