@@ -9,8 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from cloudgpu.paths import Home
+
+if not os.environ.get("CI"):  # there it has a profile of its own, without deadlines too
+    settings.register_profile("here", deadline=None)  # a busy machine is no bug
+    settings.load_profile("here")
 
 MAY_SKIP = ("pulumi", "gpu", "live")
 OFF_BY_DEFAULT = ("full", "live")

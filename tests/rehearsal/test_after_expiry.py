@@ -44,9 +44,10 @@ def test_an_expired_cluster_is_not_used_again_but_named(expired, command):
     assert len(client.nodes(expired.cloud)) == 2
 
 
-def test_down_ends_the_bill_where_the_nodes_ended_it(expired):
+def test_down_ends_the_bill_where_the_nodes_ended_it(expired, until):
     ended_at = datetime.fromisoformat(json.loads(expired.home.cluster("plain").record.read_text())["expires_at"])
     client.advance(expired.cloud, 3 * 3600)
+    until(lambda: all(node.state != "running" for node in client.nodes(expired.cloud)))
     expired.run("down", "plain")
     assert expired.left() == {}
     assert expired.json("status")["clusters"] == []

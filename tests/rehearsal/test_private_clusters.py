@@ -1,6 +1,7 @@
 """Nodes that nobody reaches from outside: Session Manager carries SSH to them, or a jump host of the user's own."""
 
 import json
+import subprocess
 
 import boto3
 import pytest
@@ -46,7 +47,14 @@ def inventory(bench, cluster):
     return json.loads(bench.home.cluster(cluster).inventory.read_text())["nodes"]
 
 
-def test_a_run_on_nodes_without_address_and_open_port(bench, account):
+def named(home, name):
+    """A node by its name in the user's own configuration, as the real OpenSSH client finds it."""
+    argv = ["ssh", "-F", str(home / ".ssh/config"), name, "echo named"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    return done.stdout or done.stderr
+
+
+def test_a_run_on_nodes_without_address_and_open_port(bench, account, tmp_path):
     bench.recipe()
     outcome = bench.json("train", "plain", "--yes", "--keep", env=ALL_PRIVATE)
     assert outcome["state"] == "succeeded"
@@ -69,6 +77,9 @@ def test_a_run_on_nodes_without_address_and_open_port(bench, account):
     assert bench.run("ssh", cluster, "--node", "1", "--", "echo", "inside").stdout == "inside\n"
     line = bench.run("ssh", cluster, "--print").stdout
     assert "TokenValue" not in line
+    assert bench.run("exec", cluster, "--", "echo", "both").stdout == "nodes 0-1:\n  both\n"
+    bench.run("ssh-config", cluster, env={"HOME": str(tmp_path)})
+    assert named(tmp_path, f"{cluster}-1") == "named\n"
     bench.run("extend", cluster, "--by", "10m")
     assert account.open_ports() == []
     bench.run("down", cluster)
@@ -158,6 +169,9 @@ def test_a_jump_host_of_ones_own_leads_to_a_private_subnet(bench, account, tmp_p
     own = {"HOME": str(home)}
     assert bench.run("ssh", cluster, "--node", "1", "--", "echo", "inside", env=own).stdout == "inside\n"
     assert "ProxyCommand" in bench.run("ssh", cluster, "--print", env=own).stdout
+    assert bench.run("exec", cluster, "--", "echo", "both", env=own).stdout == "nodes 0-1:\n  both\n"
+    bench.run("ssh-config", cluster, env=own)
+    assert named(home, f"{cluster}-1") == "named\n"
     # Without its jump host nobody gets in.
     bench.run("down", "gate")
     assert bench.run("ssh", cluster, "--", "true", code=9, env=own).stderr

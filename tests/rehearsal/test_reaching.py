@@ -49,6 +49,7 @@ def test_behind_nat_the_first_node_is_the_way_to_the_others(bench):
     cluster = outcome["cluster"]
     assert [node["jump"] for node in inventory(bench, cluster)] == [None, 0]
     assert bench.run("ssh", cluster, "--node", "1", "--", "echo", "inside", env=nat).stdout == "inside\n"
+    assert bench.run("exec", cluster, "--", "echo", "both", env=nat).stdout == "nodes 0-1:\n  both\n"
     left = bench.left()
     assert {kind: len(left[kind]) for kind in ("addresses", "nat_gateways", "endpoints", "vpcs")} == {
         "addresses": 2,

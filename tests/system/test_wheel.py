@@ -114,6 +114,7 @@ def test_it_runs_outside_the_checkout(installed: Path, tmp_path: Path):
 def test_it_finds_its_recipes_and_its_program(installed: Path, tmp_path: Path):
     checked = command(installed, "recipe", "check", "quickstart", cwd=tmp_path)
     assert checked.returncode == 0, checked.stderr
+    assert "\nquickstart " in command(installed, "recipe", "list", cwd=tmp_path).stdout
     planned = command(installed, "plan", "quickstart", "--on", "rehearsal", "--offline", "--json", cwd=tmp_path)
     assert planned.returncode == 0, planned.stderr
     assert '"p3dn.24xlarge"' in planned.stdout

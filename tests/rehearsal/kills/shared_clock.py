@@ -9,7 +9,7 @@ import threading
 import time
 from datetime import UTC, datetime, timedelta
 
-_YIELD_S = 0.001
+_YIELD_S = 0.01
 """What a wait takes for real, so that whoever is awaited gets its turn."""
 
 

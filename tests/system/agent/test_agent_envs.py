@@ -42,8 +42,11 @@ PYTHON_WHOSE_PIP_BRINGS_UV = f"""#!/bin/sh
 mkdir -p "$3/bin"
 cat >"$3/bin/python" <<'END'
 #!/bin/sh
+if [ "$3" = config ]; then echo "$PIP_SAYS"; exit 0; fi
 echo "$@" >>"$CALLS"
-cp "$UV_OF_THE_INDEX" "$(dirname "$0")/uv"
+case "$*" in
+*uv\\>=*) [ -z "$NO_UV" ] || exit 1; cp "$UV_OF_THE_INDEX" "$(dirname "$0")/uv" ;;
+esac
 END
 chmod +x "$3/bin/python"
 """
@@ -160,6 +163,38 @@ def test_without_uv_pip_brings_it_for_a_build_of_pytorch(node: Node) -> None:
     assert brought.endswith(" uv>=0.7.14")
     assert f"--python {answer['interpreter']} --torch-backend cu126 -r " in installed
     assert any("installing uv" in line["progress"] for line in progress)
+
+
+def brought(node: Node, **environment: str) -> list[str]:
+    """The calls of a build on a node that has no uv, but a pip that can bring it."""
+    (node.bin / "uv").rename(node.bin / "kept")
+    node.add("python3", PYTHON_WHOSE_PIP_BRINGS_UV)
+    assert node.env("zz", UV_OF_THE_INDEX=str(node.bin / "kept"), **environment)[-1]["built"] is True
+    return node.calls.read_text().splitlines()
+
+
+def test_without_uv_pip_brings_it_because_it_is_faster(node: Node) -> None:
+    first, second = brought(node, PIP_SAYS="global.index-url='https://index.example/simple'")
+    assert first.endswith("uv>=0.7.14")
+    assert second.startswith("pip install --compile-bytecode --python ")
+
+
+def test_what_uv_has_no_word_for_is_left_to_pip(node: Node) -> None:
+    (only,) = brought(node, PIP_SAYS="global.keyring-provider='subprocess'")
+    assert only.startswith("-m pip install ")
+    assert " -r " in only
+
+
+def test_where_uv_cannot_be_had_pip_does_it_alone(node: Node) -> None:
+    tried, done = brought(node, PIP_SAYS=":env:.cert='/x.pem'", NO_UV="1")
+    assert tried.endswith("uv>=0.7.14")
+    assert " -r " in done
+
+
+def test_what_uv_could_not_install_pip_tries(node: Node) -> None:
+    *_, by_uv, by_pip = brought(node, PIP_SAYS="global.retries='3'", UV_FAILS="1")
+    assert by_uv.startswith("pip install ")
+    assert by_pip.startswith("-m pip install ")
 
 
 def test_where_pip_cannot_bring_uv_the_build_says_so(node: Node) -> None:

@@ -1,0 +1,96 @@
+"""Datasets and checkpoints as whole commands: a bucket mounted by s3fs, and a run that goes on where another ended."""
+
+import boto3
+import pytest
+
+from cloudgpu.rehearsal import client
+
+pytestmark = pytest.mark.rehearsal
+
+TRAIN = """
+    import os, pathlib, sys, time
+
+    data, ckpt = map(pathlib.Path, sys.argv[1:3])
+    print("reads", (data / "sub" / "b.txt").read_text(), flush=True)
+    print("mounted", any(line.split()[4] == str(data) for line in open("/proc/self/mountinfo")), flush=True)
+    try:
+        (data / "new").write_text("x")
+        print("it could be written", flush=True)
+    except OSError as error:
+        print("refused", error.strerror, flush=True)
+    ckpt.mkdir(exist_ok=True)
+    before = sorted(path.name for path in ckpt.iterdir())
+    print("begins with", before, flush=True)
+    if os.environ["RANK"] == "0":
+        (ckpt / f"epoch-{len(before)}.pt").write_bytes(os.urandom(1000))
+        pathlib.Path("out/deep").mkdir(parents=True)
+        pathlib.Path("out/deep/figures.csv").write_text("1,2")
+"""
+
+
+def s3(bench):
+    cloud = bench.cloud
+    return boto3.client(
+        "s3",
+        region_name="us-east-1",
+        endpoint_url=cloud.url,
+        aws_access_key_id=cloud.access_key_id,
+        aws_secret_access_key=cloud.secret_access_key,
+    )
+
+
+def test_a_mounted_bucket_and_checkpoints_that_outlive_their_nodes(bench):
+    folder = bench.recipe(
+        script=TRAIN,
+        resources="{instance_type: p3dn.24xlarge, nodes: 1, regions: [us-east-1]}",
+        params="{x: 1}",
+        data="[{name: sets, from: 's3://sets/digits', to: /data/sets, mode: mount}]",
+        launch="{with: torchrun, ranks_per_node: 1, command: 'train.py {data.sets} {checkpoint}'}",
+        metrics="{}",
+        outputs="[out]",
+        outputs_to="s3://results/of/{run}",
+        checkpoint="{path: ckpt, to: 's3://kept/runs'}",
+        rehearsal="{objects: {'s3://sets/digits': sets}}",
+    )
+    (folder / "sets" / "sub").mkdir(parents=True)
+    (folder / "sets" / "sub" / "b.txt").write_text("digits")
+    bench_s3 = s3(bench)
+    bench_s3.create_bucket(Bucket="kept")
+    bench_s3.create_bucket(Bucket="results")
+    first = bench.json("train", "plain", "--on", "rehearsal", "--yes", "--keep")
+    assert first["state"] == "succeeded", first["tail"]
+    lines = (bench.home.run(first["run_id"]).root / "logs" / "rank-0.log").read_text()
+    assert "reads digits\nmounted True\nrefused Read-only file system\nbegins with []" in lines
+    assert "checkpoint: 1 files, 1000 B, at s3://kept/runs" in first["notes"]
+    keys = [one["Key"] for one in bench_s3.list_objects_v2(Bucket="kept")["Contents"]]
+    assert keys == ["runs/epoch-0.pt"]
+    assert f"outputs: 1 files, 3 B, at s3://results/of/{first['run_id']}" in first["notes"]
+    keys = [one["Key"] for one in bench_s3.list_objects_v2(Bucket="results")["Contents"]]
+    assert keys == [f"of/{first['run_id']}/out/deep/figures.csv"]
+    assert (bench.home.run(first["run_id"]).outputs / "out" / "deep" / "figures.csv").read_text() == "1,2"
+    table = bench.run("ssh", first["cluster"], "--", "cat", "/proc/self/mountinfo").stdout
+    assert "/data/sets" not in table
+    second = bench.json("train", "plain", "--on", "rehearsal", "--yes", "--cluster", first["cluster"])
+    assert second["state"] == "succeeded", second["tail"]
+    lines = (bench.home.run(second["run_id"]).root / "logs" / "rank-0.log").read_text()
+    assert "reads digits\nmounted True" in lines
+    assert "begins with ['epoch-0.pt']" in lines
+    bench.run("down", first["cluster"])
+    assert bench.left().keys() <= {"buckets"}
+
+
+def test_data_that_may_not_be_read_is_found_before_anything_is_bought(bench):
+    folder = bench.recipe(
+        data="[{name: sets, from: 's3://closed/digits', to: /data/sets}]",
+        rehearsal="{objects: {'s3://closed/digits': sets}}",
+    )
+    (folder / "sets").mkdir()
+    (folder / "sets" / "a.txt").write_text("1")
+    client.put_faults(
+        bench.cloud,
+        [{"id": "closed", "service": "s3", "action": "HeadObject", "do": "error", "code": "403", "http": 403}],
+    )
+    refused = bench.run("train", "plain", "--on", "rehearsal", "--yes", code=None)
+    assert refused.returncode in (8, 3), refused.stderr
+    assert "reading s3://closed/digits/a.txt" in refused.stderr
+    assert bench.left().keys() <= {"buckets"}

@@ -1,0 +1,126 @@
+"""`train --matrix` from plan to table on real nodes: the page's own example, and one that is killed half-way."""
+
+import csv
+import io
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.rehearsal
+
+PAGE = Path(__file__).parents[2] / "docs/matrix.md"
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SPEEDS = """
+    import os, pathlib, sys, time
+
+    way, size = sys.argv[1:]
+    rank = int(os.environ["RANK"])
+    if (way, size, rank) == ("second", "2", 1):
+        sys.exit(f"nobody knows the {way} way of size {size}")
+    if (way, size, rank) == ("first", "2", 0):
+        print("waiting to be let go", flush=True)
+        while not pathlib.Path("go").exists():
+            time.sleep(0.05)
+    for speed in (1, 100, 102):
+        print(f"speed={speed * int(size) + rank}", flush=True)
+"""
+SPEED = r"{pattern: 'speed=(?P<value>\d+)', unit: x/s, better: higher, take: mean, skip: 1, over_ranks: sum}"
+MATRIX = ("--matrix", "way=first,second", "--matrix", "size=1,2")
+
+
+def example():
+    """Recipe and script of the page, and the command that runs them."""
+    blocks = BLOCK.findall(PAGE.read_text())
+    recipe = next(text for kind, text in blocks if kind == "yaml")
+    script = next(text for kind, text in blocks if kind == "python")
+    command = next(text for kind, text in blocks if text.startswith("cloudgpu train summing"))
+    return recipe, script, shlex.split(command)[1:]
+
+
+def test_the_example_of_the_page(bench):
+    recipe, script, command = example()
+    folder = bench.work / "recipes/summing"
+    folder.mkdir(parents=True)
+    (folder / "recipe.yaml").write_text(recipe)
+    (folder / "train.py").write_text(script)
+    done = bench.run(*command, "--csv", "results.csv")
+    title = re.search(
+        r"^matrix (summing-[0-9a-f]{6}): 4 of 4 combinations have their result \(simulated\)$", done.stdout, re.M
+    )
+    table = done.stdout[title.start() :]
+    assert re.search(r"^  way   step    state      numbers_per_s \[numbers/s\]", table, re.M)
+    assert len(re.findall(r"^  (?:loop|sum ) ", table, re.M)) == 4
+    # Adding up in C beats a loop, on any machine.
+    assert re.search(r"^  sum   \d+ +succeeded .* \*  ", table, re.M)
+    rows = list(csv.DictReader(io.StringIO((bench.work / "results.csv").read_text())))
+    assert [(row["way"], row["step"], row["state"]) for row in rows] == [
+        (way, step, "succeeded") for way in ("loop", "sum") for step in ("1000", "100000")
+    ]
+    assert all(float(row["numbers_per_s"]) > 0 and float(row["usd"]) > 0 for row in rows)
+    assert done.stdout.count("EC2 fleet fleet-") == 2  # made once, ended once
+    assert bench.left() == {}
+    shown = bench.run("matrix", "show", title.group(1)).stdout
+    assert shown.partition("\ntable ")[0].strip() == table.partition("\ntable ")[0].strip()
+    assert bench.run("matrix", "csv").stdout == (bench.work / "results.csv").read_text()
+    assert "4 of 4" in bench.run("matrix", "list").stdout
+    bill = {row["run"]: row["usd"] for row in bench.json("cost", "--by", "run")["rows"]}
+    assert all(bill[row["run_id"]] == row["usd"] for row in rows)
+
+
+def states(matrix):
+    return [one["state"] for one in matrix["combinations"]]
+
+
+def until(process, text):
+    """Read what a command prints, up to a line with this text."""
+    read = []
+    for line in process.stdout:
+        read.append(line)
+        if text in line:
+            return
+    pytest.fail(f"it never printed {text!r}: {''.join(read)}")
+
+
+def test_killed_half_way_it_goes_on_with_what_is_missing(bench):
+    bench.recipe(
+        "grid",
+        script=SPEEDS,
+        params="{way: first, size: 1}",
+        launch="{with: torchrun, ranks_per_node: 1, command: 'train.py {way} {size}'}",
+        metrics=f"speed: {SPEED}",
+        outputs="[]",
+    )
+    train = ("train", "grid", "--yes", *MATRIX)
+    first = bench.popen(*train)
+    until(first, "waiting to be let go")
+    first.kill()
+    first.communicate()
+    killed = bench.json("matrix", "show")
+    assert states(killed) == ["succeeded", "running", "waiting", "waiting"]
+    (cluster,) = bench.json("status")["clusters"]
+    assert (cluster["cluster"], cluster["state"]) == (killed["cluster"], "up")
+
+    again = bench.popen(*train)
+    until(again, "was started before: following it to its end")
+    going = killed["combinations"][1]["run_id"]
+    bench.run("ssh", killed["cluster"], "--", "touch", f".cloudgpu/runs/{going}/work/go")
+    out, err = again.communicate(timeout=120)
+    assert again.returncode == 5, out + err
+    assert "way=second size=2: " in out
+    assert "EC2 fleet" not in out.partition("==> down")[0]  # no second cluster
+    assert bench.left() == {}
+
+    ended = bench.json("matrix", "show")
+    assert states(ended) == ["succeeded", "succeeded", "succeeded", "failed"]
+    kept = [
+        one["run_id"] == other["run_id"]
+        for one, other in zip(ended["combinations"], killed["combinations"], strict=True)
+    ]
+    assert kept == [True, True, False, False]
+    # 101 and 102 of rank 0 and 1 with size 1; the first of three values is left out.
+    assert [one["metrics"]["speed"]["value"] for one in ended["combinations"][:3]] == [203, 405, 203]
+    assert [one["metrics"]["speed"]["best"] for one in ended["combinations"][:3]] == [False, True, False]
+    assert bench.json("status")["clusters"] == []
+    assert len({run["cluster"] for run in bench.json("status", "--all")["runs"]}) == 1

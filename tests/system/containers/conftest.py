@@ -1,0 +1,408 @@
+"""A real Docker engine and a real registry with TLS and a password, and nodes of a run that use them.
+
+All of it lives below one directory and ends with the session. Images are made from Debian's static busybox.
+"""
+
+import contextlib
+import io
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import tarfile
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.launch.inventory import Inventory, Node
+from cloudgpu.node.payload import agent_name, agent_source
+from cloudgpu.recipe.schema import Recipe
+from cloudgpu.remote.base import Result
+from cloudgpu.remote.outcome import checked
+from cloudgpu.run.agent import Agent
+from cloudgpu.run.job import Job
+from cloudgpu.run.logins import Login
+from cloudgpu.run.stage import Staged
+
+PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+NEEDED = ("dockerd", "docker", "docker-registry", "busybox", "htpasswd", "openssl")
+USER, PASSWORD = "$oauthtoken", f"it's-{secrets.token_hex(8)}"
+TOOLS = (
+    *("sh", "sleep", "cat", "echo", "kill", "ls", "env", "id", "ps", "chown", "chmod", "test", "sed", "touch"),
+    *("mkdir", "rm", "true", "false", "stat"),
+)
+FINAL = {"succeeded", "failed", "cancelled", "lost"}
+
+
+def until(look, good, within_s: float = 20):
+    deadline = time.monotonic() + within_s
+    while True:
+        seen = look()
+        if good(seen):
+            return seen
+        assert time.monotonic() < deadline, seen
+        time.sleep(0.05)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        return sock.getsockname()[1]
+
+
+class Docker:
+    """An engine of the tests' own; `run` is its client."""
+
+    def __init__(self, root: Path, name: str = "engine", *flags: str) -> None:
+        self.root, self.socket, self.log = root / name, root / f"{name}.sock", root / f"{name}.log"
+        self.root.mkdir()
+        self.config = self.root / "client"
+        self.config.mkdir()
+        paths = [f"--data-root={self.root}/data", f"--exec-root={self.root}/exec", f"--pidfile={self.root}/pid"]
+        plain = ["--iptables=false", "--bridge=none", "--storage-driver=vfs", f"--host=unix://{self.socket}"]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                ["dockerd", *paths, *plain, *flags],
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "PATH": PATH},
+                start_new_session=True,
+            )
+        until(self._up, bool, 60)
+
+    def _up(self) -> bool:
+        if self.process.poll() is not None:
+            tail = "\n".join(self.log.read_text().splitlines()[-8:])
+            pytest.fail(f"dockerd does not start here; it needs root and the kernel's cgroups:\n{tail}")
+        return self.run("info", "--format", "{{.ID}}", check=False).returncode == 0
+
+    @property
+    def host(self) -> str:
+        return f"unix://{self.socket}"
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {"DOCKER_HOST": self.host, "DOCKER_CONFIG": str(self.config), "PATH": PATH}
+
+    def run(self, *argv: str, check: bool = True, stdin: bytes | None = None) -> subprocess.CompletedProcess:
+        done = subprocess.run(
+            ["docker", *argv],
+            check=False,
+            env={**os.environ, **self.env},
+            input=stdin,
+            capture_output=True,
+            timeout=120,
+        )
+        assert not check or done.returncode == 0, (argv, done.stderr.decode())
+        return done
+
+    def names(self) -> list[str]:
+        return self.run("ps", "--all", "--format", "{{.Names}}").stdout.decode().split()
+
+    def stop(self) -> None:
+        for name in self.names():
+            self.run("rm", "--force", name)
+        self.process.terminate()
+        self.process.wait(30)
+        # The engine's name for its own network outlives it.
+        subprocess.run(["umount", self.root / "exec/netns/default"], capture_output=True, check=False)
+
+
+class Registry:
+    """A private registry: TLS, and a password."""
+
+    def __init__(self, root: Path) -> None:
+        self.port, self.data = free_port(), root / "registry"
+        self.address = f"127.0.0.1:{self.port}"
+        key, cert, users = root / "key.pem", root / "cert.pem", root / "htpasswd"
+        subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+        made = [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-days",
+            "2",
+        ]
+        subprocess.run([*made, "-keyout", key, "-out", cert, *subject], check=True, capture_output=True)
+        hashed = subprocess.run(["htpasswd", "-inBC4", USER], input=PASSWORD.encode(), check=True, capture_output=True)
+        users.write_bytes(hashed.stdout)
+        config = {
+            "version": 0.1,
+            "log": {"level": "error"},
+            "storage": {"filesystem": {"rootdirectory": str(self.data)}, "delete": {"enabled": True}},
+            "http": {"addr": self.address, "tls": {"certificate": str(cert), "key": str(key)}},
+            "auth": {"htpasswd": {"realm": "tests", "path": str(users)}},
+        }
+        (root / "registry.yml").write_text(json.dumps(config))
+        with (root / "registry.log").open("wb") as log:
+            self.process = subprocess.Popen(["docker-registry", "serve", root / "registry.yml"], stdout=log, stderr=log)
+        self.trust = ssl.create_default_context(cafile=str(cert))
+        until(self._up, bool)
+
+    def _up(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"https://{self.address}/v2/", context=self.trust):
+                return True
+        except urllib.error.HTTPError as error:
+            error.close()
+            return error.code == 401
+        except OSError:
+            return False
+
+    def push(self, docker: Docker, image: str, name: str, *, by: str = "") -> str:
+        """Push a local image under a name; its digest."""
+        target = f"{by or self.address}/{name}"
+        docker.run("tag", image, target)
+        docker.run("login", "--username", USER, "--password-stdin", self.address, stdin=PASSWORD.encode())
+        try:
+            docker.run("push", target)
+        finally:
+            docker.run("logout", self.address)
+        digest = docker.run("image", "inspect", target, "--format", "{{index .RepoDigests 0}}").stdout.decode()
+        docker.run("rmi", target)
+        return digest.strip().partition("@")[2]
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(10)
+
+
+def rootfs(folder: Path, **files: str) -> Path:
+    """What an image holds: busybox under its names, and scripts."""
+    for name in ("bin", "etc", "tmp"):
+        (folder / name).mkdir(parents=True)
+    folder.chmod(0o755)  # it becomes the image's own root
+    shutil.copy(shutil.which("busybox", path=PATH), folder / "bin/busybox")
+    for name in TOOLS:
+        (folder / "bin" / name).symlink_to("busybox")
+    (folder / "tmp").chmod(0o1777)
+    (folder / "etc/passwd").write_text("root:x:0:0::/:/bin/sh\nworker:x:1234:1234::/tmp:/bin/sh\n")
+    for name, text in files.items():
+        (folder / "bin" / name).write_text(text)
+        (folder / "bin" / name).chmod(0o755)
+    return folder
+
+
+@pytest.fixture(name="rootfs", scope="session")
+def rootfs_fixture():
+    return rootfs
+
+
+@pytest.fixture(scope="session")
+def place():
+    """A short directory: the path of a socket has 107 characters at most."""
+    missing = [name for name in NEEDED if shutil.which(name, path=PATH) is None]
+    if missing or os.getuid() != 0:
+        pytest.skip(f"needs root and {', '.join(missing) or 'nothing else'} (scripts/test-parts installs them)")
+    root = Path(tempfile.mkdtemp(prefix="cgd-"))
+    root.chmod(0o755)
+    yield root
+    shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def docker(place: Path):
+    engine = Docker(place, "engine", "--add-runtime=nvidia=runc")
+    yield engine
+    engine.stop()
+
+
+@pytest.fixture(scope="session")
+def registry(place: Path):
+    served = Registry(place)
+    yield served
+    served.stop()
+
+
+@pytest.fixture(scope="session")
+def login() -> Login:
+    return Login(USER, PASSWORD)
+
+
+@pytest.fixture(scope="session")
+def load(docker: Docker, place: Path):
+    """Makes an image of the engine's own: `load("name:tag", script="...", change=["ENTRYPOINT ..."])`."""
+
+    def make(name: str, *flags: str, change: tuple[str, ...] = (), **files: str) -> str:
+        folder = rootfs(Path(tempfile.mkdtemp(dir=place)), **files)
+        packed = subprocess.run(["tar", "-C", folder, "-c", "."], check=True, capture_output=True).stdout
+        changes = [word for one in change for word in ("--change", one)]
+        return docker.run("import", *changes, *flags, "-", name, stdin=packed).stdout.decode().strip()
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def foreign(docker: Docker, load):
+    """Makes an image that claims to be for another kind of machine."""
+
+    def make(name: str, architecture: str) -> None:
+        load(name)
+        packed, changed = io.BytesIO(docker.run("save", name).stdout), io.BytesIO()
+        with tarfile.open(fileobj=packed) as old, tarfile.open(fileobj=changed, mode="w") as new:
+            config = json.loads(old.extractfile("manifest.json").read())[0]["Config"]
+            for member in old:
+                content = old.extractfile(member).read() if member.isfile() else b""
+                if member.name == config:
+                    content = json.dumps({**json.loads(content), "architecture": architecture}).encode()
+                    member.size = len(content)
+                new.addfile(member, io.BytesIO(content))
+        docker.run("rmi", name)
+        docker.run("load", stdin=changed.getvalue())
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def base(load) -> str:
+    load("base:1")
+    return "base:1"
+
+
+class LocalHost:
+    """Satisfies `remote.base.Host` as far as a run needs it: this machine's shell, with an environment of its own."""
+
+    def __init__(self, node: Node, home: Path, env: dict[str, str]) -> None:
+        self.node, self.home, self.shell = node, home, ["sh", "-c"]
+        self.env = {**os.environ, **env, "HOME": str(home)}
+        self.sent: list[str] = []
+
+    def run(self, command, *, stdin: bytes = b"", timeout_s=None) -> Result:
+        return checked(self.try_run(command, stdin=stdin))
+
+    def try_run(self, command, *, stdin: bytes = b"", timeout_s=None) -> Result:
+        done = subprocess.run(
+            [*self.shell, command.wire()], input=stdin, capture_output=True, env=self.env, timeout=120, check=False
+        )
+        return Result("here", command.shown(), done.returncode, done.stdout.decode(), done.stderr.decode(), 0.0)
+
+    def stream(self, command, *, stdin: bytes = b""):
+        return LocalStream(self.try_run(command, stdin=stdin))
+
+    def close(self) -> None:
+        pass
+
+
+class LocalStream:
+    def __init__(self, result: Result) -> None:
+        self.result, self.exit_code, self.stderr = result, result.exit_code, result.stderr
+
+    def lines(self):
+        yield from self.result.stdout.splitlines()
+
+    def close(self) -> None:
+        pass
+
+
+class Cluster:
+    """Nodes of one run: each has a home of its own and the same engine."""
+
+    def __init__(self, root: Path, docker: Docker, nodes: int, gpus: int = 0, **env: str) -> None:
+        self.docker, self.root, self.said = docker, root, []
+        self.nodes = tuple(
+            Node(i, f"i-{i}", "127.0.0.1", 22, "root", ("SHA256:x",), "127.0.0.1", "own", "here", "", gpus, False)
+            for i in range(nodes)
+        )
+        self.agents = []
+        for node in self.nodes:
+            home = root / f"node-{node.index}"
+            (home / ".cloudgpu").mkdir(parents=True)
+            path = home / ".cloudgpu" / agent_name()
+            path.write_bytes(agent_source())
+            self.agents.append(Agent(LocalHost(node, home, {**docker.env, **env}), str(path), str(home)))
+
+    def report(self, note) -> None:
+        self.said.append(note.text)
+
+    def job(self, container: dict, script: str = "", command: str = "sh job.sh", **sections: object) -> Job:
+        """A run whose every rank carries out a shell script of its work directory."""
+        environment = {"container": container, **sections.pop("environment", {})}
+        given = {
+            "schema": 1,
+            "name": "plain",
+            "resources": {"instance_type": "g5.xlarge", "nodes": len(self.nodes)},
+            "launch": {"with": "torchrun", "command": command, "ranks_per_node": 1},
+            "environment": environment,
+            **sections,
+        }
+        run_id = f"plain-{secrets.token_hex(3)}"
+        job = Job(run_id, Recipe.model_validate(given), Inventory("demo", self.nodes), secrets.token_hex(32))
+        for agent in self.agents:
+            Path(job.workdir(agent.home)).mkdir(parents=True)
+            (Path(job.workdir(agent.home)) / "job.sh").write_text(script)
+        return job
+
+    def images(self, job: Job, login=None):
+        from cloudgpu.run.images import provide_image
+
+        return provide_image(job.recipe.environment.container, self.agents, login, self.report)
+
+    def start(self, job: Job, images=None, **values: str) -> None:
+        from cloudgpu.run.start import start
+
+        images = images or self.images(job)
+        data = {one.name: str(one.to) for one in job.recipe.data}
+        staged = Staged({node.index: "python3" for node in self.nodes}, data, 0, 0, False, images)
+        start(job, self.agents, staged, values)
+
+    def status(self, job: Job, node: int = 0) -> dict:
+        agent = self.agents[node]
+        return agent.ask("status", {"run_dir": job.run_dir(agent.home)})
+
+    def ended(self, job: Job, node: int = 0, within_s: float = 30) -> dict:
+        path = Path(job.run_dir(self.agents[node].home)) / "status.json"
+        return until(lambda: json.loads(path.read_bytes()), lambda seen: seen["state"] in FINAL, within_s)
+
+    def stop(self, job: Job, name: str = "SIGTERM", grace_s: float = 5) -> dict:
+        for agent in reversed(self.agents):
+            last = agent.ask("stop", {"run_dir": job.run_dir(agent.home), "signal": name, "grace_s": grace_s})
+        return last
+
+    def log(self, job: Job, rank: int = 0) -> str:
+        agent = self.agents[rank]
+        path = Path(job.run_dir(agent.home)) / f"rank-{rank}.log"
+        return path.read_text() if path.exists() else ""
+
+    def work(self, job: Job, node: int = 0) -> Path:
+        return Path(job.workdir(self.agents[node].home))
+
+    def gone(self) -> None:
+        """Nothing of any run is left on the engine."""
+        until(self.docker.names, lambda names: not names)
+
+    def kill_agents(self) -> None:
+        for path in self.root.glob("node-*/.cloudgpu/runs/*/status.json"):
+            stored = json.loads(path.read_text())
+            if stored["state"] not in FINAL:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(stored["agent"]["pid"], signal.SIGKILL)
+
+
+@pytest.fixture(name="until", scope="session")
+def until_fixture():
+    return until
+
+
+@pytest.fixture
+def cluster(docker: Docker, tmp_path: Path):
+    made = []
+
+    def make(nodes: int = 1, gpus: int = 0, *, root: Path = tmp_path, **env: str) -> Cluster:
+        made.append(Cluster(root / f"cluster-{len(made)}", docker, nodes, gpus, **env))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.kill_agents()
+        one.gone()

@@ -1,0 +1,232 @@
+"""Ranks in a container on a real engine: what they find, how they end, and that nothing is ever left."""
+
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.errors import RemoteCommandError
+from cloudgpu.launch.containers import container_name
+from cloudgpu.launch.ports import gang_port
+
+pytestmark = pytest.mark.system
+OPEN = {"memlock": None}
+"""This engine may not raise the limit, like most that run inside a container themselves."""
+FINDS = """
+cat sample.txt $DATA/sample
+echo rank=$RANK of $WORLD_SIZE secret=${#TOKEN} lines=$BOTH
+pwd
+ulimit -s
+touch $DATA/no 2>/dev/null || echo read-only
+touch made-$RANK
+env | sed -n 's/=.*//p' >names
+"""
+OBEYS = """
+(trap 'echo child; exit 0' TERM; while :; do sleep 0.1; done) &
+trap 'echo saved; exit 0' USR1
+trap 'wait; echo saved; exit 0' TERM
+echo ready
+while :; do sleep 0.1; done
+"""
+DEAF = """
+trap '' TERM INT
+(trap '' TERM; sleep 1000) &
+echo ready
+while :; do sleep 1; done
+"""
+
+
+def ready(gang, job, until, rank=0):
+    until(lambda: gang.log(job, rank), lambda log: "ready" in log)
+
+
+def test_two_ranks_find_their_environment_their_files_and_each_other(cluster, base):
+    gang = cluster(2)
+    data = gang.root / "data"
+    data.mkdir()
+    (data / "sample").write_text("from the data\n")
+    around = {"env": {"DATA": str(data), "BOTH": "a\nb"}, "secrets": ["TOKEN"]}
+    source = [{"name": "numbers", "from": "numbers", "to": str(data)}]
+    job = gang.job({"image": base, **OPEN}, FINDS, environment=around, data=source)
+    for node in (0, 1):
+        (gang.work(job, node) / "sample.txt").write_text(f"from node {node}\n")
+    gang.start(job, TOKEN="s3cret\nof two lines")
+    assert gang.ended(job)["state"] == "succeeded", gang.log(job)
+    gang.ended(job, 1)
+    assert gang.docker.names() == []
+    for rank in (0, 1):
+        told = gang.log(job, rank).splitlines()
+        assert told[:3] == [f"from node {rank}", "from the data", f"rank={rank} of 2 secret=19 lines=a b"]
+        assert told[3:] == [str(gang.work(job, rank)), "65536", "read-only"]
+        assert (gang.work(job, rank) / f"made-{rank}").exists()
+    names = set((gang.work(job) / "names").read_text().split())
+    assert not {"CLOUDGPU_AGENT_MARK", "DOCKER_HOST", "PYTEST_CURRENT_TEST"} & names
+    for path in Path(job.run_dir(gang.agents[0].home)).rglob("*"):
+        assert not path.is_file() or b"s3cret" not in path.read_bytes(), path
+
+
+def test_a_rank_that_fails_ends_the_others_and_every_container(cluster, base):
+    gang = cluster(2)
+    job = gang.job({"image": base, **OPEN}, "test $RANK = 0 || { echo bad >&2; exit 3; }\nsleep 60")
+    gang.start(job)
+    ended = gang.ended(job)
+    assert (ended["state"], ended["first_failure"]["rank"], ended["first_failure"]["exit_code"]) == ("failed", 1, 3)
+    assert ended["ranks"][0]["state"] == "stopped"
+    gang.ended(job, 1)
+    assert gang.docker.names() == []
+
+
+@pytest.mark.parametrize(("name", "told"), [("SIGUSR1", ["saved"]), ("SIGTERM", ["child", "saved"])])
+def test_a_signal_reaches_the_program_inside_and_its_children_where_it_is_about_the_end(
+    cluster, base, until, name, told
+):
+    gang = cluster()
+    job = gang.job({"image": base, **OPEN}, OBEYS)
+    gang.start(job)
+    ready(gang, job, until)
+    ended = gang.stop(job, name, grace_s=20)
+    assert ended["state"] == "cancelled"
+    # The shell tells that its own `sleep` was signalled too.
+    assert [line for line in gang.log(job).splitlines() if line != "Terminated"] == ["ready", *told]
+    assert gang.docker.names() == []
+
+
+def test_an_entry_point_that_swallows_signals_is_ended_after_the_grace(cluster, load, until):
+    load("deaf:1", change=('ENTRYPOINT ["entry", "--loud"]',), entry=f'#!/bin/sh\necho "$@"\n{DEAF}')
+    gang = cluster()
+    job = gang.job({"image": "deaf:1", **OPEN})
+    gang.start(job)
+    ready(gang, job, until)
+    ended = gang.stop(job, grace_s=1)
+    assert (ended["state"], ended["ranks"][0]["state"]) == ("cancelled", "stopped")
+    assert gang.log(job).splitlines() == ["--loud sh job.sh", "ready"]
+    assert gang.docker.names() == []
+
+
+def test_a_rank_that_is_killed_says_by_what(cluster, base, until):
+    gang = cluster()
+    job = gang.job({"image": base, **OPEN}, "echo ready; kill -KILL $$")
+    gang.start(job)
+    failure = gang.ended(job)["first_failure"]
+    assert (failure["exit_code"], failure["reason"].partition(" (")[0]) == (-9, "killed by SIGKILL")
+
+
+def test_nothing_is_left_when_the_agent_is_killed(cluster, base, until):
+    gang = cluster()
+    job = gang.job({"image": base, **OPEN}, DEAF)
+    gang.start(job)
+    ready(gang, job, until)
+    status = gang.status(job)
+    assert gang.docker.names() == [container_name(job.run_id, 0)]
+    os.kill(status["agent"]["pid"], signal.SIGKILL)
+    until(gang.docker.names, lambda names: not names)
+    assert gang.status(job)["state"] in ("lost", "failed")
+
+
+@pytest.mark.parametrize(
+    ("container", "command", "code", "reason"),
+    [
+        ({}, "train --fast", 127, "'train', or a command that it runs, was not found in base:1"),
+        ({}, "/etc/passwd", 126, "'/etc/passwd', or a command that it runs, is no program in base:1"),
+        ({"user": "nobody-here"}, "", None, "unable to find user nobody-here"),
+        ({"memlock": "unlimited"}, "", None, "a limit may not be raised by this engine"),
+        ({"flags": ["--no-such"]}, "", None, "an option is wrong: unknown flag: --no-such"),
+        ({"flags": ["--gpus=all"]}, "", None, "the engine cannot give it GPUs"),
+    ],
+    ids=["missing", "no-program", "user", "memlock", "flag", "gpus"],
+)
+def test_what_cannot_start_is_said_and_leaves_nothing(cluster, base, container, command, code, reason):
+    gang = cluster()
+    job = gang.job({"image": base, **OPEN, **container}, command=command or "true")
+    if code is None:
+        with pytest.raises(RemoteCommandError) as caught:
+            gang.start(job)
+        assert reason in caught.value.message
+        assert caught.value.hint
+    else:
+        gang.start(job)
+        failure = gang.ended(job)["first_failure"]
+        assert (failure["exit_code"], reason in failure["reason"]) == (code, True), failure
+    assert gang.docker.names() == []
+
+
+def test_a_node_that_is_refused_takes_the_container_of_the_others_with_it(cluster, base):
+    gang = cluster(2)
+    job = gang.job({"image": base, **OPEN}, "sleep 60")
+    images = gang.images(job)
+    images[1] = replace(images[1], image="lost:1")
+    with pytest.raises(RemoteCommandError, match=r"node 1 .* No such image: lost:1"):
+        gang.start(job, images)
+    gang.ended(job)
+    assert gang.docker.names() == []
+
+
+def test_a_port_that_is_taken_costs_the_next_try_nothing(cluster, base):
+    gang = cluster(2)
+    job = gang.job({"image": base, **OPEN}, "sleep 4")
+    with socket.create_server(("127.0.0.1", gang_port(job.run_id))):
+        gang.start(job)
+    assert [gang.ended(job, node)["state"] for node in (0, 1)] == ["succeeded", "succeeded"]
+
+
+def test_a_user_and_shared_memory_of_the_containers_own(cluster, base):
+    gang = cluster()
+    job = gang.job({"image": base, **OPEN, "user": "worker", "shm": "1GiB"}, "id -u; stat -c %u /.cloudgpu/*.pid")
+    gang.start(job)
+    assert gang.ended(job)["state"] == "succeeded", gang.log(job)
+    assert gang.log(job).split() == ["1234", "1234"]
+
+
+@pytest.mark.parametrize("seen", ["GPU-a", "GPU-b"])
+def test_gpus_in_the_container_are_held_against_the_nodes(cluster, load, tmp_path, seen):
+    """By NVIDIA's own runtime, as hosts with nvidia-docker2 have it; here that runtime is runc under its name."""
+    smi = tmp_path / "bin/nvidia-smi"
+    smi.parent.mkdir()
+    smi.write_text("#!/bin/sh\necho GPU-a\n")
+    smi.chmod(0o755)
+    load("smi:1", **{"nvidia-smi": f"#!/bin/sh\necho {seen}\n"})
+    gang = cluster(gpus=1, PATH=f"{smi.parent}:{os.environ['PATH']}:/usr/sbin:/sbin")
+    job = gang.job({"image": "smi:1", **OPEN}, "echo devices=$NVIDIA_VISIBLE_DEVICES")
+    if seen == "GPU-a":
+        gang.start(job)
+        assert gang.ended(job)["state"] == "succeeded"
+        assert gang.log(job) == "devices=all\n"
+    else:
+        with pytest.raises(RemoteCommandError, match="shows other GPUs in the container than on the node"):
+            gang.start(job)
+    assert gang.docker.names() == []
+
+
+AS_A_MEMBER = """
+mount --bind $HOME/passwd /etc/passwd
+mount --bind $HOME/group /etc/group
+mount --bind /dev/null /etc/gshadow
+exec setpriv --reuid=1234 --regid=1234 --clear-groups sh -c "$0"
+"""
+
+
+@pytest.mark.parametrize("member", [True, False])
+def test_a_login_older_than_its_users_membership(cluster, base, docker, place, member):
+    """As on a node whose own start added the user to Docker's group after somebody had logged in."""
+    gang = cluster(root=Path(tempfile.mkdtemp(dir=place)))
+    host, home = gang.agents[0].host, Path(gang.agents[0].home)
+    name = "worker" if member else "somebody"
+    home.joinpath("passwd").write_text("root:x:0:0::/root:/bin/sh\nworker:x:1234:1234::/:/bin/sh\n")
+    home.joinpath("group").write_text(f"worker:x:1234:\nengine:x:{docker.socket.stat().st_gid}:{name}\n")
+    host.shell = ["unshare", "--mount", "sh", "-euc", AS_A_MEMBER]
+    job = gang.job({"image": base, **OPEN}, "id -u; mkdir made; touch made/file; chmod 700 made")
+    gang.root.parent.chmod(0o755)
+    subprocess.run(["chown", "-R", "1234:1234", home], check=True)
+    if member:
+        gang.start(job, TOKEN="s3cret")
+        assert (gang.ended(job)["state"], gang.log(job)) == ("succeeded", "0\n")
+        assert {path.stat().st_uid for path in gang.work(job).rglob("made*")} == {1234}
+    else:
+        with pytest.raises(RemoteCommandError, match="worker may not use Docker on this node") as caught:
+            gang.start(job)
+        assert "sudo usermod -aG engine worker" in caught.value.hint

@@ -1,0 +1,128 @@
+"""Large files in ranges: cut and resumed, changed at the source, wrong, refused, without room."""
+
+import os
+import subprocess
+import threading
+
+import pytest
+
+pytestmark = pytest.mark.system
+
+MIB = 1 << 20
+CONTENT = os.urandom(MIB) * 40 + b"the end"
+
+
+@pytest.fixture(autouse=True)
+def big(objects):
+    objects.files["big"] = CONTENT
+
+
+def test_a_large_file_comes_in_ranges_and_is_not_read_again(ask, objects, tmp_path):
+    wanted = objects.wanted(tmp_path / "data" / "big")
+    cache = {"name": "x", "source": "s3://bucket/x", "to": str(tmp_path / "data")}
+    assert ask("fetch", {"files": [wanted], "cache": cache}) == {"fetched": 1, "bytes": len(CONTENT), "reused": 0}
+    assert (tmp_path / "data" / "big").read_bytes() == CONTENT
+    steps = [f"bytes={first * 16 * MIB}-{min((first + 1) * 16 * MIB, len(CONTENT)) - 1}" for first in range(3)]
+    assert sorted(objects.asked) == sorted(steps)
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["big"]
+    # What the record knows is not read: nobody notices what somebody hides so well.
+    path = tmp_path / "data" / "big"
+    known = path.stat()
+    path.write_bytes(b"x" * len(CONTENT))
+    os.utime(path, ns=(known.st_mtime_ns, known.st_mtime_ns))
+    assert ask("fetch", {"files": [wanted], "cache": cache})["reused"] == 1
+    os.utime(path, (1, 1))
+    assert ask("fetch", {"files": [wanted], "cache": cache})["fetched"] == 1
+    assert ask("forget", {"cache": cache}) == {"removed": 1, "bytes": len(CONTENT)}
+    assert not (tmp_path / "data").exists()
+    assert list((tmp_path / "agent" / "data").iterdir()) == []
+
+
+def test_a_line_that_is_cut_half_way_is_taken_up_where_it_broke(ask, objects, line, tmp_path):
+    wanted = objects.wanted(tmp_path / "big", line.port)
+    line.cut_after(35 * MIB)
+    process = ask.start("fetch", {"files": [wanted]})
+    assert line.cut.wait(30)
+    process.kill()  # the laptop is closed, the node's session ends
+    process.communicate()
+    assert not (tmp_path / "big").exists()
+    line.mend()
+    answer = ask("fetch", {"files": [wanted]})
+    # A step that was under way when it was killed begins anew; the others are there.
+    assert answer["bytes"] < len(CONTENT)
+    assert (tmp_path / "big").read_bytes() == CONTENT
+
+
+def test_connections_that_break_meanwhile_cost_no_byte_twice(ask, objects, line, tmp_path):
+    wanted = objects.wanted(tmp_path / "big", line.port)
+    line.cut_after(20 * MIB)
+
+    def mend():
+        assert line.cut.wait(30)
+        line.mend()
+
+    thread = threading.Thread(target=mend)
+    thread.start()
+    answer = ask("fetch", {"files": [wanted]})
+    thread.join()
+    assert answer["bytes"] == len(CONTENT)
+    assert (tmp_path / "big").read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("checksum", [True, False])
+def test_an_object_that_is_changed_during_the_copy_is_named(ask, objects, tmp_path, checksum):
+    wanted = objects.wanted(tmp_path / "big", **({} if checksum else {"sha256": None}))
+
+    def change(first):
+        if first:
+            objects.files["big"] = CONTENT[:-1] + b"?"
+
+    objects.on_range = change
+    answer = ask("fetch", {"files": [wanted]}, ok=False)
+    assert answer["code"] == "changed"
+    assert f"{tmp_path / 'big'}: it was changed at the source during the copy" in answer["error"]
+    assert not (tmp_path / "big").exists()
+
+
+def test_a_wrong_checksum_leaves_nothing_that_a_run_could_take_for_data(ask, objects, tmp_path):
+    answer = ask("fetch", {"files": [objects.wanted(tmp_path / "big", sha256="0" * 64)]}, ok=False)
+    assert (answer["code"], "wrong checksum" in answer["error"]) == ("checksum", True)
+    assert not (tmp_path / "big").exists()
+    assert not (tmp_path / "big.part").stat().st_size
+
+
+def test_an_address_that_has_expired_is_told_apart_from_a_refusal(ask, objects, tmp_path):
+    expired = b"<Error><Code>AccessDenied</Code><Message>Request has expired</Message></Error>"
+    objects.refuse_with = [(403, expired)] * 3
+    assert ask("fetch", {"files": [objects.wanted(tmp_path / "big")]}, ok=False)["code"] == "expired"
+    objects.refuse_with = [(403, b"<Error><Code>AccessDenied</Code></Error>")] * 3
+    assert ask("fetch", {"files": [objects.wanted(tmp_path / "big")]}, ok=False)["code"] == "refused"
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A disk of 48 MiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(folder)], check=False).returncode:
+        pytest.skip("only the superuser mounts")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_without_room_nothing_is_fetched(ask, objects, small):
+    (small / "other").write_bytes(bytes(40 * MIB))
+    answer = ask("fetch", {"files": [objects.wanted(small / "big")]}, ok=False)
+    assert answer["code"] == "disk-full"
+    assert f"{small}: the disk is full: 0.04 GiB are to come, 0.01 GiB are free" in answer["error"]
+    assert objects.asked == []
+
+
+def test_a_disk_that_fills_up_meanwhile_is_named_and_the_rest_resumed(ask, objects, small):
+    other = small / "other"
+    objects.on_range = lambda _first: other.exists() or other.write_bytes(bytes(24 * MIB))
+    answer = ask("fetch", {"files": [objects.wanted(small / "big")]}, ok=False)
+    assert (answer["code"], answer["error"]) == ("disk-full", f"{small / 'big'}: the disk is full")
+    other.write_bytes(b"")
+    assert ask("fetch", {"files": [objects.wanted(small / "big")]})["fetched"] == 1
+    assert (small / "big").read_bytes() == CONTENT

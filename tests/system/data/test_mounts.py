@@ -1,0 +1,120 @@
+"""Mounts on a real kernel: within a time, for several runs, taken down by the last one, never over the system."""
+
+import os
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.system, pytest.mark.skipif(os.geteuid() != 0, reason="only the superuser mounts")]
+
+MARK = f"97{os.getpid()}"
+HANGS = f"(setsid sleep {MARK}1 & ) ; sleep {MARK}2"
+"""A mount helper that leaves a server behind and waits for it."""
+
+
+def mounted(path: Path) -> bool:
+    return any(line.split()[4] == str(path) for line in Path("/proc/self/mountinfo").read_text().splitlines())
+
+
+def commands() -> str:
+    found = Path("/proc").glob("[0-9]*/cmdline")
+    texts = []
+    for path in found:
+        try:
+            texts.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+        except OSError:
+            continue
+    return "\n".join(texts)
+
+
+@pytest.fixture
+def order(tmp_path):
+    """A request for a mount below a root of the test's own."""
+
+    def make(run="one", target="/data/x", argv=None, **more):
+        place = f"{tmp_path}{target}"
+        wanted = {"name": "x", "source": "mem://x", "target": place, "root": str(tmp_path), "seconds": 20}
+        return {"run": run, "mounts": [{**wanted, "argv": argv or ["mount", "-t", "tmpfs", "tmpfs", place], **more}]}
+
+    return make
+
+
+def test_the_last_run_that_uses_it_takes_it_down(ask, order, tmp_path):
+    place = tmp_path / "data" / "x"
+    assert ask("mount", order("one")) == {"mounted": ["x"], "reused": []}
+    assert ask("mount", order("two")) == {"mounted": [], "reused": ["x"]}
+    other = ask("mount", order("three", source="mem://y"), ok=False)
+    assert (other["code"], "shows mem://x to run one, two" in other["error"]) == ("taken", True)
+    assert ask("unmount", {"run": "one"}) == {"unmounted": []}
+    assert mounted(place)
+    assert ask("unmount", {"run": "two"}) == {"unmounted": [str(place)]}
+    assert not mounted(place)
+    assert ask("unmount", {"run": "two"}) == {"unmounted": []}
+
+
+def test_a_mount_in_use_goes_out_of_sight_and_down_ends_every_runs(ask, order, tmp_path):
+    ask("mount", order("one"))
+    with (tmp_path / "data" / "x" / "open").open("w"):
+        assert ask("unmount", {"all": True}) == {"unmounted": [str(tmp_path / "data" / "x")]}
+    assert not mounted(tmp_path / "data" / "x")
+
+
+def test_a_mount_that_hangs_is_given_up_with_all_that_it_started(ask, order, tmp_path):
+    answer = ask("mount", order(argv=["sh", "-c", HANGS], seconds=1), ok=False)
+    place = tmp_path / "data" / "x"
+    assert answer["error"] == f"dataset x: mem://x was not mounted at {place} within 1 s"
+    assert answer["code"] == "mount-hangs"
+    assert f"sleep {MARK}" not in commands()
+    assert list((tmp_path / "agent" / "mounts").glob("*.json")) == []
+
+
+def test_what_failed_half_way_leaves_nothing_mounted(ask, order, tmp_path):
+    first = order()["mounts"][0]
+    second = order(target="/data/y", argv=["sh", "-c", "echo wrong fs type >&2; exit 32"])["mounts"][0]
+    answer = ask("mount", {"run": "one", "mounts": [first, second]}, ok=False)
+    assert "(sh ended with 32: wrong fs type)" in answer["error"]
+    assert not mounted(tmp_path / "data" / "x")
+
+
+@pytest.mark.parametrize("target", ["/", "/usr/local/x", "/etc", "/home", "/home/me", "/link/x"])
+def test_nothing_is_mounted_over_the_system_also_not_by_a_link(ask, order, tmp_path, target):
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "etc")
+    spec = order(argv=["true"])
+    spec["mounts"][0]["target"] = f"{tmp_path}{target}".rstrip("/")
+    answer = ask("mount", spec, ok=False)
+    assert (answer["code"], "the node's own system" in answer["error"]) == ("outside", True)
+
+
+def test_a_program_that_is_missing_is_installed_only_where_that_was_said(ask, order, tmp_path):
+    stranger = {"program": "mount.stranger", "package": "stranger-utils"}
+    answer = ask("mount", order(**stranger), ok=False)
+    assert (answer["code"], answer["hint"]) == ("no-client", "install stranger-utils")
+    assert ask("mount", order(**stranger, install=f"touch {tmp_path}/installed"))["mounted"] == ["x"]
+    assert (tmp_path / "installed").exists()
+    ask("unmount", {"all": True})
+
+
+def test_a_mount_point_of_somebody_else_is_left_alone(ask, order, tmp_path):
+    place = tmp_path / "data" / "x"
+    place.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(place)], check=True)
+    try:
+        assert "something is mounted" in ask("mount", order(), ok=False)["error"]
+        assert ask("unmount", {"all": True}) == {"unmounted": []}
+        assert mounted(place)
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+def test_two_runs_at_once_mount_it_once(ask, order):
+    answers = []
+    threads = [threading.Thread(target=lambda run=run: answers.append(ask("mount", order(run)))) for run in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(len(one["mounted"]) for one in answers) == [0, 1]
+    ask("unmount", {"all": True})

@@ -1,0 +1,71 @@
+"""s3fs over FUSE by the very command line that nodes are given, in a network where its metadata service answers."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.node.mounts import DataMount, order
+from cloudgpu.recipe.sources import source_of
+
+pytestmark = pytest.mark.system
+
+INSIDE = Path(__file__).with_name("inside_network.py")
+ADDRESS = "169.254.169.254"
+"""Where s3fs asks for the keys of the node's role."""
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    """A network namespace; lines of a process in it that serves role and bucket, and carries out commands."""
+    if os.geteuid() != 0 or not shutil.which("s3fs") or not Path("/dev/fuse").exists():
+        pytest.skip("needs the superuser, s3fs and /dev/fuse")
+    folder = str(tmp_path_factory.mktemp("network"))
+    unshared = ["unshare", "--net", "--mount", "--propagation", "private", sys.executable, str(INSIDE), folder]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(unshared, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+
+    def tell(**what):
+        process.stdin.write(json.dumps(what) + "\n")
+        process.stdin.flush()
+        return json.loads(process.stdout.readline())
+
+    with process:
+        assert json.loads(process.stdout.readline()) == {"ready": ADDRESS}
+        yield tell
+        process.stdin.close()
+        assert process.wait(30) == 0
+
+
+@pytest.mark.parametrize("writable", [False, True])
+def test_a_bucket_is_shown_by_the_role_of_the_node(network, tmp_path, writable):
+    endpoint = network(do="endpoint")["url"]
+    place = tmp_path / "root" / "data" / "sets"
+    mount = DataMount("sets", source_of("s3://sets/digits"), str(place), "us-east-1", writable, "s3fs", endpoint)
+    made = order(mount)
+    wanted = {"name": "sets", "source": "s3://sets/digits", "target": str(place), "root": str(tmp_path / "root")}
+    spec = {"run": "one", "mounts": [{**wanted, "argv": list(made.argv), "program": made.program, "seconds": 20}]}
+    assert network(do="agent", verb="mount", spec=spec)["out"] == {"mounted": ["sets"], "reused": []}
+    seen = network(do="sh", command=f"cd {place} && cat a.txt sub/b.txt && echo new >c.txt; mount | grep {place}")[
+        "out"
+    ]
+    assert seen.startswith("digits/a.txtdigits/sub/b.txt")
+    assert (f"s3fs on {place} type fuse.s3fs (ro," in seen) is not writable
+    assert network(do="agent", verb="unmount", spec={"run": "one"})["out"] == {"unmounted": [str(place)]}
+    assert network(do="keys")["keys"] == ["digits/a.txt", *(["digits/c.txt"] if writable else []), "digits/sub/b.txt"]
+
+
+def test_a_service_that_never_answers_is_given_up(network, tmp_path):
+    silent = network(do="silence")["url"]
+    place = tmp_path / "root" / "data" / "sets"
+    made = order(DataMount("sets", source_of("s3://sets"), str(place), "us-east-1", False, "s3fs", silent))
+    wanted = {"name": "sets", "source": "s3://sets", "target": str(place), "root": str(tmp_path / "root")}
+    spec = {"run": "one", "mounts": [{**wanted, "argv": list(made.argv), "program": "s3fs", "seconds": 2}]}
+    answer = network(do="agent", verb="mount", spec=spec)["out"]
+    assert answer["code"] == "mount-hangs"
+    assert "dataset sets: s3://sets was" in answer["error"]
+    assert str(place) not in network(do="sh", command="cat /proc/self/mountinfo")["out"]

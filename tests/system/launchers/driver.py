@@ -1,0 +1,60 @@
+"""The middle of a `train` on hosts that stand, as a process: it runs in the network that reaches them.
+
+`python -m tests.system.launchers.driver ORDER.json`; the order names the recipe, the key and the nodes. Prints a JSON
+line for every line of a rank, and last the verdict.
+"""
+
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from cloudgpu.clock import SystemClock
+from cloudgpu.launch.inventory import Inventory
+from cloudgpu.paths import Home
+from cloudgpu.recipe.loading import load
+from cloudgpu.recipe.resolve import resolve
+from cloudgpu.remote.connection import dial
+from cloudgpu.run.agent import install
+from cloudgpu.run.follow import follow
+from cloudgpu.run.images import provide_image
+from cloudgpu.run.job import Job
+from cloudgpu.run.log_store import LogStore
+from cloudgpu.run.stage import send_workdir, stage
+from cloudgpu.run.start import new_gang_token, secret_values, start
+from cloudgpu.run.verdict import Chunk
+
+
+def main() -> None:
+    order = json.loads(Path(sys.argv[1]).read_text())
+    loaded = load(Path(order["recipe"]))
+    recipe = resolve(loaded, sets={}, rehearsal=False)
+    inventory = Inventory.from_json(order["inventory"])
+    job = Job(order["run_id"], recipe, inventory, new_gang_token())
+    clock = SystemClock()
+    agents = [install(dial(node, Path(order["key"]), clock=clock)) for node in inventory.nodes]
+    sent = send_workdir(job, agents, loaded.base, lambda note: None)
+    staged = stage(job, agents, lambda _: (), loaded.base, lambda note: None, sent_bytes=sent)
+    container = recipe.environment.container
+    if container is not None:
+        staged = replace(staged, images=provide_image(container, agents, None, lambda note: None))
+    gang = start(job, agents, staged, secret_values(recipe.environment.secrets, os.environ))
+    ranks = {node.node_index: [rank.rank for rank in node.ranks] for node in gang}
+    directories = {agent.host.node.index: job.run_dir(agent.home) for agent in agents}
+    tell(started=True)
+    logs = LogStore(Home(Path(order["home"])).ensure().run(job.run_id))
+    for item in follow(agents, ranks, directories, logs, clock):
+        if isinstance(item, Chunk):
+            for line in item.text.splitlines():
+                tell(rank=item.rank, line=line)
+        else:
+            tell(state=item.state, reason=item.reason, failed=item.rank)
+
+
+def tell(**said: object) -> None:
+    print(json.dumps(said), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Open MPI between hosts that have their own network, hostname and OpenSSH server; on one, the port is another."""
+
+from pathlib import Path
+
+REDUCE = (Path(__file__).parent / "reduce.py").read_text()
+RECIPE = """
+    schema: 1
+    name: reduce
+    resources: {instance_type: p3dn.24xlarge, nodes: 2}
+    environment: {env: {NOTE: "a b;c"}, secrets: [TOKEN]}
+    launch: {with: mpirun, ranks_per_node: 2, command: reduce.py}
+"""
+
+
+def authorized(host) -> str:
+    return (host.folder / "home/lab/.ssh/authorized_keys").read_text()
+
+
+def test_ranks_on_both_hosts_reduce_together(launches) -> None:
+    red, green = launches.lab["red"], launches.lab["green"]
+    before = authorized(green)
+    told = launches.run(RECIPE, red, green, env={"TOKEN": "s3cret"}, reduce_py=REDUCE)
+    assert told.verdict["state"] == "succeeded", (told.told, told.stderr)
+    assert [line.split(":")[0] for line in told.lines] == [
+        "rank 0 of 4 on red node 0",
+        "rank 1 of 4 on red node 0",
+        "rank 2 of 4 on green node 1",
+        "rank 3 of 4 on green node 1",
+    ]
+    assert all("sum=1111 note='a b;c' token=s3cret ips='10.77.0.11\\n10.77.0.13'" in line for line in told.lines)
+    # Nobody can log in to the other node with the run's key any more, and the key is gone.
+    assert authorized(green) == before
+    assert not (red.folder / f"home/lab/.cloudgpu/runs/{told.run_id}/ssh/id_ed25519").exists()
+
+
+def test_a_rank_that_fails_elsewhere_ends_the_run_and_takes_the_key_with_it(launches) -> None:
+    red, green = launches.lab["red"], launches.lab["green"]
+    before = authorized(green)
+    recipe = RECIPE.replace("command: reduce.py", "command: reduce.py fail=2")
+    told = launches.run(recipe, red, green, env={"TOKEN": "s3cret"}, reduce_py=REDUCE)
+    assert (told.verdict["state"], told.verdict["reason"]) == ("failed", "mpirun: exit code 3")
+    assert authorized(green) == before
+
+
+def test_a_key_of_the_run_opens_nothing_but_the_node_s_shell(launches) -> None:
+    """While the run goes on, its line stands there: no terminal, no forwarding, from the nodes' own network."""
+    red, green = launches.lab["red"], launches.lab["green"]
+    script = """
+        import os, pathlib, subprocess
+
+        if os.environ["OMPI_COMM_WORLD_RANK"] == "2":
+            (line,) = [
+                one
+                for one in (pathlib.Path.home() / ".ssh/authorized_keys").read_text().splitlines()
+                if "cloudgpu-run:" in one
+            ]
+            print(line.partition(" ssh-ed25519 ")[0], line.split()[-1], flush=True)
+    """
+    recipe = RECIPE.replace("command: reduce.py", "command: look.py")
+    told = launches.run(recipe, red, green, env={"TOKEN": "s3cret"}, look_py=script)
+    assert told.verdict["state"] == "succeeded", (told.told, told.stderr)
+    assert told.lines == [f'restrict,from="10.77.0.0/24" cloudgpu-run:{told.run_id}']
+
+
+def test_a_node_that_is_another_than_we_verified_is_not_logged_in_to(launches) -> None:
+    """The head trusts the host keys of our own connections alone; the port now leads to another key."""
+    red, green = launches.lab["red"], launches.lab["green"]
+    recipe = RECIPE.replace("with: mpirun", "with: deepspeed").replace("reduce.py", "'bash look.sh {hostfile}'")
+    look = """
+        sed -i 's/AAAA/AAAB/' ../ssh/known_hosts
+        ssh -o PasswordAuthentication=no 10.77.0.13 hostname
+    """
+    told = launches.run(recipe, red, green, env={"TOKEN": "s3cret"}, look_sh=look)
+    assert told.verdict["state"] == "failed"
+    assert any("Host key verification failed" in line for line in told.lines), told.told
+
+
+def test_programs_that_log_in_themselves_find_an_ssh_that_knows_the_nodes(launches) -> None:
+    """As DeepSpeed's runner does it: the hostfile read, every node tried by plain `ssh`, the head too."""
+    red, green = launches.lab["red"], launches.lab["green"]
+    script = """
+        while read -r host slots; do
+          ssh -o PasswordAuthentication=no "$host" hostname </dev/null
+          echo "$host $slots"
+        done <"$1"
+        grep NOTE "$DS_ENV_FILE"
+    """
+    recipe = RECIPE.replace("with: mpirun", "with: deepspeed").replace("reduce.py", "'bash look.sh {hostfile}'")
+    told = launches.run(recipe, red, green, env={"TOKEN": "s3cret"}, look_sh=script)
+    assert told.verdict["state"] == "succeeded", (told.told, told.stderr)
+    assert told.lines == ["10.77.0.11 slots=2", "10.77.0.13 slots=2", "NOTE=a b;c", "green", "red"]

@@ -1,0 +1,159 @@
+"""People who use the lab: each has a home, an inventory and a name; their commands run where the hosts are reached."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.hosts.lab import Host, Lab
+
+KINDS = {"red": "V100-16GB:8", "blue": "V100-16GB:8", "green": "T4:4", "deep": "A100-40GB:4", "bare": "V100:8"}
+MORE = {
+    "red": ["pool: dgx", "rate_usd_per_hour: 12.00"],
+    "blue": ["pool: dgx", "rate_usd_per_hour: 12.00"],
+    "deep": ["jump: red"],
+    "bare": ["pool: odd"],
+}
+RECIPE = """
+schema: 1
+name: tiny
+description: Every rank tells where it runs; rank 0 hears from all others.
+resources:
+  gpu: V100:8
+  nodes: 2
+workdir: .
+launch:
+  with: torchrun
+  ranks_per_node: 2
+  command: python3 tiny.py
+outputs:
+  - outputs/
+budget:
+  expiry: 30m
+"""
+PROGRAM = """
+import os, socket, sys, time
+from pathlib import Path
+
+rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+where = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+sees = os.environ.get("CUDA_VISIBLE_DEVICES", "all")
+print("rank", rank, "of", world, "on", os.uname().nodename, "sees", sees, flush=True)
+if rank == 0:
+    with socket.create_server(where) as server:
+        heard = []
+        for _ in range(world - 1):
+            connection, _ = server.accept()
+            heard.append(int(connection.recv(8)))
+            connection.close()
+    print("heard", sorted(heard), flush=True)
+else:
+    while True:
+        try:
+            with socket.create_connection(where, 10) as connection:
+                connection.sendall(b"%d" % rank)
+            break
+        except OSError:
+            time.sleep(0.05)
+Path(os.environ["CLOUDGPU_OUTPUTS"], f"rank-{rank}.txt").write_text("done\\n")
+if len(sys.argv) > 1:
+    Path(sys.argv[1]).write_text("waiting\\n")
+    time.sleep(1000)
+"""
+
+
+_ALL = """
+import contextlib, io, json
+from cloudgpu.cli.main import main
+
+def all_of(commands):
+    found = []
+    for argv in commands:
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            code = main(argv)
+        found.append((code, said.getvalue()))
+    print(json.dumps(found))
+"""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """One person at one machine."""
+
+    lab: Lab
+    folder: Path
+    owner: str
+    user: str = "lab"
+    pinned: bool = True
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        (self.folder / "recipes/tiny").mkdir(parents=True, exist_ok=True)
+        (self.folder / "recipes/tiny/recipe.yaml").write_text(RECIPE)
+        (self.folder / "recipes/tiny/tiny.py").write_text(PROGRAM)
+        self.write_inventory()
+
+    def write_inventory(self, only: tuple[str, ...] = (), **changes: str) -> None:
+        """`changes`: host name -> lines that its entry gets besides."""
+        lines = ["# our lab", "defaults:", f"  user: {self.user}", f"  key: {self.lab.key}", "hosts:"]
+        for name, host in self.lab.hosts.items():
+            if only and name not in only:
+                continue
+            own = [f"name: {name}", f"address: {host.address}", f"port: {host.port}", f"gpus: {KINDS[name]}"]
+            own += [f"host_key: {host.fingerprint}"] if self.pinned else []
+            own += [*MORE.get(name, []), *changes.get(name, "").split("\n")]
+            lines += [f"  {'-' if at == 0 else ' '} {line}" for at, line in enumerate(one for one in own if one)]
+        self.inventory.write_text("\n".join(lines) + "\n")
+
+    @property
+    def inventory(self) -> Path:
+        return self.folder / "hosts.yaml"
+
+    @property
+    def home(self) -> Path:
+        return self.folder / "home"
+
+    def environment(self) -> dict[str, str]:
+        own = {"CLOUDGPU_HOME": str(self.home), "CLOUDGPU_OWNER": self.owner, "HOME": str(self.folder)}
+        return {**os.environ, **own}
+
+    def argv(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "cloudgpu", *words]
+
+    def run(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        """A command to its end, which must be this one."""
+        done = self.lab.client(self.argv(*words), env=self.environment(), cwd=self.folder, check=False)
+        assert done.returncode == code, f"{' '.join(words)} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def json(self, *words: str, code: int = 0) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.run(*words, "--json", code=code).stdout)
+        return found
+
+    def all(self, *commands: str) -> list[tuple[int, str]]:
+        """Several commands in one process: the exit code of each, and what it said."""
+        done = self.script(f"{_ALL}\nall_of({[one.split() for one in commands]!r})")
+        assert done.returncode == 0, done.stderr
+        return [(code, said) for code, said in json.loads(done.stdout)]
+
+    def script(self, text: str) -> subprocess.CompletedProcess[str]:
+        """Python of the caller's own, where the hosts are reached."""
+        argv = [sys.executable, "-c", text]
+        return self.lab.client(argv, env=self.environment(), cwd=self.folder, check=False)
+
+
+def left_on(host: Host) -> list[str]:
+    """Everything that cloudgpu could have left on a host."""
+    places = ("home/lab/.cloudgpu", "home/ana/.cloudgpu", "home/root/.cloudgpu", "vartmp/cloudgpu")
+    found = [
+        str(path.relative_to(host.folder)) for place in places for path in sorted((host.folder / place).rglob("*"))
+    ]
+    # An empty directory of leases stays where another user than the last one made it.
+    found += [place for place in places[:-1] if (host.folder / place).exists()]
+    processes = host.run(["sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"], check=False).stdout
+    return found + [word for word in ("warden", "agent-", "tiny.py") if word in processes]

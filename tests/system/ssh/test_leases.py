@@ -1,0 +1,115 @@
+"""Leases on hosts: gang or nothing, an expiry that needs nobody, and a `down` that tells the truth."""
+
+import json
+import shutil
+import time
+from pathlib import Path
+
+from cloudgpu.node.payload import agent_source
+from tests.hosts.lab import Host, Lab
+from tests.system.ssh.callers import Caller, left_on
+
+ONE = ("--set", "resources.nodes=1", "--set", "resources.pool=dgx")
+LATE = """
+import subprocess
+from cloudgpu.app.works import provisions
+from cloudgpu.cli.wiring import wire
+from cloudgpu.errors import CapacityError
+
+wiring = wire(target="ssh")
+plan = wiring.planned("tiny", [], offline=False).plan
+# Between plan and lease somebody takes the second host.
+subprocess.run({theirs!r}, check=True, cwd={folder!r}, env={env!r}, stdout=subprocess.DEVNULL)
+try:
+    provisions(wiring.bench("ssh"), wiring.buyer).up(plan, "late")
+except CapacityError as err:
+    print(err.code, err.message)
+"""
+
+
+def ask(host: Host, verb: str, request: dict[str, object], user: str = "lab") -> dict[str, object]:
+    """The agent's own answer on a host, as one of its users gets it."""
+    (host.folder / "tmp/agent.py").write_bytes(agent_source())
+    (host.folder / "tmp/request.json").write_text(json.dumps(request))
+    line = f"PATH=/run/host/bin:/usr/bin:/bin python3 /tmp/agent.py {verb} </tmp/request.json"
+    done = host.run(["sh", "-c", line], user=user, check=False)
+    found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_all_hosts_or_none(lea: Caller, ana: Caller, lab_hosts: Lab):
+    ana.write_inventory(only=("blue",))
+    theirs = ana.argv("up", "tiny", "--on", "ssh", "--name", "quick", "--yes", *ONE)
+    done = lea.script(LATE.format(theirs=theirs, folder=str(ana.folder), env=ana.environment()))
+    code, _, said = done.stdout.strip().splitlines()[-1].partition(" ")
+    assert (code, "0 of 8 GPUs are free" in said, "by ana" in said) == ("leased", True, True), done.stderr
+    assert left_on(lab_hosts["red"]) == []
+    assert lea.json("status")["clusters"] == []
+    rows = lea.run("cost", "--by", "cluster").stdout
+    assert "$0.00" in rows or "late" not in rows
+    ana.run("down", "quick")
+
+
+def test_the_expiry_needs_nobody(lab_hosts: Lab):
+    red = lab_hosts["red"]
+    home = "/home/" + "lab/.cloudgpu/hosts/short-0123abcd"
+    take = {"action": "take", "token": "0123abcd", "cluster": "short", "owner": "lea", "gpus": 8, "home": home}
+    assert ask(red, "lease", {**take, "expires_epoch_s": int(time.time()) + 60})["devices"] == list(range(8))
+    run_dir = f"{home}/.cloudgpu/runs/r1"
+    rank = {"rank": 0, "local_rank": 0, "argv": ["sh", "-c", "sleep 1000 & wait"], "env": {"CLOUDGPU_RUN_ID": "r1"}}
+    red.run(["mkdir", "-p", f"{run_dir}/work"], user="lab")
+    started = {"run_id": "r1", "run_dir": run_dir, "workdir": f"{run_dir}/work", "node_index": 0, "ranks": [rank]}
+    assert ask(red, "start", started)["state"] in ("starting", "running")
+    # The caller is gone by now. Nobody may take what is leased, and nobody else may end it.
+    refused = ask(red, "lease", {**take, "token": "ffff", "owner": "ana", "expires_epoch_s": 0}, user="ana")
+    assert refused["code"] == "leased"
+    soon = {"action": "extend", "token": "0123abcd", "home": home, "expires_epoch_s": int(time.time())}
+    assert ask(red, "lease", soon, user="ana")["code"] == "no-lease"
+    ask(red, "lease", soon)
+    deadline = time.monotonic() + 60
+    while list((red.folder / "vartmp").rglob("lease-*")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not list((red.folder / "vartmp").rglob("lease-*"))
+    assert "sleep 1000" not in red.run(["sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"], check=False).stdout
+    assert ask(red, "leave", {"cluster": "short", "owner": "lea"})["left"] == []
+
+
+def test_killed_between_lease_and_record(lea: Caller, lab_hosts: Lab):
+    dies = "import os, sys\nfrom cloudgpu.app import host_books\nfrom cloudgpu.cli.main import main\n"
+    dies += "host_books.launched = lambda *_: os._exit(9)\n"
+    done = lea.script(f"{dies}main({['up', 'tiny', '--on', 'ssh', '--name', 'cut', '--yes', *ONE]!r})")
+    assert done.returncode == 9
+    assert list((lab_hosts["red"].folder / "vartmp").rglob("lease-*"))
+    ended = lea.json("down", "cut")
+    assert (ended["known"], ended["instances_ended"]) == (True, ["red"])
+
+
+def test_unreachable_is_never_gone(lea: Caller, lab_hosts: Lab):
+    blue = lab_hosts["blue"]
+    lea.run("up", "tiny", "--on", "ssh", "--name", "pair", "--yes")
+    blue.link("down")
+    try:
+        failed = lea.json("down", "pair", code=6)
+        assert failed["error"]["details"][0].startswith("blue could not be asked: ")
+        assert len(failed["error"]["details"]) == 1
+        assert lea.json("status")["clusters"][0]["state"] == "ending"
+    finally:
+        blue.link("up")
+    assert lea.json("down", "pair")["instances_ended"] == ["red", "blue"]
+
+
+def test_lost_records(lea: Caller, lab_hosts: Lab):
+    lea.run("up", "tiny", "--on", "ssh", "--name", "forgotten", "--yes", *ONE)
+    shutil.rmtree(lea.home / "clusters/forgotten")
+    ended = lea.json("down", "forgotten", "--on", "ssh")
+    assert (ended["known"], ended["strays_ended"]) == (False, ["red"])
+
+
+def test_extend_moves_the_lease(lea: Caller, lab_hosts: Lab):
+    lea.run("up", "tiny", "--on", "ssh", "--name", "longer", "--yes", *ONE)
+    record = next((lab_hosts["red"].folder / "vartmp").rglob("lease-*"))
+    before = json.loads(record.read_text())["expires_epoch_s"]
+    lea.run("extend", "longer", "--by", "1h")
+    assert json.loads(record.read_text())["expires_epoch_s"] == before + 3600
+    lea.run("down", "longer")
+    assert not Path(record).exists()

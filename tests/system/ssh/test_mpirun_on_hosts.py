@@ -1,0 +1,38 @@
+"""The whole command: `train` on hosts of one's own, with Open MPI between them and a part of each host's GPUs."""
+
+from pathlib import Path
+
+from tests.hosts.lab import Lab
+from tests.system.ssh.callers import Caller
+
+PROGRAM = Path(__file__).parents[1] / "launchers/reduce.py"
+RECIPE = """
+schema: 1
+name: mpi
+resources: {gpu: "V100:2", nodes: 2, pool: dgx}
+environment: {env: {NOTE: here}, secrets: [TOKEN]}
+launch: {with: mpirun, command: reduce.py}
+metrics: {total: {pattern: 'sum=(?P<value>\\d+)', better: higher, at_least: 1111}}
+budget: {expiry: 30m}
+"""
+
+
+def test_a_run_over_open_mpi_from_plan_to_its_figure(lea: Caller, lab_hosts: Lab, monkeypatch) -> None:
+    folder = lea.folder / "recipes/mpi"
+    folder.mkdir()
+    (folder / "recipe.yaml").write_text(RECIPE)
+    (folder / "reduce.py").write_text(PROGRAM.read_text())
+    monkeypatch.setenv("TOKEN", "s3cret")
+    keys = [lab_hosts[name].folder / "home/lab/.ssh/authorized_keys" for name in ("red", "blue")]
+    before = [path.read_text() for path in keys]
+    came = lea.json("train", "mpi", "--on", "ssh", "--yes")
+    assert (came["state"], came["left"], came["metrics"]["total"]["value"]) == ("succeeded", [], 1111)
+    log = (lea.home / "runs" / came["run_id"] / "logs/rank-0.log").read_text()
+    assert sorted(line.split(" node")[0] for line in log.splitlines()) == [
+        "rank 0 of 4 on red",
+        "rank 1 of 4 on red",
+        "rank 2 of 4 on blue",
+        "rank 3 of 4 on blue",
+    ]
+    assert log.count("token=s3cret") == 4
+    assert [path.read_text() for path in keys] == before

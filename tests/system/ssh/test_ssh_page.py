@@ -1,0 +1,47 @@
+"""The quickstart of docs/ssh.md, as it stands there, on this machine."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.hosts.lab import missing_tools
+
+PAGE = Path(__file__).parents[3] / "docs/ssh.md"
+
+
+def commands() -> str:
+    return "\n".join(re.findall(r"^```bash\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL))
+
+
+def test_the_page_does_what_it_says(tmp_path: Path):
+    lacking = missing_tools()
+    if lacking:
+        reason = f"the page needs {', '.join(lacking)}"
+        pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
+    script = tmp_path / "page.sh"
+    # A machine of its own for the page: its network, its /run and its processes are gone with it.
+    apart = "mount --make-rprivate /; mount -t tmpfs tmpfs /run; ip link set lo up; mkdir -p $HOME\n"
+    script.write_text(f"set -eu\n{apart}{commands()}\necho the page is done\n")
+    bin_folder = tmp_path / "bin"
+    bin_folder.mkdir()
+    (bin_folder / "cloudgpu").write_text(f'#!/bin/sh\nexec {sys.executable} -m cloudgpu "$@"\n')
+    (bin_folder / "cloudgpu").chmod(0o755)
+    own = {"CLOUDGPU_HOME": str(tmp_path / "state"), "CLOUDGPU_OWNER": "ann", "HOME": str(tmp_path / "me")}
+    path = f"{bin_folder}:{os.environ['PATH']}:/usr/sbin:/sbin"
+    done = subprocess.run(
+        ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "bash", str(script)],
+        env={**os.environ, **own, "PATH": path}, cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    said = done.stdout
+    assert said.endswith("the page is done\n")
+    assert "written to hosts.yaml: red: host_key, gpus, driver, cores, memory" in said
+    assert "2 hosts with 2 x T4 16 GiB each" in said
+    assert "heard from 3 others" in said
+    assert "succeeded" in said
+    assert "cluster mine is gone, confirmed by its hosts; given back, with nothing left on them: red, blue" in said
+    assert said.count("2 x Tesla T4, driver 580.126.09, 2 free") == 6
