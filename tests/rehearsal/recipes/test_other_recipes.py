@@ -4,24 +4,16 @@ Those whose framework cannot be had outside its container are listed by name: th
 """
 
 import csv
-import json
-import os
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.rehearsal.conftest import Bench
+from tests.rehearsal.recipes.carried import INSTALLING_S, ROOT, Trained, cache, cached
 
 pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(1200)]
 
-ROOT = Path(__file__).parents[3]
-LINES = re.compile(r"^ *\[rank (\d+)\] (.*)$", re.MULTILINE)
-# The first run of a checkout installs TensorFlow, and compiles Horovod.
-INSTALLING_S = 1000
 
 NOT_RUN = {
     "caffe2": "nvcr.io/nvidia/caffe2:18.08-py3",
@@ -33,58 +25,12 @@ NOT_RUN = {
 """Recipe -> the container that it needs: nobody builds their frameworks for today's Pythons, or for no GPU."""
 
 
-def cache() -> Path:
-    return Path(os.environ.get("CLOUDGPU_ENV_CACHE", str(ROOT / ".cache" / "envs")))
-
-
-@pytest.fixture(scope="module")
-def lab(make_bench, tmp_path_factory) -> Iterator[Bench]:
-    """One rehearsal cloud for all of them; every run makes and ends a cluster of its own."""
-    with make_bench(tmp_path_factory.mktemp("lab")) as bench:
-        yield bench
-
-
-class Trained:
-    """What one `train --json` told, what its ranks said, and what it brought back."""
-
-    def __init__(self, bench: Bench, name: str, *more: str, state: str = "succeeded", **env: str) -> None:
-        recipe = str(ROOT / "recipes" / name)
-        arguments = ("train", recipe, "--on", "rehearsal", "--yes", "--json", *more)
-        process = bench.popen(*arguments, env={"CLOUDGPU_ENV_CACHE": str(cache()), **env})
-        try:
-            out, err = process.communicate(timeout=INSTALLING_S)
-        finally:
-            process.kill()
-        assert process.returncode == 0, f"{out}\n{err}"
-        self.told: dict[str, Any] = json.loads(out)
-        self.said = [text for _, text in LINES.findall(err)]
-        assert (self.told["state"], self.told["simulated"], self.told["left"]) == (state, True, []), err
-        assert bench.left() == {}
-
-    def figure(self, metric: str) -> float:
-        value = self.told["metrics"][metric]["value"]
-        assert value is not None, self.said
-        return value
-
-    @property
-    def outputs(self) -> Path:
-        return Path(self.told["outputs"]["directory"]) / "outputs"
-
-    @property
-    def written(self) -> dict[str, Any]:
-        return json.loads((self.outputs / "metrics.json").read_text())
-
-    def said_once(self, text: str) -> bool:
-        return sum(text in line for line in self.said) == 1
-
-
 def test_mxnet_imagenet(lab):
     """Over every kind of store that two nodes can have with and without compression: one table, one cluster."""
     table = lab.work / "table.csv"
     recipe = str(ROOT / "recipes/mxnet-imagenet")
     matrix = ("--matrix", "kvstore=dist_sync,dist_async", "--matrix", "compression=none,2bit")
-    environment = {"CLOUDGPU_ENV_CACHE": str(cache())}
-    process = lab.popen("train", recipe, "--on", "rehearsal", "--yes", *matrix, "--csv", str(table), env=environment)
+    process = lab.popen("train", recipe, "--on", "rehearsal", "--yes", *matrix, "--csv", str(table), env=cached())
     try:
         out, err = process.communicate(timeout=INSTALLING_S)
     finally:

@@ -1,76 +1,27 @@
 """The recipes on PyTorch, each carried through: its own script, the same framework, real figures, nothing left."""
 
 import json
-import os
 import re
 import signal
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.rehearsal.conftest import Bench
+from tests.rehearsal.recipes.carried import ROOT, Trained, cached
 
 pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(1200)]
-
-ROOT = Path(__file__).parents[3]
-# The first run of a checkout installs torch: some gigabytes.
-INSTALLING_S = 1000
-LINES = re.compile(r"^ *\[rank 0\] (.*)$", re.MULTILINE)
-
-
-@pytest.fixture(scope="module")
-def lab(make_bench, tmp_path_factory) -> Iterator[Bench]:
-    """One rehearsal cloud for all of them; every run makes and ends a cluster of its own."""
-    with make_bench(tmp_path_factory.mktemp("lab")) as bench:
-        yield bench
-
-
-def cache() -> dict[str, str]:
-    return {"CLOUDGPU_ENV_CACHE": os.environ.get("CLOUDGPU_ENV_CACHE", str(ROOT / ".cache" / "envs"))}
-
-
-class Trained:
-    """What one `train --json` told, what its ranks said, and what it brought back."""
-
-    def __init__(self, bench: Bench, name: str, *more: str) -> None:
-        recipe = str(ROOT / "recipes" / name)
-        process = bench.popen("train", recipe, "--on", "rehearsal", "--yes", "--json", *more, env=cache())
-        try:
-            out, err = process.communicate(timeout=INSTALLING_S)
-        finally:
-            process.kill()
-        assert process.returncode == 0, f"{out}\n{err}"
-        self.told: dict[str, Any] = json.loads(out)
-        self.said = LINES.findall(err)
-        assert (self.told["state"], self.told["simulated"], self.told["left"]) == ("succeeded", True, [])
-        left = bench.left()
-        left.pop("buckets", None)  # data that the recipe put into the rehearsal's S3 is the user's
-        assert left == {}
-
-    def figure(self, metric: str) -> float:
-        value = self.told["metrics"][metric]["value"]
-        assert value is not None, self.said
-        return value
-
-    @property
-    def outputs(self) -> Path:
-        return Path(self.told["outputs"]["directory"]) / "outputs"
-
-    @property
-    def written(self) -> dict[str, Any]:
-        return json.loads((self.outputs / "metrics.json").read_text())
 
 
 def test_pytorch_resnet50(lab):
     """The whole network, on small images and two ranks."""
     done = Trained(lab, "pytorch-resnet50")
-    assert any(re.match(r"rank 0 of 2 on \S+, CPU, float32, torch 2\.", line) for line in done.said), done.said
+    assert any(re.match(r"rank 0 of 2 on \S+, CPU, float32, torch 2\.", line) for line in done.head_said), (
+        done.head_said
+    )
     written = done.written
     assert (written["ranks"], written["batch"]) == (2, 8)
     assert done.figure("images_per_s") == pytest.approx(written["images_per_s"], rel=1e-3)
@@ -82,7 +33,7 @@ def test_pytorch_resnet50(lab):
 def test_fastai_resnet50(lab):
     """Through two sizes of images, to a top-5 that is counted on images that nobody trained on."""
     done = Trained(lab, "fastai-resnet50")
-    epochs = [dict(pair.split("=") for pair in line.split()) for line in done.said if line.startswith("epoch=")]
+    epochs = [dict(pair.split("=") for pair in line.split()) for line in done.head_said if line.startswith("epoch=")]
     assert [int(one["epoch"]) for one in epochs] == list(range(1, len(epochs) + 1))
     assert {one["size"] for one in epochs} == {"32", "48"}
     assert float(epochs[0]["top5"]) < done.figure("top5") <= 100
@@ -94,7 +45,7 @@ def test_fastai_resnet50(lab):
 def test_fairseq_transformer(lab):
     """Learns a language: the loss on sentences that it has not seen goes down."""
     done = Trained(lab, "fairseq-transformer")
-    told = [json.loads(line.partition("| valid | ")[2]) for line in done.said if "| INFO | valid |" in line]
+    told = [json.loads(line.partition("| valid | ")[2]) for line in done.head_said if "| INFO | valid |" in line]
     losses = [float(one["valid_loss"]) for one in told]
     assert len(losses) == 6
     assert done.figure("valid_loss") == losses[-1] < losses[0] - 0.3
@@ -120,7 +71,7 @@ def check_bandwidth(done: Trained) -> None:
 def test_nccl_tests(lab):
     done = Trained(lab, "nccl-tests")
     check_bandwidth(done)
-    assert "# Out of bounds values : 0 OK" in done.said
+    assert "# Out of bounds values : 0 OK" in done.head_said
     assert [row["size"] for row in done.written["rows"]] == [8 * 8**step for step in range(7)]
 
 
@@ -131,7 +82,7 @@ def test_tcp_efa(lab):
     here = replace(lab, work=folder)
     recipe = str(ROOT / "recipes/tcp-efa")
     matrix = ["--matrix", "resources.network=efa,tcp", "--csv", "table.csv"]
-    done = here.run("train", recipe, "--on", "rehearsal", "--yes", *matrix, env=cache())
+    done = here.run("train", recipe, "--on", "rehearsal", "--yes", *matrix, env=cached())
     header, *rows = (folder / "table.csv").read_text().splitlines()
     assert "resources.network" in header
     assert len(rows) == 2, done.stdout
@@ -144,7 +95,7 @@ def test_tcp_efa(lab):
 def test_hf_finetune(lab):
     """Hugging Face's own Trainer, on sentences that are made up."""
     done = Trained(lab, "hf-finetune")
-    losses = [float(found[1]) for line in done.said if (found := re.search(r"'loss': '?([0-9.]+)", line))]
+    losses = [float(found[1]) for line in done.head_said if (found := re.search(r"'loss': '?([0-9.]+)", line))]
     assert losses[-1] < losses[0] / 2
     assert done.figure("accuracy") > 90
     assert done.figure("eval_loss") < losses[0]
@@ -156,7 +107,7 @@ def test_jupyter(lab):
     """A real JupyterLab: opened by a tunnel, closed to those without the token, and its notebooks come back."""
     recipe = str(ROOT / "recipes/jupyter")
     alone = replace(lab, start=subprocess.Popen)
-    process = alone.popen("train", recipe, "--on", "rehearsal", "--yes", env=cache())
+    process = alone.popen("train", recipe, "--on", "rehearsal", "--yes", env=cached())
     try:
         opened = next(found for line in process.stdout if (found := re.search(r"(http://\S+)/lab\?token=(\w+)", line)))
         address, token = opened.groups()
