@@ -196,6 +196,7 @@ def _make(wanted: Wanted, base: str, folder: str, listed: str, run: Run) -> None
     if not listed:
         return
     told: dict[str, str] = {}
+    brought = uv is None
     if uv is None:
         uv, told = _brought(wanted, folder, run)
     if uv is None:
@@ -205,9 +206,9 @@ def _make(wanted: Wanted, base: str, folder: str, listed: str, run: Run) -> None
     # Compiled here and once: else every rank's first import compiles the same files beside the others.
     install = [uv, "pip", "install", "--compile-bytecode", "--python", python, *chosen, "-r", listed]
     try:
-        run("installing the requirements", install, told)
+        run("installing the requirements", install, {**_cache(wanted.root), **told})
     except AgentError:
-        if not told or wanted.torch_backend is not None:
+        if not brought or wanted.torch_backend is not None:
             raise
         # Nobody asked for uv here: what pip can do that uv cannot is not to fail for it.
         run("installing the requirements with pip, as uv could not", [*_pip(python), "-r", listed], {})
@@ -233,9 +234,15 @@ def _brought(wanted: Wanted, folder: str, run: Run) -> tuple[str | None, dict[st
         if needed:
             raise
         return None, {}
-    # On the same file system, uv links files instead of copying gigabytes; the next environment finds them there.
-    cache = {} if os.environ.get("UV_CACHE_DIR") else {"UV_CACHE_DIR": os.path.join(wanted.root, ".uv")}
-    return os.path.join(folder, "bin", "uv"), {**(told or {}), **cache}
+    return os.path.join(folder, "bin", "uv"), told or {}
+
+
+def _cache(root: str) -> dict[str, str]:
+    """Where uv keeps what it downloads, unless somebody has said so: beside the environments.
+
+    There it links files instead of copying gigabytes, the next environment finds them, and they go with the rest.
+    """
+    return {} if os.environ.get("UV_CACHE_DIR") else {"UV_CACHE_DIR": os.path.join(root, ".uv")}
 
 
 def _pip(python: str) -> list[str]:

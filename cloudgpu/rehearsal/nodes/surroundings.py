@@ -41,8 +41,9 @@ def survey(
     """
     # Real paths only: inside a node nothing is mounted on a path that has a link in it.
     user_home, home, envs = _real(Path.home()), _real(home), _real(envs)
-    caches = {name: str(_real(Path(path))) for name, path in _caches(user_home, environment).items()}
-    writable = [envs, *(Path(path) for path in caches.values())]
+    caches = {name: str(_real(Path(path))) for name, path in _caches(user_home, envs, environment).items()}
+    # What lies below the environments comes with them: mounted on its own, no file could be linked across.
+    writable = [envs, *(Path(path) for path in caches.values() if not Path(path).is_relative_to(envs))]
     for folder in writable:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     base = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
@@ -50,7 +51,8 @@ def survey(
     passed = {name: value for name, value in environment.items() if _passes(name)}
     passed |= _settings(user_home, environment) | caches
     passed |= {"CLOUDGPU_ENVS": str(envs)}
-    passed.setdefault("UV_LINK_MODE", "copy")  # cache and environments are different mounts: no hard links
+    if environment.get("UV_CACHE_DIR"):
+        passed.setdefault("UV_LINK_MODE", "copy")  # cache and environments are different mounts: no hard links
     return Surroundings(
         base_python=base,
         commands=tuple(commands.items()),
@@ -66,13 +68,14 @@ def _passes(name: str) -> bool:
     return name.startswith(_PASSED_PREFIXES) or name.endswith(_PASSED_SUFFIXES) or name in _PASSED_NAMES
 
 
-def _caches(user_home: Path, environment: Mapping[str, str]) -> dict[str, str]:
+def _caches(user_home: Path, envs: Path, environment: Mapping[str, str]) -> dict[str, str]:
     cache = Path(environment.get("XDG_CACHE_HOME") or user_home / ".cache")
     mac = user_home / "Library" / "Caches"
     pip = mac / "pip" if sys.platform == "darwin" else cache / "pip"
     found = {
         "PIP_CACHE_DIR": environment.get("PIP_CACHE_DIR") or str(pip),
-        "UV_CACHE_DIR": environment.get("UV_CACHE_DIR") or str(cache / "uv"),
+        # Beside the environments uv links its files into them: elsewhere every gigabyte would be there twice.
+        "UV_CACHE_DIR": environment.get("UV_CACHE_DIR") or str(envs / ".uv"),
     }
     pythons = environment.get("UV_PYTHON_INSTALL_DIR") or str(user_home / ".local" / "share" / "uv" / "python")
     if Path(pythons).is_dir():

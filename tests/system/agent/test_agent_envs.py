@@ -17,6 +17,7 @@ pytestmark = pytest.mark.system
 # Makes the environment's directory and a Python in it, notes each call, and can be told to fail or to take long.
 UV = """#!/bin/sh
 echo "$@" >>"$CALLS"
+echo "$UV_CACHE_DIR" >>"$CALLS.caches"
 echo "Resolved 1 package from https://user:hunter2@index.example/simple"
 [ -z "$UV_SLEEPS" ] || { touch "$CALLS.sleeping"; sleep "$UV_SLEEPS"; }
 [ -z "$UV_FAILS" ] || { echo "error: no such package"; exit 2; }
@@ -129,6 +130,13 @@ def test_what_is_not_met_is_built(node: Node, requirement: str) -> None:
     (again,) = node.env(requirement)
     assert again == {**answer, "built": False}
     assert node.installs() == 1
+
+
+def test_what_uv_downloads_lies_where_it_can_be_linked_from(node: Node) -> None:
+    node.env("zz")
+    node.env("yy", UV_CACHE_DIR="/somewhere/else")
+    caches = Path(f"{node.calls}.caches").read_text().split()
+    assert caches == [f"{node.envs}/.uv", "/somewhere/else", "/somewhere/else"]
 
 
 def test_another_python_version_is_not_the_same(node: Node) -> None:

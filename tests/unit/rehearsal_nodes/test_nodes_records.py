@@ -108,10 +108,21 @@ def test_the_survey_passes_package_settings_and_hides_the_rest(tmp_path, monkeyp
     assert {"AWS_SECRET_ACCESS_KEY", "HOME"}.isdisjoint(passed)
     assert passed["PIP_CONFIG_FILE"] == str(user / ".config" / "pip" / "pip.conf")
     assert passed["CLOUDGPU_ENVS"] == str(home / "envs")
-    assert {home / "envs", user / ".cache" / "pip", user / ".cache" / "uv"} <= set(seen.writable)
+    # uv's own downloads lie in the same mount as the environments: only so can it link its files into them.
+    assert set(seen.writable) == {home / "envs", user / ".cache" / "pip"}
+    assert passed["UV_CACHE_DIR"] == str(home / "envs" / ".uv")
+    assert "UV_LINK_MODE" not in passed
     assert {home, user, Path("/root"), Path("/home")} <= set(seen.hidden)
     assert user not in seen.readable
     assert dict(seen.commands)["python3"] == seen.base_python
+
+
+def test_a_cache_of_uv_that_somebody_named_is_used_and_copied_from(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "user"))
+    seen = survey(tmp_path / "h", tmp_path / "h" / "envs", {"UV_CACHE_DIR": str(tmp_path / "warm")})
+    assert tmp_path / "warm" in seen.writable
+    assert dict(seen.environment)["UV_CACHE_DIR"] == str(tmp_path / "warm")
+    assert dict(seen.environment)["UV_LINK_MODE"] == "copy"
 
 
 def test_a_named_interpreter_keeps_its_environment(tmp_path, monkeypatch):
