@@ -100,10 +100,10 @@ def beside_nodes(nodes: int, disk_gib: int, region: str, way: PublicAddress) -> 
 
 
 def transfers(recipe: Recipe, survey: Survey, region: str) -> tuple[CostItem, ...]:
-    """Datasets that lie in another region and are copied to every node; where no region is known there is no line."""
-    nodes = recipe.resources.nodes
+    """Datasets that lie in another region, once for every node that fetches them; no line where no region is known."""
     found = []
     for data in recipe.data:
+        nodes = data.fetched_by(recipe.resources.nodes)
         seen = survey.datasets.get(data.name)
         if seen is None or seen.region in ("", region):
             continue

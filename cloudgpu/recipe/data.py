@@ -21,6 +21,9 @@ class Data(Section):
     """Absolute directory on every node."""
     mode: Literal["copy", "mount"] = "copy"
     """Copy before the run, or mount. S3 can be both; `https://` and paths are copied, file systems and OSS mounted."""
+    share: Literal["each", "head"] = "each"
+    """Of a copy: every node fetches it from the source, or the first one does and the others get it from node to node,
+    over the cluster's own network. `head` spares a slow source, or your own line."""
     manifest: str | None = None
     """File beside the recipe in `sha256sum` form; what is copied must match it."""
     sha256: str | None = Field(default=None, pattern=r"^[0-9a-fA-F]{64}$")
@@ -38,6 +41,10 @@ class Data(Section):
     """More mount options, separated by commas: `vers=3,nolock`; they come last, so they win."""
     within: DurationS = DurationS(60)
     """How long a mount may take before it is given up."""
+
+    def fetched_by(self, nodes: int) -> int:
+        """How many of so many nodes have it from its source; the others have it from them."""
+        return 1 if self.share == "head" else nodes
 
 
 class Checkpoint(Section):

@@ -18,6 +18,7 @@ _OSS_KEYS: Final = ("ram_role", "passwd_file", "public_bucket")
 _OF_COPIES: Final = (
     ("manifest", "only a copy is verified: expected mode copy"),
     ("sha256", "only a copy is verified: expected mode copy"),
+    ("share", "what is mounted is shared already: leave it out"),
     ("keep", "a mount ends with its run: leave it out"),
 )
 _OF_MOUNTS: Final = tuple(

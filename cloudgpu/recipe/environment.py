@@ -31,6 +31,9 @@ class Container(Section):
     pull: Literal["missing", "always", "never"] = "missing"
     """When the image is pulled: where a node does not have it, after asking the registry what its tag names now, or
     never."""
+    share: Literal["each", "head"] = "each"
+    """Every node pulls it, or the first one does and hands an archive of it to the others, node to node. `head` spares
+    a slow or limited registry and needs twice the image's size more on the disks for a while."""
     user: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?$")
     """User, and group, inside the container, for instance `1000:1000`; empty means the image's own."""
     shm: SizeGib | None = None

@@ -88,6 +88,9 @@ class Host(Protocol):
     def send_tree(self, source: Path, files: Sequence[str], to: str) -> int:
         """Make the remote directory hold exactly these files of `source` (relative paths); returns bytes sent."""
 
+    def claim_tree(self, to: str) -> None:
+        """Make a new or empty remote directory one that `send_tree` may change, whoever fills it until then."""
+
     def fetch_tree(self, source: str, patterns: Sequence[str], to: Path) -> list[str]:
         """Fetch what matches below a remote directory; returns the relative paths."""
 

@@ -184,6 +184,15 @@ class SshHost:
         """
         return transfer.send_tree(self, source, files, to)
 
+    def claim_tree(self, to: str) -> None:
+        """Make a new or empty remote directory one that `send_tree` may change.
+
+        Raises:
+            RemoteCommandError: It has contents that are not ours, or cannot be made.
+            ConnectError: The connection was lost.
+        """
+        transfer.claim_tree(self, to)
+
     def fetch_tree(self, source: str, patterns: Sequence[str], to: Path) -> list[str]:
         """Fetch what matches below a remote directory; returns the relative paths.
 

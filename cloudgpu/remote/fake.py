@@ -48,6 +48,7 @@ class FakeHost:
         files: Path -> content.
         modes: Path -> mode of what `put_bytes` wrote.
         sent: Every command, in order.
+        claimed: Directories that were made ours, in order.
         forwarded: Ports that tunnels were asked for, in order; the local port is the same number.
         closed: Whether it was hung up.
     """
@@ -57,6 +58,7 @@ class FakeHost:
     modes: dict[str, int] = field(default_factory=dict)
     sent: list[Sent] = field(default_factory=list)
     forwarded: list[int] = field(default_factory=list)
+    claimed: list[str] = field(default_factory=list)
     closed: bool = False
     _script: list[tuple[re.Pattern[str], list[Answer]]] = field(default_factory=list)
 
@@ -125,6 +127,10 @@ class FakeHost:
             del self.files[path]
         self.files.update(contents)
         return changed
+
+    def claim_tree(self, to: str) -> None:
+        """Note it."""
+        self.claimed.append(to)
 
     def fetch_tree(self, source: str, patterns: Sequence[str], to: Path) -> list[str]:
         """Write the kept files that match to disk."""

@@ -3,6 +3,7 @@
 `plan TO`: reads the manifest, answers which entries are missing or different and how much is there too much.
 `apply TO`: reads the manifest, the entries of it that `plan` asked for and their contents, and makes TO hold exactly
 the manifest.
+`claim TO`: makes TO ours to fill, if it is new or empty; changes nothing in it.
 `list FROM`: reads patterns, answers the matching entries.
 `read FROM`: reads entries, sends their contents.
 
@@ -168,6 +169,15 @@ def claim(root: bytes) -> IO[bytes]:
     return held
 
 
+def claim_alone(to: str, source: IO[bytes]) -> None:
+    """Make the directory, and the mark by which a later `apply` knows it."""
+    del source
+    root = place(to)
+    with claim(root):
+        os.makedirs(root, exist_ok=True)
+    answer({})
+
+
 def apply(to: str, source: IO[bytes]) -> None:
     """Make the directory hold exactly the manifest: contents first, then what is too much."""
     root = place(to)
@@ -298,7 +308,7 @@ def send(path: bytes, size: int) -> int:
 
 def main(verb: str, where: str) -> int:
     """Carry out one verb; the exit code."""
-    verbs = {"plan": plan, "apply": apply, "list": listing, "read": read}
+    verbs = {"plan": plan, "claim": claim_alone, "apply": apply, "list": listing, "read": read}
     sys.stdout.buffer.write(MARK)
     try:
         verbs[verb](where, sys.stdin.buffer)

@@ -110,7 +110,7 @@ def send_tree(host: Carrier, source: Path, files: Sequence[str], to: str) -> int
     sent = 0
     changed: list[str] = []
     for _ in range(_ROUNDS):
-        manifest = _manifest(source, files)
+        manifest = manifest_of(source, files)
         wanted, extra = _plan(host, manifest, to)
         if not wanted and not extra:
             return sent
@@ -124,6 +124,15 @@ def send_tree(host: Carrier, source: Path, files: Sequence[str], to: str) -> int
         f"{source} keeps changing while it is sent: {', '.join(changed[:3])}",
         hint="stop what writes there, or name those files in .cloudgpuignore",
     )
+
+
+def claim_tree(host: Carrier, to: str) -> None:
+    """Make a new or empty remote directory one that `send_tree` may change, whoever fills it until then.
+
+    Raises:
+        RemoteCommandError: It has contents that are not ours, or cannot be made.
+    """
+    _ask(host, _command("claim", to), b"", f"cannot write {to}")
 
 
 def fetch_tree(host: Carrier, source: str, patterns: Sequence[str], to: Path) -> list[str]:
@@ -150,7 +159,8 @@ def fetch_tree(host: Carrier, source: str, patterns: Sequence[str], to: Path) ->
     return [entry.path for entry in entries]
 
 
-def _manifest(source: Path, files: Sequence[str]) -> list[Entry]:
+def manifest_of(source: Path, files: Sequence[str]) -> list[Entry]:
+    """What a directory that holds exactly these files is compared by."""
     root = os.fsencode(source)
     entries = (entry_at(root, os.fsencode(name)) for name in files)
     return [entry for entry in entries if entry is not None]  # what is gone by now is not there to be sent

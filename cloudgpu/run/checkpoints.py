@@ -10,7 +10,7 @@ from cloudgpu.recipe.data import Checkpoint, Data
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.run.agent import Agent
-from cloudgpu.run.data import Way, fetch_to
+from cloudgpu.run.copies import Way, fetch_to
 from cloudgpu.run.each import each, size_text
 from cloudgpu.run.files import Files, RemoteFile, Service, Services
 from cloudgpu.run.job import Job

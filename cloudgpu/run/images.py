@@ -11,6 +11,8 @@ from cloudgpu.recipe.environment import Container
 from cloudgpu.remote.fanout import all_or_raise, on_all
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.containers import NodeImage
+from cloudgpu.run.each import each
+from cloudgpu.run.hand import Handed, hand_on
 from cloudgpu.run.logins import Login
 from cloudgpu.run.progress import Note, Report
 
@@ -32,14 +34,34 @@ def provide_image(
     digest = str(head.ask("image", {**request, "resolve": True}, _relayed(head, report)).get("digest") or "")
     if digest:
         report(Note(f"image {container.image} is {digest}"))
-    found = _on_all(agents, {**request, "digest": digest}, report)
+    if container.share == "head":
+        found = _handed_on(agents, head, {**request, "digest": digest}, report)
+    else:
+        found = _on_all(agents, {**request, "digest": digest}, report)
     first = str(found[head.host.node.index]["digest"])
-    if not digest and first and any(one["digest"] != first for one in found.values()):
+    if container.share == "each" and not digest and first and any(one["digest"] != first for one in found.values()):
         # The tag has moved while it was pulled: what the head has counts.
         found = _on_all(agents, {**request, "digest": first}, report)
     _same_everywhere(container, agents, found)
     report(Note(f"image {container.image}: {_done(sum(bool(one['pulled']) for one in found.values()), len(found))}"))
     return {index: _node_image(name, answer) for index, answer in found.items()}
+
+
+def _handed_on(
+    agents: Sequence[Agent], head: Agent, request: Mapping[str, Any], report: Report
+) -> dict[int, dict[str, Any]]:
+    """Pulled by the head, and handed on to those that do not have this very image; they need no login."""
+    answer = head.ask("image", request, _relayed(head, report))
+    same = {**request, "id": answer["id"], "login": {}}
+    rest = [agent for agent in agents if agent is not head]
+    found = {head.host.node.index: answer, **each(rest, lambda agent: agent.ask("image", same))}
+    missing = [agent for agent in rest if found[agent.host.node.index].get("missing")]
+
+    def take(agent: Agent, handed: Handed) -> dict[str, Any]:
+        asked = {**same, "hand": handed["hand"], "archive_bytes": handed["size"]}
+        return agent.ask("image", asked, _relayed(agent, report))
+
+    return found | hand_on([head, *missing], 1, lambda _: {"image": answer["id"]}, take, report)
 
 
 def _done(pulled: int, nodes: int) -> str:

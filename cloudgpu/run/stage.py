@@ -11,7 +11,8 @@ from cloudgpu.remote.tree import files_to_send
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.checkpoints import restore
 from cloudgpu.run.containers import NodeImage
-from cloudgpu.run.data import Way, bring
+from cloudgpu.run.copies import Way
+from cloudgpu.run.data import bring
 from cloudgpu.run.each import each, size_text
 from cloudgpu.run.files import Files, Services, aws_itself
 from cloudgpu.run.job import Job

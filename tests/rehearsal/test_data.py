@@ -94,3 +94,51 @@ def test_data_that_may_not_be_read_is_found_before_anything_is_bought(bench):
     assert refused.returncode in (8, 3), refused.stderr
     assert "reading s3://closed/digits/a.txt" in refused.stderr
     assert bench.left().keys() <= {"buckets"}
+
+
+SHOW = """
+    import os, pathlib, sys
+
+    sets, notes = map(pathlib.Path, sys.argv[1:3])
+    for path in sorted([*sets.rglob("*"), *notes.rglob("*")]):
+        if path.is_file():
+            mode = oct(path.stat().st_mode & 0o777)
+            print("has", path.name, path.read_text().strip(), mode, path.is_symlink(), flush=True)
+"""
+
+
+def test_data_comes_to_the_first_node_and_goes_on_from_there(bench):
+    """Three nodes, one copy from S3 and one from this machine: the others have the very same, and what changes."""
+    folder = bench.recipe(
+        script=SHOW,
+        resources="{instance_type: p3dn.24xlarge, nodes: 3, regions: [us-east-1]}",
+        params="{x: 1}",
+        data="""
+            - {name: sets, from: 's3://sets/digits/', to: /data/sets, share: head}
+            - {name: notes, from: notes, to: /data/notes, share: head}
+        """,
+        launch="{with: torchrun, ranks_per_node: 1, command: 'train.py {data.sets} {data.notes}'}",
+        metrics="{}",
+        outputs="[]",
+        rehearsal="{objects: {'s3://sets/digits/': sets}}",
+    )
+    (folder / "sets").mkdir()
+    (folder / "sets/one").write_text("digits")
+    (folder / "notes").mkdir()
+    (folder / "notes/first").write_text("said")
+    (folder / "notes/first").chmod(0o750)
+    (folder / "notes/again").symlink_to("first")
+    bench.run("up", "plain", "--on", "rehearsal", "--yes", "--name", "trio")
+    done = bench.run("train", "plain", "--cluster", "trio", "--on", "rehearsal", "--yes")
+    for line in ("has one digits 0o644 False", "has first said 0o750 False", "has again said 0o750 True"):
+        assert done.stdout.count(line) == 3, done.stdout
+    assert "data sets: 6 B moved" in done.stdout, "once, from S3"
+    assert "data notes: 4 B moved" in done.stdout, "once, from here"
+    assert done.stdout.count("it goes on from node 0 to the others") == 2
+    (folder / "notes/first").write_text("sung")
+    (folder / "notes/again").unlink()
+    more = bench.run("train", "plain", "--cluster", "trio", "--on", "rehearsal", "--yes")
+    assert more.stdout.count("has first sung 0o750 False") == 3
+    assert "has again" not in more.stdout
+    assert "data sets: 0 B moved" in more.stdout
+    bench.run("down", "trio", "--yes")

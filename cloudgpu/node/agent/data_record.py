@@ -37,6 +37,16 @@ class Record:
         """Whether this very file was verified to be this very content."""
         return bool(wanted.mark) and self._files.get(wanted.path) == [stat.st_size, stat.st_mtime_ns, wanted.mark]
 
+    def mark_of(self, path: str, stat: os.stat_result) -> str | None:
+        """What vouches for a file as it is now; None where it is not what was verified.
+
+        Without a name nobody has verified anything: size and time tell one content from another.
+        """
+        if not self._about["source"]:
+            return f"etag {stat.st_size}-{stat.st_mtime_ns}"
+        size, mtime_ns, mark = self._files.get(path) or (None, None, "")
+        return str(mark) if (size, mtime_ns) == (stat.st_size, stat.st_mtime_ns) else None
+
     def note(self, wanted: Wanted) -> None:
         """It was verified, as it is now."""
         with contextlib.suppress(FileNotFoundError):

@@ -19,6 +19,7 @@ from .errors import AgentError
 _USUAL = "unix:///var/run/docker.sock"
 _UNIX = "unix://"
 _TOOL_S = 30.0
+_PIECE = 1 << 20
 _MISSING = 404
 _REFUSED = 400
 _OLDEST = (1, 41)
@@ -109,7 +110,39 @@ class Engine:
             raise
         return found
 
-    def lines(self, path: str, *, silence_s: float, auth: str = "") -> Iterator[dict[str, Any]]:
+    def save(self, image_id: str, *, silence_s: float) -> Iterator[bytes]:
+        """The archive of an image, in pieces.
+
+        Raises:
+            AgentError: The engine cannot be reached.
+            RefusedError: It answered with an error.
+            OSError: It fell silent.
+        """
+        connection = self._open(silence_s)
+        try:
+            connection.request("GET", f"/images/{quote(image_id, safe=':')}/get")
+            answer = connection.getresponse()
+            if answer.status >= _REFUSED:
+                _checked(answer.status, answer.read())
+            yield from iter(lambda: answer.read(_PIECE), b"")
+        finally:
+            connection.close()
+
+    def load(self, archive: Iterator[bytes], *, silence_s: float) -> None:
+        """Take in the images of an archive.
+
+        Raises:
+            AgentError: The engine cannot be reached, or the archive does not come.
+            RefusedError: It answered with an error.
+            OSError: It fell silent.
+        """
+        for line in self.lines("/images/load?quiet=1", silence_s=silence_s, body=archive):
+            if "error" in line:
+                raise RefusedError(0, str(line["error"]))
+
+    def lines(
+        self, path: str, *, silence_s: float, auth: str = "", body: Iterator[bytes] | None = None
+    ) -> Iterator[dict[str, Any]]:
         """What a POST streams, object by object. It is cut when nothing came for `silence_s`, never before.
 
         Raises:
@@ -119,7 +152,8 @@ class Engine:
         """
         connection = self._open(silence_s)
         try:
-            connection.request("POST", path, headers=_headers(auth))
+            # Without a length known beforehand, the library sends the pieces as they come.
+            connection.request("POST", path, body=body, headers=_headers(auth))
             answer = connection.getresponse()
             if answer.status >= _REFUSED:
                 _checked(answer.status, answer.read())

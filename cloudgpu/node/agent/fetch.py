@@ -21,6 +21,7 @@ from .fetch_http import Passing, Web
 from .fetch_ranges import LARGE, NoRanges, bring_ranges
 from .fetch_request import Wanted, read
 from .fetch_room import check_room
+from .handed import Hand, hand_of
 
 _THREADS = 16
 _ATTEMPTS = 6
@@ -35,7 +36,7 @@ def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
         AgentError: The request is wrong, or a file could not be fetched; the first failure is named, the rest stops.
     """
     wanted, record = read(spec), Record(spec)
-    downloads = Downloads(int(spec.get("attempts") or _ATTEMPTS), record)
+    downloads = Downloads(int(spec.get("attempts") or _ATTEMPTS), record, hand_of(spec))
     with ThreadPoolExecutor(_THREADS) as pool:
         there = list(pool.map(downloads.right, wanted))
         missing = [one for one, right in zip(wanted, there) if not right]
@@ -47,6 +48,8 @@ def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
         finally:
             record.save()
     if downloads.failure is not None:
+        if spec.get("hand") and not downloads.failure.hint:
+            downloads.failure.hint = "do the nodes reach each other at their private addresses? else share: each"
         raise downloads.failure
     emit({"fetched": fetched, "bytes": downloads.bytes, "reused": len(wanted) - fetched})
 
@@ -54,14 +57,14 @@ def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
 class Downloads:
     """What several threads do at once, and the first failure that ends them all."""
 
-    def __init__(self, attempts: int, record: Record) -> None:
+    def __init__(self, attempts: int, record: Record, hand: Hand | None = None) -> None:
         self.bytes = 0
         self.failure: AgentError | None = None
         self._record = record
         self._most = attempts
         self._lock = threading.Lock()
         self._over = threading.Event()
-        self.web = Web()
+        self.web = Web(hand)
 
     def right(self, wanted: Wanted) -> bool:
         """Whether the file is there and is what it should be."""
@@ -81,6 +84,8 @@ class Downloads:
         stat = os.stat(wanted.path)
         if stat.st_size != wanted.size:
             return False
+        if wanted.mtime_ns is not None:
+            return stat.st_mtime_ns == wanted.mtime_ns
         if self._record.knows(wanted, stat):
             return True
         if wanted.sha256 is None:
@@ -136,6 +141,7 @@ class Downloads:
                 os.ftruncate(part, 0)  # nothing tells whether its beginning is of the same content
             if not bring(part):
                 return False
+            fetch_part.dress(part, wanted)
             os.replace(temporary, wanted.path)
         finally:
             os.close(part)

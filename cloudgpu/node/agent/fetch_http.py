@@ -12,6 +12,7 @@ from typing import Iterator
 
 from .errors import AgentError
 from .fetch_request import Wanted
+from .handed import Hand
 
 _SILENCE_S = 60.0
 _MOST_MOVES = 5
@@ -29,10 +30,12 @@ class Passing(Exception):  # noqa: N818 - it says what the failure is: one that 
 class Web:
     """Connections of one thread each, kept open from one file to the next."""
 
-    def __init__(self) -> None:
+    def __init__(self, hand: Hand | None = None) -> None:
+        """With a node that hands over, nobody else is asked, and no proxy stands between."""
         self._own = threading.local()
-        self._proxies = urllib.request.getproxies()
-        self._context = ssl.create_default_context()
+        self._proxies = {} if hand else urllib.request.getproxies()
+        self._context = hand.context if hand else ssl.create_default_context()
+        self._more = hand.headers if hand else {}
 
     def get(self, wanted: Wanted, first: int, last: int | None) -> http.client.HTTPResponse:
         """The answer to a request for the bytes `first` to `last`; status 200 or 206, nothing read yet.
@@ -41,7 +44,7 @@ class Web:
             Passing: Try again.
             AgentError: Trying again is useless. Code `expired`: with another address it would not be.
         """
-        headers = {"User-Agent": "cloudgpu", "Accept-Encoding": "identity"}
+        headers = {"User-Agent": "cloudgpu", "Accept-Encoding": "identity", **self._more}
         if first or last is not None:
             headers["Range"] = f"bytes={first}-{'' if last is None else last}"
         if wanted.etag:
@@ -82,7 +85,7 @@ class Web:
         for _ in range(_MOST_MOVES):
             answer = self._asked(url, headers)
             to = answer.getheader("Location") if answer.status in _MOVED else None
-            if not to:
+            if not to or self._more:  # the token is for the node that hands over, and for nobody else
                 return answer
             answer.read(_CHUNK)
             url = urllib.parse.urljoin(url, to)
@@ -117,7 +120,7 @@ class Web:
             self._own.open = {}
         host = parts.hostname or ""
         key = (parts.scheme, parts.netloc)
-        proxy = "" if urllib.request.proxy_bypass(host) else self._proxies.get(parts.scheme, "")
+        proxy = "" if not self._proxies or urllib.request.proxy_bypass(host) else self._proxies.get(parts.scheme, "")
         if key not in self._own.open:
             self._own.open[key] = self._new(parts, proxy)
         return self._own.open[key], bool(proxy) and parts.scheme == "http"

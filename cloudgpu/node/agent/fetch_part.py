@@ -92,6 +92,14 @@ def verify(part: int, wanted: Wanted, have: int, digest: str, *, resumed: bool) 
         raise AgentError(f"{wanted.path}: {wrong}", hint=hint, code="checksum")
 
 
+def dress(part: int, wanted: Wanted) -> None:
+    """Give it the permissions and the time that it is to have, where that is asked for."""
+    if wanted.mode is not None:
+        os.fchmod(part, wanted.mode & 0o777)
+    if wanted.mtime_ns is not None:
+        os.utime(part, ns=(wanted.mtime_ns, wanted.mtime_ns))
+
+
 class PartMap:
     """Which steps of a large file are there: a file beside the part, one byte a step, after what the file is to be."""
 

@@ -15,6 +15,8 @@ class Wanted:
 
     Attributes:
         etag: What the source calls this content; empty where it says nothing.
+        mtime_ns: The time that the file is to have, which tells it from another one of the same size; None for any.
+        mode: Its permissions; None for the usual ones.
     """
 
     url: str
@@ -22,6 +24,8 @@ class Wanted:
     size: int
     sha256: str | None
     etag: str = ""
+    mtime_ns: int | None = None
+    mode: int | None = None
 
     def __repr__(self) -> str:
         return f"Wanted(path={self.path!r}, size={self.size})"
@@ -29,6 +33,8 @@ class Wanted:
     @property
     def mark(self) -> str:
         """What tells this content from another one of the same size; empty where nothing does."""
+        if self.mtime_ns is not None:
+            return f"time {self.mtime_ns}"
         return self.sha256 or (f"etag {self.etag}" if self.etag else "")
 
 
@@ -60,7 +66,11 @@ def _wanted(given: Any) -> Wanted:  # noqa: ANN401 - unchecked input
         raise AgentError(f"fetch: the address of {path} is not http or https")
     if not isinstance(size, int) or size < 0 or not (sha256 is None or isinstance(sha256, str)):
         raise AgentError(f"fetch: size or sha256 of {path} make no sense")
-    return Wanted(url, path, size, None if sha256 is None else sha256.lower(), str(given.get("etag") or ""))
+    mtime_ns, mode = given.get("mtime_ns"), given.get("mode")
+    if not all(one is None or isinstance(one, int) for one in (mtime_ns, mode)):
+        raise AgentError(f"fetch: time or mode of {path} make no sense")
+    digest = None if sha256 is None else sha256.lower()
+    return Wanted(url, path, size, digest, str(given.get("etag") or ""), mtime_ns, mode)
 
 
 def _below(path: str, root: str) -> bool:

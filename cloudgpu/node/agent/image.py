@@ -1,4 +1,7 @@
-"""`image`: what an image's tag names now, and the image itself on this node, with what its run line needs to know."""
+"""`image`: what an image's tag names now, and the image itself on this node, with what its run line needs to know.
+
+With `id`, it is to be this very image, from another node that hands it over (`hand`), or from nowhere: `missing`.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,10 @@ import stat
 from typing import Any, Callable, Dict
 from urllib.parse import quote
 
-from . import membership, pull
+from . import image_archive, membership, pull
 from .engine import Engine, Located, RefusedError, checked, locate
 from .errors import AgentError
+from .handed import hand_of
 
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 _SILENCE_S = 300.0
@@ -42,7 +46,11 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     if spec.get("resolve"):
         emit({"digest": _resolved(engine, wanted, tell)})
         return
-    found, pulled = _provided(engine, wanted, info, tell)
+    handed = _handed(engine, wanted, info, spec, tell) if spec.get("id") else _provided(engine, wanted, info, tell)
+    if handed is None:
+        emit({"missing": True})
+        return
+    found, pulled = handed
     _fits(wanted["image"], [found["Architecture"]])
     emit({**_described(found, wanted), "pulled": pulled, "engine": _engine(located, info)})
 
@@ -111,6 +119,22 @@ def _provided(
         # Else the next run would not know that its tag is here already.
         engine.tag(here["Id"], wanted["repository"], wanted["tag"])
     return here, True
+
+
+def _handed(
+    engine: Engine, wanted: dict[str, Any], info: dict[str, Any], spec: dict[str, Any], tell: Callable[[str], None]
+) -> tuple[dict[str, Any], bool] | None:
+    """The very image that another node has, and whether it came from there now; None where nobody hands it over."""
+    image_id, hand = str(spec["id"]), hand_of(spec)
+    here = engine.image(image_id)
+    if here is not None or hand is None:
+        return None if here is None else (here, False)
+    tell(f"taking {wanted['image']} from another node: {pull.size_text(int(spec['archive_bytes']))}")
+    image_archive.take_in(engine, info, image_id, int(spec["archive_bytes"]), hand)
+    if wanted["tag"]:
+        engine.tag(image_id, wanted["repository"], wanted["tag"])
+    here = engine.image(image_id)
+    return None if here is None else (here, True)
 
 
 def _not_here(wanted: dict[str, Any]) -> AgentError:

@@ -17,6 +17,7 @@ _VERBS = {
     "image": "image",
     "fetch": "fetch",
     "forget": "forget",
+    "hand": "hand",
     "keep": "keep",
     "kept": "kept",
     "mount": "mount",

@@ -55,16 +55,21 @@ def datasets_there(case: Case) -> Iterator[Found]:
             yield Found(f"dataset {name}: whether it is there is unknown: {seen.why}", severity="unknown")
 
 
-@check("data-region", "warning", "Data that crosses regions is paid for by the gigabyte, once for every node.")
+@check(
+    "data-region",
+    "warning",
+    "Data that crosses regions is paid for by the gigabyte, once for every node that fetches it.",
+)
 def data_near(case: Case) -> Iterator[Found]:
     """Datasets in another region than a candidate, with what their transfer costs."""
     regions = dict.fromkeys(one.region for one in case.field.candidates)
+    fetched = {data.name: data.fetched_by(case.plan.nodes) for data in case.question.recipe.data}
     for name, seen in case.question.quotes.survey.datasets.items():
         away = [region for region in regions if seen.region and region != seen.region]
         if away:
             message = f"dataset {name} lies in {seen.region}, and nodes may be in {', '.join(away)}"
             severity: Severity = "note" if case.question.rehearsed else "warning"
-            yield Found(f"{message}: {_transfer(seen, case.plan.nodes)}", _stay(case, seen.region), severity)
+            yield Found(f"{message}: {_transfer(seen, fetched.get(name, case.plan.nodes))}", _stay(case, seen.region), severity)
 
 
 def _transfer(seen: DatasetSeen, nodes: int) -> str:

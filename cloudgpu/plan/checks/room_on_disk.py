@@ -16,6 +16,8 @@ _UNPACKED: Final = 2
 """Layers of frameworks take about twice their packed size on a disk."""
 _PULLING: Final = _UNPACKED + 1
 """Packed and unpacked ones lie side by side for a while."""
+_ARCHIVED: Final = 3
+"""Times the unpacked size: the image, the engine's copy of it, and the archive that the other nodes get."""
 
 
 @check("image-size", "error", "A container that does not fit on the disk fails after minutes of pulling.")
@@ -25,7 +27,9 @@ def container_fits(case: Case) -> Iterator[Found]:
     if container is None:
         return
     packed, size = _packed_bytes(case), unpacked_gib(container.image)
-    if packed is not None:
+    if container.share == "head" and case.plan.nodes > 1:
+        yield from _archive_fits(case, container.image)
+    elif packed is not None:
         needed = SYSTEM_GIB + _up(_PULLING * packed)
         if needed > disk:
             message = (
@@ -42,6 +46,21 @@ def container_fits(case: Case) -> Iterator[Found]:
             f"{container.image} takes about {size} GiB, twice that while it is pulled, and the disk has {disk} GiB"
         )
         yield Found(message, f"--set resources.disk={CONTAINERS_GIB}GiB")
+
+
+def _archive_fits(case: Case, image: str) -> Iterator[Found]:
+    """Nodes that hand an image on need room for it three times."""
+    unpacked, disk = _container_gib(case), int(case.question.recipe.resources.disk)
+    needed = SYSTEM_GIB + _ARCHIVED * unpacked
+    if not unpacked and disk < CONTAINERS_GIB:
+        message = f"the size of {image} is unknown, and the disk has {disk} GiB"
+        yield Found(message, f"--set resources.disk={CONTAINERS_GIB}GiB", "unknown")
+    elif needed > disk:
+        message = (
+            f"{image} takes about {unpacked} GiB, three times that while the first node hands it on, "
+            f"and the disk has {disk} GiB"
+        )
+        yield Found(message, f"--set resources.disk={max(CONTAINERS_GIB, needed)}GiB")
 
 
 @check("disk", "error", "Data that does not fit on the disk fails after it was copied for hours.")

@@ -218,6 +218,14 @@ def docker(place: Path):
     engine.stop()
 
 
+@pytest.fixture(scope="module")
+def other_docker(place: Path):
+    """Another engine, of another node."""
+    engine = Docker(place, "other")
+    yield engine
+    engine.stop()
+
+
 @pytest.fixture(scope="session")
 def registry(place: Path):
     served = Registry(place)
@@ -288,28 +296,46 @@ class LocalHost:
         return Result("here", command.shown(), done.returncode, done.stdout.decode(), done.stderr.decode(), 0.0)
 
     def stream(self, command, *, stdin: bytes = b""):
-        return LocalStream(self.try_run(command, stdin=stdin))
+        return LocalStream(self.shell, command.wire(), stdin, self.env)
 
     def close(self) -> None:
         pass
 
 
 class LocalStream:
-    def __init__(self, result: Result) -> None:
-        self.result, self.exit_code, self.stderr = result, result.exit_code, result.stderr
+    def __init__(self, shell: list[str], wire: str, stdin: bytes, env: dict[str, str]) -> None:
+        self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the stream
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen([*shell, wire], stdin=pipe, stdout=pipe, stderr=self.errors, env=env)
+        self.process.stdin.write(stdin)
+        self.process.stdin.close()
+        self.exit_code: int | None = None
+
+    @property
+    def stderr(self) -> str:
+        self.errors.seek(0)
+        return self.errors.read().decode()
 
     def lines(self):
-        yield from self.result.stdout.splitlines()
+        for line in self.process.stdout:
+            yield line.decode().rstrip("\n")
+        self.exit_code = self.process.wait(120)
 
     def close(self) -> None:
-        pass
+        self.process.stdout.close()
+        self.process.wait(30)
+        self.errors.close()
 
 
 class Cluster:
     """Nodes of one run: each has a home of its own and the same engine."""
 
-    def __init__(self, root: Path, docker: Docker, nodes: int, gpus: int = 0, **env: str) -> None:
+    def __init__(
+        self, root: Path, docker: Docker, nodes: int, gpus: int = 0, *, engines: tuple[Docker, ...] = (), **env: str
+    ) -> None:
         self.docker, self.root, self.said = docker, root, []
+        # The engine of every node, where they are several.
+        of_node = dict(enumerate(engines))
         self.nodes = tuple(
             Node(i, f"i-{i}", "127.0.0.1", 22, "root", ("SHA256:x",), "127.0.0.1", "own", "here", "", gpus, False)
             for i in range(nodes)
@@ -320,7 +346,9 @@ class Cluster:
             (home / ".cloudgpu").mkdir(parents=True)
             path = home / ".cloudgpu" / agent_name()
             path.write_bytes(agent_source())
-            self.agents.append(Agent(LocalHost(node, home, {**docker.env, **env}), str(path), str(home)))
+            self.agents.append(
+                Agent(LocalHost(node, home, {**of_node.get(node.index, docker).env, **env}), str(path), str(home))
+            )
 
     def report(self, note) -> None:
         self.said.append(note.text)
@@ -398,8 +426,8 @@ def until_fixture():
 def cluster(docker: Docker, tmp_path: Path):
     made = []
 
-    def make(nodes: int = 1, gpus: int = 0, *, root: Path = tmp_path, **env: str) -> Cluster:
-        made.append(Cluster(root / f"cluster-{len(made)}", docker, nodes, gpus, **env))
+    def make(nodes: int = 1, gpus: int = 0, *, root: Path = tmp_path, **more) -> Cluster:
+        made.append(Cluster(root / f"cluster-{len(made)}", docker, nodes, gpus, **more))
         return made[-1]
 
     yield make

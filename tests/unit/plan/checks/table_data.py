@@ -108,6 +108,15 @@ DATA = (
             ),
         ),
         fails(
+            data(DatasetSeen("there", size_bytes=10**11, region="us-west-2"), share="head"),
+            (
+                "warning",
+                "dataset images lies in us-west-2, and nodes may be in us-east-1: "
+                "one copy of 93.1 GiB cost 2.00 USD (0.02 USD a GB)",
+                "--set resources.regions=us-west-2",
+            ),
+        ),
+        fails(
             data(DatasetSeen("there", region="eu-north-1"), resources=ONE),
             (
                 "warning",

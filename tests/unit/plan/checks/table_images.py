@@ -31,7 +31,29 @@ def baked(world: World) -> World:
 IMAGES = (
     row(
         "image-size",
-        (boxed("nvcr.io/nvidia/pytorch:24.12-py3"), boxed("ubuntu:22.04", disk="150GiB")),
+        (
+            boxed("nvcr.io/nvidia/pytorch:24.12-py3"),
+            boxed("ubuntu:22.04", disk="150GiB"),
+            boxed(BOXED, disk="70GiB", share="head"),
+            boxed("ubuntu:22.04", disk="150GiB", share="head"),
+        ),
+        fails(
+            boxed(BOXED, disk="69GiB", share="head"),
+            (
+                "error",
+                f"{BOXED} takes about 20 GiB, three times that while the first node hands it on, "
+                "and the disk has 69 GiB",
+                "--set resources.disk=150GiB",
+            ),
+        ),
+        fails(
+            boxed("ubuntu:22.04", disk="149GiB", share="head"),
+            (
+                "unknown",
+                "the size of ubuntu:22.04 is unknown, and the disk has 149 GiB",
+                "--set resources.disk=150GiB",
+            ),
+        ),
         fails(
             boxed("nvcr.io/nvidia/pytorch:24.12-py3", disk="49GiB"),
             (

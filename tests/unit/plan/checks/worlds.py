@@ -92,8 +92,8 @@ def surveyed(survey: Survey, **sections: Any) -> World:
     return World(sections, Quotes(live=True, survey=survey))
 
 
-def data(seen: DatasetSeen, **sections: Any) -> World:
-    given = [{"name": "images", "from": "s3://bucket/images/", "to": "/data/images"}]
+def data(seen: DatasetSeen, *, share: str = "each", **sections: Any) -> World:
+    given = [{"name": "images", "from": "s3://bucket/images/", "to": "/data/images", "share": share}]
     return surveyed(Survey(datasets={"images": seen}), data=given, **sections)
 
 

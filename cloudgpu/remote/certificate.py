@@ -1,0 +1,45 @@
+"""A TLS certificate for one call: made here, told to both sides, kept nowhere."""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+_EITHER_WAY = timedelta(days=2)
+"""A node's clock may be wrong. Nobody has the key once the call has ended."""
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Its own authority: whoever trusts it trusts one key and no other.
+
+    Attributes:
+        pem: For both sides.
+        key: For the side that is called.
+    """
+
+    pem: str
+    key: str = field(repr=False)
+
+
+def fresh_certificate(now: datetime) -> Certificate:
+    """A certificate that was never there before."""
+    key = generate_private_key(SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "cloudgpu node")])
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _EITHER_WAY)
+        .not_valid_after(now + _EITHER_WAY)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, SHA256())
+    )
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return Certificate(made.public_bytes(Encoding.PEM).decode(), secret.decode())

@@ -1,0 +1,159 @@
+"""Copies of a dataset: from its source to nodes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cloudgpu.recipe.data import Data
+from cloudgpu.recipe.sources import source_of
+from cloudgpu.remote.base import Host
+from cloudgpu.remote.command import Command, Raw
+from cloudgpu.run.agent import Agent, AgentError
+from cloudgpu.run.each import each
+from cloudgpu.run.files import Files, RemoteFile, Services
+from cloudgpu.run.progress import Note, Report
+
+_FILES_AN_ORDER = 2000
+_RENEWALS = 20
+"""Times that addresses may expire during one copy: days, at six hours each."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """What bringing data needs beside the nodes.
+
+    Attributes:
+        base: Directory that paths of the recipe start from.
+    """
+
+    base: Path
+    files: Files
+    services: Services
+    report: Report
+
+
+def copy(dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], way: Way) -> int:
+    """Copy to every node from the source; bytes moved.
+
+    Raises:
+        RemoteCommandError: A node could not fetch or verify it; it is named.
+        ConnectError: A node cannot be reached.
+    """
+    return (_send if source_of(dataset.source).kind == "local" else fetch)(dataset, agents, listed, way)
+
+
+def fetch(dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], way: Way) -> int:
+    """Download on every node; bytes moved.
+
+    Raises:
+        RemoteCommandError: A node could not fetch or verify it; it is named.
+        ConnectError: A node cannot be reached.
+    """
+    moved = each(agents, lambda agent: fetch_to(agent, f"{agent.root}{dataset.to}", dataset, listed, way))
+    return sum(moved.values())
+
+
+def fetch_to(
+    agent: Agent,
+    target: str,
+    dataset: Data,
+    listed: Sequence[RemoteFile],
+    way: Way,
+    hand: Mapping[str, Any] | None = None,
+) -> int:
+    """Download on one node, some thousand files an order: each carries an address of up to two thousand bytes.
+
+    `hand` is another node, and then the addresses are its.
+
+    Raises:
+        RemoteCommandError: The node could not fetch or verify it.
+        ConnectError: The node cannot be reached.
+    """
+    own_directory(agent.host, target)
+    moved = 0
+    for start in range(0, len(listed), _FILES_AN_ORDER):
+        batch = listed[start : start + _FILES_AN_ORDER]
+        moved += _fetch_batch(agent, dataset, batch, target, way, hand)
+        if len(listed) > _FILES_AN_ORDER:
+            done = min(start + _FILES_AN_ORDER, len(listed))
+            way.report(Note(f"data {dataset.name}: {done} of {len(listed)} files", agent.host.node.index))
+    return moved
+
+
+def _fetch_batch(
+    agent: Agent,
+    dataset: Data,
+    batch: Sequence[RemoteFile],
+    target: str,
+    way: Way,
+    hand: Mapping[str, Any] | None,
+) -> int:
+    """What is there when addresses expire stays; the rest goes on with fresh ones.
+
+    Raises:
+        AgentError: It cannot be fetched; `expired` where fresh addresses do not help either.
+    """
+    about = {"cache": cache_of(dataset, target), "roots": [target], **({"hand": hand} if hand else {})}
+    for renewal in range(_RENEWALS + 1):
+        try:
+            return int(agent.ask("fetch", {"files": [_order(file, target) for file in batch], **about})["bytes"])
+        except AgentError as err:
+            if err.code != "expired" or renewal == _RENEWALS:
+                raise
+        way.report(Note(f"data {dataset.name}: its addresses have expired and are renewed", agent.host.node.index))
+        batch = _renewed(dataset, batch, way)
+    return 0
+
+
+def _renewed(dataset: Data, batch: Sequence[RemoteFile], way: Way) -> Sequence[RemoteFile]:
+    """The same files with fresh addresses; what has changed meanwhile is another dataset.
+
+    Raises:
+        AgentError: A file has changed, or is gone.
+    """
+    fresh = {file.relative: file for file in way.files(dataset)}
+    for file in batch:
+        found = fresh.get(file.relative)
+        if found is None or (found.size, found.etag) != (file.size, file.etag):
+            message = f"dataset {dataset.name}: {file.relative} was changed at the source during the copy"
+            raise AgentError(message, code="changed", hint="run the command again: it is listed anew")
+    return [fresh[file.relative] for file in batch]
+
+
+def _send(dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], way: Way) -> int:
+    root = root_of(dataset, way)
+
+    def send(agent: Agent) -> int:
+        target = f"{agent.root}{dataset.to}"
+        own_directory(agent.host, target)
+        return agent.host.send_tree(root, [file.relative for file in listed], target)
+
+    return sum(each(agents, send).values())
+
+
+def root_of(dataset: Data, way: Way) -> Path:
+    """The directory on this machine that a local dataset is, or lies in."""
+    source = (way.base / dataset.source).resolve()
+    return source if source.is_dir() else source.parent
+
+
+def cache_of(dataset: Data, target: str) -> dict[str, str]:
+    """What the node's own record of a copy is called."""
+    return {"name": dataset.name, "source": dataset.source, "to": target}
+
+
+def own_directory(host: Host, path: str) -> None:
+    """Make a directory that the login user may write, also where only root may: `/data` on a real node.
+
+    Raises:
+        RemoteCommandError: It cannot be made.
+    """
+    if not host.try_run(Command("mkdir", "-p", path, Raw("&& test -w"), path)).ok:
+        make = ("sudo", "-n", "mkdir", "-p", path)
+        host.run(Command(*make, Raw('&& sudo -n chown "$(id -u):$(id -g)"'), path))
+
+
+def _order(file: RemoteFile, target: str) -> dict[str, Any]:
+    path = f"{target}/{file.relative}"
+    return {"url": file.url, "path": path, "size": file.size, "sha256": file.sha256, "etag": file.etag}

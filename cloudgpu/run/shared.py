@@ -1,0 +1,86 @@
+"""A dataset that comes to the first node alone, and from there to the others, over the cluster's own network."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote
+
+from cloudgpu.errors import RemoteCommandError
+from cloudgpu.recipe.data import Data
+from cloudgpu.recipe.sources import source_of
+from cloudgpu.remote.transfer import manifest_of
+from cloudgpu.run.agent import Agent
+from cloudgpu.run.copies import Way, cache_of, copy, fetch_to, own_directory, root_of
+from cloudgpu.run.files import RemoteFile
+from cloudgpu.run.hand import Handed, hand_on
+from cloudgpu.run.progress import Note
+
+_FILES_AN_ORDER = 2000
+
+
+def share(dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], way: Way) -> int:
+    """Copy to the first node from the source, and from there to the others; bytes that came from the source.
+
+    Raises:
+        RemoteCommandError: A node could not fetch, hand over or verify it; it is named.
+        ConnectError: A node cannot be reached.
+    """
+    head, *rest = sorted(agents, key=lambda one: one.host.node.index)
+    local = source_of(dataset.source).kind == "local"
+    moved = copy(dataset, [head], listed, way)
+    way.report(Note(f"data {dataset.name}: it goes on from node {head.host.node.index} to the others"))
+
+    def hand(agent: Agent) -> Mapping[str, Any]:
+        target = _target(dataset, agent)
+        return {"folder": target} if local else {"folder": target, "cache": cache_of(dataset, target)}
+
+    def take(agent: Agent, handed: Handed) -> int:
+        return (_take_tree if local else _take)(agent, dataset, listed, way, handed)
+
+    return moved + sum(hand_on([head, *rest], 1, hand, take, way.report).values())
+
+
+def _take(agent: Agent, dataset: Data, listed: Sequence[RemoteFile], way: Way, handed: Handed) -> int:
+    """What was verified on one node is verified on the next one, where anything vouches for it; nothing came anew."""
+    hand = handed["hand"]
+    files = [replace(file, url=_address(hand, file.relative), etag="" if file.sha256 else file.etag) for file in listed]
+    fetch_to(agent, _target(dataset, agent), dataset, files, way, hand)
+    return 0
+
+
+def _take_tree(agent: Agent, dataset: Data, listed: Sequence[RemoteFile], way: Way, handed: Handed) -> int:
+    """Files with their times, and then what an ordinary transfer still finds to send from here: links, as a rule.
+
+    That transfer compares everything and removes what is too much, so nothing here has to be complete.
+    """
+    root, names, target = root_of(dataset, way), [file.relative for file in listed], _target(dataset, agent)
+    own_directory(agent.host, target)
+    agent.host.claim_tree(target)
+    orders = [
+        {
+            "url": _address(handed["hand"], entry.path),
+            "path": f"{target}/{entry.path}",
+            "size": entry.size,
+            # What the other node has under this name may be of another time than what was listed just now.
+            "etag": f"{entry.size}-{entry.mtime_ns}",
+            "mtime_ns": entry.mtime_ns,
+            "mode": entry.mode,
+        }
+        for entry in manifest_of(root, names)
+        if entry.link is None
+    ]
+    try:
+        for start in range(0, len(orders), _FILES_AN_ORDER):
+            batch = orders[start : start + _FILES_AN_ORDER]
+            agent.ask("fetch", {"files": batch, "roots": [target], "hand": handed["hand"]})
+    except RemoteCommandError as err:
+        way.report(Note(f"data {dataset.name}: the rest is sent from here: {err.message}", agent.host.node.index))
+    return agent.host.send_tree(root, names, target)
+
+
+def _target(dataset: Data, agent: Agent) -> str:
+    return f"{agent.root}{dataset.to}"
+
+
+def _address(hand: Mapping[str, Any], relative: str) -> str:
+    return f"{hand['url']}/{quote(relative, errors='surrogateescape')}"

@@ -1,0 +1,64 @@
+"""One pull, and node to node from there: two engines, of which the registry sees one."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from cloudgpu.errors import RemoteCommandError
+from cloudgpu.remote.certificate import fresh_certificate
+
+pytestmark = pytest.mark.system
+
+
+def pulled(registry, docker, load, name: str) -> str:
+    """An image that the registry has and no engine."""
+    load(f"{name}:1", **{name: "#!/bin/sh\n"})
+    registry.push(docker, f"{name}:1", f"team/{name}:1")
+    docker.run("rmi", f"{name}:1")
+    return f"{registry.address}/team/{name}:1"
+
+
+def image_id(docker, image: str) -> str:
+    return docker.run("image", "inspect", image, "--format", "{{.Id}}").stdout.decode().strip()
+
+
+def test_the_registry_is_asked_by_the_first_node_alone(cluster, docker, other_docker, registry, load, login):
+    image = pulled(registry, docker, load, "shared")
+    gang = cluster(2, engines=(docker, other_docker))
+    job = gang.job({"image": image, "login": login.user, "share": "head", "memlock": None})
+    images = gang.images(job, login)
+    assert images[0].image_id == images[1].image_id
+    assert images[0].image.startswith(f"{registry.address}/team/shared@sha256:")
+    assert images[1].image == images[1].image_id, "no registry has told its engine of a digest"
+    assert sum("layers are here" in line for line in gang.said) == 1, gang.said
+    assert sum("from another node" in line for line in gang.said) == 1, gang.said
+    assert image_id(other_docker, image) == images[0].image_id
+    # Nobody hands anything over the second time, and nothing of the archive stays.
+    gang.said.clear()
+    assert gang.images(job, login)[1].image_id == images[0].image_id
+    assert f"image {image}: already on every node" in gang.said
+    assert not [one for one in gang.said if "archive" in one]
+    for folder in gang.root.glob("node-*/.cloudgpu/images"):
+        assert list(folder.iterdir()) == []
+    # The ranks of both nodes run in it.
+    gang.start(job, images)
+    assert [gang.ended(job, node)["state"] for node in (0, 1)] == ["succeeded", "succeeded"]
+
+
+def test_an_image_of_the_first_node_alone_goes_to_the_others(cluster, docker, other_docker, load):
+    load("mine:1", mine="#!/bin/sh\n")
+    gang = cluster(2, engines=(docker, other_docker))
+    images = gang.images(gang.job({"image": "mine:1", "pull": "never", "share": "head"}))
+    assert images[0].image_id == images[1].image_id
+
+
+def test_without_room_for_an_archive_it_is_refused(cluster, docker, other_docker, load):
+    load("large:1", large="#!/bin/sh\n")
+    gang = cluster(2, engines=(docker, other_docker))
+    _, other = gang.agents
+    asked = {"id": image_id(docker, "large:1"), "archive_bytes": 1 << 60}
+    request = {"image": "large:1", "repository": "large", "tag": "1", **asked}
+    hand = {"url": "https://127.0.0.1:1", "token": "x", "cert": fresh_certificate(datetime.now(UTC)).pem}
+    with pytest.raises(RemoteCommandError, match=r"takes up to .* GiB for a while") as caught:
+        other.ask("image", {**request, "hand": hand})
+    assert caught.value.code == "disk-full"
