@@ -87,7 +87,7 @@ class GpuCluster(pulumi.ComponentResource):
             role_name=args.named.role_name,
             region=args.region,
             token=args.token,
-            grants=Grants(args.readable, args.writable, args.repositories, sessions=args.reach == "ssm"),
+            grants=Grants(args.readable, args.writable, sessions=args.reach == "ssm"),
             tags=self._tags,
         )
         return Identity(name, wanted, self._child)

@@ -27,12 +27,11 @@ _SESSIONS = (
     "ssmmessages:OpenDataChannel",
 )
 """What AWS documents as the least for Session Manager. None of them takes a resource."""
-_PULL = ("ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer")
 
 
 @dataclass(frozen=True)
 class Grants:
-    """What a recipe needs: S3 places (`bucket/prefix`) and ARNs of ECR repositories.
+    """What a recipe needs: S3 places (`bucket/prefix`).
 
     Attributes:
         sessions: Let the SSM agent of a node call in, so that Session Manager leads to it.
@@ -40,7 +39,6 @@ class Grants:
 
     readable: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
-    repositories: tuple[str, ...] = ()
     sessions: bool = False
 
 
@@ -90,10 +88,6 @@ def node_policy(args: IdentityArgs) -> str:
         statements += _s3(place, _READ, partition)
     for place in args.grants.writable:
         statements += _s3(place, _WRITE, partition)
-    if args.grants.repositories:
-        statements.append({"Effect": "Allow", "Action": list(_PULL), "Resource": list(args.grants.repositories)})
-        # The login is the account's, not a repository's: IAM knows no resource for it.
-        statements.append({"Effect": "Allow", "Action": ["ecr:GetAuthorizationToken"], "Resource": "*"})
     if args.grants.sessions:
         statements.append({"Effect": "Allow", "Action": list(_SESSIONS), "Resource": "*"})
     return json.dumps({"Version": "2012-10-17", "Statement": statements}, sort_keys=True)

@@ -51,7 +51,6 @@ class ClusterArgs:
         reservation: Capacity reservation to launch into, for the markets that have one.
         readable: S3 places (`bucket/prefix`) that the nodes may read.
         writable: S3 places that they may write as well.
-        repositories: ARNs of ECR repositories that they may pull from.
         create_vpc: Make a VPC instead of using the region's default one.
         bootstrap: Shell script that every node runs at its first boot; nothing secret.
         storage_group_ids: Security groups that the nodes carry beside their own, since they open storage to them.
@@ -79,7 +78,6 @@ class ClusterArgs:
     reservation: str = ""
     readable: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
-    repositories: tuple[str, ...] = ()
     bootstrap: str = ""
     expiry_schedule: bool = True
     storage_group_ids: tuple[str, ...] = ()
@@ -121,7 +119,6 @@ class ClusterArgs:
             reservation=_reservation(config),
             readable=_listed(config, "readable"),
             writable=_listed(config, "writable"),
-            repositories=_listed(config, "repositories"),
             bootstrap=config.get("bootstrap") or "",
             expiry_schedule=_flag(config, "expirySchedule", default="true"),
             storage_group_ids=_listed(config, "storageSecurityGroupIds"),

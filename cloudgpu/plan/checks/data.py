@@ -69,7 +69,8 @@ def data_near(case: Case) -> Iterator[Found]:
         if away:
             message = f"dataset {name} lies in {seen.region}, and nodes may be in {', '.join(away)}"
             severity: Severity = "note" if case.question.rehearsed else "warning"
-            yield Found(f"{message}: {_transfer(seen, fetched.get(name, case.plan.nodes))}", _stay(case, seen.region), severity)
+            cost = _transfer(seen, fetched.get(name, case.plan.nodes))
+            yield Found(f"{message}: {cost}", _stay(case, seen.region), severity)
 
 
 def _transfer(seen: DatasetSeen, nodes: int) -> str:

@@ -2,8 +2,6 @@
 
 from types import SimpleNamespace
 
-import pytest
-
 from cloudgpu.provision.grants import granted
 
 
@@ -19,7 +17,7 @@ def recipe(*sources: str, to: str | None = None, image: str = "", outputs_to: st
 
 def test_data_in_s3_can_be_read_and_local_data_needs_no_grant():
     found = granted(recipe("s3://data/imagenet/", "./local", "s3://data/imagenet/", "s3://other/one.tar"))
-    assert found == {"readable": "data/imagenet/,other/one.tar", "writable": "", "repositories": ""}
+    assert found == {"readable": "data/imagenet/,other/one.tar", "writable": ""}
 
 
 def test_checkpoints_can_be_written_below_what_is_known_of_their_place():
@@ -33,22 +31,9 @@ def test_outputs_can_be_written_to_their_place_too():
     assert granted(both)["writable"] == "bucket/runs/,other/results"
 
 
-@pytest.mark.parametrize(
-    ("image", "arn"),
-    [
-        (
-            "123456789012.dkr.ecr.us-east-1.amazonaws.com/team/train:1.0",
-            "arn:aws:ecr:us-east-1:123456789012:repository/team/train",
-        ),
-        (
-            "123456789012.dkr.ecr.cn-north-1.amazonaws.com.cn/train@sha256:aa",
-            "arn:aws-cn:ecr:cn-north-1:123456789012:repository/train",
-        ),
-        ("nvcr.io/nvidia/pytorch:24.12-py3", ""),
-    ],
-)
-def test_only_the_images_own_repository_is_granted(image: str, arn: str):
-    assert granted(recipe(image=image))["repositories"] == arn
+def test_a_container_needs_no_grant():
+    image = "123456789012.dkr.ecr.us-east-1.amazonaws.com/team/train:1.0"
+    assert granted(recipe(image=image)) == granted(recipe())
 
 
 def test_a_mount_that_may_be_written_to_is_granted_so_and_only_at_aws():
