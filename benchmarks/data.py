@@ -30,7 +30,7 @@ from cloudgpu.node.payload import agent_name, agent_source
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal import client
 from cloudgpu.remote.base import Host
-from cloudgpu.remote.fanout import all_or_raise, dial_all, on_all
+from cloudgpu.remote.fanout import all_or_raise, on_all, wait_for_all
 from cloudgpu.remote.keys import ensure_key, fingerprint
 from cloudgpu.remote.tree import files_to_send
 
@@ -79,6 +79,8 @@ def sshd(folder: Path, number: int, public: str) -> Iterator[Node]:
         "PermitRootLogin": "yes",
         "UsePAM": "no",
         "Subsystem": "sftp internal-sftp",
+        # As on a node, for both sides: this machine's start-up files may take longer than a small copy.
+        "SetEnv": "PATH=/usr/bin:/bin SHLVL=1",
     }
     config = home / "sshd_config"
     config.write_text("".join(f"{name} {value}\n" for name, value in options.items()))
@@ -148,8 +150,7 @@ def to_nodes(folder: Path, sources: dict[str, Path]) -> None:
     public = ensure_key(key).line
     with ExitStack() as stack:
         nodes = [stack.enter_context(sshd(folder, number, public)) for number in range(2)]
-        time.sleep(1)
-        hosts = list(all_or_raise(dial_all(nodes, key, clock=SystemClock())).values())
+        hosts = list(all_or_raise(wait_for_all(nodes, key, clock=SystemClock(), deadline_s=20)).values())
         for name, source in sources.items():
             target = folder / "there"
 
@@ -208,8 +209,14 @@ def from_s3(folder: Path, sources: dict[str, Path]) -> None:
         client.stop(home)
 
 
+def memory() -> str | None:
+    """A file system in memory with room for it all: writing ten thousand files to a disk takes any time it likes."""
+    folder = Path("/dev/shm")
+    return str(folder) if folder.is_dir() and shutil.disk_usage(folder).free > 8 * LARGE_BYTES else None
+
+
 def main() -> None:
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory(dir=memory()) as name:
         folder = Path(name)
         sources = {
             f"{SMALL} files of {SMALL_BYTES} bytes": small_files(folder / "small", SMALL),

@@ -30,6 +30,12 @@ class Contents:
         gathered = bytearray(header)
         try:
             for piece in self._pieces():
+                if len(piece) >= _CHUNK_BYTES:  # as it is: gathering would copy every gigabyte twice
+                    if gathered:
+                        yield bytes(gathered)
+                        gathered.clear()
+                    yield piece
+                    continue
                 gathered += piece
                 if len(gathered) >= _CHUNK_BYTES:
                     yield bytes(gathered)

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import socket
+import struct
 import threading
 from collections.abc import Sequence
 from typing import ClassVar
@@ -17,6 +18,7 @@ LOST = (paramiko.SSHException, EOFError, OSError)
 
 _WINDOW_BYTES = 16 << 20
 _PACKET_BYTES = 1 << 15
+_LARGE_BYTES = 1 << 12
 _MSG_GLOBAL_REQUEST = bytes([80])
 
 # Without a handler of its own, logging writes paramiko's tracebacks to the user's terminal.
@@ -33,6 +35,15 @@ class _CountingPackets(Packetizer):  # type: ignore[misc]  # paramiko has no typ
     heard = 0
     # AES may carry 2^32 blocks under one key (RFC 4344). Paramiko's 512 MiB would interrupt every larger transfer.
     REKEY_BYTES = 1 << 34
+
+    def _build_packet(self, payload: bytes) -> bytes:
+        """As paramiko does it, which copies a large payload twice."""
+        if len(payload) < _LARGE_BYTES:
+            return bytes(super()._build_packet(payload))
+        # How much is filled up depends on the length's rest by the cipher's block alone, and 256 holds all of those.
+        filling = super()._build_packet(payload[: len(payload) % 256])
+        count = filling[4]
+        return b"".join((struct.pack(">IB", len(payload) + count + 1, count), payload, filling[-count:]))
 
     def read_message(self) -> tuple[int, paramiko.Message]:
         kind, message = super().read_message()

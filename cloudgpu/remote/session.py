@@ -13,7 +13,8 @@ from cloudgpu.remote.link import LOST, Link
 from cloudgpu.remote.outcome import STILL_THERE
 
 _CHUNK_BYTES = 1 << 24
-_PACKET_BYTES = 1 << 15
+_OVERHEAD_BYTES = 64
+_LEAST_BYTES = 1 << 10
 _INLINE_STDIN_BYTES = 1 << 16
 _STDERR_KEPT_BYTES = 1 << 20
 _TICK_S = 5.0
@@ -170,12 +171,14 @@ class Session:
 
         A command that stops reading early is no error: its exit code tells.
         """
+        # Packet by packet: paramiko's sendall copies the whole rest for each packet. It keeps 64 bytes of each for
+        # itself, and a piece that is longer by these would go as two.
+        step = max(_LEAST_BYTES, self._channel.out_max_packet_size - _OVERHEAD_BYTES)
         with contextlib.suppress(*LOST):
             try:
                 for piece in pieces:
-                    # Packet by packet: paramiko's sendall copies the whole rest for each packet.
-                    for at in range(0, len(piece), _PACKET_BYTES):
-                        self._channel.sendall(piece[at : at + _PACKET_BYTES])
+                    for at in range(0, len(piece), step):
+                        self._channel.sendall(piece[at : at + step])
             finally:
                 self._channel.shutdown_write()
 

@@ -87,3 +87,38 @@ def test_it_runs_on_the_oldest_python(tmp_path: Path) -> None:
     )
     assert done.stderr == b""
     assert done.stdout.endswith(b'{"wanted": [], "extra": 0}')
+
+
+LARGE = os.urandom(node_tree.CHUNK_BYTES) * 3 + b"rest"
+
+
+def in_a_pipe(content: bytes, tmp_path: Path) -> subprocess.CompletedProcess[bytes]:
+    """The program's own `write` in another process, with standard input as a pipe; the first bytes are read before."""
+    script = (
+        f"import sys; sys.path.insert(0, {str(SOURCE.parents[2])!r})\n"
+        "from cloudgpu.remote import node_tree as tree\n"
+        "source = tree.widened(sys.stdin.buffer)\n"
+        "assert tree.take(source, 3) == b'abc'\n"
+        f"tree.write(b'{tmp_path}/file', {len(LARGE)}, source)\n"
+        "assert source.read() == b'next'\n"
+    )
+    return subprocess.run([sys.executable, "-c", script], input=content, capture_output=True, timeout=60, check=False)
+
+
+def test_a_large_file_is_moved_from_the_pipe_to_its_end_and_no_further(tmp_path: Path) -> None:
+    done = in_a_pipe(b"abc" + LARGE + b"next", tmp_path)
+    assert done.returncode == 0, done.stderr.decode()
+    assert (tmp_path / "file").read_bytes() == LARGE
+
+
+def test_a_large_file_that_is_cut_off_is_no_file(tmp_path: Path) -> None:
+    done = in_a_pipe(b"abc" + LARGE[:-5], tmp_path)
+    assert b"RefusedError: the transfer was cut off" in done.stderr
+
+
+def test_without_a_pipe_it_is_read_and_written(tmp_path: Path) -> None:
+    (tmp_path / "stream").write_bytes(LARGE + b"next")
+    with (tmp_path / "stream").open("rb") as source:
+        node_tree.write(os.fsencode(tmp_path / "file"), len(LARGE), source)
+        assert source.read() == b"next"
+    assert (tmp_path / "file").read_bytes() == LARGE
