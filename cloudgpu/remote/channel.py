@@ -89,8 +89,10 @@ class OrderlyChannel(paramiko.Channel):  # type: ignore[misc]  # paramiko has no
         self._say(last)
 
     def _say(self, messages: tuple[paramiko.Message, ...]) -> None:
-        for message in messages:
-            self.transport._send_user_message(message)
+        """The last words. Where the connection is gone nobody hears them, and nobody has to."""
+        with contextlib.suppress(paramiko.SSHException, EOFError, OSError):
+            for message in messages:
+                self.transport._send_user_message(message)
 
     def _handle_close(self, message: paramiko.Message) -> None:
         del message

@@ -1,5 +1,6 @@
 """Who is let in, faults on real calls, objects by presigned URL, and the process itself."""
 
+import contextlib
 import json
 import os
 import signal
@@ -215,7 +216,8 @@ def test_a_killed_server_is_started_again_on_the_same_address(home):
     )
     s3.create_bucket(Bucket="data")
     os.kill(first.pid, signal.SIGKILL)
-    os.waitpid(first.pid, 0)
+    with contextlib.suppress(ChildProcessError):  # the object that started it may wait for it as it is thrown away
+        os.waitpid(first.pid, 0)
     assert client.running(home) is None
     again = client.ensure(home)
     assert (again.url, again.pid == first.pid) == (first.url, False)

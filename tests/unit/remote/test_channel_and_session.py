@@ -85,6 +85,20 @@ def test_nothing_is_said_after_the_close(speak: Callable[[OrderlyChannel], None]
     assert wire.sent == order
 
 
+@pytest.mark.parametrize("trouble", [EOFError(), OSError("broken pipe"), paramiko.SSHException("gone")])
+def test_closing_over_a_connection_that_is_gone_is_no_error(trouble: Exception) -> None:
+    """A connection through another one closes in a thread of paramiko's own, whose traceback everybody would see."""
+    channel, wire = opened()
+
+    def broken() -> None:
+        raise trouble
+
+    wire.before = broken
+    channel.close()
+    assert channel.closed
+    assert wire.sent == []
+
+
 def test_without_anything_under_way_the_close_goes_out_at_once() -> None:
     channel, wire = opened()
     peer_closes(channel)()
