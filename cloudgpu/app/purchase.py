@@ -92,6 +92,8 @@ def node_kind(plan: Plan, candidate: Candidate) -> NodeKind:
         efa=candidate.efa_interfaces > 0,
         # Simulated nodes run no containers: the launch says what it needs instead.
         containers=plan.recipe.environment.container is not None and not plan.simulated,
+        # A simulated node has no package archive: there the machine's own pdsh does, or DeepSpeed says what is missing.
+        pdsh=plan.recipe.launch.launcher == "deepspeed" and plan.nodes > 1 and not plan.simulated,
         driver_branch=plan.recipe.resources.driver,
     )
 

@@ -31,6 +31,7 @@ class NodeKind:
         architecture: The GPU's architecture, `Volta`; empty for none.
         efa: Whether it has EFA interfaces.
         containers: Whether it runs containers.
+        pdsh: Whether it starts programs on the others with pdsh, as DeepSpeed's runner does.
         mounts: What it mounts, at every boot.
         driver_branch: Of NVIDIA's driver, where one is asked for; None means the one that suits the GPU.
     """
@@ -39,6 +40,7 @@ class NodeKind:
     architecture: str
     efa: bool = False
     containers: bool = False
+    pdsh: bool = False
     mounts: tuple[Mount, ...] = ()
     driver_branch: int | None = None
 
@@ -66,6 +68,8 @@ def _parts(kind: NodeKind) -> Iterator[str]:
         yield "driver"
     if kind.containers:
         yield "containers"
+    if kind.pdsh:
+        yield "pdsh"
     if kind.efa:
         yield "efa"
     if any(one.kind == "lustre" for one in kind.mounts):

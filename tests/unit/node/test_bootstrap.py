@@ -36,6 +36,7 @@ CASES = {
     "bare_disk_and_buckets": NodeKind("", "", mounts=(DISK, LOGS, IMAGES, EDITED)),
     "turing_containers": NodeKind("T4", "Turing", containers=True),
     "ampere_efa": NodeKind("A100", "Ampere", efa=True),
+    "ampere_pdsh": NodeKind("A100", "Ampere", pdsh=True),
     "hopper_efa_containers": NodeKind("H100", "Hopper", efa=True, containers=True),
     "blackwell": B200,
     "bare": BARE,

@@ -209,6 +209,19 @@ def test_who_names_a_driver_gets_an_image_without_one_and_the_bootstrap_installs
     assert "\ndriver_branch=580\n" in script(node_kind(planner.planned(asked(recipe())), plan.candidates[0]))
 
 
+def test_nodes_of_deepspeeds_runner_get_what_it_starts_the_others_with():
+    started = {"with": "deepspeed", "command": "deepspeed --hostfile {hostfile} train.py"}
+
+    def steps(nodes, launch):
+        one = recipe(instance_type="p4d.24xlarge", nodes=nodes)
+        plan = planner.planned(asked(Recipe.model_validate({**one.model_dump(by_alias=True), "launch": launch})))
+        return script(node_kind(plan, plan.candidates[0]))
+
+    assert "\nstep pdsh\n" in steps(2, started)
+    assert "\nstep pdsh\n" not in steps(1, started)
+    assert "\nstep pdsh\n" not in steps(2, {"with": "torchrun", "command": "train.py"})
+
+
 @pytest.mark.parametrize(
     ("resources", "rules"),
     [
