@@ -129,7 +129,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not hmac.compare_digest(said.encode(), f"Bearer {self.server.token}".encode()):
             self._empty(http.client.FORBIDDEN)
             return
-        found = self.server.source.open(urllib.parse.unquote(self.path[1:]))
+        found = self.server.source.open(urllib.parse.unquote(self.path[1:], errors="surrogateescape"))
         if found is None:
             self._empty(http.client.NOT_FOUND)
             return

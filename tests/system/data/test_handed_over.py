@@ -102,6 +102,8 @@ def test_nobody_else_gets_anything(ask, folder):
     with handing(ask, folder=str(folder)) as (_, hand):
         assert answer(hand, "/deep/a%20b") == (200, b"small")
         assert answer(hand, "/deep/a%20b", token="guessed") == (403, b"")
+        (folder / os.fsdecode(b"odd\xff")).write_text("no UTF-8")
+        assert answer(hand, "/odd%ff") == (200, b"no UTF-8")
         for path in ("/../secret", "/%2e%2e/secret", "/link", "/nothing", "/deep", "//etc/passwd", "/a%00b"):
             assert answer(hand, path) == (404, b""), path
         with pytest.raises(ssl.SSLCertVerificationError):
