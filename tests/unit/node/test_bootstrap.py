@@ -35,8 +35,7 @@ CASES = {
     "volta_efa_lustre": NodeKind("V100", "Volta", efa=True, mounts=(SETS, HOMES)),
     "bare_disk_and_buckets": NodeKind("", "", mounts=(DISK, LOGS, IMAGES, EDITED)),
     "turing_containers": NodeKind("T4", "Turing", containers=True),
-    "ampere_efa": NodeKind("A100", "Ampere", efa=True),
-    "ampere_pdsh": NodeKind("A100", "Ampere", pdsh=True),
+    "ampere_efa": NodeKind("A100", "Ampere", efa=True, pdsh=True),
     "hopper_efa_containers": NodeKind("H100", "Hopper", efa=True, containers=True),
     "blackwell": B200,
     "bare": BARE,
@@ -210,10 +209,22 @@ def test_modules_are_built_where_none_are_prebuilt(machine: Machine) -> None:
 def test_what_an_image_has_already_is_left_alone(machine: Machine) -> None:
     machine.stand_in("nvidia-smi")
     machine.stand_in("fi_info")
+    machine.stand_in("pdsh")
     code, state = machine.boot(script(CASES["ampere_efa"]))
     assert (code, state["state"]) == (0, "done")
     assert set(took(state).values()) == {"skipped"}
     assert machine.installs() == []
+
+
+def test_what_deepspeed_starts_nodes_with_is_installed_where_it_is_missing(machine: Machine) -> None:
+    brought = (
+        f"case $* in *install*pdsh*) printf '#!/bin/sh\\n' >{machine.bin}/pdsh; chmod 755 {machine.bin}/pdsh;; esac"
+    )
+    machine.stand_in("apt-get", brought)
+    code, state = machine.boot(script(NodeKind("", "", pdsh=True)))
+    assert (code, took(state)["pdsh"]) == (0, "done")
+    (install,) = machine.installs()
+    assert install.endswith(" pdsh")
 
 
 def test_a_failing_step_is_named_with_its_last_words(machine: Machine) -> None:

@@ -284,6 +284,17 @@ do_driver() {
 }
 
 
+# DeepSpeed's runner starts the other nodes with it; no machine image brings it.
+check_pdsh() {
+  command -v pdsh
+}
+
+do_pdsh() {
+  refresh
+  packages pdsh
+}
+
+
 # The host's part of EFA: kernel module, libfabric, limits. Signed by AWS; a signature of any other key is refused.
 check_efa() {
   [ -e "$root/opt/amazon/efa_installed_packages" ] || command -v fi_info
@@ -327,5 +338,6 @@ step quiet
 step python
 step store
 step driver
+step pdsh
 step efa
 finish
