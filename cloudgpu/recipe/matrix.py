@@ -104,7 +104,10 @@ def _axis(text: str) -> Axis:
     name, equals, values = text.partition("=")
     if not equals or not name.strip():
         raise UsageError(f"--matrix {text}: expected NAME=VALUE,VALUE", hint=_EXAMPLE)
-    listed = [value.strip() for value in next(csv.reader([values], skipinitialspace=True), [])]
+    try:
+        listed = [value.strip() for value in next(csv.reader([values], skipinitialspace=True), [])]
+    except csv.Error as err:  # a line break outside of quotes
+        raise UsageError(f"--matrix {name.strip()}: its values cannot be read: {err}", hint=_EXAMPLE) from err
     if not listed or not all(listed):
         raise UsageError(f"--matrix {text}: a value is empty", hint=_EXAMPLE)
     double = next((value for value in listed if listed.count(value) > 1), None)

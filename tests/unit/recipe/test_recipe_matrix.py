@@ -3,7 +3,7 @@
 from math import prod
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cloudgpu.errors import RecipeError, UsageError
@@ -143,6 +143,7 @@ def test_what_is_read_is_what_was_typed(axis_names, data):
 
 
 @given(st.text(max_size=40))
+@example("0=\n0")
 def test_whatever_is_typed_is_read_or_refused(text):
     try:
         (axis,) = read_axes([text])
