@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 from cloudgpu.app.desk import Desk
+from cloudgpu.app.inventories import stored_inventory
 from cloudgpu.app.records import ClusterRecord
-from cloudgpu.app.standing import HARMLESS, stored_inventory
+from cloudgpu.app.standing import HARMLESS
 from cloudgpu.app.teardown import check_identity, stack_of
 from cloudgpu.errors import BusyError, CloudGpuError, ConnectError
 from cloudgpu.provision.lease import Lease

@@ -19,9 +19,10 @@ from cloudgpu.app.admission import caller
 from cloudgpu.app.books import Books
 from cloudgpu.app.cluster_costs import worst_case_usd
 from cloudgpu.app.desk import Desk
+from cloudgpu.app.inventories import stored_inventory
 from cloudgpu.app.ports import Dial
 from cloudgpu.app.records import ClusterRecord
-from cloudgpu.app.standing import HARMLESS, check_alive, standing_record, stored_inventory
+from cloudgpu.app.standing import HARMLESS, check_alive, standing_record
 from cloudgpu.app.teardown import stack_of
 from cloudgpu.errors import BudgetError, CloudError, CloudGpuError, StateError, UsageError
 from cloudgpu.node.expiry import EXTENDABLE, armed, extend

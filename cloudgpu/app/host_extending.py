@@ -10,8 +10,9 @@ from cloudgpu.app.desk import HostDesk
 from cloudgpu.app.extending import Extended
 from cloudgpu.app.host_nodes import own_directory
 from cloudgpu.app.host_teardown import home_of
+from cloudgpu.app.inventories import stored_inventory
 from cloudgpu.app.records import ClusterRecord
-from cloudgpu.app.standing import check_alive, standing_record, stored_inventory
+from cloudgpu.app.standing import check_alive, standing_record
 from cloudgpu.errors import BudgetError, UsageError
 from cloudgpu.provision.lease import Lease
 from cloudgpu.remote.base import Host

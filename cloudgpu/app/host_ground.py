@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.app.host_nodes import node_of
+from cloudgpu.app.inventories import stored_inventory
 from cloudgpu.app.ports import Ground
 from cloudgpu.app.records import Records
-from cloudgpu.app.standing import stored_inventory
 from cloudgpu.errors import CloudGpuError, HostKeyError
 from cloudgpu.hosts.host import HostsFile, OwnHost
 from cloudgpu.hosts.seen import HostSeen

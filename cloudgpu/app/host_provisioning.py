@@ -11,9 +11,10 @@ from cloudgpu.app.desk import HostDesk
 from cloudgpu.app.host_nodes import member
 from cloudgpu.app.host_teardown import HostTeardown
 from cloudgpu.app.identifiers import new_token
+from cloudgpu.app.inventories import stored_inventory
 from cloudgpu.app.purchase import Buyer
 from cloudgpu.app.records import ClusterRecord, write_durably
-from cloudgpu.app.standing import Standing, check_alive, check_fits, check_own, standing_record, stored_inventory
+from cloudgpu.app.standing import Standing, check_alive, check_fits, check_own, standing_record
 from cloudgpu.errors import (
     CapacityError,
     CloudGpuError,

@@ -10,9 +10,9 @@ from cloudgpu.app.books import Books
 from cloudgpu.app.desk import HostDesk
 from cloudgpu.app.host_nodes import own_directory
 from cloudgpu.app.identifiers import checked_cluster
+from cloudgpu.app.inventories import stored_inventory
 from cloudgpu.app.lenient_ledger import LenientLedger
 from cloudgpu.app.records import ClusterRecord
-from cloudgpu.app.standing import stored_inventory
 from cloudgpu.app.teardown import Ended, check_identity, end_runs, forget, unended
 from cloudgpu.errors import CloudGpuError, RemoteCommandError, StateError, TeardownError
 from cloudgpu.launch.inventory import Node

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cloudgpu.app.dialling import Ways
+from cloudgpu.app.inventories import stored_inventory
 from cloudgpu.app.records import ClusterRecord, Records
-from cloudgpu.app.standing import stored_inventory
 from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, HostKeyError, UsageError
 from cloudgpu.launch.inventory import Node

@@ -11,6 +11,7 @@ from cloudgpu.app.books import Books, taken
 from cloudgpu.app.cluster_storage import ClusterStorage, settled
 from cloudgpu.app.desk import Desk
 from cloudgpu.app.identifiers import new_token
+from cloudgpu.app.inventories import stored_inventory
 from cloudgpu.app.known_catalog import known_catalog
 from cloudgpu.app.purchase import Buyer, in_turn
 from cloudgpu.app.records import ClusterRecord, write_durably
@@ -23,7 +24,6 @@ from cloudgpu.app.standing import (
     check_fits,
     check_own,
     standing_record,
-    stored_inventory,
 )
 from cloudgpu.app.teardown import Teardown
 from cloudgpu.errors import LaunchError, PlanError

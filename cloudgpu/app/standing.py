@@ -1,6 +1,5 @@
 """A cluster that stands: how it is read back, and what it must be to be used again."""
 
-import json
 from dataclasses import dataclass
 
 from cloudgpu.app.attached import lacking
@@ -9,7 +8,6 @@ from cloudgpu.app.records import ClusterRecord
 from cloudgpu.app.teardown import check_identity
 from cloudgpu.errors import BusyError, StateError, UsageError
 from cloudgpu.launch.inventory import Inventory
-from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Plan
 
 ALIVE = frozenset({"running", "pending"})
@@ -27,20 +25,6 @@ class Standing:
     """Whether this call made it."""
     tried: tuple[str, ...] = ()
     """One line for every candidate that could not be had."""
-
-
-def stored_inventory(home: Home, record: ClusterRecord) -> Inventory:
-    """The nodes as last seen.
-
-    Raises:
-        StateError: The file is missing or damaged.
-    """
-    path = home.cluster(record.name).inventory
-    try:
-        return Inventory.from_json(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, KeyError) as err:
-        message = f"the inventory {path} cannot be read: {err}"
-        raise StateError(message, hint=f"cloudgpu down {record.name}") from err
 
 
 def standing_record(desk: Bench, name: str) -> ClusterRecord:

@@ -4,9 +4,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from cloudgpu.app.inventories import stored_inventory
 from cloudgpu.app.logging_in import Means, chosen, recorded
 from cloudgpu.app.records import ClusterRecord, Records
-from cloudgpu.app.standing import stored_inventory
 from cloudgpu.errors import BusyError, CloudGpuError, ConnectError, HostKeyError, UsageError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import Home

@@ -5,13 +5,14 @@ from dataclasses import replace
 
 from cloudgpu.app.desk import Bench
 from cloudgpu.app.finishing import Finishing
+from cloudgpu.app.inventories import stored_inventory
 from cloudgpu.app.outcome import RunOutcome
 from cloudgpu.app.ports import Dial
 from cloudgpu.app.records import ClusterRecord, Records, RunRecord
 from cloudgpu.app.running import Followed, Running, judged
 from cloudgpu.app.serving import stage_of
 from cloudgpu.app.stages import Stages
-from cloudgpu.app.standing import ALIVE, stored_inventory
+from cloudgpu.app.standing import ALIVE
 from cloudgpu.app.teardown import check_identity
 from cloudgpu.app.works import admit
 from cloudgpu.errors import CloudGpuError, StateError, UsageError

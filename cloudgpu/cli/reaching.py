@@ -118,8 +118,8 @@ class Reaching:
 
     def carrying(self, cluster: str, index: int) -> "CarryingCommand":
         """The program that carries SSH to a node by Session Manager."""
+        from cloudgpu.app.inventories import stored_inventory
         from cloudgpu.app.logging_in import chosen, recorded
-        from cloudgpu.app.standing import stored_inventory
 
         record = recorded(self.records, cluster)
         node = chosen(stored_inventory(Home(self.settings.home), record).nodes, record, index)

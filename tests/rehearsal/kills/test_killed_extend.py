@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from cloudgpu.app.inventories import stored_inventory
 from cloudgpu.app.records import Records
-from cloudgpu.app.standing import stored_inventory
 from cloudgpu.clock import SystemClock
 from cloudgpu.ledger.store import open_ledger
 from cloudgpu.rehearsal import client

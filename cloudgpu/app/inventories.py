@@ -1,0 +1,22 @@
+"""The nodes of a cluster as they were last written down."""
+
+import json
+
+from cloudgpu.app.records import ClusterRecord
+from cloudgpu.errors import StateError
+from cloudgpu.launch.inventory import Inventory
+from cloudgpu.paths import Home
+
+
+def stored_inventory(home: Home, record: ClusterRecord) -> Inventory:
+    """The nodes as last seen.
+
+    Raises:
+        StateError: The file is missing or damaged.
+    """
+    path = home.cluster(record.name).inventory
+    try:
+        return Inventory.from_json(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, KeyError) as err:
+        message = f"the inventory {path} cannot be read: {err}"
+        raise StateError(message, hint=f"cloudgpu down {record.name}") from err
