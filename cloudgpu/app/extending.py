@@ -11,20 +11,19 @@ At every moment each node has a timer on itself for a moment that was paid for i
 Cut off before 4, the nodes end at their old expiry; cut off in it, some do. Asking again for the same moment goes on.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
 from cloudgpu.app.admission import caller
-from cloudgpu.app.books import Books
-from cloudgpu.app.cluster_costs import worst_case_usd
 from cloudgpu.app.desk import Desk
 from cloudgpu.app.inventories import stored_inventory
 from cloudgpu.app.ports import Dial
+from cloudgpu.app.postponing import Extended, confirmed, moments, refuse_costly, to_extend, utc, written_down
 from cloudgpu.app.records import ClusterRecord
-from cloudgpu.app.standing import HARMLESS, check_alive, standing_record
+from cloudgpu.app.standing import HARMLESS
 from cloudgpu.app.teardown import stack_of
-from cloudgpu.errors import BudgetError, CloudError, CloudGpuError, StateError, UsageError
+from cloudgpu.errors import CloudError, CloudGpuError, StateError, UsageError
 from cloudgpu.node.expiry import EXTENDABLE, armed, extend
 from cloudgpu.plan.reservations import TAKEN_BEFORE_END
 from cloudgpu.provision.lease import Lease
@@ -35,20 +34,6 @@ from cloudgpu.run.progress import Note
 
 _ANSWER_S = 60.0
 _EXPIRES = "cloudgpu:expires-at"
-
-
-@dataclass(frozen=True)
-class Extended:
-    """What `extend` confirmed.
-
-    Attributes:
-        before: The expiry that held until now, UTC.
-        worst_case_usd: What the cluster costs if it lives until its new expiry.
-    """
-
-    record: ClusterRecord
-    before: datetime
-    worst_case_usd: Decimal
 
 
 class Extending:
@@ -73,44 +58,32 @@ class Extending:
             BusyError: Another process is at this cluster.
         """
         with Lease(self._desk.home.cluster(name).root / "lease", self._desk.clock, self._desk.owner).hold(tidy=True):
-            record = standing_record(self._desk, name)
-            check_alive(self._desk, record)
-            record = record if max_usd is None else replace(record, max_usd=format(max_usd, "f"))
-            before = record.confirmed_expires_at or record.expires_at
-            wanted = (before + by if until is None and by is not None else until) or before
-            later = self._later(record, before, wanted.replace(microsecond=0))
+            record = to_extend(self._desk, name, max_usd)
+            before, wanted = moments(record, until, by)
+            later = self._later(record, before, wanted)
             self._refuse_grave(later)
-            later = self._written_down(later)
+            later = written_down(self._desk, later)
             self._desk.cloud.engine(later).up(stack_of(self._desk.home, later), self._desk.say)
             self._retag(later)
             self._rearm(later)
-            done = replace(later, confirmed_expires_at=None)
-            return Extended(self._desk.records.save_cluster(done, self._desk.clock.now()), before, worst_case_usd(done))
+            return confirmed(self._desk, later, before)
 
     def _later(self, record: ClusterRecord, before: datetime, until: datetime) -> ClusterRecord:
         """The record as it will be.
 
         Raises:
-            UsageError: The moment is not later, or too late.
+            UsageError: The moment is too late.
             BudgetError: It would cost more than the recipe allows.
         """
         first = record.first_expires_at or before
-        if until <= before:
-            message = f"cluster {record.name} lives until {_utc(before)} already; {_utc(until)} is not later"
-            raise UsageError(message, hint=f"`cloudgpu down {record.name}` ends it now")
         if until > first + EXTENDABLE:
-            message = f"its nodes were launched to live until {_utc(first + EXTENDABLE)} at most, not {_utc(until)}"
+            message = f"its nodes were launched to live until {utc(first + EXTENDABLE)} at most, not {utc(until)}"
             raise UsageError(message, hint="make a new cluster for longer work")
         self._refuse_beyond_block(record, until)
         here = {"sshCidr": caller(self._desk, record)} if "sshCidr" in record.config else {}
         config = {**record.config, **here, "expiresAt": until.strftime("%Y-%m-%dT%H:%M:%SZ")}
         later = replace(record, expires_at=until, confirmed_expires_at=before, first_expires_at=first, config=config)
-        worst = worst_case_usd(later)
-        if record.max_usd and worst > Decimal(record.max_usd):
-            message = (
-                f"until {_utc(until)} the cluster costs up to {worst} USD, above budget.max_usd {record.max_usd} USD"
-            )
-            raise BudgetError(message, hint=f"a shorter extension, or --max-usd {worst}")
+        refuse_costly(later)
         return later
 
     def _refuse_beyond_block(self, record: ClusterRecord, until: datetime) -> None:
@@ -129,8 +102,8 @@ class Extending:
             raise CloudError(message, code="InvalidCapacityReservationId.NotFound", hint="ask again later")
         last = found.ends_at - TAKEN_BEFORE_END
         if until > last:
-            ends = f"the Capacity Block {block} ends at {_utc(found.ends_at)}"
-            message = f"{ends}, and AWS takes its nodes from {_utc(last)} on: they cannot live until {_utc(until)}"
+            ends = f"the Capacity Block {block} ends at {utc(found.ends_at)}"
+            message = f"{ends}, and AWS takes its nodes from {utc(last)} on: they cannot live until {utc(until)}"
             raise UsageError(message, hint=f"cloudgpu extend {record.name} --until {last:%Y-%m-%dT%H:%M:%SZ}")
 
     def _refuse_grave(self, later: ClusterRecord) -> None:
@@ -142,13 +115,6 @@ class Extending:
                 f"cluster {later.name} was made by another version of the program: {', '.join(grave)} would change"
             )
             raise StateError(message, hint="extend it with the version of cloudgpu that made it, or make a new one")
-
-    def _written_down(self, later: ClusterRecord) -> ClusterRecord:
-        now = self._desk.clock.now()
-        for row in Books(self._desk).rows(later):
-            if row.state == "open":
-                self._desk.ledger.extend(row.spending.entry_id, later.expires_at, now)
-        return self._desk.records.save_cluster(later, now)
 
     def _retag(self, later: ClusterRecord) -> None:
         """What the nodes were launched with is no resource of the program: their tags are changed by themselves."""
@@ -169,12 +135,12 @@ class Extending:
             all_or_raise(on_all(hosts, lambda host: _told(host, later.expires_at)))
         except CloudGpuError as err:
             before = later.confirmed_expires_at or later.expires_at
-            err.hint = f"`cloudgpu extend {later.name} --until {later.config['expiresAt']}` again before {_utc(before)}"
+            err.hint = f"`cloudgpu extend {later.name} --until {later.config['expiresAt']}` again before {utc(before)}"
             raise
         finally:
             for host in hosts:
                 host.close()
-        self._desk.say(Note(f"{len(nodes)} nodes end themselves at {_utc(later.expires_at)} now"))
+        self._desk.say(Note(f"{len(nodes)} nodes end themselves at {utc(later.expires_at)} now"))
 
 
 def _told(host: Host, until: datetime) -> None:
@@ -183,7 +149,3 @@ def _told(host: Host, until: datetime) -> None:
         why = "; ".join(done.tail(2)) or f"exit code {done.exit_code}"
         message = f"node {host.node.index} ({host.node.instance_id}) did not take its new expiry: {why}"
         raise StateError(message)
-
-
-def _utc(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M} UTC"

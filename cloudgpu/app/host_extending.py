@@ -4,16 +4,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from cloudgpu.app.books import Books
-from cloudgpu.app.cluster_costs import worst_case_usd
 from cloudgpu.app.desk import HostDesk
-from cloudgpu.app.extending import Extended
 from cloudgpu.app.host_nodes import own_directory
 from cloudgpu.app.host_teardown import home_of
 from cloudgpu.app.inventories import stored_inventory
+from cloudgpu.app.postponing import Extended, confirmed, moments, refuse_costly, to_extend, written_down
 from cloudgpu.app.records import ClusterRecord
-from cloudgpu.app.standing import check_alive, standing_record
-from cloudgpu.errors import BudgetError, UsageError
 from cloudgpu.provision.lease import Lease
 from cloudgpu.remote.base import Host
 from cloudgpu.remote.fanout import all_or_raise, on_all
@@ -39,20 +35,14 @@ class HostExtending:
             BusyError: Another process is at this cluster.
         """
         with Lease(self._desk.home.cluster(name).root / "lease", self._desk.clock, self._desk.owner).hold(tidy=True):
-            record = standing_record(self._desk, name)
-            check_alive(self._desk, record)
-            record = record if max_usd is None else replace(record, max_usd=format(max_usd, "f"))
-            before = record.confirmed_expires_at or record.expires_at
-            wanted = (before + by if until is None and by is not None else until) or before
-            later = _later(record, before, wanted.replace(microsecond=0))
-            now = self._desk.clock.now()
-            for row in Books(self._desk).rows(later):
-                if row.state == "open":
-                    self._desk.ledger.extend(row.spending.entry_id, later.expires_at, now)
-            later = self._desk.records.save_cluster(later, now)
+            record = to_extend(self._desk, name, max_usd)
+            before, wanted = moments(record, until, by)
+            first = record.first_expires_at or before
+            later = replace(record, expires_at=wanted, confirmed_expires_at=before, first_expires_at=first)
+            refuse_costly(later)
+            later = written_down(self._desk, later)
             self._renew(later)
-            done = replace(later, confirmed_expires_at=None)
-            return Extended(self._desk.records.save_cluster(done, self._desk.clock.now()), before, worst_case_usd(done))
+            return confirmed(self._desk, later, before)
 
     def _renew(self, record: ClusterRecord) -> None:
         def renew(host: Host) -> None:
@@ -63,22 +53,3 @@ class HostExtending:
 
         with self._desk.cloud.connected(stored_inventory(self._desk.home, record).nodes) as outcomes:
             all_or_raise(on_all(all_or_raise(outcomes).values(), renew))
-
-
-def _later(record: ClusterRecord, before: datetime, until: datetime) -> ClusterRecord:
-    """The record as it will be.
-
-    Raises:
-        UsageError: The moment is not later.
-        BudgetError: It would cost more than the recipe allows.
-    """
-    if until <= before:
-        message = f"cluster {record.name} lives until {before:%Y-%m-%d %H:%M} UTC already"
-        raise UsageError(message, hint=f"`cloudgpu down {record.name}` ends it now")
-    first = record.first_expires_at or before
-    later = replace(record, expires_at=until, confirmed_expires_at=before, first_expires_at=first)
-    worst = worst_case_usd(later)
-    if record.max_usd and worst > Decimal(record.max_usd):
-        message = f"until then the cluster costs up to {worst} USD, above budget.max_usd {record.max_usd} USD"
-        raise BudgetError(message, hint=f"a shorter extension, or --max-usd {worst}")
-    return later

@@ -1,10 +1,10 @@
 """The hosts of one's own as a place to run in: how they are reached and asked. Nothing of it is bought or launched."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cloudgpu.app.host_nodes import node_of
 from cloudgpu.app.inventories import stored_inventory
@@ -24,6 +24,8 @@ from cloudgpu.run.files import RemoteFile, Service
 
 ACCOUNT = "own hosts"
 """What records and the ledger say in place of an account."""
+
+_T = TypeVar("_T")
 
 DialAll = Callable[[Sequence[Node]], "Mapping[int, Host | CloudGpuError]"]
 """Connects to hosts, each by itself: index -> connection or why there is none."""
@@ -121,32 +123,29 @@ class HostGround:
             answers = all_or_raise(on_all(hosts.values(), lambda host: ask_once(host, "lease", request)))
             return [(hosts[index].node, answer) for index, answer in answers.items()]
 
-    def connected(self, nodes: Sequence[Node]) -> "Connected":
+    @contextmanager
+    def connected(self, nodes: Sequence[Node]) -> Iterator[dict[int, Host | CloudGpuError]]:
         """Connections for a while: node index -> connection, or why there is none."""
-        return _connected(self.dial_all, nodes)
+        with ExitStack() as opened:
+            outcomes = dict(self.dial_all([node for node in nodes if node.host_keys]))
+            for one in outcomes.values():
+                if not isinstance(one, CloudGpuError):
+                    opened.callback(one.close)
+            strangers = {node.index: stranger(node) for node in nodes if not node.host_keys}
+            yield {node.index: (outcomes | strangers)[node.index] for node in nodes}
+
+    def told(self, nodes: Sequence[Node], ask: Callable[[Host], _T]) -> dict[int, _T | CloudGpuError]:
+        """What each answers, all asked at once: node index -> answer, or why there is none."""
+        with self.connected(nodes) as outcomes:
+            unreached = {index: one for index, one in outcomes.items() if isinstance(one, CloudGpuError)}
+            reached = [one for one in outcomes.values() if not isinstance(one, CloudGpuError)]
+            return {**unreached, **on_all(reached, ask)}
 
     def look(self, hosts: Sequence[OwnHost]) -> dict[str, HostSeen]:
         """What each says of its GPUs; one that does not answer is an answer too."""
         nodes = self.nodes(hosts)
-        with self.connected(nodes) as outcomes:
-            there = {index: one for index, one in outcomes.items() if not isinstance(one, CloudGpuError)}
-            answers = on_all(there.values(), lambda host: ask_once(host, "lease", {"action": "show"}))
-            return {node.zone: _seen(answers.get(node.index, outcomes[node.index])) for node in nodes}
-
-
-Connected = Any
-"""A context manager that yields `Mapping[int, Host | CloudGpuError]`."""
-
-
-@contextmanager
-def _connected(dial_all: DialAll, nodes: Sequence[Node]) -> Any:  # noqa: ANN401 - see Connected
-    with ExitStack() as opened:
-        outcomes = dict(dial_all([node for node in nodes if node.host_keys]))
-        for one in outcomes.values():
-            if not isinstance(one, CloudGpuError):
-                opened.callback(one.close)
-        strangers = {node.index: stranger(node) for node in nodes if not node.host_keys}
-        yield {node.index: (outcomes | strangers)[node.index] for node in nodes}
+        answers = self.told(nodes, lambda host: ask_once(host, "lease", {"action": "show"}))
+        return {node.zone: _seen(answers[node.index]) for node in nodes}
 
 
 def stranger(node: Node) -> HostKeyError:

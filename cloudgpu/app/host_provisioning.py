@@ -15,6 +15,7 @@ from cloudgpu.app.inventories import stored_inventory
 from cloudgpu.app.purchase import Buyer
 from cloudgpu.app.records import ClusterRecord, write_durably
 from cloudgpu.app.standing import Standing, check_alive, check_fits, check_own, standing_record
+from cloudgpu.app.teardown import end_after
 from cloudgpu.errors import (
     CapacityError,
     CloudGpuError,
@@ -177,7 +178,7 @@ class HostProvisioning:
                 agents = all_or_raise(on_all(hosts, install))
                 answers = all_or_raise(on_all(hosts, lambda host: self._take(record, agents[host.node.index])))
             except Exception as err:
-                self._teardown.end_after(record, err)
+                end_after(self._teardown.end, record, err)
                 if isinstance(err, AgentError) and err.code in _TAKEN:
                     raise CapacityError(err.message, code=err.code, hint=err.hint) from err
                 raise

@@ -11,7 +11,6 @@ from cloudgpu.errors import CloudGpuError
 from cloudgpu.hosts.host import Jump, OwnHost
 from cloudgpu.launch.inventory import Node
 from cloudgpu.remote.base import Host
-from cloudgpu.remote.fanout import on_all
 from cloudgpu.remote.host_key import ShownKey
 from cloudgpu.run.agent import ask_once
 
@@ -97,10 +96,8 @@ def _described(ground: HostGround, nodes: Sequence[Node]) -> dict[str, Mapping[s
         leases = ask_once(host, "lease", {"action": "show"})
         return {**ask_once(host, "describe", {}), "leases": leases["leases"], "processes": leases["processes"]}
 
-    with ground.connected(nodes) as outcomes:
-        there = [one for one in outcomes.values() if not isinstance(one, CloudGpuError)]
-        answers = on_all(there, ask)
-        return {node.zone: answers.get(node.index, outcomes[node.index]) for node in nodes}
+    answers = ground.told(nodes, ask)
+    return {node.zone: answers[node.index] for node in nodes}
 
 
 def _scanned(

@@ -13,13 +13,12 @@ from cloudgpu.app.identifiers import checked_cluster
 from cloudgpu.app.inventories import stored_inventory
 from cloudgpu.app.lenient_ledger import LenientLedger
 from cloudgpu.app.records import ClusterRecord
-from cloudgpu.app.teardown import Ended, check_identity, end_runs, forget, unended
+from cloudgpu.app.teardown import Ended, check_identity, end_runs, forget
 from cloudgpu.errors import CloudGpuError, RemoteCommandError, StateError, TeardownError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.provision.lease import Lease
 from cloudgpu.remote.base import Host
 from cloudgpu.remote.command import Command, Raw
-from cloudgpu.remote.fanout import on_all
 from cloudgpu.run.agent import ask_once
 from cloudgpu.run.progress import Note
 
@@ -88,17 +87,6 @@ class HostTeardown:
         forget(self._desk, record.name)
         return Ended(record.name, known=True, instances=found.gone, usd=usd, run_id=record.run_id, own=True)
 
-    def end_after(self, record: ClusterRecord, cause: Exception) -> None:
-        """Give back what a failed `up` took; its error is still the one to be raised, unless something is left.
-
-        Raises:
-            TeardownError: Something is left: that weighs more than the failure, and both are told.
-        """
-        try:
-            self.end(record)
-        except CloudGpuError as err:
-            raise unended(record.name, cause, err) from cause
-
     def forget(self, record: ClusterRecord) -> None:
         """Close the books of a cluster of which no host has anything."""
         host_books.closed(self._desk, record, [node.zone for node in self._nodes(record)])
@@ -139,9 +127,7 @@ class HostTeardown:
     def _left(self, nodes: Sequence[Node], leave: Callable[[Host], dict[str, Any]]) -> _Left:
         """Ask all of them at once; one that cannot be asked is never taken for gone."""
         gone, left = [], []
-        with self._desk.cloud.connected(nodes) as outcomes:
-            hosts = [one for one in outcomes.values() if not isinstance(one, CloudGpuError)]
-            answers = {**outcomes, **on_all(hosts, leave)}
+        answers = self._desk.cloud.told(nodes, leave)
         for node in nodes:
             answer = answers[node.index]
             if isinstance(answer, CloudGpuError):

@@ -25,7 +25,7 @@ from cloudgpu.app.standing import (
     check_own,
     standing_record,
 )
-from cloudgpu.app.teardown import Teardown
+from cloudgpu.app.teardown import Teardown, end_after
 from cloudgpu.errors import LaunchError, PlanError
 from cloudgpu.plan.failover import Skips, left, rule_of
 from cloudgpu.plan.plan import Candidate, Plan
@@ -150,11 +150,11 @@ class Provisioning:
         try:
             return self._make(plan, record)
         except LaunchError as err:
-            self._teardown.end_after(record, err)
+            end_after(self._teardown.end, record, err)
             raise
         except Exception as err:
             if not keep_on_failure:
-                self._teardown.end_after(record, err)
+                end_after(self._teardown.end, record, err)
             raise
 
     def _make(self, plan: Plan, record: ClusterRecord) -> Standing:

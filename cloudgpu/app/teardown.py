@@ -1,6 +1,6 @@
 """`down`: end a cluster and say so only when the cloud confirms it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
@@ -157,17 +157,6 @@ class Teardown:
             storage=storage,
         )
 
-    def end_after(self, record: ClusterRecord, cause: Exception) -> None:
-        """End what a failed `up` made; its error is still the one to be raised, unless something is left.
-
-        Raises:
-            TeardownError: Something is left: that weighs more than the failure, and both are told.
-        """
-        try:
-            self.end(record)
-        except CloudGpuError as err:
-            raise unended(record.name, cause, err) from cause
-
     def end_region(self, record: ClusterRecord, region: str) -> None:
         """Empty one region before another is tried.
 
@@ -267,6 +256,18 @@ def forget(desk: Bench, name: str) -> None:
     for trouble in ssh_marks.remove(desk.home, name):
         desk.say(Note(trouble))
     desk.records.forget_cluster(name)
+
+
+def end_after(end: Callable[[ClusterRecord], Ended], record: ClusterRecord, cause: Exception) -> None:
+    """End what a failed `up` made; its error is still the one to be raised, unless something is left.
+
+    Raises:
+        TeardownError: Something is left: that weighs more than the failure, and both are told.
+    """
+    try:
+        end(record)
+    except CloudGpuError as err:
+        raise unended(record.name, cause, err) from cause
 
 
 def unended(name: str, cause: Exception, err: CloudGpuError) -> TeardownError:

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from cloudgpu.app.extending import Extended
+from cloudgpu.app.postponing import Extended
 from cloudgpu.cli.figures import distance, moment, money
 
 

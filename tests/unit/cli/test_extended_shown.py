@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 from typer.testing import CliRunner
 
-from cloudgpu.app.extending import Extended
+from cloudgpu.app.postponing import Extended
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.cli.main import app
 from cloudgpu.cli.show_extended import extended_json, extended_lines
