@@ -20,7 +20,7 @@ from cloudgpu.app.matrix_request import Beginning, MatrixRequest, beginning, has
 from cloudgpu.app.outcome import RunOutcome
 from cloudgpu.app.ports import Dial
 from cloudgpu.app.purchase import Buyer
-from cloudgpu.app.records import ClusterRecord, RunRecord, write_durably
+from cloudgpu.app.records import RunRecord, write_durably
 from cloudgpu.app.stages import Stages
 from cloudgpu.app.training import Training
 from cloudgpu.app.watching import Watching
@@ -64,10 +64,6 @@ class Matrices:
             StateError: Its record cannot be read.
         """
         return beginning(request, self._records.matrix, self._desk.records, self._desk.clock.now())
-
-    def own_cluster(self, record: MatrixRecord) -> ClusterRecord | None:
-        """The cluster that the matrix made and that is not confirmed gone."""
-        return self._cluster.own(record)
 
     def cluster_name(self, begun: Beginning, request: MatrixRequest) -> str:
         """The cluster that its runs would use."""

@@ -1,6 +1,6 @@
 """Which hosts of one's own could be the gang: the sets in the order in which they are tried. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -156,9 +156,3 @@ def _in_order(question: Question, sets: list[HostSet]) -> list[HostSet]:
     if question.recipe.resources.prefer != "price":
         return sets
     return sorted(sets, key=lambda one: (None in one.rates, one.node_hourly_usd))
-
-
-def host_drivers(question: Question, one: HostSet) -> Mapping[str, str]:
-    """The driver version of each host of a set; empty where nobody has looked."""
-    by_name = {} if question.hosts is None else question.hosts.file.by_name
-    return {name: by_name[name].driver for name in one.hosts if name in by_name}

@@ -59,15 +59,6 @@ def release(job: Job, agents: Sequence[Agent]) -> tuple[str, ...]:
     return tuple(one.message for one in answers.values() if isinstance(one, CloudGpuError))
 
 
-def unmount_all(agents: Sequence[Agent]) -> None:
-    """Unmount everything that any run has mounted, whoever still uses it: the cluster ends.
-
-    Raises:
-        RemoteCommandError: Something is still mounted.
-    """
-    each(agents, lambda agent: agent.ask("unmount", {"all": True}))
-
-
 def _remove(dataset: Data, agent: Agent) -> None:
     target = f"{agent.root}{dataset.to}"
     if source_of(dataset.source).kind == "local":
