@@ -14,7 +14,8 @@ from cloudgpu.run.each import each
 from cloudgpu.run.files import Files, RemoteFile, Services
 from cloudgpu.run.progress import Note, Report
 
-_FILES_AN_ORDER = 2000
+FILES_AN_ORDER = 2000
+"""Each carries an address of up to two thousand bytes."""
 _RENEWALS = 20
 """Times that addresses may expire during one copy: days, at six hours each."""
 
@@ -62,7 +63,7 @@ def fetch_to(
     way: Way,
     hand: Mapping[str, Any] | None = None,
 ) -> int:
-    """Download on one node, some thousand files an order: each carries an address of up to two thousand bytes.
+    """Download on one node, some thousand files an order.
 
     `hand` is another node, and then the addresses are its.
 
@@ -72,11 +73,11 @@ def fetch_to(
     """
     own_directory(agent.host, target)
     moved = 0
-    for start in range(0, len(listed), _FILES_AN_ORDER):
-        batch = listed[start : start + _FILES_AN_ORDER]
+    for start in range(0, len(listed), FILES_AN_ORDER):
+        batch = listed[start : start + FILES_AN_ORDER]
         moved += _fetch_batch(agent, dataset, batch, target, way, hand)
-        if len(listed) > _FILES_AN_ORDER:
-            done = min(start + _FILES_AN_ORDER, len(listed))
+        if len(listed) > FILES_AN_ORDER:
+            done = min(start + FILES_AN_ORDER, len(listed))
             way.report(Note(f"data {dataset.name}: {done} of {len(listed)} files", agent.host.node.index))
     return moved
 

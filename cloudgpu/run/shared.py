@@ -10,12 +10,10 @@ from cloudgpu.recipe.data import Data
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.remote.transfer import manifest_of
 from cloudgpu.run.agent import Agent
-from cloudgpu.run.copies import Way, cache_of, copy, fetch_to, own_directory, root_of
+from cloudgpu.run.copies import FILES_AN_ORDER, Way, cache_of, copy, fetch_to, own_directory, root_of
 from cloudgpu.run.files import RemoteFile
 from cloudgpu.run.hand import Handed, hand_on
 from cloudgpu.run.progress import Note
-
-_FILES_AN_ORDER = 2000
 
 
 def share(dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], way: Way) -> int:
@@ -70,8 +68,8 @@ def _take_tree(agent: Agent, dataset: Data, listed: Sequence[RemoteFile], way: W
         if entry.link is None
     ]
     try:
-        for start in range(0, len(orders), _FILES_AN_ORDER):
-            batch = orders[start : start + _FILES_AN_ORDER]
+        for start in range(0, len(orders), FILES_AN_ORDER):
+            batch = orders[start : start + FILES_AN_ORDER]
             agent.ask("fetch", {"files": batch, "roots": [target], "hand": handed["hand"]})
     except RemoteCommandError as err:
         way.report(Note(f"data {dataset.name}: the rest is sent from here: {err.message}", agent.host.node.index))

@@ -143,17 +143,10 @@ def _not_here(wanted: dict[str, Any]) -> AgentError:
 
 
 def _has_room(info: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """Before minutes of pulling, where the size is known."""
-    root = str(info.get("DockerRootDir") or "/")
-    try:
-        free = shutil.disk_usage(root).free
-    except OSError:
-        return
+    """Where the size is known."""
     needed = int(int(wanted["size"]) * _UNPACKING)
-    if needed > free:
-        told = f"{wanted['image']} needs about {pull.size_text(needed)} while it is unpacked"
-        message = f"{told}, and {root} has {pull.size_text(free)}"
-        raise AgentError(message, code="disk-full", hint="take a larger disk: resources.disk")
+    told = f"{wanted['image']} needs about {pull.size_text(needed)} while it is unpacked"
+    pull.refuse_small(str(info.get("DockerRootDir") or "/"), needed, told, "take a larger disk: resources.disk")
 
 
 def _fits(name: str, architectures: list[str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import os
-import shutil
 import tempfile
 import time
 from typing import IO, Any, Callable, Iterator
@@ -15,6 +14,7 @@ from .fetch_http import Passing, Web
 from .fetch_request import Wanted
 from .handed import Hand
 from .place import own_folder
+from .pull import refuse_small, size_text
 
 _TIMES = 2
 """The engine unpacks into a folder of its own before it makes an archive of it, and before it makes layers of one."""
@@ -41,7 +41,7 @@ def written(image_id: str, tell: Callable[[str], None]) -> IO[bytes]:
     # Where both are one disk, as they usually are, it holds the archive and the engine's own copy at once.
     _has_room(root, size * (_TIMES if _one_disk(root, folder) else 1))
     _has_room(folder, size)
-    tell(f"making an archive of the image for the other nodes: {size / 2**30:.1f} GiB")
+    tell(f"making an archive of the image for the other nodes: {size_text(size)}")
     file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - the caller has it as long as it hands it over
     try:
         for data in engine.save(image_id, silence_s=_SILENCE_S):
@@ -107,11 +107,4 @@ def _one_disk(one: str, other: str) -> bool:
 
 
 def _has_room(folder: str, needed: int) -> None:
-    try:
-        free = shutil.disk_usage(folder).free
-    except OSError:
-        return
-    if needed > free:
-        told = f"an archive of the image takes up to {needed / 2**30:.1f} GiB for a while"
-        message = f"{told}, and {folder} has {free / 2**30:.1f} GiB"
-        raise AgentError(message, code="disk-full", hint=_HINT)
+    refuse_small(folder, needed, f"an archive of the image takes up to {size_text(needed)} for a while", _HINT)

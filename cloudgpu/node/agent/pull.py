@@ -6,6 +6,7 @@ import base64
 import http.client
 import json
 import re
+import shutil
 import time
 from dataclasses import dataclass
 from typing import Any, Callable, Dict
@@ -143,3 +144,17 @@ def size_text(count: int) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} GiB"
+
+
+def refuse_small(folder: str, needed: int, told: str, hint: str) -> None:
+    """Before minutes of work: does it fit? `told` says what takes so much.
+
+    Raises:
+        AgentError: The disk has less.
+    """
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError:
+        return
+    if needed > free:
+        raise AgentError(f"{told}, and {folder} has {size_text(free)}", code="disk-full", hint=hint)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import proc
-from .admit import withdraw
+from .guard import Guard
 from .holder import Holder, why_not_started
 from .spec import RankSpec, StartSpec
 from .status import log_path
@@ -197,76 +197,6 @@ class RankSet:
         rank.exit_code, rank.ended_utc, rank.ended_at = exit_code, utc_now(), time.monotonic()
         rank.reason = rank.reason or _reason(exit_code)
         rank.state = "succeeded" if exit_code == 0 else "stopped" if self._stopping else "failed"
-
-
-class Guard:
-    """A process that ends the ranks when the agent dies without a word, whatever killed it."""
-
-    def __init__(self, mark: str, holder: Holder | None = None, spec: StartSpec | None = None) -> None:
-        self.mark = mark
-        read, self._write = os.pipe()
-        if os.fork() == 0:
-            os.close(self._write)
-            _guard(read, mark, holder, spec)
-        os.close(read)
-
-    def watch(self, group: int) -> None:
-        """Name a process group to end."""
-        self._say(b"%d\n" % group)
-
-    def hold(self, *, there: bool) -> None:
-        """Say whether there is a container to end. Once it is gone its name may be that of another try to start."""
-        self._say(b"hold\n" if there else b"free\n")
-
-    def kill_hidden(self) -> None:
-        """End what carries the run's mark, the guard itself excepted: it never had it in its environment."""
-        proc.kill_marked(self.mark)
-
-    def dismiss(self) -> None:
-        """The run is over: the guard goes home."""
-        self._say(b"bye\n")
-        os.close(self._write)
-
-    def _say(self, line: bytes) -> None:
-        try:
-            os.write(self._write, line)
-        except BrokenPipeError:
-            return  # somebody killed the guard; the ranks still have the kernel's death signal
-
-
-def _guard(read: int, mark: str, holder: Holder | None, spec: StartSpec | None) -> None:
-    """The guard's whole life; never returns."""
-    os.setsid()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    # Inherited handles would keep locks and the start command's pipe alive.
-    os.closerange(0, read)
-    os.closerange(read + 1, 4096)
-    said = b""
-    while True:
-        data = os.read(read, 4096)
-        said += data
-        if said.endswith(b"bye\n"):
-            os._exit(0)
-        if not data:
-            break
-    words = said.split()
-    for group in (int(word) for word in words if word.isdigit()):
-        proc.signal_group(group, signal.SIGKILL)
-    proc.kill_marked(mark)
-    held = [word for word in words if not word.isdigit()][-1:] == [b"hold"]
-    _clean(holder if held else None, spec)
-    os._exit(1)
-
-
-def _clean(holder: Holder | None, spec: StartSpec | None) -> None:
-    """Leave nothing of the run that would outlive it."""
-    if spec is not None:
-        withdraw(spec)
-    if holder is not None:
-        for _ in range(3):
-            os.open(os.devnull, os.O_RDWR)  # a tool expects its standard handles
-        holder.remove_stubbornly()
 
 
 def _spawn(spec: StartSpec, rank: RankSpec, environment: dict[str, str], death: proc.DeathSignal) -> int:

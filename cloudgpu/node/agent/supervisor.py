@@ -12,8 +12,9 @@ from typing import Any
 
 from . import admit, files, proc, status
 from .gang import join
+from .guard import Guard
 from .holder import Holder
-from .rankset import Guard, RankSet
+from .rankset import RankSet
 from .spec import StartSpec
 from .utc import now as utc_now
 from .verdict import Report
