@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 
 from cloudgpu.app.happenings import Happening, StageChange
 from cloudgpu.cli.figures import duration
-from cloudgpu.cli.terminal import printable
 from cloudgpu.provision.engine import Event
 from cloudgpu.run.progress import MetricValue, Note, RankLine
+from cloudgpu.text import printable
 
 Paint = Callable[[str, str], str]
 """Text and the name of a colour."""

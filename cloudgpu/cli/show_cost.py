@@ -6,9 +6,9 @@ from typing import Any
 
 from cloudgpu.cli.figures import moment, money
 from cloudgpu.cli.table import columns
-from cloudgpu.cli.terminal import printable
 from cloudgpu.errors import UsageError
 from cloudgpu.ledger.report import Report, ReportRow
+from cloudgpu.text import printable
 
 _AGE = re.compile(r"^(\d+)([dhm])$")
 _UNIT = {"d": "days", "h": "hours", "m": "minutes"}

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from cloudgpu.app.checkup import Check, Checkup
 from cloudgpu.cli.table import wrapped
-from cloudgpu.cli.terminal import printable
+from cloudgpu.text import printable
 
 _STATE_WIDTH = len("unknown")
 _WIDTH = 120

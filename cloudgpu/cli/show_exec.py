@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from cloudgpu.app.executing import NodeOutcome, OnLine
 from cloudgpu.cli.screen import Screen
-from cloudgpu.cli.terminal import printable
+from cloudgpu.text import printable
 
 _SIGNALLED = 128
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.cli.table import columns
-from cloudgpu.cli.terminal import printable
 from cloudgpu.hosts.host import HostsFile, OwnHost
 from cloudgpu.plan.host_sets import HostSet
 from cloudgpu.plan.money import shown
+from cloudgpu.text import printable
 
 if TYPE_CHECKING:
     from cloudgpu.app.host_preparing import Step

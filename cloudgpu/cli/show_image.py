@@ -8,7 +8,7 @@ from cloudgpu.app.images import Baked, Gone, image_json, monthly_usd
 from cloudgpu.aws.own_images import OwnImage
 from cloudgpu.cli.figures import age, money, plural
 from cloudgpu.cli.table import columns
-from cloudgpu.cli.terminal import printable
+from cloudgpu.text import printable
 
 _HEADINGS = ("name", "image", "state", "for", "region", "owner", "age", "GiB", "$/month at most")
 

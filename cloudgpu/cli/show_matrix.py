@@ -11,10 +11,10 @@ from cloudgpu.app.matrix_request import Beginning
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.cli.figures import age, distance, duration, moment, money, plural
 from cloudgpu.cli.table import columns
-from cloudgpu.cli.terminal import printable
 from cloudgpu.errors import RemoteCommandError, TeardownError
 from cloudgpu.recipe.units import DurationS
 from cloudgpu.run.metrics import Measured
+from cloudgpu.text import printable
 
 _INTERRUPTED = 130
 _BEST = " *"

@@ -8,9 +8,9 @@ from cloudgpu.cli.figures import duration, money, plural
 from cloudgpu.cli.panel import Mood, Row
 from cloudgpu.cli.screen import Screen
 from cloudgpu.cli.show_error import short_attempt
-from cloudgpu.cli.terminal import printable
 from cloudgpu.errors import RemoteCommandError, TeardownError
 from cloudgpu.run.metrics import Measured
+from cloudgpu.text import printable
 
 if TYPE_CHECKING:
     from cloudgpu.app.running import Followed

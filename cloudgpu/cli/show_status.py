@@ -9,8 +9,8 @@ from cloudgpu.app.overview import ClusterStatus
 from cloudgpu.app.records import RunRecord
 from cloudgpu.cli.figures import age, distance, duration, moment, money
 from cloudgpu.cli.table import columns
-from cloudgpu.cli.terminal import printable
 from cloudgpu.plan.costs import unpriced
+from cloudgpu.text import printable
 
 _RUN_HEADINGS = ("run", "state", "started", "", "took", "result")
 

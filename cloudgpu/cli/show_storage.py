@@ -12,7 +12,7 @@ from cloudgpu.aws.stored_parts import Stored
 from cloudgpu.catalog.storage import StoragePrice
 from cloudgpu.cli.figures import age, money
 from cloudgpu.cli.table import columns, wrapped
-from cloudgpu.cli.terminal import printable
+from cloudgpu.text import printable
 
 _HEADINGS = ("name", "kind", "size", "$/month", "age", "region", "owner", "data", "used by", "state")
 _WIDTH = 100

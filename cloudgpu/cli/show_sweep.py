@@ -11,7 +11,7 @@ from cloudgpu.app.remains import Remains, Verdict
 from cloudgpu.app.sweeping import Seen, Swept
 from cloudgpu.app.teardowns import lines
 from cloudgpu.cli.figures import age, distance, moment, money, plural
-from cloudgpu.cli.terminal import printable
+from cloudgpu.text import printable
 
 _UNKNOWN = "unknown"
 _NOUNS = {"elastic-ip": "elastic IP", "nat-gateway": "NAT gateway", "vpc": "VPC", "vpc-endpoint": "VPC endpoint"}

@@ -69,11 +69,6 @@ def colour_wanted(stream: TextIO, environ: Mapping[str, str]) -> bool:
     return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
-def printable(text: str) -> str:
-    """Text of a node or a file without control characters: it must not steer the caller's terminal."""
-    return "".join(char if char.isprintable() or char == "\t" else "\ufffd" for char in text)
-
-
 def _to_nowhere(stream: TextIO) -> None:
     """Send what is still buffered nowhere, or the interpreter complains about it when it ends."""
     try:

@@ -9,11 +9,9 @@ from pathlib import Path
 
 import pytest
 import typer
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cloudgpu.cli.screen import Screen
-from cloudgpu.cli.terminal import UNREAD, Output, colour_wanted, printable
+from cloudgpu.cli.terminal import UNREAD, Output, colour_wanted
 from cloudgpu.errors import HostKeyError, NoCapacityError, RecipeError, UsageError
 
 
@@ -42,19 +40,6 @@ class Unread(io.StringIO):
 )
 def test_colours_are_for_terminals_that_want_them(stream, environ, wanted):
     assert colour_wanted(stream, environ) is wanted
-
-
-@given(st.text())
-def test_no_control_character_reaches_the_terminal(text):
-    shown = printable(text)
-    assert all(char.isprintable() or char == "\t" for char in shown)
-    assert len(shown) == len(text)
-    assert printable(shown) == shown
-
-
-@given(st.text(alphabet=st.characters(exclude_categories=["C", "Z"])))
-def test_text_of_any_language_stays(text):
-    assert printable(text) == text
 
 
 def test_work_goes_on_when_nobody_reads():
