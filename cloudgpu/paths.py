@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cloudgpu.errors import StateError
+from cloudgpu.files import FileRefusedError, create
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -123,7 +124,7 @@ class Home:
         probe = self.root / f".writable.{os.getpid()}"
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            probe.write_bytes(b"x" * 4096)
+            create(probe, b"x" * 4096, durable=False)
             probe.unlink()
         except OSError as err:
             raise unwritable(self.root, err) from err
@@ -253,6 +254,8 @@ def unwritable(path: Path, err: OSError) -> StateError:
             f"no space left on the disk that holds {path}",
             hint="free some space, or point CLOUDGPU_HOME at another disk",
         )
+    if isinstance(err, FileRefusedError):
+        return StateError(f"cannot use {path}: {err.strerror}", hint="move it away, then run the command again")
     return StateError(
         f"cannot write to {path}: {err.strerror}",
         hint="set CLOUDGPU_HOME to a directory you can write to",

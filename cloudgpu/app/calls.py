@@ -5,6 +5,7 @@ import threading
 from pathlib import Path
 from typing import Protocol
 
+from cloudgpu import files
 from cloudgpu.clock import Clock
 from cloudgpu.paths import unwritable
 
@@ -50,7 +51,7 @@ class CallLog:
         self._lock = threading.Lock()
         if path is not None:
             try:
-                path.open("a", encoding="utf-8").close()
+                files.open_for_appending(path).close()
             except OSError as err:
                 raise unwritable(path, err) from err
 
@@ -68,7 +69,7 @@ class CallLog:
             "seconds": round(call.seconds, 3),
         }
         try:
-            with self._lock, path.open("a", encoding="utf-8") as log:
-                log.write(json.dumps(line) + "\n")
+            with self._lock, files.open_for_appending(path) as log:
+                log.write(json.dumps(line).encode() + b"\n")
         except OSError:
             self._path = None

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from cloudgpu import files
 from cloudgpu.app.ports import Cloud
 from cloudgpu.app.records import write_durably
 from cloudgpu.clock import Clock
@@ -76,7 +77,7 @@ class Cooldowns:
 
     def _entries(self) -> list[_Entry]:
         try:
-            stored = json.loads(self._path.read_text(encoding="utf-8"))
+            stored = files.read_json(self._path)
             entries = [_Entry(**row) for row in stored["refused"]]
             now = self._clock.now()
             # A clock that was set back must not make a refusal last for ever.

@@ -9,6 +9,7 @@ from pathlib import Path
 from cloudgpu.app.ports import Ground
 from cloudgpu.app.web_files import web_files
 from cloudgpu.errors import BadRequestError, RecipeError, UsageError
+from cloudgpu.files import MANIFEST_BYTES, open_for_reading, read_text
 from cloudgpu.recipe.schema import Data, Recipe
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.remote.tree import files_to_send
@@ -121,7 +122,7 @@ def _names_below(dataset: Data, source: Path) -> Sequence[str]:
 
 def _digest(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with open_for_reading(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as err:
         raise RecipeError(f"cannot read {path}: {err.strerror}") from err
@@ -134,8 +135,8 @@ def read_manifest(path: Path) -> Mapping[str, str]:
         RecipeError: It cannot be read, or a line is not of that form.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as err:
+        lines = read_text(path, MANIFEST_BYTES).splitlines()
+    except OSError as err:
         message = f"cannot read the manifest {path}: {err}"
         raise RecipeError(message) from err
     sums = {}

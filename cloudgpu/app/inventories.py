@@ -1,7 +1,6 @@
 """The nodes of a cluster as they were last written down."""
 
-import json
-
+from cloudgpu import files
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.errors import StateError
 from cloudgpu.launch.inventory import Inventory
@@ -16,7 +15,7 @@ def stored_inventory(home: Home, record: ClusterRecord) -> Inventory:
     """
     path = home.cluster(record.name).inventory
     try:
-        return Inventory.from_json(json.loads(path.read_text(encoding="utf-8")))
+        return Inventory.from_json(files.read_json(path))
     except (OSError, ValueError, TypeError, KeyError) as err:
         message = f"the inventory {path} cannot be read: {err}"
         raise StateError(message, hint=f"cloudgpu down {record.name}") from err

@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from cloudgpu import files
 from cloudgpu.app.records import write_durably
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.paths import Home
@@ -84,7 +85,7 @@ class MatrixRecords:
         if Path(name).name != name:
             return None
         try:
-            return _record(json.loads(path.read_text(encoding="utf-8")))
+            return _record(files.read_json(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as err:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from cloudgpu import files
 from cloudgpu.app.records import write_durably
 from cloudgpu.catalog.overlay import Overlay
 from cloudgpu.catalog.overlay_document import document, overlay_of
@@ -188,7 +189,7 @@ class Overlays:
         """What a file holds; None where there is none."""
         with self._trouble(path):
             try:
-                return json.loads(path.read_text(encoding="utf-8"))
+                return files.read_json(path)
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
@@ -210,7 +211,7 @@ class Overlays:
         """One writer at a time; the kernel lets go of the lock of a writer that dies."""
         try:
             self._paths.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = self._paths.lock.open("wb")
+            lock = files.open_for_appending(self._paths.lock)
         except OSError as err:
             raise unwritable(self._paths.root, err) from err
         with lock:

@@ -5,14 +5,14 @@ import os
 import stat
 from dataclasses import replace
 from datetime import datetime
-from importlib.resources import files
+from importlib import resources
 from pathlib import Path
 
+from cloudgpu import files
 from cloudgpu.app.overlays import Overlays
 from cloudgpu.app.planning import Planned, refuse
 from cloudgpu.app.ports import Cloud
-from cloudgpu.app.records import write_durably
-from cloudgpu.errors import PlanError, UsageError
+from cloudgpu.errors import PlanError, StateError, UsageError
 from cloudgpu.paths import Home
 from cloudgpu.plan import stored
 from cloudgpu.plan.stored import StoredPlan, World
@@ -52,7 +52,12 @@ def save(path: Path, planned: Planned, world: World, *, sets: list[str], region:
     made_at = now.replace(microsecond=0).isoformat()
     content = planned.plan.as_json()
     one = StoredPlan(made_at, __version__, str(planned.path.resolve()), tuple(sets), region, world, content)
-    write_durably(path, stored.written(one))
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.write_for_user(path, stored.written(one).encode())
+    except OSError as err:
+        hint = "name a file in a folder that you can write to"
+        raise StateError(f"cannot write the plan {path}: {err.strerror}", hint=hint) from err
     return one
 
 
@@ -63,10 +68,11 @@ def load(path: Path) -> StoredPlan:
         UsageError: There is none, it cannot be read, or it was changed.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as err:
-        reason = err.strerror if isinstance(err, OSError) else "it is no text"
-        raise UsageError(f"cannot read the plan {path}: {reason}", hint="`cloudgpu plan RECIPE --out FILE`") from err
+        text = files.read_text(path, files.RECORD_BYTES)
+    except OSError as err:
+        raise UsageError(
+            f"cannot read the plan {path}: {err.strerror}", hint="`cloudgpu plan RECIPE --out FILE`"
+        ) from err
     return stored.read(text, str(path))
 
 
@@ -90,7 +96,7 @@ def agreed(path: Path, one: StoredPlan, fresh: Planned, world: World) -> Planned
 def catalogue_digest(home: Home, target: str) -> str:
     """SHA-256 of the data that travels with cloudgpu, and of which overlay lies over it."""
     digest = hashlib.sha256(__version__.encode())
-    for file in sorted((files("cloudgpu.catalog") / "data").iterdir(), key=lambda one: one.name):
+    for file in sorted((resources.files("cloudgpu.catalog") / "data").iterdir(), key=lambda one: one.name):
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
     overlay = Overlays(home, target).history()
     entry = overlay.entry(overlay.current)
@@ -117,7 +123,7 @@ def _content_digest(path: Path) -> bytes:
         if stat.S_ISLNK(mode):
             return hashlib.sha256(b"link " + os.fsencode(path.readlink())).digest()
         digest = hashlib.sha256(b"run " if mode & stat.S_IXUSR else b"file ")
-        with path.open("rb") as file:
+        with files.open_for_reading(path) as file:
             while chunk := file.read(_CHUNK):
                 digest.update(chunk)
     except OSError as err:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Protocol
 
+from cloudgpu import files
 from cloudgpu.app.ports import Place
 from cloudgpu.app.records import write_durably
 from cloudgpu.catalog.quotas import Quota
@@ -123,7 +124,7 @@ class QuotaRooms:
 
     def _remembered(self, target: str, whose: Mapping[str, str] | None) -> dict[str, RegionQuotas]:
         try:
-            stored = json.loads(self._home.catalog(target).quotas.read_text(encoding="utf-8"))
+            stored = files.read_json(self._home.catalog(target).quotas)
             if whose is not None and {name: stored[name] for name in whose} != whose:
                 return {}
             return {region: _region_of(region, row) for region, row in stored["regions"].items()}

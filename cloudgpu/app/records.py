@@ -1,17 +1,17 @@
 """What this home knows about clusters and runs: one JSON file each, replaced atomically, read leniently."""
 
-import contextlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
+from cloudgpu import files
 from cloudgpu.app.attached import AttachedStorage
 from cloudgpu.errors import StateError
 from cloudgpu.paths import Home, unwritable
+from cloudgpu.text import command
 
 ClusterState = Literal["making", "up", "ending", "damaged"]
 """`damaged` is never written: it stands for a record that cannot be read."""
@@ -195,28 +195,11 @@ def write_durably(path: Path, text: str) -> None:
     Raises:
         StateError: The disk is full, or the home cannot be written.
     """
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with beside.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-        _sync_folder(path.parent)
+        files.replace(path, text.encode())
     except OSError as err:
-        with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
         raise unwritable(path, err) from err
-
-
-def _sync_folder(folder: Path) -> None:
-    """Without this a power loss may bring the old name back, and with it no record of what is bought next."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _readable(path: Path) -> ClusterRecord | None:
@@ -270,13 +253,13 @@ def _plain(value: object) -> object:
 
 def _read(path: Path, kind: type[_T]) -> _T | None:
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
+        stored = files.read_json(path)
         return kind(**{name: _back(name, stored[name]) for name in (f.name for f in fields(kind)) if name in stored})
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as err:
         message = f"cannot read {path}: {err.strerror}"
-        raise StateError(message) from err
+        raise StateError(message, hint=command("ls", "-l", str(path))) from err
     except (ValueError, TypeError, KeyError, AttributeError) as err:
         message = f"the record {path} is damaged: {err}"
         hint = f"`cloudgpu down {path.parent.name}` still finds a cluster by its tags"

@@ -15,6 +15,7 @@ from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, Opene
 from urllib.request import build_opener as build
 
 from cloudgpu.app.registry_challenge import Challenge, challenge
+from cloudgpu.files import KEY_BYTES, read_bytes
 from cloudgpu.launch.image_name import ImageName
 from cloudgpu.run.logins import Login
 
@@ -174,8 +175,16 @@ class Web:
         if self.name.on_loopback and not more:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         for path in more:
-            context.load_verify_locations(path)
+            # Text beside the certificates may hold any character; they themselves are ASCII.
+            context.load_verify_locations(cadata=_authority(path).decode("ascii", "ignore"))
         return context
+
+
+def _authority(path: Path) -> bytes:
+    try:
+        return read_bytes(path, KEY_BYTES)
+    except OSError as err:
+        raise UnreachableError(f"the certificate {path} cannot be read: {err.strerror}") from err
 
 
 def _answer(status: int, headers: Any, body: bytes) -> Answer:  # noqa: ANN401 - an email.message.Message

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
 
+from cloudgpu import files
 from cloudgpu.app.desk import Bench
 from cloudgpu.app.ports import Dial
 from cloudgpu.app.probing import check_free
@@ -233,7 +234,7 @@ class Running:
         path = self._desk.home.cluster(self._inventory.cluster).root / f"sending-{job.recipe.name}"
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            held = path.open("ab")
+            held = files.open_for_appending(path)
         except OSError as err:
             raise unwritable(path, err) from err
         with held:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cloudgpu import files
 from cloudgpu.app.records import Records
 from cloudgpu.paths import Home, unwritable
 from cloudgpu.recipe.schema import Recipe
@@ -94,12 +95,11 @@ def _ensured(key: Path) -> bytes:
             key.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             # Written whole under another name first: who finds it must not find half of it.
             made = key.with_name(f".{key.name}.{os.getpid()}")
-            made.touch(mode=0o600)
-            made.write_bytes(secrets.token_bytes(_KEY_BYTES))
+            files.create(made, secrets.token_bytes(_KEY_BYTES))
             try:
                 os.link(made, key)
             finally:
                 made.unlink()
-        return key.read_bytes()
+        return files.read_bytes(key, files.KEY_BYTES)
     except OSError as err:
         raise unwritable(key, err) from err

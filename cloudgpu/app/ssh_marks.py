@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Final
 
+from cloudgpu import files
 from cloudgpu.app.user_ssh import SshFolder
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.paths import Home, unwritable
@@ -20,7 +21,7 @@ def mark(home: Home, cluster: str, folder: SshFolder) -> None:
     """
     path = home.cluster(cluster).root / _MARK
     try:
-        path.write_text(json.dumps({"folder": str(folder.root)}), encoding="utf-8")
+        files.replace(path, json.dumps({"folder": str(folder.root)}).encode())
     except OSError as err:
         raise unwritable(path, err) from err
 
@@ -32,7 +33,7 @@ def remove(home: Home, cluster: str) -> list[str]:
     """
     path = home.cluster(cluster).root / _MARK
     try:
-        folder = SshFolder(Path(json.loads(path.read_text(encoding="utf-8"))["folder"]))
+        folder = SshFolder(Path(files.read_json(path)["folder"]))
     except FileNotFoundError:
         return []
     except (OSError, ValueError, TypeError, KeyError) as err:

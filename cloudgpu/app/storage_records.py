@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from cloudgpu import files
 from cloudgpu.app.records import write_durably
 from cloudgpu.errors import StateError
 from cloudgpu.paths import Home
@@ -114,7 +115,7 @@ class StorageRecords:
 
 
 def _read(path: Path) -> StorageRecord:
-    stored = json.loads(path.read_text(encoding="utf-8"))
+    stored = files.read_json(path)
     known = {one.name for one in fields(StorageRecord)}
     values = {key: value for key, value in stored.items() if key in known}
     return StorageRecord(**{**values, "created_at": datetime.fromisoformat(values["created_at"])})

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from cloudgpu import files
 from cloudgpu.errors import StateError
 from cloudgpu.remote.ssh_config import included
 
@@ -44,7 +45,7 @@ class SshFolder:
     def owner(self, cluster: str) -> str:
         """The state home whose cluster has a file here; empty where none has."""
         try:
-            first = (self.ours / cluster).read_text(encoding="utf-8").partition("\n")[0]
+            first = files.read_text(self.ours / cluster, files.SETTINGS_BYTES).partition("\n")[0]
         except OSError:
             return ""
         return first.partition(_OWNER)[2]
@@ -112,14 +113,14 @@ class SshFolder:
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.ours.mkdir(mode=0o700, exist_ok=True)
-            return lock.open("ab")
+            return files.open_for_appending(lock)
         except OSError as err:
             raise _unwritable(lock, err) from err
 
     def _read(self) -> str:
         try:
             # Bytes that are no UTF-8 come back as they were.
-            return self.config.read_bytes().decode("utf-8", "surrogateescape")
+            return files.read_bytes(self.config, files.SETTINGS_BYTES).decode("utf-8", "surrogateescape")
         except FileNotFoundError:
             return ""
         except OSError as err:
@@ -130,7 +131,7 @@ class SshFolder:
         path = self.config.resolve()
         if not text:
             # It was made by us, or empty before: an empty one does no harm, and none is what there was.
-            path.unlink(missing_ok=True) if not self.config.is_symlink() else path.write_bytes(b"")
+            path.unlink(missing_ok=True) if not self.config.is_symlink() else files.write_for_user(path, b"")
             return
         mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
         if path.exists() and not os.access(path, os.W_OK):

@@ -1,20 +1,31 @@
 """Whose credentials: boto3's own chain (environment, profile, sign-on, role ...), and what to type when it fails."""
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import boto3
 from botocore import exceptions as boto
 
+from cloudgpu import files
 from cloudgpu.aws.faults import typed
 from cloudgpu.errors import AuthError, CloudError
+from cloudgpu.files import FileRefusedError
 
 EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "UnauthorizedSSOTokenError", "LoginRefreshRequired"})
 """`AuthError.code` of credentials that were good once."""
 
 _SIGN_ON = (boto.SSOError, boto.TokenRetrievalError, boto.NoAuthTokenError)
 _BROKEN = (boto.InvalidConfigError, boto.ConfigParseError, boto.UnknownCredentialError)
+_FILES = {
+    "AWS_CONFIG_FILE": "~/.aws/config",
+    "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials",
+    "AWS_CA_BUNDLE": "",
+    "AWS_WEB_IDENTITY_TOKEN_FILE": "",
+}
+"""Variables that name files which boto3 reads, and where it looks without them."""
 _METHODS = {
     "env": "environment variables",
     "shared-credentials-file": "credentials file",
@@ -63,6 +74,25 @@ class Login:
     @property
     def _of_profile(self) -> str:
         return f" of profile {self.profile}" if self.profile else ""
+
+
+def check_configuration(environ: Mapping[str, str]) -> None:
+    """Refuse files of the AWS configuration that boto3 would never finish reading: it reads them without a limit.
+
+    Raises:
+        AuthError: One of them is a named pipe, a device or larger than any configuration.
+    """
+    for name, usual in _FILES.items():
+        path = Path(environ.get(name) or usual).expanduser()
+        if not path.name or str(path) == os.devnull or path.is_dir():
+            continue  # devnull is how people switch a file off; a bundle of authorities may be a directory
+        try:
+            files.check(path, files.KEY_BYTES * 4)
+        except FileRefusedError as err:
+            message = f"the AWS configuration file {path} cannot be read: {err.strerror}"
+            raise AuthError(message, code="InvalidConfig", hint=f"name another file in {name}, or unset it") from err
+        except OSError:
+            continue  # a missing or unreadable file is boto3's to judge
 
 
 def open_chain(profile: str, region: str) -> tuple[boto3.Session, Login]:

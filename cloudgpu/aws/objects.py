@@ -11,6 +11,7 @@ from typing import Any
 from cloudgpu.aws.faults import is_gone, typed
 from cloudgpu.aws.session import Clients
 from cloudgpu.errors import BadRequestError, CloudGpuError, StateError
+from cloudgpu.files import open_for_reading
 
 _AT_ONCE = 8
 _SHA256 = "sha256"
@@ -182,7 +183,7 @@ def _put(s3: Any, address: Address, path: Path, directory: Path, sizes: Mapping[
 
 
 def _digest(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_for_reading(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -1,5 +1,6 @@
 """Credentials, endpoint and clients. The one place that builds a boto3 session."""
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from typing import Any, Protocol
 import boto3
 from botocore.config import Config
 
-from cloudgpu.aws.credentials import Login, open_chain, renewable
+from cloudgpu.aws.credentials import Login, check_configuration, open_chain, renewable
 from cloudgpu.aws.faults import typed
 from cloudgpu.aws.newborn import Newborn
 
@@ -163,6 +164,7 @@ def connect(endpoint: Endpoint, region: str, profile: str | None = None, on_call
         AuthError: There are no credentials, they have expired, or the profile does not exist.
         CloudError: Whoever hands them out cannot be reached.
     """
+    check_configuration(os.environ)
     if not endpoint.url:
         source, login = open_chain(profile or "", region)
         return Session(source, endpoint, region, on_call, login)

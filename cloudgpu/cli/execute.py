@@ -1,11 +1,21 @@
 """`cloudgpu exec`: one command on every node at once."""
 
-import sys
 from typing import Annotated
 
 import typer
 
 from cloudgpu.cli.options import Json
+
+
+def _fed() -> bytes:
+    from cloudgpu.errors import UsageError
+    from cloudgpu.files import read_input
+
+    try:
+        return read_input()
+    except OSError as err:
+        message = f"cannot read standard input: {err.strerror}"
+        raise UsageError(message, hint="send files with a recipe's workdir or data instead") from err
 
 
 def execute(  # noqa: PLR0917
@@ -39,7 +49,7 @@ def execute(  # noqa: PLR0917
     means = wiring.reaching.means
     found = visited(wiring.records, wiring.home, means, cluster or wiring.only_cluster())
     indices = chosen_indices(node, len(found.nodes))
-    fed = sys.stdin.buffer.read() if stdin else None
+    fed = _fed() if stdin else None
     on_line = show_line(wiring.screen) if stream and not json else None
     with reached(means, found, indices) as nodes:
         outcomes = run(nodes, line, wiring.clock, stdin=fed, on_line=on_line)

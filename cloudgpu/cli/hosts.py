@@ -7,6 +7,8 @@ import typer
 from cloudgpu.cli.options import Json, Yes
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cloudgpu.app.host_scanning import Trust
     from cloudgpu.cli.wiring import Wiring
     from cloudgpu.hosts.host import OwnHost
@@ -76,7 +78,6 @@ def scan(
     taken by itself. Nothing on the hosts is changed.
     """
     from cloudgpu.app import host_scanning
-    from cloudgpu.app.records import write_durably
     from cloudgpu.cli.show_hosts import scan_lines, scanned_json
     from cloudgpu.cli.wiring import wire
     from cloudgpu.errors import UnfitError
@@ -88,9 +89,9 @@ def scan(
         wiring.hosts.ground, _chosen(wiring, names), wiring.catalog, _trusting(wiring, trust or [])
     )
     told = {one.host.name: one.found for one in found}
-    text, added = filled(file.path.read_text(encoding="utf-8"), told)
+    text, added = filled(_text_of(file.path), told)
     if added:
-        write_durably(file.path, text)
+        _rewrite(file.path, text)
     if json:
         wiring.screen.document(scanned_json(found, added))
     else:
@@ -129,6 +130,28 @@ def prepare(
         carry_out(ground, planned, wiring.say)
     if json:
         wiring.screen.document(prepared_json(found, planned))
+
+
+def _text_of(path: "Path") -> str:
+    """The inventory's text, to be filled in."""
+    from cloudgpu.errors import UsageError
+    from cloudgpu.files import SETTINGS_BYTES, read_text
+
+    try:
+        return read_text(path, SETTINGS_BYTES)
+    except OSError as err:
+        raise UsageError(f"cannot read {path}: {err.strerror}", hint="name another one: --hosts FILE") from err
+
+
+def _rewrite(path: "Path", text: str) -> None:
+    """Replace the inventory, with its permissions."""
+    from cloudgpu.errors import StateError
+    from cloudgpu.files import write_for_user
+
+    try:
+        write_for_user(path, text.encode())
+    except OSError as err:
+        raise StateError(f"cannot write {path}: {err.strerror}", hint="make it writable, then scan again") from err
 
 
 def _chosen(wiring: "Wiring", names: list[str] | None) -> "list[OwnHost]":

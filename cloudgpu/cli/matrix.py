@@ -87,9 +87,10 @@ def write_table(path: Path, text: str) -> None:
         UsageError: It cannot be written there.
     """
     from cloudgpu.errors import UsageError
+    from cloudgpu.files import write_for_user
 
     try:
-        path.write_text(text, encoding="utf-8")
+        write_for_user(path, text.encode())
     except OSError as err:
         message = f"cannot write {path}: {err.strerror}"
         raise UsageError(message, hint="name a file in a folder that is there") from err

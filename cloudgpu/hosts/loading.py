@@ -1,5 +1,6 @@
 """Reading an inventory file: every problem at once, each with its line and the nearest name."""
 
+import errno
 from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
@@ -10,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from cloudgpu.catalog import Catalog
 from cloudgpu.errors import UsageError
+from cloudgpu.files import read_bytes
 from cloudgpu.hosts.host import PORT, HostsFile, Jump, OwnHost
 from cloudgpu.hosts.schema import FileSection, HostSection, Shared, jump_is_address, split_gpus
 from cloudgpu.recipe import wording
@@ -59,20 +61,21 @@ def load(path: Path, *, user: str, catalog: Catalog) -> HostsFile:
 
 def _text(path: Path, shown: str) -> str:
     try:
-        with path.open("rb") as stream:
-            content = stream.read(_MAX_BYTES + 1)
+        content = read_bytes(path, _MAX_BYTES)
     except OSError as err:
+        if err.errno == errno.EFBIG:
+            message = f"{shown} is larger than 1 MiB, which no inventory is"
+            raise HostsFileError(message, hint="is it the file that was meant?") from err
         hint = "write one (docs/ssh.md shows how), or name it: --hosts FILE, CLOUDGPU_HOSTS=FILE"
-        what = "there is no inventory of hosts" if isinstance(err, FileNotFoundError) else f"{err.strerror}:"
-        message = f"{what} {shown}"
+        absent = isinstance(err, FileNotFoundError)
+        message = f"there is no inventory of hosts {shown}" if absent else f"cannot read {shown}: {err.strerror}"
         raise HostsFileError(message, hint=hint) from err
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as err:
         raise HostsFileError(f"{shown} is not UTF-8 text", hint="save the file as UTF-8") from err
-    if len(content) > _MAX_BYTES or not text.strip():
-        message = f"{shown} is {'larger than 1 MiB' if text.strip() else 'empty'}, which no inventory is"
-        raise HostsFileError(message, hint="is it the file that was meant?")
+    if not text.strip():
+        raise HostsFileError(f"{shown} is empty, which no inventory is", hint="is it the file that was meant?")
     return text
 
 

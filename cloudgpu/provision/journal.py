@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from cloudgpu import files
 from cloudgpu.clock import Clock
 from cloudgpu.errors import BusyError, StateError
 from cloudgpu.paths import unwritable
@@ -54,7 +55,7 @@ def load(path: Path, identity: Identity) -> Loaded:
         StateError: It is damaged, unreadable, of a newer version, or of another account or endpoint.
     """
     try:
-        data = path.read_bytes()
+        data = files.read_bytes(path, files.JOURNAL_BYTES)
     except FileNotFoundError:
         data = b""
     except OSError as err:
@@ -85,7 +86,7 @@ class Journal:
         self._broken = False
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            self._fd = files.open_descriptor(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         except OSError as err:
             raise unwritable(path, err) from err
         try:
@@ -151,11 +152,7 @@ class Journal:
         with self._lock:
             self._append(header)
         self._sync(self._written)
-        folder = os.open(self.path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        files.sync_directory(self.path.parent)
 
     def _append(self, row: Row) -> None:
         if self._broken:

@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
+from cloudgpu import files
 from cloudgpu.clock import Clock
 from cloudgpu.errors import BusyError
 from cloudgpu.paths import unwritable
@@ -163,10 +164,10 @@ class Lease:
     def _read(self) -> Holder | None:
         """The holder on file. Half a file cannot be (it is renamed into place); rubbish is nobody's."""
         try:
-            return Holder(**json.loads(self.path.read_text()))
+            return _holder(files.read_json(self.path, files.SETTINGS_BYTES))
         except FileNotFoundError:
             return None
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, files.FileRefusedError):
             return None
         except OSError as err:
             raise unwritable(self.path, err) from err
@@ -180,7 +181,7 @@ class Lease:
     def _replace(self, holder: Holder) -> None:
         fresh = self._fresh_path
         try:
-            fresh.write_text(json.dumps(asdict(holder)))
+            files.create(fresh, json.dumps(asdict(holder)).encode(), durable=False)
             fresh.replace(self.path)
         except OSError:
             fresh.unlink(missing_ok=True)
@@ -209,7 +210,7 @@ class Lease:
         while True:
             try:
                 guard.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                descriptor = os.open(guard, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                descriptor = files.open_descriptor(guard, os.O_RDWR | os.O_CREAT)
             except FileNotFoundError:
                 continue  # the folder was removed in between
             except OSError as err:
@@ -230,6 +231,22 @@ def _busy(path: Path, holder: Holder) -> BusyError:
     who = f"{holder.owner} (process {holder.pid} on {holder.host})"
     message = f"{who} has been working on {path.parent.name} since {holder.since}"
     return BusyError(message, hint="wait for it to end, or end that process")
+
+
+def _holder(stored: object) -> Holder:
+    """Return the holder in a lease file.
+
+    Raises:
+        ValueError: A value is of the wrong kind; TypeError where a field is missing or unknown.
+    """
+    if not isinstance(stored, dict):
+        message = "not a lease"
+        raise ValueError(message)  # noqa: TRY004 - what else is wrong with the text of a file is a ValueError too
+    holder = Holder(**stored)
+    if type(holder.pid) is not int or datetime.fromisoformat(holder.heartbeat).tzinfo is None:
+        message = "neither a process nor a moment"
+        raise ValueError(message)
+    return holder
 
 
 def _boot_id() -> str:

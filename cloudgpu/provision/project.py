@@ -8,6 +8,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from cloudgpu import files
 from cloudgpu.errors import BadRequestError, UnsupportedError
 
 
@@ -32,8 +33,8 @@ def read_project(directory: Path) -> Project:
     """
     source = directory.resolve() / "Pulumi.yaml"
     try:
-        content: Any = YAML(typ="safe").load(source.read_text())
-    except (OSError, UnicodeDecodeError) as err:
+        content: Any = YAML(typ="safe").load(files.read_text(source, files.SETTINGS_BYTES))
+    except OSError as err:
         message = f"no Pulumi project in {directory}: {source.name} cannot be read ({err})"
         raise BadRequestError(message, hint="name the directory that holds Pulumi.yaml") from err
     except YAMLError as err:

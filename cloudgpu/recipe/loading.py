@@ -1,5 +1,6 @@
 """Finding a recipe by name or path, and reading it with every problem at once, each with its line."""
 
+import errno
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from cloudgpu.errors import RecipeError
+from cloudgpu.files import read_bytes
 from cloudgpu.paths import bundled
 from cloudgpu.recipe import files, rules, wording
 from cloudgpu.recipe.document import parse
@@ -125,14 +127,13 @@ def _text(path: Path, shown: str) -> str:
         )
         raise RecipeError(message, hint=f"name a file, or a folder with a {FILE_NAME}")
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+        content = read_bytes(path, MAX_BYTES)
     except OSError as err:
+        if err.errno == errno.EFBIG:
+            message = f"{shown} is larger than 1 MiB, which no recipe is"
+            raise RecipeError(message, hint="is it the file that was meant?") from err
         message = f"cannot read {shown}: {err.strerror}"
         raise RecipeError(message, hint="make it readable") from err
-    if len(content) > MAX_BYTES:
-        message = f"{shown} is larger than 1 MiB, which no recipe is"
-        raise RecipeError(message, hint="is it the file that was meant?")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as err:

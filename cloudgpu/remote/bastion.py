@@ -6,8 +6,10 @@ from pathlib import Path
 import paramiko
 
 from cloudgpu.errors import HostKeyError
+from cloudgpu.files import KNOWN_HOSTS_BYTES, read_bytes
 from cloudgpu.launch.inventory import Node
 from cloudgpu.remote.keys import fingerprint
+from cloudgpu.text import command
 
 _SSH_PORT = 22
 _REVOKED = "@revoked"
@@ -49,7 +51,7 @@ def _split(place: str) -> tuple[str, int]:
 def _known(name: str, files: Sequence[Path]) -> tuple[str, ...]:
     """Fingerprints under a name, plain or hashed; of a key that is marked as revoked, none."""
     known, revoked = paramiko.HostKeys(), set()
-    for line in (line for path in files if path.is_file() for line in path.read_text(errors="replace").splitlines()):
+    for line in (line for path in files if path.is_file() for line in _lines(path)):
         marker, _, rest = line.partition(" ") if line.startswith("@") else ("", "", line)
         entry = _entry(rest)
         if entry is None or marker not in ("", _REVOKED):
@@ -61,6 +63,16 @@ def _known(name: str, files: Sequence[Path]) -> tuple[str, ...]:
             known.add(host, entry.key.get_name(), entry.key)
     found = [fingerprint(key.asbytes()) for key in (known.lookup(name) or {}).values()]
     return tuple(one for one in dict.fromkeys(found) if one not in revoked)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return read_bytes(path, KNOWN_HOSTS_BYTES).decode(errors="replace").splitlines()
+    except OSError as err:
+        message = f"cannot read the known host keys in {path}: {err.strerror}"
+        raise HostKeyError(
+            message, hint=f"make it readable, or move it away: {command('ls', '-l', str(path))}"
+        ) from err
 
 
 def _entry(line: str) -> paramiko.hostkeys.HostKeyEntry | None:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from cloudgpu.files import open_unbuffered
 from cloudgpu.remote.node_tree import Entry, entry_at
 
 _CHUNK_BYTES = 1 << 20
@@ -66,7 +67,7 @@ class Contents:
     def _read(self, entry: Entry) -> Iterator[bytes]:
         """At most as many bytes as announced; a file that is gone has none."""
         try:
-            file = (self._source / entry.path).open("rb", buffering=0)
+            file = open_unbuffered(self._source / entry.path)
         except FileNotFoundError:
             return
         with file:

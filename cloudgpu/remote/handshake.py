@@ -1,14 +1,21 @@
 """From an address to an authenticated link: TCP, key exchange, the pinned host key, our key. In that order."""
 
+import io
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import paramiko
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key
 
 from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, HostKeyError
+from cloudgpu.files import KEY_BYTES, read_bytes, read_text
 from cloudgpu.launch.inventory import Node
 from cloudgpu.remote.keys import same_fingerprint
 from cloudgpu.remote.link import LOST, Link
@@ -20,6 +27,11 @@ OpenSocket = Callable[[float], Opened]
 
 _ANOTHER_KEY = "name another one in the settings: CLOUDGPU_SSH_KEY"
 
+_KEY_KINDS: dict[type, Any] = {
+    RSAPrivateKey: paramiko.RSAKey,
+    Ed25519PrivateKey: paramiko.Ed25519Key,
+    EllipticCurvePrivateKey: paramiko.ECDSAKey,
+}
 _KEY_TYPES = {
     "ssh-ed25519": ("ssh-ed25519",),
     "ecdsa-sha2-nistp256": ("ecdsa-sha2-nistp256",),
@@ -146,11 +158,29 @@ def _wrong_key(node: Node, shown: Sequence[str]) -> HostKeyError:
 
 def _load(key: Path) -> paramiko.PKey:
     try:
-        return paramiko.PKey.from_path(key)
+        return _private_key(key)
     except OSError as err:
         raise ConnectError(f"cannot read the SSH key {key}: {err.strerror}", hint=_ANOTHER_KEY) from err
-    except (ValueError, TypeError, paramiko.SSHException) as err:
+    except (ValueError, TypeError, UnsupportedAlgorithm, paramiko.SSHException) as err:
         raise ConnectError(f"{key} is not an SSH private key without a passphrase: {err}", hint=_ANOTHER_KEY) from err
+
+
+def _private_key(path: Path) -> paramiko.PKey:
+    """Load a key, with the certificate beside it, as `PKey.from_path` does, which reads without a limit."""
+    content = read_bytes(path, KEY_BYTES)
+    try:
+        loaded: object = load_ssh_private_key(content, password=None)
+    except ValueError:
+        loaded = load_pem_private_key(content, password=None)
+    kind = next((kind for base, kind in _KEY_KINDS.items() if isinstance(loaded, base)), None)
+    if kind is None:
+        message = f"keys of the kind {type(loaded).__name__} are not supported"
+        raise ValueError(message)
+    found: paramiko.PKey = kind.from_private_key(io.StringIO(content.decode()))
+    certificate = path.with_name(f"{path.name}-cert.pub")
+    if certificate.exists():
+        found.load_certificate(read_text(certificate, KEY_BYTES))
+    return found
 
 
 def _unreachable(node: Node, err: OSError, timeout_s: float) -> ConnectError:

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_private_key,
 )
 
+from cloudgpu import files
 from cloudgpu.errors import StateError
 from cloudgpu.paths import unwritable
 
@@ -61,7 +62,7 @@ def read_public(path: Path) -> PublicKey:
     """
     hint = "move the file away: a new key is made, but nodes made with the old one cannot be reached with it"
     try:
-        private = load_ssh_private_key(path.read_bytes(), password=None)
+        private = load_ssh_private_key(files.read_bytes(path, files.KEY_BYTES), password=None)
         line = private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
     except OSError as err:
         raise StateError(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cloudgpu.errors import UsageError
+from cloudgpu.files import SETTINGS_BYTES, read_bytes
 from cloudgpu.remote.ignore import IgnoreFile, ignored, parse
 
 NEVER = frozenset({b".git", b".cloudgpu-part"})
@@ -164,6 +165,6 @@ def _read(entry: os.DirEntry[bytes], below: bytes) -> Iterator[IgnoreFile]:
 def _content(path: Path) -> bytes:
     """The text of an ignore file; one that is missing or cannot be read has no rules, as for git."""
     try:
-        return path.read_bytes()
+        return read_bytes(path, SETTINGS_BYTES)
     except OSError:
         return b""

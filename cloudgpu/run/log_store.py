@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from cloudgpu.errors import StateError
+from cloudgpu.files import open_for_appending, open_for_reading
 from cloudgpu.paths import RunPaths, unwritable
 from cloudgpu.run.verdict import Chunk
 
@@ -38,7 +39,7 @@ class LogStore:
         """
         path = self._paths.log(chunk.rank)
         try:
-            with path.open("ab") as log:
+            with open_for_appending(path) as log:
                 # Whoever else follows this run appends to the same file: it is looked at and written under a lock.
                 fcntl.flock(log, fcntl.LOCK_EX)
                 here = os.fstat(log.fileno()).st_size
@@ -55,11 +56,14 @@ class LogStore:
     def lines(self, rank: int) -> Iterator[str]:
         """Everything of one rank that is already here, line by line."""
         path = self._paths.log(rank)
-        if not path.exists():
+        try:
+            with open_for_reading(path) as log:
+                while raw := log.readline(_LONGEST_LINE_BYTES):
+                    yield from raw.decode(errors="replace").splitlines()
+        except FileNotFoundError:
             return
-        with path.open("rb") as log:
-            while raw := log.readline(_LONGEST_LINE_BYTES):
-                yield from raw.decode(errors="replace").splitlines()
+        except OSError as err:
+            raise StateError(f"cannot read the log {path}: {err.strerror}", hint="move it away") from err
 
     def tail(self, rank: int, count: int = 10) -> list[str]:
         """The last lines of one rank."""
@@ -67,10 +71,13 @@ class LogStore:
 
 
 def tail(path: Path, count: int) -> list[str]:
-    """The last lines of a file; empty when there is none."""
-    if not path.exists():
+    """The last lines of a file; empty when there is none. One that cannot be read must not hide how the run ended."""
+    try:
+        with open_for_reading(path) as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - _TAIL_BYTES))
+            return file.read(_TAIL_BYTES).decode(errors="replace").splitlines()[-count:]
+    except FileNotFoundError:
         return []
-    with path.open("rb") as file:
-        file.seek(0, os.SEEK_END)
-        file.seek(max(0, file.tell() - _TAIL_BYTES))
-        return file.read().decode(errors="replace").splitlines()[-count:]
+    except OSError as err:
+        return [f"(the log {path} cannot be read: {err.strerror})"]

@@ -10,6 +10,7 @@ from pathlib import Path
 import platformdirs
 
 from cloudgpu.errors import UsageError
+from cloudgpu.files import SETTINGS_BYTES, read_text
 from cloudgpu.settings.fields import FIELDS, NAMES, Setting, env_name, unknown_setting
 
 PROJECT_FILE = "cloudgpu.toml"
@@ -79,8 +80,8 @@ def _refuse_planted(path: Path) -> None:
 
 def _file(path: Path) -> Source:
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as err:
+        document = tomllib.loads(read_text(path, SETTINGS_BYTES))
+    except (OSError, tomllib.TOMLDecodeError, RecursionError) as err:
         raise UsageError(f"cannot read the settings file {path}: {err}", hint="see docs/settings.md") from err
     return {name: _written(name, value, path) for name, value in document.items()}
 

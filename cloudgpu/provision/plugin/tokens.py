@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from cloudgpu import files
 from cloudgpu.aws.tagging import TOKEN
 from cloudgpu.paths import unwritable
 from cloudgpu.provision.comparison import client_token
@@ -45,7 +46,7 @@ class Tokens:
 
     def _ended(self, urn: str) -> int:
         try:
-            return int(self._note(urn).read_text())
+            return int(files.read_text(self._note(urn), files.SETTINGS_BYTES))
         except (FileNotFoundError, ValueError):
             return 0
         except OSError as err:
@@ -57,10 +58,10 @@ class Tokens:
     def _salt(self) -> str:
         path = self._directory / _SALT
         try:
-            return path.read_text()
+            return files.read_text(path, files.SETTINGS_BYTES)
         except FileNotFoundError:
             self._write_once(path, secrets.token_hex(16))
-            return path.read_text()
+            return files.read_text(path, files.SETTINGS_BYTES)
         except OSError as err:
             raise unwritable(self._directory, err) from err
 
@@ -87,10 +88,7 @@ class Tokens:
 
     def _put(self, path: Path, text: str) -> None:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with path.open("w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+        files.create(path, text.encode())
 
     def _fresh(self, path: Path) -> Path:
         return path.with_name(f".{path.name}.{secrets.token_hex(4)}")

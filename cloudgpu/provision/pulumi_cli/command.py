@@ -14,6 +14,7 @@ from pulumi.automation import CommandResult, PulumiCommand
 from pulumi.automation.errors import create_command_error
 from semver import VersionInfo
 
+from cloudgpu import files
 from cloudgpu.clock import Clock
 from cloudgpu.errors import BusyError, UsageError
 from cloudgpu.provision.plugin.server import ENDS_WITH
@@ -90,7 +91,7 @@ class Command(PulumiCommand):
             start_new_session=True,
         )
         note = {"pid": process.pid, "start": process_start(process.pid)}
-        self._note.write_text(json.dumps(note))
+        files.replace(self._note, json.dumps(note).encode())
         try:
             out, err = _followed(process, listeners, text)
         finally:
@@ -202,7 +203,7 @@ def _read(stream: Any, listener: OnOutput | None, found: list[str]) -> None:  # 
 def _noted(note: Path) -> tuple[int, str] | None:
     """Process id and start; None where nothing is noted, or the note was torn."""
     try:
-        found = json.loads(note.read_text())
+        found = files.read_json(note, files.SETTINGS_BYTES)
         return int(found["pid"]), str(found["start"])
     except (OSError, ValueError, TypeError, KeyError):
         return None

@@ -1,6 +1,5 @@
 """The files of the Pulumi engine: all of them lie in the state home, none in the user's own `~/.pulumi`."""
 
-import os
 import secrets
 import shlex
 import shutil
@@ -10,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
+from cloudgpu import files
 from cloudgpu.paths import unwritable
 from cloudgpu.provision.engine import Stack
 from cloudgpu.provision.project import read_project
@@ -94,7 +94,7 @@ class Layout:
         """
         text = plugin_script(self.notes)
         try:
-            if not self.plugin.exists() or self.plugin.read_text() != text:
+            if not self.plugin.exists() or files.read_text(self.plugin, files.SETTINGS_BYTES) != text:
                 self.plugin.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 _write(self.plugin, text, 0o700)
         except OSError as err:
@@ -121,10 +121,4 @@ def _project_file(name: str, program: Path) -> str:
 
 
 def _write(path: Path, text: str, mode: int) -> None:
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
+    files.replace(path, text.encode(), mode=mode)

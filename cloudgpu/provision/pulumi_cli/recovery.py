@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
+from cloudgpu import files
 from cloudgpu.aws.resources.base import Context, Physical
 from cloudgpu.aws.session import Clients
 from cloudgpu.clock import Clock
@@ -42,7 +43,7 @@ class Notes:
             StateError: It cannot be read.
         """
         try:
-            return datetime.fromisoformat(self.unsettled.read_text())
+            return datetime.fromisoformat(files.read_text(self.unsettled, files.SETTINGS_BYTES))
         except FileNotFoundError:
             return None
         except ValueError:
@@ -57,7 +58,7 @@ class Notes:
             StateError: It cannot be written.
         """
         try:
-            self.unsettled.write_text(until.isoformat())
+            files.replace(self.unsettled, until.isoformat().encode())
         except OSError as err:
             raise unwritable(self.unsettled, err) from err
 
