@@ -1,6 +1,7 @@
 """A small threaded HTTP/1.1 server on 127.0.0.1: whole bodies in, whole answers out, connections kept."""
 
 import logging
+import re
 import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,6 +11,8 @@ from cloudgpu.rehearsal.http_message import Application, DropConnectionError, He
 
 _MAX_BODY = 1 << 30
 _IDLE_CONNECTION_S = 120
+_NO_FIELD = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+"""A line break in a value would begin another field, or the body."""
 _log = logging.getLogger(__name__)
 
 
@@ -143,7 +146,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not (bodiless and fields.find("content-length")):
             fields = fields.with_fields({"Content-Length": str(len(answer.body))})
         for name, value in fields.items():
-            self.send_header(name, value)
+            self.send_header(name, _NO_FIELD.sub(" ", value).encode("latin-1", "replace").decode("latin-1"))
         self.end_headers()
         if not bodiless:
             self.wfile.write(answer.body)

@@ -13,6 +13,7 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.core.request import Request
 from werkzeug.exceptions import HTTPException
 
+from cloudgpu.rehearsal.error_answers import error_answer, readable
 from cloudgpu.rehearsal.http_message import HttpRequest, HttpResponse
 from cloudgpu.rehearsal.sessions import Sessions
 from cloudgpu.rehearsal.sigv4 import Scope
@@ -24,7 +25,6 @@ from cloudgpu.rehearsal.world import World
 
 _GLOBAL = ("iam", "budgets", "cloudfront", "route53")
 _JSON = {"fsx": lustre.ACTIONS, "servicequotas": quotas.ACTIONS, "pricing": pricing.ACTIONS}
-_XML = "<Response><Errors><Error><Code>{code}</Code><Message>{text}</Message></Error></Errors></Response>"
 
 
 class Services:
@@ -41,16 +41,19 @@ class Services:
         try:
             status, headers, body = self._carry_out(moto_request, url, scope)
         except OperationNotFoundError as err:
-            return _refused("InvalidAction", str(err))
+            return error_answer(scope.service, "InvalidAction", str(err), 400)
         except NotImplementedError as err:
-            return _refused("NotImplemented", f"The rehearsal cloud does not simulate this: {err}", 501)
+            return error_answer(
+                scope.service, "NotImplemented", f"The rehearsal cloud does not simulate this: {err}", 501
+            )
         except HTTPException as err:
             status, headers, body = err.code or 500, dict(err.get_headers()), err.get_body()
         except ServiceException as err:
-            return _refused(err.code, err.message)
+            return error_answer(scope.service, err.code, err.message, 400)
         if scope.service == "s3":
             buckets.tag_new(request, int(status))
-        return HttpResponse(int(status), _text_fields(headers), body.encode() if isinstance(body, str) else bytes(body))
+        content = body.encode(errors="replace") if isinstance(body, str) else bytes(body)
+        return readable(scope.service, int(status), _text_fields(headers), content)
 
     def _carry_out(self, request: Request, url: str, scope: Scope) -> Any:  # noqa: ANN401 - moto's triple
         if scope.service == "ec2":
@@ -108,9 +111,3 @@ def _compiled(name: Any) -> list[tuple[re.Pattern[str], Any]]:  # noqa: ANN401 -
 
 def _text_fields(headers: Any) -> dict[str, str]:  # noqa: ANN401 - dict or header object
     return {str(name): str(value) for name, value in dict(headers).items() if str(name).lower() != "status"}
-
-
-def _refused(code: str, text: str, status: int = 400) -> HttpResponse:
-    clean = text.replace("&", "&amp;").replace("<", "&lt;")
-    body = _XML.format(code=code, text=clean).encode()
-    return HttpResponse(status, {"Content-Type": "text/xml", "x-amzn-errortype": code}, body)

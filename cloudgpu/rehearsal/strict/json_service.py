@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from cloudgpu.files import parse_json
 from cloudgpu.rehearsal.world import World
 
 Action = Callable[[World, str, Mapping[str, Any]], dict[str, Any]]
@@ -26,9 +27,19 @@ def answer(actions: Mapping[str, Action], world: World, region: str, target: str
     if work is None:
         return _refused(JsonError("UnknownOperationException", f"The rehearsal cloud does not simulate {name}."))
     try:
-        return 200, _HEADERS, json.dumps(work(world, region, json.loads(body or b"{}")))
+        return 200, _HEADERS, json.dumps(work(world, region, _params(body)))
     except JsonError as err:
         return _refused(err)
+
+
+def _params(body: bytes) -> Mapping[str, Any]:
+    try:
+        params = parse_json(body or b"{}")
+    except ValueError as err:
+        raise JsonError("SerializationException", f"The body is not JSON: {err}") from err
+    if not isinstance(params, dict):
+        raise JsonError("SerializationException", "The body is not a JSON object.")
+    return params
 
 
 def paged(rows: list[Any], params: Mapping[str, Any], *, limit: int = 100) -> tuple[list[Any], dict[str, str]]:
