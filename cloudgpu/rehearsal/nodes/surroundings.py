@@ -119,7 +119,9 @@ def _readable(commands: Mapping[str, str], passed: Mapping[str, str], writable: 
         if value.startswith("/") and Path(value).exists():
             found.add(Path(value))
     found = {_real(path.parent) / path.name for path in found}
-    return {path for path in found if path not in writable and path != Path("/")}
+    # What lies below a folder that nodes write to comes with it: a read-only mount on it would take that right away.
+    covered = {path for path in found if any(path.is_relative_to(folder) for folder in writable)}
+    return found - covered - {Path("/")}
 
 
 def _real(path: Path) -> Path:
