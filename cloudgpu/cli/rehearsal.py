@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from cloudgpu.cli import rehearsal_fault, rehearsal_faults
-from cloudgpu.cli.options import Json
+from cloudgpu.cli.options import Json, Yes
 
 app = typer.Typer(help="The simulated AWS on this machine.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -63,6 +63,25 @@ def stop(json: Json = False) -> None:
         wiring.screen.line(
             "rehearsal cloud (simulated AWS) stopped" if was_running else "no rehearsal cloud was running"
         )
+
+
+@app.command("reset")
+def reset(yes: Yes = False, json: Json = False) -> None:
+    """Delete this home's simulated cloud and begin anew.
+
+    Ends its server and its nodes, and forgets everything simulated: resources, buckets, limits, the moved clock. Works
+    also where its files are damaged. `cloudgpu down` clears what this home still records of clusters on it.
+    """
+    from cloudgpu.cli.wiring import wire
+    from cloudgpu.rehearsal import resetting
+
+    wiring = wire(json=json)
+    wiring.questions.confirm("Delete the simulated cloud of this home, with everything in it?", yes=yes)
+    existed = resetting.reset(wiring.home)
+    if json:
+        wiring.screen.document({"simulated": True, "existed": existed})
+    else:
+        wiring.screen.line("rehearsal cloud (simulated AWS) deleted" if existed else "there was no rehearsal cloud")
 
 
 @app.command("env")

@@ -1,8 +1,6 @@
 """`cloudgpu rehearsal capacity | quota | prices | faults | advance`: have the simulated AWS misbehave as AWS does."""
 
-import json as encoder
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +10,7 @@ import typer
 from cloudgpu.cli.figures import plural
 from cloudgpu.cli.options import Json
 from cloudgpu.errors import UsageError
+from cloudgpu.files import SETTINGS_BYTES, parse_json, read_input, read_text
 
 CapacityRows = Annotated[
     list[str] | None,
@@ -121,11 +120,16 @@ def advance(by: Moved, back: Back = False, json: Json = False) -> None:
     from cloudgpu.cli.wiring import wire
     from cloudgpu.recipe.units import DurationS
     from cloudgpu.rehearsal import client
+    from cloudgpu.rehearsal.layout import LIMIT_DAYS, shift_within_limits
+    from cloudgpu.text import command
 
     try:
         seconds = int(DurationS.parse(by))
     except ValueError as err:
         raise UsageError(f"{by!r} is no duration: {err}") from err
+    if not shift_within_limits(seconds):
+        message = f"{by!r} is more than {LIMIT_DAYS} days, the furthest that the simulated clock can be moved"
+        raise UsageError(message, hint=command("cloudgpu", "rehearsal", "advance", "8h"))
     wiring = wire(json=json)
     moved_s = -seconds if back else seconds
     client.advance(wiring.rehearsal(), moved_s)
@@ -177,8 +181,8 @@ def read_rules(file: str) -> list[Any]:
     if not file:
         return []
     try:
-        rules = encoder.loads(sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, ValueError) as err:
+        rules = parse_json(read_input(SETTINGS_BYTES) if file == "-" else read_text(Path(file), SETTINGS_BYTES))
+    except (OSError, ValueError) as err:
         message = f"the fault script {file} cannot be read: {err}"
         raise UsageError(message, hint="a JSON list of rules; docs/rehearsal.md has examples") from err
     if not isinstance(rules, list):

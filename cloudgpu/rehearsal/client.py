@@ -10,9 +10,10 @@ from typing import Any
 
 from cloudgpu.clock import Clock, SystemClock
 from cloudgpu.errors import CloudGpuError, RehearsalError
+from cloudgpu.files import SETTINGS_BYTES, parse_json, read_json
 from cloudgpu.paths import Home
-from cloudgpu.rehearsal import server_process
-from cloudgpu.rehearsal.keyring import load, load_or_create
+from cloudgpu.rehearsal import keyring, server_process
+from cloudgpu.rehearsal.keyring import load
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.nodes.host_client import NodeHostClient
 from cloudgpu.rehearsal.seal import HEADER, seal
@@ -21,8 +22,11 @@ _START_LIMIT_S = 60.0
 _STOP_LIMIT_S = 60.0
 _POLL_S = 0.02
 _ANSWER_LIMIT_S = 30.0
+_SHOWN = 300
 _HEALTH_LIMIT_S = 3.0
 _OK = 200
+_SERVER_ERROR = 500
+_AGAIN = "`cloudgpu rehearsal stop`, then start it again"
 
 
 @dataclass(frozen=True)
@@ -108,8 +112,9 @@ def stop(home: Home) -> bool:
     files = RehearsalFiles.of(home)
     cloud = _recorded(files)
     health = _health(cloud) if cloud is not None else None
-    if health is None and NodeHostClient(files.nodes).running():
-        # The server was killed and its nodes go on: only a server can end them and keep the books of it.
+    if health is None and (NodeHostClient(files.nodes).running() or server_process.holder(files) is not None):
+        # The server was killed and its nodes go on: only a server can end them and keep the books of it. Or it runs,
+        # and the files that it is found by are damaged: it writes them anew.
         cloud = ensure(home)
         health = _health(cloud)
     if cloud is None or health is None:
@@ -273,7 +278,8 @@ def call(cloud: Cloud, method: str, name: str, value: object = None, *, limit_s:
         raise RehearsalError(message, hint="cloudgpu rehearsal start") from err
     if status_code != _OK:
         message = f"the rehearsal cloud refused {name}: {answer.get('error', status_code)}"
-        raise RehearsalError(message, hint="`cloudgpu rehearsal stop`, then start it again")
+        hint = _AGAIN if status_code >= _SERVER_ERROR else "docs/rehearsal.md says what is accepted"
+        raise RehearsalError(message, hint=hint)
     return answer
 
 
@@ -284,7 +290,11 @@ def _exchange(cloud: Cloud, method: str, target: str, body: bytes, limit_s: floa
         headers = {HEADER: seal(cloud.secret_access_key, method, target, body), "Content-Type": "application/json"}
         connection.request(method, target, body=body or None, headers=headers)
         response = connection.getresponse()
-        return response.status, json.loads(response.read())
+        content = response.read()
+        try:
+            return response.status, parse_json(content)
+        except ValueError:
+            return response.status, {"error": content.decode(errors="replace").strip()[:_SHOWN]}
     finally:
         connection.close()
 
@@ -292,8 +302,10 @@ def _exchange(cloud: Cloud, method: str, target: str, body: bytes, limit_s: floa
 def _recorded(files: RehearsalFiles) -> Cloud | None:
     """The cloud that the last server wrote down; it may be dead."""
     try:
-        row = json.loads(files.endpoint.read_text(encoding="utf-8"))
+        row = read_json(files.endpoint, SETTINGS_BYTES)
         key = load(files.keys).caller
+        if not str(row["url"]).startswith("http://127.0.0.1:"):
+            return None
         return Cloud(str(row["url"]), key.access_key_id, key.secret_access_key, pid=int(row["pid"]))
     except (OSError, ValueError, KeyError, TypeError, CloudGpuError):
         return None
@@ -309,16 +321,21 @@ def _health(cloud: Cloud) -> dict[str, Any] | None:
 
 
 def _start(home: Home, files: RehearsalFiles, clock: Clock, options: Sequence[str]) -> Cloud:
-    load_or_create(files.keys)
+    files.failure.unlink(missing_ok=True)
+    if server_process.holder(files) is None:
+        keyring.repair(files.keys, known_id(files))
     pid = server_process.spawn(home, files, options)
     deadline = clock.monotonic() + _START_LIMIT_S
     while clock.monotonic() < deadline:
         found = running(home)
         if found is not None:
             return found
-        if not server_process.alive(pid) and not _someone_loads(files):
-            message = f"the rehearsal server ended: {server_process.last_lines(files.log)}"
-            raise RehearsalError(message, hint=f"its log is {files.log}")
+        # The server of a starter that was killed may still be on its way up: ours ended because of it.
+        if not server_process.alive(pid) and server_process.holder(files) is None:
+            found = running(home)
+            if found is None:
+                raise _ended(files)
+            return found
         clock.sleep(_POLL_S)
     message = (
         f"the rehearsal server did not answer within {_START_LIMIT_S:.0f} s: {server_process.last_lines(files.log)}"
@@ -326,7 +343,19 @@ def _start(home: Home, files: RehearsalFiles, clock: Clock, options: Sequence[st
     raise RehearsalError(message, hint=f"its log is {files.log}")
 
 
-def _someone_loads(files: RehearsalFiles) -> bool:
-    """Whether the server of a starter that was killed is still on its way up: ours ended because of it."""
-    cloud = _recorded(files)
-    return cloud is not None and _health(cloud) is not None
+def known_id(files: RehearsalFiles) -> str:
+    """The access key id that the last server wrote beside its address."""
+    try:
+        return str(read_json(files.endpoint, SETTINGS_BYTES)["access_key_id"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def _ended(files: RehearsalFiles) -> RehearsalError:
+    """Why a server ended at its start: in its own words, else the end of its log."""
+    try:
+        found = read_json(files.failure, SETTINGS_BYTES)
+        return RehearsalError(str(found["message"]), hint=str(found["hint"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        message = f"the rehearsal server ended: {server_process.last_lines(files.log)}"
+        return RehearsalError(message, hint=f"its log is {files.log}")

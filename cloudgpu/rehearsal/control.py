@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from cloudgpu.errors import CloudGpuError
+from cloudgpu.files import parse_json
 from cloudgpu.rehearsal.applied import Applied
 from cloudgpu.rehearsal.faults import FaultScript
 from cloudgpu.rehearsal.http_message import HttpRequest, HttpResponse
@@ -53,8 +54,8 @@ class Control:
         if work is None:
             return _json({"error": f"no such control call: {request.method} {request.raw_path}"}, 404)
         try:
-            return _json(work(json.loads(request.body or b"null")))
-        except ValueError as err:
+            return _json(work(parse_json(request.body or b"null")))
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as err:
             return _json({"error": str(err)}, 400)
         except CloudGpuError as err:
             return _json({"error": err.message}, 500)

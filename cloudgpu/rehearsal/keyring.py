@@ -3,13 +3,18 @@
 import base64
 import json
 import os
+import re
 import secrets
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from cloudgpu.errors import StateError
+from cloudgpu.files import SETTINGS_BYTES, read_json
 from cloudgpu.paths import unwritable
 from cloudgpu.rehearsal.durable import write_durably
+from cloudgpu.text import command
+
+_KEY_ID = re.compile(r"AKIA[A-Z2-7]{16}")
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,7 @@ def load_or_create(path: Path) -> Keyring:
     Raises:
         StateError: The file cannot be written, or is damaged.
     """
-    if not path.exists():
+    if not os.path.lexists(path):
         _create(path)
     return load(path)
 
@@ -53,11 +58,30 @@ def load(path: Path) -> Keyring:
         StateError: The file is absent or damaged.
     """
     try:
-        row = json.loads(path.read_text(encoding="utf-8"))
-        return Keyring(AccessKey(**row["caller"]), AccessKey(**row["role"]))
+        row = read_json(path, SETTINGS_BYTES)
+        return Keyring(_key(row["caller"]), _key(row["role"]))
     except (OSError, ValueError, KeyError, TypeError) as err:
-        message = f"cannot read the rehearsal keys in {path}"
-        raise StateError(message, hint="run `cloudgpu rehearsal stop`, then delete that file") from err
+        message = f"cannot read the rehearsal keys in {path}: {err}"
+        raise StateError(message, hint=command("cloudgpu", "rehearsal", "reset")) from err
+
+
+def repair(path: Path, known_id: str) -> Keyring:
+    """Make new keys where they cannot be read. Only for whoever knows that no server runs: it would keep its own.
+
+    The caller's access key id names this cloud in the records of clusters, so it stays where anybody knows it.
+
+    Raises:
+        StateError: The disk is full or unwritable.
+    """
+    try:
+        return load_or_create(path)
+    except StateError:
+        caller = _random_key()
+        if _KEY_ID.fullmatch(known_id):
+            caller = AccessKey(known_id, caller.secret_access_key)
+        keyring = Keyring(caller, _random_key())
+        write(path, keyring)
+        return keyring
 
 
 def _create(path: Path) -> None:
@@ -73,6 +97,23 @@ def _create(path: Path) -> None:
         raise unwritable(path, err) from err
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _key(row: dict[str, str]) -> AccessKey:
+    key = AccessKey(**row)
+    if not all(isinstance(text, str) and text for text in asdict(key).values()):
+        message = "a key is not text"
+        raise ValueError(message)
+    return key
+
+
+def write(path: Path, keyring: Keyring) -> None:
+    """Put the keys in the place of a damaged file.
+
+    Raises:
+        StateError: The disk is full or unwritable.
+    """
+    write_durably(path, json.dumps(asdict(keyring)).encode())
 
 
 def _random_key() -> AccessKey:

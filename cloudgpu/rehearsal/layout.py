@@ -2,8 +2,17 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from cloudgpu.paths import Home
+
+LIMIT_DAYS: Final = 3650
+"""How far the simulated clock may be from the machine's: further on, dates no longer fit in what computes with them."""
+
+
+def shift_within_limits(seconds: float) -> bool:
+    """Return True if a clock may be ahead (or behind, below zero) by this much."""
+    return -LIMIT_DAYS * 86400 <= seconds <= LIMIT_DAYS * 86400  # never true of NaN, and integers may be of any size
 
 
 @dataclass(frozen=True)
@@ -61,6 +70,11 @@ class RehearsalFiles:
     def time(self) -> Path:
         """How far the simulated time is ahead."""
         return self.root / "time.json"
+
+    @property
+    def failure(self) -> Path:
+        """Why the last server could not start, and what to do about it."""
+        return self.root / "failure.json"
 
     @property
     def nodes(self) -> Path:

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from cloudgpu.errors import StateError
+from cloudgpu.files import SETTINGS_BYTES, read_json
 from cloudgpu.rehearsal.durable import write_durably
+from cloudgpu.text import command
 
 _PARTS = 3
 T = TypeVar("T")
@@ -72,14 +74,13 @@ class Market:
 
     def _load(self) -> None:
         try:
-            row = json.loads(self._path.read_text(encoding="utf-8"))
+            row = read_json(self._path, SETTINGS_BYTES)
             self.capacity, self.quotas = _checked(row["capacity"]), _checked(row["quotas"])
             self.prices = _priced(row.get("prices", {}))
-        except (ValueError, KeyError, TypeError) as err:
-            message = f"{self._path} is damaged"
-            raise StateError(
-                message, hint="delete it to go back to unlimited capacity and the catalogue's prices"
-            ) from err
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as err:
+            message = f"the capacity, quotas and prices of the rehearsal cloud cannot be read: {self._path} is damaged"
+            hint = f"{command('rm', str(self._path))}: capacity is unlimited then, and the catalog's prices hold"
+            raise StateError(message, hint=hint) from err
 
     def _save(self) -> None:
         tables = {"capacity": self.capacity, "quotas": self.quotas, "prices": self.prices}

@@ -11,6 +11,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from cloudgpu.errors import UsageError
+from cloudgpu.files import SETTINGS_BYTES, read_text
 from cloudgpu.recipe.nearest import suggestion
 from cloudgpu.rehearsal.conditions import conditions_from
 from cloudgpu.rehearsal.faults import rule_from
@@ -64,8 +65,8 @@ def find(name_or_file: str) -> Script:
         message = f"there is no fault script {name_or_file}{suggestion(name_or_file, library())}"
         raise UsageError(message, hint="`cloudgpu rehearsal fault list` shows them; a file works too")
     try:
-        return parsed(path.name, path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as err:
+        return parsed(path.name, read_text(path, SETTINGS_BYTES))
+    except OSError as err:
         message = f"the fault script {path} cannot be read: {err}"
         raise UsageError(message, hint="docs/rehearsal.md has examples") from err
 

@@ -1,6 +1,7 @@
 """The rehearsal server process: `python -m cloudgpu.rehearsal.server --home DIR`."""
 
 import argparse
+import contextlib
 import fcntl
 import importlib
 import json
@@ -12,12 +13,15 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from io import BufferedWriter
 from pathlib import Path
 from typing import Any
 
 from cloudgpu.clock import Clock, SystemClock
-from cloudgpu.errors import CloudGpuError, RehearsalError
+from cloudgpu.errors import CloudGpuError, RehearsalError, StateError
+from cloudgpu.files import SETTINGS_BYTES, open_for_appending, read_json
 from cloudgpu.paths import Home
+from cloudgpu.rehearsal import keyring
 from cloudgpu.rehearsal.applied import Applied
 from cloudgpu.rehearsal.behaviour import Behaviour, SkewedClock
 from cloudgpu.rehearsal.control import Control
@@ -26,7 +30,6 @@ from cloudgpu.rehearsal.endpoint import Endpoint
 from cloudgpu.rehearsal.faults import FaultScript
 from cloudgpu.rehearsal.http_message import Application, HttpRequest, HttpResponse
 from cloudgpu.rehearsal.http_server import LoopbackServer
-from cloudgpu.rehearsal.keyring import load_or_create
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.market import Market
 from cloudgpu.rehearsal.nodes.host_client import NodeHostClient
@@ -36,6 +39,8 @@ from cloudgpu.rehearsal.world import NodeHost, Parts
 _IDLE_MINUTES = 30.0
 _HOUSEKEEPING_S = 2.0
 _DRAIN_S = 3.0
+_LOCK_TRIES = 10
+_LOCK_PAUSE_S = 0.1
 _log = logging.getLogger(__name__)
 
 
@@ -54,7 +59,9 @@ class RehearsalServer:
         self._end_nodes = False
         self._failure: CloudGpuError | None = None
         self._cloud: Any = None
-        self.keyring = load_or_create(self._files.keys)
+        self._row: dict[str, Any] = {}
+        self._started = clock.now().isoformat()
+        self.keyring = keyring.load_or_create(self._files.keys)
         self.faults = FaultScript()
         self.market = Market(self._files.market)
         self.behaviour = Behaviour(clock)
@@ -88,10 +95,18 @@ class RehearsalServer:
         """
         threading.Thread(target=self._http.serve_forever, args=(0.1,), daemon=True).start()
         threading.Thread(target=self._load, daemon=True).start()
-        row = {"url": f"http://127.0.0.1:{self.port}", "pid": os.getpid(), "started": self._clock.now().isoformat()}
-        write_durably(self._files.endpoint, json.dumps(row).encode())
+        self._row = {
+            "url": f"http://127.0.0.1:{self.port}",
+            "pid": os.getpid(),
+            "started": self._started,
+            "access_key_id": self.keyring.caller.access_key_id,
+        }
+        write_durably(self._files.endpoint, json.dumps(self._row).encode())
         while not self._stop.wait(_HOUSEKEEPING_S):
-            self._housekeep()
+            try:
+                self._housekeep()
+            except Exception:  # noqa: BLE001 - a server that ends over its housekeeping leaves its nodes alone
+                _log.exception("housekeeping failed")
         self._close()
         if self._failure is not None:
             raise self._failure
@@ -119,9 +134,18 @@ class RehearsalServer:
         return found
 
     def advance(self, seconds: float) -> None:
-        """Move the clock of power-off timers and of schedules."""
-        self._host.advance(seconds)
+        """Move the clock of power-off timers and of schedules, or neither of them.
+
+        Raises:
+            ValueError: It would be too far from the machine's.
+            CloudGpuError: It cannot be written, or the node host does not answer.
+        """
         self._time.advance(seconds)
+        try:
+            self._host.advance(seconds)
+        except Exception:
+            self._time.advance(-seconds)
+            raise
         self._ready_cloud().carry_out_schedules()
 
     def request_stop(self) -> None:
@@ -165,11 +189,27 @@ class RehearsalServer:
     def _housekeep(self) -> None:
         if not self._loaded.is_set() or self._failure is not None:
             return
+        self._repair_files()
         self._cloud.housekeep()
         idle = self._clock.monotonic() - self._last_request > self._idle_s
         if idle and not self._cloud.nodes():
             _log.info("idle for %.0f s: stopping", self._idle_s)
             self._stop.set()
+
+    def _repair_files(self) -> None:
+        """Write anew what commands find this server by, where it was damaged: they cannot tell it to stop otherwise."""
+        try:
+            intact = read_json(self._files.endpoint, SETTINGS_BYTES) == self._row
+        except (OSError, ValueError):
+            intact = False
+        if not intact and self._files.root.is_dir():
+            write_durably(self._files.endpoint, json.dumps(self._row).encode())
+        try:
+            intact = keyring.load(self._files.keys) == self.keyring
+        except StateError:
+            intact = False
+        if not intact and self._files.root.is_dir():
+            keyring.write(self._files.keys, self.keyring)
 
     def _close(self) -> None:
         """Let answers under way go out; the node host goes too unless it still carries nodes."""
@@ -194,7 +234,7 @@ def resident_mib() -> float:
 def _bound(application: Application, endpoint: Path) -> LoopbackServer:
     """Listen on the port of this home's last server where it is free: presigned URLs stay good over a restart."""
     try:
-        port = int(json.loads(endpoint.read_text(encoding="utf-8"))["url"].rpartition(":")[2])
+        port = int(read_json(endpoint, SETTINGS_BYTES)["url"].rpartition(":")[2])
         return LoopbackServer(application, port)
     except (OSError, ValueError, KeyError, TypeError):
         return LoopbackServer(application)
@@ -207,13 +247,27 @@ def sole_server(files: RehearsalFiles) -> Iterator[None]:
     Raises:
         RehearsalError: Another server has it.
     """
-    with files.server_lock.open("wb") as lock:
+    with open_for_appending(files.server_lock) as lock:
+        if not _locked(lock):
+            message = f"another rehearsal server runs in {files.root}"
+            raise RehearsalError(message)
+        lock.truncate(0)
+        lock.write(str(os.getpid()).encode())
+        lock.flush()
+        yield
+
+
+def _locked(lock: BufferedWriter) -> bool:
+    """Take the lock. A command that only looks whether a server runs holds it for a moment, so it is tried again."""
+    for left in reversed(range(_LOCK_TRIES)):
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            message = f"another rehearsal server runs in {files.root}"
-            raise RehearsalError(message) from None
-        yield
+            if left:
+                time.sleep(_LOCK_PAUSE_S)
+        else:
+            return True
+    return False
 
 
 def _clean_environment() -> None:
@@ -223,6 +277,12 @@ def _clean_environment() -> None:
     os.environ.update(
         MOTO_EC2_LOAD_DEFAULT_AMIS="false", AWS_CONFIG_FILE=os.devnull, AWS_SHARED_CREDENTIALS_FILE=os.devnull
     )
+
+
+def _note_failure(files: RehearsalFiles, err: CloudGpuError) -> None:
+    """Leave the reason, with its hint, to the command that waits for this server."""
+    with contextlib.suppress(StateError):
+        write_durably(files.failure, json.dumps({"message": err.message, "hint": err.hint}).encode())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -247,6 +307,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             server.run()
     except CloudGpuError as err:
         _log.error("%s", err.message)
+        _note_failure(files, err)
         return err.exit_code
     return 0
 

@@ -1,12 +1,21 @@
 """The time that everything scheduled follows: the machine's clock, moved by `rehearsal advance`."""
 
 import json
-from dataclasses import dataclass
+import logging
+import math
+import threading
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Final
 
+from cloudgpu import files
 from cloudgpu.clock import Clock
 from cloudgpu.rehearsal.durable import write_durably
+from cloudgpu.rehearsal.layout import LIMIT_DAYS, shift_within_limits
+
+_LIMIT: Final = timedelta(days=LIMIT_DAYS)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -15,22 +24,43 @@ class SimulatedTime:
 
     path: Path
     clock: Clock
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def now(self) -> datetime:
         """The simulated moment, UTC."""
-        return self.clock.now() + self._ahead()
+        return self.clock.now() + self.ahead()
 
     def advance(self, seconds: float) -> None:
         """Move it, on the disk before this returns.
 
         Raises:
+            ValueError: It is no number of seconds, or the clock would be too far from the machine's.
             StateError: The disk is full or unwritable.
         """
-        ahead_s = self._ahead().total_seconds() + seconds
-        write_durably(self.path, json.dumps({"ahead_s": ahead_s}).encode())
+        with self._lock:
+            ahead_s = self.ahead().total_seconds() + seconds
+            if not shift_within_limits(ahead_s):
+                message = f"the simulated clock can be at most {_LIMIT.days} days from this machine's clock"
+                raise ValueError(message)
+            write_durably(self.path, json.dumps({"ahead_s": ahead_s}).encode())
 
-    def _ahead(self) -> timedelta:
+    def ahead(self) -> timedelta:
+        """How far it is ahead. A file that makes no sense is put aside: the clock is the machine's again."""
         try:
-            return timedelta(seconds=float(json.loads(self.path.read_text(encoding="utf-8"))["ahead_s"]))
-        except (OSError, ValueError, KeyError, TypeError):
+            ahead_s = files.read_json(self.path, files.SETTINGS_BYTES)["ahead_s"]
+        except FileNotFoundError:
             return timedelta()
+        except (OSError, ValueError, KeyError, TypeError):
+            ahead_s = math.nan
+        if isinstance(ahead_s, int | float) and shift_within_limits(ahead_s):
+            return timedelta(seconds=ahead_s)
+        self._put_aside()
+        return timedelta()
+
+    def _put_aside(self) -> None:
+        aside = self.path.with_suffix(".damaged")
+        _log.warning("%s makes no sense and is put aside as %s: the clock is the machine's", self.path, aside.name)
+        try:
+            self.path.replace(aside)
+        except OSError as err:
+            _log.warning("%s cannot be put aside: %s", self.path, err)

@@ -4,6 +4,7 @@ S3 contents are not in the snapshots but in files named by their digest, written
 make every later call 50 MiB slower.
 """
 
+import contextlib
 import hashlib
 import importlib
 import io
@@ -18,20 +19,25 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from moto.core.base_backend import BackendDict
+from moto.core.base_backend import BackendDict, BaseBackend
 from moto.ec2.models import ec2_backends
 from moto.ec2.models.subnets import Subnet
 from moto.s3.models import FakeKey, s3_backends
 
+from cloudgpu import files
 from cloudgpu.errors import StateError
 from cloudgpu.paths import unwritable
 from cloudgpu.rehearsal.durable import write_durably
 from cloudgpu.rehearsal.reductions import take_apart
+from cloudgpu.text import command
 
 _FORMAT = f"cloudgpu-rehearsal 1 moto {version('moto')} python {sys.version_info[:2]}\n".encode()
 _DURABLE = ("ec2@", "efs@", "iam@", "s3@", "ssm@", "sts@", "kms@", "scheduler@")
 _log = logging.getLogger(__name__)
 _SHELF = "_rehearsal_digest"
+_RESET = command("cloudgpu", "rehearsal", "reset")
+_STATE_BYTES = 1 << 30
+_OBJECT_BYTES = 5 << 30
 
 
 class Store:
@@ -43,7 +49,10 @@ class Store:
         self._written: dict[str, bytes] = {}
         self._volatile: set[str] = set()
         for directory in (state, objects):
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            try:
+                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            except OSError as err:
+                raise unwritable(directory, err) from err
 
     def save(self, *, mutated: bool) -> None:
         """Make the present state durable; after a read only back ends that are new (a region's first use).
@@ -67,7 +76,13 @@ class Store:
             StateError: A snapshot is damaged or was written by another version.
         """
         for path in sorted(self._state.glob("*.pickle")):
-            _shelve(path.stem, self._read(path))
+            try:
+                _shelve(path.stem, self._read(path))
+            except StateError:
+                raise
+            # Rubbish makes pickle raise nearly anything, and whatever it is: this file is what is wrong.
+            except Exception as err:
+                raise _damaged(path, f"{type(err).__name__}: {err}") from err
         self._drop_orphans()
 
     def snapshot(self) -> dict[str, bytes]:
@@ -83,17 +98,16 @@ class Store:
             _shelve(name, _Unpickler(io.BytesIO(content), self._objects).load())
 
     def _read(self, path: Path) -> Any:  # noqa: ANN401 - whatever moto's back end is
-        content = path.read_bytes()
+        content = files.read_bytes(path, _STATE_BYTES)
         if not content.startswith(_FORMAT):
             raise StateError(
                 f"{path} was written by another version of the rehearsal cloud",
-                hint="run `cloudgpu rehearsal stop`, then delete that directory to start an empty cloud",
+                hint=f"{_RESET} starts an empty one; or use the version that wrote it",
             )
-        try:
-            return _Unpickler(io.BytesIO(content[len(_FORMAT) :]), self._objects).load()
-        except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, OSError, ValueError) as err:
-            message = f"{path} is damaged: {err}"
-            raise StateError(message, hint="delete that directory to start an empty cloud") from err
+        backend = _Unpickler(io.BytesIO(content[len(_FORMAT) :]), self._objects).load()
+        if not isinstance(backend, BaseBackend):
+            raise _damaged(path, f"it holds a {type(backend).__name__}")
+        return backend
 
     def _dump(self, name: str, backend: Any) -> bytes:  # noqa: ANN401
         """Serialise one back end; one that cannot be is remembered as volatile rather than breaking every call."""
@@ -113,7 +127,13 @@ class Store:
         named = {getattr(key, _SHELF, ("", 0))[0] for key in _all_keys()}
         for path in self._objects.iterdir():
             if path.name not in named:
-                path.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
+
+
+def _damaged(path: Path, why: str) -> StateError:
+    message = f"the state of the rehearsal cloud cannot be read: {path} is damaged ({why})"
+    return StateError(message, hint=f"{_RESET} starts an empty one")
 
 
 def _live() -> Iterator[tuple[str, Any]]:
@@ -191,7 +211,7 @@ class _Unpickler(pickle.Unpickler):
         if isinstance(pid, tuple):
             account, region, subnet_id = pid
             return ec2_backends[account][region].get_subnet(subnet_id)
-        return (self._objects / str(pid)).read_bytes()
+        return files.read_bytes(self._objects / str(pid), _OBJECT_BYTES)
 
 
 def _put_object(objects: Path, content: bytes) -> str:

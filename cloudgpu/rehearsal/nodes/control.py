@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import Any
 
 from cloudgpu.errors import CloudGpuError
+from cloudgpu.files import parse_json
 from cloudgpu.rehearsal.node_faults import node_fault_from
 from cloudgpu.rehearsal.nodes.fleet import Fleet
 from cloudgpu.rehearsal.nodes.values import Opened, RoleCredentials, pairs, spec_from_json
@@ -103,7 +104,7 @@ class Control:
             return {"result": await operation(request)}
         except CloudGpuError as err:
             return {"error": err.message, "hint": err.hint}
-        except (KeyError, ValueError, TypeError) as err:
+        except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as err:
             _LOG.warning("bad request", exc_info=err)
             return {"error": f"the node host cannot read the request: {type(err).__name__}: {err}"}
         except OSError as err:
@@ -177,7 +178,7 @@ class Control:
 
 def _request(line: bytes) -> dict[str, Any]:
     try:
-        values = json.loads(line)
+        values = parse_json(line)
     except ValueError:
         return {}
     return values if isinstance(values, dict) else {}

@@ -15,6 +15,7 @@ from pathlib import Path
 import asyncssh
 
 from cloudgpu.errors import RehearsalError
+from cloudgpu.rehearsal.layout import LIMIT_DAYS, shift_within_limits
 from cloudgpu.rehearsal.node_faults import NodeFault
 from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes import addresses, mounts, record
@@ -73,7 +74,7 @@ class Fleet:
         self._instances.mkdir(mode=0o700, parents=True, exist_ok=True)
         for folder in sorted(self._instances.iterdir()):
             try:
-                stored = record.load(folder / "record.json")
+                stored = record.load_in(folder)
             except (OSError, ValueError, KeyError, TypeError) as err:
                 _LOG.warning("%s has no usable record (%s): removed", folder.name, err)
                 continue
@@ -201,7 +202,14 @@ class Fleet:
         return time.time() + self.offset_s
 
     def advance(self, seconds: float) -> None:
-        """Move that clock."""
+        """Move that clock.
+
+        Raises:
+            ValueError: It would be too far from the machine's.
+        """
+        if not shift_within_limits(self.offset_s + seconds):
+            message = f"the clock of timers can be at most {LIMIT_DAYS} days from this machine's clock"
+            raise ValueError(message)
         self.offset_s += seconds
         for node in self._nodes.values():
             if node.record.state == "running":

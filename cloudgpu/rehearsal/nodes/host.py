@@ -19,7 +19,9 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
+from cloudgpu import files
 from cloudgpu.errors import CloudGpuError
+from cloudgpu.rehearsal.layout import shift_within_limits
 from cloudgpu.rehearsal.nodes import caged, record, shared, sockets, surroundings
 from cloudgpu.rehearsal.nodes.control import Control
 from cloudgpu.rehearsal.nodes.fleet import Fleet
@@ -51,7 +53,7 @@ def main(arguments: list[str]) -> int:
     settings = _settings(arguments)
     try:
         settings.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(settings.directory / "host.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        lock = files.open_descriptor(settings.directory / "host.lock", os.O_RDWR | os.O_CREAT)
     except OSError as err:
         sys.stderr.write(f"cannot write to {settings.directory}: {err.strerror}\n")
         return 1
@@ -153,19 +155,28 @@ def _isolation(settings: Settings) -> str:
 
 
 def _stored_offset(settings: Settings) -> float:
-    return float(_stored(settings).get("offset_s") or 0.0)  # type: ignore[arg-type]
+    """How far the clock of timers is ahead; one that makes no sense is the machine's."""
+    offset_s = _stored(settings).get("offset_s") or 0.0
+    if isinstance(offset_s, int | float) and shift_within_limits(offset_s):
+        return float(offset_s)
+    _LOG.warning("%s: %r is no shift of a clock: it is the machine's", settings.clock, offset_s)
+    return 0.0
 
 
 def _stored_credentials(settings: Settings) -> RoleCredentials | None:
     values = _stored(settings).get("credentials")
     if not isinstance(values, dict):
         return None
-    return RoleCredentials(**values | {"expires_at": datetime.fromisoformat(values["expires_at"])})
+    try:
+        return RoleCredentials(**values | {"expires_at": datetime.fromisoformat(values["expires_at"])})
+    except (ValueError, TypeError, KeyError) as err:
+        _LOG.warning("%s: no credentials of roles can be read: %s", settings.clock, err)
+        return None  # the server gives them anew
 
 
 def _stored(settings: Settings) -> dict[str, object]:
     try:
-        values = json.loads(settings.clock.read_text())
+        values = files.read_json(settings.clock, files.SETTINGS_BYTES)
     except (OSError, ValueError):
         return {}
     return values if isinstance(values, dict) else {}
@@ -181,7 +192,7 @@ def _detach(log: Path) -> None:
     """Leave the caller's terminal, folder and pipes: it waits for the end of the last one."""
     if log.exists() and log.stat().st_size > _LOG_LIMIT_BYTES:
         log.replace(log.with_suffix(".log.1"))
-    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    output = files.open_descriptor(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for descriptor, target in ((nothing, 0), (output, 1), (output, 2)):
         os.dup2(descriptor, target)

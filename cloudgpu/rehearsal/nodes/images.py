@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from cloudgpu import files
 from cloudgpu.rehearsal.nodes import record
 
 
@@ -31,7 +32,7 @@ class Images:
 
     def _read(self) -> dict[str, list[str]]:
         try:
-            stored = json.loads(self._path.read_text())
+            stored = files.read_json(self._path)
         except (OSError, ValueError):
             return {}
         return stored if isinstance(stored, dict) else {}

@@ -1,14 +1,20 @@
 """What the host keeps about a node, so that its successor finds the node again."""
 
 import json
-import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Literal, Protocol, get_args, get_origin, get_type_hints
 
+from cloudgpu import files
 from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes.mounting import Mounted
 from cloudgpu.rehearsal.nodes.values import NodeReport, PowerState, spec_from_json, spec_to_json
+
+_STORED_AS: Final[dict[Any, tuple[type, ...]]] = {float: (float, int)}
+"""JSON writes a whole number of seconds as an integer."""
+_LARGEST: Final = 253_402_300_799
+"""The last second that a date can name; no other number of a record comes near it."""
+_SHOWN: Final = 40
 
 
 @dataclass(frozen=True)
@@ -173,12 +179,52 @@ def load(path: Path) -> NodeRecord:
         KeyError: It lacks something.
         TypeError: It holds something unknown.
     """
-    values: dict[str, Any] = json.loads(path.read_text())
+    values: Any = files.read_json(path)
+    if not isinstance(values, dict) or not isinstance(values.get("spec"), dict):
+        message = "not a record of a node"
+        raise ValueError(message)  # noqa: TRY004 - what else is wrong with the text of a file is a ValueError too
     timers = tuple(Timer(item["unit"], item["due_epoch_s"], tuple(item["command"])) for item in values["timers"])
     installed = tuple(values.get("installed", ()))
     mounted = tuple(Mounted(**item) for item in values.get("mounted", ()))
     spec = spec_from_json(values["spec"])
-    return NodeRecord(**values | {"spec": spec, "timers": timers, "mounted": mounted, "installed": installed})
+    record = NodeRecord(**values | {"spec": spec, "timers": timers, "mounted": mounted, "installed": installed})
+    for part in (record, spec, *timers, *mounted):
+        _check_types(part)
+    return record
+
+
+def load_in(folder: Path) -> NodeRecord:
+    """Read the record in a node's folder.
+
+    Raises:
+        OSError, ValueError, KeyError, TypeError: As `load`; ValueError too where it is another node's.
+    """
+    record = load(folder / "record.json")
+    if record.spec.instance_id != folder.name:
+        message = f"the record of another node, {record.spec.instance_id!r}"
+        raise ValueError(message)
+    return record
+
+
+def _check_types(part: Any) -> None:  # noqa: ANN401 - any dataclass
+    """Refuse a value of another type than its field has: it would end the host when it is first computed with.
+
+    Raises:
+        ValueError: There is one.
+    """
+    for name, hint in get_type_hints(type(part)).items():
+        value = getattr(part, name)
+        allowed = get_args(hint) if get_origin(hint) is Literal else None
+        if allowed is not None:
+            right = value in allowed
+        elif hint in (str, bool, int, float):
+            right = isinstance(value, _STORED_AS.get(hint, (hint,))) and isinstance(value, bool) == (hint is bool)
+        else:
+            right = True
+        # Not-a-number is neither above nor below any limit.
+        if not right or (isinstance(value, int | float) and not -_LARGEST <= value <= _LARGEST):
+            message = f"{name} is {str(value)[:_SHOWN]!r}"
+            raise ValueError(message)
 
 
 def write_private(path: Path, text: str) -> None:
@@ -187,7 +233,4 @@ def write_private(path: Path, text: str) -> None:
     Raises:
         OSError: The disk is full or not writable.
     """
-    partial = path.with_name(f"{path.name}.part")
-    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as stream:
-        stream.write(text)
-    partial.replace(path)
+    files.replace(path, text.encode(), durable=False)

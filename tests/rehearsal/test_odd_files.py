@@ -1,0 +1,179 @@
+"""A named pipe, a device, a socket or an endless file in place of a file: a sentence, in time, and nothing is lost."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.rehearsal
+ERRORS = range(2, 16)
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def endless(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def listening(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        here = Path.cwd()
+        os.chdir(path.parent)  # the address of a socket is limited to 107 characters
+        try:
+            listener.bind(path.name)
+        finally:
+            os.chdir(here)
+
+
+def sparse(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 1 << 40)
+
+
+HARMS = {
+    pipe: "a named pipe, not a regular file",
+    endless: "a device, not a regular file",
+    listening: "a socket, not a regular file",
+    sparse: "larger than ",
+}
+harms = pytest.mark.parametrize("harm", HARMS, ids=lambda one: one.__name__)
+
+
+@pytest.fixture(scope="module")
+def desk(make_bench, tmp_path_factory):
+    with make_bench(tmp_path_factory.mktemp("desk")) as made:
+        made.recipe()
+        made.run("rehearsal", "start")
+        yield made
+
+
+@pytest.fixture(scope="module")
+def cluster(desk):
+    desk.run("up", "plain", "--yes")
+    yield desk.home.cluster("plain")
+    desk.run("down", "plain")
+    assert desk.left() == {}
+
+
+@pytest.fixture
+def odd(desk, harm):
+    path = desk.work / "odd.json"
+    harm(path)
+    yield path
+    path.unlink()
+
+
+@harms
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("up", "--plan", "odd.json", "--yes"), 2),
+        (("rehearsal", "faults", "odd.json"), 2),
+        (("rehearsal", "fault", "apply", "./odd.json"), 2),
+        (("hosts", "list", "--hosts", "odd.json"), 2),
+    ],
+    ids=lambda one: "-".join(one[:3]) if isinstance(one, tuple) else "",
+)
+def test_a_file_of_the_command_line(desk, odd, harm, arguments, code):
+    done = desk.run(*arguments, code=code)
+    assert HARMS[harm] in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "hint:" in done.stderr
+
+
+@harms
+def test_a_recipe(desk, harm):
+    path = desk.work / "odd.yaml"
+    harm(path)
+    try:
+        done = desk.run("plan", "odd.yaml", code=2)
+    finally:
+        path.unlink()
+    assert "odd.yaml" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@harms
+def test_the_ssh_key(desk, odd, harm):
+    done = desk.run("up", "plain", "--yes", "--name", "other", env={"CLOUDGPU_SSH_KEY": str(odd)}, code=10)
+    assert f"cannot read the SSH key {odd}: {HARMS[harm]}" in done.stderr
+    assert not desk.home.cluster("other").record.exists()
+
+
+@harms
+def test_a_configuration_of_aws_is_refused_before_it_is_read(desk, odd, harm):
+    done = desk.run("status", "--refresh", env={"AWS_CONFIG_FILE": str(odd)}, code=None)
+    assert done.returncode == 0 or HARMS[harm] in done.stderr
+
+
+@harms
+def test_a_file_that_is_written(desk, odd, harm):
+    """A file may be replaced however large it is."""
+    written = harm is sparse
+    done = desk.run("plan", "plain", "--out", "odd.json", code=0 if written else 10)
+    if not written:
+        assert f"cannot write the plan odd.json: {HARMS[harm]}" in done.stderr
+        assert Path("/dev/zero").is_char_device()
+
+
+def test_endless_standard_input(desk):
+    with Path("/dev/zero").open("rb") as zero:
+        command = [sys.executable, "-m", "cloudgpu", "rehearsal", "faults", "-"]
+        options = {"capture_output": True, "text": True, "env": desk.environment, "timeout": 60}
+        done = subprocess.run(command, stdin=zero, check=False, **options)
+    assert done.returncode == 2, done.stderr
+    assert "larger than 1 MiB" in done.stderr
+
+
+@harms
+@pytest.mark.parametrize("name", ["cluster.json", "inventory.json", "us-east-1.journal", "lease"])
+def test_a_file_of_a_cluster(desk, cluster, harm, name):
+    """`status` tells of the cluster all the same, or says what is wrong."""
+    path, aside = cluster.root / name, cluster.root.parent.parent / "aside"
+    there = path.exists()
+    if there:
+        shutil.move(path, aside)
+    harm(path)
+    try:
+        for arguments in (("status", "--refresh"), ("status",), ("ssh", "plain", "--", "true")):
+            done = desk.run(*arguments, code=None)
+            assert "Traceback" not in done.stderr, done.stderr
+            assert done.returncode == 0 or "hint:" in done.stderr
+            if arguments[0] == "status":
+                assert "plain" in done.stdout + done.stderr
+    finally:
+        path.unlink()
+        if there:
+            shutil.move(aside, path)
+
+
+def test_down_ends_a_cluster_whose_files_are_all_pipes(bench):
+    bench.recipe()
+    bench.run("up", "plain", "--yes")
+    cluster = bench.home.cluster("plain")
+    for path in (cluster.record, cluster.inventory, cluster.journal("us-east-1"), cluster.root / "lease"):
+        path.unlink(missing_ok=True)
+        os.mkfifo(path)
+    for _ in range(2):
+        done = bench.run("down", "plain", code=None)
+        assert done.returncode in (0, 6, 10), done
+        assert "Traceback" not in done.stderr
+    assert bench.left() == {}
+
+
+def test_a_run_whose_record_and_log_are_pipes(bench):
+    bench.recipe()
+    run = bench.json("train", "plain", "--yes")["run_id"]
+    for path in (bench.home.run(run).log(0), bench.home.run(run).record):
+        path.unlink()
+        os.mkfifo(path)
+        for arguments in (("logs", run), ("status", "--all")):
+            done = bench.run(*arguments, code=None)
+            assert "Traceback" not in done.stderr, done.stderr
+            assert done.returncode == 0 or done.returncode in ERRORS

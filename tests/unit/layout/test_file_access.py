@@ -1,0 +1,155 @@
+"""Files are opened by `cloudgpu.files` alone: anything else hangs on a named pipe and never ends on /dev/zero."""
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[3] / "cloudgpu"
+OWNER = "files.py"
+METHODS = {"read_text", "read_bytes", "write_text", "write_bytes"}
+FUNCTIONS = {
+    "open",
+    "io.open",
+    "io.FileIO",
+    "os.open",
+    "json.load",
+    "tomllib.load",
+    "gzip.open",
+    "tarfile.open",
+    "zipfile.ZipFile",
+    "shutil.copy",
+    "shutil.copyfile",
+    "paramiko.HostKeys",
+    "tempfile.mkstemp",
+    "tempfile.NamedTemporaryFile",
+}
+TEMPORARY = {"tempfile.mkstemp", "tempfile.NamedTemporaryFile"}
+LIBRARIES = {"from_path", "from_private_key_file", "load_system_host_keys", "load_host_keys", "load_verify_locations"}
+"""Methods of libraries that open a path by themselves."""
+FOLDERS = {
+    "node/agent/": "travels to the node as one bundle of the standard library, and opens the node's files",
+    "rehearsal/nodes/programs/": "runs inside simulated nodes, on their files",
+}
+ALLOWED = {
+    "app/beginning.py": (1, "a new file in a folder that was made just now"),
+    "app/executing.py": (1, "a module of ours"),
+    "app/plan_files.py": (1, "data that travel with cloudgpu"),
+    "app/registry_web.py": (1, "given the text of a file, not its path"),
+    "app/user_ssh.py": (1, "a new temporary file that is renamed into place"),
+    "catalog/image_sizes.py": (1, "data that travel with cloudgpu"),
+    "catalog/images.py": (1, "data that travel with cloudgpu"),
+    "catalog/other_prices.py": (1, "data that travel with cloudgpu"),
+    "catalog/software.py": (1, "data that travel with cloudgpu"),
+    "catalog/storage.py": (1, "data that travel with cloudgpu"),
+    "catalog/stored.py": (1, "data that travel with cloudgpu"),
+    "cli/terminal.py": (1, "os.devnull"),
+    "ledger/database.py": (1, "makes a new file, O_EXCL"),
+    "node/bootstrap/rendering.py": (1, "a script of ours"),
+    "node/payload.py": (2, "modules of ours, and an archive in memory"),
+    "rehearsal/fake_nodes.py": (2, "a double for tests"),
+    "rehearsal/nodes/caged.py": (1, "a script in a folder that was made just now"),
+    "rehearsal/nodes/console.py": (3, "printed to by programs of the node, which only the host's own file can be"),
+    "rehearsal/nodes/fleet.py": (4, "files of /proc by their folders"),
+    "rehearsal/nodes/host.py": (1, "os.devnull"),
+    "rehearsal/nodes/layer.py": (4, "a node's new disk, programs of ours, and files of the machine's own /etc"),
+    "rehearsal/nodes/plain.py": (1, "a file of /proc by its folder"),
+    "rehearsal/nodes/sockets.py": (1, "a directory"),
+    "rehearsal/nodes/views.py": (1, "a directory, to mount it"),
+    "rehearsal/scripts.py": (1, "scripts that travel with cloudgpu"),
+    "rehearsal/server.py": (1, "a file of /proc"),
+    "rehearsal/store.py": (1, "a new temporary file that is renamed into place"),
+    "remote/bastion.py": (1, "an empty table, made without a path"),
+    "remote/fake.py": (2, "a double for tests"),
+    "remote/keys.py": (1, "a new temporary file that is linked into place"),
+    "remote/landing.py": (2, "new files in a folder that was made just now"),
+    "remote/node_tree.py": (3, "travels to the node as one file of the standard library, and opens the node's files"),
+    "remote/ssh_command.py": (1, "a new temporary file that is renamed into place"),
+    "remote/transfer.py": (1, "a module of ours"),
+}
+"""File -> how many direct calls it holds, and why they may stay."""
+
+
+def modules() -> list[str]:
+    names = (str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py"))
+    return [name for name in names if name != OWNER and not name.startswith(tuple(FOLDERS))]
+
+
+def direct_opens(source: str) -> list[int]:
+    """The lines on which a file is opened without `cloudgpu.files`."""
+    return [node.lineno for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call) and _opens(node)]
+
+
+def _opens(call: ast.Call) -> bool:
+    name = ast.unparse(call.func)
+    if name.startswith("files."):
+        return False
+    if name in FUNCTIONS:
+        return not _kernel(call.args[0] if call.args else None)
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    if call.func.attr in METHODS | LIBRARIES:
+        return not _kernel(call.func.value)
+    return call.func.attr == "open" and _is_mode(call)
+
+
+def _is_mode(call: ast.Call) -> bool:
+    """`path.open("rb")` and `path.open()`, unlike `ledger.open(row)`."""
+    if not call.args and not call.keywords:
+        return ast.unparse(call.func) not in ("self.open", "console.open")
+    first = call.args[0] if call.args else call.keywords[0].value
+    return isinstance(first, ast.Constant) and isinstance(first.value, str) and set(first.value) <= set("rwaxbt+")
+
+
+def _kernel(value: ast.expr | None) -> bool:
+    """Whether this is a path below /proc, which the kernel writes and nobody replaces."""
+    if isinstance(value, ast.Call) and value.args:
+        value = value.args[0]
+    return value is not None and ast.unparse(value).lstrip("f").startswith(("'/proc/", "'/sys/"))
+
+
+def test_every_file_is_opened_by_the_module_that_bounds_it():
+    found = Counter({name: len(direct_opens((PACKAGE / name).read_text())) for name in modules()})
+    allowed = {name: count for name, (count, _) in ALLOWED.items()}
+    wrong = {
+        name: f"{count} direct, {allowed.get(name, 0)} allowed: lines {direct_opens((PACKAGE / name).read_text())}"
+        for name, count in found.items()
+        if count != allowed.get(name, 0)
+    }
+    assert wrong == {}, "open files with cloudgpu.files, or give the reason here"
+    assert set(allowed) <= set(found), "a file of the list is gone"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "open(path)",
+        "path.open('rb')",
+        "path.open()",
+        "path.read_text(encoding='utf-8')",
+        "(folder / 'x').read_bytes()",
+        "path.write_text(text)",
+        "os.open(path, os.O_RDONLY)",
+        "json.load(stream)",
+        "tomllib.load(stream)",
+        "paramiko.PKey.from_path(key)",
+        "context.load_verify_locations(path)",
+    ],
+)
+def test_the_search_finds_a_direct_open(line: str):
+    assert direct_opens(line) == [1]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ledger.open(row)",
+        "files.read_text(path, 1)",
+        "Path('/proc/self/stat').read_text()",
+        "Path(f'/proc/{pid}/stat').read_text()",
+        "read_bytes(path, 1)",
+    ],
+)
+def test_the_search_leaves_other_calls_alone(line: str):
+    assert direct_opens(line) == []
