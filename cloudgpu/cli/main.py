@@ -82,7 +82,7 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"cloudgpu {__version__}")
+        Screen().line(f"cloudgpu {__version__}")
         raise typer.Exit
 
 
@@ -99,7 +99,7 @@ def _root(
 ) -> None:
     """Options before the command."""
     if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+        Screen().lines(context.get_help().splitlines())
         raise typer.Exit(UsageError.exit_code)
     if debug:
         from cloudgpu.cli.wiring import set_debug

@@ -74,7 +74,7 @@ def csv(
     wiring = wire(quits=True)
     text = _outcome(wiring, MatrixRecords(wiring.home).found(name)).as_csv()
     if out is None:
-        typer.echo(text, nl=False)
+        wiring.screen.raw(text)
     else:
         write_table(out, text)
         wiring.screen.line(f"{out} is written")

@@ -1,16 +1,13 @@
 """What happens, as lines: stages, steps of the engine in AWS's words, ranks."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from cloudgpu.app.happenings import Happening, StageChange
 from cloudgpu.cli.figures import duration
+from cloudgpu.cli.terminal import Colour, Line, Span
 from cloudgpu.provision.engine import Event
 from cloudgpu.run.progress import MetricValue, Note, RankLine
-from cloudgpu.text import printable
-
-Paint = Callable[[str, str], str]
-"""Text and the name of a colour."""
 
 STAGES: Mapping[str, str] = {
     "check data": "is every dataset there?",
@@ -36,7 +33,7 @@ _WORDS: Mapping[str, str] = {
     "Fleet": "EC2 fleet",
 }
 _SIGNS = {"create": "+", "update": "~", "replace": "+-", "delete": "-", "adopt": "&"}
-_RANK_COLOURS = ("cyan", "green", "yellow")
+_RANK_COLOURS: tuple[Colour, ...] = ("cyan", "green", "yellow")
 _CODE = re.compile(r"^(?P<reason>.*) \((?P<code>[A-Z][A-Za-z.]+)\)$", re.DOTALL)
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 # A line a package, and how each one was found: thirty lines that nobody reads while they wait.
@@ -52,48 +49,46 @@ _PIP_ABOUT = re.compile(r"^Installing collected packages: (?P<packages>.+)$")
 class Narrator:
     """Turns happenings into lines; with `verbose`, what package installers say is not shortened."""
 
-    def __init__(self, paint: Paint, *, verbose: bool = False) -> None:
-        self._paint = paint
+    def __init__(self, *, verbose: bool = False) -> None:
         self._verbose = verbose
 
-    def lines(self, what: Happening) -> list[str]:
+    def lines(self, what: Happening) -> list[Line]:
         """The lines of one happening; none for what is not worth one."""
         match what:
             case StageChange():
-                return [self._stage(what)]
+                return [_stage(what)]
             case Note():
                 return self._note(what)
             case RankLine(rank=rank, text=text):
-                mark = self._paint(f"[rank {rank}]", _RANK_COLOURS[rank % len(_RANK_COLOURS)])
-                return [f"    {mark} {printable(text)}"]
+                return [("    ", Span(f"[rank {rank}]", _RANK_COLOURS[rank % len(_RANK_COLOURS)]), f" {text}")]
             case Event():
-                return self._event(what)
+                return _event(what)
             case MetricValue():
                 return []  # the line that it was read from has just been shown
 
-    def _stage(self, stage: StageChange) -> str:
-        if stage.seconds is not None:
-            return self._paint(f"    took {duration(stage.seconds)}", "dim")
-        return self._paint(f"==> {stage.name}", "bold") + self._about(stage.name)
-
-    def _about(self, stage: str) -> str:
-        return f"  {self._paint(STAGES[stage], 'dim')}" if stage in STAGES else ""
-
-    def _note(self, note: Note) -> list[str]:
+    def _note(self, note: Note) -> list[Line]:
         text = note.text if note.node is None or self._verbose else installer_line(note.text)
         if not text:
             return []
-        return [f"    {'' if note.node is None else f'node {note.node}: '}{printable(text)}"]
+        return [f"    {'' if note.node is None else f'node {note.node}: '}{text}"]
 
-    def _event(self, event: Event) -> list[str]:
-        if event.kind == "failed":
-            return [f"    {self._paint('x', 'red')} {resource(event.type)}: {printable(refusal(event.detail))}"]
-        if event.kind == "waiting":
-            return [self._paint(f"    ... {_waiting(event)}", "dim")]
-        if event.kind == "start" or event.operation in ("same", "read"):
-            return []
-        sign = self._paint(_SIGNS[event.operation], "green")
-        return [f"    {sign} {resource(event.type)} {event.detail or event.name} ({event.seconds:.1f} s)"]
+
+def _stage(stage: StageChange) -> Line:
+    if stage.seconds is not None:
+        return (Span(f"    took {duration(stage.seconds)}", "dim"),)
+    name = Span(f"==> {stage.name}", "bold")
+    return (name, "  ", Span(STAGES[stage.name], "dim")) if stage.name in STAGES else (name,)
+
+
+def _event(event: Event) -> list[Line]:
+    if event.kind == "failed":
+        return [("    ", Span("x", "red"), f" {resource(event.type)}: {refusal(event.detail)}")]
+    if event.kind == "waiting":
+        return [(Span(f"    ... {_waiting(event)}", "dim"),)]
+    if event.kind == "start" or event.operation in ("same", "read"):
+        return []
+    what = f"{resource(event.type)} {event.detail or event.name} ({event.seconds:.1f} s)"
+    return [("    ", Span(_SIGNS[event.operation], "green"), f" {what}")]
 
 
 def resource(token: str) -> str:
@@ -122,6 +117,6 @@ def installer_line(text: str) -> str:
 
 def _waiting(event: Event) -> str:
     if event.type == "pulumi:log":
-        return f"the program says: {printable(event.detail)}"
+        return f"the program says: {event.detail}"
     doing = "the end of " if event.operation == "delete" else ""
     return f"waiting for {doing}{resource(event.type)} {event.name}, {event.detail}"

@@ -1,12 +1,15 @@
 """A titled block of labelled rows: a frame on a terminal, plain wrapped lines in a pipe or a file."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from cloudgpu.cli.table import wrapped
+from cloudgpu.cli.terminal import Colour, Line, Span
+from cloudgpu.text import printable
 
 if TYPE_CHECKING:
     from rich.panel import Panel
+    from rich.segment import Segment
 
 Row = tuple[str, str]
 """A label and a sentence; an empty label goes on with the row above."""
@@ -24,23 +27,25 @@ def plain(title: str, rows: Sequence[Row], columns: int) -> list[str]:
     return lines
 
 
-def framed(title: str, rows: Sequence[Row], mood: Mood, columns: int, *, colour: bool) -> str:
-    """The block in a frame, with a colour that says how it went where colours are wanted."""
+def framed(title: str, rows: Sequence[Row], mood: Mood, columns: int) -> list[Line]:
+    """The block in a frame, in a colour that says how it went."""
     from rich.console import Console
 
-    width = min(columns, _WIDEST)
-    # Colour and width were decided by the caller: the library's own look at the environment would decide again.
+    # Segments instead of text: the colours are added where lines are written, so the values of the rows cannot forge
+    # them. Width and colour system are fixed because rich would look at the environment.
     console = Console(
-        width=width,
-        force_terminal=colour,
-        color_system="standard" if colour else None,
-        highlight=False,
-        legacy_windows=False,
-        _environ={},
+        width=min(columns, _WIDEST), force_terminal=True, color_system="standard", legacy_windows=False, _environ={}
     )
-    with console.capture() as captured:
-        console.print(_panel(title, rows, mood))
-    return "\n" + captured.get()
+    rendered = console.render_lines(_panel(title, rows, mood), pad=False)
+    return ["", *(tuple(_piece(segment) for segment in line) for line in rendered)]
+
+
+def _piece(segment: "Segment") -> str | Span:
+    style = segment.style
+    if style is None:
+        return segment.text
+    words = [*(["bold"] if style.bold else []), *([style.color.name] if style.color else [])]
+    return Span(segment.text, cast("Colour", " ".join(words))) if words else segment.text
 
 
 def _panel(title: str, rows: Sequence[Row], mood: Mood) -> "Panel":
@@ -52,6 +57,8 @@ def _panel(title: str, rows: Sequence[Row], mood: Mood) -> "Panel":
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
     for label, text in rows:
-        # Text, not markup: a path or a node's word may hold square brackets.
-        grid.add_row(Text(label), Text(text))
-    return Panel(grid, title=Text(f" {title} ", style=f"bold {mood}"), title_align="left", border_style=mood)
+        # Text, not markup: a path or a node's word may hold square brackets. Printable before the frame is drawn: a
+        # line break would start another row of it.
+        grid.add_row(Text(printable(label)), Text(printable(text)))
+    heading = Text(f" {printable(title)} ", style=f"bold {mood}")
+    return Panel(grid, title=heading, title_align="left", border_style=mood)

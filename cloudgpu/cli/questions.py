@@ -6,6 +6,7 @@ from collections.abc import Callable
 import typer
 
 from cloudgpu.cli.screen import Screen
+from cloudgpu.cli.terminal import ask, ask_for_text
 from cloudgpu.errors import QuestionError
 
 
@@ -28,7 +29,7 @@ class Questions:
             message = f"this needs an answer ({question}), and there is no terminal to ask on"
             raise QuestionError(message, hint="--yes answers yes")
         try:
-            agreed = typer.confirm(question, err=True)
+            agreed = ask(question)
         except typer.Abort:
             self._screen.lines(["", "nothing was done"])
             raise KeyboardInterrupt from None
@@ -44,7 +45,7 @@ class Questions:
         """
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise QuestionError(f"this needs an answer ({question}), and there is no terminal to ask on", hint=hint)
-        return typer.confirm(question, default=False, err=True)
+        return ask(question)
 
     def confirm_by_name(self, question: str, name: str, *, yes: bool, by_name: bool) -> None:
         """Ask before deleting; with `by_name` only the typed name agrees.
@@ -60,7 +61,7 @@ class Questions:
             message = f"this needs the name {name} typed ({question}), and there is no terminal to type it on"
             raise QuestionError(message, hint="--yes answers yes")
         try:
-            typed = typer.prompt(f"{question} Type its name to agree", err=True)
+            typed = ask_for_text(f"{question} Type its name to agree")
         except typer.Abort:
             self._screen.lines(["", "nothing was done"])
             raise KeyboardInterrupt from None
@@ -77,7 +78,8 @@ class Questions:
             if not sys.stdin.isatty():
                 return False
             try:
-                return typer.confirm(f"\n{what} {state}. End it now?", default=False, err=True)
+                self._screen.remark("")  # below the ^C
+                return ask(f"{what} {state}. End it now?")
             except typer.Abort:
                 return False  # a second Ctrl-C must not end what was not asked to be ended
 

@@ -172,8 +172,7 @@ def _found_wrong(path: "Path", sets: "Sequence[str]") -> "Checked":
 @app.command("schema")
 def schema() -> None:
     """Print the JSON Schema of recipe files."""
-    import json as encoder
-
+    from cloudgpu.cli.screen import Screen
     from cloudgpu.recipe.documentation import schema as recipe_schema
 
-    typer.echo(encoder.dumps(recipe_schema(), indent=2))
+    Screen().document(recipe_schema())

@@ -103,8 +103,8 @@ def env(
         from cloudgpu.app.engines import pulumi_lines
 
         lines += pulumi_lines(wiring.home)
-    for line in lines:
-        typer.echo(line)
+    # For `eval`, so unchanged in a pipe: every value is quoted where the lines are made.
+    wiring.screen.raw("".join(f"{line}\n" for line in lines))
 
 
 app.command("capacity")(rehearsal_faults.capacity)

@@ -2,14 +2,14 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from cloudgpu.app.happenings import Happening
 from cloudgpu.cli.narration import Narrator
 from cloudgpu.cli.panel import Mood, Row, framed, plain
 from cloudgpu.cli.show_error import detail_lines, error_json
-from cloudgpu.cli.terminal import Output
+from cloudgpu.cli.terminal import Line, Output, Span
 from cloudgpu.errors import CloudGpuError
 
 
@@ -25,7 +25,7 @@ class Screen:
         self.json_mode = json_mode
         self._quits = quits
         self._out = Output(sys.stderr if json_mode else sys.stdout, colour=colour, quits=quits)
-        self._narrator = Narrator(self._out.paint, verbose=verbose)
+        self._narrator = Narrator(verbose=verbose)
 
     @property
     def width(self) -> int | None:
@@ -34,44 +34,40 @@ class Screen:
 
     def say(self, what: Happening) -> None:
         """Show one happening."""
-        lines = self._narrator.lines(what)
-        if lines:
-            self._out.write("".join(f"{line}\n" for line in lines))
+        self._out.lines(self._narrator.lines(what))
 
-    def line(self, text: str = "") -> None:
+    def line(self, text: Line = "") -> None:
         """One line for people."""
-        self._out.write(text + "\n")
+        self._out.lines([text])
 
-    def text(self, text: str) -> None:
-        """Text of a node as it stands, for whoever reads the pipe."""
-        self._out.write(text)
+    def raw(self, text: str) -> None:
+        """Write output of a program, or data for one: unchanged in a pipe, printable on a terminal."""
+        self._out.raw(text)
 
-    def lines(self, texts: Sequence[str]) -> None:
+    def lines(self, texts: Iterable[Line]) -> None:
         """Several lines for people."""
-        for text in texts:
-            self.line(text)
+        self._out.lines(texts)
 
     def panel(self, title: str, rows: Sequence[Row], mood: Mood) -> None:
         """What a long command came to."""
-        if self._out.is_terminal:
-            self._out.write(framed(title, rows, mood, self._out.columns, colour=self._out.colour))
-        else:
-            self.lines(plain(title, rows, self._out.columns))
+        columns = self._out.columns
+        self._out.lines(framed(title, rows, mood, columns) if self._out.is_terminal else plain(title, rows, columns))
 
     def document(self, value: Any) -> None:  # noqa: ANN401
         """The one JSON document of a command."""
         Screen.documents += 1
-        Output(sys.stdout, quits=self._quits).write(json.dumps(value, indent=2) + "\n")
+        # `json.dumps` escapes everything but printable ASCII, so these lines are what the document holds.
+        Output(sys.stdout, quits=self._quits).lines(json.dumps(value, indent=2, ensure_ascii=True).split("\n"))
 
-    def remark(self, text: str) -> None:
+    def remark(self, text: Line) -> None:
         """One line on standard error: why there is nothing on standard output."""
-        Output(sys.stderr).write(f"{text}\n")
+        Output(sys.stderr).lines([text])
 
     def hint(self, text: str) -> None:
         """What could be typed next, on standard error, for a person alone."""
         out = Output(sys.stderr)
         if out.is_terminal:
-            out.write(f"{out.paint('hint:', 'cyan')} {text}\n")
+            out.lines([_hint(text)])
 
     def error(self, err: CloudGpuError) -> None:
         """Say what happened and what to do next, on standard error."""
@@ -81,8 +77,9 @@ class Screen:
 
     def trouble(self, message: str, about: Sequence[str] = (), hint: str = "") -> None:
         """The text of an error."""
-        out = Output(sys.stderr)
-        lines = [f"{out.paint('error:', 'red')} {message}", *(f"  {one}" for one in about)]
-        if hint:
-            lines.append(f"{out.paint('hint:', 'cyan')} {hint}")
-        out.write("".join(f"{line}\n" for line in lines))
+        lines: list[Line] = [(Span("error:", "red"), f" {message}"), *(f"  {one}" for one in about)]
+        Output(sys.stderr).lines([*lines, _hint(hint)] if hint else lines)
+
+
+def _hint(text: str) -> Line:
+    return (Span("hint:", "cyan"), f" {text}")

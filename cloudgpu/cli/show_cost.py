@@ -8,7 +8,6 @@ from cloudgpu.cli.figures import moment, money
 from cloudgpu.cli.table import columns
 from cloudgpu.errors import UsageError
 from cloudgpu.ledger.report import Report, ReportRow
-from cloudgpu.text import printable
 
 _AGE = re.compile(r"^(\d+)([dhm])$")
 _UNIT = {"d": "days", "h": "hours", "m": "minutes"}
@@ -67,4 +66,4 @@ def report_lines(report: Report, by: str) -> list[str]:
 def _row(row: ReportRow) -> tuple[str, ...]:
     words = {"simulated": row.simulated, "still costing": row.open_entries, "without what has no price": row.unpriced}
     marks = ", ".join(word for word, on in words.items() if on)
-    return printable(row.key), f"{row.node_hours:.3f}", money(row.usd), marks
+    return row.key, f"{row.node_hours:.3f}", money(row.usd), marks

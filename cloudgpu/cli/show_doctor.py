@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from cloudgpu.app.checkup import Check, Checkup
 from cloudgpu.cli.table import wrapped
-from cloudgpu.text import printable
 
 _STATE_WIDTH = len("unknown")
 _WIDTH = 120
@@ -23,6 +22,6 @@ def checkup_lines(checkup: Checkup) -> list[str]:
 def _lines(one: Check, name_width: int) -> Iterator[str]:
     begin = f"{one.state:<{_STATE_WIDTH}}  {one.name:<{name_width}}  "
     inset = " " * len(begin)
-    yield from wrapped(begin + printable(one.detail), _WIDTH, inset)
+    yield from wrapped(begin + one.detail, _WIDTH, inset)
     if one.fix and one.state != "ok":
-        yield from wrapped(f"{inset}fix: {printable(one.fix)}", _WIDTH, inset)
+        yield from wrapped(f"{inset}fix: {one.fix}", _WIDTH, inset)

@@ -3,25 +3,12 @@
 import re
 from typing import Any
 
-from cloudgpu.errors import (
-    CloudGpuError,
-    HostKeyError,
-    NoCapacityError,
-    PlanError,
-    RecipeError,
-    RemoteCommandError,
-    TeardownError,
-)
+from cloudgpu.errors import CloudGpuError, HostKeyError, NoCapacityError
 
 _ATTEMPT = re.compile(r"(\S+ \S+ \S+: [^:()]+ \([\w.]+\)): ")
 
-_LISTS: dict[type[CloudGpuError], str] = {
-    RecipeError: "problems",
-    PlanError: "findings",
-    NoCapacityError: "tried",
-    TeardownError: "left",
-    RemoteCommandError: "tail",
-}
+# Not by class: an error of another package may have a list, too, and its class would have to be loaded for that.
+_LISTS = ("problems", "findings", "tried", "left", "tail")
 
 
 def error_json(err: CloudGpuError) -> dict[str, Any]:
@@ -38,10 +25,7 @@ def details(err: CloudGpuError) -> list[str]:
     """Every single problem, finding, candidate or leftover of an error, whole."""
     if isinstance(err, HostKeyError):
         return _fingerprints(err)
-    for kind, name in _LISTS.items():
-        if isinstance(err, kind):
-            return list(getattr(err, name))
-    return []
+    return [str(one) for name in _LISTS for one in getattr(err, name, ())]
 
 
 def detail_lines(err: CloudGpuError) -> list[str]:

@@ -1,11 +1,9 @@
 """What nodes said, for people: nodes that said the same in one block, standard error and bad ends apart."""
 
-import sys
 from collections.abc import Sequence
 
 from cloudgpu.app.executing import NodeOutcome, OnLine
 from cloudgpu.cli.screen import Screen
-from cloudgpu.text import printable
 
 _SIGNALLED = 128
 
@@ -14,7 +12,7 @@ def show_line(screen: Screen) -> OnLine:
     """Shows lines as they come, each with its node."""
 
     def shown(index: int, error: bool, line: str) -> None:
-        text = f"[node {index}] {printable(line)}"
+        text = f"[node {index}] {line}"
         if error:
             screen.remark(text)
         else:
@@ -61,13 +59,13 @@ def named(indices: Sequence[int]) -> str:
 def block(title: str, text: str) -> list[str]:
     """A text under a title; nothing where there is none."""
     lines = text.splitlines()
-    return [f"{title}:", *(f"  {printable(line)}" for line in lines)] if lines else []
+    return [f"{title}:", *(f"  {line}" for line in lines)] if lines else []
 
 
 def bad_end(nodes: str, one: NodeOutcome) -> list[str]:
     """How it ended, where it did not end well."""
     if one.error:
-        return [f"{nodes}: {printable(one.error)}", *([f"  hint: {one.hint}"] if one.hint else [])]
+        return [f"{nodes}: {one.error}", *([f"  hint: {one.hint}"] if one.hint else [])]
     if not one.exit_code:
         return []
     signal = one.exit_code - _SIGNALLED
@@ -76,10 +74,7 @@ def bad_end(nodes: str, one: NodeOutcome) -> list[str]:
 
 
 def _raw(one: NodeOutcome, screen: Screen) -> None:
-    """A single node's output as it is, for pipes; without control characters on a terminal."""
-    for line in one.stdout.splitlines() if sys.stdout.isatty() else ():
-        screen.line(printable(line))
-    if not sys.stdout.isatty():
-        screen.text(one.stdout)
+    """Write the output of a single node, unchanged where a pipe or a file takes it."""
+    screen.raw(one.stdout)
     for line in one.stderr.splitlines():
-        screen.remark(printable(line))
+        screen.remark(line)

@@ -9,7 +9,6 @@ from cloudgpu.cli.table import columns
 from cloudgpu.hosts.host import HostsFile, OwnHost
 from cloudgpu.plan.host_sets import HostSet
 from cloudgpu.plan.money import shown
-from cloudgpu.text import printable
 
 if TYPE_CHECKING:
     from cloudgpu.app.host_preparing import Step
@@ -113,7 +112,7 @@ def lacking_lines(found: "Sequence[tuple[Scanned, tuple[str, ...]]]") -> list[st
     lines = []
     for one, lacks in found:
         if one.problem:
-            lines.append(f"{one.host.name}: {printable(one.problem)}")
+            lines.append(f"{one.host.name}: {one.problem}")
             continue
         told = f"lacks {', '.join(lacks)}" if lacks else "has all that prepare could install"
         lines.append(f"{one.host.name}: {told}")
@@ -140,23 +139,23 @@ def prepared_json(found: "Sequence[tuple[Scanned, tuple[str, ...]]]", planned: "
 
 def _checked(one: "Scanned") -> Iterator[str]:
     if one.problem:
-        yield f"{one.host.name}  no: {printable(one.problem)}"
+        yield f"{one.host.name}  no: {one.problem}"
         if one.hint:
-            yield f"    hint: {printable(one.hint)}"
+            yield f"    hint: {one.hint}"
         return
     facts = one.facts
     gpus = facts["gpus"]
     what = f"{len(gpus)} x {gpus[0]['name']}, driver {gpus[0]['driver']}" if gpus else "no GPU"
     busy = {gpu for row in (*facts["leases"],) for gpu in row["gpus"]} | {row["gpu"] for row in facts["processes"]}
     free = f", {len(gpus) - len(busy)} free" if gpus else ""
-    yield f"{one.host.name}  {'differs' if one.differs else 'ok'}: {printable(what)}{free}"
+    yield f"{one.host.name}  {'differs' if one.differs else 'ok'}: {what}{free}"
     memory = f"{facts['memory_mib'] // 1024} GiB of memory, {facts['disk_free_mib'] // 1024} GiB of disk free"
-    docker = printable(facts["docker"]).partition(",")[0] or "no Docker"
+    docker = facts["docker"].partition(",")[0] or "no Docker"
     yield f"    {facts['cpus']} cores, {memory}, Python {facts['python']}, {docker}"
-    yield from (f"    {printable(line)}" for line in one.differs)
-    yield from (f"    leased: {printable(row['told'])}" for row in facts["leases"])
+    yield from (f"    {line}" for line in one.differs)
+    yield from (f"    leased: {row['told']}" for row in facts["leases"])
     leased = {gpu for row in facts["leases"] for gpu in row["gpus"]}
-    yield from (f"    in use: {printable(row['told'])}" for row in facts["processes"] if row["gpu"] not in leased)
+    yield from (f"    in use: {row['told']}" for row in facts["processes"] if row["gpu"] not in leased)
 
 
 def _gpus(one: OwnHost) -> str:

@@ -8,7 +8,6 @@ from cloudgpu.app.images import Baked, Gone, image_json, monthly_usd
 from cloudgpu.aws.own_images import OwnImage
 from cloudgpu.cli.figures import age, money, plural
 from cloudgpu.cli.table import columns
-from cloudgpu.text import printable
 
 _HEADINGS = ("name", "image", "state", "for", "region", "owner", "age", "GiB", "$/month at most")
 
@@ -53,12 +52,12 @@ def deleted_lines(gone: Gone, name: str) -> list[str]:
 
 def _row(one: OwnImage, now: datetime) -> tuple[str, ...]:
     return (
-        printable(one.name),
+        one.name,
         one.id or "-",
         one.state,
-        printable(one.tags.get("cloudgpu:gpu-architecture", "")),
+        one.tags.get("cloudgpu:gpu-architecture", ""),
         one.region,
-        printable(one.owner),
+        one.owner,
         age((now - one.made_at).total_seconds()),
         str(one.size_gib),
         money(monthly_usd(one)),

@@ -14,7 +14,6 @@ from cloudgpu.cli.table import columns
 from cloudgpu.errors import RemoteCommandError, TeardownError
 from cloudgpu.recipe.units import DurationS
 from cloudgpu.run.metrics import Measured
-from cloudgpu.text import printable
 
 _INTERRUPTED = 130
 _BEST = " *"
@@ -114,7 +113,7 @@ def _cells(outcome: MatrixOutcome, row: RowOutcome) -> list[str]:
     figures = [_figure(by_name.get(name), best=name in row.best) for name in outcome.metrics]
     took = "" if row.seconds is None else duration(row.seconds)
     cost = money(row.usd) if row.run_id else ""
-    values = [printable(value) for _, value in row.values]
+    values = [value for _, value in row.values]
     return [*values, row.state, *figures, took, cost, row.run_id]
 
 
@@ -133,18 +132,18 @@ def _reasons(outcome: MatrixOutcome) -> Iterator[str]:
         yield "%  of the recipe's reference"
     for row in outcome.rows:
         if row.reason and not row.good:
-            yield f"{row.label}: {printable(row.reason)}"
+            yield f"{row.label}: {row.reason}"
 
 
 def _figures(outcome: MatrixOutcome) -> Iterator[str]:
     yield f"cost     {_cost(outcome)}"
     yield f"table    {outcome.table}"
     if outcome.stopped:
-        yield f"stopped  {printable(outcome.stopped)}; the same command goes on with what is missing"
+        yield f"stopped  {outcome.stopped}; the same command goes on with what is missing"
     elif not outcome.complete:
         yield "go on    the same command runs what has no result"
     if outcome.unended:
-        yield f"not ended  {printable(outcome.unended)}"
+        yield f"not ended  {outcome.unended}"
     for line in outcome.left:
         yield f"left     {line}"
 
@@ -169,4 +168,4 @@ def _listed(one: MatrixOutcome, now: datetime) -> tuple[str, ...]:
     done = f"{sum(row.good for row in one.rows)} of {len(one.rows)}"
     values = " ".join(f"{name}={','.join(values)}" for name, values in record.axes)
     begun = record.created_at
-    return record.name, record.recipe, done, moment(begun), distance(begun, now), printable(values)
+    return record.name, record.recipe, done, moment(begun), distance(begun, now), values

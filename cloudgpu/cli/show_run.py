@@ -10,7 +10,6 @@ from cloudgpu.cli.screen import Screen
 from cloudgpu.cli.show_error import short_attempt
 from cloudgpu.errors import RemoteCommandError, TeardownError
 from cloudgpu.run.metrics import Measured
-from cloudgpu.text import printable
 
 if TYPE_CHECKING:
     from cloudgpu.app.running import Followed
@@ -67,7 +66,7 @@ def failure_lines(outcome: RunOutcome) -> list[str]:
     # A service that never got ready did not end by itself.
     how = "" if record.exit_code is None else f" ended first (exit code {record.exit_code})"
     head = f"rank {record.failed_rank}{how}{where}; its last lines:"
-    return ["", head, *(f"  {printable(line)}" for line in outcome.tail)]
+    return ["", head, *(f"  {line}" for line in outcome.tail)]
 
 
 def followed_code(followed: "Followed", screen: Screen) -> int:
@@ -85,7 +84,7 @@ def followed_code(followed: "Followed", screen: Screen) -> int:
 def _what(outcome: RunOutcome) -> Iterator[Row]:
     record = outcome.record
     if record.reason:
-        yield "because", printable(record.reason)
+        yield "because", record.reason
     machines = f"{outcome.nodes} x {outcome.instance_type} in {outcome.zone}" if outcome.nodes else "no cluster"
     yield "ran", f"recipe {record.recipe} on {machines}"
     for place, one in enumerate(record.tried):
@@ -113,7 +112,7 @@ def _figures(outcome: RunOutcome) -> Iterator[Row]:
     if record.outputs:
         yield "outputs", f"{plural(len(record.outputs), 'file')} in {outcome.outputs}"
     for note in outcome.notes:
-        yield "note", printable(note)
+        yield "note", note
 
 
 def _next(outcome: RunOutcome) -> Iterator[Row]:
@@ -123,10 +122,10 @@ def _next(outcome: RunOutcome) -> Iterator[Row]:
         yield "finish", f"cloudgpu attach {run_id}"
         yield "end it", f"cloudgpu cancel {run_id}"
     if outcome.unfetched:
-        yield "not fetched", printable("; ".join(outcome.unfetched))
+        yield "not fetched", "; ".join(outcome.unfetched)
         yield "fetch", f"cloudgpu attach {run_id}"
     if outcome.unended:
-        yield "not ended", printable(outcome.unended)
+        yield "not ended", outcome.unended
         yield "end it", f"cloudgpu down {outcome.record.cluster}"
     left = [part for one in outcome.left for part in one.split("; ")]
     searched = "a search for the cluster's tag found nothing more"

@@ -10,7 +10,6 @@ from cloudgpu.app.records import RunRecord
 from cloudgpu.cli.figures import age, distance, duration, moment, money
 from cloudgpu.cli.table import columns
 from cloudgpu.plan.costs import unpriced
-from cloudgpu.text import printable
 
 _RUN_HEADINGS = ("run", "state", "started", "", "took", "result")
 
@@ -61,7 +60,7 @@ def _run_row(run: RunRecord, up: set[str], now: datetime) -> tuple[str, ...]:
     unseen = run.ended_at is None and run.cluster not in up
     state = "unknown" if unseen else run.state
     result = f"last seen {run.state}; its cluster is gone" if unseen else run.reason or figures
-    return run.run_id, state, moment(run.started_at), distance(run.started_at, now), took, printable(result)
+    return run.run_id, state, moment(run.started_at), distance(run.started_at, now), took, result
 
 
 def _block(one: ClusterStatus, now: datetime) -> Iterator[str]:
@@ -83,7 +82,7 @@ def _block(one: ClusterStatus, now: datetime) -> Iterator[str]:
     yield from (f"  run {run.run_id}  {run.state}, started {distance(run.started_at, now)}" for run in one.runs)
     cloud = "its hosts" if record.target == "ssh" else "the cloud"
     if one.problem:
-        yield f"  {cloud} could not say: {printable(one.problem)}"
+        yield f"  {cloud} could not say: {one.problem}"
     now_known = f"as {cloud} said just now"
     yield f"  {now_known if one.nodes else f'as recorded {age(one.age_s)} ago; --refresh asks {cloud}'}"
 

@@ -12,7 +12,6 @@ from cloudgpu.aws.stored_parts import Stored
 from cloudgpu.catalog.storage import StoragePrice
 from cloudgpu.cli.figures import age, money
 from cloudgpu.cli.table import columns, wrapped
-from cloudgpu.text import printable
 
 _HEADINGS = ("name", "kind", "size", "$/month", "age", "region", "owner", "data", "used by", "state")
 _WIDTH = 100
@@ -33,7 +32,7 @@ def created_lines(created: Created, price: StoragePrice | None, monthly_usd: Dec
     state = "stands" if created.made else "stood already, and is as it should be"
     simulated = " (simulated)" if record.simulated else ""
     lines = [f"{record.kind} storage {record.name} {state}{simulated}"]
-    lines += [f"  {label}: {printable(text)}" for label, text in _reached(record)]
+    lines += [f"  {label}: {text}" for label, text in _reached(record)]
     would = "AWS would charge " if record.simulated else ""
     lines.append(f"  costs: {would}{_price(price, monthly_usd)}, until it is deleted")
     kept = "" if record.disposable else " --delete-data"
@@ -115,7 +114,7 @@ def _row(row: StorageRow, now: datetime) -> tuple[str, ...]:
         _UNKNOWN if row.created_at is None else age((now - row.created_at).total_seconds()),
         row.region,
         row.owner or _UNKNOWN,
-        f"ends with {printable(row.made_for)}" if row.made_for else "disposable" if row.disposable else "keep",
+        f"ends with {row.made_for}" if row.made_for else "disposable" if row.disposable else "keep",
         _users(row.users),
         row.state,
     )
@@ -124,7 +123,7 @@ def _row(row: StorageRow, now: datetime) -> tuple[str, ...]:
 def _users(users: tuple[str, ...] | None) -> str:
     if users is None:
         return _UNKNOWN
-    return ", ".join(printable(user) for user in users) or "nobody"
+    return ", ".join(users) or "nobody"
 
 
 def _sum(rows: Sequence[StorageRow]) -> list[str]:

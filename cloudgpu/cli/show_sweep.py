@@ -11,7 +11,6 @@ from cloudgpu.app.remains import Remains, Verdict
 from cloudgpu.app.sweeping import Seen, Swept
 from cloudgpu.app.teardowns import lines
 from cloudgpu.cli.figures import age, distance, moment, money, plural
-from cloudgpu.text import printable
 
 _UNKNOWN = "unknown"
 _NOUNS = {"elastic-ip": "elastic IP", "nat-gateway": "NAT gateway", "vpc": "VPC", "vpc-endpoint": "VPC endpoint"}
@@ -48,8 +47,8 @@ def seen_lines(seen: Seen, now: datetime, *, simulated: bool) -> list[str]:
     head = f"{found} in {where}{' (simulated)' if simulated else ''}"
     blocks = [line for one, what in seen.clusters for line in _block(one, what, now)]
     blocks += [line for one, what in seen.outliving for line in _outliving(one, what, now)]
-    blocks += [f"storage and images in {region}: unknown: {printable(why)}" for region, why in seen.unseen]
-    return [head, *blocks, *(f"{_place(region)}: unknown: {printable(why)}" for region, why in seen.unknown)]
+    blocks += [f"storage and images in {region}: unknown: {why}" for region, why in seen.unseen]
+    return [head, *blocks, *(f"{_place(region)}: unknown: {why}" for region, why in seen.unknown)]
 
 
 def swept_lines(seen: Seen, swept: Swept, *, yes: bool) -> list[str]:
@@ -73,9 +72,9 @@ def _outliving(one: Outliving, what: Verdict, now: datetime) -> Iterator[str]:
     since = f"made {age((now - one.since).total_seconds())} ago" if one.since else "age unknown"
     size = "size unknown" if one.size_gib is None else f"{one.size_gib.quantize(Decimal(1))} GiB"
     most = "at most " if one.noun == "image" else ""
-    yield f"{printable(one.label)}  {printable(owner)}; {printable(one.kind)} {one.id} in {one.region}"
+    yield f"{one.label}  {owner}; {one.kind} {one.id} in {one.region}"
     yield f"  {size}, {most}{_money(one.monthly_usd)} a month, {since}"
-    yield f"  {'goes' if what.goes else 'stays'}: {printable(what.why)}"
+    yield f"  {'goes' if what.goes else 'stays'}: {what.why}"
 
 
 def _block(one: Remains, what: Verdict, now: datetime) -> Iterator[str]:
@@ -85,13 +84,13 @@ def _block(one: Remains, what: Verdict, now: datetime) -> Iterator[str]:
         f"expires {moment(one.expires_at)}, {distance(one.expires_at, now)}" if one.expires_at else "expiry unknown"
     )
     since = f"since {age((now - one.since).total_seconds())}" if one.since else "age unknown"
-    yield f"{printable(one.cluster)}  {printable(owner + team)}; {expiry}"
+    yield f"{one.cluster}  {owner + team}; {expiry}"
     yield f"  {_machines(one)} in {_places(one.regions)}, {since}"
     yield f"  {_costs(one)}"
     others = Counter(thing.kind for thing in one.things if thing.kind != "instance")
     if others:
         yield f"  and {', '.join(plural(count, _noun(kind)) for kind, count in sorted(others.items()))}"
-    yield f"  {'goes' if what.goes else 'stays'}: {printable(what.why)}"
+    yield f"  {'goes' if what.goes else 'stays'}: {what.why}"
 
 
 def _place(region: str) -> str:

@@ -37,6 +37,6 @@ def ssh(
         os.execvpe(carrying.argv[0], carrying.argv, dict(carrying.environ))  # noqa: S606 - it takes our place in the pipe
     argv = login(wiring.records, wiring.home, wiring.reaching.means, cluster=name, index=index, command=command)
     if show:
-        wiring.screen.line(shlex.join(argv))
+        wiring.screen.raw(f"{shlex.join(argv)}\n")
         return
     os.execvp(argv[0], argv)  # noqa: S606 - ssh takes the terminal over, as the user expects of `ssh`

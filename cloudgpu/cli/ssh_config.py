@@ -38,7 +38,7 @@ def ssh_config(
         made = entries(wiring.home, means, found, nodes)
     name = found.record.name
     if show:
-        wiring.screen.text(made.text)
+        wiring.screen.raw(made.text)
         return
     told = write(wiring.home, name, made, folder)
     wiring.screen.line(f"{folder.ours / name} names {', '.join(made.names)}")

@@ -1,13 +1,32 @@
-"""One output stream: its colours and width, and what happens when nobody reads it any more."""
+"""The only way from cloudgpu to a terminal: what is written, in which colours, and what is asked.
+
+Lines hold foreign text: tags, file names, messages of AWS, output of nodes. A renderer therefore returns lines without
+escape sequences and names a colour with `Span`. `Output` makes every piece printable and only then adds the colours, so
+no text can imitate one, start a second line or send a sequence to the terminal.
+"""
 
 import os
 import shutil
 import threading
-from collections.abc import Mapping
-from typing import TextIO
+from collections.abc import Iterable, Mapping
+from typing import Literal, NamedTuple, TextIO
 
 import typer
 
+from cloudgpu.text import printable
+
+Colour = Literal["bold", "dim", "red", "green", "yellow", "cyan", "bold red", "bold green", "bold yellow"]
+
+
+class Span(NamedTuple):
+    """A part of a line, in a colour."""
+
+    text: str
+    colour: Colour
+
+
+Line = str | tuple[str | Span, ...]
+"""One line without its line feed. It may hold any character: `Output` replaces those that are not printable."""
 UNREAD = 141
 """The exit code of a command whose reader went away: what a shell shows for SIGPIPE."""
 FILE_COLUMNS = 100
@@ -15,7 +34,7 @@ _COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33",
 
 
 class Output:
-    """Writes whole lines. Once a write fails, the stream is taken for unread and nothing more is written.
+    """Writes whole, printable lines. Once a write fails, the stream is taken for unread and nothing more is written.
 
     A reader that goes away (`| head`), a closed terminal or a full disk behind a redirection must not stop a
     teardown half-way; only a command that does nothing but show (`quits`) ends with its reader.
@@ -29,21 +48,26 @@ class Output:
         # Ranks, engine threads and the main thread all speak: a line is written whole or not at all.
         self._lock = threading.Lock()
 
-    def write(self, text: str) -> None:
-        """Write and flush.
+    def lines(self, lines: Iterable[Line]) -> None:
+        """Write each element as one printable line, and flush.
 
         Raises:
             typer.Exit: Nobody reads, and the command does nothing but show.
         """
-        with self._lock:
-            if not self._unread:
-                self._write(text)
-        if self._unread and self._quits:
-            raise typer.Exit(UNREAD)
+        self._write("".join(f"{self._rendered(line)}\n" for line in lines))
 
-    def paint(self, text: str, colour: str) -> str:
-        """Colour where it is wanted, plain text elsewhere."""
-        return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m" if self.colour else text
+    def raw(self, text: str) -> None:
+        """Pass text through to a pipe or a file unchanged; show it as printable lines on a terminal.
+
+        What a program prints is data to whoever reads the pipe, and a risk only to a terminal.
+
+        Raises:
+            typer.Exit: Nobody reads, and the command does nothing but show.
+        """
+        if self.is_terminal:
+            self.lines(text.splitlines())
+        else:
+            self._write(text)
 
     @property
     def is_terminal(self) -> bool:
@@ -55,7 +79,25 @@ class Output:
         """Width of the terminal; a fixed width where there is none."""
         return shutil.get_terminal_size((FILE_COLUMNS, 24)).columns if self.is_terminal else FILE_COLUMNS
 
+    def _rendered(self, line: Line) -> str:
+        pieces = (line,) if isinstance(line, str) else line
+        return "".join(self._coloured(piece) if isinstance(piece, Span) else printable(piece) for piece in pieces)
+
+    def _coloured(self, span: Span) -> str:
+        text = printable(span.text)
+        if not self.colour:
+            return text
+        codes = ";".join(_COLOURS[word] for word in span.colour.split())
+        return f"\x1b[{codes}m{text}\x1b[0m"
+
     def _write(self, text: str) -> None:
+        with self._lock:
+            if text and not self._unread:
+                self._send(text)
+        if self._unread and self._quits:
+            raise typer.Exit(UNREAD)
+
+    def _send(self, text: str) -> None:
         try:
             self._stream.write(text)
             self._stream.flush()
@@ -78,3 +120,13 @@ def _to_nowhere(stream: TextIO) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, handle)
     os.close(nowhere)
+
+
+def ask(question: str) -> bool:
+    """Ask a yes-or-no question on the terminal; the default answer is no."""
+    return typer.confirm(printable(question), default=False, err=True)
+
+
+def ask_for_text(question: str) -> str:
+    """Ask for a line of text on the terminal."""
+    return str(typer.prompt(printable(question), err=True))

@@ -28,7 +28,7 @@ class HostsFileError(UsageError):
     """The inventory file is wrong; `problems` holds each as `file:line: field: what`."""
 
     def __init__(self, message: str, *, problems: tuple[str, ...] = (), hint: str = "") -> None:
-        super().__init__("\n".join((message, *problems)), hint=hint)
+        super().__init__(message, hint=hint)
         self.problems = problems
 
 
@@ -196,4 +196,4 @@ def _jump(text: str, by_name: dict[str, OwnHost]) -> Jump:
 def _refused(shown: str, found: list[tuple[int, str]]) -> HostsFileError:
     lines = tuple(f"{shown}:{line}: {text}" for line, text in sorted(found, key=lambda item: item[0]))
     count = "one problem" if len(lines) == 1 else f"{len(lines)} problems"
-    return HostsFileError(f"{shown} has {count}:", problems=lines, hint="docs/ssh.md shows every field")
+    return HostsFileError(f"{shown} has {count}", problems=lines, hint="docs/ssh.md shows every field")

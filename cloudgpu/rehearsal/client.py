@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -261,7 +262,7 @@ def env_lines(cloud: Cloud) -> list[str]:
         "AWS_EC2_METADATA_DISABLED": "true",
     }
     unset = ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "AWS_ENDPOINT_URL_EC2")
-    return [f"export {name}={value}" for name, value in values.items()] + [f"unset {' '.join(unset)}"]
+    return [f"export {name}={shlex.quote(value)}" for name, value in values.items()] + [f"unset {' '.join(unset)}"]
 
 
 def call(cloud: Cloud, method: str, name: str, value: object = None, *, limit_s: float = _ANSWER_LIMIT_S) -> Any:  # noqa: ANN401 - JSON

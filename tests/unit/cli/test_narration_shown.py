@@ -1,9 +1,12 @@
 """What happens, as lines."""
 
+import io
+
 import pytest
 
 from cloudgpu.app.happenings import StageChange
 from cloudgpu.cli.narration import STAGES, Narrator, installer_line, refusal, resource
+from cloudgpu.cli.terminal import Output
 from cloudgpu.provision.engine import Event
 from cloudgpu.run.progress import MetricValue, Note, RankLine
 
@@ -14,13 +17,11 @@ CAPACITY = (
 )
 
 
-def plain(text, _colour):
-    return text
-
-
 def told(*happenings, verbose=False):
-    narrator = Narrator(plain, verbose=verbose)
-    return "\n".join(line for one in happenings for line in narrator.lines(one))
+    stream, narrator = io.StringIO(), Narrator(verbose=verbose)
+    for one in happenings:
+        Output(stream, colour=False).lines(narrator.lines(one))
+    return stream.getvalue().removesuffix("\n")
 
 
 def event(kind, operation, type_token, detail="", seconds=0.3):

@@ -1,11 +1,19 @@
 """The last panel, word for word, and the exit code of what it tells."""
 
+import io
 from dataclasses import replace
 
 import pytest
 
 from cloudgpu.cli import panel
 from cloudgpu.cli.show_run import exit_code, failure_lines, outcome_rows, outcome_title
+from cloudgpu.cli.terminal import Output
+
+
+def written(lines, *, colour=False):
+    stream = io.StringIO()
+    Output(stream, colour=colour).lines(lines)
+    return stream.getvalue()
 
 
 def shown(outcome, columns=100):
@@ -39,12 +47,9 @@ def test_a_run_that_failed_names_rank_node_and_last_lines(outcome):
     assert "quickstart-k3fz8w failed\n  because  exit code 3\n" in text
     assert "cost     $1.04\n" in text
     assert "outputs" not in text
-    assert failure_lines(failed) == [
-        "",
-        "rank 1 ended first (exit code 3) on node 1; its last lines:",
-        "  before",
-        "  bad \ufffd[2J data",
-    ]
+    assert written(failure_lines(failed)) == (
+        "\nrank 1 ended first (exit code 3) on node 1; its last lines:\n  before\n  bad \ufffd[2J data\n"
+    )
     assert failure_lines(outcome) == []
 
 
@@ -111,17 +116,21 @@ def test_candidates_that_were_tried_in_vain(outcome):
     assert "  in vain  us-east-1a g5.xlarge spot: no capacity (InsufficientInstanceCapacity)\n" in text
 
 
+def drawn(title, rows, mood, columns, *, colour=False):
+    return written(panel.framed(title, rows, mood, columns), colour=colour)
+
+
 def test_a_terminal_gets_a_frame_with_the_same_words(outcome):
-    framed = panel.framed(outcome_title(outcome), outcome_rows(outcome), "green", 100, colour=False)
+    framed = drawn(outcome_title(outcome), outcome_rows(outcome), "green", 100)
     assert "\x1b" not in framed
     assert all(len(line) == 100 for line in framed.strip().splitlines())
     for _, text in outcome_rows(outcome):
         assert text.split()[0] in framed
-    assert "\x1b[" in panel.framed("x", [("a", "b")], "red", 60, colour=True)
+    assert "\x1b[" in drawn("x", [("a", "b")], "red", 60, colour=True)
 
 
 def test_markup_in_a_value_is_text():
-    assert "[bold]x[/nope]" in panel.framed("[t]", [("a", "[bold]x[/nope]")], "red", 60, colour=False)
+    assert "[bold]x[/nope]" in drawn("[t]", [("a", "[bold]x[/nope]")], "red", 60)
 
 
 def test_a_figure_that_is_taken_from_several_says_so(outcome):

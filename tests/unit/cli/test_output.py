@@ -44,13 +44,13 @@ def test_colours_are_for_terminals_that_want_them(stream, environ, wanted):
 
 def test_work_goes_on_when_nobody_reads():
     out = Output(Unread())
-    out.write("one\n")
-    out.write("two\n")
+    out.lines(["one"])
+    out.lines(["two"])
 
 
 def test_a_command_that_only_shows_ends_with_its_reader():
     with pytest.raises(typer.Exit) as end:
-        Output(Unread(), quits=True).write("one\n")
+        Output(Unread(), quits=True).lines(["one"])
     assert end.value.exit_code == UNREAD
 
 
@@ -58,7 +58,7 @@ def test_what_is_still_buffered_goes_nowhere():
     read_end, write_end = os.pipe()
     with os.fdopen(write_end, "w") as stream:
         os.close(read_end)
-        Output(stream).write("one\n")
+        Output(stream).lines(["one"])
         assert os.fstat(stream.fileno()).st_rdev == Path(os.devnull).stat().st_rdev
 
 
@@ -68,7 +68,7 @@ import sys
 from cloudgpu.cli.terminal import Output
 out = Output(sys.stdout)
 for number in range(100_000):
-    out.write(f"line {number}\\n")
+    out.lines([f"line {number}"])
 sys.stderr.write("done")
 """
     read_end, write_end = os.pipe()

@@ -8,6 +8,7 @@ from cloudgpu.app.provisioning import Standing
 from cloudgpu.app.stages import Stages
 from cloudgpu.app.teardown import Ended
 from cloudgpu.cli import panel
+from cloudgpu.cli.screen import Screen
 from cloudgpu.cli.show_cluster import ended_lines, standing_json, standing_rows, standing_title
 from cloudgpu.cli.show_cost import report_json, report_lines
 from cloudgpu.cli.show_rehearsal import status_json
@@ -133,13 +134,14 @@ def test_what_down_confirmed():
     assert ended_lines(Ended("x", known=False)) == ["no cluster x: nothing carries its tag, nothing to end"]
 
 
-def test_the_bill(now):
+def test_the_bill(now, capsys):
     rows = (
         ReportRow("ann", False, Decimal("2.5"), Decimal("1234.5"), 1, 3),
         ReportRow("bob\x1b", True, Decimal("0.0333"), Decimal("0.01753"), 0, 1),
     )
     report = Report("user", None, now, rows, Decimal("1234.5"), Decimal("0.01753"))
-    assert report_lines(report, "user") == [
+    Screen().lines(report_lines(report, "user"))
+    assert capsys.readouterr().out.splitlines() == [
         "user  node hours       cost",
         "ann        2.500  $1,234.50  still costing",
         "bob\ufffd       0.033    $0.0175  simulated",

@@ -1,0 +1,279 @@
+"""Foreign text reaches a terminal only as printable characters, whichever class of message carries it."""
+
+import ast
+import dataclasses
+import importlib
+import inspect
+import io
+import json
+import re
+import sys
+import typing
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import cloudgpu.cli
+from cloudgpu import errors
+from cloudgpu.app.executing import NodeOutcome
+from cloudgpu.app.happenings import Happening
+from cloudgpu.cli.main import main
+from cloudgpu.cli.panel import plain
+from cloudgpu.cli.screen import Screen
+from cloudgpu.cli.show_exec import show_line, show_outcomes
+from cloudgpu.cli.terminal import Colour, Output, Span, ask, ask_for_text
+
+PARTS = (
+    *("\x1b[2J", "\x1b[36mhint:\x1b[0m", "\x9b31m", "\x1b]52;c;cm0gLXJmIC8=\x07", "\x1b]0;title\x1b\\"),
+    *("\x1bc", "\x90q\x9c", "\r", "\nhint: run this", "\r\nerror: forged", "\x07", "\x08", "\x00", "\x0b", "\x0c"),
+    *("\x7f", "\x85", "\u2028", "\u2029", "\u202e", "\u2066", "\u200f", "\ufeff", "\ud800", "\udcff"),
+)
+HOSTILE = "begin" + "-".join(PARTS) + "end"
+OURS = re.compile(r"\x1b\[(?:1|2|31|32|33|36|1;31|1;32|1;33)m(?P<text>[^\x1b]*)\x1b\[0m")
+CLI = Path(cloudgpu.cli.__file__).parent
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture(params=["terminal", "terminal without colours", "pipe"])
+def streams(request, monkeypatch) -> Callable[[], list[io.StringIO]]:
+    """Replace standard output and standard error; called in the test, since pytest sets its own before that."""
+
+    def replaced() -> list[io.StringIO]:
+        made = [io.StringIO() if request.param == "pipe" else Terminal() for _ in range(2)]
+        monkeypatch.setattr(sys, "stdout", made[0])
+        monkeypatch.setattr(sys, "stderr", made[1])
+        if request.param == "terminal":
+            monkeypatch.delenv("NO_COLOR")
+            monkeypatch.setenv("TERM", "xterm")
+        return made
+
+    return replaced
+
+
+def without_our_colours(text: str) -> str:
+    return OURS.sub(lambda found: found["text"], text)
+
+
+def check_characters(*streams: io.StringIO) -> str:
+    shown = without_our_colours("".join(stream.getvalue() for stream in streams))
+    odd = {char for char in shown if not char.isprintable() and char not in "\n\t"}
+    assert odd == set()
+    return shown
+
+
+def check(*streams: io.StringIO) -> str:
+    """Everything that was written, after checking that it can neither steer a terminal nor start a line."""
+    shown = check_characters(*streams)
+    assert not re.search(r"^\W*(hint: run this|error: forged)", shown, re.MULTILINE)
+    return shown
+
+
+def filled(kind: type, **given: object) -> list[object]:
+    """Instances of a dataclass: hostile text in every field, every choice of its literals once."""
+    hints = typing.get_type_hints(kind)
+    choices = {name: typing.get_args(hint) for name, hint in hints.items() if typing.get_origin(hint) is typing.Literal}
+    values = {name: value_of(hint) for name, hint in hints.items() if name not in choices}
+    rows: list[dict[str, object]] = [values]
+    for name, options in choices.items():
+        rows = [{**row, name: option} for row in rows for option in options]
+    return [kind(**{field.name: {**row, **given}[field.name] for field in dataclasses.fields(kind)}) for row in rows]
+
+
+def value_of(hint: object) -> object:
+    options = typing.get_args(hint) or (hint,)
+    return HOSTILE if str in options else 3
+
+
+def subclasses(kind: type) -> Iterator[type]:
+    for one in kind.__subclasses__():
+        yield one
+        yield from subclasses(one)
+
+
+def every_error() -> list[errors.CloudGpuError]:
+    """One instance of every error class of the package, with hostile text wherever its constructor takes text."""
+    for room in ("hosts.loading", "remote.connection", "remote.handshake", "run.agent"):
+        importlib.import_module(f"cloudgpu.{room}")
+    made = []
+    for kind in (errors.CloudGpuError, *subclasses(errors.CloudGpuError)):
+        parameters = inspect.signature(kind.__init__).parameters
+        texts = {
+            name: HOSTILE if parameter.annotation in (str, "str") else (HOSTILE, HOSTILE)
+            for name, parameter in parameters.items()
+            if re.fullmatch(
+                r"str|(Sequence|tuple)\[str.*\]", inspect.formatannotation(parameter.annotation).rpartition(".abc.")[2]
+            )
+        }
+        assert {"message", "hint"} <= texts.keys()
+        made.append(kind(texts.pop("message"), **texts))
+    return made
+
+
+@pytest.mark.parametrize("err", every_error(), ids=lambda err: type(err).__name__)
+@pytest.mark.parametrize("json_mode", [False, True])
+def test_every_error(err, json_mode, streams):
+    shown = streams()
+    Screen(json_mode=json_mode).error(err)
+    assert "begin" in check(*shown)
+    assert sum(line.startswith("hint:") for line in without_our_colours(shown[1].getvalue()).splitlines()) == 1
+    if json_mode:
+        assert json.loads(shown[0].getvalue())["error"]["message"] == HOSTILE
+
+
+@pytest.mark.parametrize("kind", typing.get_args(Happening), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("verbose", [False, True])
+def test_every_happening(kind, verbose, streams):
+    shown = streams()
+    made = filled(kind)
+    screen = Screen(verbose=verbose)
+    for one in made:
+        screen.say(one)
+    check(*shown)
+    lines = "".join(stream.getvalue() for stream in shown).count("\n")
+    assert lines <= len(made)
+
+
+def test_every_way_of_writing(streams):
+    shown = streams()
+    screen = Screen()
+    screen.line(HOSTILE)
+    screen.line((Span(HOSTILE, "red"), HOSTILE))
+    screen.lines([HOSTILE, HOSTILE])
+    screen.remark(HOSTILE)
+    screen.hint(HOSTILE)
+    screen.trouble(HOSTILE, [HOSTILE], HOSTILE)
+    screen.panel(HOSTILE, [(HOSTILE, HOSTILE), ("", HOSTILE)], "red")
+    screen.document({HOSTILE: HOSTILE})
+    show_line(screen)(1, False, HOSTILE)
+    show_line(screen)(1, True, HOSTILE)
+    check(*shown)
+
+
+def test_every_public_method_of_the_screen_is_tried():
+    """A new way of writing fails here until the test above uses it."""
+    tried = {"line", "lines", "remark", "hint", "trouble", "panel", "document", "say", "error", "raw"}
+    assert {name for name, one in vars(Screen).items() if inspect.isfunction(one) and name[0] != "_"} == tried
+
+
+@pytest.mark.parametrize("colour", typing.get_args(Colour))
+@given(text=st.text())
+def test_text_cannot_add_or_remove_a_colour(colour, text):
+    stream = io.StringIO()
+    Output(stream, colour=True).lines([(Span("ours", colour), text, Span(text, colour))])
+    shown = stream.getvalue()
+    assert len(OURS.findall(shown)) == 2
+    assert shown.count("\x1b") == 4
+    assert shown.count("\n") == 1
+    assert all(char.isprintable() or char == "\t" for char in without_our_colours(shown)[:-1])
+
+
+@given(rows=st.lists(st.tuples(st.text(), st.text()), min_size=1, max_size=3), columns=st.integers(30, 120))
+def test_a_frame_has_as_many_colours_as_its_values_allow(rows, columns):
+    from cloudgpu.cli.panel import framed
+
+    stream = io.StringIO()
+    Output(stream, colour=True).lines(framed("title", rows, "green", columns))
+    shown = without_our_colours(stream.getvalue())
+    assert all(char.isprintable() or char == "\n" for char in shown)
+    assert {line[:1] for line in shown.splitlines()[1:]} <= set("╭│╰")
+
+
+@given(rows=st.lists(st.tuples(st.just("label"), st.text()), min_size=1, max_size=3))
+def test_a_panel_in_a_file_starts_no_line_with_a_value(rows):
+    stream = io.StringIO()
+    Output(stream).lines(plain("title", rows, 60))
+    assert all(line.startswith(("  ", "title")) or not line for line in stream.getvalue().split("\n"))
+
+
+def test_output_of_a_node_is_unchanged_in_a_pipe_only(streams):
+    shown = streams()
+    show_outcomes([NodeOutcome(0, 1, HOSTILE, HOSTILE)], Screen())
+    if shown[0].isatty():
+        check_characters(*shown)  # the lines are the program's own
+    else:
+        assert shown[0].getvalue() == HOSTILE
+        check_characters(shown[1])
+
+
+@pytest.mark.parametrize("asked", [ask, ask_for_text])
+def test_a_question_is_printable(asked, streams, monkeypatch):
+    shown = streams()
+    monkeypatch.setattr("builtins.input", lambda _prompt="": "n")
+    monkeypatch.setattr("typer._click.termui.visible_prompt_func", lambda _prompt="": "n", raising=False)
+    asked(HOSTILE)
+    assert "begin" in check(*shown)
+
+
+def commands(app=None, path=()) -> Iterator[tuple[str, ...]]:
+    """The path of every command, groups included."""
+    from typer.main import get_command
+
+    from cloudgpu.cli.main import app as root
+
+    found = app or get_command(root)
+    yield path
+    for name, one in getattr(found, "commands", {}).items():
+        yield from commands(one, (*path, name))
+
+
+@pytest.mark.parametrize("path", sorted(commands()), ids=" ".join)
+@pytest.mark.parametrize("streams", ["terminal"], indirect=True)
+def test_arguments_that_are_echoed(path, streams, home):
+    shown = streams()
+    assert main([*path, HOSTILE, f"--{HOSTILE}", "--json"]) == 2
+    assert check(*shown)
+
+
+WRITERS = re.compile(r"^(print|typer\.(echo|secho|confirm|prompt)|sys\.(stdout|stderr)\.(write|writelines)|click\..*)$")
+
+
+def direct_writes(source: str) -> Iterator[int]:
+    """Lines that write to the terminal past `Output`."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and WRITERS.match(ast.unparse(node.func)):
+            yield node.lineno
+
+
+def test_the_rule_about_writing_sees_what_it_is_about():
+    bad = ["print('x')", "typer.echo('x')", "sys.stderr.write('x')", "typer.confirm('x')"]
+    assert [list(direct_writes(one)) for one in bad] == [[1]] * 4
+    assert list(direct_writes("screen.line('x')")) == []
+
+
+def test_nothing_but_the_terminal_writes_to_it():
+    layers = (
+        "cli",
+        "app",
+        "plan",
+        "provision",
+        "aws",
+        "run",
+        "remote",
+        "ledger",
+        "recipe",
+        "hosts",
+        "catalog",
+        "settings",
+    )
+    # What these write goes to another program, never to a terminal.
+    others = {"cli/terminal.py", "remote/node_tree.py", "provision/plugin/__main__.py"}
+    found = [
+        f"{path.relative_to(CLI.parent)}:{line}"
+        for layer in layers
+        for path in sorted((CLI.parent / layer).rglob("*.py"))
+        if str(path.relative_to(CLI.parent)) not in others
+        for line in direct_writes(path.read_text(encoding="utf-8"))
+    ]
+    assert found == []
+
+
+def test_only_the_terminal_knows_escape_sequences():
+    found = [path.name for path in CLI.glob("*.py") if re.search(r"\\(x1b|033|u001b|e\[)", path.read_text())]
+    assert found == ["terminal.py"]
