@@ -7,6 +7,8 @@ and of registries.
 import shlex
 
 _REPLACEMENT = "\ufffd"
+SHELL_WORD = r"(?:'[^']*(?:'\"'\"'[^']*)*'|[^\s']\S*)"
+"""Pattern of one word as `command` writes it; of an unquoted one up to the next space, with what follows it there."""
 
 
 def printable(text: str) -> str:

@@ -11,6 +11,7 @@ from cloudgpu.app.records import ClusterRecord, RunRecord
 from cloudgpu.app.stages import Stages
 from cloudgpu.errors import LedgerError, StateError
 from cloudgpu.run.progress import Note
+from cloudgpu.text import command
 
 
 class Account:
@@ -84,7 +85,8 @@ def still_up(cluster: ClusterRecord) -> str:
     states = {"up": "is up until", "ending": "is not confirmed gone; its nodes end themselves at"}
     state = states.get(cluster.state, "may be half made; what there is of it ends itself at")
     what = f"cluster {cluster.name} ({cluster.nodes} x {cluster.instance_type or '?'})"
-    return f"{what} {state} {cluster.expires_at:%Y-%m-%d %H:%M} UTC; `cloudgpu down {cluster.name}` ends it now"
+    end = command("cloudgpu", "down", cluster.name)
+    return f"{what} {state} {cluster.expires_at:%Y-%m-%d %H:%M} UTC; `{end}` ends it now"
 
 
 def what_runs(record: RunRecord, cluster: ClusterRecord | None) -> str:

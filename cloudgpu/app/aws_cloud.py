@@ -37,6 +37,7 @@ from cloudgpu.rehearsal.session_plugin import PLUGIN
 from cloudgpu.run.files import RemoteFile, Service
 from cloudgpu.run.progress import Note
 from cloudgpu.settings import Settings
+from cloudgpu.text import command
 
 _POLL_S = 0.5
 _POLL_SLOWEST_S = 10.0
@@ -161,7 +162,7 @@ class AwsCloud:
                 silent = [one for one in instance_ids if one not in nodes]
                 waited = f"after {self._settings.boot_seconds} s"
                 message = f"{waited} {', '.join(silent)} printed no host key on the console"
-                raise CloudError(message, hint=f"cloudgpu down {record.name}")
+                raise CloudError(message, hint=command("cloudgpu", "down", record.name))
             self._clock.sleep(pause)
             pause = min(pause * 1.5, _POLL_SLOWEST_S)
 
@@ -312,7 +313,7 @@ def _refuse_ended(record: ClusterRecord, instance: Instance) -> None:
     if instance.state not in ("pending", "running"):
         because = f": {instance.reason_text or instance.reason}" if instance.reason_text or instance.reason else ""
         message = f"instance {instance.id} is {instance.state} before it was reached{because}"
-        raise CloudError(message, hint=f"cloudgpu down {record.name}")
+        raise CloudError(message, hint=command("cloudgpu", "down", record.name))
 
 
 def cluster_tags(record: ClusterRecord) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from cloudgpu.errors import UsageError
 from cloudgpu.paths import unwritable
 from cloudgpu.recipe.loading import FILE_NAME
 from cloudgpu.recipe.nearest import suggestion
+from cloudgpu.text import command
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 _COMMENTS = 27
@@ -105,7 +107,7 @@ def _offers(wish: Wish, catalog: Catalog, home_region: str) -> tuple[Offer, ...]
     kinds = [kind for kind in kinds if wish.market in kind.usage_classes] or kinds
     if wish.region and wish.region not in catalog.regions:
         message = f"--region {wish.region}: no such region in the catalogue{suggestion(wish.region, catalog.regions)}"
-        raise UsageError(message, hint=f"cloudgpu gpus shows where {wish.gpu} is cheapest")
+        raise UsageError(message, hint=f"{command('cloudgpu', 'gpus')} shows where {wish.gpu} is cheapest")
     here = _priced(catalog, kinds, wish.region or home_region)
     if here or wish.region:
         return here or _refuse(wish, kinds)
@@ -132,22 +134,26 @@ def _not_here(wish: Wish, kinds: Sequence[InstanceType]) -> UsageError:
     priced = sorted({region for kind in kinds for region in kind.on_demand_usd if kind.zones.get(region)})
     if wish.region and priced:
         message = f"{wish.gpu} is not offered in {wish.region} at a known price; it is in {', '.join(priced)}"
-        return UsageError(message, hint=f"cloudgpu recipe new {wish.name} --gpu {wish.gpu} --region {priced[0]}")
+        return UsageError(
+            message, hint=command("cloudgpu", "recipe", "new", wish.name, "--gpu", wish.gpu, "--region", priced[0])
+        )
     message = f"nobody knows what {wish.gpu} costs by the hour"
-    return UsageError(message, hint=f"cloudgpu gpus show {written(kinds[0].gpu)}")
+    return UsageError(message, hint=command("cloudgpu", "gpus", "show", written(kinds[0].gpu)))
 
 
 def _nothing(wish: Wish, catalog: Catalog) -> UsageError:
     """Why a wish means nothing that can be launched, with the command that would."""
-    begin_with = f"cloudgpu recipe new {wish.name} --gpu"
+    begin_with = ("cloudgpu", "recipe", "new", wish.name, "--gpu")
     retired = types_meant(wish.gpu, catalog)
     if retired:
         names = ", ".join(kind.name for kind in retired)
-        return UsageError(f"AWS retired {names}: nobody can launch it", hint=f"{begin_with} {retired[0].replacement}")
+        begin = command(*begin_with, retired[0].replacement or "")
+        return UsageError(f"AWS retired {names}: nobody can launch it", hint=begin)
     why = misfit(wish.gpu, catalog)
     message, fix = (f"{wish.gpu} means nothing", "") if why is None else (why.message, why.fix)
-    instead = fix.removeprefix("--set resources.").partition("=")[2]
-    return UsageError(f"--gpu {wish.gpu}: {message}", hint=f"{begin_with} {instead}" if instead else fix)
+    words = shlex.split(fix) if fix.startswith("--set ") else []
+    instead = words[1].partition("=")[2] if words else ""
+    return UsageError(f"--gpu {wish.gpu}: {message}", hint=command(*begin_with, instead) if instead else fix)
 
 
 def _recipe(wish: Wish, offers: Sequence[Offer]) -> str:

@@ -9,6 +9,7 @@ from cloudgpu.catalog.memory_text import gib
 from cloudgpu.catalog.ranking import Found, Market, Sort, Wanted, ranked
 from cloudgpu.errors import UsageError
 from cloudgpu.recipe.nearest import nearest, suggestion
+from cloudgpu.text import command
 
 
 @dataclass(frozen=True)
@@ -67,11 +68,11 @@ def answer(asked: Asked, catalog: Catalog, home_region: str) -> Answer:
 def _loosened(asked: Asked, wanted: Wanted, catalog: Catalog) -> Iterator[Loosened]:
     """What each single change would find; those that find nothing by themselves are left out."""
     without = {
-        f"--min-memory {asked.min_memory}": replace(wanted, min_memory_gib=Decimal(0)),
-        f"--min-total-memory {asked.min_total_memory}": replace(wanted, min_total_memory_gib=Decimal(0)),
-        f"--arch {asked.arch}": replace(wanted, architecture=""),
-        f"--count {asked.count}": replace(wanted, count=None),
-        f"--region {asked.region}": replace(wanted, region=""),
+        command("--min-memory", asked.min_memory): replace(wanted, min_memory_gib=Decimal(0)),
+        command("--min-total-memory", asked.min_total_memory): replace(wanted, min_total_memory_gib=Decimal(0)),
+        command("--arch", asked.arch): replace(wanted, architecture=""),
+        command("--count", str(asked.count)): replace(wanted, count=None),
+        command("--region", asked.region): replace(wanted, region=""),
         "--spot": replace(wanted, market="on-demand"),
     }
     changes = {f"without {option}": looser for option, looser in without.items() if looser != wanted}
@@ -100,5 +101,5 @@ def _region(catalog: Catalog, said: str) -> str:
     if said and said not in catalog.regions:
         near = nearest(said, catalog.regions)
         message = f"--region {said}: no such region in the catalogue{suggestion(said, catalog.regions)}"
-        raise UsageError(message, hint=f"for instance --region {near or catalog.regions[0]}")
+        raise UsageError(message, hint=f"for instance {command('--region', near or catalog.regions[0])}")
     return said

@@ -31,6 +31,7 @@ from cloudgpu.remote.base import Host
 from cloudgpu.remote.command import Command
 from cloudgpu.remote.fanout import all_or_raise, on_all
 from cloudgpu.run.progress import Note
+from cloudgpu.text import command
 
 _ANSWER_S = 60.0
 _EXPIRES = "cloudgpu:expires-at"
@@ -104,7 +105,9 @@ class Extending:
         if until > last:
             ends = f"the Capacity Block {block} ends at {utc(found.ends_at)}"
             message = f"{ends}, and AWS takes its nodes from {utc(last)} on: they cannot live until {utc(until)}"
-            raise UsageError(message, hint=f"cloudgpu extend {record.name} --until {last:%Y-%m-%dT%H:%M:%SZ}")
+            raise UsageError(
+                message, hint=command("cloudgpu", "extend", record.name, "--until", f"{last:%Y-%m-%dT%H:%M:%SZ}")
+            )
 
     def _refuse_grave(self, later: ClusterRecord) -> None:
         """Nothing but the expiry may change under people's work: a newer program is for the next cluster."""
@@ -135,7 +138,8 @@ class Extending:
             all_or_raise(on_all(hosts, lambda host: _told(host, later.expires_at)))
         except CloudGpuError as err:
             before = later.confirmed_expires_at or later.expires_at
-            err.hint = f"`cloudgpu extend {later.name} --until {later.config['expiresAt']}` again before {utc(before)}"
+            again = command("cloudgpu", "extend", later.name, "--until", later.config["expiresAt"])
+            err.hint = f"`{again}` again before {utc(before)}"
             raise
         finally:
             for host in hosts:

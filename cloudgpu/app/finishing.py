@@ -23,6 +23,7 @@ from cloudgpu.app.teardown import Ended, unended
 from cloudgpu.app.works import ends
 from cloudgpu.errors import CloudError, CloudGpuError, LedgerError, StateError, TeardownError
 from cloudgpu.run.progress import Note
+from cloudgpu.text import command
 
 _INTERRUPTED = "interrupted"
 
@@ -70,7 +71,10 @@ class Finishing:
     def _owed(self, record: RunRecord, kept: str, failures: tuple[str, ...], notes: tuple[str, ...]) -> RunOutcome:
         """Outputs are still on the nodes: the run's books stay open, so that `attach` can fetch them."""
         record = self._desk.records.save_run(replace(record, stages=tuple(self._stages.done)))
-        for note in (*notes, f"`cloudgpu attach {record.run_id}` fetches them; the cluster is left up for that"):
+        for note in (
+            *notes,
+            f"`{command('cloudgpu', 'attach', record.run_id)}` fetches them; the cluster is left up for that",
+        ):
             self._desk.say(Note(note))
         return replace(self._account.outcome(record, kept=kept), notes=notes, unfetched=failures)
 
@@ -128,7 +132,9 @@ class Finishing:
             return
         if record.ranks:
             state = f"has {record.state}" if record.judged else "may be going on"
-            _add_hint(err, f"run {record.run_id} {state}: `cloudgpu attach {record.run_id}` comes back to it")
+            _add_hint(
+                err, f"run {record.run_id} {state}: `{command('cloudgpu', 'attach', record.run_id)}` comes back to it"
+            )
             _add_hint(err, still_up(cluster) if cluster else "")
             return
         record = replace(record, state="failed", reason=err.message)

@@ -21,6 +21,7 @@ from cloudgpu.remote.fanout import all_or_raise, on_all
 from cloudgpu.remote.host_key import ShownKey
 from cloudgpu.run.agent import ask_once
 from cloudgpu.run.files import RemoteFile, Service
+from cloudgpu.text import command
 
 ACCOUNT = "own hosts"
 """What records and the ledger say in place of an account."""
@@ -152,7 +153,8 @@ def stranger(node: Node) -> HostKeyError:
     """The error for a host whose key nobody has confirmed."""
     where = f"{node.zone} ({node.user}@{node.address}:{node.port})"
     message = f"the host key of {where} is neither in the inventory nor in your known_hosts"
-    return HostKeyError(message, hint=f"cloudgpu hosts scan {node.zone} shows its fingerprint and asks")
+    scan = command("cloudgpu", "hosts", "scan", node.zone)
+    return HostKeyError(message, hint=f"{scan} shows its fingerprint and asks")
 
 
 def _seen(answer: object) -> HostSeen:

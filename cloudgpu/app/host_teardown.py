@@ -21,6 +21,7 @@ from cloudgpu.remote.base import Host
 from cloudgpu.remote.command import Command, Raw
 from cloudgpu.run.agent import ask_once
 from cloudgpu.run.progress import Note
+from cloudgpu.text import command
 
 _HOME = Command(Raw('printf "%s\\n" "$HOME"'))
 
@@ -79,7 +80,7 @@ class HostTeardown:
         if found.left:
             message = f"cluster {record.name} is not gone: {'; '.join(found.left)}"
             until = f"its leases lapse by themselves at {record.expires_at:%Y-%m-%d %H:%M} UTC"
-            hint = f"`cloudgpu down {record.name}` again when they answer; {until}"
+            hint = f"`{command('cloudgpu', 'down', record.name)}` again when they answer; {until}"
             raise TeardownError(message, left=found.left, hint=hint)
         usd = self._books.usd(self._books.rows(record), self._desk.clock.now())
         if runs_too:
@@ -117,7 +118,9 @@ class HostTeardown:
         found = self._left(self._desk.cloud.nodes(self._desk.cloud.file().hosts), leave)
         if found.left:
             message = f"whether cluster {name} is gone is not known: {'; '.join(found.left)}"
-            raise TeardownError(message, left=found.left, hint=f"`cloudgpu down {name}` again when they answer")
+            raise TeardownError(
+                message, left=found.left, hint=f"`{command('cloudgpu', 'down', name)}` again when they answer"
+            )
         strays = tuple(host for host in found.gone if answers[host]["clusters"])
         usd = self._books.settle(self._books.rows_without_record(name), running=bool(strays))
         end_runs(self._desk, name)
@@ -148,5 +151,6 @@ def home_of(host: Host) -> str:
     found = [line for line in host.run(_HOME).stdout.splitlines() if line.startswith("/")]
     if not found:
         message = f"{host.node.zone}: its shell does not tell where its home directory is"
-        raise RemoteCommandError(message, hint=f"log in and try: ssh {host.node.user}@{host.node.address}")
+        log_in = command("ssh", f"{host.node.user}@{host.node.address}")
+        raise RemoteCommandError(message, hint=f"log in and try: {log_in}")
     return found[-1]

@@ -22,6 +22,7 @@ from cloudgpu.catalog.other_prices import other_price, shipped_price
 from cloudgpu.errors import CloudGpuError, UsageError
 from cloudgpu.plan.plan import Plan
 from cloudgpu.run.progress import Note
+from cloudgpu.text import command
 
 _PRICED_IN = "us-east-1"
 """Images of every region are told at the price of this one."""
@@ -106,7 +107,7 @@ class Baking:
         there = self.store.found(begun.region if begun and begun.region else region, name)
         if there and begun is None:
             message = f"there is an image {name} in {there[0].region} already: {there[0].id or there[0].snapshots[0]}"
-            raise UsageError(message, hint=f"another name, or `cloudgpu image delete {name}` first")
+            raise UsageError(message, hint=f"another name, or `{command('cloudgpu', 'image', 'delete', name)}` first")
         try:
             image = self._image(plan, name, cluster, [one for one in there if one.id])
         except (CloudGpuError, KeyboardInterrupt):

@@ -5,6 +5,7 @@ from cloudgpu.app.records import ClusterRecord
 from cloudgpu.errors import StateError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.paths import Home
+from cloudgpu.text import command
 
 
 def stored_inventory(home: Home, record: ClusterRecord) -> Inventory:
@@ -18,4 +19,4 @@ def stored_inventory(home: Home, record: ClusterRecord) -> Inventory:
         return Inventory.from_json(files.read_json(path))
     except (OSError, ValueError, TypeError, KeyError) as err:
         message = f"the inventory {path} cannot be read: {err}"
-        raise StateError(message, hint=f"cloudgpu down {record.name}") from err
+        raise StateError(message, hint=command("cloudgpu", "down", record.name)) from err

@@ -28,6 +28,7 @@ from cloudgpu.app.works import provisions
 from cloudgpu.errors import AuthError, BusyError, CloudGpuError, LedgerError, StateError
 from cloudgpu.provision.lease import Lease
 from cloudgpu.run.progress import Note
+from cloudgpu.text import command
 
 _EVERY_ONE = (StateError, LedgerError, AuthError, BusyError)
 """What the next combination would end with too."""
@@ -194,9 +195,8 @@ class _Session:
             return None
         if row.digest != run.combination.digest and not known.judged:
             message = f"run {known.run_id} goes on with the recipe as it was before it was changed"
-            raise StateError(
-                message, hint=f"`cloudgpu attach {known.run_id}` or `cloudgpu cancel {known.run_id}` first"
-            )
+            finish, cancel = (command("cloudgpu", verb, known.run_id) for verb in ("attach", "cancel"))
+            raise StateError(message, hint=f"`{finish}` or `{cancel}` first")
         return known
 
     def _closed(self, known: RunRecord) -> None:
@@ -231,7 +231,8 @@ class _Session:
         longest = max((row.seconds or 0.0 for row in self._outcome().rows), default=0.0)
         if left_s < longest:
             told = f"cluster {cluster.name} has {left_s / 60:.0f} min left, and the longest run so far took"
-            self._desk.say(Note(f"{told} {longest / 60:.0f} min: `cloudgpu extend {cluster.name}` gives it more"))
+            extend = command("cloudgpu", "extend", cluster.name)
+            self._desk.say(Note(f"{told} {longest / 60:.0f} min: `{extend}` gives it more"))
         return ""
 
     def _finished(self, stopped: str) -> MatrixOutcome:

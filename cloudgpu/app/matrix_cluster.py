@@ -12,6 +12,7 @@ from cloudgpu.app.works import Provisions, ends
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.plan.plan import Plan
 from cloudgpu.run.progress import Note
+from cloudgpu.text import command
 
 
 class MatrixCluster:
@@ -39,7 +40,7 @@ class MatrixCluster:
         plan, mine = request.plan.lead.plan, self.own(record)
         if mine is not None and request.cluster not in ("", mine.name):
             message = f"matrix {record.name} has cluster {mine.name}, which is {mine.state}"
-            raise UsageError(message, hint=f"leave --cluster out, or `cloudgpu down {mine.name}` first")
+            raise UsageError(message, hint=f"leave --cluster out, or `{command('cloudgpu', 'down', mine.name)}` first")
         if mine is not None and self._over(mine):
             self._desk.say(Note(f"cluster {mine.name} is over: it is ended, and another one made"))
             record, mine = self.end(record, mine), None

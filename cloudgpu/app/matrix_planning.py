@@ -11,6 +11,7 @@ from cloudgpu.plan.plan import Finding, Plan
 from cloudgpu.recipe.loading import LoadedRecipe
 from cloudgpu.recipe.matrix import Axis, Combination, about, fields_of
 from cloudgpu.recipe.schema import Recipe
+from cloudgpu.text import command
 
 _OF_THE_CLUSTER: Final = frozenset({"schema", "name", "resources", "storage", "budget"})
 """Sections that say what the cluster is, and not what runs on it."""
@@ -97,9 +98,9 @@ def _refuse_services(combinations: Sequence[Combination]) -> None:
 
 def _one_after_the_other(recipe: str, axis: Axis, axes: Sequence[Axis]) -> str:
     """A command for each value of one axis, with the other axes as they are."""
-    others = "".join(f" --matrix {one.name}={','.join(one.values)}" for one in axes if one is not axis)
-    commands = [f"`cloudgpu train {recipe} --set {axis.name}={value}{others}`" for value in axis.values]
-    return f"one cluster after the other: {', then '.join(commands)}"
+    others = [word for one in axes if one is not axis for word in ("--matrix", f"{one.name}={','.join(one.values)}")]
+    commands = [command("cloudgpu", "train", recipe, "--set", f"{axis.name}={value}", *others) for value in axis.values]
+    return f"one cluster after the other: {', then '.join(f'`{one}`' for one in commands)}"
 
 
 def _plan(one: Combination, lead: Planned, ask: Callable[[Combination], Planned]) -> Plan:

@@ -11,6 +11,7 @@ from cloudgpu.app.remains import Verdict, Wish
 from cloudgpu.app.storage_overview import monthly_usd as storage_monthly_usd
 from cloudgpu.aws.own_images import OwnImage
 from cloudgpu.aws.stored_parts import Stored
+from cloudgpu.text import command
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,8 @@ class Outliving:
     @property
     def ends_by(self) -> str:
         """The command that ends it."""
-        kept = "" if self.disposable or self.noun == "image" else " --delete-data"
-        return f"cloudgpu {self.noun} delete {self.name} --region {self.region}{kept}"
+        kept = [] if self.disposable or self.noun == "image" else ["--delete-data"]
+        return command("cloudgpu", self.noun, "delete", self.name, "--region", self.region, *kept)
 
     def as_json(self, now: datetime) -> dict[str, Any]:
         """The documented row of `sweep --json`."""
@@ -131,10 +132,14 @@ def verdict(one: Outliving, around: Around, wish: Wish) -> Verdict:
         (not one.disposable, False, f"holds data that was to be kept; `{one.ends_by}` ends it"),
         (not cluster, False, f"disposable, and made by name; `{one.ends_by}` ends it"),
         (cluster in around.clusters, False, f"ends with cluster {cluster}, which is there"),
-        (cluster in around.here, False, f"ends with cluster {cluster}: `cloudgpu down {cluster}`"),
+        (cluster in around.here, False, f"ends with cluster {cluster}: `{command('cloudgpu', 'down', cluster)}`"),
         (not around.all_asked, False, f"ends with cluster {cluster}, which may be where nobody answered"),
         (one.owner in wish.owners, True, f"{one.owner}'s, as asked, and cluster {cluster} is gone"),
-        (one.owner != wish.caller, False, f"{one.owner or 'nobody known'}'s; --owner {one.owner} removes it"),
+        (
+            one.owner != wish.caller,
+            False,
+            f"{one.owner or 'nobody known'}'s; {command('--owner', one.owner)} removes it",
+        ),
     )
     gone = Verdict(goes=True, why=f"disposable, and its cluster {cluster} is gone")
     return next((Verdict(goes, why) for holds, goes, why in rules if holds), gone)

@@ -19,13 +19,13 @@ from cloudgpu.catalog.overlay import Overlay
 from cloudgpu.catalog.overlay_document import document, overlay_of
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.paths import Home, unwritable
+from cloudgpu.text import command
 
 KEPT: Final = 20
 """How many overlays can be gone back to."""
 SHIPPED: Final = 0
 """Stands for the catalogue alone, without an overlay."""
 _SCHEMA: Final = 1
-_CURE: Final = "`cloudgpu catalog revert 0 --on {target}` goes back to the catalogue that came with cloudgpu"
 
 
 @dataclass(frozen=True)
@@ -134,12 +134,12 @@ class Overlays:
             present = history.entry(history.current)
             if number is None and present is None:
                 message = f"no overlay holds for {self._target}: the catalogue is as it came with cloudgpu"
-                raise UsageError(message, hint=f"cloudgpu catalog history --on {self._target}")
+                raise UsageError(message, hint=command("cloudgpu", "catalog", "history", "--on", self._target))
             wanted = number if number is not None else present.after if present else SHIPPED
             if wanted != SHIPPED:
                 if history.entry(wanted) is None:
                     message = f"there is no overlay {wanted} for {self._target}"
-                    raise UsageError(message, hint=f"cloudgpu catalog history --on {self._target}")
+                    raise UsageError(message, hint=command("cloudgpu", "catalog", "history", "--on", self._target))
                 self._overlay(wanted)
             self._keep(replace(history, current=wanted))
             return history.current, wanted
@@ -204,7 +204,8 @@ class Overlays:
 
     def _damaged(self, path: Path, why: str) -> StateError:
         message = f"the catalogue's overlay {path} cannot be used: {why}"
-        return StateError(message, hint=_CURE.format(target=self._target))
+        revert = command("cloudgpu", "catalog", "revert", "0", "--on", self._target)
+        return StateError(message, hint=f"`{revert}` goes back to the catalogue that came with cloudgpu")
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

@@ -17,6 +17,7 @@ from cloudgpu.paths import Home
 from cloudgpu.plan import stored
 from cloudgpu.plan.stored import StoredPlan, World
 from cloudgpu.remote.tree import files_to_send
+from cloudgpu.text import command
 from cloudgpu.version import __version__
 
 _CHUNK = 1 << 20
@@ -85,9 +86,10 @@ def agreed(path: Path, one: StoredPlan, fresh: Planned, world: World) -> Planned
     """
     changed = list(stored.changes(one, world, fresh.plan))
     if changed:
-        told = " ".join(f"--set {pair}" for pair in one.sets)
-        again = f"`cloudgpu plan {one.recipe} {told}{' ' if told else ''}--out {path}` makes it again"
-        raise PlanError(f"the world has changed since {path} was made at {one.made_at}", findings=changed, hint=again)
+        sets = [word for pair in one.sets for word in ("--set", pair)]
+        again = command("cloudgpu", "plan", one.recipe, *sets, "--out", str(path))
+        message = f"the world has changed since {path} was made at {one.made_at}"
+        raise PlanError(message, findings=changed, hint=f"`{again}` makes it again")
     if fresh.plan.errors:
         raise refuse(fresh.plan)
     return replace(fresh, plan=stored.as_agreed(one, fresh.plan))

@@ -10,6 +10,7 @@ from cloudgpu.errors import ConnectError, UsageError
 from cloudgpu.launch.inventory import loopback, usual_local
 from cloudgpu.remote.base import Host
 from cloudgpu.remote.command import Command
+from cloudgpu.text import command
 
 _ANSWER_S = 5.0
 _HERE = "127.0.0.1"
@@ -97,7 +98,9 @@ def check_free(head: Host | None, services: Sequence[Served]) -> None:
         port = one.endpoint.port
         if head.try_run(Command("python3", "-c", _LOOK, loopback(head.node), str(port))).ok:
             message = f"port {port} of node {head.node.index} is taken: something answers there already"
-            change = f"--set launch.service.port={port + 1}" if one.main else f"give {one.name} another port"
+            change = (
+                command("--set", f"launch.service.port={port + 1}") if one.main else f"give {one.name} another port"
+            )
             raise UsageError(message, hint=f"{change}, or cancel the run that has it")
 
 

@@ -262,7 +262,7 @@ def _read(path: Path, kind: type[_T]) -> _T | None:
         raise StateError(message, hint=command("ls", "-l", str(path))) from err
     except (ValueError, TypeError, KeyError, AttributeError) as err:
         message = f"the record {path} is damaged: {err}"
-        hint = f"`cloudgpu down {path.parent.name}` still finds a cluster by its tags"
+        hint = f"`{command('cloudgpu', 'down', path.parent.name)}` still finds a cluster by its tags"
         raise StateError(message, hint=hint) from err
 
 

@@ -12,6 +12,7 @@ from cloudgpu.app.ports import Tagged
 from cloudgpu.app.strays import OWNER, TOKEN
 from cloudgpu.catalog.catalog import Catalog
 from cloudgpu.catalog.other_prices import MONTH_H, PricedThing, other_price
+from cloudgpu.text import command
 
 CLUSTER: Final = "cloudgpu:cluster"
 _KEPT: Final = "cloudgpu:storage"
@@ -157,12 +158,13 @@ def grouped(found: Iterable[Tagged], catalog: Catalog, now: datetime) -> tuple[R
 
 def verdict(one: Remains, here: Here, wish: Wish, now: datetime) -> Verdict:
     """Whether it may go, as this home and who asks have it. The first rule that holds decides."""
+    by_owner = command("--owner", one.owner)
     rules = (
         (here.busy, False, "another command is at it just now"),
         (bool(one.owner) and one.owner in wish.owners, True, f"{one.owner}'s, as asked"),
         (one.expired(now), True, "past its expiry"),
         (not one.owner, False, "nobody known owns it; removed once it has expired"),
-        (one.owner != wish.caller, False, f"{one.owner}'s and not past its expiry; --owner {one.owner} removes it"),
+        (one.owner != wish.caller, False, f"{one.owner}'s and not past its expiry; {by_owner} removes it"),
         (here.up and not wish.all_mine, False, "yours, up and not past its expiry; --all-mine removes it too"),
         (here.known, True, "yours"),
     )

@@ -16,6 +16,7 @@ from cloudgpu.remote.base import Host
 from cloudgpu.run.log_store import LogStore
 from cloudgpu.run.progress import Note
 from cloudgpu.run.verdict import Chunk, Verdict
+from cloudgpu.text import command
 
 _PAUSE_S: Final = 0.5
 _LEAVE_S: Final = 6.0
@@ -115,7 +116,7 @@ class Serving:
         until = f" at {cluster.expires_at:%Y-%m-%d %H:%M} UTC at the latest" if cluster else ""
         if self._stays == "command":
             return f"it ends with this command (Ctrl-C), and{until or ' with its cluster'}"
-        again = f"cloudgpu tunnel {self._record.run_id}"
+        again = command("cloudgpu", "tunnel", self._record.run_id)
         return f"it stays when this command is left, and ends{until or ' with its cluster'}; `{again}` opens it again"
 
     def _give_up(self, one: Served, why: str) -> None:

@@ -13,6 +13,7 @@ from cloudgpu.paths import Home
 from cloudgpu.remote.fanout import all_or_raise
 from cloudgpu.remote.ssh_command import Gate, write_known_hosts
 from cloudgpu.remote.ssh_config import Entry, rendered
+from cloudgpu.text import command
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def entries(home: Home, means: Means, cluster: Visited, reached: Reached) -> Ent
     made = [_entry(name, node, cluster.nodes, pinned, means, root) for node in cluster.nodes]
     heading = (
         f"cluster {name} of {home.root}",
-        f"made by `cloudgpu ssh-config {name}`; `cloudgpu down {name}` removes it",
+        f"made by `{command('cloudgpu', 'ssh-config', name)}`; `{command('cloudgpu', 'down', name)}` removes it",
     )
     return Entries(tuple(two for one in made for two in one.names), rendered(made, means.key, heading))
 

@@ -9,6 +9,7 @@ from cloudgpu.app.teardown import check_identity
 from cloudgpu.errors import BusyError, StateError, UsageError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.plan.plan import Plan
+from cloudgpu.text import command
 
 ALIVE = frozenset({"running", "pending"})
 HARMLESS = frozenset({"same", "read", "update"})
@@ -53,11 +54,11 @@ def check_own(desk: Bench, record: ClusterRecord) -> None:
     """
     check_identity(record, desk.cloud)
     if record.state == "ending":
-        raise BusyError(f"cluster {record.name} is being ended", hint=f"cloudgpu down {record.name}")
+        raise BusyError(f"cluster {record.name} is being ended", hint=command("cloudgpu", "down", record.name))
     if record.expires_at <= desk.clock.now():
         raise UsageError(
             f"cluster {record.name} expired at {record.expires_at:%Y-%m-%d %H:%M} UTC; its nodes ended themselves",
-            hint=f"cloudgpu down {record.name}",
+            hint=command("cloudgpu", "down", record.name),
         )
 
 
@@ -70,7 +71,8 @@ def check_engine(desk: Desk, record: ClusterRecord) -> None:
     asked = desk.cloud.engine_asked_for
     if asked and asked != record.engine:
         message = f"cluster {record.name} was made by the {record.engine} engine, not the {asked} engine"
-        hint = f"--engine {record.engine}; or `cloudgpu down {record.name}` first, which uses the right one by itself"
+        same, end = command("--engine", record.engine), command("cloudgpu", "down", record.name)
+        hint = f"{same}; or `{end}` first, which uses the right one by itself"
         raise UsageError(message, hint=hint)
 
 
@@ -97,7 +99,7 @@ def check_fits(plan: Plan, record: ClusterRecord) -> None:
         raise UsageError(
             f"{half}cluster {record.name} is {record.nodes} x {record.instance_type}, "
             f"not the {plan.nodes} x {wanted} that is asked for",
-            hint=f"another name with --name, or `cloudgpu down {record.name}` first",
+            hint=f"another name with --name, or `{command('cloudgpu', 'down', record.name)}` first",
         )
 
 
@@ -111,4 +113,4 @@ def check_alive(desk: Bench, record: ClusterRecord) -> None:
     dead = [f"{node} is {state}" for node, state in states.items() if state not in ALIVE]
     if dead or not states:
         message = f"cluster {record.name} is no longer whole: {', '.join(dead) or 'it has no nodes'}"
-        raise StateError(message, hint=f"cloudgpu down {record.name}")
+        raise StateError(message, hint=command("cloudgpu", "down", record.name))

@@ -15,6 +15,7 @@ from cloudgpu.paths import bundled
 from cloudgpu.provision.engine import Stack
 from cloudgpu.provision.lease import Lease
 from cloudgpu.run.progress import Note
+from cloudgpu.text import command
 
 
 class StorageRoom:
@@ -139,7 +140,9 @@ class StorageRoom:
         except CloudGpuError as err:
             left = tuple(getattr(err, "left", ())) or (f"storage {record.name}",)
             message = f"{cause.message}; and what was made could not be ended: {err.message}"
-            raise TeardownError(message, left=left, hint=f"cloudgpu storage delete {record.name}") from cause
+            raise TeardownError(
+                message, left=left, hint=command("cloudgpu", "storage", "delete", record.name)
+            ) from cause
         self._desk.records.forget(record.name)
 
     def _closed(self, name: str, record: StorageRecord | None, found: Sequence[Stored]) -> None:
@@ -173,7 +176,11 @@ class StorageRoom:
             left = [part.label for one in again for part in one.parts]
         if left:
             message = f"storage {name} is not gone: {'; '.join(left)}"
-            raise TeardownError(message, left=left, hint=f"`cloudgpu storage delete {name}` goes on where this stopped")
+            raise TeardownError(
+                message,
+                left=left,
+                hint=f"`{command('cloudgpu', 'storage', 'delete', name)}` goes on where this stopped",
+            )
 
     def _end_recorded(self, record: StorageRecord, found: Sequence[Stored]) -> list[str]:
         """By the journal; a bucket has to be empty before S3 lets it go."""
@@ -217,7 +224,7 @@ class StorageRoom:
         if found and not mine:
             owner = found[0].tag("cloudgpu:owner")
             message = f"storage {name} in {region} belongs to {owner}; nothing was done"
-            raise UsageError(message, hint=f"CLOUDGPU_OWNER={owner} cloudgpu storage delete {name}")
+            raise UsageError(message, hint=command("cloudgpu", "storage", "delete", name, CLOUDGPU_OWNER=owner))
         return mine
 
     def _check_identity(self, record: StorageRecord) -> None:
@@ -231,7 +238,9 @@ class StorageRoom:
     def _check_same(self, record: StorageRecord, wish: Wish) -> None:
         self._check_identity(record)
         if record.state == "deleting":
-            raise BusyError(f"storage {record.name} is being deleted", hint=f"cloudgpu storage delete {record.name}")
+            raise BusyError(
+                f"storage {record.name} is being deleted", hint=command("cloudgpu", "storage", "delete", record.name)
+            )
         present = Wish(
             record.name,
             record.kind,
@@ -242,12 +251,14 @@ class StorageRoom:
         )
         if present != replace(wish, config=dict(wish.config)):
             message = f"storage {record.name} is there already, and not as it is asked for now"
-            hint = f"another name, or `cloudgpu storage delete {record.name}` first; `cloudgpu storage list` shows it"
+            delete = command("cloudgpu", "storage", "delete", record.name)
+            hint = f"another name, or `{delete}` first; `cloudgpu storage list` shows it"
             raise UsageError(message, hint=hint)
         asked = self._desk.cloud.engine_asked_for
         if asked and asked != record.engine:
             message = f"storage {record.name} was begun by the {record.engine} engine, not the {asked} engine"
-            raise UsageError(message, hint=f"CLOUDGPU_ENGINE={record.engine}; deleting it uses the right one by itself")
+            same = command(CLOUDGPU_ENGINE=record.engine)
+            raise UsageError(message, hint=f"{same}; deleting it uses the right one by itself")
 
     def _refuse_taken(self, wish: Wish) -> None:
         found = self._desk.cloud.found(wish.region, wish.name)
@@ -284,7 +295,9 @@ def _refuse_kept(name: str, record: StorageRecord | None, found: Sequence[Stored
     kept = (not record.disposable and record.state != "making") if record else any(not one.disposable for one in found)
     if kept:
         message = f"storage {name} holds data that was to be kept"
-        raise UsageError(message, hint=f"`cloudgpu storage delete {name} --delete-data` deletes it for good")
+        raise UsageError(
+            message, hint=f"`{command('cloudgpu', 'storage', 'delete', name, '--delete-data')}` deletes it for good"
+        )
 
 
 def _refuse_used(name: str, found: Sequence[Stored]) -> None:

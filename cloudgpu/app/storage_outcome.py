@@ -5,6 +5,7 @@ from decimal import Decimal
 from typing import Any
 
 from cloudgpu.node.bootstrap.mounts import Mount
+from cloudgpu.text import command
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Kept:
         unknown = "a price that is not known here" if self.kind in _KNOWN_SIZE else "what it holds, by the GiB"
         cost = unknown if self.monthly_usd is None else f"${self.monthly_usd.quantize(_CENT)} a month"
         costs = f"AWS would charge {cost}" if self.simulated else f"it costs {cost}"
-        end = f"cloudgpu storage delete {self.name} --delete-data"
+        end = command("cloudgpu", "storage", "delete", self.name, "--delete-data")
         return f"storage {self.name} ({self.kind} in {self.region}) stays with its data: {costs}; {end}"
 
     def as_json(self) -> dict[str, Any]:

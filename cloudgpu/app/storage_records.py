@@ -11,6 +11,7 @@ from cloudgpu import files
 from cloudgpu.app.records import write_durably
 from cloudgpu.errors import StateError
 from cloudgpu.paths import Home
+from cloudgpu.text import command
 
 _SHOWN: Final = {
     "id": "id",
@@ -83,7 +84,9 @@ class StorageRecords:
             return None
         except (OSError, ValueError, TypeError, KeyError) as err:
             message = f"the record {path} cannot be read: {err}"
-            raise StateError(message, hint=f"`cloudgpu storage delete {name}` still finds it by its tags") from err
+            raise StateError(
+                message, hint=f"`{command('cloudgpu', 'storage', 'delete', name)}` still finds it by its tags"
+            ) from err
 
     def all(self) -> list[StorageRecord]:
         """Every record that can be read, by name; what cannot be read is still found by its tags."""

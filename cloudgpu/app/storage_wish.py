@@ -10,6 +10,7 @@ from cloudgpu.app.identifiers import checked_storage
 from cloudgpu.app.storage_desk import Wish
 from cloudgpu.catalog.storage import Deployment, StorageKind, StoragePrice, storage_price
 from cloudgpu.errors import UsageError
+from cloudgpu.text import command
 
 _ZONE: Final = re.compile(r"([a-z]{2}(?:-[a-z]+)+-\d+)(?:[a-z]|-[a-z]+-\d+[a-z])")
 _S3: Final = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/\S*)?")
@@ -87,7 +88,7 @@ def _check_size(typed: Typed) -> None:
         raise UsageError(message)
     if typed.kind == "lustre" and not (size == _SMALLEST_LUSTRE_GIB or (size and size % _LUSTRE_STEP_GIB == 0)):
         message = f"--size {size}: Lustre comes as {_SMALLEST_LUSTRE_GIB} GiB or as a multiple of {_LUSTRE_STEP_GIB}"
-        raise UsageError(message, hint=f"--size {_SMALLEST_LUSTRE_GIB}")
+        raise UsageError(message, hint=command("--size", str(_SMALLEST_LUSTRE_GIB)))
     if typed.kind == "ebs" and not size and not typed.snapshot_id:
         message = "a volume needs --size in GiB, or --from-snapshot to take it from"
         raise UsageError(message, hint="--size 500")
@@ -102,5 +103,5 @@ def _region(typed: Typed, default_region: str) -> str:
     match = _ZONE.fullmatch(typed.zone)
     if match is None:
         message = f"{typed.kind} stands in one zone: say which with --zone, the one that its clusters are in"
-        raise UsageError(message, hint=f"--zone {default_region}a")
+        raise UsageError(message, hint=command("--zone", f"{default_region}a"))
     return match[1]

@@ -7,6 +7,7 @@ from cloudgpu.app.desk import Desk
 from cloudgpu.app.ports import Leftover
 from cloudgpu.errors import TeardownError
 from cloudgpu.run.progress import Note
+from cloudgpu.text import command
 
 OWNER = "cloudgpu:owner"
 TOKEN = "cloudgpu:token"  # noqa: S105  the name of a tag
@@ -76,7 +77,7 @@ class Strays:
 
 
 def _again(name: str) -> str:
-    return f"`cloudgpu down {name}` again; it goes on where it stopped"
+    return f"`{command('cloudgpu', 'down', name)}` again; it goes on where it stopped"
 
 
 def has_token(one: Leftover, token: str) -> bool:

@@ -21,6 +21,7 @@ from cloudgpu.paths import Home, bundled
 from cloudgpu.provision.engine import Stack
 from cloudgpu.provision.lease import Lease
 from cloudgpu.run.progress import Note
+from cloudgpu.text import command
 
 _SETTLE_S = 20.0
 """How long AWS may take to list what it has made, seconds."""
@@ -187,7 +188,7 @@ class Teardown:
         if found and not mine:
             owner = found[0].tags.get(OWNER, "")
             message = f"cluster {name} in {found[0].region} belongs to {owner}; nothing was ended"
-            raise UsageError(message, hint=f"CLOUDGPU_OWNER={owner} cloudgpu down {name}")
+            raise UsageError(message, hint=command("cloudgpu", "down", name, CLOUDGPU_OWNER=owner))
         self._books.note_launched(rows, mine)
         strays = self._strays.ended(name, regions, lambda one: self._strays.mine(one, ""))
         storage = ClusterStorage(self._desk).end_unrecorded(name, regions)
@@ -274,7 +275,7 @@ def unended(name: str, cause: Exception, err: CloudGpuError) -> TeardownError:
     """One error for a failure and the failed attempt to end what it left: the exit code is the second one's."""
     left = tuple(getattr(err, "left", ())) or (f"cluster {name}",)
     message = f"{cause}; and what was made could not be ended: {err.message}"
-    return TeardownError(message, left=left, hint=f"cloudgpu down {name}")
+    return TeardownError(message, left=left, hint=command("cloudgpu", "down", name))
 
 
 def _summed_up(name: str, failures: Sequence[CloudGpuError]) -> CloudGpuError:
@@ -283,7 +284,9 @@ def _summed_up(name: str, failures: Sequence[CloudGpuError]) -> CloudGpuError:
         return failures[0]
     left = [line for err in failures for line in getattr(err, "left", ()) or (err.message,)]
     message = f"cluster {name} is not gone: {'; '.join(err.message for err in failures)}"
-    return TeardownError(message, left=left, hint=f"`cloudgpu down {name}` again; it goes on where it stopped")
+    return TeardownError(
+        message, left=left, hint=f"`{command('cloudgpu', 'down', name)}` again; it goes on where it stopped"
+    )
 
 
 def _distinct(regions: Sequence[str]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from cloudgpu.app.teardown import Ended
 from cloudgpu.app.works import Ends
 from cloudgpu.errors import CloudGpuError, TeardownError, UsageError
 from cloudgpu.run.progress import Note
+from cloudgpu.text import command
 
 _AT_ONCE = 8
 """Each ends the things of its cluster in parallel as well."""
@@ -47,9 +48,8 @@ class AllEnded:
         names = [name for name, _ in self.failed]
         count = len(names) + len(self.ended)
         message = f"{len(names)} of {count} clusters are not confirmed gone: {', '.join(names)}"
-        return TeardownError(
-            message, left=self.left, hint=f"`cloudgpu down {' '.join(names)}` goes on where it stopped"
-        )
+        again = command("cloudgpu", "down", *names)
+        return TeardownError(message, left=self.left, hint=f"`{again}` goes on where it stopped")
 
 
 def chosen(records: Records, names: Sequence[str], *, every: bool, run_id: str, owner: str | None) -> Choice:

@@ -14,6 +14,7 @@ from cloudgpu.launch.inventory import usual_local
 from cloudgpu.remote.command import Command
 from cloudgpu.remote.connection import SilentPortError, SshHost
 from cloudgpu.run.progress import Note
+from cloudgpu.text import command
 
 _WISH = re.compile(r"(?:(\d+):)?(\d+)")
 _LAST_PORT = 65535
@@ -54,7 +55,7 @@ def ports_of(services: Sequence[Served], cluster: str) -> list[str]:
     """
     if not services:
         message = f"which port? no service runs on cluster {cluster}"
-        raise UsageError(message, hint=f"for instance cloudgpu tunnel {cluster} 8888")
+        raise UsageError(message, hint=f"for instance {command('cloudgpu', 'tunnel', cluster, '8888')}")
     return [str(one.endpoint.port) for one in services]
 
 

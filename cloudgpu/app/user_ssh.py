@@ -16,6 +16,7 @@ from typing import BinaryIO
 from cloudgpu import files
 from cloudgpu.errors import StateError
 from cloudgpu.remote.ssh_config import included
+from cloudgpu.text import command
 
 _LINE = "# clusters of cloudgpu; removed with the last of them"
 _OWNER = " of "
@@ -59,7 +60,8 @@ class SshFolder:
         there = self.owner(cluster)
         if there and there != str(home):
             message = f"{self.ours / cluster} belongs to another cluster {cluster}, of {there}"
-            raise StateError(message, hint=f"CLOUDGPU_HOME={there} cloudgpu ssh-config {cluster} --remove")
+            remove = command("cloudgpu", "ssh-config", cluster, "--remove", CLOUDGPU_HOME=there)
+            raise StateError(message, hint=remove)
 
     def write(self, cluster: str, text: str) -> bool:
         """Write a cluster's file; whether the user's configuration had to be told of the folder.

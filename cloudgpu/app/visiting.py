@@ -13,6 +13,7 @@ from cloudgpu.paths import Home
 from cloudgpu.remote.connection import SshHost
 from cloudgpu.remote.fanout import dial_all
 from cloudgpu.remote.handshake import AuthRefusedError
+from cloudgpu.text import command
 
 Reached = Mapping[int, SshHost | CloudGpuError]
 """Node index -> its connection, or why there is none."""
@@ -48,10 +49,10 @@ def visited(records: Records, home: Home, means: Means, name: str) -> Visited:
     """
     record = recorded(records, name)
     if record.state == "ending":
-        raise BusyError(f"cluster {record.name} is being ended", hint=f"cloudgpu down {record.name}")
+        raise BusyError(f"cluster {record.name} is being ended", hint=command("cloudgpu", "down", record.name))
     if record.expires_at <= means.clock.now():
         message = f"cluster {record.name} expired at {record.expires_at:%Y-%m-%d %H:%M} UTC; its nodes ended themselves"
-        raise UsageError(message, hint=f"cloudgpu down {record.name}")
+        raise UsageError(message, hint=command("cloudgpu", "down", record.name))
     return Visited(record, stored_inventory(home, record).nodes)
 
 

@@ -20,6 +20,7 @@ from cloudgpu.launch.inventory import Inventory
 from cloudgpu.paths import Home
 from cloudgpu.run.log_store import LogStore
 from cloudgpu.run.progress import Note
+from cloudgpu.text import command
 
 _NO_NODE = "none of its nodes is left"
 
@@ -101,7 +102,7 @@ class Watching:
         over = record.ended_at is not None or (record.judged and not also_judged)
         if over or cluster is None or not record.ranks:
             message = f"run {run_id} is not running: {record.state}{', ' + record.reason if record.reason else ''}"
-            raise UsageError(message, hint=f"cloudgpu logs {run_id}")
+            raise UsageError(message, hint=command("cloudgpu", "logs", run_id))
         check_identity(cluster, self._desk.cloud)
         return record, cluster
 
@@ -121,7 +122,7 @@ class Watching:
         inventory = self._left(cluster)
         if not inventory.nodes:
             message = f"none of the nodes of run {record.run_id} is left"
-            raise StateError(message, hint=f"`cloudgpu attach {record.run_id}` closes its books")
+            raise StateError(message, hint=f"`{command('cloudgpu', 'attach', record.run_id)}` closes its books")
         return inventory
 
     def _lost(self, record: RunRecord, cluster: ClusterRecord) -> RunRecord:

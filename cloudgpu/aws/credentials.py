@@ -13,6 +13,7 @@ from cloudgpu import files
 from cloudgpu.aws.faults import typed
 from cloudgpu.errors import AuthError, CloudError
 from cloudgpu.files import FileRefusedError
+from cloudgpu.text import command
 
 EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "UnauthorizedSSOTokenError", "LoginRefreshRequired"})
 """`AuthError.code` of credentials that were good once."""
@@ -60,16 +61,16 @@ class Login:
         if self.method == "env":
             return "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN anew, or unset them"
         if self.method == "login":
-            return f"aws login{self._option}"
+            return self.aws("login")
         if self.method == "sso" or not self.method:
-            return f"aws sso login{self._option}"
+            return self.aws("sso", "login")
         if self.method in ("shared-credentials-file", "config-file"):
-            return f"write new keys with `aws configure{self._option}`, or `aws sso login{self._option}`"
+            return f"write new keys with `{self.aws('configure')}`, or `{self.aws('sso', 'login')}`"
         return f"renew the credentials of the {_METHODS.get(self.method, self.method)}{self._of_profile}"
 
-    @property
-    def _option(self) -> str:
-        return f" --profile {self.profile}" if self.profile else ""
+    def aws(self, *words: str) -> str:
+        """Return a command of the AWS command line, for this profile."""
+        return command("aws", *words, *(["--profile", self.profile] if self.profile else []))
 
     @property
     def _of_profile(self) -> str:
@@ -135,8 +136,8 @@ def _named(source: boto3.Session) -> str:
 
 
 def _how_to_begin(profile: str) -> str:
-    option = f" --profile {profile}" if profile else ""
-    return f"`aws configure{option}` or `aws sso login{option}`; with no account: --on rehearsal"
+    login = Login(profile, "")
+    return f"`{login.aws('configure')}` or `{login.aws('sso', 'login')}`; with no account: --on rehearsal"
 
 
 @contextmanager
@@ -184,7 +185,7 @@ def _no_profile(cause: BaseException, _: Login) -> tuple[str, str, str]:
 
 
 def _half(cause: BaseException, login: Login) -> tuple[str, str, str]:
-    return "PartialCredentials", str(cause), f"complete them, for instance with `aws configure{login._option}`"
+    return "PartialCredentials", str(cause), f"complete them, for instance with `{login.aws('configure')}`"
 
 
 def _process(cause: BaseException, _: Login) -> tuple[str, str, str]:

@@ -11,6 +11,7 @@ from cloudgpu.aws.session import Clients
 from cloudgpu.aws.tagging import mapped, specification
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudError, CloudGpuError
+from cloudgpu.text import command
 
 IMAGE = "cloudgpu:image"
 """The tag that names an image of ours. It carries no cluster's tag, so no cluster's end touches it."""
@@ -102,7 +103,8 @@ def ready(clients: Clients, clock: Clock, name: str) -> OwnImage:
                 return one
             if one.state in ("failed", "error", "invalid"):
                 message = f"AWS could not make the image {name} ({one.id} is {one.state})"
-                raise CloudError(message, code="ImageFailed", hint=f"cloudgpu image delete {name}, then bake it again")
+                delete = command("cloudgpu", "image", "delete", name)
+                raise CloudError(message, code="ImageFailed", hint=f"{delete}, then bake it again")
         return None
 
     return awaited(clock, look, what=f"image {name} to become available", total_s=_READY_S)

@@ -9,6 +9,7 @@ from typing import Final
 from cloudgpu.catalog.catalog import Catalog
 from cloudgpu.catalog.hardware import Gpu, InstanceType, Memory
 from cloudgpu.recipe.nearest import nearest, suggestion
+from cloudgpu.text import command
 
 _GPU: Final = re.compile(r"(?P<model>.+?)(?:-(?P<size>\d+)Gi?B)?(?::(?P<count>\d{1,3}))?", re.ASCII | re.IGNORECASE)
 _PROVIDERS: Final = {"alibaba": "Alibaba Cloud has", "own": "one has of one's own"}
@@ -102,12 +103,14 @@ def _sizes(asked: GpuWish, gpu: Gpu) -> tuple[Memory, ...]:
 def _others(kind: InstanceType, catalog: Catalog) -> Misfit:
     alike = [one for one in catalog.types_for(kind.gpu, kind.gpus) if not one.retired]
     message = f"{kind.name} is a machine that {_PROVIDERS.get(kind.provider, 'others have')}; AWS cannot launch it"
-    return Misfit("instance-type", message, f"--set resources.instance_type={alike[0].name}" if alike else "")
+    return Misfit(
+        "instance-type", message, command("--set", f"resources.instance_type={alike[0].name}") if alike else ""
+    )
 
 
 def _unknown_type(wish: str, catalog: Catalog) -> Misfit:
     near = nearest(wish, [kind.name for kind in catalog.rentable if not kind.retired])
-    fix = f"--set resources.instance_type={near}" if near else ""
+    fix = command("--set", f"resources.instance_type={near}") if near else ""
     return Misfit("instance-type", f"unknown instance type {wish}{suggestion(wish, catalog.types)}", fix)
 
 
@@ -117,7 +120,7 @@ def _unknown(wish: str, asked: GpuWish, catalog: Catalog) -> Misfit:
     if near is None:
         return Misfit("gpu", f"unknown GPU {model}", f"known GPUs: {', '.join(names)}")
     size = f"-{asked.size_gb}GB" if asked.size_gb is not None else ""
-    fix = f"--set resources.gpu={near}{size}:{asked.count or 1}"
+    fix = command("--set", f"resources.gpu={near}{size}:{asked.count or 1}")
     return Misfit("gpu", f"unknown GPU {model}{suggestion(asked.model, names)}", fix)
 
 
@@ -131,7 +134,9 @@ def _no_such_size(asked: GpuWish, size_gb: int, gpu: Gpu, catalog: Catalog) -> M
         return Misfit("gpu", message)
     large = [kind for kind in enough if kind.gpu_memory_gib >= size_gb]
     fitting = min(large, key=_each) if large else max(enough, key=_each)
-    return Misfit("gpu", message, f"--set resources.gpu={spelled(gpu, fitting.gpus, fitting.gpu_memory_gib)}")
+    return Misfit(
+        "gpu", message, command("--set", f"resources.gpu={spelled(gpu, fitting.gpus, fitting.gpu_memory_gib)}")
+    )
 
 
 def _no_such_count(wish: str, asked: GpuWish, gpu: Gpu, catalog: Catalog) -> Misfit:
@@ -143,7 +148,7 @@ def _no_such_count(wish: str, asked: GpuWish, gpu: Gpu, catalog: Catalog) -> Mis
     message = (
         f"no instance type has {count} {gpu.name}{size and f' with {asked.size_gb} GB'}; there are {_listed(there)}"
     )
-    return Misfit("gpu", message, f"--set resources.gpu={there[-1]}" if there else "")
+    return Misfit("gpu", message, command("--set", f"resources.gpu={there[-1]}") if there else "")
 
 
 def _living(gpu: Gpu, catalog: Catalog) -> Sequence[InstanceType]:

@@ -1,6 +1,7 @@
 """`cloudgpu cancel`: end a run, not its cluster."""
 
 from cloudgpu.cli.options import Json, RunName
+from cloudgpu.text import command
 
 
 def cancel(run: RunName = "", json: Json = False) -> None:
@@ -11,10 +12,11 @@ def cancel(run: RunName = "", json: Json = False) -> None:
 
     wiring = wire(json=json)
     record = found_run(wiring.records, run)
-    again = f"the run may be ending or not; cloudgpu cancel {record.run_id} goes on with it"
+    again = f"the run may be ending or not; {command('cloudgpu', 'cancel', record.run_id)} goes on with it"
     with told_when_interrupted(wiring.screen, again):
         ended = wiring.watching(record).cancel(record.run_id)
     if json:
         wiring.screen.document({"run_id": ended.run_id, "state": ended.state, "cluster": ended.cluster})
         return
-    wiring.screen.line(f"run {ended.run_id} is {ended.state}; cloudgpu down {ended.cluster} ends its cluster")
+    end = command("cloudgpu", "down", ended.cluster)
+    wiring.screen.line(f"run {ended.run_id} is {ended.state}; {end} ends its cluster")

@@ -6,6 +6,7 @@ import typer
 
 from cloudgpu.cli.options import Json, On
 from cloudgpu.errors import CloudError
+from cloudgpu.text import command
 
 app = typer.Typer(
     help="What is known of types and prices, and since when.", no_args_is_help=True, rich_markup_mode=None
@@ -82,7 +83,7 @@ def history(number: Number = None, on: On = None, json: Json = False) -> None:
     one = None if number is None else found.entry(number)
     if number is not None and one is None:
         message = f"there is no overlay {number} for {wiring.settings.target}"
-        raise UsageError(message, hint=f"cloudgpu catalog history --on {wiring.settings.target}")
+        raise UsageError(message, hint=command("cloudgpu", "catalog", "history", "--on", wiring.settings.target))
     if json:
         wiring.screen.document(history_json(found, wiring.settings.target, one))
     else:

@@ -7,6 +7,7 @@ import typer
 
 from cloudgpu.cli.options import Json, On, Region, Yes
 from cloudgpu.cli.screen import Screen
+from cloudgpu.text import command
 
 if TYPE_CHECKING:
     from cloudgpu.app.stages import Stages
@@ -57,7 +58,7 @@ def _end_one(wiring: "Wiring", cluster: str, stages: "Stages", *, json: bool) ->
     from cloudgpu.cli.interruption import come_to, told_when_interrupted
     from cloudgpu.cli.show_cluster import ended_json, ended_lines, unfinished_json
 
-    unfinished = f"not everything is ended yet; cloudgpu down {cluster} goes on with it"
+    unfinished = f"not everything is ended yet; {command('cloudgpu', 'down', cluster)} goes on with it"
     with (
         come_to(lambda: unfinished_json(cluster, wiring.records.last_known(cluster), stages)),
         told_when_interrupted(wiring.screen, unfinished),
@@ -76,7 +77,7 @@ def _end_several(wiring: "Wiring", clusters: tuple[str, ...], stages: "Stages", 
     from cloudgpu.cli.show_cluster import all_ended_json, all_ended_lines
 
     came_to = AllEnded(())
-    unfinished = f"not everything is ended yet; cloudgpu down {' '.join(clusters)} goes on with it"
+    unfinished = f"not everything is ended yet; {command('cloudgpu', 'down', *clusters)} goes on with it"
     with (
         come_to(lambda: all_ended_json(came_to, stages)),
         told_when_interrupted(wiring.screen, unfinished),

@@ -7,6 +7,7 @@ from typer.core import TyperGroup
 
 from cloudgpu.cli.options import Json, On
 from cloudgpu.errors import UsageError
+from cloudgpu.text import command
 
 HELP = """Compare GPUs by memory, speed and price.
 
@@ -30,7 +31,9 @@ class Gpus(TyperGroup):
             UsageError: There is none of this name.
         """
         if args and args[0] not in self.commands and not args[0].startswith("-"):
-            raise UsageError(f"gpus lists all GPUs and takes no {args[0]}", hint=f"cloudgpu gpus show {args[0]}")
+            raise UsageError(
+                f"gpus lists all GPUs and takes no {args[0]}", hint=command("cloudgpu", "gpus", "show", args[0])
+            )
         return super().resolve_command(ctx, args)
 
 

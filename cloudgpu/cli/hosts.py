@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cloudgpu.cli.options import Json, Yes
+from cloudgpu.text import command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -186,11 +187,12 @@ def _trusting(wiring: "Wiring", given: list[str]) -> "Trust":
             raise HostKeyError(message, expected=known[host.name], got=key.fingerprint, hint=hint)
         where = f"{host.user}@{host.address} port {host.port}"
         wiring.screen.remark(f"{host.name} ({where}) shows the {key.kind} key {key.fingerprint}")
+        # Constants: one of the files below, or a pattern that the shell has to expand.
         wiring.screen.remark(
             f"compare it with `ssh-keygen -lf /etc/ssh/{_FILES.get(key.kind, 'ssh_host_*.pub')}` there"
         )
         return wiring.questions.agreed(
-            f"Is this the key of {host.name}?", hint=f"compare it there, then: --trust {host.name}=..."
+            f"Is this the key of {host.name}?", hint=f"compare it there, then: {command('--trust', f'{host.name}=...')}"
         )
 
     return trust

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.cli.screen import Screen
 from cloudgpu.errors import CloudGpuError
+from cloudgpu.text import command
 
 if TYPE_CHECKING:
     from cloudgpu.cli.wiring import Wiring
@@ -48,7 +49,7 @@ def going_on(run_id: str) -> tuple[str, str]:
     """A run whose watcher goes away."""
     return (
         f"run {run_id} goes on without this command",
-        f"come back: cloudgpu attach {run_id}    end it: cloudgpu cancel {run_id}",
+        f"come back: {command('cloudgpu', 'attach', run_id)}    end it: {command('cloudgpu', 'cancel', run_id)}",
     )
 
 
@@ -71,6 +72,6 @@ def ask_about_cluster(wiring: "Wiring", cluster: str, choice: str) -> None:
             [
                 "",
                 f"cluster {cluster} {made} and ends itself at {record.expires_at:%Y-%m-%d %H:%M} UTC",
-                f"end it now: cloudgpu down {cluster}    go on making it: the same `cloudgpu up` again",
+                f"end it now: {command('cloudgpu', 'down', cluster)}    go on making it: the same `cloudgpu up` again",
             ]
         )

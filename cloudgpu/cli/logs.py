@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from cloudgpu.cli.options import RunName
+from cloudgpu.text import command
 
 
 def logs(
@@ -33,7 +34,7 @@ def logs(
     if record.state != "running":
         return
     if not follow:
-        wiring.screen.hint(f"the run goes on; `cloudgpu logs -f {record.run_id}` follows it")
+        wiring.screen.hint(f"the run goes on; `{command('cloudgpu', 'logs', '-f', record.run_id)}` follows it")
         return
     with told_when_interrupted(wiring.screen, *going_on(record.run_id)):
         followed = wiring.watching(record, only_rank=rank).logs(record.run_id)

@@ -190,9 +190,9 @@ def split(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 def _usage(err: TyperException, screen: Screen) -> int:
     """A wrong option or argument, told as our own errors are."""
-    command = getattr(getattr(err, "ctx", None), "command_path", "cloudgpu")
+    path = getattr(getattr(err, "ctx", None), "command_path", "cloudgpu")
     message = err.format_message().replace("Value error, ", "").rstrip(".")
-    screen.error(UsageError(f"{message[:1].lower()}{message[1:]}", hint=f"{command} --help"))
+    screen.error(UsageError(f"{message[:1].lower()}{message[1:]}", hint=f"{path} --help"))
     return UsageError.exit_code
 
 

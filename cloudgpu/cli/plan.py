@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cloudgpu.cli.options import Json, On, PreferOption, RecipeName, Region, Sets, preferring
+from cloudgpu.text import command
 
 if TYPE_CHECKING:
     from cloudgpu.app.forecasting import Forecast
@@ -65,9 +66,8 @@ def plan(  # noqa: PLR0917
         now, world = wiring.clock.now(), world_of(wiring, planned, out)
         save(out, planned, world, sets=assigned, region=wiring.settings.region, now=now)
         if not json:
-            wiring.screen.lines(
-                ["", f"written to {out}: `cloudgpu train --plan {out}` applies it as it is, or says what changed"]
-            )
+            apply = command("cloudgpu", "train", "--plan", str(out))
+            wiring.screen.lines(["", f"written to {out}: `{apply}` applies it as it is, or says what changed"])
 
 
 def _made_json(made: "tuple[Forecast, ...] | None") -> dict[str, Any]:

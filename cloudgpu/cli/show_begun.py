@@ -8,6 +8,7 @@ from cloudgpu.app.beginning import Begun
 from cloudgpu.catalog.ranking import Offer
 from cloudgpu.cli.figures import amount, money
 from cloudgpu.cli.table import columns
+from cloudgpu.text import command
 
 _WHAT = {
     "recipe.yaml": "the recipe, with comments that say what to change",
@@ -32,11 +33,17 @@ def begun_lines(begun: Begun, folder: Path) -> list[str]:
         "next:",
         *columns(
             [
-                (f"cloudgpu plan {name}", "what it would do and cost; changes nothing"),
-                (f"cloudgpu train {name} --on rehearsal", "the whole run on this machine, nothing is charged"),
-                (f"cloudgpu doctor --on aws --region {offer.region}", "is your AWS account ready?"),
+                (command("cloudgpu", "plan", name), "what it would do and cost; changes nothing"),
+                (
+                    command("cloudgpu", "train", name, "--on", "rehearsal"),
+                    "the whole run on this machine, nothing is charged",
+                ),
+                (
+                    command("cloudgpu", "doctor", "--on", "aws", "--region", str(offer.region)),
+                    "is your AWS account ready?",
+                ),
                 (_quota(begun), "may it have so many of these machines?"),
-                (f"cloudgpu train {name} --on aws", "for real; asks before it spends"),
+                (command("cloudgpu", "train", name, "--on", "aws"), "for real; asks before it spends"),
             ],
             indent="  ",
         ),
@@ -48,11 +55,10 @@ def _for_all(begun: Begun, offer: Offer) -> str:
 
 
 def _quota(begun: Begun) -> str:
-    nodes = f" --nodes {begun.nodes}" if begun.nodes > 1 else ""
-    market = "" if begun.market == "on-demand" else f" --market {begun.market}"
-    return (
-        f"cloudgpu quota --on aws --region {begun.offer.region} --instance-type {begun.offer.kind.name}{nodes}{market}"
-    )
+    nodes = ["--nodes", str(begun.nodes)] if begun.nodes > 1 else []
+    market = [] if begun.market == "on-demand" else ["--market", begun.market]
+    where, kind = str(begun.offer.region), begun.offer.kind.name
+    return command("cloudgpu", "quota", "--on", "aws", "--region", where, "--instance-type", kind, *nodes, *market)
 
 
 def begun_json(begun: Begun, folder: Path) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from cloudgpu.app.refreshing import Refreshed, line
 from cloudgpu.catalog.overlay_changes import Change
 from cloudgpu.cli.figures import age, moment
 from cloudgpu.cli.table import columns
+from cloudgpu.text import command
 
 _SHOWN: Final = 20
 """Lines of spot prices, which move all day, and of first readings, which are many."""
@@ -35,6 +36,10 @@ def _where(regions: Sequence[str]) -> str:
     return f"{len(regions)} regions" if len(regions) > _NAMED else ", ".join(regions)
 
 
+def _refresh(target: str) -> str:
+    return command("cloudgpu", "catalog", "refresh", "--on", target)
+
+
 def _shown(changes: Sequence[Change], number: int) -> list[str]:
     """Every change; of kinds that come by the hundred the first ones."""
     lines: list[str] = []
@@ -43,7 +48,9 @@ def _shown(changes: Sequence[Change], number: int) -> list[str]:
         most = _SHOWN if kind in _MANY else len(told)
         lines += told[:most]
         if len(told) > most:
-            lines.append(f"... and {len(told) - most} more of these: cloudgpu catalog history {number}")
+            lines.append(
+                f"... and {len(told) - most} more of these: {command('cloudgpu', 'catalog', 'history', str(number))}"
+            )
     return lines
 
 
@@ -69,7 +76,7 @@ def knowledge_lines(found: Knowledge, now: datetime) -> list[str]:
     simulated = "  [simulated]" if found.simulated else ""
     lines = []
     if found.entry is None:
-        lines.append(f"{found.target}: nothing was read yet; cloudgpu catalog refresh --on {found.target} reads it")
+        lines.append(f"{found.target}: nothing was read yet; {_refresh(found.target)} reads it")
     else:
         read = f"overlay {found.entry.number}, read {moment(found.entry.at)} by account {found.entry.account}"
         lines += [f"{found.target}: {read}{simulated}", ""]
@@ -125,7 +132,7 @@ def knowledge_json(found: Knowledge, now: datetime) -> dict[str, Any]:
 def history_lines(found: History, target: str) -> list[str]:
     """One line a refresh, the newest last; a star marks the one that holds."""
     if not found.entries:
-        return [f"{target}: nothing was read yet; cloudgpu catalog refresh --on {target} reads it"]
+        return [f"{target}: nothing was read yet; {_refresh(target)} reads it"]
     rows = [_history_row(one, holds=one.number == found.current) for one in found.entries]
     lines = columns([("", "overlay", "read", "over", "regions", "changed"), *rows], right={1, 3})
     return lines if found.current else [*lines, f"{target}: the catalogue that came with cloudgpu holds"]

@@ -10,6 +10,7 @@ from cloudgpu.app.teardown import Ended
 from cloudgpu.app.teardowns import AllEnded
 from cloudgpu.cli.figures import moment, money, plural
 from cloudgpu.cli.panel import Row
+from cloudgpu.text import command
 
 
 def standing_json(standing: Standing, stages: Stages) -> dict[str, Any]:
@@ -69,9 +70,9 @@ def standing_rows(standing: Standing) -> list[Row]:
             (f"node {node.index}", f"{node.instance_id}  {node.user}@{node.address} port {node.port}")
             for node in standing.inventory.nodes
         ),
-        ("log in", f"cloudgpu ssh {record.name}"),
-        ("train", f"cloudgpu train RECIPE --cluster {record.name}"),
-        ("end it", f"cloudgpu down {record.name}"),
+        ("log in", command("cloudgpu", "ssh", record.name)),
+        ("train", command("cloudgpu", "train", "RECIPE", "--cluster", record.name)),
+        ("end it", command("cloudgpu", "down", record.name)),
     ]
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from cloudgpu.app.postponing import Extended
 from cloudgpu.cli.figures import distance, moment, money
+from cloudgpu.text import command
 
 
 def extended_json(extended: Extended) -> dict[str, Any]:
@@ -28,5 +29,5 @@ def extended_lines(extended: Extended, now: datetime) -> list[str]:
     worst = costs if record.simulated else f"{costs} {money(extended.worst_case_usd)}"
     return [
         f"cluster {record.name} lives until {until} instead of {moment(extended.before)}; every node has said so",
-        f"  {worst} by then; `cloudgpu down {record.name}` ends it earlier",
+        f"  {worst} by then; `{command('cloudgpu', 'down', record.name)}` ends it earlier",
     ]

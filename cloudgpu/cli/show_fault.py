@@ -6,6 +6,7 @@ from typing import Any
 
 from cloudgpu.cli.table import columns
 from cloudgpu.rehearsal.scripts import Script
+from cloudgpu.text import command
 
 _PARTS = ("rules", "capacity", "quotas", "cloud", "nodes")
 
@@ -29,7 +30,7 @@ def library_json(library: Sequence[Script], applied: Sequence[str]) -> dict[str,
 def script_lines(script: Script) -> list[str]:
     """Description, parameters with their defaults, and the parts, one JSON value a line."""
     lines = [f"{script.name}: {script.description}".rstrip(": ")]
-    lines += [f"  --set {name}={value}" for name, value in script.parameters.items()]
+    lines += [f"  {command('--set', f'{name}={value}')}" for name, value in script.parameters.items()]
     return [*lines, *_part_lines(script.parts)]
 
 

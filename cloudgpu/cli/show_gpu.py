@@ -15,6 +15,7 @@ from cloudgpu.cli.figures import amount, money
 from cloudgpu.cli.panel import Row
 from cloudgpu.cli.show_gpus import days, offer_json, price, remark
 from cloudgpu.cli.table import columns, wrapped
+from cloudgpu.text import command
 
 UNKNOWN = "unknown"
 _WIDTH = 114
@@ -217,11 +218,11 @@ def _next(found: Profile) -> Iterator[str]:
     use = best or stand_in
     yield ""
     yield "next:"
-    rows = [(f"cloudgpu images --latest-for {written(found.gpu.name)}", "containers that run on it")]
+    rows = [(command("cloudgpu", "images", "--latest-for", written(found.gpu.name)), "containers that run on it")]
     if use is not None:
         about = "begin a recipe for it" if best is not None else "nobody can rent it any more: begin one for this"
-        command = f"cloudgpu recipe new my-run --gpu {use.wish} --region {use.region}"
-        rows.append((command, about))
+        begin = command("cloudgpu", "recipe", "new", "my-run", "--gpu", use.wish, "--region", str(use.region))
+        rows.append((begin, about))
     yield from columns(rows, indent="  ")
 
 

@@ -10,6 +10,7 @@ from cloudgpu.catalog.ranking import Offer
 from cloudgpu.catalog.wishes import written
 from cloudgpu.cli.figures import amount, money, plural
 from cloudgpu.cli.table import columns
+from cloudgpu.text import command
 
 _BLOCK = "in a block"
 _HEADINGS = (
@@ -219,16 +220,16 @@ def _next(answer: Answer) -> Iterator[str]:
     if best is None:
         return
     elsewhere = best.region not in (None, answer.home_region)
-    region = f" --region {best.region}" if elsewhere else ""
+    region = ["--region", str(best.region)] if elsewhere else []
     sets = [f"resources.gpu={best.wish}"]
     sets += [f"resources.regions={best.region}"] if elsewhere else []
-    spot = " --spot" if answer.asked.market == "spot" else ""
+    spot = ["--spot"] if answer.asked.market == "spot" else []
     sets += ["resources.market=spot"] if spot else []
-    set_all = " ".join(f"--set {one}" for one in sets)
+    set_all = [word for one in sets for word in ("--set", one)]
     rows: Sequence[tuple[str, str]] = [
-        (f"cloudgpu gpus show {written(best.gpu.name)}", "everything known of this GPU"),
-        (f"cloudgpu recipe new my-run --gpu {best.wish}{region}{spot}", "begin a recipe for it"),
-        (f"cloudgpu plan RECIPE {set_all}", "what a recipe that you have would do and cost on it"),
+        (command("cloudgpu", "gpus", "show", written(best.gpu.name)), "everything known of this GPU"),
+        (command("cloudgpu", "recipe", "new", "my-run", "--gpu", best.wish, *region, *spot), "begin a recipe for it"),
+        (command("cloudgpu", "plan", "RECIPE", *set_all), "what a recipe that you have would do and cost on it"),
     ]
     yield ""
     yield "next:"

@@ -9,6 +9,7 @@ from cloudgpu.cli.table import columns
 from cloudgpu.hosts.host import HostsFile, OwnHost
 from cloudgpu.plan.host_sets import HostSet
 from cloudgpu.plan.money import shown
+from cloudgpu.text import command
 
 if TYPE_CHECKING:
     from cloudgpu.app.host_preparing import Step
@@ -117,8 +118,8 @@ def lacking_lines(found: "Sequence[tuple[Scanned, tuple[str, ...]]]") -> list[st
         told = f"lacks {', '.join(lacks)}" if lacks else "has all that prepare could install"
         lines.append(f"{one.host.name}: {told}")
         if lacks:
-            options = " ".join(f"--install {what}" for what in lacks)
-            lines.append(f"    cloudgpu hosts prepare {one.host.name} {options}")
+            options = [word for what in lacks for word in ("--install", what)]
+            lines.append(f"    {command('cloudgpu', 'hosts', 'prepare', one.host.name, *options)}")
     return lines
 
 

@@ -8,6 +8,7 @@ from cloudgpu.app.images import Baked, Gone, image_json, monthly_usd
 from cloudgpu.aws.own_images import OwnImage
 from cloudgpu.cli.figures import age, money, plural
 from cloudgpu.cli.table import columns
+from cloudgpu.text import command
 
 _HEADINGS = ("name", "image", "state", "for", "region", "owner", "age", "GiB", "$/month at most")
 
@@ -24,12 +25,13 @@ def baked_lines(baked: Baked, recipe: str) -> list[str]:
     image = baked.image
     simulated = " (simulated)" if baked.simulated else ""
     cost = f"{money(baked.usd)} is what AWS would have charged" if baked.simulated else f"{money(baked.usd)}"
+    where, chosen = ("--region", image.region), f"resources.image={image.id}"
     return [
         f"image {image.name} is {image.id} in {image.region}{simulated}",
         f"  made of   {image.tags.get('cloudgpu:made-from', '')}, bootstrapped",
         f"  cost      {cost}; at most {money(monthly_usd(image))} a month until it is deleted ({image.size_gib} GiB)",
-        f"  use it    cloudgpu train {recipe} --region {image.region} --set resources.image={image.id}",
-        f"  end it    cloudgpu image delete {image.name} --region {image.region}",
+        f"  use it    {command('cloudgpu', 'train', recipe, *where, '--set', chosen)}",
+        f"  end it    {command('cloudgpu', 'image', 'delete', image.name, *where)}",
     ]
 
 

@@ -14,6 +14,7 @@ from cloudgpu.cli.table import columns
 from cloudgpu.errors import RemoteCommandError, TeardownError
 from cloudgpu.recipe.units import DurationS
 from cloudgpu.run.metrics import Measured
+from cloudgpu.text import command
 
 _INTERRUPTED = 130
 _BEST = " *"
@@ -80,7 +81,9 @@ def _needed(plan: MatrixPlan, begun: Beginning) -> tuple[float, str]:
 def _more_time(needed_s: float, cluster: ClusterRecord | None) -> str:
     """With a fifth to spare, in whole minutes."""
     wanted = DurationS(int(needed_s * _SPARE // 60 + 1) * 60)
-    return f"--set budget.expiry={wanted}" if cluster is None else f"cloudgpu extend {cluster.name} --by {wanted}"
+    if cluster is None:
+        return command("--set", f"budget.expiry={wanted}")
+    return command("cloudgpu", "extend", cluster.name, "--by", str(wanted))
 
 
 def outcome_lines(outcome: MatrixOutcome) -> list[str]:

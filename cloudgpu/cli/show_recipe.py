@@ -8,6 +8,7 @@ from typing import Any
 from cloudgpu.cli.table import columns
 from cloudgpu.errors import RecipeError
 from cloudgpu.recipe.summary import Summary
+from cloudgpu.text import command
 
 _HEADINGS = ("recipe", "on", "with", "software", "reference")
 _LONGEST = 44
@@ -58,4 +59,4 @@ def _row(one: Summary) -> tuple[str, ...]:
 
 def _wrong_line(one: Checked) -> str:
     count = "a problem" if len(one.problems) == 1 else f"{len(one.problems)} problems"
-    return f"{one.name}  has {count}; `cloudgpu recipe check {one.path.parent}` tells"
+    return f"{one.name}  has {count}; `{command('cloudgpu', 'recipe', 'check', str(one.path.parent))}` tells"

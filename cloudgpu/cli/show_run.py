@@ -10,6 +10,7 @@ from cloudgpu.cli.screen import Screen
 from cloudgpu.cli.show_error import short_attempt
 from cloudgpu.errors import RemoteCommandError, TeardownError
 from cloudgpu.run.metrics import Measured
+from cloudgpu.text import command
 
 if TYPE_CHECKING:
     from cloudgpu.app.running import Followed
@@ -117,16 +118,16 @@ def _figures(outcome: RunOutcome) -> Iterator[Row]:
 
 def _next(outcome: RunOutcome) -> Iterator[Row]:
     run_id = outcome.record.run_id
-    yield "logs", f"cloudgpu logs {run_id}"
+    yield "logs", command("cloudgpu", "logs", run_id)
     if outcome.record.state == "running":
-        yield "finish", f"cloudgpu attach {run_id}"
-        yield "end it", f"cloudgpu cancel {run_id}"
+        yield "finish", command("cloudgpu", "attach", run_id)
+        yield "end it", command("cloudgpu", "cancel", run_id)
     if outcome.unfetched:
         yield "not fetched", "; ".join(outcome.unfetched)
-        yield "fetch", f"cloudgpu attach {run_id}"
+        yield "fetch", command("cloudgpu", "attach", run_id)
     if outcome.unended:
         yield "not ended", outcome.unended
-        yield "end it", f"cloudgpu down {outcome.record.cluster}"
+        yield "end it", command("cloudgpu", "down", outcome.record.cluster)
     left = [part for one in outcome.left for part in one.split("; ")]
     searched = "a search for the cluster's tag found nothing more"
     nothing = f"nothing: {'every host confirmed it' if outcome.record.target == 'ssh' else searched}"

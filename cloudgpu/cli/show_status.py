@@ -10,6 +10,7 @@ from cloudgpu.app.records import RunRecord
 from cloudgpu.cli.figures import age, distance, duration, moment, money
 from cloudgpu.cli.table import columns
 from cloudgpu.plan.costs import unpriced
+from cloudgpu.text import command
 
 _RUN_HEADINGS = ("run", "state", "started", "", "took", "result")
 
@@ -68,7 +69,7 @@ def _block(one: ClusterStatus, now: datetime) -> Iterator[str]:
     if one.state == "damaged":
         yield f"{record.name}  damaged"
         yield f"  its record, last written {age(one.age_s)} ago, cannot be read: what it has and costs is unknown"
-        yield f"  `cloudgpu down {record.name}` still finds the cluster by its tag and ends it"
+        yield f"  `{command('cloudgpu', 'down', record.name)}` still finds the cluster by its tag and ends it"
         return
     team = f", team {record.team}" if record.team else ""
     yield f"{record.name}  {one.state}{'  (simulated)' if record.simulated else ''}"
@@ -76,7 +77,7 @@ def _block(one: ClusterStatus, now: datetime) -> Iterator[str]:
     yield f"  {_money(one)}; expires {moment(record.expires_at)}, {distance(record.expires_at, now)}"
     if record.confirmed_expires_at is not None:
         at = moment(record.confirmed_expires_at)
-        again = f"cloudgpu extend {record.name} --until {record.expires_at:%Y-%m-%dT%H:%M:%SZ}"
+        again = command("cloudgpu", "extend", record.name, "--until", f"{record.expires_at:%Y-%m-%dT%H:%M:%SZ}")
         yield f"  an extension was broken off: some nodes may end at {at}; `{again}` goes on with it"
     yield from (f"  {node}  {state}" for node, state in one.nodes)
     yield from (f"  run {run.run_id}  {run.state}, started {distance(run.started_at, now)}" for run in one.runs)

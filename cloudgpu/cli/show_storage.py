@@ -12,6 +12,7 @@ from cloudgpu.aws.stored_parts import Stored
 from cloudgpu.catalog.storage import StoragePrice
 from cloudgpu.cli.figures import age, money
 from cloudgpu.cli.table import columns, wrapped
+from cloudgpu.text import command
 
 _HEADINGS = ("name", "kind", "size", "$/month", "age", "region", "owner", "data", "used by", "state")
 _WIDTH = 100
@@ -35,9 +36,9 @@ def created_lines(created: Created, price: StoragePrice | None, monthly_usd: Dec
     lines += [f"  {label}: {text}" for label, text in _reached(record)]
     would = "AWS would charge " if record.simulated else ""
     lines.append(f"  costs: {would}{_price(price, monthly_usd)}, until it is deleted")
-    kept = "" if record.disposable else " --delete-data"
+    delete = command("cloudgpu", "storage", "delete", record.name, *([] if record.disposable else ["--delete-data"]))
     lines.append(f"  in a recipe: storage: [{{name: {record.name}, to: /data/{record.name}}}]")
-    return [*lines, f"  no cluster's end touches it; cloudgpu storage delete {record.name}{kept}"]
+    return [*lines, f"  no cluster's end touches it; {delete}"]
 
 
 def created_json(created: Created, monthly_usd: Decimal | None) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from cloudgpu.text import command
+
 
 def ssh_config(
     cluster: Annotated[
@@ -44,4 +46,4 @@ def ssh_config(
     wiring.screen.line(f"{folder.ours / name} names {', '.join(made.names)}")
     if told:
         wiring.screen.line(f"{folder.config} has a first line that includes it")
-    wiring.screen.line(f"try it: ssh {name}    taken back by: cloudgpu down {name}")
+    wiring.screen.line(f"try it: {command('ssh', name)}    taken back by: {command('cloudgpu', 'down', name)}")

@@ -7,6 +7,7 @@ from cloudgpu.catalog.quotas import Quota, quota_of
 from cloudgpu.plan.plan import Plan, Quotes
 from cloudgpu.plan.question import Question
 from cloudgpu.plan.substitutes import offered_elsewhere, with_as_much_memory
+from cloudgpu.text import command
 
 _MORE_REGIONS = 2
 _OTHER_MARKET = {"on-demand": "spot", "spot": "on-demand"}
@@ -34,9 +35,8 @@ def _market(plan: Plan, catalog: Catalog) -> Iterator[str]:
         other = _OTHER_MARKET.get(market, "on-demand")
         if other not in markets and (kind is None or other in kind.usage_classes):
             # What is reserved is named beside its market.
-            yield f"--set resources.market={other}" + (
-                "" if market in _OTHER_MARKET else " --set resources.reservation="
-            )
+            reserved = [] if market in _OTHER_MARKET else ["--set", "resources.reservation="]
+            yield command("--set", f"resources.market={other}", *reserved)
 
 
 def _regions(plan: Plan, question: Question) -> Iterator[str]:
@@ -45,8 +45,8 @@ def _regions(plan: Plan, question: Question) -> Iterator[str]:
     # A plan that was written down may hold more regions than its recipe names by now.
     more = [name for name in offered_elsewhere(question) if name not in tried][:_MORE_REGIONS]
     if more:
-        anywhere = " --set resources.zones=" if question.recipe.resources.zones else ""
-        yield f"--set resources.regions={','.join([*tried, *more])}{anywhere}"
+        anywhere = ["--set", "resources.zones="] if question.recipe.resources.zones else []
+        yield command("--set", f"resources.regions={','.join([*tried, *more])}", *anywhere)
 
 
 def _type(question: Question, bound: Set[Quota]) -> Iterator[str]:
@@ -54,4 +54,4 @@ def _type(question: Question, bound: Set[Quota]) -> Iterator[str]:
     kinds = [kind for kind in with_as_much_memory(question) if quota_of(kind.name, question.market) not in bound]
     if kinds:
         gpus = question.types[0].gpus
-        yield f"--set resources.instance_type={min(kinds, key=lambda kind: kind.gpus != gpus).name}"
+        yield command("--set", f"resources.instance_type={min(kinds, key=lambda kind: kind.gpus != gpus).name}")

@@ -19,8 +19,10 @@ from cloudgpu.recipe import rules
 from cloudgpu.recipe.assignment import assign
 from cloudgpu.recipe.plain import plain
 from cloudgpu.recipe.schema import PythonEnvironment, Recipe
+from cloudgpu.text import SHELL_WORD, command
 
-_OPTION: Final = re.compile(r"--set ([A-Za-z_][\w.-]*)=([^\s]*)")
+_OPTION: Final = re.compile(rf"--set ({SHELL_WORD})")
+_ASSIGNMENT: Final = re.compile(r"([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
 _WEIGHTS: Final = {
     **{field: 1 for field in ("resources.zones", "resources.image", "resources.driver")},
     **{field: 1 for field in ("environment.container.image", "environment.python.torch_backend")},
@@ -58,7 +60,7 @@ class Edit:
     @property
     def command(self) -> str:
         """`--set resources.nodes=1`, quoted for a shell where that is needed."""
-        return " ".join(f"--set {shlex.quote(f'{field}={text}')}" for field, text in self.sets)
+        return " ".join(command("--set", f"{field}={text}") for field, text in self.sets)
 
     def after(self, other: "Edit") -> "Edit":
         """Both, the other one first."""
@@ -84,8 +86,10 @@ def edit(field: str, text: str, *more: tuple[str, str], weight: int | None = Non
 def named_in(fixes: Iterable[str]) -> Iterator[Edit]:
     """What the checks' own words say that one should type."""
     for fix in fixes:
-        for field, text in _OPTION.findall(fix):
-            yield edit(field, text.rstrip(",;)"))
+        for word in _OPTION.findall(fix):
+            plain_word = shlex.split(word)[0] if word.startswith("'") else word.rstrip(",;)")
+            if match := _ASSIGNMENT.fullmatch(plain_word):
+                yield edit(match[1], match[2])
 
 
 def worth_trying(question: Question, refused: Set[str]) -> Iterator[Edit]:

@@ -16,6 +16,7 @@ from cloudgpu.plan.question import Question
 from cloudgpu.plan.reaching import elastic_ips
 from cloudgpu.plan.reservations import unfit
 from cloudgpu.plan.storage import near
+from cloudgpu.text import command
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def not_allowed(question: Question, region: str, zone: str) -> Iterator[Reason]:
     if zone[:-1] != region:
         yield Reason(f"{zone} lies outside the data centres of {region}, and costs more")
     elif given and zone not in given:
-        yield Reason(f"the recipe asks for {', '.join(given)}", f"--set resources.zones={zone}")
+        yield Reason(f"the recipe asks for {', '.join(given)}", command("--set", f"resources.zones={zone}"))
 
 
 @zone_rule("reservation", "What is reserved lies in one zone, and can be launched into nowhere else.")
@@ -89,7 +90,7 @@ def retired(_question: Question, kind: InstanceType) -> Iterator[Reason]:
     when = "" if kind.retired_on is None else f" on {kind.retired_on.isoformat()}"
     yield Reason(
         f"AWS retired {kind.name}{when}: nobody can launch it any more; its successor is {kind.replacement}",
-        f"--set resources.instance_type={kind.replacement}",
+        command("--set", f"resources.instance_type={kind.replacement}"),
     )
 
 
@@ -112,7 +113,7 @@ def reserved(question: Question, kind: InstanceType) -> Iterator[Reason]:
     if found is None:
         yield Reason(f"there is no reservation {wanted} in {', '.join(question.known_regions)}")
     elif found.instance_type != kind.name:
-        fix = f"--set resources.instance_type={found.instance_type}"
+        fix = command("--set", f"resources.instance_type={found.instance_type}")
         yield Reason(f"{wanted} is for {found.instance_type}, not for {kind.name}", fix)
     else:
         for why in unfit(found, question.market, question.recipe.resources.nodes):
@@ -144,7 +145,7 @@ def not_offered(question: Question, kind: InstanceType, region: str) -> Iterator
     if not offering:
         elsewhere = [name for name, zones in kind.zones.items() if zones and name != region]
         priced = [name for name in elsewhere if name in kind.on_demand_usd] or elsewhere
-        fix = f"--set resources.regions={','.join(sorted(priced))}" if priced else ""
+        fix = command("--set", f"resources.regions={','.join(sorted(priced))}") if priced else ""
         yield Reason(f"{kind.name} is not offered in {region}", fix)
     elif question.quotes.reservation is not None:
         return
@@ -152,7 +153,7 @@ def not_offered(question: Question, kind: InstanceType, region: str) -> Iterator
         wanted = ", ".join(_zones_here(question, region))
         yield Reason(
             f"{kind.name} is not offered in {wanted}; in {region} it is in {', '.join(offering)}",
-            f"--set resources.zones={','.join(offering)}",
+            command("--set", f"resources.zones={','.join(offering)}"),
         )
 
 
@@ -168,7 +169,9 @@ def not_priced(question: Question, kind: InstanceType, region: str) -> Iterator[
     zones = usable_zones(question, kind, region)
     unquoted = [zone for zone in zones if (kind.name, zone, question.market) not in question.quotes.prices]
     if unquoted and region not in kind.on_demand_usd:
-        fix = f"--set resources.regions={','.join(sorted(kind.on_demand_usd))}" if kind.on_demand_usd else ""
+        fix = (
+            command("--set", f"resources.regions={','.join(sorted(kind.on_demand_usd))}") if kind.on_demand_usd else ""
+        )
         yield Reason(f"no price is known for {kind.name} in {region}", fix)
 
 

@@ -18,13 +18,14 @@ from cloudgpu.plan.survey import NOBODY_LOOKED, Survey
 from cloudgpu.plan.uses import Use
 from cloudgpu.recipe.launching import ON_THE_HEAD
 from cloudgpu.recipe.schema import Recipe
+from cloudgpu.text import SHELL_WORD
 
 __all__ = ["Candidate", "Expected", "Finding", "Market", "Plan", "Quotes", "Severity", "Target"]
 
 Target = Literal["aws", "rehearsal", "ssh"]
 Severity = Literal["error", "warning", "unknown", "note"]
 """`unknown` is what could not be looked at, for instance since an API denied it: never a check that passed."""
-_OPTIONS = re.compile(r"(?:,? or )?--set \S+(?: or )?")
+_OPTIONS = re.compile(rf"(?:,? or )?--set {SHELL_WORD}(?: or )?")
 """In a check's own words: what was planned through takes their place."""
 
 

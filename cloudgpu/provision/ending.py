@@ -9,6 +9,7 @@ from cloudgpu.provision.deployment import Deployment
 from cloudgpu.provision.ordering import in_order
 from cloudgpu.provision.search import BY_THE_HOUR, adopt, existing, unanswered
 from cloudgpu.provision.state import Intent, Resource
+from cloudgpu.text import command
 
 _FOLLOWS: Final = "something that depends on it is left"
 
@@ -88,7 +89,9 @@ def raise_left(deployment: Deployment, left: Sequence[str]) -> None:
         shown = [deployment.vault.scrubbed(line) for line in left]
         name = deployment.stack.name
         message = f"{len(shown)} resource{'s' if len(shown) > 1 else ''} of {name} left: {_cause(shown)}"
-        raise TeardownError(message, left=shown, hint=f"`cloudgpu down {name}` goes on where this stopped")
+        raise TeardownError(
+            message, left=shown, hint=f"`{command('cloudgpu', 'down', name)}` goes on where this stopped"
+        )
 
 
 def _cause(left: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ from cloudgpu.recipe.plain import plain
 from cloudgpu.recipe.problem import FieldPath
 from cloudgpu.recipe.resolve import resolve
 from cloudgpu.recipe.schema import Recipe
+from cloudgpu.text import command
 
 MOST: Final = 256
 """Combinations of one matrix: they run one after the other on machines that are paid by the hour."""
@@ -62,7 +63,8 @@ def read_axes(texts: Sequence[str]) -> tuple[Axis, ...]:
     names = [axis.name for axis in axes]
     for name in names:
         if names.count(name) > 1:
-            raise UsageError(f"--matrix {name} is given twice", hint=f"all its values in one: --matrix {name}=A,B,C")
+            hint = f"all its values in one: {command('--matrix', f'{name}=A,B,C')}"
+            raise UsageError(f"--matrix {name} is given twice", hint=hint)
     count = prod(len(axis.values) for axis in axes)
     if count > MOST:
         sizes = " x ".join(str(len(axis.values)) for axis in axes)

@@ -8,6 +8,7 @@ from cloudgpu.recipe.assignment import assign
 from cloudgpu.recipe.loading import LoadedRecipe, check
 from cloudgpu.recipe.plain import plain
 from cloudgpu.recipe.schema import Recipe
+from cloudgpu.text import command
 
 
 def resolve(loaded: LoadedRecipe, *, sets: Mapping[str, str], rehearsal: bool) -> Recipe:
@@ -29,7 +30,8 @@ def resolve(loaded: LoadedRecipe, *, sets: Mapping[str, str], rehearsal: bool) -
     if recipe is None or problems:
         lines = [problem.text for problem in problems]
         message = f"the recipe {loaded.recipe.name} is wrong with {_shown(sets)}"
-        raise RecipeError(message, problems=lines, hint=f"cloudgpu recipe show {loaded.path} shows what may be set")
+        show = command("cloudgpu", "recipe", "show", str(loaded.path))
+        raise RecipeError(message, problems=lines, hint=f"{show} shows what may be set")
     return recipe
 
 
@@ -61,4 +63,4 @@ def _stand_in(data: dict[str, Any], objects: Mapping[str, str]) -> None:
 
 
 def _shown(sets: Mapping[str, str]) -> str:
-    return " ".join(f"--set {name}={text}" for name, text in sets.items()) or "its rehearsal stanza"
+    return " ".join(command("--set", f"{name}={text}") for name, text in sets.items()) or "its rehearsal stanza"

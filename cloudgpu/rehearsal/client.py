@@ -18,6 +18,7 @@ from cloudgpu.rehearsal.keyring import load
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.nodes.host_client import NodeHostClient
 from cloudgpu.rehearsal.seal import HEADER, seal
+from cloudgpu.text import command
 
 _START_LIMIT_S = 60.0
 _STOP_LIMIT_S = 60.0
@@ -126,7 +127,7 @@ def stop(home: Home) -> bool:
     while server_process.alive(int(health["pid"])):
         if clock.monotonic() > deadline:
             message = f"the rehearsal server (process {health['pid']}) does not stop"
-            raise RehearsalError(message, hint=f"kill {health['pid']}")
+            raise RehearsalError(message, hint=command("kill", health["pid"]))
         clock.sleep(_POLL_S)
     return True
 

@@ -28,9 +28,9 @@ def bastion(wish: str, known_hosts: Sequence[Path], pinned: tuple[str, ...] = ()
     keys = pinned or known_keys(host, port, known_hosts)
     if not keys:
         where = " or ".join(str(path) for path in known_hosts)
-        flags = "" if port == _SSH_PORT else f"-p {port} "
+        connect = command("ssh", *([] if port == _SSH_PORT else ["-p", str(port)]), f"{user}@{host}")
         message = f"the host key of the bastion {host}:{port} is not in {where}"
-        raise HostKeyError(message, hint=f"connect once, and compare the fingerprint: ssh {flags}{user}@{host}")
+        raise HostKeyError(message, hint=f"connect once, and compare the fingerprint: {connect}")
     return Node(_BASTION, "bastion", host, port, user, keys, host, "", "", "", 0, simulated=False, key=key)
 
 

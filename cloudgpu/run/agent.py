@@ -9,6 +9,7 @@ from cloudgpu.errors import RemoteCommandError
 from cloudgpu.node.payload import agent_name, agent_source
 from cloudgpu.remote.base import Host, Stream
 from cloudgpu.remote.command import Command, Raw
+from cloudgpu.text import command
 
 _MARK = "\x1ecloudgpu\x1e"
 """Between answers: a login shell may print anything before them."""
@@ -123,7 +124,8 @@ def install(host: Host) -> Agent:
     if len(found) != _PARTS or not found[1].startswith("/"):
         node = host.node
         message = f"node {node.index} ({node.instance_id}): its shell does not tell where its home directory is"
-        raise RemoteCommandError(message, hint=f"log in and try: ssh {node.user}@{node.address}")
+        log_in = command("ssh", f"{node.user}@{node.address}")
+        raise RemoteCommandError(message, hint=f"log in and try: {log_in}")
     home, root = f"{found[1]}/{host.node.base}" if host.node.own else found[1], found[2]
     path = f"{home}/.cloudgpu/{name}"
     if host.node.own or name not in found[3].split():

@@ -7,6 +7,7 @@ from typing import Final
 
 from cloudgpu.errors import UsageError
 from cloudgpu.recipe.schema import Environment
+from cloudgpu.text import command
 
 ECR: Final = re.compile(r"^\d{12}\.dkr\.ecr(?:-fips)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/")
 
@@ -46,7 +47,11 @@ def registry_login(environment: Environment, environ: Mapping[str, str], fetch: 
         if not environ.get(name):
             holds = f"{name} is not set" if name else "no variable with its password is named"
             message = f"{container.image} is pulled as {container.login}, and {holds}"
-            hint = f"export {name}=... before the command" if name else "name it in environment.container.password"
+            hint = (
+                f"{command('export', f'{name}=...')} before the command"
+                if name
+                else "name it in environment.container.password"
+            )
             raise UsageError(message, hint=hint)
         return Login(container.login, environ[name])
     found = ECR.match(container.image)

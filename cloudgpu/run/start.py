@@ -18,6 +18,7 @@ from cloudgpu.run.containers import Place, contained, entering
 from cloudgpu.run.job import Job
 from cloudgpu.run.mesh import prepare
 from cloudgpu.run.stage import Staged
+from cloudgpu.text import command
 
 _PORT_ATTEMPTS = 5
 
@@ -81,7 +82,7 @@ def secret_values(names: Sequence[str], environ: Mapping[str, str]) -> dict[str,
     missing = [name for name in names if name not in environ]
     if missing:
         message = f"the recipe needs secrets that are not in the environment: {', '.join(missing)}"
-        raise UsageError(message, hint=f"export {missing[0]}=... before the command")
+        raise UsageError(message, hint=f"{command('export', f'{missing[0]}=...')} before the command")
     return {name: environ[name] for name in names}
 
 

@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import pwd
+import shlex
 import shutil
 import socket
 import subprocess
@@ -174,11 +175,11 @@ class Engine:
 
     def _silent(self, error: Exception) -> AgentError:
         if isinstance(error, PermissionError):
-            who = _user()
+            who, group = _user(), _group_of(self._path)
             return AgentError(
                 f"{who} may not use Docker on this node: no permission for {self._path}",
                 code="no-docker",
-                hint=f"on the node: sudo usermod -aG {_group_of(self._path)} {who}, then log in anew",
+                hint=f"on the node: sudo usermod -aG {shlex.quote(group)} {shlex.quote(who)}, then log in anew",
             )
         why = getattr(error, "strerror", None) or str(error) or type(error).__name__
         hint = "on the node: sudo systemctl start docker"

@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import pwd
+import shlex
 import stat
 import tempfile
 import time
@@ -181,7 +182,9 @@ def _make() -> None:
         if not stat.S_ISDIR(about.st_mode):
             raise AgentError(f"{FOLDER} is no directory", hint="somebody should remove it") from None
         if about.st_mode & stat.S_IWOTH and not about.st_mode & stat.S_ISVTX:
-            raise AgentError(f"anybody may remove leases from {FOLDER}", hint=f"chmod 1777 {FOLDER}") from None
+            raise AgentError(
+                f"anybody may remove leases from {FOLDER}", hint=f"chmod 1777 {shlex.quote(FOLDER)}"
+            ) from None
     except OSError as error:
         raise AgentError(f"cannot make {FOLDER}: {error.strerror}", hint="is the disk full?") from error
 

@@ -7,6 +7,7 @@ from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.plan.checks.rule import Reason, region_rule
 from cloudgpu.plan.question import Question
 from cloudgpu.plan.reservations import is_reserved
+from cloudgpu.text import command
 
 
 @region_rule("region-enabled", "A region that the account has not enabled refuses every call.")
@@ -31,6 +32,6 @@ def quota_too_small(question: Question, kind: InstanceType, region: str) -> Iter
         return
     for quota, room in short:
         limit, since = room.limit_vcpus, room.since(live=question.quotes.live)
-        fewer = f"--set resources.nodes={limit // kind.vcpus}, or " if limit >= kind.vcpus else ""
+        fewer = f"{command('--set', f'resources.nodes={limit // kind.vcpus}')}, or " if limit >= kind.vcpus else ""
         message = f"{nodes} x {kind.name} need {needed} vCPUs in {region}, and {quota} allow {limit}{since}"
         yield Reason(message, f"{fewer}ask for {needed} at {quota.console(region)}")

@@ -10,6 +10,7 @@ from cloudgpu.plan.checks.room_on_disk import gib
 from cloudgpu.plan.plan import Severity
 from cloudgpu.plan.survey import DatasetSeen
 from cloudgpu.recipe.sources import source_of
+from cloudgpu.text import command
 
 _CENT = Decimal("0.01")
 _NOT_REHEARSED: Final = frozenset({"nfs", "lustre", "oss"})
@@ -91,4 +92,4 @@ def _stay(case: Case, region: str) -> str:
     catalog = case.question.catalog
     kinds = [catalog.types[name] for name in dict.fromkeys(one.instance_type for one in case.field.candidates)]
     there = [kind for kind in kinds if region in kind.on_demand_usd and case.question.zones_offering(kind, region)]
-    return f"--set resources.regions={region}" if there else ""
+    return command("--set", f"resources.regions={region}") if there else ""

@@ -7,6 +7,7 @@ from typing import Final
 from cloudgpu.plan.checks.check import Case, Found, check
 from cloudgpu.recipe.reserved import LAUNCHER_VARIABLES
 from cloudgpu.recipe.schema import Recipe
+from cloudgpu.text import command
 
 _PUBLIC: Final = ("nvcr.io/nvidia/", "public.ecr.aws/")
 _PRIVATE: Final = re.compile(r"^(nvcr\.io/|[a-z0-9-]+\.azurecr\.io/|[a-z0-9-]+-docker\.pkg\.dev/)")
@@ -43,7 +44,8 @@ def secrets_at_hand(case: Case) -> Iterator[Found]:
     at_hand = case.question.quotes.survey.set_variables
     missing = [] if at_hand is None else [name for name in _wanted(case.question.recipe) if name not in at_hand]
     if missing:
-        yield Found(f"not set in your environment: {', '.join(missing)}", f"export {missing[0]}=... before you train")
+        export = command("export", f"{missing[0]}=...")
+        yield Found(f"not set in your environment: {', '.join(missing)}", f"{export} before you train")
 
 
 @check(

@@ -7,6 +7,7 @@ from cloudgpu.catalog import InstanceType
 from cloudgpu.plan.checks.rule import Reason, type_rule
 from cloudgpu.plan.question import Question
 from cloudgpu.plan.reservations import is_reserved
+from cloudgpu.text import command
 
 
 @type_rule("gpu-memory", "A model that does not fit into the GPU fails at its first step, when the nodes are paid for.")
@@ -17,7 +18,8 @@ def gpu_memory_short(question: Question, kind: InstanceType) -> Iterator[Reason]
         near = _cheapest_with(question, kind, Decimal(needed))
         has = f"{kind.name} has {kind.gpu_memory_gib:f} GiB on each {kind.gpu}"
         yield Reason(
-            f"{has}, and the run needs {int(needed)} GiB", f"--set resources.instance_type={near}" if near else ""
+            f"{has}, and the run needs {int(needed)} GiB",
+            command("--set", f"resources.instance_type={near}") if near else "",
         )
 
 
@@ -39,7 +41,7 @@ def sold_otherwise(question: Question, kind: InstanceType) -> Iterator[Reason]:
 def _other_market(kind: InstanceType, market: str) -> str:
     """A reserved market needs an id that nobody can guess."""
     other = next((one for one in kind.usage_classes if one != market and not is_reserved(one)), "")
-    return f"--set resources.market={other}" if other else ""
+    return command("--set", f"resources.market={other}") if other else ""
 
 
 def _cheapest_with(question: Question, kind: InstanceType, memory_gib: Decimal) -> str:

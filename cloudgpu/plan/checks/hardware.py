@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from cloudgpu.catalog.wishes import misfit
 from cloudgpu.plan.checks.check import Case, Found, check
 from cloudgpu.recipe.nearest import nearest, suggestion
+from cloudgpu.text import command
 
 
 @check("instance-type", "error", "An instance type that nobody knows is never taken for one that cannot be had.")
@@ -32,7 +33,7 @@ def regions_known(case: Case) -> Iterator[Found]:
     for region in case.question.regions:
         if region not in regions:
             near = nearest(region, regions)
-            fix = f"--set resources.regions={near}" if near else ""
+            fix = command("--set", f"resources.regions={near}") if near else ""
             yield Found(f"unknown region {region}{suggestion(region, regions)}", fix)
 
 
@@ -70,4 +71,4 @@ def image_in_every_region(case: Case) -> Iterator[Found]:
     image, regions = case.question.recipe.resources.image or "", case.question.regions
     if image.startswith("ami-") and len(regions) > 1:
         message = f"{image} is an image of one region, and {len(regions)} are named"
-        yield Found(message, f"--set resources.regions={regions[0]}")
+        yield Found(message, command("--set", f"resources.regions={regions[0]}"))

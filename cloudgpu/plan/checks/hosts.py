@@ -18,6 +18,7 @@ from cloudgpu.plan.host_sets import groups, matching
 from cloudgpu.plan.plan import Severity
 from cloudgpu.plan.question import Question
 from cloudgpu.recipe.nearest import suggestion
+from cloudgpu.text import command
 
 _RULES: Final = (driver_unfit, cuda_unfit, container_unfit, torch_unfit)
 
@@ -37,7 +38,9 @@ def pool_known(case: Case) -> Iterator[Found]:
     elif pool not in view.file.pools:
         known = f"its pools are {', '.join(view.file.pools)}" if view.file.pools else "it has no pools"
         message = f"no host of {view.file.path.name} belongs to pool {pool}{suggestion(pool, view.file.pools)}"
-        yield Found(f"{message}; {known}", f"--set resources.pool={view.file.pools[0]}" if view.file.pools else "")
+        yield Found(
+            f"{message}; {known}", command("--set", f"resources.pool={view.file.pools[0]}") if view.file.pools else ""
+        )
 
 
 @check("hosts", "error", "A gang needs so many hosts of one kind, all there at once.")
@@ -58,7 +61,7 @@ def hosts_fit(case: Case) -> Iterator[Found]:
         elif most < recipe.resources.nodes:
             alike = "" if len(fitting) == 1 else f" of one kind ({len(fitting)} kinds or pools, which no gang mixes)"
             message = f"{recipe.resources.nodes} hosts are asked for, and {most}{pool} with {wish} are there{alike}"
-            yield Found(message, f"--set resources.nodes={most}")
+            yield Found(message, command("--set", f"resources.nodes={most}"))
 
 
 @check("host-free", "error", "GPUs that somebody uses are left to them.")
@@ -109,7 +112,9 @@ def hosts_asked(case: Case) -> Iterator[Found]:
         yield Found("whether the hosts answer and their GPUs are free was not asked", "plan without --offline")
     without = [host.name for host in _meant(case) if not host.driver]
     if without:
-        yield Found(f"the driver of {', '.join(without)} is not known", f"cloudgpu hosts scan {without[0]}")
+        yield Found(
+            f"the driver of {', '.join(without)} is not known", command("cloudgpu", "hosts", "scan", without[0])
+        )
 
 
 @check("host-ignored", "note", "What means something on AWS alone is told, where somebody wrote it.")
@@ -151,7 +156,7 @@ def _listed(view: HostsView) -> str:
 
 def _nearest(view: HostsView) -> str:
     first = next((host for host in view.file.hosts if host.gpus), None)
-    return f"--set resources.gpu={written(first.gpu)}:{first.gpus}" if first else "cloudgpu hosts scan"
+    return command("--set", f"resources.gpu={written(first.gpu)}:{first.gpus}") if first else "cloudgpu hosts scan"
 
 
 def _with_driver(question: Question, host: OwnHost) -> Question:

@@ -11,6 +11,7 @@ from cloudgpu.recipe.batch import batch_of
 from cloudgpu.recipe.launching import LOCAL_KINDS, ON_THE_HEAD, ONE_A_NODE, kvstore_kind
 from cloudgpu.recipe.reserved import RUN_PORTS
 from cloudgpu.recipe.schema import Recipe
+from cloudgpu.text import command
 
 RANKS_ON_ONE_MACHINE = 16
 _SSH_PORT: Final = 22
@@ -158,7 +159,9 @@ def _kvstore(case: Case) -> Iterator[Found]:
         text = recipe.launch.kvstore or ""
         name = text[1:-1] if text.startswith("{") else "launch.kvstore"
         message = f"KVStore {kind} works within one process, and there are {workers} workers"
-        yield Found(message, f"--set {name}=dist_sync, or --set resources.nodes=1 with one rank", "error")
+        yield Found(
+            message, f"{command('--set', f'{name}=dist_sync')}, or --set resources.nodes=1 with one rank", "error"
+        )
 
 
 def _mpirun(case: Case) -> Iterator[Found]:
@@ -218,7 +221,7 @@ def _batch_set(recipe: Recipe, batch: int) -> str:
     text = str(recipe.launch.global_batch)
     name = text[1:-1]
     field = name if text == f"{{{name}}}" and name in recipe.params else "launch.global_batch"
-    return f"--set {field}={batch}"
+    return command("--set", f"{field}={batch}")
 
 
 def _ports(recipe: Recipe) -> Iterator[tuple[str, int]]:

@@ -6,6 +6,7 @@ from datetime import timedelta
 from cloudgpu.plan.checks.check import Case, Found, check
 from cloudgpu.plan.money import expiry_that_fits, sum_up, without
 from cloudgpu.recipe.units import DurationS
+from cloudgpu.text import command
 
 PRICES_STALE = timedelta(days=30)
 SHORTEST_RUN_S = 600
@@ -23,7 +24,8 @@ def within_budget(case: Case) -> Iterator[Found]:
         yield Found(f"budget.max_usd is not set; the worst case is {worst} USD{without(plan)}", severity="note")
     elif worst > cap:
         fitting = expiry_that_fits(plan, cap)
-        fix = f"--set budget.max_usd={worst}" + (f", or --set budget.expiry={fitting}" if fitting else "")
+        fixes = [f"budget.max_usd={worst}", *([f"budget.expiry={fitting}"] if fitting else [])]
+        fix = ", or ".join(command("--set", one) for one in fixes)
         yield Found(
             f"the worst case is {worst} USD ({sum_up(plan)}{without(plan)}), above budget.max_usd {cap} USD", fix
         )
@@ -46,7 +48,7 @@ def expiry_long_enough(case: Case) -> Iterator[Found]:
     asked = case.question.recipe.budget.expiry
     if asked < SHORTEST_RUN_S and not case.question.rehearsed:
         message = f"the expiry is {asked}, and nodes take minutes until they can work"
-        yield Found(message, f"--set budget.expiry={DurationS(SHORTEST_RUN_S)}")
+        yield Found(message, command("--set", f"budget.expiry={DurationS(SHORTEST_RUN_S)}"))
 
 
 @check("expected-time", "warning", "A run that cannot be done by its expiry is cut off, with what it has cost.")
@@ -56,4 +58,4 @@ def expiry_reaches(case: Case) -> Iterator[Found]:
     if expected is not None and expected.seconds > expiry_s:
         minutes = DurationS(-(-expected.seconds // 60) * 60)
         message = f"the work takes {minutes} at the reference rate, and the nodes end after {DurationS(expiry_s)}"
-        yield Found(message, f"--set budget.expiry={minutes}")
+        yield Found(message, command("--set", f"budget.expiry={minutes}"))

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from cloudgpu.plan.checks.check import Case, Found, check
+from cloudgpu.text import command
 
 
 @check("checkpoint", "error", "A checkpoint that is not copied anywhere is not believed to be safe.")
@@ -15,7 +16,8 @@ def checkpoint_copied(case: Case) -> Iterator[Found]:
         message = f"checkpoint.to: hosts of one's own have no role that may write to {checkpoint.to}"
         yield Found(message, f"leave it out, and add {checkpoint.path}/ to outputs to bring them back")
         return
-    again = f"--set checkpoint.resume={checkpoint.to.replace('{run}', 'RUN')} goes on from there"
+    resume = command("--set", f"checkpoint.resume={checkpoint.to.replace('{run}', 'RUN')}")
+    again = f"{resume} goes on from there"
     later = again if "{run}" in checkpoint.to else "the next run goes on from there"
     yield Found(f"checkpoints go from the head to {checkpoint.to} while the run goes on; {later}", severity="note")
 

@@ -5,6 +5,7 @@ from typing import Final
 
 from cloudgpu.catalog.image_sizes import unpacked_gib
 from cloudgpu.plan.checks.check import Case, Found, check
+from cloudgpu.text import command
 
 SYSTEM_GIB: Final = 10
 """The machine image with driver and packages, roughly."""
@@ -36,16 +37,16 @@ def container_fits(case: Case) -> Iterator[Found]:
                 f"{container.image} has {gib(packed)} packed, about three times that while it is unpacked, "
                 f"and the disk has {disk} GiB"
             )
-            yield Found(message, f"--set resources.disk={max(CONTAINERS_GIB, needed)}GiB")
+            yield Found(message, command("--set", f"resources.disk={max(CONTAINERS_GIB, needed)}GiB"))
     elif size is None:
         if disk < CONTAINERS_GIB:
             message = f"the size of {container.image} is unknown, and the disk has {disk} GiB"
-            yield Found(message, f"--set resources.disk={CONTAINERS_GIB}GiB", "unknown")
+            yield Found(message, command("--set", f"resources.disk={CONTAINERS_GIB}GiB"), "unknown")
     elif SYSTEM_GIB + 2 * size > disk:
         message = (
             f"{container.image} takes about {size} GiB, twice that while it is pulled, and the disk has {disk} GiB"
         )
-        yield Found(message, f"--set resources.disk={CONTAINERS_GIB}GiB")
+        yield Found(message, command("--set", f"resources.disk={CONTAINERS_GIB}GiB"))
 
 
 def _archive_fits(case: Case, image: str) -> Iterator[Found]:
@@ -54,13 +55,13 @@ def _archive_fits(case: Case, image: str) -> Iterator[Found]:
     needed = SYSTEM_GIB + _ARCHIVED * unpacked
     if not unpacked and disk < CONTAINERS_GIB:
         message = f"the size of {image} is unknown, and the disk has {disk} GiB"
-        yield Found(message, f"--set resources.disk={CONTAINERS_GIB}GiB", "unknown")
+        yield Found(message, command("--set", f"resources.disk={CONTAINERS_GIB}GiB"), "unknown")
     elif needed > disk:
         message = (
             f"{image} takes about {unpacked} GiB, three times that while the first node hands it on, "
             f"and the disk has {disk} GiB"
         )
-        yield Found(message, f"--set resources.disk={max(CONTAINERS_GIB, needed)}GiB")
+        yield Found(message, command("--set", f"resources.disk={max(CONTAINERS_GIB, needed)}GiB"))
 
 
 @check("disk", "error", "Data that does not fit on the disk fails after it was copied for hours.")
@@ -75,7 +76,7 @@ def data_fits(case: Case) -> Iterator[Found]:
     if data and needed > disk:
         parts = ", ".join(f"{name} {'' if whole else 'at least '}{gib(size or 0)}" for name, size, whole in sizes)
         message = f"the disk has {disk} GiB, and at least {needed} GiB are needed ({parts or 'the work directory'})"
-        yield Found(message, f"--set resources.disk={needed + needed // 10 + 1}GiB")
+        yield Found(message, command("--set", f"resources.disk={needed + needed // 10 + 1}GiB"))
 
 
 @check("workdir", "warning", "A work directory goes over the caller's own line, to every node.")

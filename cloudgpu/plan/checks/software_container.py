@@ -11,6 +11,7 @@ from cloudgpu.plan.checks.rule import Reason, type_rule
 from cloudgpu.plan.checks.software_tags import said
 from cloudgpu.plan.checks.software_torch import runs_code, wheels_named
 from cloudgpu.plan.question import Question
+from cloudgpu.text import command
 
 _NCCL_TESTS: Final = "public.ecr.aws/hpc-cloud/nccl-tests"
 
@@ -119,7 +120,7 @@ def _near(question: Question, gpu: Gpu) -> str:
     """The nearest month of the same container, or the nearest tag of the same framework."""
     container = question.recipe.environment.container
     for image in container_choices(container.image, gpu, question) if container else ():
-        return f"--set environment.container.image={image}"
+        return command("--set", f"environment.container.image={image}")
     if container is not None and repository(container.image) == _NCCL_TESTS:
         return "build images/nccl-tests: it holds code for V100 and newer"
     return ""

@@ -11,6 +11,7 @@ from cloudgpu.plan.checks.software_tags import said
 from cloudgpu.plan.checks.software_torch import torch_misfit, wheels_of
 from cloudgpu.plan.driver import node_driver
 from cloudgpu.plan.question import Question
+from cloudgpu.text import command
 
 _OLDEST_FOR_MAJOR: Final = {11: 450, 12: 525, 13: 580}
 """CUDA major version -> the oldest driver branch that carries all of its minor ones.
@@ -45,7 +46,7 @@ def driver_unfit(question: Question, kind: InstanceType) -> Iterator[Reason]:
     wrong = _outside(gpu, there.branch)
     if wrong:
         fitting = driver_for(gpu.architecture)
-        fix = f"--set resources.driver={fitting.branch}" if there.installed else "--set resources.image="
+        fix = command("--set", f"resources.driver={fitting.branch}") if there.installed else "--set resources.image="
         yield Reason(f"driver R{there.branch} does not drive {gpu.name} ({kind.name}): {wrong}", fix)
 
 
@@ -61,7 +62,7 @@ def cuda_unfit(question: Question, kind: InstanceType) -> Iterator[Reason]:
         oldest = _OLDEST_FOR_MAJOR.get(int(cuda.split(".")[0]), max(accepted, default=0))
         if branch < oldest and branch not in accepted:
             fitting = driver_for(gpu.architecture)
-            fix = f"--set resources.driver={fitting.branch}" if fitting.branch >= oldest else ""
+            fix = command("--set", f"resources.driver={fitting.branch}") if fitting.branch >= oldest else ""
             yield Reason(f"{what} is made for CUDA {cuda}, which needs driver R{oldest} or newer, not R{branch}", fix)
 
 

@@ -10,6 +10,7 @@ from cloudgpu.catalog.software import TorchWheels
 from cloudgpu.plan.checks.rule import Reason, type_rule
 from cloudgpu.plan.question import Question
 from cloudgpu.recipe.schema import PythonEnvironment
+from cloudgpu.text import command
 
 Version = tuple[int, ...]
 Bounds = tuple[tuple[str, Version], ...]
@@ -197,7 +198,7 @@ def _none_of(backend: str | None, known: Sequence[TorchWheels]) -> str:
 def nearest_build(python: PythonEnvironment, gpu: Gpu, known: Sequence[TorchWheels]) -> str:
     """The option that takes a build with code for the GPU; empty where there is none."""
     build = next(backends_for(python, gpu, known), "")
-    return f"--set environment.python.torch_backend={build}" if build else ""
+    return command("--set", f"environment.python.torch_backend={build}") if build else ""
 
 
 def _version(text: str) -> Version:

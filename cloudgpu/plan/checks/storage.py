@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from cloudgpu.plan.checks.check import Case, Found, check
 from cloudgpu.plan.storage import GROUPED, StorageSeen, looked_for, standing
+from cloudgpu.text import command
 
 
 @check("storage", "error", "A run whose storage is missing or cannot be mounted fails after its nodes were bought.")
@@ -17,7 +18,8 @@ def storage_there(case: Case) -> Iterator[Found]:
                 message = f"storage {one.name} was not looked at: whether it is there, and in which zone, is unknown"
                 yield Found(message, "plan without --offline", "unknown")
         elif not seen[one.name] and one.make is None:
-            hint = f"cloudgpu storage create {one.name}, or give it `make` in the recipe"
+            create = command("cloudgpu", "storage", "create", one.name)
+            hint = f"{create}, or give it `make` in the recipe"
             yield Found(f"there is no storage {one.name} in {regions}", hint)
         for place in seen.get(one.name, ()):
             yield from _unfit(case, place)
@@ -41,7 +43,7 @@ def storage_kept(case: Case) -> Iterator[Found]:
             continue
         if one.keep:
             message = f"storage {one.name} is made and stays when the cluster ends"
-            yield Found(message, f"cloudgpu storage delete {one.name} --delete-data ends it")
+            yield Found(message, f"{command('cloudgpu', 'storage', 'delete', one.name, '--delete-data')} ends it")
         else:
             yield Found(f"storage {one.name} is made for this cluster and deleted with it, data included")
         if one.make.kind == "lustre":

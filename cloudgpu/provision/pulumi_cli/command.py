@@ -19,6 +19,7 @@ from cloudgpu.clock import Clock
 from cloudgpu.errors import BusyError, UsageError
 from cloudgpu.provision.plugin.server import ENDS_WITH
 from cloudgpu.provision.processes import process_start
+from cloudgpu.text import command
 
 OnOutput = Callable[[str], Any]
 
@@ -143,7 +144,7 @@ def end_abandoned(note: Path, clock: Clock, on_wait: Callable[[int], None]) -> N
         if _gone(noted, clock, limit_s):
             return
     message = f"an abandoned Pulumi CLI (process {noted[0]}) cannot be ended"
-    raise BusyError(message, hint=f"kill -9 {noted[0]}, then run the same command again")
+    raise BusyError(message, hint=f"{command('kill', '-9', str(noted[0]))}, then run the same command again")
 
 
 def _followed(

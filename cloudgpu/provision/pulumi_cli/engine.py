@@ -21,6 +21,7 @@ from cloudgpu.provision.pulumi_cli.stacks import StackPort
 from cloudgpu.provision.pulumi_cli.state import gangs, guarded, resources
 from cloudgpu.provision.pulumi_cli.strays import end_stray_nodes
 from cloudgpu.provision.vault import SHOWN
+from cloudgpu.text import command
 
 _NAMESPACE: Final = "cloudgpu"
 _RETRIES: Final = 5
@@ -201,7 +202,9 @@ class PulumiEngine:
                 raise
             name = stack.name
             message = f"{len(left)} resource{'s' if len(left) > 1 else ''} of {name} left: {err.message}"
-            raise TeardownError(message, left=left, hint=f"`cloudgpu down {name}` goes on where this stopped") from err
+            raise TeardownError(
+                message, left=left, hint=f"`{command('cloudgpu', 'down', name)}` goes on where this stopped"
+            ) from err
 
     def _config(self, stack: Stack) -> dict[str, Any]:
         """Settings of the program and of the provider; secrets are written another way."""

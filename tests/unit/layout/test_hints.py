@@ -1,6 +1,7 @@
-"""Every error that a person can meet says what to type or change next."""
+"""Every error that a person can meet says what to type or change next, and what is shown to type is quoted."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,3 +40,117 @@ def test_every_error_has_a_hint(room: str):
         for line in without_hint(path.read_text(encoding="utf-8"))
     ]
     assert found == []
+
+
+COMMAND = re.compile(
+    r"(?:^|[\s`(])"
+    r"(?:cloudgpu(?: [a-z-]+)+|(?:CLOUDGPU|AWS)_\w+=|aws [a-z]+|sudo|chmod|chown|kill|mkdir|rm|ssh|ssh-\w+|scp|"
+    r"export|unset|docker|pip|git|curl|--[a-z][a-z-]*)"
+    r"(?:[ =][\w./:=@,-]*)*[ =]?$"
+)
+"""The text before a value, where that text is a command up to the value."""
+NO_COMMAND = re.compile(r"(?:\b(?:cloudgpu|ssh|docker)|--yes|--refresh) (?:reads|entries|could|ends|asks)\b")
+QUOTING = re.compile(r"^(?:command|shlex\.(?:quote|join)|[\w.]*\.aws)\(")
+# These build what programs run, not what a person is told to type; their own tests run what they build.
+PROGRAMS = (
+    *("launch", "node/bootstrap", "node/containers", "node/mounts", "rehearsal/nodes", "rehearsal/strict", "text.py"),
+    *("app/beginning_launchers.py", "recipe/template.py"),
+)
+ALLOWED = {
+    # assignments for a program, not for a person
+    ("cli/reaching.py", "self.settings.home"),
+    ("node/agent/ending.py", "os.path.basename(folder)"),
+    # constant names of variables, with quoted values behind them
+    ("app/engines.py", "name"),
+    ("rehearsal/client.py", "name"),
+    ("rehearsal/client.py", "' '.join(unset)"),
+    # what messages call an option that was given
+    ("recipe/matrix.py", "name"),
+    ("recipe/matrix.py", "axis.name"),
+    # one of two constants, or a pattern that the shell of the host has to expand
+    ("cli/hosts.py", "_FILES.get(key.kind, 'ssh_host_*.pub')"),
+    # the description of an image, which nobody types
+    ("aws/own_images.py", "name"),
+}
+
+
+def before_values(text: ast.expr) -> Iterator[tuple[str, str]]:
+    """Each value that is put into a text, with the text before it."""
+    match text:
+        case ast.JoinedStr(values=values):
+            before = ""
+            for part in values:
+                if isinstance(part, ast.FormattedValue):
+                    yield before, ast.unparse(part.value)
+                    before = before + "\0" if not QUOTING.match(ast.unparse(part.value)) else before + "Q"
+                elif isinstance(part, ast.Constant):
+                    before += part.value
+        case ast.Constant(value=str(value)):
+            for found in re.finditer(r"\{\w*\}|%s", value):
+                yield value[: found.start()], found.group()
+        case ast.BinOp(left=ast.Constant(value=str(value)), op=ast.Add(), right=right):
+            yield value, ast.unparse(right)
+
+
+def messages(tree: ast.Module) -> set[ast.expr]:
+    """Texts that say what happened: they may repeat what was typed, as in `--gpu X: no such GPU`."""
+    found: set[ast.expr] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and any(ast.unparse(one) == "message" for one in node.targets):
+            found.add(node.value)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in {*KINDS, "typed"}:
+            found.update(node.args[:1])
+    return found
+
+
+def unquoted(source: str) -> Iterator[tuple[int, str]]:
+    """Line and value, where a command holds a value that no shell quoting went over."""
+    tree = ast.parse(source)
+    told = messages(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.expr) and node not in told:
+            for before, value in before_values(node):
+                if COMMAND.search(before) and not NO_COMMAND.search(before) and not QUOTING.match(value):
+                    yield node.lineno, value
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'hint = f"cloudgpu down {name}"',
+        'hint = f"`cloudgpu down {name}` again"',
+        'hint = f"CLOUDGPU_OWNER={owner} cloudgpu down"',
+        'hint = f"or --set resources.gpu={gpu}"',
+        'hint = f"on the node: sudo usermod -aG {group}"',
+        'hint = "cloudgpu down " + name',
+        'HINT = "cloudgpu down {name}"',
+        'hint = f"{told}, then: ssh {user}@{address}"',
+    ],
+)
+def test_the_rule_about_quoting_sees_a_command(source: str):
+    assert [line for line, _ in unquoted(source)][:1] == [1]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        """hint = f"{command('cloudgpu', 'down', name)} goes on" """,
+        """hint = f"sudo usermod -aG {shlex.quote(group)}" """,
+        'hint = f"the cluster {name} is there; `cloudgpu down` ends it"',
+        'message = f"--gpu {gpu}: no such GPU"',
+    ],
+)
+def test_the_rule_about_quoting_sees_no_command(source: str):
+    assert list(unquoted(source)) == []
+
+
+def test_every_value_in_a_command_is_quoted():
+    package = ROOT / "cloudgpu"
+    found = [
+        f"{name}:{line}: {value}"
+        for path in sorted(package.rglob("*.py"))
+        if not (name := path.relative_to(package).as_posix()).startswith(PROGRAMS)
+        for line, value in unquoted(path.read_text(encoding="utf-8"))
+        if (name, value) not in ALLOWED
+    ]
+    assert found == [], "build the command with cloudgpu.text.command, in the agent of the nodes with shlex.quote"

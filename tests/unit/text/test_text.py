@@ -1,10 +1,12 @@
+import re
+import shlex
 import subprocess
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.text import command, printable
+from cloudgpu.text import SHELL_WORD, command, printable
 
 HOSTILE = ["\x00", "\x1b[2J", "\r", "\n", "\x7f", "\x9b31m", "\u202e", "\u2066", "\u2028", "\ud800", "\ufeff"]
 
@@ -44,3 +46,11 @@ def test_a_shell_reads_back_the_words(words):
 def test_a_hostile_value_runs_nothing(owner, tmp_path):
     subprocess.run(["sh", "-c", command("true", owner, CLOUDGPU_OWNER=owner)], cwd=tmp_path, check=True)
     assert list(tmp_path.iterdir()) == []
+
+
+@given(st.text(st.characters(exclude_categories=["C", "Z"], include_characters=" ;'\"$`"), min_size=1))
+def test_the_pattern_of_a_word_finds_it_again(text):
+    line = f"{command('--set', text)} or nothing"
+    found = re.match(rf"--set ({SHELL_WORD}) or nothing$", line)
+    assert found
+    assert shlex.split(found[1]) == [text]
