@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cloudgpu.errors import StateError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.remote.ssh_command import Gate, proxy_through
 
@@ -28,13 +29,21 @@ class Entry:
 
 
 def rendered(entries: Sequence[Entry], key: Path, heading: Sequence[str]) -> str:
-    """The whole file."""
-    blocks = ["\n".join(_block(one, key)) for one in entries]
-    return "\n\n".join(["\n".join(f"# {line}" for line in heading), *blocks]) + "\n"
+    """The whole file.
+
+    Raises:
+        StateError: A value would end its line, and what follows it would be an option of its own.
+    """
+    blocks = ["\n".join(_line(line) for line in _block(one, key)) for one in entries]
+    return "\n\n".join(["\n".join(_line(f"# {line}") for line in heading), *blocks]) + "\n"
 
 
 def included(pattern: Path) -> str:
-    """The line of a user's own configuration that takes our files in."""
+    """The line of a user's own configuration that takes our files in.
+
+    Raises:
+        StateError: The pattern cannot be written down.
+    """
     return f"Include {_quoted(str(pattern))}"
 
 
@@ -42,9 +51,9 @@ def _block(entry: Entry, key: Path) -> list[str]:
     key = Path(entry.node.key) if entry.node.key else key
     carried = _carried(entry, key)
     options = [
-        ("HostName", entry.node.address),
+        ("HostName", _word(entry.node.address)),
         ("Port", str(entry.node.port)),
-        ("User", entry.node.user),
+        ("User", _word(entry.node.user)),
         ("IdentityFile", _path(key)),
         ("IdentitiesOnly", "yes"),
         ("IdentityAgent", "none"),
@@ -54,7 +63,10 @@ def _block(entry: Entry, key: Path) -> list[str]:
         ("ServerAliveInterval", "15"),
         *([("ProxyCommand", carried)] if carried else []),
     ]
-    return [f"Host {' '.join(entry.names)}", *(f"    {name} {value}" for name, value in options)]
+    return [
+        f"Host {' '.join(_word(name) for name in entry.names)}",
+        *(f"    {name} {value}" for name, value in options),
+    ]
 
 
 def _carried(entry: Entry, key: Path) -> str:
@@ -66,5 +78,22 @@ def _path(path: Path) -> str:
     return _quoted(str(path).replace("%", "%%"))
 
 
+def _line(text: str) -> str:
+    return _checked(text, "\n\r\0")
+
+
+def _word(text: str) -> str:
+    return _checked(text, '\n\r\0\t "')
+
+
+def _checked(text: str, forbidden: str) -> str:
+    """Return the text, unless OpenSSH would read more than one value in it."""
+    if set(text) & set(forbidden):
+        message = f"{text!r} cannot be written into an OpenSSH configuration"
+        raise StateError(message, hint="`cloudgpu ssh` needs no configuration; else use names without such characters")
+    return text
+
+
 def _quoted(text: str) -> str:
+    _checked(text, '\n\r\0"')
     return f'"{text}"' if set(text) & set(' \t#"') else text

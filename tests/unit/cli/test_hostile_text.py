@@ -1,7 +1,6 @@
 """Foreign text reaches a terminal only as printable characters, whichever class of message carries it."""
 
 import ast
-import dataclasses
 import importlib
 import inspect
 import io
@@ -25,14 +24,8 @@ from cloudgpu.cli.panel import plain
 from cloudgpu.cli.screen import Screen
 from cloudgpu.cli.show_exec import show_line, show_outcomes
 from cloudgpu.cli.terminal import Colour, Output, Span, ask, ask_for_text
+from tests.unit.cli.hostile import HOSTILE, OURS, check, check_characters, hints, value, without_our_colours
 
-PARTS = (
-    *("\x1b[2J", "\x1b[36mhint:\x1b[0m", "\x9b31m", "\x1b]52;c;cm0gLXJmIC8=\x07", "\x1b]0;title\x1b\\"),
-    *("\x1bc", "\x90q\x9c", "\r", "\nhint: run this", "\r\nerror: forged", "\x07", "\x08", "\x00", "\x0b", "\x0c"),
-    *("\x7f", "\x85", "\u2028", "\u2029", "\u202e", "\u2066", "\u200f", "\ufeff", "\ud800", "\udcff"),
-)
-HOSTILE = "begin" + "-".join(PARTS) + "end"
-OURS = re.compile(r"\x1b\[(?:1|2|31|32|33|36|1;31|1;32|1;33)m(?P<text>[^\x1b]*)\x1b\[0m")
 CLI = Path(cloudgpu.cli.__file__).parent
 
 
@@ -57,38 +50,15 @@ def streams(request, monkeypatch) -> Callable[[], list[io.StringIO]]:
     return replaced
 
 
-def without_our_colours(text: str) -> str:
-    return OURS.sub(lambda found: found["text"], text)
-
-
-def check_characters(*streams: io.StringIO) -> str:
-    shown = without_our_colours("".join(stream.getvalue() for stream in streams))
-    odd = {char for char in shown if not char.isprintable() and char not in "\n\t"}
-    assert odd == set()
-    return shown
-
-
-def check(*streams: io.StringIO) -> str:
-    """Everything that was written, after checking that it can neither steer a terminal nor start a line."""
-    shown = check_characters(*streams)
-    assert not re.search(r"^\W*(hint: run this|error: forged)", shown, re.MULTILINE)
-    return shown
-
-
-def filled(kind: type, **given: object) -> list[object]:
+def filled(kind: type) -> list[object]:
     """Instances of a dataclass: hostile text in every field, every choice of its literals once."""
-    hints = typing.get_type_hints(kind)
-    choices = {name: typing.get_args(hint) for name, hint in hints.items() if typing.get_origin(hint) is typing.Literal}
-    values = {name: value_of(hint) for name, hint in hints.items() if name not in choices}
+    types = hints(kind)
+    choices = {name: typing.get_args(hint) for name, hint in types.items() if typing.get_origin(hint) is typing.Literal}
+    values = {name: value(hint, name) for name, hint in types.items() if name not in choices}
     rows: list[dict[str, object]] = [values]
     for name, options in choices.items():
         rows = [{**row, name: option} for row in rows for option in options]
-    return [kind(**{field.name: {**row, **given}[field.name] for field in dataclasses.fields(kind)}) for row in rows]
-
-
-def value_of(hint: object) -> object:
-    options = typing.get_args(hint) or (hint,)
-    return HOSTILE if str in options else 3
+    return [kind(**row) for row in rows]
 
 
 def subclasses(kind: type) -> Iterator[type]:

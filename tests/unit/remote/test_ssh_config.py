@@ -3,6 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from cloudgpu.errors import StateError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.remote.ssh_command import Gate
 from cloudgpu.remote.ssh_config import Entry, included, rendered
@@ -70,3 +73,32 @@ def test_names_of_files_with_spaces_and_percent_signs():
     assert 'IdentityFile "/a home, 100%% ours/key"' in found
     assert 'UserKnownHostsFile "/a home, 100%% ours/known_hosts.0"' in found
     assert included(odd / "*") == 'Include "/a home, 100% ours/*"'
+
+
+HOSTILE = ("a\n    ProxyCommand touch pwned", "a\rb", "a\x00b", 'a" b')
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_value_starts_an_option_of_its_own(text):
+    """A line break would be the next option of the user's own OpenSSH: a command that runs on this machine."""
+    odd = Path("/home") / text
+    for entry, key in (
+        (Entry((text,), NODE, ROOT / "k"), KEY),
+        (Entry(("lab-0",), replace(NODE, address=text), ROOT / "k"), KEY),
+        (Entry(("lab-0",), replace(NODE, user=text), ROOT / "k"), KEY),
+        (Entry(("lab-0",), NODE, odd), KEY),
+        (Entry(("lab-0",), NODE, ROOT / "k"), odd),
+        (Entry(("lab-0",), replace(NODE, key=text), ROOT / "k"), KEY),
+    ):
+        with pytest.raises(StateError, match="cannot be written into an OpenSSH configuration"):
+            rendered([entry], key, HEADING)
+    with pytest.raises(StateError):
+        included(odd)
+
+
+@pytest.mark.parametrize("text", HOSTILE[:3])
+def test_no_command_or_heading_starts_a_line(text):
+    with pytest.raises(StateError):
+        rendered([Entry(("lab-0",), NODE, ROOT / "k", proxy=("env", text))], KEY, HEADING)
+    with pytest.raises(StateError):
+        rendered([], KEY, (text,))

@@ -1,0 +1,86 @@
+"""Every renderer, found by introspection, with hostile text in every value that it is given."""
+
+import importlib
+import inspect
+import io
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import cloudgpu.cli
+from cloudgpu.cli.screen import Screen
+from cloudgpu.cli.terminal import Output, Span
+from tests.unit.cli.hostile import HOSTILE, check, check_characters, hints, value
+
+# What is no renderer: it reads what was typed, or returns a document, whose text `json.dumps` escapes.
+OTHERS = {"read_since", "folded", "told"}
+# What the functions look up in plain mappings, whose types do not tell.
+GIVEN = {
+    "in_force_lines": {"now": {"names": [HOSTILE], "rules": [{HOSTILE: HOSTILE}], "capacity": {HOSTILE: HOSTILE}}},
+}
+
+
+def renderers() -> Iterator[Callable]:
+    """Every public function of a module that shows something."""
+    folder = Path(cloudgpu.cli.__file__).parent
+    for path in sorted(folder.glob("show_*.py")):
+        module = importlib.import_module(f"cloudgpu.cli.{path.stem}")
+        for name, one in vars(module).items():
+            own = inspect.isfunction(one) and one.__module__ == module.__name__
+            if own and not name.startswith("_") and not name.endswith("_json") and name not in OTHERS:
+                yield one
+
+
+def named(one: Callable) -> str:
+    return f"{one.__module__.rpartition('.')[2]}.{one.__name__}"
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("renderer", list(renderers()), ids=named)
+def test_every_renderer(renderer, monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    screen = Screen(colour=True)
+    types = hints(renderer)
+    returned = types.pop("return")
+    given = {name: screen if hint is Screen else value(hint, name) for name, hint in types.items()}
+    shown = renderer(**{**given, **GIVEN.get(renderer.__name__, {})})
+    if returned not in (int, type(None)):
+        show(screen, shown)
+    check_characters(terminal) if renderer.__module__.endswith("show_exec") else check(terminal)
+
+
+def show(screen: Screen, shown: object) -> None:
+    """Write what a renderer returned the way a command would."""
+    if isinstance(shown, Callable):
+        shown(2, True, HOSTILE)
+    elif isinstance(shown, Exception):
+        screen.error(shown)
+    elif isinstance(shown, str):
+        screen.line(shown)
+    else:
+        rows = list(shown)
+        if rows and isinstance(rows[0], tuple) and not any(isinstance(part, Span) for part in rows[0]):
+            screen.panel("title", rows, "green")
+        else:
+            screen.lines(rows)
+
+
+def test_renderers_are_found():
+    assert len(list(renderers())) > 60
+
+
+def test_the_check_sees_what_it_is_about():
+    terminal = Terminal()
+    terminal.write(HOSTILE)
+    with pytest.raises(AssertionError):
+        check(terminal)
+    Output(safe := Terminal(), colour=True).lines([Span("ours", "red").text, (Span("ours", "red"), HOSTILE)])
+    assert "ours" in check(safe)
