@@ -20,7 +20,7 @@ from cloudgpu import errors
 from cloudgpu.app.executing import NodeOutcome
 from cloudgpu.app.happenings import Happening
 from cloudgpu.cli.main import main
-from cloudgpu.cli.panel import plain
+from cloudgpu.cli.panel import framed, plain
 from cloudgpu.cli.screen import Screen
 from cloudgpu.cli.show_exec import show_line, show_outcomes
 from cloudgpu.cli.terminal import Colour, Output, Span, ask, ask_for_text
@@ -146,13 +146,16 @@ def test_text_cannot_add_or_remove_a_colour(colour, text):
 
 @given(rows=st.lists(st.tuples(st.text(), st.text()), min_size=1, max_size=3), columns=st.integers(30, 120))
 def test_a_frame_has_as_many_colours_as_its_values_allow(rows, columns):
-    from cloudgpu.cli.panel import framed
-
     stream = io.StringIO()
     Output(stream, colour=True).lines(framed("title", rows, "green", columns))
     shown = without_our_colours(stream.getvalue())
     assert all(char.isprintable() or char == "\n" for char in shown)
     assert {line[:1] for line in shown.splitlines()[1:]} <= set("╭│╰")
+
+
+@pytest.mark.parametrize("row", [("a", "x\ny"), ("a\ny", "x"), ("", "\n\n")])
+def test_a_value_starts_no_row_of_a_frame(row):
+    assert len(framed("title", [row], "green", 60)) == len(framed("title", [("a", "x y")], "green", 60))
 
 
 @given(rows=st.lists(st.tuples(st.just("label"), st.text()), min_size=1, max_size=3))

@@ -13,6 +13,7 @@ import typer
 from cloudgpu.cli.screen import Screen
 from cloudgpu.cli.terminal import UNREAD, Output, colour_wanted
 from cloudgpu.errors import HostKeyError, NoCapacityError, RecipeError, UsageError
+from cloudgpu.hosts.loading import HostsFileError
 
 
 class Terminal(io.StringIO):
@@ -112,3 +113,11 @@ def test_both_fingerprints_are_in_the_document(capsys):
     told = capsys.readouterr()
     assert json.loads(told.out)["error"]["details"] == ["expected SHA256:a", "got SHA256:b"]
     assert "expected SHA256:a\n  got SHA256:b" in told.err
+
+
+def test_the_problems_of_an_inventory_are_its_details(capsys):
+    err = HostsFileError("hosts.yaml has 2 problems", problems=("hosts.yaml:1: a", "hosts.yaml:2: b"), hint="look")
+    Screen(json_mode=True).error(err)
+    told = capsys.readouterr()
+    assert json.loads(told.out)["error"]["details"] == ["hosts.yaml:1: a", "hosts.yaml:2: b"]
+    assert told.err == "error: hosts.yaml has 2 problems\n  hosts.yaml:1: a\n  hosts.yaml:2: b\nhint: look\n"
