@@ -10,6 +10,7 @@ from cloudgpu.aws.resources.base import Context, Handler, Physical, Properties
 from cloudgpu.aws.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.errors import AuthError, BadRequestError, CloudGpuError, LaunchError, UnsupportedError
+from cloudgpu.provision.delays import Delays
 from cloudgpu.provision.engine import Event, EventKind, OnEvent, Operation, Stack
 from cloudgpu.provision.journal import Journal
 from cloudgpu.provision.state import Intent, Meta, Row
@@ -64,21 +65,6 @@ class Report:
         """Count what is not worth an event."""
         with self._lock:
             self.changes[operation] += 1
-
-
-@dataclass(frozen=True)
-class Delays:
-    """How far behind a cloud may be with what it was asked for, seconds.
-
-    Attributes:
-        landing_s: How long a call goes on after its caller died.
-        launch_s: The same for a call that launches: it is answered only when the whole gang was placed.
-        showing_s: How long what was made is not found by its tags.
-    """
-
-    landing_s: float
-    launch_s: float
-    showing_s: float
 
 
 @dataclass(frozen=True)

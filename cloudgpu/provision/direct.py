@@ -7,7 +7,8 @@ from cloudgpu.aws.resources.base import Context
 from cloudgpu.aws.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError
-from cloudgpu.provision.deployment import Delays, Deployment, Registry, Report, hidden_outputs
+from cloudgpu.provision.delays import Delays, delays_at
+from cloudgpu.provision.deployment import Deployment, Registry, Report, hidden_outputs
 from cloudgpu.provision.ending import end, end_all, raise_left, search_all
 from cloudgpu.provision.engine import Applied, Event, OnEvent, Stack, Step
 from cloudgpu.provision.forecast import Forecast
@@ -23,12 +24,6 @@ from cloudgpu.provision.state import Resource, State
 from cloudgpu.provision.vault import Vault, hidden_for_show
 
 __all__ = ["DirectEngine", "Identity"]
-
-AT_AWS: Final = Delays(landing_s=60.0, launch_s=180.0, showing_s=20.0)
-"""As long as a living caller waits for these answers, and as long as EC2 may take to list what it has made."""
-
-ELSEWHERE: Final = Delays(landing_s=1.0, launch_s=1.0, showing_s=1.0)
-"""At another endpoint: what stands in for AWS has nothing on its way for long and shows at once what it has."""
 
 _NAMESPACE: Final = "cloudgpu"
 
@@ -217,7 +212,7 @@ class DirectEngine:
 
 def delays_of(identity: Identity) -> Delays:
     """How far behind that cloud may be."""
-    return ELSEWHERE if identity.endpoint else AT_AWS
+    return delays_at(identity.endpoint)
 
 
 def _vault(stack: Stack, salt: str) -> Vault:

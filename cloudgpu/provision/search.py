@@ -11,6 +11,7 @@ from typing import Final
 
 from cloudgpu.aws.resources.base import Physical
 from cloudgpu.errors import CloudGpuError
+from cloudgpu.provision.delays import SENT_AGAIN, launch_shown_by
 from cloudgpu.provision.deployment import Deployment, made_row
 from cloudgpu.provision.state import Intent, Resource
 from cloudgpu.provision.waiting import WatchedClock
@@ -19,9 +20,6 @@ _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 5.0
 _FEWEST_LOOKS = 2
 _SAY_EVERY_S = 20.0
-_SENT_AGAIN: Final = timedelta(minutes=10)
-"""How long after its intent a call may have been sent for the last time: throttled ones are sent again and again."""
-
 BY_THE_HOUR: Final = frozenset({"aws:ec2/fleet:Fleet", "aws:ec2/instance:Instance"})
 """What is launched: AWS takes its time over it, and it costs while one waits."""
 
@@ -72,8 +70,9 @@ def _until(deployment: Deployment, intent: Intent, *, ending: bool) -> datetime:
     begun = datetime.fromisoformat(intent.at)
     if not ending:
         return min(begun, now) + timedelta(seconds=delays.showing_s)
-    landing_s = delays.launch_s if intent.type in BY_THE_HOUR else delays.landing_s
-    return min(begun + _SENT_AGAIN, now) + timedelta(seconds=landing_s + delays.showing_s)
+    if intent.type in BY_THE_HOUR:
+        return launch_shown_by(begun, now, delays)
+    return min(begun + SENT_AGAIN, now) + timedelta(seconds=delays.landing_s + delays.showing_s)
 
 
 def _said(deployment: Deployment, intent: Intent, until: datetime) -> WatchedClock:

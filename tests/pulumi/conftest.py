@@ -14,7 +14,8 @@ from cloudgpu.aws.resources import registry
 from cloudgpu.aws.session import Endpoint, Session, connect
 from cloudgpu.clock import SystemClock
 from cloudgpu.paths import Home, bundled
-from cloudgpu.provision.direct import ELSEWHERE, DirectEngine
+from cloudgpu.provision.delays import ELSEWHERE
+from cloudgpu.provision.direct import DirectEngine
 from cloudgpu.provision.engine import Applied, Engine, Event, Stack
 from cloudgpu.provision.journal import Identity
 from cloudgpu.provision.pulumi_cli.engine import PulumiEngine, Site

@@ -8,7 +8,8 @@ from cloudgpu.aws.resources.base import Context
 from cloudgpu.aws.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError, TeardownError, ThrottledError
-from cloudgpu.provision.deployment import Delays, Registry, is_definite
+from cloudgpu.provision.delays import Delays
+from cloudgpu.provision.deployment import Registry, is_definite
 from cloudgpu.provision.engine import Applied, Event, OnEvent, Stack, Step
 from cloudgpu.provision.mending import Guarded, drift, mend
 from cloudgpu.provision.plugin.tokens import Tokens

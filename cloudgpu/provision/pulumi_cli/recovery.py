@@ -13,7 +13,8 @@ from cloudgpu.aws.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.paths import unwritable
-from cloudgpu.provision.deployment import Delays, Registry
+from cloudgpu.provision.delays import Delays
+from cloudgpu.provision.deployment import Registry
 from cloudgpu.provision.engine import Event, OnEvent
 from cloudgpu.provision.plugin.tokens import Tokens
 from cloudgpu.provision.pulumi_cli.command import abandoned, end_abandoned

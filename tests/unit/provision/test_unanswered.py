@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.provision.direct import AT_AWS
+from cloudgpu.provision.delays import AT_AWS
 from cloudgpu.provision.ending import BY_THE_HOUR
 
 ONE = 'Thing("a")'

@@ -14,7 +14,7 @@ from cloudgpu.errors import (
     TeardownError,
     ThrottledError,
 )
-from cloudgpu.provision.deployment import Delays
+from cloudgpu.provision.delays import Delays
 from cloudgpu.provision.engine import Step
 from cloudgpu.provision.plugin.tokens import Tokens
 from cloudgpu.provision.pulumi_cli.engine import Cli, PulumiEngine, Site
