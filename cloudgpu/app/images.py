@@ -19,7 +19,7 @@ from cloudgpu.app.standing import Standing
 from cloudgpu.app.teardown import Teardown
 from cloudgpu.aws.own_images import OwnImage
 from cloudgpu.catalog.other_prices import other_price, shipped_price
-from cloudgpu.errors import CloudGpuError, UsageError
+from cloudgpu.errors import CloudGpuError, TeardownError, UsageError
 from cloudgpu.plan.plan import Plan
 from cloudgpu.run.progress import Note
 from cloudgpu.text import command
@@ -215,11 +215,15 @@ def delete(desk: Desk, store: ImageStore, region: str, name: str) -> Gone:
         TeardownError: The node would not end.
     """
     begun = desk.records.last_known(bake_cluster(name))
+    errors: list[CloudGpuError] = []
     if begun is not None:
-        Teardown(desk).down(begun.name, begun.region or region)
-    there = store.found(region, name)
-    for image in there:
-        store.end(image)
+        try:
+            Teardown(desk).down(begun.name, begun.region or region)
+        except CloudGpuError as err:
+            errors.append(err)
+    there = _images_ended(store, region, name, errors)
+    if errors:
+        raise _one_error(name, errors)
     tokens = [*(image.tags.get("cloudgpu:token", "") for image in there), *([begun.token] if begun else [])]
     LastingBooks(desk.ledger, desk.clock).ended(f"image {name}", tokens, found=bool(there))
     if not there and begun is None:
@@ -228,3 +232,27 @@ def delete(desk: Desk, store: ImageStore, region: str, name: str) -> Gone:
         message = f"there is no image {name} in {region}"
         raise UsageError(message, hint=known)
     return Gone(there[0] if there else None, node=begun is not None)
+
+
+def _images_ended(store: ImageStore, region: str, name: str, errors: list[CloudGpuError]) -> Sequence[OwnImage]:
+    """Delete every image of this name; one that fails, or the node of a bake, never keeps the others."""
+    try:
+        there = store.found(region, name)
+    except CloudGpuError as err:
+        errors.append(err)
+        return ()
+    for image in there:
+        try:
+            store.end(image)
+        except CloudGpuError as err:
+            errors.append(err)
+    return there
+
+
+def _one_error(name: str, errors: Sequence[CloudGpuError]) -> CloudGpuError:
+    """Return a single error as it is, and several as one that names all that is left."""
+    if len(errors) == 1:
+        return errors[0]
+    left = [line for err in errors for line in tuple(getattr(err, "left", ())) or (err.message,)]
+    message = f"image {name} is not confirmed gone: {'; '.join(err.message for err in errors)}"
+    return TeardownError(message, left=left, hint=command("cloudgpu", "image", "delete", name))

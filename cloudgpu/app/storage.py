@@ -184,13 +184,19 @@ class StorageRoom:
 
     def _end_recorded(self, record: StorageRecord, found: Sequence[Stored]) -> list[str]:
         """By the journal; a bucket has to be empty before S3 lets it go."""
+        left: list[str] = []
         for one in found:
-            self._desk.cloud.empty(one)
+            try:
+                self._desk.cloud.empty(one)
+            except CloudGpuError as err:
+                left.append(err.message)
         try:
             self._desk.cloud.engine(record).destroy(self._stack(record), self._desk.say)
         except TeardownError as err:
-            return list(err.left)
-        return []
+            left += err.left
+        except StateError as err:
+            self._desk.say(Note(f"{err.message}; looking for what it knew by tags"))
+        return left
 
     def _tagged(self, name: str, regions: Set[str], tokens: Set[str]) -> list[Stored]:
         found = [one for region in sorted(regions) for one in self._desk.cloud.found(region, name)]

@@ -120,8 +120,14 @@ def end(clients: Clients, image: OwnImage) -> None:
     # The snapshots go last: nobody would find them any more by an image that is gone, but they carry the tag too.
     if image.id:
         _unless_gone(lambda: ec2.deregister_image(ImageId=image.id), f"ending image {image.id}")
+    errors: list[CloudGpuError] = []
     for snapshot in image.snapshots:
-        _unless_gone(lambda one=snapshot: ec2.delete_snapshot(SnapshotId=one), f"ending snapshot {snapshot}")
+        try:
+            _unless_gone(lambda one=snapshot: ec2.delete_snapshot(SnapshotId=one), f"ending snapshot {snapshot}")
+        except CloudGpuError as err:
+            errors.append(err)
+    if errors:
+        raise errors[0]
 
 
 def _unless_gone(call: Any, doing: str) -> None:  # noqa: ANN401 - a call of boto3

@@ -12,6 +12,7 @@ from cloudgpu.app.ports import Dial, Ground
 from cloudgpu.app.records import ClusterRecord, Records
 from cloudgpu.cli.screen import Screen
 from cloudgpu.clock import Clock
+from cloudgpu.errors import CloudGpuError
 from cloudgpu.paths import Home
 from cloudgpu.run.progress import Note
 from cloudgpu.settings import Settings, Target
@@ -111,9 +112,13 @@ class Reaching:
 
         if one.record.state == "damaged":
             return one
-        found = refresh(one, self.ground(one.record), self.records, self.clock.now())
-        if found.state == "up":
-            self.admit(found.record)
+        try:
+            found = refresh(one, self.ground(one.record), self.records, self.clock.now())
+            if found.state == "up":
+                self.admit(found.record)
+        except CloudGpuError as err:
+            # What fails for one cluster leaves the others to be asked.
+            return replace(one, state="unknown", problem=err.message)
         return found
 
     def carrying(self, cluster: str, index: int) -> "CarryingCommand":

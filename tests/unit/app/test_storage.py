@@ -12,7 +12,7 @@ from cloudgpu.app.storage_overview import overview
 from cloudgpu.app.storage_records import StorageRecords
 from cloudgpu.aws.stored_parts import Part, Stored
 from cloudgpu.clock import ManualClock
-from cloudgpu.errors import BusyError, CapacityError, StateError, TeardownError, UsageError
+from cloudgpu.errors import BusyError, CapacityError, CloudError, StateError, TeardownError, UsageError
 from cloudgpu.ledger.store import open_ledger
 from cloudgpu.paths import Home
 from cloudgpu.provision.engine import Applied
@@ -304,3 +304,21 @@ def test_the_list_has_everybodys_and_what_is_not_found(room, cloud, home):
     ]
     other = ScriptedStorage(target="rehearsal", endpoint="rehearsal:x")
     assert overview(other, StorageRecords(home).all(), "us-east-1") == ()
+
+
+def test_a_bucket_that_cannot_be_emptied_and_a_damaged_journal_keep_nothing_else(room, cloud, monkeypatch):
+    room.create(WISH)
+
+    def damaged(stack, on_event):
+        raise StateError("the journal is damaged")
+
+    def denied(one):
+        raise CloudError("not authorized to perform s3:DeleteObject")
+
+    monkeypatch.setattr(cloud, "destroy", damaged)
+    monkeypatch.setattr(cloud, "empty", denied)
+    with pytest.raises(TeardownError) as caught:
+        room.delete("sets", "us-east-1", delete_data=True)
+    assert caught.value.left == ("not authorized to perform s3:DeleteObject",)
+    # What only the tags know was deleted although the journal and the bucket failed.
+    assert cloud.there == []

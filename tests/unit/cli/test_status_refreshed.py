@@ -1,0 +1,28 @@
+"""`status --refresh` of several clusters: one that cannot be asked about leaves the others to be asked."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+from cloudgpu.app.overview import ClusterStatus
+from cloudgpu.cli.reaching import Reaching
+from cloudgpu.clock import ManualClock
+from cloudgpu.errors import RehearsalError
+
+
+def test_a_cloud_that_does_not_start_leaves_the_other_clusters_to_be_asked(cluster, now, monkeypatch):
+    def ground(record):
+        if record.name == "broken":
+            raise RehearsalError("the rehearsal cloud did not start")
+        return SimpleNamespace(
+            account=lambda: cluster.account,
+            endpoint=cluster.endpoint,
+            nodes_alive=lambda region, ids: dict.fromkeys(ids, "running"),
+        )
+
+    records = SimpleNamespace(last_known=lambda name: None, save_cluster=lambda record, at: record)
+    monkeypatch.setattr(Reaching, "admit", lambda self, record: None)
+    reaching = Reaching(None, ManualClock(now), records, None, ground, None, None, {})
+    rows = [replace(cluster, name=name, state="up") for name in ("broken", "whole")]
+    broken, whole = reaching.refreshed([ClusterStatus(row, "up", 0.0, (), row.max_usd or 0) for row in rows])
+    assert (broken.state, broken.problem) == ("unknown", "the rehearsal cloud did not start")
+    assert (whole.state, whole.problem) == ("up", "")
