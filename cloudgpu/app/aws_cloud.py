@@ -11,6 +11,7 @@ from threading import Lock
 
 from cloudgpu.app.aws_account import AwsAccount
 from cloudgpu.app.aws_inspector import AwsInspector
+from cloudgpu.app.aws_regions import AwsRegions
 from cloudgpu.app.aws_storage import AwsStorage
 from cloudgpu.app.calls import CallLog
 from cloudgpu.app.engines import Engines
@@ -19,14 +20,13 @@ from cloudgpu.app.node_addresses import HEAD, by_session, by_ssm, private, regio
 from cloudgpu.app.ports import Leftover
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.aws import host_keys, instances, machine_images, objects, offers, quotas, reservations
-from cloudgpu.aws import search as tag_search
-from cloudgpu.aws.found import GLOBAL, Found
+from cloudgpu.aws.found import GLOBAL, Found, SearchResult
 from cloudgpu.aws.instances import Instance
 from cloudgpu.aws.retagging import relabel
 from cloudgpu.aws.session import Endpoint, Session, connect
 from cloudgpu.catalog.quotas import Quota
 from cloudgpu.clock import Clock
-from cloudgpu.errors import CloudError, CloudGpuError, ConnectError, TeardownError
+from cloudgpu.errors import CloudError, ConnectError
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Quotes, Target
@@ -72,6 +72,7 @@ class AwsCloud:
 
     def __init__(self, where: Where, reach: Reach, settings: Settings, clock: Clock, calls: CallLog) -> None:
         self._engines = Engines(settings, self._session, where.endpoint, where.environ, clock)
+        self._regions = AwsRegions(self._session, settings.region, clock)
         self.target: Target = where.target
         self.endpoint = where.identity
         self._endpoint = where.endpoint
@@ -87,7 +88,7 @@ class AwsCloud:
     def account(self) -> str:
         """Account id of the credentials in use."""
         if not self._account:
-            self._account = self._session(self._settings.region).account()
+            self._account = self._regions.answered_anywhere(lambda session: session.account())
         return self._account
 
     def examined(self) -> AwsAccount:
@@ -211,22 +212,20 @@ class AwsCloud:
         return states
 
     def search(self, cluster: str, regions: Sequence[str]) -> Sequence[Found]:
-        """Everything that carries the cluster's tag in these regions."""
-        found = {}
-        for region in regions:
-            for one in tag_search.everything(self._session(region), cluster, None):
-                found[one.kind, one.id] = one
-        return list(found.values())
+        """Return everything that carries the cluster's tag in these regions and in IAM; all of them have to answer."""
+        return self._regions.search(cluster, (*regions, GLOBAL)).complete()
+
+    def search_each(self, cluster: str, regions: Sequence[str]) -> SearchResult:
+        """Search each of these regions (`global`: IAM) for the cluster's tag, whatever happens in another."""
+        return self._regions.search(cluster, regions)
 
     def regions(self) -> Sequence[str]:
         """Every region that the account can use."""
-        return tag_search.enabled_regions(self._session(self._settings.region))
+        return self._regions.names()
 
-    def anybodys(self, region: str) -> Sequence[Found]:
-        """Everything that carries the tag of any cluster there; of what belongs to no region in `global`."""
-        if region == GLOBAL:
-            return tag_search.anybodys_in_iam(self._session(self._settings.region))
-        return tag_search.anybodys(self._session(region))
+    def search_all_clusters(self, region: str) -> SearchResult:
+        """Search a region (`global`: IAM) for the tag of any cluster."""
+        return self._regions.search("", [region])
 
     def retag(self, found: Sequence[Leftover], tags: Mapping[str, str]) -> None:
         """Set these tags on instances, volumes and interfaces that do not have them yet."""
@@ -234,29 +233,17 @@ class AwsCloud:
             here = [one for one in found if one.region == region]
             relabel(self._session(region), here, tags)
 
+    def terminate(self, region: str, instance_ids: Sequence[str]) -> None:
+        """Terminate instances by their ids and wait until AWS confirms it."""
+        self._regions.terminate(region, instance_ids)
+
     def release(self, found: Sequence[Leftover]) -> None:
-        """End what a search found, and wait until it is confirmed; trouble in one region does not spare the others.
+        """Delete what a search found and wait until it is confirmed; a region that fails never stops the others.
 
         Raises:
-            TeardownError: Something could not be ended; all of it is named.
+            TeardownError: Something could not be deleted; all of it is named.
         """
-        own = [one for one in found if isinstance(one, Found)]
-        regions = sorted({one.region for one in own} - {GLOBAL}) or [self._settings.region]
-        failures: list[CloudGpuError] = []
-        for region in regions:
-            # What belongs to no region goes last, when nothing anywhere uses it any more.
-            last = (GLOBAL,) if region == regions[-1] else ()
-            try:
-                here = [one for one in own if one.region in (region, *last)]
-                tag_search.release(self._session(region), here, self._clock)
-            except CloudGpuError as err:
-                failures.append(err)
-        if len(failures) == 1:
-            raise failures[0]
-        if failures:
-            left = [line for err in failures for line in getattr(err, "left", (err.message,))]
-            message = "; ".join(err.message for err in failures)
-            raise TeardownError(message, left=left, hint="run the same command again")
+        self._regions.release([one for one in found if isinstance(one, Found)])
 
     def put_objects(self, url: str, source: Path) -> int:
         """Upload a directory to an S3 URL unless it is there already; returns bytes sent."""

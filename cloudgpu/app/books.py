@@ -68,9 +68,12 @@ class Books:
 
         They count from the moment their row was opened: the call came right after it.
         """
-        by_region = {e.spending.region: e for e in entries if e.state == "open" and e.launched_at is None}
+        rows = tuple(entries)
+        by_region = {e.spending.region: e for e in rows if e.state == "open" and e.launched_at is None}
+        # Of an earlier attempt in the same region AWS still lists what it ended: that is on another row.
+        known = {one for e in rows for one in e.instance_ids}
         for region, entry in by_region.items():
-            ids = [one.id for one in found if one.kind == "instance" and one.region == region]
+            ids = [one.id for one in found if one.kind == "instance" and one.region == region and one.id not in known]
             if ids:
                 self.desk.ledger.launched(entry.spending.entry_id, ids, entry.spending.opened_at)
 

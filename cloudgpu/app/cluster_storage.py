@@ -1,6 +1,6 @@
 """Storage around a cluster's life: found or made before its nodes are bought, attached to them, ended after them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cloudgpu.app.attached import AttachedStorage, own_name
@@ -13,7 +13,7 @@ from cloudgpu.app.storage_outcome import NO_STORAGE, Kept, Ready, Settled
 from cloudgpu.app.storage_overview import monthly_usd
 from cloudgpu.app.storage_records import StorageRecords
 from cloudgpu.aws.stored_parts import Stored
-from cloudgpu.errors import BusyError, StateError, TeardownError, UsageError
+from cloudgpu.errors import BusyError, CloudGpuError, StateError, TeardownError, UsageError
 from cloudgpu.node.bootstrap.mounts import Mount, as_kind
 from cloudgpu.plan.plan import Candidate
 from cloudgpu.plan.storage import GROUPED, ZONAL
@@ -74,16 +74,24 @@ class ClusterStorage:
         Raises:
             TeardownError: Something is left.
         """
-        ended = tuple(row.name for row in record.storage if row.ends)
-        for row in record.storage:
-            if row.ends:
-                self._delete(record, row.name, row.region)
+        ending = [(row.name, row.region) for row in record.storage if row.ends]
+        _all_or_raise(ending, lambda name, region: self._delete(record, name, region))
         staying = [row for row in record.storage if not row.ends]
-        there = {region: self._there(region) for region in {row.region for row in staying}}
-        found = [there[row.region][row.name] for row in staying if row.name in there[row.region]]
-        simulated = record.simulated
-        kept = tuple(Kept(one.name, one.kind, one.region, monthly_usd(one), simulated) for one in found)
-        return Settled(ended, kept)
+        kept = [
+            one for region in sorted({row.region for row in staying}) for one in self._kept(record, region, staying)
+        ]
+        return Settled(tuple(name for name, _ in ending), tuple(kept))
+
+    def _kept(self, record: ClusterRecord, region: str, staying: Sequence[AttachedStorage]) -> list[Kept]:
+        """Describe what stays in one region; where it does not answer, by the record alone."""
+        rows = [row for row in staying if row.region == region]
+        try:
+            there = self._there(region)
+        except CloudGpuError as err:
+            self.desk.say(Note(f"{err.message}; what the storage there costs is unknown"))
+            return [Kept(row.name, row.kind, row.region, None, record.simulated) for row in rows]
+        found = [there[row.name] for row in rows if row.name in there]
+        return [Kept(one.name, one.kind, one.region, monthly_usd(one), record.simulated) for one in found]
 
     def end_unrecorded(self, cluster: str, regions: Sequence[str]) -> Settled:
         """End what tells by its tags that it was made for a cluster of this name, and belongs to this owner.
@@ -91,10 +99,16 @@ class ClusterStorage:
         Raises:
             TeardownError: Something is left.
         """
-        found = [one for region in regions for one in self.desk.cloud.storage().found(region)]
-        meant = [one for one in found if one.made_for == cluster and one.disposable and self._mine(one)]
-        for one in meant:
-            self._room("").delete(one.name, one.region, delete_data=True)
+        meant: list[Stored] = []
+
+        def end_in(_: str, region: str) -> None:
+            found = self.desk.cloud.storage().found(region)
+            here = [one for one in found if one.made_for == cluster and one.disposable and self._mine(one)]
+            meant.extend(here)
+            pairs = [(one.name, one.region) for one in here]
+            _all_or_raise(pairs, lambda name, where: self._room("").delete(name, where, delete_data=True))
+
+        _all_or_raise([("", region) for region in regions], end_in)
         return Settled(tuple(one.name for one in meant))
 
     def end_stray(self, name: str, token: str, region: str) -> None:
@@ -160,6 +174,27 @@ class ClusterStorage:
         return StorageRoom(
             StorageDesk(desk.cloud.storage(), records, desk.home, desk.clock, desk.owner, team, desk.say, desk.ledger)
         )
+
+
+def _all_or_raise(pieces: Sequence[tuple[str, str]], end: Callable[[str, str], object]) -> None:
+    """Delete all of these, each a name and a region; one that fails never stops the others.
+
+    Raises:
+        TeardownError: Several failed; everything that is left is named.
+        CloudGpuError: One failed: its error as it is.
+    """
+    errors: list[CloudGpuError] = []
+    for name, region in pieces:
+        try:
+            end(name, region)
+        except CloudGpuError as err:
+            errors.append(err)
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        left = [line for err in errors for line in tuple(getattr(err, "left", ())) or (err.message,)]
+        hint = "; ".join(dict.fromkeys(err.hint for err in errors if err.hint))
+        raise TeardownError("; ".join(err.message for err in errors), left=left, hint=hint) from errors[0]
 
 
 def settled(record: ClusterRecord) -> ClusterRecord:

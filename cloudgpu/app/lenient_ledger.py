@@ -71,3 +71,13 @@ class LenientLedger:
         except LedgerError as err:
             self._failure = err
             return otherwise
+
+
+def check_ledger(ledger: Ledger, what: str) -> None:
+    """Raise what a lenient ledger has passed over.
+
+    Raises:
+        LedgerError: The ledger could not be read or written.
+    """
+    if isinstance(ledger, LenientLedger):
+        ledger.check(what)

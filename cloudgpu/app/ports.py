@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from cloudgpu.app.records import ClusterRecord
     from cloudgpu.app.storage_desk import StorageCloud
     from cloudgpu.app.surveying import Inspector
+    from cloudgpu.aws.found import SearchResult
     from cloudgpu.catalog.quotas import Quota
     from cloudgpu.launch.inventory import Inventory, Node
     from cloudgpu.ledger.entry import Entry, EntryState, Spending
@@ -139,13 +140,19 @@ class Cloud(Ground, Protocol):
         """Wait until every instance has an address and has printed its host keys."""
 
     def search(self, cluster: str, regions: Sequence[str]) -> Sequence[Leftover]:
-        """Everything that carries the cluster's tag in these regions."""
+        """Return everything that carries the cluster's tag in these regions and in IAM; all of them have to answer."""
+
+    def search_each(self, cluster: str, regions: Sequence[str]) -> SearchResult:
+        """Search each of these regions (`global`: IAM) for the cluster's tag, whatever happens in another."""
 
     def regions(self) -> Sequence[str]:
         """Every region that the account can use."""
 
-    def anybodys(self, region: str) -> Sequence[Tagged]:
-        """Everything that carries the tag of any cluster there; of what belongs to no region in `global`."""
+    def search_all_clusters(self, region: str) -> SearchResult:
+        """Search a region (`global`: IAM) for the tag of any cluster."""
+
+    def terminate(self, region: str, instance_ids: Sequence[str]) -> None:
+        """Terminate instances by their ids and wait until the cloud confirms it."""
 
     def retag(self, found: Sequence[Leftover], tags: Mapping[str, str]) -> None:
         """Set these tags on instances, volumes and interfaces that do not have them yet."""

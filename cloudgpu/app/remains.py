@@ -41,6 +41,7 @@ class Remains:
         hourly_usd: What it costs an hour; None when the price of an instance is not known.
         spent_usd: What is left of it has cost until now; None likewise.
         unpriced: Kinds beside instances that cost money at prices that are not known here: they are in no sum.
+        billed_in: Regions in which the ledger has it running, of a cluster of which nothing was found.
     """
 
     cluster: str
@@ -54,6 +55,7 @@ class Remains:
     hourly_usd: Decimal | None
     spent_usd: Decimal | None
     unpriced: tuple[str, ...]
+    billed_in: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -68,7 +70,7 @@ class Remains:
     @property
     def regions(self) -> tuple[str, ...]:
         """Where it has something; `global` for IAM."""
-        return tuple(sorted({one.region for one in self.things}))
+        return tuple(sorted({*self.billed_in, *(one.region for one in self.things)}))
 
     @property
     def monthly_usd(self) -> Decimal | None:
@@ -105,6 +107,7 @@ class Remains:
             "spent_usd": _text(self.spent_usd),
             "monthly_usd": _text(self.monthly_usd),
             "unpriced": list(self.unpriced),
+            "only_in_ledger": bool(self.billed_in),
         }
 
 

@@ -1,18 +1,49 @@
 """What carries a cluster's tag, whatever any record says: searched for, ended, and searched for again."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
 
 from cloudgpu.app.desk import Desk
 from cloudgpu.app.ports import Leftover
-from cloudgpu.errors import TeardownError
+from cloudgpu.app.region_failures import RegionFailures
+from cloudgpu.aws.found import GLOBAL, SearchResult
+from cloudgpu.errors import CloudGpuError, TeardownError
 from cloudgpu.run.progress import Note
 from cloudgpu.text import command
 
 OWNER = "cloudgpu:owner"
 TOKEN = "cloudgpu:token"  # noqa: S105  the name of a tag
+NODE_KINDS = ("fleet", "instance")
 
 Whose = Callable[[Leftover], bool]
+
+_AT_ONCE = 8
+"""Regions handled at the same time."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The instances of a cluster as its record has them: they are ended whether or not a search finds them."""
+
+    region: str = ""
+    instance_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class NodesEnded:
+    """What a search found and what was ended of it.
+
+    Attributes:
+        ended: `instance i-0abc` of each thing that was ended.
+        seen: Nodes that were found, running or terminated.
+        errors: Region -> why it is not confirmed empty.
+    """
+
+    ended: tuple[str, ...] = ()
+    seen: tuple[Leftover, ...] = ()
+    errors: Mapping[str, CloudGpuError] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -21,49 +52,88 @@ class Strays:
 
     desk: Desk
 
-    def found(self, name: str, regions: Sequence[str], whose: Whose) -> list[Leftover]:
-        """What carries the cluster's name in these regions and is whose it should be.
+    def search(self, name: str, regions: Sequence[str], whose: Whose) -> SearchResult:
+        """Search these regions (`global`: IAM) for what carries the cluster's tag and is whose it should be."""
+        result = self.desk.cloud.search_each(name, regions)
+        return SearchResult(
+            tuple(one for one in result.found if whose(one)),
+            result.failures,
+            tuple(one for one in result.terminated if whose(one)),
+        )
 
-        Raises:
-            CloudError: A region could not be asked.
+    def end_nodes(self, name: str, regions: Sequence[str], whose: Whose, recorded: Recorded) -> NodesEnded:
+        """End the nodes first, in all regions at once: a region that fails or hangs delays no other one.
+
+        A journal that lost their row would wait for what they stand on. `ended` leaves out recorded instances.
         """
-        return [one for one in self.desk.cloud.search(name, regions) if whose(one)] if regions else []
 
-    def end_nodes(self, name: str, regions: Sequence[str], whose: Whose, known: Sequence[str]) -> tuple[str, ...]:
-        """Nodes first, whoever knows of them: a journal that lost their row would wait for what they stand on.
+        def work(region: str) -> NodesEnded:
+            known = recorded.instance_ids if region == recorded.region else ()
+            return self._end_nodes_in(name, region, whose, known)
 
-        Returns those that are not among the known instances.
+        if len(regions) == 1:
+            return work(regions[0])  # without a thread, so that Ctrl-C interrupts it
+        with ThreadPoolExecutor(max(1, min(_AT_ONCE, len(regions))), thread_name_prefix="nodes") as pool:
+            done = list(pool.map(work, regions))
+        return NodesEnded(
+            tuple(line for one in done for line in one.ended),
+            tuple(node for one in done for node in one.seen),
+            {region: err for one in done for region, err in one.errors.items()},
+        )
 
-        Raises:
-            TeardownError: One of them would not end.
+    def end_rest(self, name: str, regions: Sequence[str], whose: Whose, failures: RegionFailures) -> tuple[str, ...]:
+        """Delete what the search still finds and search again, region by region; return what was found.
+
+        A region that failed before is left out: another search would only wait for it again. IAM (`global`) comes
+        last and only once every region is empty, since the schedules that end nodes elsewhere need their role.
         """
-        nodes = [one for one in self.found(name, regions, whose) if one.kind in ("fleet", "instance")]
-        if nodes:
-            self._end(name, nodes)
+        ended: list[str] = []
+        for region in sorted(regions, key=lambda one: one == GLOBAL):
+            if region in failures or (region == GLOBAL and failures):
+                continue
+            with failures.guard(region):
+                ended += self._emptied(name, region, whose)
+        return tuple(ended)
+
+    def _end_nodes_in(self, name: str, region: str, whose: Whose, known: Sequence[str]) -> NodesEnded:
+        result = self.search(name, [region], whose)
+        errors = dict(result.failures)
+        nodes = [one for one in result.found if one.kind in NODE_KINDS]
+        missing = sorted(set(known) - {one.id for one in nodes})
+        for end in (partial(self._release, name, nodes), partial(self._terminate, region, missing)):
+            try:
+                end()
+            except CloudGpuError as err:
+                errors.setdefault(region, err)
         recorded = any(one.id in known for one in nodes)
         # Fleets stand in no record: one is known when an instance that was found with it is.
         strays = [one for one in nodes if one.id not in known and not (one.kind == "fleet" and recorded)]
-        return tuple(f"{one.kind} {one.id}" for one in strays)
+        return NodesEnded(tuple(f"{one.kind} {one.id}" for one in strays), (*nodes, *result.terminated), errors)
 
-    def ended(self, name: str, regions: Sequence[str], whose: Whose) -> tuple[str, ...]:
-        """Search, end what is found, search again; what was found.
+    def _emptied(self, name: str, region: str, whose: Whose) -> list[str]:
+        """Delete what is found in one region and search again.
 
         Raises:
             TeardownError: The second search is not empty.
+            CloudGpuError: The region cannot be searched.
         """
-        found = self.found(name, regions, whose)
+        found = self.search(name, [region], whose).complete()
         if not found:
-            return ()
-        self.desk.say(Note(f"found by tag and not in the journal: {', '.join(thing.id for thing in found)}"))
-        self._end(name, found)
-        left = self.found(name, regions, whose)
+            return []
+        self.desk.say(Note(f"found by tag: {', '.join(thing.id for thing in found)}"))
+        self._release(name, found)
+        left = [f"{thing.kind} {thing.id} in {thing.region}" for thing in self.search(name, [region], whose).complete()]
         if left:
-            lines = [f"{thing.kind} {thing.id} in {thing.region}" for thing in left]
-            message = f"cluster {name} is not gone: {'; '.join(lines)}"
-            raise TeardownError(message, left=lines, hint=_again(name))
-        return tuple(f"{thing.kind} {thing.id}" for thing in found)
+            raise TeardownError(f"cluster {name} is not gone: {'; '.join(left)}", left=left, hint=_again(name))
+        return [f"{thing.kind} {thing.id}" for thing in found]
 
-    def _end(self, name: str, found: Sequence[Leftover]) -> None:
+    def _terminate(self, region: str, instance_ids: Sequence[str]) -> None:
+        if instance_ids:
+            self.desk.cloud.terminate(region, instance_ids)
+
+    def _release(self, name: str, found: Sequence[Leftover]) -> None:
+        if not found:
+            return
         try:
             self.desk.cloud.release(found)
         except TeardownError as err:
@@ -77,7 +147,7 @@ class Strays:
 
 
 def _again(name: str) -> str:
-    return f"`{command('cloudgpu', 'down', name)}` again; it goes on where it stopped"
+    return f"run again, it goes on where it stopped: {command('cloudgpu', 'down', name)}"
 
 
 def has_token(one: Leftover, token: str) -> bool:

@@ -7,17 +7,20 @@ from datetime import datetime
 
 from cloudgpu.app.books import Books
 from cloudgpu.app.cluster_storage import ClusterStorage
+from cloudgpu.app.cut_off_launches import CutOffLaunches, unlaunched
 from cloudgpu.app.desk import Desk
 from cloudgpu.app.images import ImageStore
 from cloudgpu.app.outliving import Around, Outliving, of_image, of_storage
 from cloudgpu.app.outliving import verdict as may_go
 from cloudgpu.app.ports import Leftover, Tagged
+from cloudgpu.app.region_failures import RegionFailures
 from cloudgpu.app.remains import CLUSTER, Here, Remains, Verdict, Wish, grouped, verdict
-from cloudgpu.app.strays import has_token
+from cloudgpu.app.strays import TOKEN, Recorded, Strays, has_token
 from cloudgpu.app.teardown import Teardown
 from cloudgpu.app.teardowns import lines
+from cloudgpu.app.unbacked import Searched, settled_at, unbacked
 from cloudgpu.catalog import load as load_catalog
-from cloudgpu.errors import AuthError, CloudGpuError, TeardownError, UsageError
+from cloudgpu.errors import AuthError, CloudError, CloudGpuError, StateError, TeardownError, UsageError
 from cloudgpu.provision.lease import Lease
 from cloudgpu.run.progress import Note
 
@@ -74,41 +77,37 @@ class Sweeping:
     def __init__(self, desk: Desk, images: ImageStore) -> None:
         self._desk = desk
         self._images = images
+        self._books = Books(desk)
 
     def look(self, regions: Sequence[str], wish: Wish) -> Seen:
         """Ask these regions; where none is named every enabled one, and IAM, which belongs to no region.
 
         Raises:
             UsageError: The account has no such region.
-            CloudError: Nobody can tell which regions there are.
+            CloudError: Nobody can tell which regions there are, and none is named.
         """
-        enabled = tuple(self._desk.cloud.regions())
-        check_regions(regions, enabled)
-        wanted = tuple(dict.fromkeys(regions)) or enabled
+        wanted = self._wanted(regions)
         self._desk.say(Note(f"looking through {', '.join(wanted) if regions else f'{len(wanted)} regions and IAM'}"))
         asked = wanted if regions else (*wanted, _IAM)
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sweep") as pool:
             answers = dict(zip(asked, pool.map(self._asked, asked), strict=True))
-        unknown = {one: err.message for one, err in answers.items() if isinstance(err, CloudGpuError)}
+        unknown = {region: answer.unknown for region, answer in answers.items() if answer.unknown}
         if unknown and answers.pop(_IAM, None) is not None:
             # A role may be what a cluster in a region that does not answer needs, to be ended by its schedule too.
             unknown.setdefault(_IAM, "left alone as long as a region cannot be asked")
-        told = [answer for answer in answers.values() if not isinstance(answer, CloudGpuError)]
-        found = [one for answer in told for one in answer.tagged]
-        clusters = tuple(self._judged(found, wish))
+        found = [one for answer in answers.values() for one in answer.tagged]
+        answered = tuple(one for one in wanted if one not in unknown)
+        remains = (*grouped(found, load_catalog(), self._now()), *self._unbacked(found, answered))
+        clusters = tuple((one, self._verdict(one, wish)) for one in remains if _meant(one, wish))
         going = {one.cluster for one, what in clusters if what.goes}
         around = self._around(found, going, all_asked=not unknown and not regions)
-        outliving = [one for answer in told for one in answer.outliving if not wish.owners or one.owner in wish.owners]
+        outliving = [one for answer in answers.values() for one in answer.outliving if _meant(one, wish)]
         return Seen(
-            regions=tuple(one for one in wanted if one not in unknown),
+            regions=answered,
             unknown=tuple(unknown.items()),
             clusters=clusters,
             outliving=tuple((one, may_go(one, around, wish)) for one in outliving),
-            unseen=tuple(
-                (region, answer.denied)
-                for region, answer in answers.items()
-                if isinstance(answer, _Answer) and answer.denied
-            ),
+            unseen=tuple((region, answer.denied) for region, answer in answers.items() if answer.denied),
         )
 
     def end_storage(self, storage: Sequence[Outliving], clusters: "Swept") -> Swept:
@@ -135,20 +134,43 @@ class Sweeping:
             failed=tuple((one, err) for one, err in outcomes if err is not None),
         )
 
-    def _asked(self, region: str) -> "_Answer | CloudGpuError":
+    def _wanted(self, regions: Sequence[str]) -> tuple[str, ...]:
+        """Return the regions to look through: those that are named, or all that the account has."""
         try:
-            tagged = self._desk.cloud.anybodys(region)
-            if region == _IAM:
-                return _Answer(tagged)
-            try:
-                storage = [of_storage(one) for one in self._desk.cloud.storage().found(region)]
-                images = [of_image(one) for one in self._images.found(region)]
-            except AuthError as err:
-                # Who may only use clusters may sweep them all the same.
-                return _Answer(tagged, denied=err.message)
-            return _Answer(tagged, (*storage, *images))
+            enabled = tuple(self._desk.cloud.regions())
+        except CloudError:
+            if not regions:
+                raise
+            return tuple(dict.fromkeys(regions))
+        check_regions(regions, enabled)
+        return tuple(dict.fromkeys(regions)) or enabled
+
+    def _asked(self, region: str) -> "_Answer":
+        """Ask one region; what one question finds is kept although another one is not answered."""
+        result = self._desk.cloud.search_all_clusters(region)
+        unknown = next((err.message for err in result.failures.values()), "")
+        if region == _IAM:
+            return _Answer(result.found, unknown=unknown)
+        denied = ""
+        outliving: tuple[Outliving, ...] = ()
+        try:
+            outliving = self._outliving(region)
+        except AuthError as err:
+            # Who may only use clusters may sweep them all the same.
+            denied = err.message
         except CloudGpuError as err:
-            return err
+            unknown = unknown or err.message
+        return _Answer(result.found, outliving, denied, unknown)
+
+    def _outliving(self, region: str) -> "tuple[Outliving, ...]":
+        storage = [of_storage(one) for one in self._desk.cloud.storage().found(region)]
+        return (*storage, *(of_image(one) for one in self._images.found(region)))
+
+    def _unbacked(self, found: Sequence[Tagged], answered: Sequence[str]) -> tuple[Remains, ...]:
+        """Return the clusters that only the ledger still knows."""
+        rows = self._desk.ledger.entries(state="open")
+        tokens = {one.tags.get(TOKEN, "") for one in found}
+        return unbacked(rows, self._desk.cloud, Searched(frozenset(answered), tokens)) if rows else ()
 
     def _around(self, found: Sequence[Tagged], going: Set[str], *, all_asked: bool) -> Around:
         """Of the clusters that storage may have been made for; those that go take it with them."""
@@ -156,16 +178,20 @@ class Sweeping:
         clusters = {one.tags[CLUSTER] for one in found if CLUSTER in one.tags}
         return Around(clusters - going, here - going, all_asked)
 
-    def _judged(self, found: Sequence[Tagged], wish: Wish) -> list[tuple[Remains, Verdict]]:
-        remains = grouped(found, load_catalog(), self._now())
-        meant = [one for one in remains if not wish.owners or one.owner in wish.owners]
-        return [(one, self._verdict(one, wish)) for one in meant]
-
     def _verdict(self, one: Remains, wish: Wish) -> Verdict:
         record = self._desk.records.last_known(one.cluster)
         known = record is not None and record.token == one.token
         up = known and record is not None and record.state == "up"
-        return verdict(one, Here(known, up, busy=record is not None and self._busy(one.cluster)), wish, self._now())
+        if one.billed_in and not known:
+            at = settled_at(self._books.rows_of(one.cluster, one.token), self._desk.cloud.endpoint)
+            if at > self._now():
+                why = f"nothing carries its tag; a launch may still show until {at:%Y-%m-%d %H:%M:%S} UTC"
+                return Verdict(goes=False, why=why)
+        try:
+            busy = record is not None and self._busy(one.cluster)
+        except StateError as err:
+            return Verdict(goes=False, why=err.message)
+        return verdict(one, Here(known, up, busy=busy), wish, self._now())
 
     def _busy(self, name: str) -> bool:
         path = self._desk.home.cluster(name).root / "lease"
@@ -191,18 +217,40 @@ class Sweeping:
             # Its journal knows more than its tags.
             Teardown(self._desk).down(one.cluster, default_region)
             return
-        self._desk.cloud.release(one.things)
-        left = [f"{thing.kind} {thing.id} in {thing.region}" for thing in self._left(one, default_region)]
-        if left:
-            raise TeardownError(f"cluster {one.cluster} is not gone", left=left)
-        books = Books(self._desk)
-        books.settle(books.rows_of(one.cluster, one.token), running=bool(one.instances))
+        self._end_unknown(one)
 
-    def _left(self, one: Remains, default_region: str) -> Sequence[Leftover]:
-        """What is left of it where it was, by another search."""
-        regions = [region for region in one.regions if region != _IAM] or [default_region]
-        found = self._desk.cloud.search(one.cluster, regions)
-        return [thing for thing in found if has_token(thing, one.token) and thing.region in one.regions]
+    def _end_unknown(self, one: Remains) -> None:
+        """End what no record of this home tells of, by its token; each region on its own.
+
+        Raises:
+            TeardownError: Something is left, or a region could not be asked.
+        """
+        begun_at = self._now()
+        regions = [region for region in one.regions if region != _IAM]
+        failures = RegionFailures(one.cluster, regions or one.regions)
+
+        def whose(thing: Leftover) -> bool:
+            return has_token(thing, one.token)
+
+        strays, launches = Strays(self._desk), CutOffLaunches(self._desk)
+        rows = self._books.rows_of(one.cluster, one.token)
+        done = strays.end_nodes(one.cluster, regions, whose, Recorded())
+        failures.add_all(done.errors)
+        self._books.note_launched(rows, done.seen)
+        launches.wait(unlaunched(rows), begun_at)
+        strays.end_rest(one.cluster, one.regions, whose, failures)
+        launches.note_ended(one.cluster, self._books.rows_of(one.cluster, one.token), whose, failures)
+        for region in regions:
+            if region not in failures:
+                here = [row for row in self._books.rows_of(one.cluster, one.token) if row.spending.region == region]
+                running = any(thing.region == region for thing in one.instances)
+                self._books.settle(here, running=running)
+        failures.raise_any()
+
+
+def _meant(one: Remains | Outliving, wish: Wish) -> bool:
+    """Whether the caller asked about what is this owner's."""
+    return not wish.owners or one.owner in wish.owners
 
 
 @dataclass(frozen=True)
@@ -213,6 +261,8 @@ class _Answer:
     outliving: tuple[Outliving, ...] = ()
     denied: str = ""
     """Why storage and images are unknown; empty where they are not."""
+    unknown: str = ""
+    """Why something else in it is unknown; empty where everything was answered."""
 
 
 def check_regions(regions: Sequence[str], enabled: Sequence[str]) -> None:

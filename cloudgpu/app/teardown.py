@@ -1,6 +1,6 @@
 """`down`: end a cluster and say so only when the cloud confirms it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
@@ -9,14 +9,19 @@ from typing import Any
 from cloudgpu.app import ssh_marks
 from cloudgpu.app.books import Books
 from cloudgpu.app.cluster_storage import ClusterStorage
+from cloudgpu.app.cut_off_launches import CutOffLaunches, unlaunched
 from cloudgpu.app.desk import Bench, Desk
 from cloudgpu.app.identifiers import checked_cluster
 from cloudgpu.app.lenient_ledger import LenientLedger
 from cloudgpu.app.ports import Place
 from cloudgpu.app.records import ClusterRecord
+from cloudgpu.app.region_failures import RegionFailures
 from cloudgpu.app.storage_outcome import NOTHING, Settled
-from cloudgpu.app.strays import OWNER, Strays, Whose, has_token
+from cloudgpu.app.strays import Recorded, Strays, Whose, has_token
+from cloudgpu.app.unrecorded import UnrecordedTeardown
+from cloudgpu.aws.found import GLOBAL
 from cloudgpu.errors import CloudGpuError, StateError, TeardownError, UsageError
+from cloudgpu.ledger.entry import Entry
 from cloudgpu.paths import Home, bundled
 from cloudgpu.provision.engine import Stack
 from cloudgpu.provision.lease import Lease
@@ -100,6 +105,7 @@ class Teardown:
         self._desk = desk
         self._books = Books(desk)
         self._strays = Strays(desk)
+        self._launches = CutOffLaunches(desk)
 
     def down(self, name: str, default_region: str) -> Ended:
         """End a cluster, known or only found by its tag; nothing to end is success.
@@ -132,17 +138,19 @@ class Teardown:
         """
         record = self._desk.records.cluster(record.name) or record
         check_identity(record, self._desk.cloud)
-        rows = self._books.rows(record)
-        regions = _distinct([*record.regions, *(row.spending.region for row in rows)])
-        if any(row.state == "open" and row.launched_at is None for row in rows):
-            found = self._strays.found(record.name, regions, lambda one: has_token(one, record.token))
-            self._books.note_launched(rows, found)
+        regions = _distinct([*record.regions, *self._regions_of(record.name, self._books.rows(record))])
+        failures = RegionFailures(record.name, regions)
         ended_at = self._end_of_bill(record)
         record = self._marked(record)
-        strays = self._emptied(record, regions, whose or (lambda one: has_token(one, record.token)))
-        storage = ClusterStorage(self._desk).end(record)
+        asked = whose or (lambda one: has_token(one, record.token))
+        strays = self._emptied(record, asked, failures, cut_off=whose is not None)
         at = ended_at or self._desk.clock.now()
-        self._books.close(self._books.rows(record), at)
+        # Where a region is confirmed empty nothing costs money any more, whatever is unknown elsewhere.
+        self._books.close([row for row in self._books.rows(record) if row.spending.region not in failures], at)
+        storage = NOTHING
+        with failures.guard(record.region):
+            storage = ClusterStorage(self._desk).end(record)
+        failures.raise_any(self._not_enabled(record, failures))
         usd = self._books.usd(self._books.rows(record), at)
         if whose is not None:
             end_runs(self._desk, record.name)
@@ -180,23 +188,37 @@ class Teardown:
             return None
 
     def _end_unrecorded(self, name: str, default_region: str) -> Ended:
-        """End what carries the name in every region that the ledger knows for it, and in the default one."""
+        """End what carries the name in every region that the ledger or a journal knows for it, and in the default one.
+
+        Raises:
+            UsageError: All that carries the name is somebody else's.
+            TeardownError: Something is left, or a region could not be asked.
+        """
         rows = self._books.rows_without_record(name)
-        regions = _distinct([default_region, *(row.spending.region for row in rows)])
-        found = self._strays.found(name, regions, lambda _: True)
-        mine = [one for one in found if self._strays.mine(one, "")]
-        if found and not mine:
-            owner = found[0].tags.get(OWNER, "")
-            message = f"cluster {name} in {found[0].region} belongs to {owner}; nothing was ended"
-            raise UsageError(message, hint=command("cloudgpu", "down", name, CLOUDGPU_OWNER=owner))
-        self._books.note_launched(rows, mine)
-        strays = self._strays.ended(name, regions, lambda one: self._strays.mine(one, ""))
-        storage = ClusterStorage(self._desk).end_unrecorded(name, regions)
-        usd = self._books.settle(rows, running=any(one.kind == "instance" for one in mine))
+        regions = _distinct([default_region, *self._regions_of(name, rows)])
+        done = UnrecordedTeardown(self._desk, name, regions).end()
         end_runs(self._desk, name)
         forget(self._desk, name)
         simulated = self._desk.cloud.target == "rehearsal"
-        return Ended(name, known=False, strays=strays, usd=usd, simulated=simulated, storage=storage)
+        return Ended(name, known=False, strays=done.strays, usd=done.usd, simulated=simulated, storage=done.storage)
+
+    def _regions_of(self, name: str, rows: Sequence[Entry]) -> list[str]:
+        """Return the regions that the ledger and the journals of this home know for a cluster."""
+        root = self._desk.home.cluster(name).root
+        journals = sorted(path.stem for path in root.glob("*.journal")) if root.is_dir() else []
+        return [*(row.spending.region for row in rows), *journals]
+
+    def _not_enabled(self, record: ClusterRecord, failures: RegionFailures) -> dict[str, str]:
+        """Return what to say of regions that the account does not have: the record may be wrong about them."""
+        if not failures:
+            return {}
+        try:
+            enabled = (*self._desk.cloud.regions(), GLOBAL)
+        except CloudGpuError:
+            return {}
+        path = self._desk.home.cluster(record.name).record
+        why = f"the account has no such region enabled; enable it, or correct {path}, which names it"
+        return {region: why for region in failures.regions if region not in enabled}
 
     def _marked(self, record: ClusterRecord) -> ClusterRecord:
         """Say in the record that it ends. A full disk is no reason to let the nodes run on."""
@@ -206,39 +228,63 @@ class Teardown:
             self._desk.say(Note(f"{err.message}; going on all the same"))
             return record
 
-    def _emptied(self, record: ClusterRecord, regions: Sequence[str], whose: Whose) -> tuple[str, ...]:
-        """End what the journals know, in every region whatever happens in another, then what only the tags know.
+    def _emptied(
+        self, record: ClusterRecord, whose: Whose, failures: RegionFailures, *, cut_off: bool
+    ) -> tuple[str, ...]:
+        """End the nodes, then what the journals know, then what only the tags know; each region on its own.
 
-        Raises:
-            TeardownError: Something is left.
-            CloudError: A region could not be asked.
+        Args:
+            record: The cluster.
+            whose: What of the things that are found is the cluster's.
+            failures: Takes what went wrong, with every region that is handled.
+            cut_off: Whether another process may have been killed while it launched the cluster.
         """
-        strays = self._strays.end_nodes(record.name, regions, whose, record.instance_ids)
-        failures: list[CloudGpuError] = []
-        blind = False
-        for region in regions:
+        begun_at = self._desk.clock.now()
+        name, regions = record.name, failures.asked
+        doubtful = unlaunched(self._books.rows(record))
+        known = {region for region in regions if not cut_off or self._has_journal(record, region)}
+        done = self._strays.end_nodes(name, regions, whose, Recorded(record.region, record.instance_ids))
+        failures.add_all(done.errors)
+        self._books.note_launched(self._books.rows(record), [one for one in done.seen if has_token(one, record.token)])
+        # A region that did not answer comes last: its journal may wait for it again and again.
+        in_turn = sorted(regions, key=failures.__contains__)
+        blind = {region for region in in_turn if self._destroyed(record, region, failures)}
+        strays = done.ended + self._strays.end_rest(name, (*regions, GLOBAL), whose, failures)
+        unknown = [row for row in doubtful if row.spending.region not in known - blind]
+        if self._launches.wait(unknown, begun_at) or self._settled(blind):
+            strays += self._strays.end_rest(name, (*regions, GLOBAL), whose, failures)
+        own = self._books.rows(record)
+        self._launches.note_ended(name, own, lambda one: has_token(one, record.token), failures)
+        return strays
+
+    def _settled(self, blind: Set[str]) -> bool:
+        """Without its journal nobody knows which calls are unanswered, and tag search lags behind them."""
+        if blind:
+            self._desk.clock.sleep(_SETTLE_S if self._desk.cloud.target == "aws" else 1.0)
+        return bool(blind)
+
+    def _destroyed(self, record: ClusterRecord, region: str, failures: RegionFailures) -> bool:
+        """Delete what the journal of one region knows; return True if the journal could not be read."""
+        with failures.guard(region):
             try:
                 self.end_region(record, region)
             except StateError as err:
                 self._desk.say(Note(f"{err.message}; looking for what it knew by tags"))
-                blind = True
-            except CloudGpuError as err:
-                failures.append(err)
-        if failures:
-            # What the journal could not end, a search would only wait for again.
-            raise _summed_up(record.name, failures)
-        strays += self._strays.ended(record.name, regions, whose)
-        if blind:
-            # Without its journal nobody knows which calls are unanswered, and tag search lags behind them.
-            self._desk.clock.sleep(_SETTLE_S if self._desk.cloud.target == "aws" else 1.0)
-            strays += self._strays.ended(record.name, regions, whose)
-        return strays
+                return True
+        return False
+
+    def _has_journal(self, record: ClusterRecord, region: str) -> bool:
+        """Whether the journal tells which launches were never answered: its engine waits for those itself."""
+        return record.engine == "direct" and stack_of(self._desk.home, record, region).journal.exists()
 
     def _end_of_bill(self, record: ClusterRecord) -> datetime | None:
         """When the nodes ended by themselves at expiry, the bill stopped then, not now."""
         if not record.instance_ids or self._desk.clock.now() < record.expires_at:
             return None
-        states = self._desk.cloud.nodes_alive(record.region, record.instance_ids)
+        try:
+            states = self._desk.cloud.nodes_alive(record.region, record.instance_ids)
+        except CloudGpuError:
+            return None  # its rows stay open as long as that region does not answer
         return record.expires_at if all(state == "terminated" for state in states.values()) else None
 
 
@@ -276,17 +322,6 @@ def unended(name: str, cause: Exception, err: CloudGpuError) -> TeardownError:
     left = tuple(getattr(err, "left", ())) or (f"cluster {name}",)
     message = f"{cause}; and what was made could not be ended: {err.message}"
     return TeardownError(message, left=left, hint=command("cloudgpu", "down", name))
-
-
-def _summed_up(name: str, failures: Sequence[CloudGpuError]) -> CloudGpuError:
-    """One region's trouble as it is; that of several as one error that names all that is left."""
-    if len(failures) == 1:
-        return failures[0]
-    left = [line for err in failures for line in getattr(err, "left", ()) or (err.message,)]
-    message = f"cluster {name} is not gone: {'; '.join(err.message for err in failures)}"
-    return TeardownError(
-        message, left=left, hint=f"`{command('cloudgpu', 'down', name)}` again; it goes on where it stopped"
-    )
 
 
 def _distinct(regions: Sequence[str]) -> tuple[str, ...]:

@@ -1,9 +1,11 @@
 """What a search by tag finds: each kind of thing, how it is asked for and how its answer reads."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
+
+from cloudgpu.errors import CloudGpuError
 
 Kind = Literal[
     "fleet",
@@ -60,6 +62,40 @@ class Found:
         """`instance i-0abc (running) in us-east-1`."""
         state = f" ({self.state})" if self.state else ""
         return f"{self.kind} {self.id}{state} in {self.region}"
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What a search found, and where it was not answered.
+
+    Attributes:
+        found: What there is, in the order in which it can be ended.
+        failures: Region (`global` for IAM) -> why at least one question was not answered there. What else is in such
+            a region is unknown; what was found there is there all the same.
+        terminated: Instances that have ended and that AWS still lists, for about an hour.
+    """
+
+    found: tuple[Found, ...] = ()
+    failures: Mapping[str, CloudGpuError] = field(default_factory=dict)
+    terminated: tuple[Found, ...] = ()
+
+    def complete(self) -> tuple[Found, ...]:
+        """Return everything found.
+
+        Raises:
+            CloudGpuError: A question was not answered, so nothing may be called gone.
+        """
+        for err in self.failures.values():
+            raise err
+        return self.found
+
+    def merged(self, other: "SearchResult") -> "SearchResult":
+        """Return both results as one."""
+        return SearchResult(
+            (*self.found, *other.found),
+            {**self.failures, **other.failures},
+            (*self.terminated, *other.terminated),
+        )
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,12 @@ def terminate(clients: Clients, clock: Clock, ids: Sequence[str], *, total_s: fl
     """
     if not ids:
         return
-    for instance_ids in _chunks(sorted(_in_states(clients, ids, _TO_END))):
+    try:
+        to_end = _in_states(clients, ids, _TO_END)
+    except CloudGpuError:
+        # Whether they still run is unknown: they are ended all the same, and the wait below reports what is wrong.
+        to_end = set(ids)
+    for instance_ids in _chunks(sorted(to_end)):
         _terminate(clients, instance_ids)
     what = f"{len(ids)} instances to end"
     awaited(clock, lambda: not _in_states(clients, ids, _NOT_GONE) or None, what=what, total_s=total_s)

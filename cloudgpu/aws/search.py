@@ -7,8 +7,8 @@ from functools import partial
 from itertools import groupby
 from typing import Any, get_args
 
-from cloudgpu.aws.faults import is_gone, is_in_use, typed
-from cloudgpu.aws.found import GLOBAL, LISTINGS, Found, Kind, Listing
+from cloudgpu.aws.faults import UNREACHABLE, is_gone, is_in_use, typed
+from cloudgpu.aws.found import GLOBAL, LISTINGS, Found, Kind, Listing, SearchResult
 from cloudgpu.aws.instances import ENDED, terminate
 from cloudgpu.aws.patience import awaited, retried
 from cloudgpu.aws.resources.base import Context
@@ -56,11 +56,32 @@ def everything(clients: Clients, cluster: str, token: str | None = None) -> tupl
     Raises:
         CloudError: AWS refused one of the questions or cannot be reached: then nobody knows, and nothing is "gone".
     """
-    wanted = {CLUSTER: cluster} | ({TOKEN: token} if token else {})
+    return _in_order(search_region(clients, cluster, token).merged(search_iam(clients, cluster, token)).complete())
+
+
+def search_region(clients: Clients, cluster: str = "", token: str | None = None) -> SearchResult:
+    """Search this region for all that carries the cluster's tag (and its token), or the tag of any cluster.
+
+    A question that is not answered never hides what the others found: its error is in the result.
+    """
+    wanted = _wanted(cluster, token)
     filters = [{"Name": f"tag:{key}", "Values": [value]} for key, value in wanted.items()]
-    prefix = f"{_NAMED}{cluster}"
-    found = _answered([*_regional(clients, filters, prefix), *_in_iam(clients, prefix)])
-    return _in_order(one for one in _living(clients, found) if wanted.items() <= one.tags.items())
+    filters = filters or [{"Name": "tag-key", "Values": [CLUSTER]}]
+    found, errors = _answered(_regional(clients, filters, f"{_NAMED}{cluster}"))
+    living, unsure = _living(clients, found)
+    errors += unsure
+    return SearchResult(
+        _in_order(_tagged(living, wanted)),
+        {clients.region: errors[0]} if errors else {},
+        tuple(_tagged((one for one in found if one.kind == "instance" and one.state in ENDED), wanted)),
+    )
+
+
+def search_iam(clients: Clients, cluster: str = "", token: str | None = None) -> SearchResult:
+    """Search IAM, which belongs to no region, likewise."""
+    found, errors = _answered(_in_iam(clients, f"{_NAMED}{cluster}"))
+    tagged = _in_order(_tagged(found, _wanted(cluster, token)))
+    return SearchResult(tagged, {GLOBAL: errors[0]} if errors else {})
 
 
 def anybodys(clients: Clients) -> tuple[Found, ...]:
@@ -71,8 +92,7 @@ def anybodys(clients: Clients) -> tuple[Found, ...]:
     Raises:
         CloudError: AWS refused one of the questions or cannot be reached: then nobody knows.
     """
-    found = _answered(_regional(clients, [{"Name": "tag-key", "Values": [CLUSTER]}], _NAMED))
-    return _in_order(one for one in _living(clients, found) if CLUSTER in one.tags)
+    return search_region(clients).complete()
 
 
 def anybodys_in_iam(clients: Clients) -> tuple[Found, ...]:
@@ -81,7 +101,7 @@ def anybodys_in_iam(clients: Clients) -> tuple[Found, ...]:
     Raises:
         CloudError: AWS refused one of the questions or cannot be reached.
     """
-    return _in_order(one for one in _answered(_in_iam(clients, _NAMED)) if CLUSTER in one.tags)
+    return search_iam(clients).complete()
 
 
 def enabled_regions(clients: Clients) -> tuple[str, ...]:
@@ -118,23 +138,59 @@ def _regional(clients: Clients, filters: list[dict[str, Any]], prefix: str) -> l
     return [*questions, lambda: list(_schedule_groups(clients, prefix))]
 
 
-def _living(clients: Clients, found: Sequence[Found]) -> list[Found]:
-    """What has not ended, with the fleets: of instances that live, and those that stand although theirs have ended."""
+def _wanted(cluster: str, token: str | None) -> dict[str, str]:
+    named = {CLUSTER: cluster} if cluster else {}
+    return named | ({TOKEN: token} if token else {})
+
+
+def _tagged(found: Iterable[Found], wanted: Mapping[str, str]) -> list[Found]:
+    return [one for one in found if CLUSTER in one.tags and wanted.items() <= one.tags.items()]
+
+
+def _living(clients: Clients, found: Sequence[Found]) -> tuple[list[Found], list[CloudGpuError]]:
+    """What has not ended, with the fleets: of instances that live, and those that stand although theirs have ended.
+
+    Also returns why a fleet could not be asked about.
+    """
     living = [one for one in found if one.kind != "instance" or one.state not in ENDED]
     sure = _fleets(clients, living)
     known = {one.id for one in sure}
-    empty = [one for one in _fleets(clients, found) if one.id not in known and _is_active(clients, one.id)]
-    return [*living, *sure, *empty]
+    doubtful = [one for one in _fleets(clients, found) if one.id not in known]
+    empty: list[Found] = []
+    errors: list[CloudGpuError] = []
+    for one in doubtful:
+        try:
+            empty += [one] if _is_active(clients, one.id) else []
+        except CloudGpuError as err:
+            errors.append(err)
+    return [*living, *sure, *empty], errors
 
 
 def _in_iam(clients: Clients, prefix: str) -> list[Question]:
     return [lambda: list(_roles(clients, prefix)), lambda: list(_profiles(clients, prefix))]
 
 
-def _answered(questions: Sequence[Question]) -> list[Found]:
-    """The questions are independent, and one after the other they take seconds."""
+def _answered(questions: Sequence[Question]) -> tuple[list[Found], list[CloudGpuError]]:
+    """Ask everything at once: the questions are independent, and one after the other they take seconds.
+
+    Where the first of them cannot be reached the later ones are not sent: each would wait for its time-outs again.
+    """
+    unreachable: list[CloudGpuError] = []
+
+    def answer(question: Question) -> list[Found] | CloudGpuError:
+        if unreachable:
+            return unreachable[0]
+        try:
+            return question()
+        except CloudGpuError as err:
+            if getattr(err, "code", "") == UNREACHABLE:
+                unreachable.append(err)
+            return err
+
     with ThreadPoolExecutor(_AT_ONCE) as workers:
-        return [one for answer in workers.map(lambda ask: ask(), questions) for one in answer]
+        answers = list(workers.map(answer, questions))
+    found = [one for got in answers if not isinstance(got, CloudGpuError) for one in got]
+    return found, [got for got in answers if isinstance(got, CloudGpuError)]
 
 
 def _in_order(found: Iterable[Found]) -> tuple[Found, ...]:

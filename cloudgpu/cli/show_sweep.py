@@ -85,8 +85,11 @@ def _block(one: Remains, what: Verdict, now: datetime) -> Iterator[str]:
     )
     since = f"since {age((now - one.since).total_seconds())}" if one.since else "age unknown"
     yield f"{one.cluster}  {owner + team}; {expiry}"
-    yield f"  {_machines(one)} in {_places(one.regions)}, {since}"
-    yield f"  {_costs(one)}"
+    if one.billed_in:
+        yield f"  nothing in the cloud; its ledger rows in {_places(one.billed_in)} are open"
+    else:
+        yield f"  {_machines(one)} in {_places(one.regions)}, {since}"
+        yield f"  {_costs(one)}"
     others = Counter(thing.kind for thing in one.things if thing.kind != "instance")
     if others:
         yield f"  and {', '.join(plural(count, _noun(kind)) for kind, count in sorted(others.items()))}"

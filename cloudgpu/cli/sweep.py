@@ -28,6 +28,7 @@ def sweep(
     images are listed too; of those only storage that was to end with a cluster goes, once that is gone. Exits 6 when
     something is left or could not be asked.
     """
+    from cloudgpu.app.lenient_ledger import check_ledger
     from cloudgpu.app.remains import Wish
     from cloudgpu.app.sweeping import Sweeping, Swept, problem
     from cloudgpu.cli.interruption import come_to, told_when_interrupted
@@ -36,7 +37,8 @@ def sweep(
 
     wiring = wire(json=json, target=on)
     settings, screen = wiring.settings, wiring.screen
-    sweeping = Sweeping(wiring.desk(wiring.cloud(settings.target)), wiring.images(settings.target))
+    desk = wiring.ending_desk(settings.target)
+    sweeping = Sweeping(desk, wiring.images(settings.target))
     seen = sweeping.look(regions or [], Wish(settings.owner, frozenset(owners or ()), all_mine))
     now, simulated, swept = wiring.clock.now(), settings.target == "rehearsal", Swept(())
     if not json:
@@ -53,5 +55,6 @@ def sweep(
         failure = problem(seen, swept)
         if failure is not None:
             raise failure
+        check_ledger(desk.ledger, "the account was swept")
     if json:
         screen.document(sweep_json(seen, swept, now, simulated=simulated))

@@ -14,7 +14,9 @@ from cloudgpu.app.records import Records
 from cloudgpu.app.teardown import Teardown
 from cloudgpu.app.training import Training, TrainRequest
 from cloudgpu.app.watching import Watching
+from cloudgpu.aws.found import SearchResult
 from cloudgpu.clock import ManualClock
+from cloudgpu.errors import CloudGpuError
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.ledger.store import open_ledger
 from cloudgpu.paths import Home
@@ -91,6 +93,8 @@ class ScriptedCloud:
     calls: list = field(default_factory=list)
     strays: list = field(default_factory=list)
     stubborn: list = field(default_factory=list)
+    ended: list = field(default_factory=list)
+    """Instances that were terminated, which AWS goes on listing for an hour."""
     destroy_fails: Exception | None = None
     account_id: str = "111122223333"
     previewed: tuple = ()
@@ -135,11 +139,36 @@ class ScriptedCloud:
         self.searched.append(tuple(regions))
         return [one for one in (*self.strays, *self.stubborn) if one.region in (*regions, "global")]
 
+    def search_each(self, cluster, regions):
+        result = SearchResult()
+        for region in regions:
+            try:
+                found = tuple(one for one in self.search(cluster, [region]) if one.region == region)
+                ended = tuple(one for one in self.ended if one.region == region)
+                result = result.merged(SearchResult(found, terminated=ended))
+            except CloudGpuError as err:
+                result = result.merged(SearchResult(failures={region: err}))
+        return result
+
+    def search_all_clusters(self, region):
+        try:
+            return SearchResult(tuple(self.anybodys(region)))
+        except CloudGpuError as err:
+            return SearchResult(failures={region: err})
+
+    def regions(self):
+        return ("eu-west-1", "us-east-1", "us-west-2")
+
+    def terminate(self, region, instance_ids):
+        self.calls.append(("terminate", region, tuple(instance_ids)))
+        self.alive |= dict.fromkeys(instance_ids, "terminated")
+
     def retag(self, found, tags):
         self.calls.append(("retag", tuple(one.id for one in found), dict(tags)))
 
     def release(self, found):
         self.calls.append(("release", "", tuple(one.id for one in found)))
+        self.ended += [one for one in found if one.kind == "instance"]
         self.strays = [one for one in self.strays if one not in found]
 
 

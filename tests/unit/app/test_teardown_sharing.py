@@ -64,7 +64,7 @@ def test_down_without_a_record_goes_through_every_region_of_the_ledger_and_close
     bench.cloud.searched.clear()
     bench.clock.sleep(1800)
     ended = bench.teardown.down("demo", "us-east-1")
-    assert bench.cloud.searched[0] == ("us-east-1", "us-west-2")
+    assert {("us-east-1",), ("us-west-2",)} <= set(bench.cloud.searched)
     assert ended.strays == ("instance i-us-west-2a-0",)
     assert ended.usd == Decimal("31.212")
     assert rows(bench) == {("ann", "closed")}
@@ -126,7 +126,7 @@ def test_trouble_in_one_region_does_not_spare_the_other(bench, make):
     bench.cloud.destroy_fails = CloudError("cannot reach ec2.eu-west-1")
     with pytest.raises(TeardownError) as caught:
         bench.teardown.down("demo", "us-east-1")
-    assert caught.value.left == ("cannot reach ec2.eu-west-1",) * 2
+    assert caught.value.left == ("eu-west-1: cannot reach ec2.eu-west-1", "us-east-1: cannot reach ec2.eu-west-1")
     tried = [region for kind, region, _ in bench.cloud.calls if kind == "destroy"]
     assert tried == ["eu-west-1", "us-east-1"]
 

@@ -122,6 +122,7 @@ def test_as_json(seen, clusters, now):
         "spent_usd": None,
         "monthly_usd": None,
         "unpriced": [],
+        "only_in_ledger": False,
         "goes": True,
         "why": "past its expiry",
         "ended": False,

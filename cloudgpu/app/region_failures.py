@@ -1,0 +1,94 @@
+"""What went wrong in each region while a cluster was being deleted, reported together at the end."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from cloudgpu.aws.found import GLOBAL
+from cloudgpu.errors import CloudGpuError, TeardownError
+from cloudgpu.text import command
+
+
+class RegionFailures:
+    """Collects errors by region, so that one region never keeps the others from being handled.
+
+    Args:
+        name: The cluster.
+        regions: Every region that is handled.
+    """
+
+    def __init__(self, name: str, regions: Sequence[str]) -> None:
+        self._name = name
+        self._regions = tuple(regions)
+        self._errors: dict[str, list[CloudGpuError]] = {}
+
+    def __bool__(self) -> bool:
+        """Return True if anything failed."""
+        return bool(self._errors)
+
+    def __contains__(self, region: str) -> bool:
+        """Return True if something failed in this region."""
+        return region in self._errors
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """Every region that is handled."""
+        return self._regions
+
+    @property
+    def regions(self) -> tuple[str, ...]:
+        """Regions in which something failed, `global` for IAM."""
+        return tuple(self._errors)
+
+    def add(self, region: str, err: CloudGpuError) -> None:
+        """Note an error; the same one again is noted once."""
+        noted = self._errors.setdefault(region, [])
+        if err.message not in {one.message for one in noted}:
+            noted.append(err)
+
+    def add_all(self, failures: Mapping[str, CloudGpuError]) -> None:
+        """Note the unanswered questions of a search."""
+        for region, err in failures.items():
+            self.add(region, err)
+
+    @contextmanager
+    def guard(self, region: str) -> Iterator[None]:
+        """Note what fails in the block instead of raising it."""
+        try:
+            yield
+        except CloudGpuError as err:
+            self.add(region, err)
+
+    def raise_any(self, remarks: Mapping[str, str] | None = None) -> None:
+        """Raise one error for everything that failed.
+
+        Args:
+            remarks: Region -> what the user should know about it beside the error.
+
+        Raises:
+            TeardownError: Several regions were handled, or several things failed; every region is named.
+            CloudGpuError: The cluster's only region failed: its error as it is.
+        """
+        errors = [err for noted in self._errors.values() for err in noted]
+        if not errors:
+            return
+        if len(errors) == 1 and self.regions == self._regions and not remarks:
+            raise errors[0]
+        left = [
+            f"{_place(region)}: {line}{_remark(remarks, region)}"
+            for region, noted in self._errors.items()
+            for err in noted
+            for line in tuple(getattr(err, "left", ())) or (err.message,)
+        ]
+        again = f"then run again: {command('cloudgpu', 'down', self._name)}"
+        hints = dict.fromkeys(err.hint for err in errors if err.hint and self._name not in err.hint)
+        places = ", ".join(_place(region) for region in self._errors)
+        message = f"cluster {self._name} is not confirmed gone in {places}"
+        raise TeardownError(message, left=left, hint="; ".join([*hints, again])) from errors[0]
+
+
+def _place(region: str) -> str:
+    return "IAM" if region == GLOBAL else region
+
+
+def _remark(remarks: Mapping[str, str] | None, region: str) -> str:
+    return f" ({remarks[region]})" if remarks and region in remarks else ""

@@ -1,0 +1,102 @@
+"""End a cluster that this home has no record of, by its tags and by the rows that the ledger has for it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from cloudgpu.app.books import Books
+from cloudgpu.app.cluster_storage import ClusterStorage
+from cloudgpu.app.cut_off_launches import CutOffLaunches, unlaunched
+from cloudgpu.app.desk import Desk
+from cloudgpu.app.ports import Leftover
+from cloudgpu.app.region_failures import RegionFailures
+from cloudgpu.app.storage_outcome import NOTHING, Settled
+from cloudgpu.app.strays import NODE_KINDS, OWNER, Recorded, Strays
+from cloudgpu.aws.found import GLOBAL
+from cloudgpu.errors import UsageError
+from cloudgpu.text import command
+
+
+@dataclass(frozen=True)
+class Unrecorded:
+    """What was found and ended.
+
+    Attributes:
+        usd: What the rows come to that were closed.
+    """
+
+    strays: tuple[str, ...]
+    usd: Decimal
+    storage: Settled
+
+
+class UnrecordedTeardown:
+    """Ends what carries a cluster's name and is this owner's, in these regions."""
+
+    def __init__(self, desk: Desk, name: str, regions: Sequence[str]) -> None:
+        self._desk = desk
+        self._name = name
+        self._books = Books(desk)
+        self._strays = Strays(desk)
+        self._launches = CutOffLaunches(desk)
+        self._failures = RegionFailures(name, regions)
+
+    def end(self) -> Unrecorded:
+        """End it; each region on its own.
+
+        Raises:
+            UsageError: All that carries the name is somebody else's.
+            TeardownError: Something is left, or a region could not be asked.
+        """
+        begun_at = self._desk.clock.now()
+        rows = self._books.rows_without_record(self._name)
+        found = self._strays.search(self._name, (*self._failures.asked, GLOBAL), lambda _: True)
+        self._failures.add_all(found.failures)
+        mine = [one for one in found.found if self._mine(one)]
+        if found.found and not mine and not self._failures:
+            raise _not_yours(self._name, found.found[0])
+        strays = self._nodes_ended(mine)
+        self._books.note_launched(rows, [*mine, *(one for one in found.terminated if self._mine(one))])
+        # Without a journal nobody knows which calls are unanswered: one empty search is not enough.
+        self._launches.wait(unlaunched(rows), begun_at)
+        strays += self._strays.end_rest(self._name, (*self._failures.asked, GLOBAL), self._mine, self._failures)
+        rows = self._books.rows_without_record(self._name)
+        self._launches.note_ended(self._name, rows, self._mine, self._failures)
+        usd = self._settled(mine)
+        storage = self._storage_ended()
+        self._failures.raise_any()
+        return Unrecorded(strays, usd, storage)
+
+    def _mine(self, one: Leftover) -> bool:
+        return self._strays.mine(one, "")
+
+    def _nodes_ended(self, mine: Sequence[Leftover]) -> tuple[str, ...]:
+        if not any(one.kind in NODE_KINDS for one in mine):
+            return ()
+        done = self._strays.end_nodes(self._name, self._failures.asked, self._mine, Recorded())
+        self._failures.add_all(done.errors)
+        return done.ended
+
+    def _settled(self, mine: Sequence[Leftover]) -> Decimal:
+        """Close the rows of every region that is confirmed empty."""
+        rows = self._books.rows_without_record(self._name)
+        usd = Decimal(0)
+        for region in self._failures.asked:
+            if region not in self._failures:
+                here = [row for row in rows if row.spending.region == region]
+                running = any(one.kind == "instance" and one.region == region for one in mine)
+                usd += self._books.settle(here, running=running)
+        return usd
+
+    def _storage_ended(self) -> Settled:
+        answered = [region for region in self._failures.asked if region not in self._failures]
+        for region in answered[:1]:
+            with self._failures.guard(region):
+                return ClusterStorage(self._desk).end_unrecorded(self._name, answered)
+        return NOTHING
+
+
+def _not_yours(name: str, one: Leftover) -> UsageError:
+    owner = one.tags.get(OWNER, "")
+    message = f"cluster {name} in {one.region} belongs to {owner}; nothing was ended"
+    return UsageError(message, hint=command("cloudgpu", "down", name, CLOUDGPU_OWNER=owner))

@@ -1,0 +1,59 @@
+"""An `up` that was killed before anything was launched: its row in the ledger is closed at zero, and no earlier."""
+
+import pytest
+
+from cloudgpu.rehearsal import client
+
+pytestmark = pytest.mark.rehearsal
+
+
+@pytest.fixture
+def killed(bench):
+    """Killed at its first calls that would have changed something: the cloud never heard of it."""
+    bench.recipe()
+    client.put_faults(bench.cloud, [{"do": "hold", "mutating": True, "drop": True}])
+    process = bench.popen("up", "plain", "--yes")
+    bench.until_held(process)
+    process.kill()
+    process.communicate()
+    client.put_faults(bench.cloud, [])
+    assert bench.left() == {}
+    assert open_rows(bench) == 1
+    return bench
+
+
+def open_rows(bench):
+    return sum(row["open_entries"] for row in bench.json("cost")["rows"])
+
+
+def cost(bench):
+    return float(bench.json("cost")["simulated_usd"])
+
+
+@pytest.mark.parametrize("command", [("sweep", "--yes"), ("down", "plain")], ids=["sweep", "down"])
+def test_nothing_was_launched_and_nothing_is_billed(killed, command):
+    killed.run(*command)
+    assert open_rows(killed) == 0
+    assert cost(killed) == 0
+    assert killed.json("status")["clusters"] == []
+
+
+@pytest.mark.parametrize("lost", ["cluster.json", "us-east-1.journal"])
+def test_down_closes_the_row_without_the_record_or_the_journal(killed, lost):
+    (killed.home.cluster("plain").root / lost).unlink()
+    killed.run("down", "plain")
+    assert open_rows(killed) == 0
+    assert cost(killed) == 0
+
+
+def test_sweep_lists_a_cluster_that_only_the_ledger_knows(killed):
+    (row,) = killed.json("sweep")["clusters"]
+    assert (row["cluster"], row["only_in_ledger"], row["goes"], row["regions"]) == ("plain", True, True, ["us-east-1"])
+    assert "nothing in the cloud" in killed.run("sweep").stdout
+
+
+def test_another_home_leaves_the_row_open_while_a_launch_may_still_show(killed):
+    killed.home.cluster("plain").record.unlink()
+    (row,) = killed.json("sweep", "--yes")["clusters"]
+    assert (row["goes"], row["ended"]) == (False, False)
+    assert open_rows(killed) == 1

@@ -1,0 +1,217 @@
+"""Rows of launches that were never answered: closed at zero only when nothing can come of the call any more."""
+
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from cloudgpu.app.remains import Wish
+from cloudgpu.app.sweeping import Sweeping, problem
+from cloudgpu.aws.found import SearchResult
+from cloudgpu.errors import CloudError, LedgerError
+
+LAUNCH_SHOWS_S = 200
+"""How long after its caller's death a launch may show at AWS."""
+SENT_AGAIN_S = 600
+
+
+@dataclass(frozen=True)
+class Thing:
+    kind: str
+    id: str
+    region: str
+    tags: dict = field(default_factory=dict, hash=False)
+    state: str = "running"
+    since: object = None
+    instance_type: str = "p3dn.24xlarge"
+    market: str = "on-demand"
+    volume_type: str = ""
+    size_gib: int | None = None
+
+
+class Killed(BaseException):
+    """What SIGKILL does."""
+
+
+class NoImages:
+    def found(self, region, name=""):
+        return []
+
+
+@pytest.fixture
+def killed(bench, make):
+    """A cluster at AWS whose `up` was killed after its row was opened and before anything was launched."""
+    bench.cloud.target, bench.cloud.endpoint = "aws", ""
+    bench.cloud.anybodys = lambda region: [one for one in bench.cloud.strays if one.region == region]
+
+    def die(stack):
+        raise Killed
+
+    bench.cloud.before_up = die
+    with pytest.raises(Killed):
+        bench.provisioning.up(replace(make.plan(make.candidate()), target="aws"), "demo")
+    bench.cloud.searched.clear()
+    bench.began = bench.clock.now()
+    return bench
+
+
+def write_journal(bench):
+    bench.home.cluster("demo").journal("us-east-1").write_text("")
+
+
+def lose_record(bench):
+    bench.home.cluster("demo").record.unlink()
+
+
+def waited_s(bench):
+    return (bench.clock.now() - bench.began).total_seconds()
+
+
+def token(bench):
+    (entry,) = bench.ledger.entries(cluster="demo")
+    return entry.spending.entry_id.partition("/")[0]
+
+
+def node(bench, name="i-late"):
+    return Thing("instance", name, "us-east-1", {"cloudgpu:cluster": "demo", "cloudgpu:owner": "ann",
+                                                 "cloudgpu:token": token(bench)})  # fmt: skip
+
+
+def closed_at_zero(bench):
+    (entry,) = bench.ledger.entries(cluster="demo")
+    return entry.state == "closed" and entry.launched_at is None
+
+
+def sweep(bench, *regions, **wish):
+    sweeping = Sweeping(bench.desk, NoImages())
+    seen = sweeping.look(regions, Wish("ann", **wish))
+    return seen, sweeping.end(seen.going, "us-east-1")
+
+
+def appears_after_the_first_search(bench, things):
+    """A search by tag lags: what was launched is not in the first answer."""
+    search, asked = bench.cloud.search, []
+
+    def late(cluster, regions):
+        asked.append(bench.clock.now())
+        if bench.clock.now() > bench.began:
+            bench.cloud.strays += things
+            things.clear()
+        return search(cluster, regions)
+
+    bench.cloud.search = late
+
+
+def test_down_with_a_journal_that_holds_no_launch_closes_at_zero_at_once(killed):
+    write_journal(killed)
+    assert killed.teardown.down("demo", "us-east-1").usd == 0
+    assert closed_at_zero(killed)
+    assert waited_s(killed) == 0
+
+
+@pytest.mark.parametrize("record", [True, False], ids=["journal lost", "record and journal lost"])
+def test_down_without_a_journal_searches_again_when_a_launch_would_show(killed, record):
+    if not record:
+        lose_record(killed)
+    assert killed.teardown.down("demo", "us-east-1").usd == 0
+    assert closed_at_zero(killed)
+    assert waited_s(killed) == LAUNCH_SHOWS_S
+    assert len([regions for regions in killed.cloud.searched if "us-east-1" in regions]) >= 2
+
+
+@pytest.mark.parametrize("record", [True, False], ids=["journal lost", "record and journal lost"])
+def test_down_ends_and_bills_a_node_that_shows_late(killed, record):
+    if not record:
+        lose_record(killed)
+    appears_after_the_first_search(killed, [node(killed)])
+    killed.teardown.down("demo", "us-east-1")
+    assert killed.cloud.strays == []
+    (entry,) = killed.ledger.entries(cluster="demo")
+    assert (entry.state, entry.instance_ids) == ("closed", ("i-late",))
+
+
+def test_down_long_after_the_kill_waits_for_nothing(killed):
+    lose_record(killed)
+    killed.clock.sleep(SENT_AGAIN_S + LAUNCH_SHOWS_S)
+    killed.began = killed.clock.now()
+    killed.teardown.down("demo", "us-east-1")
+    assert waited_s(killed) == 0
+    assert closed_at_zero(killed)
+
+
+def test_a_node_that_ended_meanwhile_is_billed_although_nobody_saw_its_launch(killed):
+    """Terminated instances are listed for an hour: they say that the call was carried out."""
+    write_journal(killed)
+    killed.clock.sleep(3600)
+    ended = replace(node(killed), state="terminated")
+    killed.cloud.search_each = lambda cluster, regions: SearchResult(
+        terminated=(ended,) if "us-east-1" in regions else ()
+    )
+    assert killed.teardown.down("demo", "us-east-1").usd == Decimal("31.212")
+    (entry,) = killed.ledger.entries(cluster="demo")
+    assert entry.instance_ids == ("i-late",)
+
+
+def test_sweep_closes_what_a_killed_command_of_this_home_opened(killed):
+    write_journal(killed)
+    seen, swept = sweep(killed)
+    assert [(one.cluster, one.billed_in) for one in seen.going] == [("demo", ("us-east-1",))]
+    assert problem(seen, swept) is None
+    assert closed_at_zero(killed)
+    assert killed.records.clusters() == []
+
+
+def test_sweep_leaves_a_row_of_another_home_open_while_a_launch_may_show(killed):
+    lose_record(killed)
+    seen, _ = sweep(killed)
+    ((_, what),) = seen.clusters
+    assert (what.goes, "a launch may still show until" in what.why) == (False, True)
+    killed.clock.sleep(SENT_AGAIN_S + LAUNCH_SHOWS_S)
+    seen, swept = sweep(killed)
+    assert [one.cluster for one in swept.ended] == ["demo"]
+    assert closed_at_zero(killed)
+
+
+@pytest.mark.parametrize("silent", ["us-east-1", "global"])
+def test_sweep_closes_nothing_where_a_region_did_not_answer(killed, silent):
+    write_journal(killed)
+
+    def anybodys(region):
+        if region == silent:
+            raise CloudError("no answer")
+        return []
+
+    killed.cloud.anybodys = anybodys
+    seen, _ = sweep(killed)
+    assert [one.cluster for one in seen.going] == ([] if silent == "us-east-1" else ["demo"])
+
+
+def test_sweep_of_another_region_says_nothing_of_it(killed):
+    write_journal(killed)
+    assert sweep(killed, "us-west-2")[0].clusters == ()
+
+
+def test_sweep_leaves_the_row_of_somebody_else_until_it_has_expired(killed):
+    lose_record(killed)
+    killed.clock.sleep(SENT_AGAIN_S + LAUNCH_SHOWS_S)
+    killed.owner = "bob"
+    sweeping = Sweeping(killed.desk, NoImages())
+    assert sweeping.look((), Wish("bob")).going == ()
+    killed.clock.sleep(timedelta(hours=2).total_seconds())
+    assert [one.cluster for one in sweeping.look((), Wish("bob")).going] == ["demo"]
+
+
+def test_sweep_ends_nodes_although_the_ledger_cannot_be_read(killed, monkeypatch):
+    from cloudgpu.app.lenient_ledger import LenientLedger
+
+    killed.cloud.strays = [node(killed)]
+    lose_record(killed)
+
+    def broken():
+        raise LedgerError("the ledger is damaged")
+
+    desk = replace(killed.desk, ledger=LenientLedger(broken))
+    sweeping = Sweeping(desk, NoImages())
+    sweeping.end(sweeping.look((), Wish("ann")).going, "us-east-1")
+    assert killed.cloud.strays == []
