@@ -2,9 +2,11 @@
 
 import pytest
 
+from cloudgpu.aws import search
 from cloudgpu.aws.found import Found
+from cloudgpu.aws.instances import terminate
 from cloudgpu.aws.search import release
-from cloudgpu.errors import AuthError, TeardownError
+from cloudgpu.errors import AuthError, CloudError, TeardownError
 
 TAGS = {"cloudgpu:cluster": "demo"}
 
@@ -63,3 +65,73 @@ def test_a_disk_that_stays_is_deleted_and_its_end_confirmed(scripted, clock) -> 
 def test_nothing_found_is_nothing_to_do(scripted, clock) -> None:
     release(scripted, [], clock)
     assert scripted.stubs == {}
+
+
+@pytest.fixture
+def listed(session, monkeypatch):
+    """Only what moto itself can list."""
+    monkeypatch.setattr(search, "LISTINGS", [one for one in search.LISTINGS if one.kind != "placement-group"])
+    return session
+
+
+def denied(*_):
+    raise AuthError("not authorized to perform scheduler:ListScheduleGroups")
+
+
+def test_a_question_that_is_refused_hides_nothing_that_another_one_found(listed, monkeypatch) -> None:
+    listed.client("ec2").create_security_group(
+        GroupName="cloudgpu-demo",
+        Description="d",
+        TagSpecifications=[
+            {"ResourceType": "security-group", "Tags": [{"Key": k, "Value": v} for k, v in TAGS.items()]}
+        ],
+    )
+    monkeypatch.setattr(search, "_schedule_groups", denied)
+    result = search.search_region(listed, "demo")
+    assert [one.kind for one in result.found] == ["security-group"]
+    assert {region: err.message for region, err in result.failures.items()} == {
+        "us-east-1": "not authorized to perform scheduler:ListScheduleGroups"
+    }
+    with pytest.raises(AuthError):
+        result.complete()
+    with pytest.raises(AuthError):
+        search.everything(listed, "demo")
+
+
+def test_iam_that_is_refused_is_a_failure_of_its_own(listed, monkeypatch) -> None:
+    monkeypatch.setattr(search, "_roles", denied)
+    assert list(search.search_iam(listed, "demo").failures) == ["global"]
+    assert search.search_region(listed, "demo").failures == {}
+
+
+def test_instances_that_have_ended_are_told_apart_from_what_is_there(listed) -> None:
+    ec2 = listed.client("ec2")
+    tags = [{"ResourceType": "instance", "Tags": [{"Key": "cloudgpu:cluster", "Value": "demo"}]}]
+    made = ec2.run_instances(ImageId="ami-12c6146b", MinCount=1, MaxCount=1, TagSpecifications=tags)
+    instance_id = made["Instances"][0]["InstanceId"]
+    ec2.terminate_instances(InstanceIds=[instance_id])
+    result = search.search_region(listed, "demo")
+    assert [one.id for one in result.terminated] == [instance_id]
+    assert [one for one in result.found if one.kind == "instance"] == []
+
+
+def test_where_nothing_answers_the_remaining_questions_are_not_sent() -> None:
+    asked = []
+
+    def silent():
+        asked.append(1)
+        raise CloudError("no answer", code="Unreachable")
+
+    found, errors = search._answered([silent] * 100)
+    assert (found, len(errors)) == ([], 100)
+    assert len(asked) <= search._AT_ONCE
+
+
+def test_instances_are_ended_although_they_may_not_be_described(scripted, clock) -> None:
+    ec2 = scripted.stub("ec2")
+    ec2.add_client_error("describe_instances", "UnauthorizedOperation", http_status_code=403)
+    ec2.add_response("terminate_instances", {"TerminatingInstances": []}, {"InstanceIds": ["i-1", "i-2"]})
+    ec2.add_client_error("describe_instances", "UnauthorizedOperation", http_status_code=403)
+    with pytest.raises(AuthError):
+        terminate(scripted, clock, ["i-2", "i-1"])
+    scripted.done()
