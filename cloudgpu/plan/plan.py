@@ -25,7 +25,7 @@ __all__ = ["Candidate", "Expected", "Finding", "Market", "Plan", "Quotes", "Seve
 Target = Literal["aws", "rehearsal", "ssh"]
 Severity = Literal["error", "warning", "unknown", "note"]
 """`unknown` is what could not be looked at, for instance since an API denied it: never a check that passed."""
-_OPTIONS = re.compile(rf"(?:,? or )?--set {SHELL_WORD}(?: or )?")
+_OPTIONS = re.compile(rf"(?:,? or )?--set {SHELL_WORD},?(?: or )?")
 """In a check's own words: what was planned through takes their place."""
 
 

@@ -49,6 +49,8 @@ COMMAND = re.compile(
     r"(?:[ =][\w./:=@,-]*)*[ =]?$"
 )
 """The text before a value, where that text is a command up to the value."""
+GOES_ON = re.compile("\1[ =]?$")
+"""The same behind a command that is quoted: a word that was added to it by hand."""
 NO_COMMAND = re.compile(r"(?:\b(?:cloudgpu|ssh|docker)|--yes|--refresh) (?:reads|entries|could|ends|asks)\b")
 QUOTING = re.compile(r"^(?:command|shlex\.(?:quote|join)|[\w.]*\.aws)\(")
 # These build what programs run, not what a person is told to type; their own tests run what they build.
@@ -82,7 +84,7 @@ def before_values(text: ast.expr) -> Iterator[tuple[str, str]]:
             for part in values:
                 if isinstance(part, ast.FormattedValue):
                     yield before, ast.unparse(part.value)
-                    before = before + "\0" if not QUOTING.match(ast.unparse(part.value)) else before + "Q"
+                    before = before + "\0" if not QUOTING.match(ast.unparse(part.value)) else before + "\1"
                 elif isinstance(part, ast.Constant):
                     before += part.value
         case ast.Constant(value=str(value)):
@@ -110,7 +112,8 @@ def unquoted(source: str) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.expr) and node not in told:
             for before, value in before_values(node):
-                if COMMAND.search(before) and not NO_COMMAND.search(before) and not QUOTING.match(value):
+                typed = COMMAND.search(before) or GOES_ON.search(before)
+                if typed and not NO_COMMAND.search(before) and not QUOTING.match(value):
                     yield node.lineno, value
 
 
@@ -124,6 +127,7 @@ def unquoted(source: str) -> Iterator[tuple[int, str]]:
         'hint = f"on the node: sudo usermod -aG {group}"',
         'hint = "cloudgpu down " + name',
         'HINT = "cloudgpu down {name}"',
+        """hint = f"{command('cloudgpu', 'down')} {name}" """,
         'hint = f"{told}, then: ssh {user}@{address}"',
     ],
 )

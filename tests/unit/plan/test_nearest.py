@@ -24,6 +24,7 @@ from cloudgpu.plan.substitutes import offered_elsewhere, substitutes
 from cloudgpu.recipe.loading import LoadedRecipe
 from cloudgpu.recipe.resolve import resolve
 from cloudgpu.recipe.schema import Recipe
+from cloudgpu.text import command
 
 CATALOG = load()
 TODAY = date(2026, 8, 1)
@@ -163,6 +164,8 @@ def test_the_search_is_bounded():
 def test_the_words_of_a_check_are_taken_as_options():
     found = list(named_in(["--set budget.max_usd=5.10, or --set budget.expiry=1h", "ask for more", "--set a.b="]))
     assert [one.sets for one in found] == [(("budget.max_usd", "5.10"),), (("budget.expiry", "1h"),), (("a.b", ""),)]
+    quoted = f"{command('--set', 'a.b=it is; 2')}, or {command('--set', 'c.d=3 4')} or more"
+    assert [one.sets for one in named_in([quoted])] == [(("a.b", "it is; 2"),), (("c.d", "3 4"),)]
 
 
 def test_a_change_that_the_recipe_refuses_is_none():
@@ -245,6 +248,7 @@ def test_words_that_say_more_than_options_are_kept_beside_them():
     assert Finding("a", "error", "m", "buy one, or --set a.b=2", (remedy,)).cures == (text, "buy one")
     assert Finding("a", "error", "m", "--set a.b=2, or ask for more").cures == ("--set a.b=2, or ask for more",)
     assert Finding("a", "error", "m", "--set a.b=2").cures == ("--set a.b=2",)
+    assert Finding("a", "error", "m", "--set 'a.b=2 3', or ask for more", (remedy,)).cures == (text, "ask for more")
     assert Finding("a", "error", "m", "", (remedy,)).as_json()["remedies"] == [
         {"command": "--set a.b=1", "gets": "1 x x (1 x T4 16 GiB) in r", "worst_case_usd": "1.50"}
     ]
