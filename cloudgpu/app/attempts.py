@@ -12,6 +12,7 @@ from cloudgpu.app.purchase import Buyer, chosen, spending
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.app.teardown import stack_of
 from cloudgpu.errors import CapacityError, CloudGpuError, LaunchError
+from cloudgpu.ledger.entry import Spending
 from cloudgpu.plan.failover import rule_of
 from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.provision.engine import Applied, Event
@@ -48,29 +49,38 @@ class Attempts:
         try:
             applied = desk.cloud.engine(record).up(stack_of(desk.home, record), launch.hear)
         except LaunchError as err:
-            self._refused(record, candidate, row.entry_id, err)
+            self._refused(record, candidate, row, err)
             launch.settle(err)
             raise
         except CloudGpuError as err:
             launch.settle(err)
             raise
         ids = instances(applied)
-        desk.ledger.launched(row.entry_id, ids, launch.at or self._opened_at(record, row.entry_id))
+        opened_at = self._opened_at(record, row)
+        desk.ledger.launched(row.entry_id, ids, launch.at or opened_at)
         self._cooldowns.forget(desk.cloud, candidate)
         return desk.records.save_cluster(replace(record, instance_ids=ids), desk.clock.now()), applied
 
-    def _refused(self, record: ClusterRecord, candidate: Candidate, entry_id: str, err: LaunchError) -> None:
+    def _refused(self, record: ClusterRecord, candidate: Candidate, row: Spending, err: LaunchError) -> None:
         """A definite no: nothing runs, so the row is closed; it costs nothing unless a part of the gang had begun."""
         if err.launched:
-            self._desk.ledger.launched(entry_id, err.launched, self._opened_at(record, entry_id))
-        self._desk.ledger.close(entry_id, self._desk.clock.now())
+            self._desk.ledger.launched(row.entry_id, err.launched, self._opened_at(record, row))
+        self._desk.ledger.close(row.entry_id, self._desk.clock.now())
         if isinstance(err, CapacityError):
             self._cooldowns.note(self._desk.cloud, candidate)
 
-    def _opened_at(self, record: ClusterRecord, entry_id: str) -> datetime:
-        """When the row was opened: right before the call whose answer nobody wrote down."""
+    def _opened_at(self, record: ClusterRecord, row: Spending) -> datetime:
+        """When the row was opened: right before the call whose answer nobody wrote down.
+
+        Another home may have closed it meanwhile, by `down` or `sweep` of a cluster that it saw half made. It is opened
+        again, for what was bought has to be on the bill.
+        """
         rows = self._books.rows(record)
-        return next(row.spending.opened_at for row in rows if row.spending.entry_id == entry_id and row.state == "open")
+        opened = (one.spending for one in rows if one.spending.entry_id == row.entry_id and one.state == "open")
+        present = next(opened, None)
+        if present is None:
+            self._desk.ledger.open(row)
+        return (present or row).opened_at
 
 
 class _Launch:

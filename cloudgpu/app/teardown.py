@@ -241,6 +241,8 @@ class Teardown:
         """
         begun_at = self._desk.clock.now()
         name, regions = record.name, failures.asked
+        if not regions:
+            return ()  # it was killed before its first attempt anywhere
         doubtful = unlaunched(self._books.rows(record))
         known = {region for region in regions if not cut_off or self._has_journal(record, region)}
         done = self._strays.end_nodes(name, regions, whose, Recorded(record.region, record.instance_ids))

@@ -9,7 +9,7 @@ import pytest
 from cloudgpu.app.remains import Wish
 from cloudgpu.app.sweeping import Sweeping, problem
 from cloudgpu.aws.found import SearchResult
-from cloudgpu.errors import CloudError, LedgerError
+from cloudgpu.errors import CapacityError, CloudError, LedgerError, NoCapacityError
 
 LAUNCH_SHOWS_S = 200
 """How long after its caller's death a launch may show at AWS."""
@@ -215,3 +215,28 @@ def test_sweep_ends_nodes_although_the_ledger_cannot_be_read(killed, monkeypatch
     sweeping = Sweeping(desk, NoImages())
     sweeping.end(sweeping.look((), Wish("ann")).going, "us-east-1")
     assert killed.cloud.strays == []
+
+
+@pytest.mark.parametrize("refused", [False, True], ids=["launched", "refused after a part was launched"])
+def test_a_row_that_another_home_closed_during_the_launch_is_billed_all_the_same(bench, make, refused):
+    def swept(stack):
+        bench.clock.sleep(60)
+        (entry,) = bench.ledger.entries(state="open")
+        bench.ledger.close(entry.spending.entry_id, bench.clock.now())
+        if refused:
+            err = CapacityError("no capacity", code="InsufficientInstanceCapacity")
+            err.launched = ("i-part",)
+            raise err
+
+    bench.cloud.before_up = swept
+    if refused:
+        with pytest.raises(NoCapacityError):
+            bench.provisioning.up(make.plan(make.candidate()), "demo")
+        assert bench.ledger.entries(state="open") == ()
+    else:
+        bench.provisioning.up(make.plan(make.candidate()), "demo")
+        (entry,) = bench.ledger.entries(state="open")
+        assert entry.instance_ids == ("i-us-east-1c-0", "i-us-east-1c-1")
+    assert (
+        sum(row.usd for row in bench.ledger.report(by="cluster", now=bench.clock.now() + timedelta(minutes=1)).rows) > 0
+    )
