@@ -8,6 +8,7 @@ from typing import Protocol
 from cloudgpu.errors import ConnectError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.remote.command import Command
+from cloudgpu.remote.landing import OnSkipped
 from cloudgpu.remote.ssh_command import ServerKey
 
 Told = Callable[[ConnectError | None], None]
@@ -91,8 +92,10 @@ class Host(Protocol):
     def claim_tree(self, to: str) -> None:
         """Make a new or empty remote directory one that `send_tree` may change, whoever fills it until then."""
 
-    def fetch_tree(self, source: str, patterns: Sequence[str], to: Path) -> list[str]:
-        """Fetch what matches below a remote directory; returns the relative paths."""
+    def fetch_tree(
+        self, source: str, patterns: Sequence[str], to: Path, on_skipped: OnSkipped | None = None
+    ) -> list[str]:
+        """Fetch what matches below a remote directory; returns the relative paths. What is skipped is named."""
 
     def forward(
         self, remote_port: int, *, local: int = 0, near: bool = False, bound: bool = False, told: Told = nobody

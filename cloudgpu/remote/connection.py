@@ -13,6 +13,7 @@ from cloudgpu.remote.carrier import Carrier
 from cloudgpu.remote.channel import OrderlyChannel
 from cloudgpu.remote.command import Command
 from cloudgpu.remote.handshake import AuthRefusedError, Opened, open_link, open_socket
+from cloudgpu.remote.landing import OnSkipped
 from cloudgpu.remote.link import LOST, Link, RefusedChannel
 from cloudgpu.remote.outcome import STILL_THERE, checked, describe
 from cloudgpu.remote.session import Patience, Session, SessionStream
@@ -193,15 +194,17 @@ class SshHost:
         """
         transfer.claim_tree(self, to)
 
-    def fetch_tree(self, source: str, patterns: Sequence[str], to: Path) -> list[str]:
-        """Fetch what matches below a remote directory; returns the relative paths.
+    def fetch_tree(
+        self, source: str, patterns: Sequence[str], to: Path, on_skipped: OnSkipped | None = None
+    ) -> list[str]:
+        """Fetch what matches below a remote directory; returns the relative paths. What is skipped is named.
 
         Raises:
             StateError: It cannot be written here, or the node sent a path that leads out of `to`.
             RemoteCommandError: It cannot be read there.
             ConnectError: The connection was lost; files that had arrived whole stay.
         """
-        return transfer.fetch_tree(self, source, patterns, to)
+        return transfer.fetch_tree(self, source, patterns, to, on_skipped)
 
     def forward(
         self, remote_port: int, *, local: int = 0, near: bool = False, bound: bool = False, told: Told = nobody

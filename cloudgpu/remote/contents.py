@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from cloudgpu.files import open_unbuffered
-from cloudgpu.remote.node_tree import Entry, entry_at
+from cloudgpu.remote.node_tree import Entry, portable_entry
 
 _CHUNK_BYTES = 1 << 20
 
@@ -47,11 +47,11 @@ class Contents:
         yield bytes(gathered)
 
     def _pieces(self) -> Iterator[bytes]:
-        root = os.fsencode(self._source)
+        root = os.path.realpath(os.fsencode(self._source))
         for entry in self._wanted:
             if entry.link is None:
                 yield from self._file(entry)
-            if entry_at(root, os.fsencode(entry.path)) != entry:
+            if portable_entry(root, os.fsencode(entry.path)) != entry:
                 self.changed.append(entry.path)
 
     def _file(self, entry: Entry) -> Iterator[bytes]:

@@ -10,6 +10,7 @@ from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.remote.base import Result, Told, nobody
 from cloudgpu.remote.command import Command
+from cloudgpu.remote.landing import OnSkipped
 from cloudgpu.remote.outcome import checked, describe
 from cloudgpu.remote.patterns import matching
 from cloudgpu.remote.ssh_command import ServerKey
@@ -132,8 +133,11 @@ class FakeHost:
         """Note it."""
         self.claimed.append(to)
 
-    def fetch_tree(self, source: str, patterns: Sequence[str], to: Path) -> list[str]:
+    def fetch_tree(
+        self, source: str, patterns: Sequence[str], to: Path, on_skipped: OnSkipped | None = None
+    ) -> list[str]:
         """Write the kept files that match to disk."""
+        del on_skipped
         prefix = source.rstrip("/") + "/"
         below = sorted(path.removeprefix(prefix) for path in self.files if path.startswith(prefix))
         names = matching(below, patterns)

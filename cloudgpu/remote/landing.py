@@ -4,15 +4,41 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from cloudgpu.errors import StateError
-from cloudgpu.remote.node_tree import Entry
-from cloudgpu.remote.tree import stays_inside
+from cloudgpu.remote.node_tree import FOLLOWS, SKIPPED, Entry, stays_inside
 
 _PREFIX = ".cloudgpu-part-"
+_HEADER_BYTES = 8
 _DISTRUST = "do not trust what else comes from this node"
+
+
+_MOST = 1 << 62
+"""Sizes and times beyond this are no file's, and more than system calls take."""
+_LONGEST_NAME = 4096
+_LONGEST_REASON = 4096
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """Something on a node that matched and was not fetched.
+
+    Attributes:
+        path: Relative to the directory that was fetched from; empty for several that are not named.
+        reason: Why not.
+        lost: Whether it has contents that the caller expected, as a file that cannot be read does.
+    """
+
+    path: str
+    reason: str
+    lost: bool
+
+
+OnSkipped = Callable[[Skipped], None]
+"""Is called with what could not be fetched."""
 
 
 def trusted(who: str, fields: object) -> Entry:
@@ -22,18 +48,51 @@ def trusted(who: str, fields: object) -> Entry:
         StateError: It is malformed, or its name or link leads out of the directory.
     """
     match fields:
-        case [str(path), int(size), int(mtime_ns), int(mode), None | str() as link] if size >= 0:
+        case [str(path), int(size), int(mtime_ns), int(mode), None | str() as link] if _plausible(size, mtime_ns):
             entry = Entry(path, size, mtime_ns, mode & 0o777, link)
         case _:
-            raise StateError(f"{who} sent a file list that makes no sense", hint=_DISTRUST)
-    names = path.split("/")
-    inside = link is None or stays_inside(os.fsencode(path), os.fsencode(link))
-    if not inside or "\0" in path or any(name in ("", ".", "..") for name in names):
+            raise _malformed(who)
+    names = path.split("/") if _writable(path) else [""]
+    plain = not any(name in ("", ".", "..") for name in names)
+    if not plain or not (link is None or _inside(path, link)):
         raise StateError(
             f"{who} sent a file that would land outside the directory it was fetched to: {path!r}",
             hint=_DISTRUST,
         )
     return entry
+
+
+def trusted_skipped(who: str, fields: object) -> Skipped:
+    """What a node says it cannot send, once it has proven to be text.
+
+    Raises:
+        StateError: It is malformed.
+    """
+    match fields:
+        case [str(path), str(reason), bool(lost)]:
+            return Skipped(path[:_LONGEST_NAME], reason[:_LONGEST_REASON], lost)
+        case _:
+            raise _malformed(who)
+
+
+def _inside(path: str, link: str) -> bool:
+    return _writable(link) and stays_inside(os.fsencode(path), os.fsencode(link))
+
+
+def _plausible(size: int, mtime_ns: int) -> bool:
+    return 0 <= size < _MOST and -_MOST < mtime_ns < _MOST
+
+
+def _writable(name: str) -> bool:
+    """Return True if the text can be a file name here: lone surrogates and zero bytes cannot."""
+    try:
+        return b"\0" not in os.fsencode(name)
+    except UnicodeEncodeError:
+        return False
+
+
+def _malformed(who: str) -> StateError:
+    return StateError(f"{who} sent a file list that makes no sense", hint=_DISTRUST)
 
 
 class Arriving:
@@ -43,12 +102,15 @@ class Arriving:
         self._pieces = pieces
         self._rest = memoryview(b"")
 
-    def skip_past(self, mark: bytes) -> bool:
-        """Drop everything up to and including the mark; False when it does not come."""
+    def skip_past(self, mark: bytes, *, within: int) -> bool:
+        """Drop everything up to and including the mark; False when it does not come within so many bytes."""
         seen = b""
+        dropped = 0
         while mark not in seen:
             piece = next(self._pieces, b"")
-            if not piece:
+            dropped += len(piece)
+            if not piece or dropped > within + len(mark):
+                self._rest = memoryview(piece)
                 return False
             seen = seen[-len(mark) :] + piece
         self._rest = memoryview(seen)[seen.index(mark) + len(mark) :]
@@ -64,6 +126,21 @@ class Arriving:
             piece, self._rest = self._rest[:size], self._rest[size:]
             size -= len(piece)
             yield piece
+
+    def message(self, limit: int) -> bytes | None:
+        """Return one message: its length in eight bytes, then its text; None when it is cut off or longer than that."""
+        header = b"".join(self.take(_HEADER_BYTES))
+        size = int.from_bytes(header, "big")
+        if len(header) < _HEADER_BYTES or size > limit:
+            return None
+        text = b"".join(self.take(size))
+        return text if len(text) == size else None
+
+    def ended(self) -> bool:
+        """Return True if nothing is left. The next piece is waited for, and no further one."""
+        if not self._rest:
+            self._rest = memoryview(next(self._pieces, b""))
+        return not self._rest
 
     def pieces(self) -> Iterator[bytes]:
         """Everything that is left, as it comes."""
@@ -81,6 +158,7 @@ class Landing:
     def __init__(self, to: Path) -> None:
         self._to = to
         self._folder = to
+        self._arrived: set[str] = set()
 
     def __enter__(self) -> "Landing":
         self._to.mkdir(parents=True, exist_ok=True)
@@ -106,11 +184,16 @@ class Landing:
         self._part.replace(self._to / name)
 
     def receive(self, entry: Entry, arriving: Arriving) -> bool:
-        """Take one file from the stream into its place; False when the stream ended first.
+        """Take one file from the stream into its place; False when the stream ended first, or makes no sense.
+
+        A file that the node could not open is announced as such and has no contents.
 
         Raises:
             StateError: A link or a directory is in its way.
         """
+        announced = b"".join(arriving.take(1))
+        if announced != FOLLOWS:
+            return announced == SKIPPED
         left = entry.size
         with self._part.open("wb", buffering=0) as file:
             for piece in arriving.take(entry.size):
@@ -121,11 +204,19 @@ class Landing:
         self._part.chmod(entry.mode | 0o400)
         os.utime(self._part, ns=(entry.mtime_ns, entry.mtime_ns))
         self._settle(entry)
+        self._arrived.add(entry.path)
         return True
 
     def cut(self, entry: Entry, size: int) -> None:
         """Shorten a file that had shrunk on the node while it was sent."""
         os.truncate(self._to / entry.path, min(max(size, 0), entry.size))
+
+    def drop(self, entry: Entry) -> None:
+        """Remove what arrived of a file that the node could not read to its end; an older copy stays."""
+        if entry.path not in self._arrived:
+            return
+        with contextlib.suppress(FileNotFoundError):
+            (self._to / entry.path).unlink()
 
     def link(self, entry: Entry) -> None:
         """Make a link.

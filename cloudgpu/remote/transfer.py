@@ -2,10 +2,11 @@
 
 import json
 import os
+import shutil
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Final, Protocol
 
 from cloudgpu.errors import RemoteCommandError, StateError
 from cloudgpu.launch.inventory import Node
@@ -14,14 +15,19 @@ from cloudgpu.remote import node_tree
 from cloudgpu.remote.base import Result
 from cloudgpu.remote.command import Command
 from cloudgpu.remote.contents import Contents
-from cloudgpu.remote.landing import Arriving, Landing, trusted
-from cloudgpu.remote.node_tree import MARK, Entry, entry_at, same
+from cloudgpu.remote.landing import Arriving, Landing, OnSkipped, Skipped, trusted, trusted_skipped
+from cloudgpu.remote.node_tree import MARK, Entry, entry_at, portable_entry, same
 from cloudgpu.remote.outcome import describe
 from cloudgpu.remote.patterns import regexes
 
 _ROUNDS = 3
-_HEADER_BYTES = 8
 _NOT_FOUND = 127
+_NOISE_BYTES: Final = 16 << 20
+"""What a login shell may print before the answer. Beyond it, nobody knows whether an answer ever comes."""
+_ANSWER_BYTES: Final = 256 << 20
+"""The longest answer: a list of about a million files. A node must not decide how much memory its caller needs."""
+_DIGITS: Final = 10
+_REASON_LENGTH: Final = 500
 _PROGRAM = Path(node_tree.__file__).read_bytes()
 _LOADER = "import sys; exec(compile(sys.stdin.buffer.read(int(sys.argv[1])), 'node_tree', 'exec'))"
 _PUT = """
@@ -52,6 +58,9 @@ class Running(Protocol):
 
     def output(self, timeout_s: float | None = None) -> Iterator[bytes]:
         """Standard output in pieces."""
+
+    def close(self) -> None:
+        """Stop reading."""
 
 
 class Carrier(Protocol):
@@ -89,7 +98,7 @@ def get_file(host: Carrier, path: str, to: Path) -> None:
     try:
         with Landing(to.parent) as landing:
             arriving = Arriving(running.output())
-            arriving.skip_past(MARK)
+            arriving.skip_past(MARK, within=_NOISE_BYTES)
             landing.receive_all(arriving.pieces())
             if running.exit_code != 0:
                 raise _broken(host, f"cannot read {path}", running)
@@ -135,34 +144,54 @@ def claim_tree(host: Carrier, to: str) -> None:
     _ask(host, _command("claim", to), b"", f"cannot write {to}")
 
 
-def fetch_tree(host: Carrier, source: str, patterns: Sequence[str], to: Path) -> list[str]:
-    """Fetch what matches and differs from what is here; returns every relative path that matches.
+def fetch_tree(
+    host: Carrier, source: str, patterns: Sequence[str], to: Path, on_skipped: OnSkipped | None = None
+) -> list[str]:
+    """Fetch what matches and differs from what is here; returns every relative path that matches and is here now.
 
     Patterns are globs of whole paths below `source`; a directory that matches stands for all below it, and no pattern
-    at all for everything. Names come from the node and are not trusted: none may lead out of `to`.
+    at all for everything. Links that stay below `source` arrive as relative links. What cannot be fetched (a link that
+    leads elsewhere, a socket, a file that cannot be read) is named to `on_skipped`, and the rest is fetched. Names
+    come from the node and are not trusted: none may lead out of `to`.
 
     Raises:
         UsageError: A pattern is not a glob.
         StateError: It cannot be written here, or a name would lead out of `to`.
         RemoteCommandError: It cannot be read there.
     """
-    question = _message(regexes(patterns))
-    answer = _ask(host, _command("list", source), question, f"cannot list {source}")
-    entries = [trusted(describe(host.node), fields) for fields in (answer if isinstance(answer, list) else [answer])]
-    root = os.fsencode(to)
-    wanted = [entry for entry in entries if not same(entry, entry_at(root, os.fsencode(entry.path)))]
-    if wanted:
-        try:
-            _receive(host, source, wanted, to)
-        except OSError as err:
-            raise unwritable(to, err) from err
-    return [entry.path for entry in entries]
+    problem = f"cannot list {source}"
+    answer = _ask(host, _command("list", source), _message(regexes(patterns)), problem)
+    entries, skipped = _listed(host, answer, problem)
+    try:
+        root = os.fsencode(to)
+        wanted = [entry for entry in entries if not same(entry, entry_at(root, os.fsencode(entry.path)))]
+        if wanted:
+            skipped += _receive(host, source, wanted, to)
+    except OSError as err:
+        raise unwritable(to, err) from err
+    if on_skipped is not None:
+        for one in skipped:
+            on_skipped(one)
+    lost = {one.path for one in skipped}
+    return [entry.path for entry in entries if entry.path not in lost]
+
+
+def _listed(host: Carrier, answer: object, problem: str) -> tuple[list[Entry], list[Skipped]]:
+    """Check what a node lists: its entries, and what it cannot send."""
+    who = describe(host.node)
+    match answer:
+        case {"entries": [*entries], "skipped": [*skipped], "unnamed": int(unnamed)}:
+            named = [trusted_skipped(who, fields) for fields in skipped]
+            more = [Skipped("", f"{unnamed} more that cannot be fetched", lost=False)] if unnamed > 0 else []
+            return [trusted(who, fields) for fields in entries], named + more
+        case _:
+            raise _senseless(host, problem)
 
 
 def manifest_of(source: Path, files: Sequence[str]) -> list[Entry]:
     """What a directory that holds exactly these files is compared by."""
-    root = os.fsencode(source)
-    entries = (entry_at(root, os.fsencode(name)) for name in files)
+    root = os.path.realpath(os.fsencode(source))
+    entries = (portable_entry(root, os.fsencode(name)) for name in files)
     return [entry for entry in entries if entry is not None]  # what is gone by now is not there to be sent
 
 
@@ -180,17 +209,32 @@ def _ask(host: Carrier, command: Command, question: bytes, problem: str) -> obje
     """Run a verb whose answer is one message."""
     running = host.start(command, _PROGRAM + question)
     arriving = Arriving(running.output())
-    arriving.skip_past(MARK)
-    answer = arriving.rest()
+    return _answer(host, arriving, running, problem)
+
+
+def _answer(host: Carrier, arriving: Arriving, running: Running, problem: str, *, marked: bool = False) -> object:
+    """Read the one message that ends an answer, and no more than that: a node may send without end."""
+    found = marked or arriving.skip_past(MARK, within=_NOISE_BYTES)
+    text = arriving.message(_ANSWER_BYTES) if found else None
+    if not arriving.ended():
+        running.close()
+        raise _senseless(host, problem)
     if running.exit_code != 0:
         raise _broken(host, problem, running)
-    return _parsed(host, answer, problem)
+    try:
+        return json.loads(text or b"")
+    except (ValueError, RecursionError) as err:
+        raise _senseless(host, problem) from err
 
 
 def _apply(host: Carrier, to: str, header: bytes, contents: Contents) -> None:
     running = host.start(_command("apply", to), contents.after(_PROGRAM + header))
-    for _ in running.output():
-        pass
+    said = 0
+    for piece in running.output():
+        said += len(piece)
+        if said > _NOISE_BYTES:
+            running.close()
+            raise _senseless(host, f"cannot write {to}")
     if contents.problem is not None:
         raise StateError(
             f"cannot read {contents.problem.filename}: {contents.problem.strerror}",
@@ -200,35 +244,68 @@ def _apply(host: Carrier, to: str, header: bytes, contents: Contents) -> None:
         raise _broken(host, f"cannot write {to}", running)
 
 
-def _receive(host: Carrier, source: str, wanted: Sequence[Entry], to: Path) -> None:
-    """Receive the contents, each put in place as soon as it is whole; links last, when their parents are there."""
+def _receive(host: Carrier, source: str, wanted: Sequence[Entry], to: Path) -> list[Skipped]:
+    """Receive the contents, each put in place as soon as it is whole; links last, when their parents are there.
+
+    Returns what the node could not send after all.
+    """
     files = [entry for entry in wanted if entry.link is None]
+    problem = f"cannot read {source}"
+    _require_space(to, files)
     running = host.start(_command("read", source), _PROGRAM + _message(files))
     with Landing(to) as landing:
         arriving = Arriving(running.output())
-        arriving.skip_past(MARK)
-        whole = all(landing.receive(entry, arriving) for entry in files)
-        trailer = arriving.rest()
-        if running.exit_code != 0 or not whole:
-            raise _broken(host, f"cannot read {source}", running)
-        _cut(landing, files, _parsed(host, trailer, f"cannot read {source}"))
+        marked = arriving.skip_past(MARK, within=_NOISE_BYTES)
+        if not marked or not all(landing.receive(entry, arriving) for entry in files):
+            if arriving.ended():
+                raise _broken(host, problem, running)
+            running.close()
+            raise _senseless(host, problem)
+        trailer = _answer(host, arriving, running, problem, marked=True)
+        report = trailer if isinstance(trailer, dict) else {}
+        _cut(landing, files, report.get("short"))
         for entry in wanted:
             if entry.link is not None:
                 landing.link(entry)
+        return _unsent(landing, files, report.get("failed"))
+
+
+def _require_space(to: Path, files: Sequence[Entry]) -> None:
+    """Refuse what this disk cannot hold before it is filled to the last byte.
+
+    Raises:
+        StateError: There is less room than the node announces.
+    """
+    wanted = sum(entry.size for entry in files)
+    to.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(to).free
+    if wanted > free:
+        room = f"{free / 1e9:.1f} GB are free and {wanted / 1e9:.1f} GB are to be fetched"
+        message = f"no space left on the disk that holds {to}: {room}"
+        raise StateError(message, hint="free some space there, or name less in the recipe's `outputs`")
+
+
+def _numbered(files: Sequence[Entry], answers: object) -> Iterator[tuple[Entry, Any]]:
+    """What a node says about the files it was asked for, by their number; anything else that it says is passed over."""
+    for index, said in answers.items() if isinstance(answers, dict) else ():
+        if index.isdecimal() and index.isascii() and len(index) < _DIGITS and int(index) < len(files):
+            yield files[int(index)], said
 
 
 def _cut(landing: Landing, files: Sequence[Entry], short: object) -> None:
-    """Shorten the files that had shrunk on the node; anything else that it says is passed over."""
-    for index, size in short.items() if isinstance(short, dict) else ():
-        if index.isdigit() and int(index) < len(files) and isinstance(size, int):
-            landing.cut(files[int(index)], size)
+    """Shorten the files that had shrunk on the node."""
+    for entry, size in _numbered(files, short):
+        if isinstance(size, int):
+            landing.cut(entry, size)
 
 
-def _parsed(host: Carrier, message: bytes, problem: str) -> object:
-    try:
-        return json.loads(message[_HEADER_BYTES:])
-    except ValueError as err:
-        raise _senseless(host, problem) from err
+def _unsent(landing: Landing, files: Sequence[Entry], failed: object) -> list[Skipped]:
+    """Drop what arrived of files that could not be read to their end, and name them."""
+    unsent = []
+    for entry, reason in _numbered(files, failed):
+        landing.drop(entry)
+        unsent.append(Skipped(entry.path, f"cannot be read: {reason}"[:_REASON_LENGTH], lost=True))
+    return unsent
 
 
 def _senseless(host: Carrier, problem: str) -> RemoteCommandError:

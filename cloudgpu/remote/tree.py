@@ -9,13 +9,13 @@ from pathlib import Path
 from cloudgpu.errors import UsageError
 from cloudgpu.files import SETTINGS_BYTES, read_bytes
 from cloudgpu.remote.ignore import IgnoreFile, ignored, parse
+from cloudgpu.remote.node_tree import KINDS, relative_link, stays_inside
 
 NEVER = frozenset({b".git", b".cloudgpu-part"})
 """Names that are left out at any depth: git's own folder, and the one that a transfer works in."""
 
 GIT_NAME = b".gitignore"
 OWN_NAME = b".cloudgpuignore"
-_KINDS = {stat.S_IFSOCK: "socket", stat.S_IFIFO: "named pipe", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Listing:
 def files_to_send(root: Path) -> Listing:
     """List a work directory, ignore files honoured.
 
-    Links are kept as links when they stay inside the directory. Links that lead out of it, sockets, devices and what
-    cannot be read are named in `skipped`.
+    Links are kept as links when they stay inside the directory, absolute ones as relative ones. Links that lead out
+    of it, sockets, devices and what cannot be read are named in `skipped`.
 
     Raises:
         UsageError: `root` is not a directory that can be read.
@@ -103,7 +103,7 @@ class _Walk:
     def _take(self, entry: os.DirEntry[bytes], path: bytes) -> None:
         try:
             found = entry.stat(follow_symlinks=False)
-            problem = _problem(entry, path, found.st_mode)
+            problem = _problem(self.root, path, found.st_mode)
         except FileNotFoundError:
             return  # removed since the directory was read
         if problem:
@@ -117,27 +117,16 @@ class _Walk:
         self.skipped.append(Skipped(os.fsdecode(path) or ".", reason))
 
 
-def stays_inside(path: bytes, target: bytes) -> bool:
-    """Whether a link at `path` (relative to a root) with this text stays below the root.
-
-    `..` is allowed in front only: behind a name it could follow another link out of the root. As the parents of a link
-    are real directories and every other link obeys the same rule, this text alone decides.
-    """
-    if target.startswith(b"/") or not target:
-        return False
-    names = [name for name in target.split(b"/") if name not in (b"", b".")]
-    ups = next((at for at, name in enumerate(names) if name != b".."), len(names))
-    return b".." not in names[ups:] and ups <= path.count(b"/")
-
-
-def _problem(entry: os.DirEntry[bytes], path: bytes, mode: int) -> str:
+def _problem(root: bytes, path: bytes, mode: int) -> str:
     """Why an entry cannot be sent; empty when it can."""
+    full = root + path
     if stat.S_ISLNK(mode):
-        target = os.readlink(entry.path)  # noqa: PTH115  # a name that is no UTF-8 stays bytes
-        return "" if stays_inside(path, target) else f"link that leads out of the directory, to {os.fsdecode(target)}"
+        if stays_inside(path, os.readlink(full)):  # noqa: PTH115  # a name that is no UTF-8 stays bytes
+            return ""
+        return relative_link(root, path)[1]
     if not stat.S_ISREG(mode):
-        return _KINDS.get(stat.S_IFMT(mode), "neither file nor link")
-    return "" if os.access(entry.path, os.R_OK) else "cannot be read: permission denied"
+        return KINDS.get(stat.S_IFMT(mode), "neither file nor link")
+    return "" if os.access(full, os.R_OK) else "cannot be read: permission denied"
 
 
 def _above(root: Path) -> tuple[tuple[IgnoreFile, ...], tuple[IgnoreFile, ...]]:

@@ -18,6 +18,7 @@ from cloudgpu.clock import SystemClock
 from cloudgpu.errors import ConnectError, RemoteCommandError, StateError, UsageError
 from cloudgpu.remote.command import Command
 from cloudgpu.remote.connection import SshHost, dial
+from cloudgpu.remote.landing import Skipped
 from cloudgpu.remote.tree import files_to_send
 
 Sshd = Any
@@ -82,7 +83,10 @@ def test_there_and_back_exactly(host: SshHost, sshd: Sshd, source: Path, tmp_pat
     sent = send(host, source)
     assert sent == files_to_send(source).bytes
     assert snapshot(sshd.home / "work") == snapshot(source)
-    names = host.fetch_tree("~/work", [], tmp_path / "back")
+    skipped: list[Skipped] = []
+    names = host.fetch_tree("~/work", [], tmp_path / "back", skipped.append)
+    assert [(one.path, one.reason) for one in skipped] == [("dead", "dangling link, to nowhere")]
+    (source / "dead").unlink()
     assert snapshot(tmp_path / "back") == snapshot(source)
     assert sorted(names) == sorted(files_to_send(source).files)
 
@@ -329,6 +333,7 @@ def test_a_shell_that_talks_when_it_starts(tmp_path: Path, start_sshd: Any, sour
             send(host, source)
             assert snapshot(server.home / "work") == snapshot(source)
             host.fetch_tree("~/work", [], tmp_path / "back")
+            (source / "dead").unlink()  # a link to nowhere is not fetched
             assert snapshot(tmp_path / "back") == snapshot(source)
             host.get_file("~/work/a b", tmp_path / "got")
             assert (tmp_path / "got").read_bytes() == b"a b" * 100

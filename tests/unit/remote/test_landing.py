@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.errors import StateError
 from cloudgpu.remote.landing import Arriving, Landing, trusted
-from cloudgpu.remote.node_tree import Entry
+from cloudgpu.remote.node_tree import FOLLOWS, Entry
 from cloudgpu.remote.tree import stays_inside
 
 
@@ -90,10 +90,10 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
     to.mkdir()
     (to / "sub").symlink_to(outside)
     with Landing(to) as landing, pytest.raises(StateError, match="in the way"):
-        landing.receive(Entry("sub/x", 1, 1, 0o644, None), Arriving(iter([b"x"])))
+        landing.receive(Entry("sub/x", 1, 1, 0o644, None), Arriving(iter([FOLLOWS + b"x"])))
     (to / "dir").mkdir()
     with Landing(to) as landing, pytest.raises(StateError, match="is a directory"):
-        landing.receive(Entry("dir", 1, 1, 0o644, None), Arriving(iter([b"x"])))
+        landing.receive(Entry("dir", 1, 1, 0o644, None), Arriving(iter([FOLLOWS + b"x"])))
     assert not list(outside.iterdir())
     assert sorted(path.name for path in to.iterdir()) == ["dir", "sub"]
 

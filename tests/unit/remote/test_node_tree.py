@@ -28,7 +28,7 @@ def test_it_is_python_3_8_and_uses_the_standard_library_only() -> None:
             else []
         )
     }
-    allowed = "__future__ contextlib fcntl hashlib json os re shutil stat struct sys typing collections"
+    allowed = "__future__ contextlib errno fcntl hashlib json os re shutil stat struct sys typing collections"
     assert imported <= set(allowed.split())
 
 
