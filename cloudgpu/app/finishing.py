@@ -10,11 +10,12 @@ What an error or Ctrl-C comes to is decided by how far the run is:
 import contextlib
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 
 from cloudgpu.app.account import Account, still_up, what_runs
 from cloudgpu.app.desk import Bench
 from cloudgpu.app.handover import end_or_wait, taken_away
-from cloudgpu.app.outcome import RunOutcome
+from cloudgpu.app.outcome import CLUSTER_DELETED, RunOutcome, never_fetched
 from cloudgpu.app.records import ClusterRecord, RunRecord
 from cloudgpu.app.running import Followed, Running, judged
 from cloudgpu.app.stages import Stages
@@ -22,6 +23,7 @@ from cloudgpu.app.standing import ALIVE
 from cloudgpu.app.teardown import Ended, unended
 from cloudgpu.app.works import ends
 from cloudgpu.errors import CloudError, CloudGpuError, LedgerError, StateError, TeardownError
+from cloudgpu.run.collect import Collected
 from cloudgpu.run.progress import Note
 from cloudgpu.text import command
 
@@ -52,21 +54,32 @@ class Finishing:
             StateError: The run's record cannot be written.
             LedgerError: The ledger cannot be written.
         """
-        record = taken_away(record, self._account.cluster(record))
-        notes: tuple[str, ...] = ()
-        failures: tuple[str, ...] = ()
+        cluster = self._account.cluster(record)
+        record = taken_away(record, cluster)
+        collected = Collected()
         if running is not None and running.connected and not (insist and record.outputs):
-            cluster = self._account.cluster(record)
             running.forget(self._dead(record, cluster))
             with self._stages.stage("collect"):
                 collected = running.collect(record, () if cluster is None else cluster.instance_ids)
-            record = self._desk.records.save_run(replace(record, outputs=collected.files))
-            failures = collected.failures
-            missing = (f"no node had {pattern}" for pattern in collected.missing)
-            notes = (*missing, *collected.remarks, *collected.gone, *failures)
-        kept = self._why_kept(record, failures, insist=insist)
-        outcome = self._owed(record, kept, failures, notes) if failures and kept else self._closed(record, kept, notes)
+            whole = not collected.failures and not collected.gone
+            record = self._desk.records.save_run(replace(record, outputs=collected.files, collected=whole))
+        kept = self._why_kept(record, collected.failures, insist=insist)
+        if collected.failures and kept:
+            outcome = self._owed(record, kept, collected.failures, collected.notes)
+        else:
+            # Worked out before the cluster's end closes the books.
+            lost = self._lost(record, collected, cluster)
+            outcome = replace(self._closed(record, kept, (*collected.notes, *lost)), lost=lost)
+        outcome = replace(outcome, skipped=collected.skipped)
         return outcome if followed is None else replace(outcome, measured=followed.measured, tail=followed.tail)
+
+    def _lost(self, record: RunRecord, collected: Collected, cluster: ClusterRecord | None) -> tuple[str, ...]:
+        """Outputs that were expected and that no later command can fetch."""
+        if collected.failures:
+            return collected.failures
+        if collected.gone and record.resolved.get("outputs"):
+            return collected.gone
+        return never_fetched(record, _why_unreachable(cluster, self._desk.clock.now()))
 
     def _owed(self, record: RunRecord, kept: str, failures: tuple[str, ...], notes: tuple[str, ...]) -> RunOutcome:
         """Outputs are still on the nodes: the run's books stay open, so that `attach` can fetch them."""
@@ -226,6 +239,15 @@ class Finishing:
         record = self._desk.records.save_run(replace(record, ended_at=now))
         self._desk.ledger.run_ended(record.run_id, record.state, now)
         return record
+
+
+def _why_unreachable(cluster: ClusterRecord | None, now: datetime) -> str:
+    """Why a run's nodes cannot be asked for its outputs."""
+    if cluster is None:
+        return CLUSTER_DELETED
+    if cluster.expires_at <= now:
+        return f"its cluster expired at {cluster.expires_at:%Y-%m-%d %H:%M} UTC"
+    return "none of its nodes could be asked for them"
 
 
 def _add_hint(err: CloudGpuError, text: str) -> None:

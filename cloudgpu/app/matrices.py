@@ -17,7 +17,7 @@ from cloudgpu.app.matrix_outcome import MatrixOutcome, known_run, outcome_of
 from cloudgpu.app.matrix_planning import PlannedRun
 from cloudgpu.app.matrix_records import MatrixRecord, MatrixRecords, MatrixRow
 from cloudgpu.app.matrix_request import Beginning, MatrixRequest, beginning, has_result, train_request
-from cloudgpu.app.outcome import RunOutcome
+from cloudgpu.app.outcome import CLUSTER_DELETED, RunOutcome, never_fetched
 from cloudgpu.app.ports import Dial
 from cloudgpu.app.purchase import Buyer
 from cloudgpu.app.records import RunRecord, write_durably
@@ -120,7 +120,9 @@ class _Session:
         self._records = MatrixRecords(desk.home)
         self._record = self._records.save(record)
         self._asked = _Asked(request.end_on_interrupt)
-        self._interrupted = self._owed = False
+        self._interrupted = False
+        self._unfetched: tuple[str, ...] = ()
+        self._lost: tuple[str, ...] = ()
 
     def run(self) -> MatrixOutcome:
         try:
@@ -161,7 +163,9 @@ class _Session:
             self._note_error(run, err)
             return False
         self._interrupted = outcome.interrupted
-        self._owed = self._owed or bool(outcome.unfetched)
+        run_id = outcome.record.run_id
+        self._unfetched += tuple(f"run {run_id}: {line}" for line in outcome.unfetched)
+        self._lost += tuple(f"run {run_id}: {line}" for line in outcome.lost)
         return outcome.record.state in ("succeeded", "not-run")
 
     def _trained(self, run: PlannedRun) -> RunOutcome:
@@ -200,7 +204,8 @@ class _Session:
         return known
 
     def _closed(self, known: RunRecord) -> None:
-        """A run whose command was killed before its first rank: it is over, and its time is no other run's."""
+        """Close a run whose command was killed before its first rank, or whose cluster is gone."""
+        self._lost += never_fetched(known, CLUSTER_DELETED)
         now = self._desk.clock.now()
         ended = known if known.judged else replace(known, state="interrupted", reason="its command was killed")
         self._desk.records.save_run(replace(ended, ended_at=now))
@@ -246,7 +251,14 @@ class _Session:
                     self._record = self._cluster.end(self._record, present)
             except CloudGpuError as err:
                 unended = err
-        outcome = replace(self._write_table(), kept=kept, stopped=stopped, interrupted=stopped == _INTERRUPTED)
+        outcome = replace(
+            self._write_table(),
+            kept=kept,
+            stopped=stopped,
+            interrupted=stopped == _INTERRUPTED,
+            unfetched=self._unfetched,
+            lost=self._lost,
+        )
         if present is not None and kept:
             return replace(outcome, left=(still_up(present),))
         if present is not None and unended is not None:
@@ -260,7 +272,7 @@ class _Session:
         if stopped == _INTERRUPTED:
             what = f"cluster {self._record.cluster}"
             return "" if self._asked(what) else "interrupted; the cluster was left as it is"
-        if self._owed and present is not None:
+        if self._unfetched and present is not None:
             return "outputs could not be fetched"
         if self._request.keep:
             return "--keep"

@@ -92,6 +92,8 @@ class MatrixOutcome:
         left: What is still running, one line each.
         unended: Why its cluster could not be ended.
         interrupted: Whether Ctrl-C ended the command.
+        unfetched: Outputs that are still on the nodes, one line each, with the run.
+        lost: Outputs that can no longer be fetched, one line each, with the run.
     """
 
     record: MatrixRecord
@@ -103,6 +105,8 @@ class MatrixOutcome:
     left: tuple[str, ...] = ()
     unended: str = ""
     interrupted: bool = False
+    unfetched: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -134,6 +138,8 @@ class MatrixOutcome:
             "left": list(self.left),
             "unended": self.unended,
             "interrupted": self.interrupted,
+            "unfetched": list(self.unfetched),
+            "lost": list(self.lost),
         }
 
     def as_csv(self) -> str:

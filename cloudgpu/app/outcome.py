@@ -3,10 +3,17 @@
 from dataclasses import dataclass
 from decimal import Decimal
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cloudgpu.app.records import RunRecord
 from cloudgpu.run.metrics import Measured
+
+if TYPE_CHECKING:
+    # Whoever only shows an outcome must not pay for the SSH client.
+    from cloudgpu.run.collect import SkippedOutput
+
+
+CLUSTER_DELETED = "its cluster was deleted before that"
 
 
 @dataclass(frozen=True)
@@ -22,6 +29,8 @@ class RunOutcome:
         unended: Why the cluster could not be ended; empty when it was, or was to be kept.
         interrupted: Whether Ctrl-C ended the command.
         unfetched: Why outputs are still on the nodes, one line a node; `attach` fetches them.
+        lost: Why outputs can no longer be fetched, one line each.
+        skipped: What matched the recipe's outputs and was not fetched.
     """
 
     record: RunRecord
@@ -40,6 +49,8 @@ class RunOutcome:
     unended: str = ""
     interrupted: bool = False
     unfetched: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+    skipped: "tuple[SkippedOutput, ...]" = ()
 
     @property
     def tried(self) -> tuple[str, ...]:
@@ -73,16 +84,28 @@ class RunOutcome:
             "metrics": {one.name: metric_json(one) for one in self.measured},
             "cost": {"usd": str(self.usd), "simulated": self.simulated},
             "tried": list(record.tried),
-            "outputs": {"directory": self.outputs, "files": list(record.outputs)},
+            "outputs": {
+                "directory": self.outputs,
+                "files": list(record.outputs),
+                "skipped": [one.as_json() for one in self.skipped],
+            },
             "logs": self.logs,
             "tail": list(self.tail),
             "left": list(self.left),
             "kept": self.kept,
             "unfetched": list(self.unfetched),
+            "lost": list(self.lost),
             "notes": list(self.notes),
             "unended": self.unended,
             "interrupted": self.interrupted,
         }
+
+
+def never_fetched(record: RunRecord, why: str) -> tuple[str, ...]:
+    """Return one line for outputs that no node can be asked for any more; empty where none were expected."""
+    patterns = ", ".join(record.uncollected)
+    which = "not all outputs" if record.outputs else "no outputs"
+    return (f"{which} of run {record.run_id} ({patterns}) were fetched: {why}",) if patterns else ()
 
 
 def metric_json(measured: Measured) -> dict[str, Any]:

@@ -91,6 +91,7 @@ class RunRecord:
         tried: One line for every candidate that could not be had.
         ranks: Node index -> its ranks; written before they are started, so a run that has some may be going on.
         image: What its ranks run in, by the image's digest; empty without a container.
+        collected: Whether everything that the nodes had of its outputs was fetched; None before anybody tried.
     """
 
     run_id: str
@@ -115,12 +116,22 @@ class RunRecord:
     failed_rank: int | None = None
     exit_code: int | None = None
     outputs: tuple[str, ...] = ()
+    collected: bool | None = None
     ended_at: datetime | None = None
 
     @property
     def judged(self) -> bool:
         """Whether its end is known, even when the books are not closed yet."""
         return self.state in FINAL
+
+    @property
+    def uncollected(self) -> tuple[str, ...]:
+        """The output patterns of a run that was started and whose outputs were not all fetched."""
+        # Records of earlier versions say nothing but which files there are.
+        fetched = bool(self.outputs) if self.collected is None else self.collected
+        if fetched or not self.ranks:
+            return ()
+        return tuple(str(pattern) for pattern in self.resolved.get("outputs") or ())
 
 
 class Records:

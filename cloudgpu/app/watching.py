@@ -6,7 +6,7 @@ from dataclasses import replace
 from cloudgpu.app.desk import Bench
 from cloudgpu.app.finishing import Finishing
 from cloudgpu.app.inventories import stored_inventory
-from cloudgpu.app.outcome import RunOutcome
+from cloudgpu.app.outcome import CLUSTER_DELETED, RunOutcome, never_fetched
 from cloudgpu.app.ports import Dial
 from cloudgpu.app.records import ClusterRecord, Records, RunRecord
 from cloudgpu.app.running import Followed, Running, judged
@@ -15,7 +15,7 @@ from cloudgpu.app.stages import Stages
 from cloudgpu.app.standing import ALIVE
 from cloudgpu.app.teardown import check_identity
 from cloudgpu.app.works import admit
-from cloudgpu.errors import CloudGpuError, StateError, UsageError
+from cloudgpu.errors import CloudGpuError, RemoteCommandError, StateError, UsageError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.paths import Home
 from cloudgpu.run.log_store import LogStore
@@ -55,6 +55,7 @@ class Watching:
         Raises:
             UsageError: No such run, or it is over and its cluster too.
             ConnectError: Its nodes cannot be reached; it may still run.
+            RemoteCommandError: Its cluster was deleted before its outputs were fetched.
         """
         record, cluster = self._live(run_id, also_judged=True)
         if keep and not record.keep:
@@ -99,6 +100,8 @@ class Watching:
     def _live(self, run_id: str, *, also_judged: bool = False) -> tuple[RunRecord, ClusterRecord]:
         record = found_run(self._desk.records, run_id)
         cluster = self._desk.records.cluster(record.cluster)
+        if also_judged and cluster is None:
+            _refuse_lost_outputs(record)
         over = record.ended_at is not None or (record.judged and not also_judged)
         if over or cluster is None or not record.ranks:
             message = f"run {run_id} is not running: {record.state}{', ' + record.reason if record.reason else ''}"
@@ -135,6 +138,17 @@ class Watching:
 
     def _running(self) -> Running:
         return Running(self._desk, self._dial, Stages(self._desk.clock, self._desk.say))
+
+
+def _refuse_lost_outputs(record: RunRecord) -> None:
+    """Say that outputs are lost where the cluster that held them was deleted.
+
+    Raises:
+        RemoteCommandError: They were expected and never fetched.
+    """
+    for line in never_fetched(record, CLUSTER_DELETED):
+        state = f"run {record.run_id} is over ({record.state}); its logs are here"
+        raise RemoteCommandError(line, hint=f"{state}: {command('cloudgpu', 'logs', record.run_id)}")
 
 
 def found_run(records: Records, run_id: str) -> RunRecord:

@@ -23,12 +23,17 @@ _HEADINGS = ("matrix", "recipe", "done", "begun", "", "values")
 
 
 def exit_code(outcome: MatrixOutcome) -> int:
-    """6 when its cluster could not be ended, else 130 after Ctrl-C, else 5 unless every combination has its result."""
+    """Return the exit code of a matrix.
+
+    6 when its cluster could not be ended, else 130 after Ctrl-C, else 5 unless every combination has its result and
+    its outputs.
+    """
     if outcome.unended:
         return TeardownError.exit_code
     if outcome.interrupted:
         return _INTERRUPTED
-    return 0 if outcome.complete else RemoteCommandError.exit_code
+    whole = outcome.complete and not (outcome.unfetched or outcome.lost)
+    return 0 if whole else RemoteCommandError.exit_code
 
 
 def plan_lines(plan: MatrixPlan, begun: Beginning, cluster: ClusterRecord | None, now: datetime) -> list[str]:
@@ -145,6 +150,8 @@ def _figures(outcome: MatrixOutcome) -> Iterator[str]:
         yield f"stopped  {outcome.stopped}; the same command goes on with what is missing"
     elif not outcome.complete:
         yield "go on    the same command runs what has no result"
+    for label, lines in (("not fetched", outcome.unfetched), ("lost", outcome.lost)):
+        yield from (f"{label:<8} {printable(line)}" for line in lines)
     if outcome.unended:
         yield f"not ended  {outcome.unended}"
     for line in outcome.left:

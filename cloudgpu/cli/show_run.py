@@ -30,11 +30,14 @@ def exit_code(outcome: RunOutcome) -> int:
 
 
 def _state_code(outcome: RunOutcome) -> int:
-    """0 for a run that succeeded, was left running on purpose, or could only be rehearsed; 5 for a failed one."""
+    """0 for a run that succeeded, was left running on purpose, or could only be rehearsed.
+
+    5 for one that failed, or whose outputs were not fetched or are lost.
+    """
     state = outcome.record.state
     if state == "running":
         return 0 if outcome.kept == "detached" else _INTERRUPTED
-    good = state in ("succeeded", "not-run", "preparing") and not outcome.unfetched
+    good = state in ("succeeded", "not-run", "preparing") and not (outcome.unfetched or outcome.lost)
     return 0 if good else RemoteCommandError.exit_code
 
 
@@ -125,6 +128,8 @@ def _next(outcome: RunOutcome) -> Iterator[Row]:
     if outcome.unfetched:
         yield "not fetched", "; ".join(outcome.unfetched)
         yield "fetch", command("cloudgpu", "attach", run_id)
+    if outcome.lost:
+        yield "lost", "; ".join(outcome.lost)
     if outcome.unended:
         yield "not ended", outcome.unended
         yield "end it", command("cloudgpu", "down", outcome.record.cluster)

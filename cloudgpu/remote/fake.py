@@ -10,7 +10,7 @@ from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.remote.base import Result, Told, nobody
 from cloudgpu.remote.command import Command
-from cloudgpu.remote.landing import OnSkipped
+from cloudgpu.remote.landing import OnSkipped, Skipped
 from cloudgpu.remote.outcome import checked, describe
 from cloudgpu.remote.patterns import matching
 from cloudgpu.remote.ssh_command import ServerKey
@@ -52,6 +52,7 @@ class FakeHost:
         claimed: Directories that were made ours, in order.
         forwarded: Ports that tunnels were asked for, in order; the local port is the same number.
         closed: Whether it was hung up.
+        skipped: What `fetch_tree` reports as skipped.
     """
 
     node: Node
@@ -61,6 +62,7 @@ class FakeHost:
     forwarded: list[int] = field(default_factory=list)
     claimed: list[str] = field(default_factory=list)
     closed: bool = False
+    skipped: list[Skipped] = field(default_factory=list)
     _script: list[tuple[re.Pattern[str], list[Answer]]] = field(default_factory=list)
 
     def on(self, pattern: str, *answers: Answer) -> "FakeHost":
@@ -137,7 +139,9 @@ class FakeHost:
         self, source: str, patterns: Sequence[str], to: Path, on_skipped: OnSkipped | None = None
     ) -> list[str]:
         """Write the kept files that match to disk."""
-        del on_skipped
+        if on_skipped is not None:
+            for one in self.skipped:
+                on_skipped(one)
         prefix = source.rstrip("/") + "/"
         below = sorted(path.removeprefix(prefix) for path in self.files if path.startswith(prefix))
         names = matching(below, patterns)

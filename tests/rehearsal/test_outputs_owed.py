@@ -2,6 +2,8 @@
 
 import pytest
 
+from cloudgpu.rehearsal import client
+
 pytestmark = pytest.mark.rehearsal
 
 
@@ -22,3 +24,49 @@ def test_outputs_that_could_not_be_fetched_keep_the_cluster_until_attach_has_the
     assert fetched["unfetched"] == []
     assert (outputs / "outputs/metrics.json").exists()
     assert bench.left() == {}
+
+
+LEAVES_LINKS = """
+    import os, pathlib
+
+    out = pathlib.Path(os.environ["CLOUDGPU_OUTPUTS"])
+    print("accuracy=0.9")
+    if os.environ["RANK"] == "0":
+        (out / "ckpt-100").mkdir()
+        (out / "ckpt-100/model.pt").write_text("weights")
+        (out / "latest").symlink_to(out.resolve() / "ckpt-100")
+        (out / "scratch").symlink_to("/etc/hostname")
+        (out / "dead").symlink_to("nowhere")
+        (out / "loop").symlink_to("loop")
+        os.mkfifo(out / "pipe")
+"""
+
+
+def test_links_that_training_libraries_leave_lose_nothing(bench):
+    bench.recipe(script=LEAVES_LINKS, outputs="[outputs/]")
+    run = bench.json("train", "plain", "--yes")
+    assert (run["state"], run["unfetched"], run["lost"], run["left"]) == ("succeeded", [], [], [])
+    fetched = bench.home.run(run["run_id"]).outputs / "outputs"
+    assert (fetched / "latest/model.pt").read_text() == "weights"
+    assert str((fetched / "latest").readlink()) == "ckpt-100"
+    assert {(one["node"], one["path"]) for one in run["outputs"]["skipped"]} == {
+        (0, f"outputs/{name}") for name in ("scratch", "dead", "loop", "pipe")
+    }
+    assert sorted(run["outputs"]["files"]) == ["outputs/ckpt-100/model.pt", "outputs/latest"]
+    assert any("outputs/scratch: link that leads out of the directory, to /etc/hostname" in one for one in run["notes"])
+    assert bench.left() == {}
+
+
+def test_attach_after_the_expiry_says_that_the_outputs_are_lost(bench, until):
+    bench.recipe()
+    run = bench.json("train", "plain", "--yes", "--detach")
+    bench.run("logs", "-f", run["run_id"])
+    client.advance(bench.cloud, 2 * 3600)
+    until(lambda: all(node.state != "running" for node in client.nodes(bench.cloud)))
+    lost = bench.json("attach", run["run_id"], code=5)
+    assert lost["state"] == "succeeded"
+    assert "no outputs of run" in lost["lost"][0]
+    assert lost["lost"][0] in lost["notes"]
+    assert bench.left() == {}
+    again = bench.json("attach", run["run_id"], code=5)
+    assert "were fetched: its cluster was deleted" in again["error"]["message"]

@@ -1,0 +1,108 @@
+"""Outputs that were expected and that nobody has: every command that ends such a run says so and fails."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from cloudgpu.cli.show_run import exit_code
+from cloudgpu.errors import RemoteCommandError, UsageError
+from cloudgpu.remote.landing import Skipped
+
+OUTPUTS = {"outputs": ["outputs/metrics.json"]}
+
+
+def end_nodes(bench):
+    bench.cloud.alive = dict.fromkeys(bench.cloud.alive, "terminated")
+
+
+@pytest.fixture
+def unfetched(bench, gang, training, watching):
+    """A run that succeeded, and whose outputs are still on its nodes."""
+    run = training(detach=True, sections=OUTPUTS).record
+    watching.logs(run.run_id)
+    return run
+
+
+def test_attach_after_the_expiry_says_that_the_outputs_are_lost(bench, watching, unfetched):
+    end_nodes(bench)
+    bench.clock.sleep(2 * 3600)
+    outcome = watching.attach(unfetched.run_id)
+    assert outcome.record.state == "succeeded"
+    (line,) = outcome.lost
+    assert line.startswith(f"no outputs of run {unfetched.run_id} (outputs/metrics.json) were fetched: its cluster exp")
+    assert outcome.as_json()["lost"] == [line]
+    assert line in bench.notes
+    assert exit_code(outcome) == RemoteCommandError.exit_code
+
+
+def test_attach_after_down_says_that_the_outputs_are_lost(bench, watching, unfetched):
+    bench.teardown.down(unfetched.cluster, "us-east-1")
+    with pytest.raises(RemoteCommandError, match=r"no outputs of run .* were fetched: its cluster was deleted"):
+        watching.attach(unfetched.run_id)
+
+
+def test_attach_after_down_to_a_run_that_has_its_outputs_is_a_mistake_of_usage(bench, gang, training, watching):
+    run = training(sections=OUTPUTS).record
+    with pytest.raises(UsageError, match="is not running: succeeded"):
+        watching.attach(run.run_id)
+    assert bench.records.run(run.run_id).collected
+
+
+def test_a_run_without_outputs_loses_none(bench, training, watching):
+    run = training(detach=True).record
+    watching.logs(run.run_id)
+    end_nodes(bench)
+    outcome = watching.attach(run.run_id)
+    assert outcome.lost == ()
+    assert exit_code(outcome) == 0
+
+
+def test_a_record_of_an_earlier_version_is_not_blamed(bench, unfetched):
+    record = bench.records.run(unfetched.run_id)
+    assert record.uncollected == ("outputs/metrics.json",)
+    assert replace(record, outputs=("outputs/metrics.json",)).uncollected == ()
+    assert replace(record, outputs=("outputs/metrics.json",), collected=False).uncollected != ()
+
+
+def test_a_node_that_is_gone_takes_its_outputs_with_it(bench, watching, unfetched):
+    second = next(one for one in bench.cloud.alive if one.endswith("-1"))
+    bench.cloud.alive[second] = "terminated"
+    outcome = watching.attach(unfetched.run_id)
+    assert outcome.lost == (f"node 1 ({second}) is gone, and what it held",)
+    assert exit_code(outcome) == RemoteCommandError.exit_code
+    assert bench.records.run(unfetched.run_id).collected is False
+
+
+def test_outputs_that_cannot_be_fetched_while_the_cluster_is_deleted_are_lost(bench, gang, training, monkeypatch):
+    def down_then_fail(*_args):
+        bench.records.forget_cluster(bench.records.runs()[-1].cluster)
+        raise RemoteCommandError("the disk is gone")
+
+    def planned():
+        for host in gang.hosts.values():
+            monkeypatch.setattr(host, "fetch_tree", down_then_fail)
+
+    gang.before["follow"] = planned
+    outcome = training(sections=OUTPUTS)
+    assert outcome.unfetched == ()
+    assert "node 0: the disk is gone" in outcome.lost
+    assert exit_code(outcome) == RemoteCommandError.exit_code
+
+
+def test_skipped_outputs_are_in_the_json_and_an_unreadable_one_keeps_the_cluster(bench, gang, training, watching):
+    def plant():
+        gang.hosts["i-us-east-1c-0"].skipped = [
+            Skipped("outputs/pipe", "named pipe", lost=False),
+            Skipped("outputs/secret", "cannot be read: Permission denied", lost=True),
+        ]
+
+    gang.before["follow"] = plant
+    outcome = training(sections=OUTPUTS)
+    assert [one["path"] for one in outcome.as_json()["outputs"]["skipped"]] == ["outputs/pipe", "outputs/secret"]
+    assert outcome.unfetched == ("node 0: outputs/secret: cannot be read: Permission denied",)
+    assert exit_code(outcome) == RemoteCommandError.exit_code
+    gang.before.clear()
+    gang.hosts["i-us-east-1c-0"].skipped = []
+    assert bench.records.cluster(outcome.record.cluster).expires_at > bench.clock.now() + timedelta(minutes=1)
+    assert exit_code(watching.attach(outcome.record.run_id)) == 0

@@ -1,0 +1,96 @@
+"""What a collection names: skipped outputs, outputs that are lost with their nodes, and links without their target."""
+
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.launch.inventory import Inventory, Node
+from cloudgpu.recipe.schema import Recipe
+from cloudgpu.remote.fake import FakeHost
+from cloudgpu.remote.landing import Skipped
+from cloudgpu.run.agent import Agent
+from cloudgpu.run.collect import collect
+from cloudgpu.run.job import Job
+
+WORK = "/home/ubuntu/.cloudgpu/runs/plain-abc/work"
+
+
+def node(index: int) -> Node:
+    return Node(index, f"i-{index}", "127.0.0.1", 22, "ubuntu", ("SHA256:x",), "127.0.0.1", "p3.2xlarge", "us-east-1a",
+                "V100", 1, True)  # fmt: skip
+
+
+@pytest.fixture
+def agents() -> list[Agent]:
+    return [Agent(FakeHost(node(index)), "agent", "/home/ubuntu") for index in (0, 1)]
+
+
+def job(*outputs: str) -> Job:
+    recipe = Recipe.model_validate(
+        {
+            "schema": 1,
+            "name": "plain",
+            "resources": {"instance_type": "p3.2xlarge", "nodes": 2},
+            "launch": {"with": "each-node", "command": "true"},
+            "outputs": list(outputs),
+        }
+    )
+    return Job("plain-abc", recipe, Inventory("plain", (node(0), node(1))), "")
+
+
+def test_what_was_skipped_is_named_with_its_node_and_no_failure(agents: list[Agent], tmp_path: Path) -> None:
+    agents[0].host.files[f"{WORK}/out/model.pt"] = b"1"
+    agents[1].host.skipped = [Skipped("out/\x1b[2Jpipe", "named pipe", lost=False)]
+    collected = collect(job("out/"), agents, tmp_path)
+    assert collected.files == ("out/model.pt",)
+    assert collected.failures == collected.missing == ()
+    assert [one.as_json() for one in collected.skipped] == [
+        {"node": 1, "path": "out/\x1b[2Jpipe", "reason": "named pipe"}
+    ]
+    assert collected.notes == ("not fetched: node 1: out/\ufffd[2Jpipe: named pipe",)
+
+
+def test_an_output_that_cannot_be_read_is_a_failure(agents: list[Agent], tmp_path: Path) -> None:
+    agents[0].host.files[f"{WORK}/out/model.pt"] = b"1"
+    agents[0].host.skipped = [Skipped("out/secret", "cannot be read: Permission denied", lost=True)]
+    collected = collect(job("out/"), agents, tmp_path)
+    assert collected.failures == ("node 0: out/secret: cannot be read: Permission denied",)
+    assert collected.notes == collected.failures
+
+
+def test_a_pattern_of_which_everything_was_skipped_is_a_failure(agents: list[Agent], tmp_path: Path) -> None:
+    agents[0].host.files[f"{WORK}/out/model.pt"] = b"1"
+    agents[0].host.skipped = [Skipped("latest", "link that leads out of the directory, to /scratch/7", lost=False)]
+    collected = collect(job("out/", "latest", "*.csv"), agents, tmp_path)
+    (line,) = collected.failures
+    assert line.startswith("nothing of latest could be fetched: node 0: latest: link that leads out")
+    assert collected.missing == ("*.csv",)
+
+
+def test_a_link_whose_target_matches_no_pattern_is_named(
+    agents: list[Agent], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fetch(_source: str, _patterns: object, to: Path, _on_skipped: object) -> list[str]:
+        (to / "out").mkdir(parents=True)
+        (to / "out/model.pt").write_text("1")
+        (to / "out/best").symlink_to("../ckpt/7.pt")
+        return ["out/best", "out/model.pt"]
+
+    monkeypatch.setattr(agents[0].host, "fetch_tree", fetch)
+    collected = collect(job("out/"), agents[:1], tmp_path)
+    assert [(one.path, one.reason) for one in collected.skipped] == [
+        ("out/best", "link to ckpt/7.pt, which was not fetched with it")
+    ]
+    assert collected.failures == ()
+    (tmp_path / "out/model.pt").unlink()
+    (tmp_path / "out/best").unlink()
+    (tmp_path / "out").rmdir()
+    assert collect(job("out/best"), agents[:1], tmp_path).failures != ()
+
+
+def test_many_skipped_outputs_are_named_by_number(agents: list[Agent], tmp_path: Path) -> None:
+    agents[0].host.files[f"{WORK}/out/model.pt"] = b"1"
+    agents[0].host.skipped = [Skipped(f"out/{number}", "socket", lost=False) for number in range(50)]
+    collected = collect(job("out/"), agents, tmp_path)
+    assert len(collected.skipped) == 50
+    assert collected.notes[-1] == "not fetched: 30 more"
