@@ -17,7 +17,7 @@ from decimal import Decimal
 
 from cloudgpu.app.admission import caller
 from cloudgpu.app.desk import Desk
-from cloudgpu.app.inventories import stored_inventory
+from cloudgpu.app.inventories import stored_inventory, with_known_boots
 from cloudgpu.app.ports import Dial
 from cloudgpu.app.postponing import Extended, confirmed, moments, refuse_costly, to_extend, utc, written_down
 from cloudgpu.app.records import ClusterRecord
@@ -132,7 +132,8 @@ class Extending:
             ConnectError: One cannot be reached.
             StateError: One says that it will end itself at another moment.
         """
-        nodes = stored_inventory(self._desk.home, later).nodes
+        stored = stored_inventory(self._desk.home, later)
+        nodes = with_known_boots(self._desk.records, stored, self._desk.clock.now()).nodes
         hosts = self._dial(nodes, self._desk.say)
         try:
             all_or_raise(on_all(hosts, lambda host: _told(host, later.expires_at)))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cloudgpu import files
 from cloudgpu.app.desk import Bench
+from cloudgpu.app.inventories import with_known_boots
 from cloudgpu.app.ports import Dial
 from cloudgpu.app.probing import check_free
 from cloudgpu.app.records import RunRecord, RunState
@@ -85,6 +86,7 @@ class Running:
             ConnectError: A node cannot be reached; HostKeyError when it is a stranger.
         """
         with self._stages.stage("connect"):
+            inventory = with_known_boots(self._desk.records, inventory, self._desk.clock.now())
             hosts = self._dial(inventory.nodes, self._desk.say)
             for host in hosts:
                 self._hosts.callback(host.close)

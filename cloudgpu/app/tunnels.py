@@ -13,6 +13,7 @@ from cloudgpu.errors import ConnectError, HostKeyError, StateError, UsageError
 from cloudgpu.launch.inventory import usual_local
 from cloudgpu.remote.command import Command
 from cloudgpu.remote.connection import SilentPortError, SshHost
+from cloudgpu.remote.handshake import AuthRefusedError
 from cloudgpu.run.progress import Note
 from cloudgpu.text import command
 
@@ -142,8 +143,8 @@ def _again(
             raise StateError(f"cluster {cluster.name} is gone", hint="`cloudgpu status` lists the clusters")
         try:
             host.connect()
-        except HostKeyError:
-            raise
+        except (HostKeyError, AuthRefusedError):
+            raise  # trying again brings no other key
         except ConnectError:
             if tries == 0:
                 admit(cluster)

@@ -1,7 +1,7 @@
 """The seam between provisioning and running: which nodes there are and how to reach them."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 _AWAY = 10000
@@ -41,6 +41,8 @@ class Node:
     """The GPUs of it that the cluster has, where it has not all; the ranks see no others."""
     interface: str = ""
     """Network interface that its private address is on, where somebody said so."""
+    booted: bool = field(default=False, compare=False)
+    """Whether its first boot is known to be over, so that a refused login is an answer. Never stored."""
     base: str = ""
     """On a host of one's own: the directory below the login user's home that holds all that the cluster puts there."""
 
@@ -84,7 +86,7 @@ class Inventory:
 
     def as_json(self) -> dict[str, Any]:
         """The form kept in `inventory.json`."""
-        return {"cluster": self.cluster, "nodes": [asdict(node) for node in self.nodes]}
+        return {"cluster": self.cluster, "nodes": [_stored(node) for node in self.nodes]}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "Inventory":
@@ -95,3 +97,9 @@ class Inventory:
             for node in stored["nodes"]
         ]
         return cls(stored["cluster"], tuple(Node(**node) for node in nodes))
+
+
+def _stored(node: Node) -> dict[str, Any]:
+    fields = asdict(node)
+    del fields["booted"]
+    return fields

@@ -1,7 +1,7 @@
 """An SSH connection to one node: reused by every call, dialled again when it broke."""
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from cloudgpu.clock import Clock
@@ -51,15 +51,26 @@ def dial(
     return host
 
 
-def wait_for(node: Node, key: Path, *, clock: Clock, deadline_s: float, via: Carrier | None = None) -> "SshHost":
+def wait_for(
+    node: Node,
+    key: Path,
+    *,
+    clock: Clock,
+    deadline_s: float,
+    via: Carrier | None = None,
+    hopeless: Callable[[], bool] = lambda: False,
+) -> "SshHost":
     """Connect to a node that may still be booting: try again, with pauses, for at most `deadline_s` seconds.
 
-    A login that is refused is tried for a minute only: first boot writes our key after the server starts.
+    A login that is refused is tried for a minute only, and once only where the first boot is known to be over: where
+    sshd is started by its socket it may answer before cloud-init has created the user and written our key. Once
+    `hopeless` holds, a failure is not tried again.
 
     Raises:
         HostKeyError: At once; a wrong host does not become the right one.
         ConnectError: The last failure, once the deadline has passed.
     """
+    grace_s = 0.0 if node.booted else _LOGIN_GRACE_S
     end = clock.monotonic() + deadline_s
     login_end = None
     attempt = 0
@@ -70,11 +81,11 @@ def wait_for(node: Node, key: Path, *, clock: Clock, deadline_s: float, via: Car
         except HostKeyError:
             raise
         except AuthRefusedError:
-            login_end = login_end or clock.monotonic() + _LOGIN_GRACE_S
-            if clock.monotonic() >= min(end, login_end):
+            login_end = login_end or clock.monotonic() + grace_s
+            if hopeless() or clock.monotonic() >= min(end, login_end):
                 raise
         except ConnectError:
-            if clock.monotonic() >= end:
+            if hopeless() or clock.monotonic() >= end:
                 raise
         clock.sleep(_BOOT_PAUSE_S[min(attempt, len(_BOOT_PAUSE_S) - 1)])
         attempt += 1

@@ -1,6 +1,7 @@
 """The same on every node at once. A node that fails is a value beside the others, not the end of everything."""
 
 import copy
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,6 +12,7 @@ from cloudgpu.errors import CloudGpuError, ConnectError, HostKeyError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.remote.carrier import Carrier, CarrierOf
 from cloudgpu.remote.connection import SshHost, dial, wait_for
+from cloudgpu.remote.handshake import AuthRefusedError
 
 LIMIT = 64
 """How many nodes are worked on at the same time. More threads than this only fight for the interpreter."""
@@ -67,7 +69,8 @@ def wait_for_all(
 ) -> dict[int, SshHost | CloudGpuError]:
     """Connect to nodes that may still be booting, all at once: each has a thread, so none waits behind a slow one.
 
-    Only nodes that are reached through another one wait until that one is there.
+    Only nodes that are reached through another one wait until that one is there. A wrong host key or a refused login
+    is an answer that no waiting changes: the others are then not waited for any longer.
 
     Args:
         nodes: Which.
@@ -78,9 +81,15 @@ def wait_for_all(
         carrier: What leads to the nodes that no other node stands before.
     """
     end = clock.monotonic() + deadline_s
+    hopeless = threading.Event()
 
     def wait(node: Node, via: Carrier | None) -> SshHost:
-        host = wait_for(node, key, clock=clock, deadline_s=max(0.0, end - clock.monotonic()), via=via)
+        left_s = max(0.0, end - clock.monotonic())
+        try:
+            host = wait_for(node, key, clock=clock, deadline_s=left_s, via=via, hopeless=hopeless.is_set)
+        except (HostKeyError, AuthRefusedError):
+            hopeless.set()
+            raise
         if came is not None:
             came(host)
         return host
@@ -126,7 +135,8 @@ def all_or_raise(outcomes: Mapping[int, T | CloudGpuError]) -> dict[int, T]:
 
 
 def _summed_up(errors: Mapping[int, CloudGpuError], nodes: int) -> CloudGpuError:
-    first = next((error for error in errors.values() if isinstance(error, HostKeyError)), next(iter(errors.values())))
+    grave = (error for kind in (HostKeyError, AuthRefusedError) for error in errors.values() if isinstance(error, kind))
+    first = next(grave, next(iter(errors.values())))
     if len(errors) == 1:
         return first
     others = ", ".join(str(index) for index, error in errors.items() if error is not first)

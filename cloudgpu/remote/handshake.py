@@ -69,22 +69,36 @@ def open_link(node: Node, key: Path, *, clock: Clock, timeout_s: float, connect:
     link = _verified_link(node, connect, lambda: max(0.1, deadline - clock.monotonic()))
     try:
         link.auth_timeout = max(0.1, deadline - clock.monotonic())
-        link.auth_publickey(node.user, private)
-    except paramiko.AuthenticationException as err:
-        link.hang_up()
-        raise AuthRefusedError(
-            f"{describe(node)} refused the key {key} for user {node.user}",
-            hint="check `user` and `key` in the inventory, and ~/.ssh/authorized_keys on the host"
-            if node.own
-            else "check the user name, and that the node was made with this key",
-        ) from err
+        further = link.auth_publickey(node.user, private)
     except LOST as err:
         link.hang_up()
+        if isinstance(err, paramiko.AuthenticationException) and not _unanswered(err):
+            raise _refused(node, key) from err
         raise ConnectError(
             f"{describe(node)} hung up while logging in: {err or 'end of stream'}",
             hint="the node may still be booting, or may be ending; `cloudgpu status --refresh` tells which",
         ) from err
+    if further or not link.is_authenticated():
+        link.hang_up()
+        raise AuthRefusedError(
+            f"{describe(node)} accepts the key {key} for user {node.user}, and asks for more: {', '.join(further)}",
+            hint="let that key alone log in there: AuthenticationMethods in its sshd_config",
+        )
     return link
+
+
+def _unanswered(err: paramiko.AuthenticationException) -> bool:
+    """Return True where paramiko calls it a failed login that the server did not answer in time, or hung up."""
+    return any(words in str(err) for words in ("timeout", "transport shut down"))
+
+
+def _refused(node: Node, key: Path) -> "AuthRefusedError":
+    return AuthRefusedError(
+        f"{describe(node)} refused the key {key} for user {node.user}",
+        hint="check `user` and `key` in the inventory, and ~/.ssh/authorized_keys on the host"
+        if node.own
+        else "check the user name, and that the node was made with this key",
+    )
 
 
 class AuthRefusedError(ConnectError):

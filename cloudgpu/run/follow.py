@@ -7,6 +7,7 @@ from typing import Final
 
 from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError
+from cloudgpu.remote.handshake import AuthRefusedError
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.log_store import LogStore
 from cloudgpu.run.reader import Feed, OnSilence, Reader, wait_on
@@ -81,9 +82,11 @@ def _merged(feed: Feed, readers: int, logs: LogStore, clock: Clock) -> Iterator[
 
 def _counted(item: Verdict | BaseException, *, failed: bool) -> Verdict | ConnectError:
     """What a node tells last: its verdict, or that it cannot be reached, which others may make up for."""
-    if isinstance(item, Verdict) or (isinstance(item, ConnectError) and not isinstance(item, HostKeyError)):
+    if isinstance(item, Verdict):
         return item
-    if failed and isinstance(item, RemoteCommandError):
+    if isinstance(item, ConnectError) and not isinstance(item, HostKeyError | AuthRefusedError):
+        return item
+    if failed and isinstance(item, RemoteCommandError | AuthRefusedError):
         return ConnectError(item.message)  # the run is over, and this node has lost its memory of it
     raise item
 

@@ -11,6 +11,7 @@ from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.remote.base import Stream
+from cloudgpu.remote.handshake import AuthRefusedError
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.verdict import Chunk, Verdict
 
@@ -22,6 +23,8 @@ _RETRY_S: Final = 1.0
 _SILENT_S: Final = 2.0
 """A connection that is back within this time is not worth a word, seconds."""
 _TELL_EVERY_S: Final = 15.0
+_REFUSALS: Final = 3
+"""Logins that a node may refuse in a row. A node that shuts down refuses everybody for a moment."""
 _LOOK_S: Final = 0.2
 
 Item = Chunk | Verdict | BaseException
@@ -81,6 +84,7 @@ class Reader(threading.Thread):
         self._stream: Stream | None = None
         self._contact_at = 0.0
         self._told_at = 0.0
+        self._refusals = 0
 
     def run(self) -> None:
         """Until the verdict, an error that lasts, or the feed's end."""
@@ -104,6 +108,8 @@ class Reader(threading.Thread):
                 trouble: ConnectError | RemoteCommandError = self._silent()
             except HostKeyError:
                 raise
+            except AuthRefusedError as err:
+                trouble = self._refused(err)
             except ConnectError as err:
                 trouble = err
             if self._feed.ended.is_set():
@@ -112,6 +118,18 @@ class Reader(threading.Thread):
                 raise trouble
             self._tell(trouble)
             self._clock.sleep(_RETRY_S)
+
+    def _refused(self, err: AuthRefusedError) -> AuthRefusedError:
+        """Return the error while it may pass.
+
+        Raises:
+            ConnectError: It will not pass: another key is needed, or the node is gone.
+        """
+        self._refusals += 1
+        if self._refusals >= _REFUSALS:
+            self._on_silence(self._agent.host.node, err)
+            raise err
+        return err
 
     def _tell(self, trouble: ConnectError | RemoteCommandError) -> None:
         now = self._clock.monotonic()
@@ -134,6 +152,7 @@ class Reader(threading.Thread):
         try:
             for answer in self._agent.answers(stream):
                 self._contact_at = self._clock.monotonic()
+                self._refusals = 0
                 if self._feed.ended.is_set() or self._taken(answer):
                     return True
         finally:

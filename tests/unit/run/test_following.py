@@ -11,6 +11,7 @@ from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import RunPaths
 from cloudgpu.remote.fake import Answer, FakeHost
+from cloudgpu.remote.handshake import AuthRefusedError
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.follow import follow
 from cloudgpu.run.log_store import LogStore
@@ -217,3 +218,22 @@ def test_the_verdict_that_tells_most_counts():
     assert agreed([lost, cancelled]) == cancelled
     assert agreed([lost, cancelled, named]) == named
     assert agreed([good, Verdict("perhaps")]).state == "perhaps"
+
+
+def test_a_node_that_refuses_the_key_is_named_within_seconds(gather, clock):
+    refused = Answer(error=AuthRefusedError("refused the key"))
+    with pytest.raises(AuthRefusedError):
+        gather(agent(0, refused), agent(1, lines(DONE)))
+    assert clock.monotonic() < 5
+
+
+def test_a_refusal_that_passes_is_none(gather, clock):
+    refused = Answer(error=AuthRefusedError("refused the key"))
+    _, verdict = gather(agent(0, refused, refused, lines(DONE)))
+    assert verdict.succeeded
+
+
+def test_a_refusal_after_a_failure_does_not_hide_the_failure(gather):
+    refused = Answer(error=AuthRefusedError("refused the key"))
+    _, verdict = gather(agent(0, lines(failed(node=0, rank=0))), agent(1, refused))
+    assert verdict.rank == 0

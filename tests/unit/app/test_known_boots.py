@@ -1,0 +1,45 @@
+"""Which nodes are past their first boot: only there a refused login is an answer at once."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from cloudgpu.app.inventories import stored_inventory, with_known_boots
+
+
+@pytest.fixture
+def nodes(bench, make):
+    """Whether the nodes of cluster `lab` count as booted."""
+
+    def booted():
+        record = bench.records.cluster("lab")
+        inventory = with_known_boots(bench.records, stored_inventory(bench.home, record), bench.clock.now())
+        return {node.booted for node in inventory.nodes}
+
+    bench.provisioning.up(make.plan(make.candidate()), "lab")
+    return booted
+
+
+def test_nodes_of_a_new_cluster_may_still_boot(nodes):
+    assert nodes() == {False}
+
+
+def test_nodes_of_an_old_cluster_do_not(bench, nodes):
+    bench.clock.sleep(timedelta(minutes=16).total_seconds())
+    assert nodes() == {True}
+
+
+def test_nodes_that_a_run_was_started_on_do_not(nodes, training):
+    training(cluster="lab", detach=True)
+    assert nodes() == {True}
+
+
+def test_nodes_of_a_cluster_that_its_own_run_made_do_not(bench, gang, training):
+    """Its run began before it."""
+    gang.before["start"] = lambda: bench.clock.sleep(1)
+    run = training(detach=True).record
+    record = bench.records.cluster(run.cluster)
+    bench.records.save_cluster(replace(record, created_at=record.created_at + timedelta(seconds=1)), bench.clock.now())
+    inventory = with_known_boots(bench.records, stored_inventory(bench.home, record), bench.clock.now())
+    assert {node.booted for node in inventory.nodes} == {True}
