@@ -20,9 +20,7 @@ def with_known_boots(records: Records, inventory: Inventory, now: datetime) -> I
     record = records.last_known(inventory.cluster)
     if record is None:
         return inventory
-    ran = any(
-        run.cluster == record.name and run.ranks and run.started_at >= record.created_at for run in records.runs()
-    )
+    ran = any(_ran_on(run, record) for run in records.runs())
     if not ran and now - record.created_at < _FIRST_BOOT:
         return inventory
     return replace(inventory, nodes=tuple(replace(node, booted=True) for node in inventory.nodes))

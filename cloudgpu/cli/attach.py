@@ -18,12 +18,13 @@ def attach(
     running.
     """
     from cloudgpu.app.watching import found_run
-    from cloudgpu.cli.interruption import going_on, told_when_interrupted
+    from cloudgpu.cli.interruption import going_on, tell_what_runs, told_when_interrupted
     from cloudgpu.cli.show_run import exit_code, show_outcome
     from cloudgpu.cli.wiring import wire
 
     wiring = wire(json=json)
     record = found_run(wiring.records, run)
+    tell_what_runs(wiring.records, record.cluster)
     with told_when_interrupted(wiring.screen, *going_on(record.run_id)):
         outcome = wiring.watching(record).attach(record.run_id, keep=keep)
     if json:

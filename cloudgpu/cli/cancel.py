@@ -7,11 +7,12 @@ from cloudgpu.text import command
 def cancel(run: RunName = "", json: Json = False) -> None:
     """End a run and leave its cluster up."""
     from cloudgpu.app.watching import found_run
-    from cloudgpu.cli.interruption import told_when_interrupted
+    from cloudgpu.cli.interruption import tell_what_runs, told_when_interrupted
     from cloudgpu.cli.wiring import wire
 
     wiring = wire(json=json)
     record = found_run(wiring.records, run)
+    tell_what_runs(wiring.records, record.cluster)
     again = f"the run may be ending or not; {command('cloudgpu', 'cancel', record.run_id)} goes on with it"
     with told_when_interrupted(wiring.screen, again):
         ended = wiring.watching(record).cancel(record.run_id)

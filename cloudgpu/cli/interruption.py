@@ -5,10 +5,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.cli.screen import Screen
+from cloudgpu.cli.signals import interruptions
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.text import command
 
 if TYPE_CHECKING:
+    from cloudgpu.app.records import Records
     from cloudgpu.cli.wiring import Wiring
 
 
@@ -43,6 +45,13 @@ def told_when_interrupted(screen: Screen, *lines: str) -> Iterator[None]:
     except KeyboardInterrupt:
         screen.lines(["", *lines])
         raise
+
+
+def tell_what_runs(records: "Records", *clusters: str) -> None:
+    """Let the command say last, after a signal, what is still running of these clusters and of those it creates."""
+    from cloudgpu.app.still_running import StillRunning
+
+    interruptions.tell(StillRunning(records, clusters).lines)
 
 
 def going_on(run_id: str) -> tuple[str, str]:

@@ -19,7 +19,7 @@ def logs(
     no line is lost or shown twice. Nothing is ended or collected: `cloudgpu attach` does that.
     """
     from cloudgpu.app.watching import found_run, no_lines, stored_lines
-    from cloudgpu.cli.interruption import going_on, told_when_interrupted
+    from cloudgpu.cli.interruption import going_on, tell_what_runs, told_when_interrupted
     from cloudgpu.cli.show_run import followed_code
     from cloudgpu.cli.wiring import wire
     from cloudgpu.run.progress import RankLine
@@ -36,6 +36,7 @@ def logs(
     if not follow:
         wiring.screen.hint(f"the run goes on; `{command('cloudgpu', 'logs', '-f', record.run_id)}` follows it")
         return
+    tell_what_runs(wiring.records, record.cluster)
     with told_when_interrupted(wiring.screen, *going_on(record.run_id)):
         followed = wiring.watching(record, only_rank=rank).logs(record.run_id)
     raise typer.Exit(followed_code(followed, wiring.screen))

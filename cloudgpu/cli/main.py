@@ -43,10 +43,10 @@ from cloudgpu.cli.interruption import Interrupted
 from cloudgpu.cli.options import spelled_out
 from cloudgpu.cli.screen import Screen
 from cloudgpu.cli.show_error import failure_json
+from cloudgpu.cli.signals import INTERRUPTED, interruptions
 from cloudgpu.errors import CloudGpuError, UsageError
 from cloudgpu.version import __version__
 
-INTERRUPTED = 130
 FIRST = ("gpus", "images", "recipe", "plan")
 """What somebody needs who begins stands first in the help; typer would put groups of commands last."""
 FIRST_STEPS = """\b
@@ -143,16 +143,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     own = spelled_out(own)
     screen = Screen(json_mode="--json" in own)
     documents = Screen.documents
-    try:
-        code = _run(own, remote, screen)
-    except Exception as bug:
-        if screen.json_mode and Screen.documents == documents:
-            screen.document(failure_json(type(bug).__name__, str(bug), "", 1, []))
-        raise
-    if code and screen.json_mode and Screen.documents == documents:
-        # Ctrl-C, or "no" to a question: who reads standard output is owed a document all the same.
-        what = ("Interrupted", "interrupted") if code == INTERRUPTED else ("Declined", "nothing was done")
-        screen.document(failure_json(*what, "", code, []))
+    with interruptions.heard(screen):
+        try:
+            code = interruptions.exit_code(_run(own, remote, screen))
+        except Exception as bug:
+            if screen.json_mode and Screen.documents == documents:
+                screen.document(failure_json(type(bug).__name__, str(bug), "", 1, []))
+            raise
+        if code and screen.json_mode and Screen.documents == documents:
+            # A signal, or "no" to a question: who reads standard output is owed a document all the same.
+            ended = interruptions.first is not None or code == INTERRUPTED
+            what = ("Interrupted", "interrupted") if ended else ("Declined", "nothing was done")
+            screen.document(failure_json(*what, "", code, []))
+        screen.lines(interruptions.lines())
     return code
 
 
@@ -173,7 +176,8 @@ def _run(own: list[str], remote: list[str], screen: Screen) -> int:
 def _interrupted(end: BaseException, screen: Screen) -> int:
     context = end.context if isinstance(end, Interrupted) else {}
     if screen.json_mode:
-        screen.document({**failure_json("Interrupted", "interrupted", "", INTERRUPTED, []), **context})
+        code = interruptions.exit_code(INTERRUPTED)
+        screen.document({**failure_json("Interrupted", "interrupted", "", code, []), **context})
     if not context:
         screen.trouble("interrupted")
     return INTERRUPTED

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import typer
 
 from cloudgpu.cli.screen import Screen
+from cloudgpu.cli.signals import interruptions
 from cloudgpu.cli.terminal import ask, ask_for_text
 from cloudgpu.errors import QuestionError
 
@@ -75,7 +76,7 @@ class Questions:
         def decide(what: str) -> bool:
             if choice != "ask":
                 return choice == "end"
-            if not sys.stdin.isatty():
+            if not (sys.stdin.isatty() and interruptions.may_ask):
                 return False
             try:
                 self._screen.remark("")  # below the ^C

@@ -94,6 +94,7 @@ def train(  # noqa: PLR0917
     axes = check_options(options, plan)
     from cloudgpu.app.identifiers import checked_cluster
     from cloudgpu.app.training import TrainRequest
+    from cloudgpu.cli.interruption import tell_what_runs
     from cloudgpu.cli.show_run import exit_code, show_outcome
     from cloudgpu.cli.wiring import environ, wire
 
@@ -113,6 +114,7 @@ def train(  # noqa: PLR0917
     planned = wanted.planned(wiring)
     show(planned, cluster or wiring.standing_for(planned.plan), wiring)
     wiring.questions.confirm("Go ahead?", yes=yes)
+    tell_what_runs(wiring.records, cluster or wiring.standing_for(planned.plan))
     request = TrainRequest(
         plan=planned.plan,
         recipe_path=planned.path,

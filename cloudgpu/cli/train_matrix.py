@@ -76,6 +76,7 @@ def train_matrix(wiring: "Wiring", wanted: Asked, axes: "Sequence[Axis]", option
         CloudGpuError: It cannot be planned, or was broken off.
         typer.Exit: It ended; with the code that says how.
     """
+    from cloudgpu.cli.interruption import tell_what_runs
     from cloudgpu.cli.show_matrix import exit_code, outcome_lines, plan_lines
 
     request = _request(wiring, wanted, _planned(wiring, wanted, axes), options)
@@ -90,6 +91,7 @@ def train_matrix(wiring: "Wiring", wanted: Asked, axes: "Sequence[Axis]", option
         wiring.questions.confirm("Go ahead?", yes=options.yes)
     else:
         wiring.screen.line("every combination has its result; --again runs them once more")
+    tell_what_runs(wiring.records, matrices.cluster_name(begun, request))
     outcome = matrices.run(request)
     if options.table is not None:
         write_table(options.table, outcome.as_csv())

@@ -52,7 +52,7 @@ def up(  # noqa: PLR0917
     from cloudgpu.app.identifiers import checked_cluster
     from cloudgpu.app.stages import Stages
     from cloudgpu.app.works import provisions
-    from cloudgpu.cli.interruption import ask_about_cluster, come_to
+    from cloudgpu.cli.interruption import ask_about_cluster, come_to, tell_what_runs
     from cloudgpu.cli.show_cluster import standing_json, standing_rows, standing_title, unfinished_json
     from cloudgpu.cli.wiring import wire
 
@@ -73,6 +73,7 @@ def up(  # noqa: PLR0917
     wiring.questions.confirm("Go ahead?", yes=yes)
     provisioning = provisions(wiring.bench(planned.plan.target), wiring.buyer)
     stages = Stages(wiring.clock, wiring.say)
+    tell_what_runs(wiring.records, cluster)
     with come_to(lambda: unfinished_json(cluster, wiring.records.last_known(cluster), stages)):
         try:
             with stages.stage("provision"):
