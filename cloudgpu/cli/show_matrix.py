@@ -151,7 +151,7 @@ def _figures(outcome: MatrixOutcome) -> Iterator[str]:
     elif not outcome.complete:
         yield "go on    the same command runs what has no result"
     for label, lines in (("not fetched", outcome.unfetched), ("lost", outcome.lost)):
-        yield from (f"{label:<8} {printable(line)}" for line in lines)
+        yield from (f"{label:<8} {line}" for line in lines)
     if outcome.unended:
         yield f"not ended  {outcome.unended}"
     for line in outcome.left:

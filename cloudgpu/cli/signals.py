@@ -12,7 +12,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from cloudgpu.cli.show_error import failure_json
 
 if TYPE_CHECKING:
     from cloudgpu.cli.screen import Screen
@@ -84,14 +86,9 @@ class Interruptions:
         lines = self.lines()
         screen = self._screen
         if screen is not None and screen.json_mode and screen.documents == self._documents:
-            _write(1, json.dumps(interrupted_json(code, lines), indent=2) + "\n")
+            document = {**failure_json("Interrupted", "interrupted", "", code, []), "left": lines, "interrupted": True}
+            _write(1, json.dumps(document, indent=2) + "\n")
         _write(2, "\n".join(["", "interrupted again: leaving at once", *lines, ""]))
-
-
-def interrupted_json(code: int, left: list[str]) -> dict[str, Any]:
-    """Return the document of a command that a signal ended."""
-    error = {"type": "Interrupted", "message": "interrupted", "hint": "", "exit_code": code, "details": []}
-    return {"error": error, "left": left, "interrupted": True}
 
 
 def _write(descriptor: int, text: str) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from cloudgpu.clock import Clock
-from cloudgpu.errors import ConnectError, HostKeyError
+from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError
 from cloudgpu.launch.inventory import Node, loopback, shares_this_machine
 from cloudgpu.remote import transfer
 from cloudgpu.remote.base import Result, Told, nobody
@@ -25,6 +25,7 @@ _LANES = 16
 _SESSIONS = 10
 _BOOT_PAUSE_S = (0.5, 1.0, 2.0, 4.0, 5.0)
 _LOGIN_GRACE_S = 60.0
+_MOST_OUTPUT_BYTES = 256 << 20
 
 
 class SilentPortError(ConnectError):
@@ -138,7 +139,7 @@ class SshHost:
         """
         began = self._clock.monotonic()
         session = self.start(command, stdin)
-        stdout = b"".join(session.output(timeout_s))
+        stdout = self._read(session, timeout_s)
         return Result(
             host=describe(self.node),
             shown=command.shown(),
@@ -147,6 +148,21 @@ class SshHost:
             stderr=session.stderr.decode("utf-8", "replace"),
             seconds=self._clock.monotonic() - began,
         )
+
+    def _read(self, session: Session, timeout_s: float | None) -> bytes:
+        """All of a command's output, which is held in memory and therefore bounded.
+
+        Raises:
+            RemoteCommandError: It is more than that.
+        """
+        stdout = bytearray()
+        for piece in session.output(timeout_s):
+            stdout += piece
+            if len(stdout) > _MOST_OUTPUT_BYTES:
+                session.end()
+                size = f"{_MOST_OUTPUT_BYTES >> 20} MiB"
+                raise RemoteCommandError(f"{describe(self.node)}: a command printed more than {size}", hint=STILL_THERE)
+        return bytes(stdout)
 
     def stream(self, command: Command, *, stdin: bytes = b"") -> SessionStream:
         """Start it and read its output line by line.

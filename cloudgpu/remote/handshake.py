@@ -20,11 +20,13 @@ from cloudgpu.launch.inventory import Node
 from cloudgpu.remote.keys import same_fingerprint
 from cloudgpu.remote.link import LOST, Link
 from cloudgpu.remote.outcome import describe
+from cloudgpu.text import printable
 
 Opened: TypeAlias = "socket.socket | paramiko.Channel"
 OpenSocket = Callable[[float], Opened]
 """Opens something that behaves like a connected socket, within so many seconds."""
 
+_LONGEST_SAID = 200
 _ANOTHER_KEY = "name another one in the settings: CLOUDGPU_SSH_KEY"
 
 _KEY_KINDS: dict[type, Any] = {
@@ -155,7 +157,8 @@ def _exchange(
         link.hang_up()
         if without_keys and not isinstance(err, OSError):
             return None
-        message = f"{describe(node)} answers, but not with SSH: {err or 'it hung up'}"
+        said = printable(str(err))[:_LONGEST_SAID]
+        message = f"{describe(node)} answers, but not with SSH: {said or 'it hung up'}"
         raise ConnectError(message, hint="the node may still be booting; try again") from err
     return link
 

@@ -19,6 +19,9 @@ LOST = (paramiko.SSHException, EOFError, OSError)
 _WINDOW_BYTES = 16 << 20
 _PACKET_BYTES = 1 << 15
 _LARGE_BYTES = 1 << 12
+_LONGEST_GREETING = 1 << 16
+_REMAINDER = "_Packetizer__remainder"
+"""Where paramiko keeps what it has read beyond the greeting."""
 _MSG_GLOBAL_REQUEST = bytes([80])
 
 # Without a handler of its own, logging writes paramiko's tracebacks to the user's terminal.
@@ -44,6 +47,17 @@ class _CountingPackets(Packetizer):  # type: ignore[misc]  # paramiko has no typ
         filling = super()._build_packet(payload[: len(payload) % 256])
         count = filling[4]
         return b"".join((struct.pack(">IB", len(payload) + count + 1, count), payload, filling[-count:]))
+
+    def readline(self, timeout: float) -> str:
+        """Return a line of the server's greeting; paramiko's own would gather one without end."""
+        line: bytes = getattr(self, _REMAINDER)
+        while b"\n" not in line:
+            if len(line) > _LONGEST_GREETING:
+                raise paramiko.SSHException(f"its greeting is longer than {_LONGEST_GREETING} bytes")
+            line += self._read_timeout(timeout)
+        line, _, rest = line.partition(b"\n")
+        setattr(self, _REMAINDER, rest)
+        return line.removesuffix(b"\r").decode("utf-8", "replace")
 
     def read_message(self) -> tuple[int, paramiko.Message]:
         kind, message = super().read_message()

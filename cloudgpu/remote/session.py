@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from cloudgpu.clock import Clock
-from cloudgpu.errors import ConnectError
+from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.remote.channel import OrderlyChannel
 from cloudgpu.remote.link import LOST, Link
 from cloudgpu.remote.outcome import STILL_THERE
@@ -18,6 +18,8 @@ _LEAST_BYTES = 1 << 10
 _INLINE_STDIN_BYTES = 1 << 16
 _STDERR_KEPT_BYTES = 1 << 20
 _TICK_S = 5.0
+LONGEST_LINE = 32 << 20
+"""A MiB of a log takes six as JSON where none of it is UTF-8."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Session:
     def __init__(self, link: Link, channel: OrderlyChannel, *, who: str, clock: Clock, patience: Patience) -> None:
         self._link = link
         self._channel = channel
-        self._who = who
+        self.who = who
         self._clock = clock
         self._patience = patience
         self._wake = _Wake()
@@ -92,7 +94,7 @@ class Session:
                     heard, since = self._link.heard, now
                 if deadline is not None and now >= deadline:
                     self.end()
-                    raise ConnectError(f"{self._who}: the command did not end within {timeout_s:g} s", hint=STILL_THERE)
+                    raise ConnectError(f"{self.who}: the command did not end within {timeout_s:g} s", hint=STILL_THERE)
                 self._check_alive(now - since)
                 if not self._more() and not self._over():
                     self._wake.wait(self._pause_s(now, deadline))
@@ -148,7 +150,7 @@ class Session:
         if silent_s >= self._patience.dead_after_s:
             self._link.hang_up()
             raise ConnectError(
-                f"{self._who} gave no sign of life for {silent_s:.0f} s; the command may still run there",
+                f"{self.who} gave no sign of life for {silent_s:.0f} s; the command may still run there",
                 hint=STILL_THERE,
             )
         if silent_s >= self._patience.probe_after_s:
@@ -157,14 +159,14 @@ class Session:
 
     def _check_ended(self) -> None:
         if self._channel.refused:
-            raise ConnectError(f"{self._who} refuses to run commands", hint="does this account have a shell?")
+            raise ConnectError(f"{self.who} refuses to run commands", hint="does this account have a shell?")
         whole = self._channel.eof_received and self._channel.exit_status >= 0
         if not (whole or self._closed_here or self._channel.closed_by_peer):
             raise self._lost(self._link.get_exception())
 
     def _lost(self, err: BaseException | None) -> ConnectError:
         self._link.hang_up()
-        return ConnectError(f"lost the connection to {self._who}: {err or 'the other end closed it'}", hint=STILL_THERE)
+        return ConnectError(f"lost the connection to {self.who}: {err or 'the other end closed it'}", hint=STILL_THERE)
 
     def _feed(self, pieces: Iterable[bytes]) -> None:
         """Send standard input to its end, which comes too where making it fails: the command must not wait for more.
@@ -202,6 +204,7 @@ class SessionStream:
             first, *others = decoder.decode(piece).split("\n")
             if not others:
                 rest += first
+                self._check_length(rest)
                 continue
             yield rest + first
             yield from others[:-1]
@@ -210,6 +213,18 @@ class SessionStream:
         if rest:
             yield rest
         self.exit_code = self._session.exit_code
+
+    def _check_length(self, line: str) -> None:
+        """Give up a line that would fill this machine's memory.
+
+        Raises:
+            RemoteCommandError: It is longer than any answer.
+        """
+        if len(line) > LONGEST_LINE:
+            self.close()
+            raise RemoteCommandError(
+                f"{self._session.who} sent a line of more than {LONGEST_LINE >> 20} MiB", hint=STILL_THERE
+            )
 
     def close(self) -> None:
         """Stop reading."""

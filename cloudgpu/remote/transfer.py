@@ -19,6 +19,7 @@ from cloudgpu.remote.landing import Arriving, Landing, OnSkipped, Skipped, trust
 from cloudgpu.remote.node_tree import MARK, Entry, entry_at, portable_entry, same
 from cloudgpu.remote.outcome import describe
 from cloudgpu.remote.patterns import regexes
+from cloudgpu.text import printable
 
 _ROUNDS = 3
 _NOT_FOUND = 127
@@ -332,5 +333,6 @@ def _broken(host: Carrier, problem: str, running: Running) -> RemoteCommandError
 
 def _failed(host: Carrier, problem: str, exit_code: int, tail: Sequence[str]) -> RemoteCommandError:
     hint = "the node needs python3 (3.8 or newer) on its PATH" if exit_code == _NOT_FOUND else ""
+    tail = [printable(line)[:_REASON_LENGTH] for line in tail]
     because = "; ".join(tail) or f"exit code {exit_code}"
     return RemoteCommandError(f"{describe(host.node)}: {problem}: {because}", tail=tail, hint=hint)

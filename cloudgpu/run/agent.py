@@ -3,13 +3,13 @@
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from cloudgpu.errors import RemoteCommandError
 from cloudgpu.node.payload import agent_name, agent_source
 from cloudgpu.remote.base import Host, Stream
 from cloudgpu.remote.command import Command, Raw
-from cloudgpu.text import command
+from cloudgpu.text import command, printable
 
 _MARK = "\x1ecloudgpu\x1e"
 """Between answers: a login shell may print anything before them."""
@@ -17,6 +17,10 @@ _WHERE = Command(
     Raw(r"""printf '\036cloudgpu\036%s' "$HOME" "${CLOUDGPU_NODE_ROOT:-}" "$(ls -1 "$HOME/.cloudgpu" 2>/dev/null)" """)
 )
 _PARTS = 4
+_LONGEST_SAID: Final = 4000
+_MOST_NOISE: Final = 16 << 20
+_SHELL_S: Final = 60.0
+"""A login shell that has not answered by then waits for something, for instance for a password."""
 _ONCE = (
     "import runpy,sys,tempfile;i=sys.stdin.buffer;f=tempfile.NamedTemporaryFile(suffix='.py');"
     "f.write(i.read(int(i.readline())));f.flush();sys.argv[0]=f.name;runpy.run_path(f.name,run_name='__main__')"
@@ -104,12 +108,17 @@ class Agent:
     def _checked(self, verb: str, answer: dict[str, Any]) -> dict[str, Any]:
         node = self.host.node
         if "error" in answer:
-            message = f"node {node.index} ({node.instance_id}): {answer['error']}"
-            raise AgentError(message, code=str(answer.get("code", "")), hint=str(answer.get("hint", "")))
+            message = f"node {node.index} ({node.instance_id}): {_said(answer, 'error')}"
+            raise AgentError(message, code=_said(answer, "code"), hint=_said(answer, "hint"))
         if not answer:
             message = f"node {node.index} ({node.instance_id}): the agent gave no answer to `{verb}`"
             raise RemoteCommandError(message, hint="is there a python3 on the node?")
         return answer
+
+
+def _said(answer: Mapping[str, Any], name: str) -> str:
+    """What a node says, safe for a terminal and of a bounded length."""
+    return printable(str(answer.get(name, ""))[:_LONGEST_SAID])
 
 
 def install(host: Host) -> Agent:
@@ -120,7 +129,7 @@ def install(host: Host) -> Agent:
         ConnectError: The node cannot be reached.
     """
     name = agent_name()
-    found = host.run(_WHERE).stdout.split(_MARK)
+    found = host.run(_WHERE, timeout_s=_SHELL_S).stdout.split(_MARK)
     if len(found) != _PARTS or not found[1].startswith("/"):
         node = host.node
         message = f"node {node.index} ({node.instance_id}): its shell does not tell where its home directory is"
@@ -129,7 +138,7 @@ def install(host: Host) -> Agent:
     home, root = f"{found[1]}/{host.node.base}" if host.node.own else found[1], found[2]
     path = f"{home}/.cloudgpu/{name}"
     if host.node.own or name not in found[3].split():
-        host.run(Command(Raw("umask 077 && mkdir -p"), f"{home}/.cloudgpu"))
+        host.run(Command(Raw("umask 077 && mkdir -p"), f"{home}/.cloudgpu"), timeout_s=_SHELL_S)
         _put(host, path)
     return Agent(host, path, home, root)
 
@@ -164,11 +173,19 @@ def ask_once(host: Host, verb: str, request: Mapping[str, Any]) -> dict[str, Any
 
 
 def _lines(stream: Stream) -> Iterator[dict[str, Any]]:
+    noise = 0
     for line in stream.lines():
         try:
             answer = json.loads(line)
-        except ValueError:
-            # A login shell may print a banner in front of the agent's own lines.
-            continue
+        except (ValueError, RecursionError):
+            answer = None
         if isinstance(answer, dict):
             yield answer
+            continue
+        # A login shell may print a banner in front of the agent's own lines, and not without end.
+        noise += len(line) + 1
+        if noise > _MOST_NOISE:
+            raise RemoteCommandError(
+                "a node prints without end where its agent should answer",
+                hint="look for what its login shell runs: ~/.bashrc, /etc/profile.d",
+            )

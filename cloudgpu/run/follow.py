@@ -11,7 +11,7 @@ from cloudgpu.remote.handshake import AuthRefusedError
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.log_store import LogStore
 from cloudgpu.run.reader import Feed, OnSilence, Reader, wait_on
-from cloudgpu.run.verdict import Chunk, Verdict, agreed
+from cloudgpu.run.verdict import Chunk, Verdict, agreed, believable
 
 _WAITING_CHUNKS: Final = 16
 """A chunk holds a MiB at most: however much the ranks write, the caller holds no more than these."""
@@ -53,14 +53,16 @@ def follow(
     for reader in readers:
         reader.start()
     try:
-        yield from _merged(feed, len(readers), logs, clock)
+        yield from _merged(feed, len(readers), logs, clock, ranks)
     finally:
         feed.ended.set()
         for reader in readers:
             reader.hang_up()
 
 
-def _merged(feed: Feed, readers: int, logs: LogStore, clock: Clock) -> Iterator[Chunk | Verdict]:
+def _merged(
+    feed: Feed, readers: int, logs: LogStore, clock: Clock, ranks: Mapping[int, Sequence[int]]
+) -> Iterator[Chunk | Verdict]:
     """Until every node has told the end or is out of reach; once one tells of a failure, a dead one is not awaited."""
     told: list[Verdict | ConnectError] = []
     heard_at = clock.monotonic()
@@ -77,7 +79,7 @@ def _merged(feed: Feed, readers: int, logs: LogStore, clock: Clock) -> Iterator[
             yield item
         else:
             told.append(_counted(item, failed=failed))
-    yield _judged(told)
+    yield _judged(told, ranks)
 
 
 def _counted(item: Verdict | BaseException, *, failed: bool) -> Verdict | ConnectError:
@@ -91,10 +93,10 @@ def _counted(item: Verdict | BaseException, *, failed: bool) -> Verdict | Connec
     raise item
 
 
-def _judged(told: Sequence[Verdict | ConnectError]) -> Verdict:
+def _judged(told: Sequence[Verdict | ConnectError], ranks: Mapping[int, Sequence[int]]) -> Verdict:
     """The gang's verdict; a success counts only when every node's logs are here: its figures are read from them."""
     verdicts = [one for one in told if isinstance(one, Verdict)]
     lost = [one for one in told if isinstance(one, ConnectError)]
     if lost and all(verdict.succeeded for verdict in verdicts):
         raise lost[0]
-    return agreed(verdicts)
+    return agreed(believable(verdicts, ranks))

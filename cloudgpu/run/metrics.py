@@ -33,7 +33,9 @@ class Measured:
     @property
     def missed(self) -> bool:
         """Whether it had to reach a figure and did not; what is not a number has reached nothing."""
-        return self.metric.at_least is not None and (self.value is None or not self.value >= self.metric.at_least)
+        if self.metric.at_least is None:
+            return False
+        return self.value is None or not math.isfinite(self.value) or self.value < self.metric.at_least
 
 
 _LONGEST_LINE = 16384

@@ -164,7 +164,7 @@ class Reader(threading.Thread):
     def _taken(self, answer: Mapping[str, Any]) -> bool:
         """Hand one line over; whether it was the verdict."""
         if "status" in answer:
-            self._feed.put(Verdict.of(answer["status"]))
+            self._feed.put(Verdict.of(answer["status"], self._agent.host.node.index))
             return True
         if "rank" in answer:
             chunk = Chunk.of(answer)

@@ -16,8 +16,15 @@ _OVER_RANKS: Mapping[str, Callable[[Sequence[float]], float]] = {
 }
 
 
+MOST_KEPT = 1 << 20
+
+
 class Series:
-    """The values that one rank printed of one metric, as they come. Only a median has to keep them."""
+    """The values that one rank printed of one metric, as they come. Only a median has to keep them.
+
+    It keeps a million at most. Beyond that it keeps every second, then every fourth value and so on: a rank that prints
+    without end must not fill the caller's memory.
+    """
 
     def __init__(self, metric: Metric) -> None:
         self._take = metric.take
@@ -26,6 +33,7 @@ class Series:
         self._last = self._sum = 0.0
         self._least, self._most = math.inf, -math.inf
         self._kept = array("d")
+        self._step = 1
         self._broken = False
 
     def add(self, value: float) -> None:
@@ -38,7 +46,15 @@ class Series:
         self._broken = self._broken or not math.isfinite(value)
         self._least, self._most = min(self._least, value), max(self._most, value)
         if self._take == "median":
-            self._kept.append(value)
+            self._keep(value)
+
+    def _keep(self, value: float) -> None:
+        if (self.counted - 1) % self._step:
+            return
+        self._kept.append(value)
+        if len(self._kept) >= MOST_KEPT:
+            self._kept = self._kept[::2]
+            self._step *= 2
 
     @property
     def counted(self) -> int:
@@ -78,4 +94,7 @@ def over_ranks(metric: Metric, speaking: Sequence[Series]) -> float | None:
         return None
     if not all(map(math.isfinite, values)):
         return math.nan
-    return _OVER_RANKS[metric.over_ranks](values)
+    try:
+        return _OVER_RANKS[metric.over_ranks](values)
+    except OverflowError:
+        return math.inf  # finite values whose sum is not

@@ -1,11 +1,15 @@
 """What a gang's agents tell: pieces of logs, and how it ended."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cloudgpu.errors import RemoteCommandError
+from cloudgpu.text import printable
 
+_UNFINISHED = frozenset({"starting", "running", "stopping"})
+_LONGEST_STATE, _LONGEST_REASON = 20, 2000
+_SIGNALS, _CODES = 64, 255
 _GRAVITY = ("failed", "cancelled", "lost")
 """Of several verdicts the one that tells most counts; whatever is not in here and no success is `lost`."""
 
@@ -36,11 +40,11 @@ class Chunk:
         """
         try:
             chunk = cls(int(answer["rank"]), int(answer["offset"]), int(answer["bytes"]), str(answer["data"]))
-            whole = chunk.size > 0 and len(chunk.raw) == chunk.size
-        except (KeyError, TypeError, ValueError) as err:
-            raise RemoteCommandError(f"the agent sent a piece of a log that makes no sense: {err!r}") from err
-        if not whole:
-            raise RemoteCommandError(f"the agent sent {len(chunk.raw)} bytes of a log and called them {chunk.size}")
+            size = len(chunk.raw)
+        except (KeyError, TypeError, ValueError, OverflowError) as err:
+            raise RemoteCommandError(f"the agent sent a piece of a log that makes no sense: {err!r}"[:500]) from err
+        if not 0 < size == chunk.size:
+            raise RemoteCommandError(f"the agent sent {size} bytes of a log and called them {chunk.size}")
         return chunk
 
     def after(self, offset: int) -> "Chunk | None":
@@ -53,13 +57,18 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How the gang ended."""
+    """How the gang ended.
+
+    Attributes:
+        teller: Index of the node that says so; None where it is not one node's word.
+    """
 
     state: str
     exit_code: int | None = None
     rank: int | None = None
     node: int | None = None
     reason: str = ""
+    teller: int | None = None
 
     @property
     def succeeded(self) -> bool:
@@ -67,23 +76,72 @@ class Verdict:
         return self.state == "succeeded"
 
     @classmethod
-    def of(cls, status: Mapping[str, Any]) -> "Verdict":
-        """Read the agent's status.
+    def of(cls, status: object, teller: int | None = None) -> "Verdict":
+        """Read the agent's final status. Nothing in it is trusted: it may come from a node that lies.
 
         Raises:
-            RemoteCommandError: It makes no sense.
+            RemoteCommandError: It makes no sense, or is no final status.
         """
-        try:
-            first = status.get("first_failure") or {}
-            return cls(
-                str(status["state"]),
-                first.get("exit_code"),
-                first.get("rank"),
-                first.get("node_index"),
-                str(first.get("reason", "")),
-            )
-        except (AttributeError, KeyError, TypeError) as err:
-            raise RemoteCommandError(f"the agent sent a status that makes no sense: {err!r}") from err
+        fields = status if isinstance(status, dict) else {}
+        state, first = fields.get("state"), fields.get("first_failure") or {}
+        if not isinstance(state, str) or not state or state in _UNFINISHED:
+            raise _senseless("no final state")
+        if not isinstance(first, dict):
+            raise _senseless("its first failure is no object")
+        return cls(
+            state[:_LONGEST_STATE],
+            _whole(first, "exit_code", -_SIGNALS, _CODES),
+            _whole(first, "rank", 0, _MOST),
+            _whole(first, "node_index", 0, _MOST),
+            printable(str(first.get("reason") or "")[:_LONGEST_REASON]),
+            teller,
+        )
+
+
+_MOST = 1 << 20
+
+
+def _whole(first: Mapping[str, Any], name: str, least: int, most: int) -> int | None:
+    """A whole number of a status; None where it has none.
+
+    Raises:
+        RemoteCommandError: It is something else, or out of range.
+    """
+    value = first.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise _senseless(f"{name} is {str(value)[:40]!r}")
+    return value
+
+
+def _senseless(what: str) -> RemoteCommandError:
+    return RemoteCommandError(f"the agent sent a status that makes no sense: {what}")
+
+
+def believable(verdicts: Sequence[Verdict], ranks: Mapping[int, Sequence[int]]) -> list[Verdict]:
+    """Return the verdicts without claims about ranks that their own nodes contradict.
+
+    A node may name a rank of another node, because the head decides for the gang. Where the named node says that the
+    gang succeeded, or where there is no such rank on it, one of them lies or errs: the run has failed all the same,
+    and no rank is blamed.
+    """
+    by_node = {one.teller: one for one in verdicts if one.teller is not None}
+    return [_without_blame(one, by_node, ranks) for one in verdicts]
+
+
+def _without_blame(verdict: Verdict, by_node: Mapping[int, Verdict], ranks: Mapping[int, Sequence[int]]) -> Verdict:
+    if verdict.rank is None:
+        return verdict
+    owner = next((node for node, own in ranks.items() if verdict.rank in own), None)
+    what = f"node {verdict.teller} says that rank {verdict.rank} failed first"
+    if owner is None:
+        why = f"{what}, and there is no such rank"
+    elif verdict.teller != owner and owner in by_node and by_node[owner].succeeded:
+        why = f"{what}, and node {owner}, which has it, says that it succeeded"
+    else:
+        return replace(verdict, node=owner)
+    return replace(verdict, rank=None, exit_code=None, reason=why)
 
 
 def agreed(verdicts: Sequence[Verdict]) -> Verdict:

@@ -1,0 +1,105 @@
+"""Ctrl-C, SIGTERM and SIGHUP: the first ends a command in order, the second at once, and both say what still runs."""
+
+import json
+import signal
+import time
+
+import pytest
+
+pytestmark = pytest.mark.rehearsal
+
+LIMIT_S = 120
+STUBBORN = """
+    import os, signal, time
+
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print(f"rank {os.environ['RANK']} is deaf", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def bench(cold_bench):
+    """Every command a new interpreter, as a person has it."""
+    return cold_bench
+
+
+def until_line(stream, text):
+    for line in stream:
+        if text in line:
+            return
+    pytest.fail(f"{text!r} was never said")
+
+
+def check_last_lines(lines, run):
+    """What runs, what it costs an hour, and what to type: nothing stands below."""
+    follow, stop, cluster, delete = lines[-4:]
+    assert follow.strip() == f"follow it: cloudgpu attach {run}"
+    assert stop.strip() == f"stop it:   cloudgpu cancel {run}"
+    assert cluster.startswith(f"cluster {run} is running: 2 x p3dn.24xlarge, $62.")
+    assert " an hour (simulated, nothing is charged), until it expires at " in cluster
+    assert delete.strip() == f"delete it: cloudgpu down {run}"
+
+
+def test_each_signal_ends_a_watching_command_in_order_and_the_run_goes_on(bench):
+    bench.recipe()
+    run = bench.json("train", "plain", "--yes", "--detach", "--set", "hang=yes")["run_id"]
+    cases = [
+        (("attach", run), signal.SIGTERM, 143),
+        (("attach", run), signal.SIGHUP, 129),
+        (("logs", "-f", run), signal.SIGINT, 130),
+        (("logs", "-f", run), signal.SIGTERM, 143),
+    ]
+    for args, number, code in cases:
+        process = bench.popen(*args)
+        until_line(process.stdout, "rank 3 of 4")
+        time.sleep(0.5)  # into the wait for the next line, where a person would be
+        process.send_signal(number)
+        out, err = process.communicate(timeout=LIMIT_S)
+        assert process.returncode == code, out + err
+        assert "Traceback" not in err
+        check_last_lines(out.splitlines(), run)
+    assert bench.json("status")["runs"][0]["state"] == "running"
+    bench.run("down", run)
+    assert bench.left() == {}
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_the_second_signal_leaves_at_once_while_the_ranks_are_being_stopped(bench, number, code):
+    bench.recipe(script=STUBBORN, checkpoint="{path: ckpt, signal: SIGTERM, grace: 60s}")
+    process = bench.popen("train", "plain", "--yes", "--on-interrupt", "end", "--json")
+    until_line(process.stderr, "rank 0 is deaf")
+    process.send_signal(signal.SIGTERM)
+    until_line(process.stderr, "stopping the ranks")
+    began = time.monotonic()
+    process.send_signal(number)
+    out, err = process.communicate(timeout=LIMIT_S)
+    assert time.monotonic() - began < 20, "it waited for the ranks"
+    assert process.returncode == code, out + err
+    assert "Traceback" not in err
+    told = json.loads(out)
+    assert told["error"]["exit_code"] == code
+    run = next(line.split()[1] for line in told["left"] if line.startswith("run "))
+    check_last_lines(err.splitlines(), run)
+    assert told["left"] == err.splitlines()[-5:]
+    bench.run("down", run)
+    assert bench.left() == {}
+
+
+def test_a_signal_that_the_caller_ignores_stays_ignored(bench):
+    """As under `nohup`."""
+    bench.recipe()
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        process = bench.popen("train", "plain", "--yes", "--json", "--set", "wait_for=go")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    until_line(process.stderr, "rank 3 of 4")
+    process.send_signal(signal.SIGHUP)
+    run = bench.json("status")["runs"][0]["run_id"]
+    for node in ("0", "1"):
+        bench.run("ssh", run, "--node", node, "--", "touch", f".cloudgpu/runs/{run}/work/go")
+    out, err = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0, out + err
+    assert json.loads(out)["state"] == "succeeded"
+    assert bench.left() == {}
