@@ -15,6 +15,7 @@ from cloudgpu.recipe.sources import source_of
 from cloudgpu.remote.tree import files_to_send
 from cloudgpu.run.checkpoints import NOTHING_THERE, earlier
 from cloudgpu.run.files import Files, RemoteFile
+from cloudgpu.text import printable
 
 _LINE = re.compile(r"^(?P<sha>[0-9a-fA-F]{64}) [ *](?P<path>.+)$")
 _URL_LIFE_S = 6 * 3600
@@ -114,10 +115,19 @@ def _local(dataset: Data, base: Path) -> Sequence[RemoteFile]:
 
 def _names_below(dataset: Data, source: Path) -> Sequence[str]:
     try:
-        return files_to_send(source).files
+        listing = files_to_send(source)
     except UsageError as err:
         message = f"dataset {dataset.name}: {err.message}"
         raise RecipeError(message, hint="`from` is a path relative to the recipe, or s3://...") from err
+    if listing.skipped:
+        # Training on less data than there is would look like success.
+        named = [f"{one.path}: {one.reason}" for one in listing.skipped]
+        message = (
+            f"dataset {dataset.name}: {len(named)} of the entries of {source} cannot be sent: {printable(named[0])}"
+        )
+        hint = "put the files there themselves, or name what is not part of the dataset in a .cloudgpuignore there"
+        raise RecipeError(message, problems=[printable(one) for one in named], hint=hint)
+    return listing.files
 
 
 def _digest(path: Path) -> str:

@@ -1,6 +1,6 @@
 """Checkpoints beyond the nodes: put back before a run, brought to S3 by the head while it goes on and at its end."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -15,6 +15,7 @@ from cloudgpu.run.each import each, size_text
 from cloudgpu.run.files import Files, RemoteFile, Service, Services
 from cloudgpu.run.job import Job
 from cloudgpu.run.progress import Note
+from cloudgpu.text import printable
 
 NOTHING_THERE = "NoSuchKey"
 """What S3 calls an address under which nothing lies."""
@@ -110,7 +111,14 @@ def kept(job: Job, head: Agent) -> str:
     answer = head.ask("kept", {"run_dir": job.run_dir(head.home)})
     if not answer.get("files"):
         return f"no checkpoint was written: {to} has nothing of this run"
-    return f"checkpoint: {answer['files']} files, {size_text(int(answer['bytes']))}, at {to}"
+    return f"checkpoint: {answer['files']} files, {size_text(int(answer['bytes']))}, at {to}{not_sent(answer)}"
+
+
+def not_sent(answer: Mapping[str, Any]) -> str:
+    """What an upload left out, as the end of a sentence; empty where it left out nothing."""
+    skipped = answer.get("skipped")
+    names = [printable(str(one)) for one in skipped] if isinstance(skipped, list) else []
+    return f"; not sent, because no regular files: {', '.join(names)}" if names else ""
 
 
 def _dataset(checkpoint: Checkpoint, begin: str) -> Data:

@@ -8,7 +8,7 @@ from cloudgpu.recipe.schema import Recipe
 from cloudgpu.remote.fanout import on_all
 from cloudgpu.remote.patterns import regexes
 from cloudgpu.run.agent import Agent
-from cloudgpu.run.checkpoints import bucket_request
+from cloudgpu.run.checkpoints import bucket_request, not_sent
 from cloudgpu.run.each import each, size_text
 from cloudgpu.run.files import Services
 from cloudgpu.run.job import Job
@@ -66,4 +66,5 @@ def uploaded(job: Job, agents: Sequence[Agent]) -> tuple[str, tuple[str, ...]]:
     files = sum(int(one["files"]) for one in there)
     if not files:
         return ("" if failures else f"no output was there to be brought to {to}"), failures
-    return f"outputs: {files} files, {size_text(sum(int(one['bytes']) for one in there))}, at {to}", failures
+    text = f"outputs: {files} files, {size_text(sum(int(one['bytes']) for one in there))}, at {to}"
+    return text + "".join(map(not_sent, there)), failures

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import re
+import stat
 import time
 import urllib.error
 import urllib.parse
@@ -63,7 +65,7 @@ class Bucket:
         """
         url = self._url(relative)
         before = os.stat(path)
-        with open(path, "rb") as stream:
+        with open(path, "rb", opener=_regular) as stream:
             if before.st_size <= PART:
                 body = stream.read()
                 self._ask("PUT", url, body)
@@ -139,6 +141,15 @@ class Bucket:
     def _url(self, relative: str) -> str:
         key = f"{self._prefix}/{relative}" if self._prefix else relative
         return f"{self._endpoint}/{self._bucket}/{urllib.parse.quote(key, safe='/-_.~')}"
+
+
+def _regular(path: str, flags: int) -> int:
+    """Open a regular file: what took its place meanwhile, a named pipe for instance, could be waited for for ever."""
+    handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is no longer a regular file")
+    return handle
 
 
 def _inner(text: bytes, tag: str) -> str:

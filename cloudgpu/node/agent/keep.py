@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import sys
 import threading
 import time
@@ -27,6 +28,7 @@ _NOTICE = "/latest/meta-data/spot/instance-action"
 _NEVER_STARTED_S = 900.0
 _NAMES = {"keep": "checkpoint", "outputs": "output"}
 """What the uploads of a run are called, and what their files are."""
+_MOST_NAMED = 20
 _UNFINISHED = (".tmp", ".part", ".partial", ".incomplete")
 Emit = Callable[[dict[str, Any]], None]
 
@@ -65,7 +67,8 @@ def kept(spec: dict[str, Any], emit: Emit) -> None:
         count = f"{len(state['failed'])} {_NAMES[name]} files"
         raise AgentError(f"{count} are not kept: {state['failed'][first]}", code="upload")
     sizes = [one["seen"][0] for one in state["files"].values() if one.get("done")]
-    emit({"files": len(sizes), "bytes": sum(sizes)})
+    skipped = state.get("skipped") or []
+    emit({"files": len(sizes), "bytes": sum(sizes), **({"skipped": skipped} if skipped else {})})
 
 
 class Keeper:
@@ -83,7 +86,8 @@ class Keeper:
     def look(self, *, whole: bool) -> dict[str, Any]:
         """Bring up what is complete; with `whole`, nobody writes any more and all is complete."""
         self._state = files.read_json(self._path) or self._state  # another process may have gone on
-        now = _listed(str(self._spec["source"]), self._patterns)
+        now, skipped, unlisted = _listed(str(self._spec["source"]), self._patterns)
+        self._note(skipped, unlisted)
         for relative, seen in sorted(now.items(), key=lambda one: one[1][1]):
             known = self._state["files"].get(relative) or {}
             ready = whole or (self._before.get(relative) == seen and not relative.endswith(_UNFINISHED))
@@ -91,6 +95,15 @@ class Keeper:
                 self._send(relative, seen, known if known.get("seen") == seen else {}, last=whole)
         self._before = now
         return self._state
+
+    def _note(self, skipped: list[str], unlisted: dict[str, str]) -> None:
+        """Keep what cannot go up: directories that cannot be listed are failures until they can."""
+        old = {one: why for one, why in self._state["failed"].items() if one.endswith("/")}
+        if old == unlisted and self._state.get("skipped", []) == skipped:
+            return
+        rest = {one: why for one, why in self._state["failed"].items() if one not in old}
+        self._state["failed"], self._state["skipped"] = {**rest, **unlisted}, skipped
+        files.write_json(self._path, self._state)
 
     def _send(self, relative: str, seen: list[int], known: dict[str, Any], *, last: bool) -> None:
         def keep(progress: dict[str, Any]) -> None:
@@ -112,6 +125,9 @@ class Keeper:
             return
         except OSError as error:
             self._fail(relative, f"{relative} cannot be read: {error.strerror}")
+            return
+        except UnicodeEncodeError:
+            self._fail(relative, f"{relative!a}: its name is not UTF-8, as those of S3 are")
             return
         keep({"done": True})
 
@@ -175,19 +191,39 @@ def _to_be_taken() -> bool:
     return False
 
 
-def _listed(source: str, patterns: list[re.Pattern[bytes]]) -> dict[str, list[int]]:
-    """Regular files below a directory; those that match where there are patterns."""
+def _listed(source: str, patterns: list[re.Pattern[bytes]]) -> tuple[dict[str, list[int]], list[str], dict[str, str]]:
+    """Regular files below a directory, those that match where there are patterns.
+
+    Also the first names of what is skipped (links to somewhere else, sockets, named pipes, devices), and the
+    directories that cannot be listed, with the reason. A link to what lies below the directory is not missed.
+    """
     found: dict[str, list[int]] = {}
-    for folder, _, names in os.walk(source):
-        for name in names:
+    skipped: list[str] = []
+    unlisted: dict[str, str] = {}
+    root = os.path.realpath(source)
+
+    def cannot(error: OSError) -> None:
+        relative = os.path.relpath(str(error.filename), source)
+        if relative != "." and (not patterns or _matches(relative, patterns)):
+            unlisted[relative + "/"] = f"{relative}/ cannot be listed: {error.strerror}"
+
+    for folder, folders, names in os.walk(source, onerror=cannot):
+        for name in [*names, *(one for one in folders if os.path.islink(os.path.join(folder, one)))]:
             path = os.path.join(folder, name)
-            if patterns and not _matches(os.path.relpath(path, source), patterns):
+            relative = os.path.relpath(path, source)
+            if patterns and not _matches(relative, patterns):
                 continue
             with suppress(OSError):
-                stat = os.lstat(path)
-                if os.path.isfile(path) and not os.path.islink(path):
-                    found[os.path.relpath(path, source)] = [stat.st_size, stat.st_mtime_ns]
-    return found
+                kept = os.lstat(path)
+                if stat.S_ISREG(kept.st_mode):
+                    found[relative] = [kept.st_size, kept.st_mtime_ns]
+                elif not (stat.S_ISLNK(kept.st_mode) and _inside(path, root)):
+                    skipped.append(relative)
+    return found, sorted(skipped)[:_MOST_NAMED], unlisted
+
+
+def _inside(link: str, root: str) -> bool:
+    return os.path.exists(link) and (os.path.realpath(link) + os.sep).startswith(root.rstrip(os.sep) + os.sep)
 
 
 def _matches(relative: str, patterns: list[re.Pattern[bytes]]) -> bool:

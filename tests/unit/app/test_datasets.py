@@ -91,3 +91,18 @@ def test_a_bucket_to_write_to_must_be_there_and_may_be_empty(base, make, section
     assert cloud.asked == ["s3://there/of/"]
     with pytest.raises(BadRequestError):
         check_checkpoint(recipe("s3://nobodys/of/{run}"), cloud, lister(cloud, base))
+
+
+def test_a_local_dataset_of_which_something_cannot_be_sent_is_refused(bench, base, make):
+    """Training on a part of the data would look like success."""
+    folder = base / "data"
+    folder.mkdir(exist_ok=True)
+    (folder / "part-0").write_text("0")
+    (folder / "part-1").symlink_to("/etc/hostname")
+    recipe = make.plan(make.candidate(), data=[{"name": "set", "from": "data", "to": "/data"}]).recipe
+    with pytest.raises(RecipeError, match=r"1 of the entries of .* cannot be sent: part-1: link that") as caught:
+        lister(bench.cloud, base)(recipe.data[0])
+    assert ".cloudgpuignore" in caught.value.hint
+    (folder / "part-1").unlink()
+    (folder / "part-1").symlink_to(folder / "part-0")
+    assert {"part-0", "part-1"} <= {file.relative for file in lister(bench.cloud, base)(recipe.data[0])}
