@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from cloudgpu.app import registry_manifests as manifests
-from cloudgpu.app.registry_web import CERTIFICATES, Answer, RefusedError, UnreachableError, Web
+from cloudgpu.app.registry_web import CERTIFICATES, RefusedError, UnreachableError, Web, json_of
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.launch.image_name import ImageName, image_name
+from cloudgpu.node.agent.web_ask import Answer
 from cloudgpu.plan.survey import ImageSeen
 from cloudgpu.recipe.schema import Environment
 from cloudgpu.run.logins import FetchLogin, Login, registry_login
@@ -69,12 +70,15 @@ class RegistryImages:
 
 
 def _looked_at(image: str, name: ImageName, web: Web) -> ImageSeen:
-    answer = web.get(f"{name.path}/manifests/{name.digest or name.tag}", manifests.ACCEPTED)
+    if name.digest:
+        answer = web.get_by_digest("manifests", name.digest, manifests.ACCEPTED)
+    else:
+        answer = web.get(f"{name.path}/manifests/{name.tag}", manifests.ACCEPTED)
     if answer.status == HTTPStatus.NOT_FOUND and _is_registry(answer):
         return ImageSeen(image, "missing", f"{name.registry} has no {image}")
     top = _manifest(answer, name)
     if not manifests.is_index(top):
-        return ImageSeen(image, "there", "", _made_for(top, name, web), manifests.packed_bytes(top))
+        return ImageSeen(image, "there", "", _made_for(top, web), manifests.packed_bytes(top))
     found = manifests.by_platform(top)
     own = found.get(manifests.MACHINE)
     return ImageSeen(image, "there", "", tuple(sorted(found)), _size(own, name, web) if own else None)
@@ -89,13 +93,13 @@ def _refused(image: str, name: ImageName, login: Login | None) -> ImageSeen:
 
 def _is_registry(answer: Answer) -> bool:
     """Whether a 404 is a registry's own, and not that of a proxy or a web page."""
-    content = answer.json()
+    content = json_of(answer)
     listed = content.get("errors") if isinstance(content, dict) else None
     return bool(listed) or "docker-distribution-api-version" in answer.headers
 
 
 def _manifest(answer: Answer, name: ImageName) -> dict[str, Any]:
-    content = answer.json()
+    content = json_of(answer)
     if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
         raise UnreachableError(f"{name.registry} was asked too often and answers later")
     if answer.status != HTTPStatus.OK:
@@ -105,20 +109,20 @@ def _manifest(answer: Answer, name: ImageName) -> dict[str, Any]:
     return content
 
 
-def _made_for(manifest: dict[str, Any], name: ImageName, web: Web) -> tuple[str, ...]:
+def _made_for(manifest: dict[str, Any], web: Web) -> tuple[str, ...]:
     """By the image's own configuration; an image whose registry keeps it back is judged by nobody."""
     digest = manifests.config_digest(manifest)
     try:
-        answer = web.get(f"{name.path}/blobs/{digest}") if digest else None
+        answer = web.get_by_digest("blobs", digest) if digest else None
     except (RefusedError, UnreachableError):
         return ()
-    made = manifests.platform(answer.json()) if answer is not None and answer.status == HTTPStatus.OK else ""
+    made = manifests.platform(json_of(answer)) if answer is not None and answer.status == HTTPStatus.OK else ""
     return (made,) if made else ()
 
 
 def _size(digest: str, name: ImageName, web: Web) -> int | None:
     try:
-        answer = web.get(f"{name.path}/manifests/{digest}", manifests.ACCEPTED)
+        answer = web.get_by_digest("manifests", digest, manifests.ACCEPTED)
         return manifests.packed_bytes(_manifest(answer, name))
     except (RefusedError, UnreachableError):
         return None

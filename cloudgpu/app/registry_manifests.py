@@ -13,6 +13,9 @@ ACCEPTED: Final = ", ".join(
 )
 MACHINE: Final = "linux/amd64"
 """Whose size is looked up: the nodes' own."""
+_LARGEST: Final = 2**50
+"""A pebibyte: no image is larger, and no disk."""
+_LONGEST_NAME: Final = 40
 
 
 def by_platform(content: Mapping[str, Any]) -> dict[str, str]:
@@ -30,7 +33,10 @@ def platform(said: object) -> str:
     if not isinstance(said, Mapping):
         return ""
     parts = [said.get("os"), said.get("architecture")]
-    told = all(isinstance(part, str) and part.isalnum() and part != "unknown" for part in parts)
+    told = all(
+        isinstance(part, str) and part.isalnum() and part.isascii() and len(part) <= _LONGEST_NAME and part != "unknown"
+        for part in parts
+    )
     return "/".join(map(str, parts)) if told else ""
 
 
@@ -42,8 +48,9 @@ def is_index(content: Mapping[str, Any]) -> bool:
 def packed_bytes(manifest: Mapping[str, Any]) -> int | None:
     """Sum of the layers as they are pulled; None where it does not tell."""
     sizes = [one.get("size") for one in _dicts(manifest.get("layers"))]
-    known = [size for size in sizes if isinstance(size, int) and size >= 0]
-    return sum(known) if known and len(known) == len(sizes) else None
+    # In Python, true is a number.
+    known = [size for size in sizes if type(size) is int and 0 <= size <= _LARGEST]
+    return sum(known) if known and len(known) == len(sizes) and sum(known) <= _LARGEST else None
 
 
 def config_digest(manifest: Mapping[str, Any]) -> str:

@@ -1,33 +1,43 @@
 """HTTP as registries of containers want it: who may be trusted, who is told a password, where a redirect may lead."""
 
 import base64
+import hashlib
 import http.client
 import json
+import re
 import ssl
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
-from urllib.error import HTTPError, URLError
-from urllib.parse import urlencode, urljoin, urlsplit
-from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, OpenerDirector, ProxyHandler, Request
-from urllib.request import build_opener as build
+from urllib.error import URLError
+from urllib.parse import urlencode, urlsplit
 
 from cloudgpu.app.registry_challenge import Challenge, challenge
 from cloudgpu.files import KEY_BYTES, read_bytes
 from cloudgpu.launch.image_name import ImageName
+from cloudgpu.node.agent.web_ask import REDIRECTS, Answer, Client
+from cloudgpu.node.agent.web_limits import check_address, is_loopback, must_guard, redirected
 from cloudgpu.run.logins import Login
+from cloudgpu.text import printable
 
 CERTIFICATES: Final = Path("/etc/docker/certs.d")
 """Where Docker looks for certificates of registries, by host and port."""
 _HUB: Final = "registry-1.docker.io"
 """Where Docker Hub's images are; `docker.io` is only its name."""
 _REFUSING: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
-_REDIRECTS: Final = (301, 302, 303, 307, 308)
 _HOPS: Final = 5
 _LARGEST: Final = 4 * 2**20
 """No manifest is larger: registries refuse it."""
+_LONGEST_TOKEN: Final = 32 * 1024
+"""Servers refuse longer headers; the tokens of public registries have a tenth of it."""
+_LONGEST_PLACE: Final = 100
+_TOKEN: Final = re.compile(r"[!-~]+")
+_DIGESTS: Final = {
+    "sha256": (re.compile(r"[0-9a-f]{64}"), hashlib.sha256),
+    "sha512": (re.compile(r"[0-9a-f]{128}"), hashlib.sha512),
+}
+"""The algorithms that OCI registers: form of the digest, and how it is made."""
 
 
 class UnreachableError(Exception):
@@ -36,31 +46,6 @@ class UnreachableError(Exception):
 
 class RefusedError(Exception):
     """The registry gives nothing with this login, or without one."""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What came back."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-    def json(self) -> Any:  # noqa: ANN401 - what a stranger sends
-        """The body; None where it is no JSON."""
-        try:
-            return json.loads(self.body)
-        except (ValueError, RecursionError):
-            return None
-
-
-class _Stay(HTTPRedirectHandler):
-    """Redirects are followed by hand: urllib would hand the login to whoever they lead to."""
-
-    def http_error_302(self, *_args: Any, **_kwargs: Any) -> None:  # noqa: ANN401 - urllib's own
-        return None
-
-    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
 
 @dataclass
@@ -97,18 +82,36 @@ class Web:
         except ValueError:
             raise UnreachableError(f"{self.name.registry} leads to an address that is none") from None
 
+    def get_by_digest(self, kind: str, digest: str, accept: str = "*/*") -> Answer:
+        """`manifests` or `blobs` of this digest, held against it.
+
+        Raises:
+            RefusedError: The login is refused, or one is missing.
+            UnreachableError: There is no answer, the digest is none, or the content is not the one it stands for.
+        """
+        algorithm, _, value = digest.partition(":")
+        form, hashed = _DIGESTS.get(algorithm, (None, None))
+        # It becomes part of an address, and foreign text there would be asked for with the login.
+        if form is None or hashed is None or form.fullmatch(value) is None:
+            raise UnreachableError(f"{self.name.registry} names a digest that is none")
+        answer = self.get(f"{self.name.path}/{kind}/{digest}", accept)
+        if answer.status == HTTPStatus.OK and hashed(answer.body).hexdigest() != value:
+            raise UnreachableError(f"{self.name.registry} sent another content than its digest {digest[:19]} says")
+        return answer
+
     def _get(self, path: str, accept: str) -> Answer:
         host = _HUB if self.name.registry == "docker.io" else self.name.registry
         url = f"{self._scheme}://{host}/v2/{path}"
-        answer = self._followed(url, accept)
-        if answer.status == HTTPStatus.UNAUTHORIZED and not self._authorization:
-            self._authorization = self._logged_in(challenge(answer.headers.get("www-authenticate", "")))
-            answer = self._followed(url, accept)
+        answer, own = self._followed(url, accept)
+        # Whoever a redirect leads to has no say in where the password goes.
+        if answer.status == HTTPStatus.UNAUTHORIZED and own and not self._authorization:
+            self._authorization = self._logged_in(url, challenge(answer.headers.get("www-authenticate", "")))
+            answer, _ = self._followed(url, accept)
         if answer.status in _REFUSING:
             raise RefusedError
         return answer
 
-    def _logged_in(self, asked: Challenge | None) -> str:
+    def _logged_in(self, registry: str, asked: Challenge | None) -> str:
         """What is sent as `Authorization`."""
         if asked is None:
             raise UnreachableError(f"{self.name.registry} asks for a login in a way that is not known")
@@ -119,41 +122,39 @@ class Web:
         query = {"service": asked.service, "scope": asked.scope or f"repository:{self.name.path}:pull"}
         glue = "&" if "?" in asked.realm else "?"
         url = f"{asked.realm}{glue}{urlencode({key: value for key, value in query.items() if value})}"
-        answer = self._sent(url, "application/json", "" if self.login is None else _basic(self.login))
+        password = "" if self.login is None else _basic(self.login)
+        answer = self._sent(url, "application/json", password, guarded=must_guard(registry, url))
         if answer.status in _REFUSING:
             raise RefusedError
-        content = answer.json() if answer.status == HTTPStatus.OK else None
+        content = json_of(answer) if answer.status == HTTPStatus.OK else None
         token = (content.get("token") or content.get("access_token")) if isinstance(content, dict) else None
-        if not isinstance(token, str) or not token.isprintable():
+        if not isinstance(token, str) or len(token) > _LONGEST_TOKEN or _TOKEN.fullmatch(token) is None:
             raise UnreachableError(f"{_place(asked.realm)} gave no token, but {answer.status}")
         return f"Bearer {token}"
 
-    def _followed(self, url: str, accept: str) -> Answer:
-        """The answer at the end of all redirects; the login goes to the registry itself alone."""
-        first = urlsplit(url)
+    def _followed(self, url: str, accept: str) -> tuple[Answer, bool]:
+        """The answer at the end of all redirects, and whether it is the registry's own; only that gets the login."""
+        start, first = url, urlsplit(url)
         for _ in range(_HOPS):
             here = urlsplit(url)
             own = (here.scheme, here.netloc) == (first.scheme, first.netloc)
-            answer = self._sent(url, accept, self._authorization if own else "")
-            if answer.status not in _REDIRECTS:
-                return answer
-            url = urljoin(url, answer.headers.get("location", ""))
+            answer = self._sent(url, accept, self._authorization if own else "", guarded=must_guard(start, url))
+            to = answer.headers.get("location", "") if answer.status in REDIRECTS else ""
+            if answer.status not in REDIRECTS:
+                return answer, own
+            url = redirected(url, to)
         raise UnreachableError(f"{self.name.registry} redirects again and again")
 
-    def _sent(self, url: str, accept: str, authorization: str) -> Answer:
-        scheme = urlsplit(url).scheme
-        if scheme != "https" and not (scheme == "http" and self.name.on_loopback):
+    def _sent(self, url: str, accept: str, authorization: str, *, guarded: bool) -> Answer:
+        check_address(url)
+        parts = urlsplit(url)
+        if parts.scheme != "https" and not (self.name.on_loopback and is_loopback(parts.hostname or "")):
             raise UnreachableError(f"{self.name.registry} leads to {_place(url)} without TLS")
         headers = {"Accept": accept, "User-Agent": "cloudgpu"}
+        if authorization:
+            headers["Authorization"] = authorization
         try:
-            request = Request(url, headers=headers)  # noqa: S310 - the scheme is looked at above
-            if authorization:
-                request.add_header("Authorization", authorization)
-            with self._opener().open(request, timeout=self.timeout_s) as response:
-                return _answer(response.status, response.headers, response.read(_LARGEST))
-        except HTTPError as error:
-            with error:
-                return _answer(error.code, error.headers, error.read(_LARGEST))
+            return self._client().send(url, headers, guarded=guarded)
         except URLError as error:
             raise UnreachableError(f"{_place(url)} cannot be reached: {_reason(error.reason)}") from None
         except (OSError, http.client.HTTPException, ValueError) as error:
@@ -161,9 +162,8 @@ class Web:
             kind = "it fell silent" if isinstance(error, TimeoutError) else "it does not speak as a registry does"
             raise UnreachableError(f"{_place(url)} cannot be asked: {kind}") from None
 
-    def _opener(self) -> OpenerDirector:
-        proxies = [ProxyHandler({})] if self.name.on_loopback else []
-        return build(_Stay(), HTTPHandler(), HTTPSHandler(context=self._trust()), *proxies)
+    def _client(self) -> Client:
+        return Client(self.timeout_s, _LARGEST, self._trust(), proxies=not self.name.on_loopback)
 
     def _trusted(self) -> list[Path]:
         """Authorities that whoever set this machine up trusts for this registry."""
@@ -180,6 +180,14 @@ class Web:
         return context
 
 
+def json_of(answer: Answer) -> Any:  # noqa: ANN401 - what a stranger sends
+    """Return the body; None where it is not JSON."""
+    try:
+        return json.loads(answer.body)
+    except (ValueError, RecursionError):
+        return None
+
+
 def _authority(path: Path) -> bytes:
     try:
         return read_bytes(path, KEY_BYTES)
@@ -187,16 +195,9 @@ def _authority(path: Path) -> bytes:
         raise UnreachableError(f"the certificate {path} cannot be read: {err.strerror}") from err
 
 
-def _answer(status: int, headers: Any, body: bytes) -> Answer:  # noqa: ANN401 - an email.message.Message
-    found: dict[str, str] = {}
-    for key, value in headers.items():  # a registry may offer each way to log in by a header of its own
-        found[key.lower()] = f"{found[key.lower()]}, {value}" if key.lower() in found else str(value)
-    return Answer(status, found, body)
-
-
 def _place(url: str) -> str:
     """Host and port, without whatever else an address may hold."""
-    return urlsplit(url).netloc.rpartition("@")[2] or "nowhere"
+    return printable(urlsplit(url).netloc.rpartition("@")[2])[:_LONGEST_PLACE] or "nowhere"
 
 
 def _basic(login: Login) -> str:

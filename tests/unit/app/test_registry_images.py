@@ -1,6 +1,7 @@
 """What is learnt of an image before anything is bought, from a registry that is played here."""
 
 import base64
+import hashlib
 import json
 import threading
 import time
@@ -21,13 +22,21 @@ from cloudgpu.run.logins import Login
 PASSWORD = "very:secret\n"
 BASIC = "Basic " + base64.b64encode(f"ann:{PASSWORD}".encode()).decode()
 AMD, ARM = {"os": "linux", "architecture": "amd64"}, {"os": "linux", "architecture": "arm64"}
-SINGLE = {"schemaVersion": 2, "config": {"digest": "sha256:c"}, "layers": [{"size": 5}, {"size": 7}]}
+
+
+def digest_of(content: object) -> str:
+    """As the played registry sends it."""
+    return f"sha256:{hashlib.sha256(json.dumps(content).encode()).hexdigest()}"
+
+
+CONFIG = f"blobs/{digest_of(AMD)}"
+SINGLE = {"schemaVersion": 2, "config": {"digest": digest_of(AMD)}, "layers": [{"size": 5}, {"size": 7}]}
 INDEX = {
     "schemaVersion": 2,
     "manifests": [
-        {"digest": "sha256:arm", "platform": ARM},
-        {"digest": "sha256:amd", "platform": AMD},
-        {"digest": "sha256:proof", "platform": {"os": "unknown", "architecture": "unknown"}},
+        {"digest": digest_of("arm"), "platform": ARM},
+        {"digest": digest_of(SINGLE), "platform": AMD},
+        {"digest": digest_of("proof"), "platform": {"os": "unknown", "architecture": "unknown"}},
     ],
 }
 GONE = (404, {"errors": [{"code": "MANIFEST_UNKNOWN"}]}, {})
@@ -90,7 +99,7 @@ def play():
 
 @pytest.fixture
 def registry(play):
-    return play(**{"manifests/1": (200, SINGLE, {}), "blobs/sha256:c": (200, AMD, {})})
+    return play(**{"manifests/1": (200, SINGLE, {}), CONFIG: (200, AMD, {})})
 
 
 def nobody(region: str) -> Login:
@@ -113,13 +122,13 @@ def test_a_single_manifest_tells_its_size_and_its_configuration_the_machine(regi
 
 def test_an_index_tells_the_machines_and_the_size_is_that_of_the_nodes(registry):
     registry.pages["/v2/team/own/manifests/1"] = (200, INDEX, {})
-    registry.pages["/v2/team/own/manifests/sha256:amd"] = (200, SINGLE, {})
+    registry.pages[f"/v2/team/own/manifests/{digest_of(SINGLE)}"] = (200, SINGLE, {})
     seen = ask(registry)
     assert (seen.presence, seen.platforms, seen.packed_bytes) == ("there", ("linux/amd64", "linux/arm64"), 12)
 
 
 def test_a_digest_is_asked_for_itself(registry):
-    digest = f"sha256:{'0' * 64}"
+    digest = digest_of(SINGLE)
     registry.pages[f"/v2/team/own/manifests/{digest}"] = (200, SINGLE, {})
     assert ask(registry, tag=f":1@{digest}").presence == "there"
 
@@ -249,9 +258,10 @@ def test_no_token_is_a_refusal_or_unknown(play, registry, status: int, token: st
 
 def test_a_blob_elsewhere_is_fetched_without_the_login(play, registry):
     store = play(blob=(200, ARM, {}))
+    registry.pages["/v2/team/own/manifests/1"] = (200, {**SINGLE, "config": {"digest": digest_of(ARM)}}, {})
     registry.pages = {path: password_wanted(page) for path, page in registry.pages.items()}
     away = (307, {}, {"Location": f"http://{store.address}/v2/team/own/blob"})
-    registry.pages["/v2/team/own/blobs/sha256:c"] = password_wanted(away)
+    registry.pages[f"/v2/team/own/blobs/{digest_of(ARM)}"] = password_wanted(away)
     assert with_login(registry).platforms == ("linux/arm64",)
     assert store.asked == [("/v2/team/own/blob", "")]
 

@@ -1,0 +1,221 @@
+"""Limits on what an HTTP server can do to its client: how slowly it may send, how much, and where it may lead.
+
+A socket's time-out only limits silence. A server that sends one byte every few seconds, headers without end or one
+`100 Continue` after the other keeps a client for ever, and a redirect can name the client's own services. The caller's
+side uses this module too.
+"""
+
+from __future__ import annotations
+
+import errno
+import http.client
+import io
+import ipaddress
+import socket
+import string
+import time
+import urllib.parse
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Callable
+
+_HEAD_BYTES = 1 << 20
+_READ_AHEAD = 1 << 16
+_LONGEST_NAME = 253
+_LONGEST_LABEL = 63
+
+
+class LeadsHere(PermissionError):  # noqa: N818 - it says what is wrong with the address
+    """A server named an address of this machine itself."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.EACCES, "the server leads to an address of this machine itself")
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How slow an answer may be. Only time spent waiting for bytes counts, not what the client does between reads.
+
+    Attributes:
+        head_s: Bound for status line and headers together.
+        window_s: After each of these, at least `least_bytes` must have come.
+        least_bytes: 64 KiB a minute is slower than any line that a training run could use.
+        whole_s: Bound for the whole answer; None for a download, which may take as long as it moves.
+    """
+
+    head_s: float = 60.0
+    window_s: float = 60.0
+    least_bytes: int = 1 << 16
+    whole_s: float | None = None
+    clock: Callable[[], float] = time.monotonic
+
+
+class PacedStream(io.RawIOBase):
+    """The bytes of one answer, as long as they come fast enough."""
+
+    def __init__(self, sock: socket.socket, pace: Pace) -> None:
+        super().__init__()
+        self._sock = sock
+        self._raw: Any = sock.makefile("rb", buffering=0)
+        self._pace = pace
+        self._silence_s = sock.gettimeout()
+        self._began = pace.clock()
+        self._head: int | None = None
+        self._waited = 0.0
+        self._came = 0
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def begin_head(self) -> None:
+        """Apply the limits of headers from now on."""
+        self._began, self._head = self._pace.clock(), 0
+
+    def end_head(self) -> None:
+        """Apply the limits of a body from now on."""
+        self._head = None
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - a writable buffer
+        """Read what comes next.
+
+        Raises:
+            OSError: It is silent, too slow, or sends headers without end.
+        """
+        before = self._pace.clock()
+        self._sock.settimeout(self._patience(before))
+        try:
+            count = self._raw.readinto(buffer) or 0
+        finally:
+            self._sock.settimeout(self._silence_s)
+        self._count(count, self._pace.clock() - before)
+        return int(count)
+
+    def close(self) -> None:
+        """Close it; the connection stays open."""
+        self._raw.close()
+        super().close()
+
+    def _patience(self, now: float) -> float | None:
+        ends = [] if self._pace.whole_s is None else [self._began + self._pace.whole_s]
+        if self._head is not None:
+            ends.append(self._began + self._pace.head_s)
+        left = [end - now for end in ends]
+        if any(one <= 0 for one in left):
+            raise _slow("too slow: no whole answer came in time")
+        return min([*left, *([] if self._silence_s is None else [self._silence_s])], default=None)
+
+    def _count(self, count: int, waited: float) -> None:
+        if self._head is not None:
+            self._head += count
+            if self._head > _HEAD_BYTES:
+                raise OSError(errno.EMSGSIZE, "headers without end")
+            return
+        self._waited, self._came = self._waited + waited, self._came + count
+        if self._waited >= self._pace.window_s and count:
+            if self._came < self._pace.least_bytes:
+                raise _slow(f"too slow: {self._came} bytes in {self._waited:.0f} s")
+            self._waited, self._came = 0.0, 0
+
+
+class BoundedResponse(http.client.HTTPResponse):
+    """An answer that is read through a `PacedStream`."""
+
+    def __init__(self, sock: socket.socket, *given: Any, pace: Pace, **named: Any) -> None:  # noqa: ANN401
+        super().__init__(sock, *given, **named)
+        self.fp.close()
+        self._paced = PacedStream(sock, pace)
+        self.fp = io.BufferedReader(self._paced, _READ_AHEAD)
+
+    def begin(self) -> None:
+        """Read status line and headers.
+
+        Raises:
+            OSError: They do not come in time, or without end.
+        """
+        self._paced.begin_head()
+        super().begin()
+        self._paced.end_head()
+
+
+def bind(connection: http.client.HTTPConnection, pace: Pace, *, guarded: bool) -> None:
+    """Apply the limits to a connection that is not open yet.
+
+    `guarded`: a server named the address, not the user, and it must not be one of this machine's own.
+    """
+    connection.response_class = partial(BoundedResponse, pace=pace)  # type: ignore[assignment]
+    if guarded:
+        # The check comes after the name was resolved and before the first byte is sent.
+        connection._create_connection = _connected_elsewhere  # type: ignore[attr-defined]
+
+
+def redirected(here: str, location: str) -> str:
+    """Return the address that a redirect from `here` leads to.
+
+    Raises:
+        ValueError: It is not an address of the web, or it leads from TLS to plain HTTP.
+    """
+    # As browsers do: headers hold bytes, addresses only some of them.
+    url = urllib.parse.urljoin(here, urllib.parse.quote(location, safe=string.punctuation, encoding="iso-8859-1"))
+    check_address(url)
+    if here.startswith("https:") and not url.startswith("https:"):
+        raise ValueError("it leads from TLS to plain HTTP")
+    return url
+
+
+def check_address(url: str) -> None:
+    """Reject what is no address of the web.
+
+    Raises:
+        ValueError: It is none.
+    """
+    parts = urllib.parse.urlsplit(url)
+    host = parts.hostname or ""
+    labels = host.rstrip(".").split(".")
+    if parts.scheme not in ("http", "https") or not host or parts.port == 0:
+        raise ValueError("it is no address of the web")
+    if len(host) > _LONGEST_NAME or (":" not in host and not all(0 < len(one) <= _LONGEST_LABEL for one in labels)):
+        raise ValueError("no host can have this name")
+
+
+def must_guard(first: str, url: str) -> bool:
+    """Return True if `url`, to which the server at `first` leads, must not be this machine.
+
+    The user may name a service of this machine; nobody else may, except such a service itself.
+    """
+    named, host = urllib.parse.urlsplit(first).hostname or "", urllib.parse.urlsplit(url).hostname or ""
+    return named != host and not (is_loopback(named) and is_loopback(host))
+
+
+def is_loopback(host: str) -> bool:
+    """Return True for `localhost` and for the addresses of the loopback interface."""
+    address = _address(host)
+    return host == "localhost" if address is None else address.is_loopback
+
+
+def is_local(host: str) -> bool:
+    """Return True for addresses that mean this machine or its link, as the instance metadata service's does."""
+    address = _address(host)
+    if address is None:
+        return host == "localhost" or host.endswith(".localhost")
+    return address.is_loopback or address.is_link_local or address.is_unspecified or address.is_multicast
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        found = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return None
+    return getattr(found, "ipv4_mapped", None) or found
+
+
+def _connected_elsewhere(*given: Any, **named: Any) -> socket.socket:  # noqa: ANN401 - as socket.create_connection
+    sock = socket.create_connection(*given, **named)
+    if is_local(sock.getpeername()[0]):
+        sock.close()
+        raise LeadsHere
+    return sock
+
+
+def _slow(text: str) -> OSError:
+    return TimeoutError(errno.ETIMEDOUT, text)

@@ -1,0 +1,217 @@
+"""Registries and web servers that lie, before anything is bought: a typed answer in time, and no login for others."""
+
+import json
+import threading
+
+import pytest
+
+from cloudgpu.app import web_files as web
+from cloudgpu.app.registry_images import RegistryImages
+from cloudgpu.errors import AuthError, RecipeError
+from cloudgpu.recipe.data import Data
+from cloudgpu.recipe.schema import Environment
+from cloudgpu.run.logins import Login
+from tests.lying.lies import LIES, MANIFEST, Lie, telling
+from tests.lying.readers import outcome
+from tests.lying.server import answer, lying
+
+WITHIN_S = 3.0
+SECRET = "hush-hush"
+
+
+def nobody(region: str) -> Login:
+    raise AuthError(f"no credentials for {region}", code="NoCredentials")
+
+
+def ask(address: str, *, login: bool = True, tag: str = ":1"):
+    container = {"image": f"{address}/team/own{tag}", **({"login": "ann", "password": "KEY"} if login else {})}
+    environment = Environment.model_validate({"container": container})
+    return RegistryImages({"KEY": SECRET}, nobody, within_s=WITHIN_S)(environment)
+
+
+@pytest.fixture
+def uncaught(monkeypatch):
+    """Errors that nobody caught in a thread: the answer "did not answer in time" would hide them."""
+    found: list = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: found.append(args.exc_value))
+    return found
+
+
+@pytest.mark.parametrize("lie", LIES, ids=str)
+def test_a_registry_that_lies_leaves_the_image_unknown(lie: Lie, uncaught):
+    with telling(lie) as server:
+        seen = outcome(lambda: ask(server.address))
+    assert uncaught == []
+    assert not isinstance(seen, BaseException), seen
+    assert seen.presence in ("unknown", "refused"), seen
+    assert seen.why.isprintable()
+    assert len(seen.why) < 400
+    assert SECRET not in repr(seen)
+
+
+@pytest.mark.parametrize("lie", LIES, ids=str)
+def test_a_web_server_that_lies_is_named(lie: Lie, monkeypatch):
+    monkeypatch.setattr(web, "_WITHIN_S", WITHIN_S, raising=False)
+    with telling(lie) as server:
+        dataset = Data.model_validate({"name": "x", "from": f"{server.url}/set.tar", "to": "/data/x"})
+        found = outcome(lambda: web.web_files(dataset, ()))
+    if lie.name in HONEST_ENOUGH:
+        assert [one.size > 0 for one in found] == [True]
+        return
+    assert isinstance(found, RecipeError), found
+    assert found.message.isprintable()
+    assert found.hint
+
+
+HONEST_ENOUGH = {
+    "length too large",
+    "length too small",
+    "body byte by byte",
+    "a web page",
+    "packed",
+    "an S3 error with status 200",
+}
+"""Only the node that fetches the file can find out: here, a length is all that is asked for."""
+
+
+def tokens_from(realm: str):
+    return answer("401 Unauthorized", www_authenticate=f'Bearer realm="{realm}",service="s"')
+
+
+def test_only_the_registry_itself_may_ask_for_the_login():
+    """A server that a redirect leads to names a place for tokens of its own: it gets neither password nor token."""
+    with (
+        lying(lambda _: [answer(body=b'{"token": "t"}')], "127.0.0.3") as thief,
+        lying(lambda _: [tokens_from(f"{thief.url}/token")], "127.0.0.2") as store,
+        lying(lambda _: [answer("307 Temporary Redirect", location=f"{store.url}/blob")]) as registry,
+    ):
+        seen = ask(registry.address)
+    assert seen.presence in ("unknown", "refused")
+    assert [one.headers.get("authorization") for one in (*store.asked, *thief.asked)] in ([None], [None, None])
+    assert thief.asked == []
+
+
+def test_a_place_for_tokens_without_tls_on_another_machine_gets_no_password():
+    with lying(lambda _: [tokens_from("http://198.51.100.7/token")]) as registry:
+        seen = ask(registry.address)
+    assert (seen.presence, "198.51.100.7 without TLS" in seen.why) == ("unknown", True)
+
+
+@pytest.mark.parametrize(
+    "realm",
+    [
+        "http://169.254.169.254/latest/api/token",
+        "file:///etc/passwd",
+        "ftp://127.0.0.1/token",
+        "https://[x",
+        "https://127.0.0.1:99999999/",
+        "\x1b[2J",
+        " ",
+        "x" * 5000,
+    ],
+)
+def test_a_strange_place_for_tokens_is_not_asked(realm: str, uncaught):
+    with lying(lambda _: [tokens_from(realm)]) as registry:
+        seen = ask(registry.address)
+    assert uncaught == []
+    assert seen.presence == "unknown"
+    assert seen.why.isprintable()
+    assert len(seen.why) < 400
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Bearer",
+        "Bearer realm",
+        'Bearer realm="',
+        "Bearer " + 'a="' * 20_000,
+        "Bearer " + "a=," * 20_000,
+        ", " * 30_000 + "Bearer",
+        "Basic " * 10_000,
+        "\x00\x1b",
+        "Bearer realm=x,realm=y",
+    ],
+)
+def test_a_challenge_that_means_nothing_is_read_in_no_time(header: str, uncaught):
+    with lying(lambda _: [answer("401 Unauthorized", www_authenticate=header)]) as registry:
+        seen = outcome(lambda: ask(registry.address))
+    assert uncaught == []
+    assert seen.presence in ("unknown", "refused")
+    assert "did not answer within" not in seen.why
+
+
+@pytest.mark.parametrize(
+    "token", ["x" * 2_000_000, "\xe9", "\u20ac", "a b", "a\r\nX: y", 7, None, ["t"], {"t": 1}, True, "\x00"]
+)
+def test_a_token_that_is_none_is_not_sent(token, uncaught):
+    def tell(request):
+        if request.path.startswith("/token"):
+            return [answer(body=json.dumps({"token": token}).encode())]
+        return [tokens_from(f"http://{request.headers['host']}/token")]
+
+    with lying(tell) as registry:
+        seen = ask(registry.address)
+        sent = [one.headers["authorization"] for one in registry.asked if "authorization" in one.headers]
+    assert uncaught == []
+    assert seen.presence == "unknown"
+    assert all(text.startswith("Basic ") for text in sent)
+
+
+LAYERS = {
+    "negative": -1,
+    "a fraction": 1.5,
+    "not a number": float("nan"),
+    "true": True,
+    "a text": "5",
+    "nothing": None,
+    "10^30": 10**30,
+}
+
+
+@pytest.mark.parametrize("size", LAYERS.values(), ids=LAYERS)
+def test_a_layer_without_a_true_size_leaves_the_size_unknown(size):
+    body = json.dumps({"schemaVersion": 2, "layers": [{"size": 5}, {"size": size}]}).encode()
+    with lying(lambda _: [answer(body=body)]) as registry:
+        seen = ask(registry.address)
+    assert (seen.presence, seen.packed_bytes) == ("there", None)
+
+
+DIGESTS = [
+    "../../../other/blobs/x",
+    "sha256:../../x",
+    "SHA256:" + "0" * 64,
+    "sha256:" + "A" * 64,
+    "md5:" + "0" * 32,
+    "x",
+]
+
+
+@pytest.mark.parametrize("digest", DIGESTS)
+def test_a_digest_that_is_none_is_never_part_of_an_address(digest: str):
+    config = json.dumps({"schemaVersion": 2, "config": {"digest": digest}, "layers": []}).encode()
+    index = json.dumps(
+        {"schemaVersion": 2, "manifests": [{"digest": digest, "platform": {"os": "linux", "architecture": "amd64"}}]}
+    ).encode()
+    for body in (config, index):
+        with lying(lambda _, body=body: [answer(body=body)]) as registry:
+            seen = ask(registry.address)
+        assert [one.path for one in registry.asked] == ["/v2/team/own/manifests/1"]
+        assert seen.packed_bytes is None
+
+
+def test_content_that_is_not_what_its_digest_says_is_not_believed():
+    """The tag is a matter of trust; what is asked for by its digest is not."""
+    digest = f"sha256:{'0' * 64}"
+    with lying(lambda _: [answer(body=MANIFEST)]) as registry:
+        seen = ask(registry.address, tag=f":1@{digest}")
+    assert (seen.presence, "another content than its digest" in seen.why) == ("unknown", True)
+
+
+def test_manifests_that_are_huge_or_lead_in_circles_end():
+    many = json.dumps({"schemaVersion": 2, "layers": [{"size": 1}] * 1_000_000}).encode()
+    deep = b'{"schemaVersion": 2, "layers": ' + b"[" * 200_000 + b"]" * 200_000 + b"}"
+    for body in (many, deep):
+        with lying(lambda _, body=body: [answer(body=body)]) as registry:
+            seen = outcome(lambda registry=registry: ask(registry.address))
+        assert (seen.presence, seen.packed_bytes) == ("unknown", None)
