@@ -5,20 +5,23 @@ from __future__ import annotations
 import datetime
 import hashlib
 import hmac
+import http.client
 import json
 import os
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from dataclasses import dataclass
+from typing import Any
 
 from .errors import AgentError
+from .web_ask import Client
 
 _METADATA = "http://169.254.169.254"
 _ROLES = "/latest/meta-data/iam/security-credentials/"
 _TIMEOUT_S = 5.0
 _FRESH_S = 300.0
+_MOST_BYTES = 1 << 16
+_NOT_FOUND = 404
 _ALGORITHM = "AWS4-HMAC-SHA256"
 
 
@@ -60,21 +63,24 @@ def metadata(path: str) -> str | None:
     """
     base = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "").rstrip("/") or _METADATA
     # Its own address is on this node: a proxy would answer for another machine.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    client = Client(_TIMEOUT_S, _MOST_BYTES, proxies=False)
     lasting = {"X-aws-ec2-metadata-token-ttl-seconds": "300"}
-    asked = urllib.request.Request(f"{base}/latest/api/token", method="PUT", headers=lasting)  # noqa: S310
+    token = _said(client, f"{base}/latest/api/token", lasting, method="PUT")
+    if token is None:
+        return None
+    return _said(client, base + path, {"X-aws-ec2-metadata-token": token.strip()})
+
+
+def _said(client: Client, url: str, headers: dict[str, str], method: str = "GET") -> str | None:
     try:
-        with opener.open(asked, timeout=_TIMEOUT_S) as answer:
-            token = answer.read().decode()
-        request = urllib.request.Request(base + path, headers={"X-aws-ec2-metadata-token": token})  # noqa: S310
-        with opener.open(request, timeout=_TIMEOUT_S) as answer:
-            text: str = answer.read().decode()
-            return text
-    except urllib.error.HTTPError as error:
-        with error:
-            if error.code == 404:  # noqa: PLR2004
-                return None
-        raise OSError(f"the metadata service answered {error.code}") from None
+        answer = client.send(url, headers, method=method, guarded=False)
+    except (http.client.HTTPException, ValueError) as error:
+        raise OSError(f"it does not speak HTTP ({type(error).__name__})") from None
+    if answer.status == _NOT_FOUND:
+        return None
+    if answer.status != http.client.OK:
+        raise OSError(f"the metadata service answered {answer.status}")
+    return answer.body.decode("utf-8", "replace")
 
 
 def _fetched() -> Keys:
@@ -86,10 +92,25 @@ def _fetched() -> Keys:
         raise AgentError(f"the metadata service does not answer: {error}", hint=hint, code="no-role") from None
     if not text:
         raise AgentError("this node has no role", hint=hint, code="no-role")
-    found = json.loads(text)
+    try:
+        return _read(json.loads(text))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        # Neither the text nor the parser's excerpt of it is shown: it may hold the keys.
+        raise AgentError("the metadata service gave no keys that can be read", hint=hint, code="no-role") from None
+
+
+def _read(found: Any) -> Keys:  # noqa: ANN401 - unchecked JSON
+    """The keys of an answer.
+
+    Raises:
+        ValueError: One is none: each becomes part of a header. (KeyError, TypeError: It is missing.)
+    """
+    names = ("AccessKeyId", "SecretAccessKey", "Token")
+    access, secret, token = (str(found[name]) if isinstance(found[name], str) else "" for name in names)
+    if not all(text.isascii() and text.isprintable() and text for text in (access, secret, token)):
+        raise ValueError(names)
     until = datetime.datetime.strptime(found["Expiration"], "%Y-%m-%dT%H:%M:%SZ")  # noqa: DTZ007 - set in the next line
-    until = until.replace(tzinfo=datetime.timezone.utc)
-    return Keys(found["AccessKeyId"], found["SecretAccessKey"], found["Token"], until.timestamp())
+    return Keys(access, secret, token, until.replace(tzinfo=datetime.timezone.utc).timestamp())
 
 
 def signed(method: str, url: str, region: str, keys: Keys, body: bytes, headers: dict[str, str]) -> dict[str, str]:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import errno
+import http.client
 import os
 import random
 import re
 import stat
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable
 from xml.sax.saxutils import escape
 
 from .aws_role import Role, signed
 from .errors import AgentError
+from .web_ask import Client
 
 PART = 32 << 20
 """Bytes of a part; files up to this size go in one request."""
@@ -24,6 +24,8 @@ _MOST_PARTS = 9000
 _AT_ONCE = 4
 _ATTEMPTS = 6
 _TIMEOUT_S = 120.0
+_MOST_BYTES = 1 << 20
+_CODE = re.compile(r"[A-Za-z0-9.]{1,80}")
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 Keep = Callable[[dict[str, Any]], None]
 
@@ -83,13 +85,18 @@ class Bucket:
         done: dict[str, str] = dict(state.get("parts") or {})
         if not upload:
             upload = _inner(self._ask("POST", f"{url}?uploads=", b"")[0], "UploadId")
+            if not upload:
+                raise self._refused(url, "the answer names no upload")
             done = {}
         sent = [0]
 
         def send(number: int) -> None:
             body = os.pread(handle, step, (number - 1) * step)
             query = f"partNumber={number}&uploadId={urllib.parse.quote(upload, safe='')}"
-            done[str(number)] = self._ask("PUT", f"{url}?{query}", body)[1]
+            tag = self._ask("PUT", f"{url}?{query}", body)[1]
+            if not tag:
+                raise self._refused(url, f"the answer names no ETag for part {number}")
+            done[str(number)] = tag
             sent[0] += len(body)
             keep({"upload": upload, "parts": dict(done)})
 
@@ -102,34 +109,37 @@ class Bucket:
         )
         body = f"<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>".encode()
         text, _ = self._ask("POST", f"{url}?uploadId={urllib.parse.quote(upload, safe='')}", body)
-        if b"<Error>" in text:  # S3 may say so with status 200
-            raise AgentError(f"{self._shown(url)}: {_inner(text, 'Code')}", code="upload")
+        if b"<CompleteMultipartUploadResult" not in text:  # S3 may refuse with status 200
+            raise self._refused(url, _code(text) or "the answer does not say that the upload is complete")
         return sent[0]
 
     def _ask(self, method: str, url: str, body: bytes) -> tuple[bytes, str]:
-        """Body and ETag of the answer; what may pass is tried again."""
+        """Body and ETag of the answer; what may pass is tried again.
+
+        Raises:
+            AgentError: The bucket refuses, or cannot be reached.
+        """
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                return self._asked(method, url, body)
-            except urllib.error.HTTPError as error:
-                with error:
-                    said = _inner(error.read(), "Code") or error.reason
-                if error.code not in _PASSING or attempt == _ATTEMPTS:
-                    raise self._refused(url, f"{error.code} {said}") from None
-            except OSError as error:
+                status, text, tag = self._asked(method, url, body)
+            except (OSError, http.client.HTTPException, ValueError) as error:
                 if attempt == _ATTEMPTS:
-                    reason = getattr(error, "reason", None) or error
-                    raise self._refused(url, f"cannot be reached: {reason}", code="network") from None
+                    raise self._refused(url, f"cannot be reached: {_reason(error)}", code="network") from None
+            else:
+                if status in (http.client.OK, http.client.CREATED):
+                    return text, tag
+                if status not in _PASSING or attempt == _ATTEMPTS:
+                    known = _code(text) or http.client.responses.get(status, "")
+                    raise self._refused(url, f"{status} {known}".strip())
             time.sleep(0.3 * 2**attempt * random.uniform(0.5, 1))  # noqa: S311 - jitter
         raise self._refused(url, "no answer", code="network")
 
-    def _asked(self, method: str, url: str, body: bytes) -> tuple[bytes, str]:
+    def _asked(self, method: str, url: str, body: bytes) -> tuple[int, bytes, str]:
         # Without a type of ours, urllib would add one that is not signed.
         headers = {"content-type": "application/octet-stream"}
         own = signed(method, url, self._region, self._role.keys(), body, headers)
-        request = urllib.request.Request(url, data=body, method=method, headers=own)  # noqa: S310 - checked above
-        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310
-            return answer.read(), str(answer.headers.get("ETag") or "")
+        answer = Client(_TIMEOUT_S, _MOST_BYTES).send(url, own, method=method, body=body, guarded=False)
+        return answer.status, answer.body, answer.headers.get("etag", "")
 
     def _refused(self, url: str, why: str, code: str = "upload") -> AgentError:
         hint = "may the nodes' role write there, and is the bucket in the account?"
@@ -156,3 +166,16 @@ def _inner(text: bytes, tag: str) -> str:
     """The text of the first element of this name."""
     found = re.search(f"<{tag}>([^<]*)</{tag}>", text.decode("utf-8", "replace"))
     return found[1] if found else ""
+
+
+def _code(text: bytes) -> str:
+    """S3's word for an error; empty where what came holds none, for then it may hold anything."""
+    found = _inner(text, "Code")
+    return found if _CODE.fullmatch(found) else ""
+
+
+def _reason(error: Exception) -> str:
+    cause = getattr(error, "reason", error)
+    if isinstance(cause, OSError):
+        return cause.strerror or ("timed out" if isinstance(cause, TimeoutError) else type(cause).__name__)
+    return f"it does not speak HTTP ({type(cause).__name__})"

@@ -1,0 +1,138 @@
+"""Where nodes keep checkpoints, and where they get their role's keys, when what answers there lies."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.node.agent import aws_role, bucket
+from cloudgpu.node.agent.aws_role import Keys, Role
+from cloudgpu.node.agent.bucket import Bucket
+from cloudgpu.node.agent.errors import AgentError
+from tests.lying.lies import CONTENTS, HEADS, LENGTHS, REDIRECTS, Lie, telling
+from tests.lying.readers import outcome
+from tests.lying.server import answer, lying
+
+SECRETS = ("hush-access", "hush-secret", "hush-token")
+LIES = [lie for lie in (*LENGTHS, *HEADS, *CONTENTS, *REDIRECTS) if "length too small" not in lie.name]
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    monkeypatch.setattr(bucket, "_TIMEOUT_S", 2.0)
+    monkeypatch.setattr(bucket, "_ATTEMPTS", 2)
+    monkeypatch.setattr(bucket.time, "sleep", lambda _seconds: None)
+    monkeypatch.setattr(aws_role, "_TIMEOUT_S", 2.0)
+    monkeypatch.setattr(bucket, "PART", 1000)
+
+
+def kept(url: str, tmp_path: Path, size: int):
+    (tmp_path / "ckpt").write_bytes(b"x" * size)
+    place = Bucket({"bucket": "b", "region": "us-east-1", "endpoint": url})
+    place._role._keys = Keys(*SECRETS, until=2**40)
+    return place.send(str(tmp_path / "ckpt"), "ckpt", {}, lambda _state: None)
+
+
+@pytest.mark.parametrize("lie", LIES, ids=str)
+def test_parts_that_a_bucket_lies_about_are_not_kept(lie: Lie, tmp_path: Path):
+    with telling(lie) as server:
+        found = outcome(lambda: kept(server.url, tmp_path, 2500))
+    assert isinstance(found, AgentError), found
+    assert found.message.isprintable()
+    assert not any(secret in repr((found.message, found.hint)) for secret in SECRETS)
+
+
+@pytest.mark.parametrize("lie", LIES, ids=str)
+def test_a_metadata_service_that_lies_gives_no_keys(lie: Lie, monkeypatch):
+    with telling(lie) as server:
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", server.url)
+        found = outcome(lambda: Role().keys())
+    assert isinstance(found, AgentError), found
+    assert found.message.isprintable()
+
+
+@pytest.mark.parametrize("status", ["301 Moved Permanently", "302 Found", "303 See Other", "307 Temporary Redirect"])
+@pytest.mark.parametrize("size", [10, 2500])
+def test_keys_and_checkpoints_follow_no_redirect(status: str, size: int, tmp_path: Path):
+    with lying(lambda _: [answer(body=b"<UploadId>u</UploadId>", etag='"e"')], "127.0.0.2") as thief:
+        with lying(lambda _: [answer(status, location=f"{thief.url}/x")]) as server:
+            found = outcome(lambda: kept(server.url, tmp_path, size))
+        assert isinstance(found, AgentError), found
+        assert thief.asked == []
+
+
+@pytest.mark.parametrize("path", ["/latest/api/token", "/latest/meta-data"])
+def test_the_token_of_the_metadata_service_follows_no_redirect(path: str, monkeypatch):
+    def tell(request):
+        if request.path.startswith(path):
+            return [answer("302 Found", location=f"{thief.url}/x")]
+        return [answer(body=b"hush-token")]
+
+    with lying(lambda _: [answer(body=b"role")], "127.0.0.2") as thief, lying(tell) as server:
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", server.url)
+        assert isinstance(outcome(lambda: Role().keys()), AgentError)
+        assert thief.asked == []
+
+
+KEYS = {"AccessKeyId": "a", "SecretAccessKey": "s", "Token": "t", "Expiration": "2999-01-01T00:00:00Z"}
+BROKEN = {
+    "no JSON": "<html>",
+    "a list": "[]",
+    "deep": "[" * 100_000,
+    "no secret": json.dumps({**KEYS, "SecretAccessKey": None}),
+    "no token": json.dumps({name: text for name, text in KEYS.items() if name != "Token"}),
+    "no moment": json.dumps({**KEYS, "Expiration": "soon"}),
+    "a moment that is a number": json.dumps({**KEYS, "Expiration": 5}),
+    "a key with a line": json.dumps({**KEYS, "AccessKeyId": "a\r\nX-Y: z"}),
+}
+
+
+@pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
+def test_keys_that_make_no_sense_are_named_and_not_shown(text: str, monkeypatch):
+    def tell(request):
+        return [answer(body=text.encode() if request.path.endswith("/nodes") else b"nodes")]
+
+    with lying(tell) as server:
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", server.url)
+        found = outcome(lambda: Role().keys())
+    assert isinstance(found, AgentError), found
+    assert found.code == "no-role"
+    assert "X-Y" not in found.message
+
+
+PARTS = {
+    "an upload without a name": (b"<InitiateMultipartUploadResult/>", '"e"', b"<CompleteMultipartUploadResult/>"),
+    "a part without a tag": (b"<UploadId>u</UploadId>", "", b"<CompleteMultipartUploadResult/>"),
+    "an error with status 200": (
+        b"<UploadId>u</UploadId>",
+        '"e"',
+        b"<Error xmlns='x'><Code>InternalError</Code></Error>",
+    ),
+    "a web page at the end": (b"<UploadId>u</UploadId>", '"e"', b"<html>"),
+    "nothing at the end": (b"<UploadId>u</UploadId>", '"e"', b""),
+}
+
+
+@pytest.mark.parametrize("lie", PARTS.values(), ids=PARTS)
+def test_an_upload_counts_only_when_the_bucket_says_that_it_is_complete(lie, tmp_path: Path):
+    begun, tag, ended = lie
+
+    def tell(request):
+        if request.method == "PUT":
+            return [answer(etag=tag)]
+        return [answer(body=begun if "uploads=" in request.path else ended)]
+
+    with lying(tell) as server:
+        found = outcome(lambda: kept(server.url, tmp_path, 2500))
+    assert isinstance(found, AgentError), found
+
+
+def test_an_upload_that_is_complete_counts(tmp_path: Path):
+    def tell(request):
+        if request.method == "PUT":
+            return [answer(etag='"e"')]
+        begun = "uploads=" in request.path
+        return [answer(body=b"<UploadId>u</UploadId>" if begun else b"<CompleteMultipartUploadResult/>")]
+
+    with lying(tell) as server:
+        assert kept(server.url, tmp_path, 2500) == 2500
