@@ -17,7 +17,7 @@ from typing import Any, Callable
 from . import fetch_part
 from .data_record import Record
 from .errors import AgentError
-from .fetch_http import Passing, Web
+from .fetch_http import Passing, Web, WrongRange
 from .fetch_ranges import LARGE, NoRanges, bring_ranges
 from .fetch_request import Wanted, read
 from .fetch_room import check_room
@@ -179,14 +179,21 @@ class Downloads:
         digest = hashlib.sha256()
         resumed = have = fetch_part.digest_part(part, wanted.size, digest)
         if have < wanted.size or not wanted.size:
-            answer = self.web.get(wanted, have, None)
+            try:
+                answer = self.web.get(wanted, have, None)
+            except WrongRange:
+                os.ftruncate(part, 0)  # the next attempt asks for the whole
+                raise
             if have and answer.status != http.client.PARTIAL_CONTENT:
                 have, digest = 0, hashlib.sha256()  # the server starts from the beginning
             os.ftruncate(part, have)
             for data in self.web.body(answer):
-                fetch_part.write_at(part, data, have)
-                digest.update(data)
                 have += len(data)
+                if have > wanted.size:
+                    self.web.drop()  # however much is still to come: the disk is not for it
+                    break
+                fetch_part.write_at(part, data, have - len(data))
+                digest.update(data)
                 self.count(len(data))
         fetch_part.verify(part, wanted, have, digest.hexdigest(), resumed=bool(resumed))
 

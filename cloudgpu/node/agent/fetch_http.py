@@ -13,18 +13,27 @@ from typing import Iterator
 from .errors import AgentError
 from .fetch_request import Wanted
 from .handed import Hand
+from .web_limits import LeadsHere, Pace, bind, check_address, is_local, must_guard, redirected
 
 _SILENCE_S = 60.0
+_PACE = Pace(head_s=_SILENCE_S)
 _MOST_MOVES = 5
 _CHUNK = 1 << 20
 _SHOWN = 1000
+_MOST_READ_ON = 1 << 16
+"""Of an answer that nobody needs: beyond that, a new connection is cheaper than the old one."""
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 _MOVED = frozenset({301, 302, 303, 307, 308})
+_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
 _EXPIRED = re.compile(rb"Request has expired|<Code>(ExpiredToken|RequestTimeTooSkewed|InvalidAccessKeyId)</Code>")
 
 
 class Passing(Exception):  # noqa: N818 - it says what the failure is: one that passes
     """It may work the next time."""
+
+
+class WrongRange(Passing):
+    """The server sent another range than it was asked for: it has to be asked for the whole."""
 
 
 class Web:
@@ -41,6 +50,7 @@ class Web:
         """The answer to a request for the bytes `first` to `last`; status 200 or 206, nothing read yet.
 
         Raises:
+            WrongRange: It sends something else. Try again with the whole.
             Passing: Try again.
             AgentError: Trying again is useless. Code `expired`: with another address it would not be.
         """
@@ -52,6 +62,8 @@ class Web:
         answer = self._followed(wanted.url, headers)
         if answer.status not in (http.client.OK, http.client.PARTIAL_CONTENT):
             raise _refused(wanted, answer)
+        if answer.status == http.client.PARTIAL_CONTENT:
+            self._check_range(wanted, answer, first, last)
         now = (answer.getheader("ETag") or "").strip('"')
         if wanted.etag and now and now != wanted.etag:
             self.drop()
@@ -81,48 +93,89 @@ class Web:
             connection.close()
         self._own.open = {}
 
+    def _check_range(self, wanted: Wanted, answer: http.client.HTTPResponse, first: int, last: int | None) -> None:
+        """Compare what is sent with what was asked for: without a checksum nothing else would notice.
+
+        Raises:
+            WrongRange: It is another range.
+            AgentError: It is a range of a file of another size.
+        """
+        found = _RANGE.fullmatch(answer.getheader("Content-Range") or "")
+        end = wanted.size - 1 if last is None else last
+        if found and found[3] not in ("*", str(wanted.size)):
+            self.drop()
+            raise changed(wanted)
+        if found is None or int(found[1]) != first or int(found[2]) > end:
+            self.drop()
+            raise WrongRange("the server sent another range than it was asked for")
+
     def _followed(self, url: str, headers: dict[str, str]) -> http.client.HTTPResponse:
+        start = url
         for _ in range(_MOST_MOVES):
-            answer = self._asked(url, headers)
+            answer = self._asked(url, headers, guarded=must_guard(start, url))
             to = answer.getheader("Location") if answer.status in _MOVED else None
             if not to or self._more:  # the token is for the node that hands over, and for nobody else
                 return answer
-            answer.read(_CHUNK)
-            url = urllib.parse.urljoin(url, to)
-            if not url.startswith(("http://", "https://")):
-                break
+            self._read_on(answer)
+            try:
+                url = redirected(url, to)
+            except ValueError:
+                raise _led_astray() from None
         raise AgentError("fetch: the server sends from one address to the next", code="refused")
 
-    def _asked(self, url: str, headers: dict[str, str]) -> http.client.HTTPResponse:
-        parts = urllib.parse.urlsplit(url)
-        target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+    def _read_on(self, answer: http.client.HTTPResponse) -> None:
+        """Make the connection ready for the next request, or close it where that takes too long."""
         try:
-            connection, whole = self._connection(parts)
-            fresh = connection.sock is None
-            try:
-                connection.request("GET", url if whole else target, headers=headers)
-                return connection.getresponse()
-            except (OSError, http.client.HTTPException):
-                self.drop()
-                if fresh:
-                    raise
-            # The server has closed a connection that was idle: once more, over a new one.
-            connection, whole = self._connection(parts)
-            connection.request("GET", url if whole else target, headers=headers)
-            return connection.getresponse()
+            if answer.length is not None and answer.length <= _MOST_READ_ON:
+                answer.read()
+        except (OSError, http.client.HTTPException):
+            self.drop()
+        if not answer.isclosed():
+            self.drop()
+
+    def _asked(self, url: str, headers: dict[str, str], *, guarded: bool) -> http.client.HTTPResponse:
+        try:
+            check_address(url)
+            parts = urllib.parse.urlsplit(url)
+            return self._answered(url, parts, headers, guarded=guarded)
+        except (LeadsHere, ValueError):
+            raise _led_astray() from None
         except (OSError, http.client.HTTPException) as error:
             self.drop()
             raise Passing(f"cannot reach the server: {reason(error)}") from None
 
-    def _connection(self, parts: urllib.parse.SplitResult) -> tuple[http.client.HTTPConnection, bool]:
+    def _answered(
+        self, url: str, parts: urllib.parse.SplitResult, headers: dict[str, str], *, guarded: bool
+    ) -> http.client.HTTPResponse:
+        target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+        connection, whole = self._connection(parts, guarded=guarded)
+        fresh = connection.sock is None
+        try:
+            connection.request("GET", url if whole else target, headers=headers)
+            return connection.getresponse()
+        except (OSError, http.client.HTTPException):
+            self.drop()
+            if fresh:
+                raise
+        # The server has closed a connection that was idle: once more, over a new one.
+        connection, whole = self._connection(parts, guarded=guarded)
+        connection.request("GET", url if whole else target, headers=headers)
+        return connection.getresponse()
+
+    def _connection(self, parts: urllib.parse.SplitResult, *, guarded: bool) -> tuple[http.client.HTTPConnection, bool]:
         """A connection, and whether it is to a proxy that wants whole addresses."""
         if not hasattr(self._own, "open"):
             self._own.open = {}
         host = parts.hostname or ""
-        key = (parts.scheme, parts.netloc)
+        key = (parts.scheme, parts.netloc, guarded)
         proxy = "" if not self._proxies or urllib.request.proxy_bypass(host) else self._proxies.get(parts.scheme, "")
         if key not in self._own.open:
-            self._own.open[key] = self._new(parts, proxy)
+            if guarded and is_local(host):
+                raise LeadsHere
+            made = self._new(parts, proxy)
+            # Behind a proxy, only an address that is written out can be checked.
+            bind(made, _PACE, guarded=guarded and not proxy)
+            self._own.open[key] = made
         return self._own.open[key], bool(proxy) and parts.scheme == "http"
 
     def _new(self, parts: urllib.parse.SplitResult, proxy: str) -> http.client.HTTPConnection:
@@ -139,6 +192,10 @@ class Web:
         return tunnel
 
 
+def _led_astray() -> AgentError:
+    return AgentError("fetch: the server leads to an address that cannot be used", code="refused")
+
+
 def changed(wanted: Wanted) -> AgentError:
     """It is not the object any more that was listed."""
     hint = "run the command again: it is listed anew; nobody may write to a dataset while it is copied"
@@ -153,16 +210,17 @@ def reason(error: Exception) -> str:
 
 
 def _refused(wanted: Wanted, answer: http.client.HTTPResponse) -> Exception:
-    said = f"the server answered {answer.status} {answer.reason}"
+    # Not the server's own words for it: they may hold anything.
+    said = f"the server answered {answer.status} {http.client.responses.get(answer.status, '')}".strip()
     try:
-        text = answer.read(_CHUNK)
+        text = answer.read(_SHOWN)
     except (OSError, http.client.HTTPException):
         text = b""
     if answer.status == http.client.PRECONDITION_FAILED:
         return changed(wanted)
     if answer.status in _PASSING:
         return Passing(said)
-    if answer.status in (http.client.BAD_REQUEST, http.client.FORBIDDEN) and _EXPIRED.search(text[:_SHOWN]):
+    if answer.status in (http.client.BAD_REQUEST, http.client.FORBIDDEN) and _EXPIRED.search(text):
         message = f"{wanted.path}: {said}: its address has expired"
         return AgentError(message, hint="run the command again", code="expired")
     denied = answer.status in (http.client.FORBIDDEN, http.client.UNAUTHORIZED)

@@ -81,7 +81,7 @@ def verify(part: int, wanted: Wanted, have: int, digest: str, *, resumed: bool) 
         raise Passing(f"only {have} of {wanted.size} bytes came")
     wrong = ""
     if have > wanted.size:
-        wrong = f"{have} bytes came, {wanted.size} were expected"
+        wrong = f"more bytes came than the {wanted.size} that were expected"
     elif wanted.sha256 is not None and digest != wanted.sha256:
         wrong = f"wrong checksum: sha256 {digest}, expected {wanted.sha256}"
     if wrong:

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Sequence
 
 from . import fetch_part
-from .fetch_http import Passing
+from .fetch_http import Passing, WrongRange
 from .fetch_part import STEP, PartMap
 from .fetch_request import Wanted
 
@@ -74,14 +74,21 @@ def _step(downloads: Downloads, part: int, wanted: Wanted, arrived: PartMap, num
 
     def go_on() -> None:
         nonlocal have
-        answer = downloads.web.get(wanted, have, end - 1)
+        try:
+            answer = downloads.web.get(wanted, have, end - 1)
+        except WrongRange:
+            raise NoRanges from None
         if answer.status != http.client.PARTIAL_CONTENT:
             downloads.web.drop()
             raise NoRanges
         for data in downloads.web.body(answer):
-            fetch_part.write_at(part, data[: end - have], have)
-            have += len(data)
-            downloads.count(len(data))
+            piece = data[: end - have]
+            fetch_part.write_at(part, piece, have)
+            have += len(piece)
+            downloads.count(len(piece))
+            if len(piece) < len(data):
+                downloads.web.drop()  # what follows belongs to another step, or to nothing
+                break
         if have < end:
             downloads.web.drop()
             raise Passing(f"only {have - first} of {end - first} bytes came")

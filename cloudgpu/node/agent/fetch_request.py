@@ -48,8 +48,13 @@ def read(spec: dict[str, Any]) -> list[Wanted]:
     if not isinstance(given, list):
         raise AgentError("fetch: files must be a list")
     files = [_wanted(one) for one in given]
-    if len({one.path for one in files}) != len(files):
+    paths = {one.path for one in files}
+    if len(paths) != len(files):
         raise AgentError("fetch: two files have the same path")
+    for one in files:
+        for beside in (f"{one.path}.part", f"{one.path}.part.map"):
+            if beside in paths:
+                raise AgentError(f"fetch: {one.path} arrives as {beside}, which is another file's name", code="outside")
     for one in files:
         if roots and not any(_below(one.path, root) for root in roots):
             raise AgentError(f"fetch: {one.path} is outside the data directories", code="outside")
@@ -59,18 +64,23 @@ def read(spec: dict[str, Any]) -> list[Wanted]:
 def _wanted(given: Any) -> Wanted:  # noqa: ANN401 - unchecked input
     if not isinstance(given, dict):
         raise AgentError("fetch: every file must be an object")
-    url, path, size, sha256 = given.get("url"), given.get("path"), given.get("size"), given.get("sha256")
-    if not isinstance(path, str) or not os.path.isabs(path) or os.path.normpath(path) != path:
+    url, path, size, sha256 = given.get("url"), given.get("path"), _count(given.get("size")), given.get("sha256")
+    if not isinstance(path, str) or not os.path.isabs(path) or os.path.normpath(path) != path or "\0" in path:
         raise AgentError(f"fetch: {path!r} is not a plain absolute path", code="outside")
     if not isinstance(url, str) or not url.startswith(("http://", "https://")):
         raise AgentError(f"fetch: the address of {path} is not http or https")
-    if not isinstance(size, int) or size < 0 or not (sha256 is None or isinstance(sha256, str)):
+    if size < 0 or not (sha256 is None or isinstance(sha256, str)):
         raise AgentError(f"fetch: size or sha256 of {path} make no sense")
     mtime_ns, mode = given.get("mtime_ns"), given.get("mode")
     if not all(one is None or isinstance(one, int) for one in (mtime_ns, mode)):
         raise AgentError(f"fetch: time or mode of {path} make no sense")
     digest = None if sha256 is None else sha256.lower()
     return Wanted(url, path, size, digest, str(given.get("etag") or ""), mtime_ns, mode)
+
+
+def _count(value: Any) -> int:  # noqa: ANN401
+    """The number, or -1; in Python, true is a number too."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else -1
 
 
 def _below(path: str, root: str) -> bool:

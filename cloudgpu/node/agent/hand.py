@@ -28,7 +28,7 @@ ARCHIVE = "archive"
 """The name under which an image is asked for."""
 _SILENCE_S = 60.0
 _CHUNK = 1 << 20
-_RANGE = re.compile(r"bytes=(\d+)-(\d*)")
+_RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{0,18})")
 Emit = Callable[[Dict[str, Any]], None]
 
 

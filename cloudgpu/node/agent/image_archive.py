@@ -83,14 +83,30 @@ def _pieces(hand: Hand, size: int) -> Iterator[bytes]:
     while have < size:
         trouble = "it hung up"
         try:
-            for data in web.body(web.get(wanted, have, size - 1)):
-                have, waits = have + len(data), [*_WAITS_S]
-                yield bytes(data)
+            for data in web.body(_going_on(web, wanted, have)):
+                piece = bytes(data[: size - have])
+                have, waits = have + len(piece), [*_WAITS_S]
+                yield piece
+                if len(piece) < len(data):
+                    web.drop()
+                    return
         except Passing as passing:
             trouble = str(passing)
         if have < size:
             web.drop()
             _wait(waits, trouble)
+
+
+def _going_on(web: Web, wanted: Wanted, have: int) -> http.client.HTTPResponse:
+    """The answer that holds what is missing.
+
+    Raises:
+        Passing: It begins anew: the engine has the beginning already.
+    """
+    answer = web.get(wanted, have, wanted.size - 1)
+    if have and answer.status != http.client.PARTIAL_CONTENT:
+        raise Passing("it sends the archive from its beginning again")
+    return answer
 
 
 def _wait(waits: list[float], trouble: str) -> None:

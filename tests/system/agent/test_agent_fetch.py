@@ -49,6 +49,8 @@ class Handler(BaseHTTPRequestHandler):
             return
         first = int(wanted[6:-1]) if wanted and self.server.honours_ranges else 0
         self.send_response(206 if first else 200)
+        if first:
+            self.send_header("Content-Range", f"bytes {first}-{len(content) - 1}/{len(content)}")
         self.send_header("Content-Length", str(len(content) - first))
         self.end_headers()
         body = content[first:]
