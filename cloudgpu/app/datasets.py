@@ -10,6 +10,7 @@ from cloudgpu.app.ports import Ground
 from cloudgpu.app.web_files import web_files
 from cloudgpu.errors import BadRequestError, RecipeError, UsageError
 from cloudgpu.files import MANIFEST_BYTES, open_for_reading, read_text
+from cloudgpu.recipe.file_names import unusable
 from cloudgpu.recipe.schema import Data, Recipe
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.remote.tree import files_to_send
@@ -19,6 +20,7 @@ from cloudgpu.text import printable
 
 _LINE = re.compile(r"^(?P<sha>[0-9a-fA-F]{64}) [ *](?P<path>.+)$")
 _URL_LIFE_S = 6 * 3600
+_SHOWN = 100
 
 
 def put_rehearsal_objects(recipe: Recipe, base: Path, cloud: Ground) -> int:
@@ -142,14 +144,14 @@ def read_manifest(path: Path) -> Mapping[str, str]:
     """Relative path -> SHA-256, from a file in `sha256sum` form.
 
     Raises:
-        RecipeError: It cannot be read, or a line is not of that form.
+        RecipeError: It cannot be read, or a line is not of that form or names what no node can write.
     """
     try:
-        lines = read_text(path, MANIFEST_BYTES).splitlines()
+        lines = read_text(path, MANIFEST_BYTES).split("\n")
     except OSError as err:
         message = f"cannot read the manifest {path}: {err}"
         raise RecipeError(message) from err
-    sums = {}
+    sums: dict[str, str] = {}
     for number, line in enumerate(lines, start=1):
         if not line.strip() or line.startswith("#"):
             continue
@@ -157,7 +159,14 @@ def read_manifest(path: Path) -> Mapping[str, str]:
         if match is None:
             message = f"{path}:{number}: expected `<sha256>  <path>` as sha256sum prints it"
             raise RecipeError(message)
-        sums[match["path"].removeprefix("./")] = match["sha"].lower()
+        name, digest = match["path"].removeprefix("./"), match["sha"].lower()
+        if sums.setdefault(name, digest) != digest:
+            message = f"{path}:{number}: {printable(name)} is named before, with another checksum"
+            raise RecipeError(message, hint="remove one of the two lines")
+    wrong = unusable(sums)
+    if wrong is not None:
+        message = f"{path} names {printable(wrong[0])[:_SHOWN]!r}, which no node can write: {wrong[1]}"
+        raise RecipeError(message, hint="rename the file, or leave it out of the manifest")
     return sums
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from cloudgpu.aws.faults import is_gone, typed
+from cloudgpu.aws.objects import ending
 from cloudgpu.aws.session import Clients
 from cloudgpu.aws.tagging import mapped
 from cloudgpu.errors import CloudError, CloudGpuError
@@ -12,6 +13,7 @@ _AT_ONCE: Final = 1000
 """Objects that one deleting call takes."""
 _COUNTED: Final = 10_000
 """Objects that are counted at most."""
+_LISTED: Final = ("Versions", "DeleteMarkers")
 _NO_TAGS: Final = "NoSuchTagSet"
 
 
@@ -42,7 +44,7 @@ def empty(clients: Clients, name: str) -> int:
     count = 0
     try:
         with typed(f"emptying bucket {name}"):
-            for page in s3.get_paginator("list_object_versions").paginate(Bucket=name):
+            for page in ending(s3.get_paginator("list_object_versions").paginate(Bucket=name), *_LISTED):
                 keys = list(_keys(page))
                 for start in range(0, len(keys), _AT_ONCE):
                     _delete(s3, name, keys[start : start + _AT_ONCE])
@@ -65,7 +67,7 @@ def holds(clients: Clients, name: str) -> int | None:
     """
     count = size = 0
     with typed(f"listing bucket {name}"):
-        for page in clients.client("s3").get_paginator("list_objects_v2").paginate(Bucket=name):
+        for page in ending(clients.client("s3").get_paginator("list_objects_v2").paginate(Bucket=name), "Contents"):
             rows = page.get("Contents") or ()
             count += len(rows)
             size += sum(int(row["Size"]) for row in rows)
@@ -75,7 +77,7 @@ def holds(clients: Clients, name: str) -> int | None:
 
 
 def _keys(page: Mapping[str, Any]) -> Iterator[dict[str, str]]:
-    for kind in ("Versions", "DeleteMarkers"):
+    for kind in _LISTED:
         for one in page.get(kind) or ():
             yield {"Key": one["Key"], "VersionId": one["VersionId"]}
 

@@ -84,9 +84,25 @@ def typed(doing: str) -> Iterator[None]:
         yield
     except (boto.ClientError, boto.BotoCoreError) as err:
         raise fault(err, doing) from err
+    except (ValueError, KeyError, TypeError, AttributeError) as err:
+        # botocore's parsers let these through where an answer holds, say, a word in place of a number.
+        if isinstance(err, ResponseParserError) or not _is_of_botocore(err):
+            raise
+        message = f"{doing}: no answer that can be read ({type(err).__name__})"
+        raise CloudError(message, code=UNREACHABLE, hint="AWS or a proxy is in trouble; run it again") from err
     except ResponseParserError as err:
         message = f"{doing}: no answer that can be read: {str(err).splitlines()[0]}"
         raise CloudError(message, code=UNREACHABLE, hint="AWS or a proxy is in trouble; run it again") from err
+
+
+def _is_of_botocore(err: Exception) -> bool:
+    """Return True if the error came up inside a call to AWS, not in code of ours between two of them."""
+    trace = err.__traceback__
+    while trace is not None:
+        if str(trace.tb_frame.f_globals.get("__name__", "")).startswith("botocore."):
+            return True
+        trace = trace.tb_next
+    return False
 
 
 def fault(err: boto.ClientError | boto.BotoCoreError, doing: str) -> CloudGpuError:

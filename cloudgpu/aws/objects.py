@@ -4,14 +4,17 @@ import difflib
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.aws.faults import is_gone, typed
+from cloudgpu.aws.faults import UNREACHABLE, is_gone, typed
 from cloudgpu.aws.session import Clients
-from cloudgpu.errors import BadRequestError, CloudGpuError, StateError
+from cloudgpu.errors import BadRequestError, CloudError, CloudGpuError, StateError
 from cloudgpu.files import open_for_reading
+from cloudgpu.recipe.file_names import unusable
+from cloudgpu.text import printable
 
 _AT_ONCE = 8
 _SHA256 = "sha256"
@@ -19,6 +22,12 @@ _SHA256 = "sha256"
 _REGION_HEADER = "x-amz-bucket-region"
 _LONGEST_LINK_S = 7 * 24 * 3600
 """S3's own limit."""
+_MOST_OBJECTS = 2_000_000
+"""Each becomes a file of its own on every node; beyond that, copying them takes longer than any mount."""
+_MOST_EMPTY_PAGES = 1000
+"""In a row: a service that goes on with nothing to say does not come to an end."""
+_LARGEST_SIZE = 2**63 - 1
+_SHOWN = 100
 
 
 @dataclass(frozen=True)
@@ -66,20 +75,34 @@ def listing(clients: Clients, url: str) -> tuple[ObjectInfo, ...]:
     """The object at the address, or every object below it, sorted by key. Folder markers are left out.
 
     Raises:
-        BadRequestError: The bucket does not exist, or nothing lies there; the hint names what lies nearest.
+        BadRequestError: The bucket does not exist, or nothing lies there (the hint names what lies nearest), or what
+            lies there cannot be files of a node.
+        CloudError: The answer is no listing, or has no end.
         AuthError: The bucket may not be read.
     """
     address = Address.parse(url)
     try:
         with typed(f"listing {url}"):
-            found = tuple(below(clients.client("s3"), address))
+            found = _bounded(url, below(clients.client("s3"), address))
     except CloudGpuError as err:
         if is_gone(err):
             raise _no_bucket(clients, address) from err
         raise
     if not found:
         raise _nothing(clients, address, url)
+    wrong = unusable(one.relative for one in found)
+    if wrong is not None:
+        message = f"{url} holds {printable(wrong[0])[:_SHOWN]!r}, which no node can write: {wrong[1]}"
+        raise BadRequestError(message, code="KeyName", hint="rename the object, or name a prefix without it")
     return found
+
+
+def _bounded(url: str, found: Iterator[ObjectInfo]) -> tuple[ObjectInfo, ...]:
+    kept = tuple(islice(found, _MOST_OBJECTS + 1))
+    if len(kept) > _MOST_OBJECTS:
+        message = f"more than {_MOST_OBJECTS} objects lie under {url}"
+        raise BadRequestError(message, code="TooMany", hint="pack them into archives, or set `mode: mount`")
+    return kept
 
 
 def bucket_region(clients: Clients, url: str) -> str:
@@ -155,13 +178,42 @@ def below(s3: Any, address: Address) -> Iterator[ObjectInfo]:  # noqa: ANN401
     """`data/set` is the object of that name and everything under `data/set/`, and not `data/set-2`."""
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=address.bucket, Prefix=address.prefix)
     under = f"{address.prefix}/" if address.prefix else ""
-    for page in pages:
-        for one in page.get("Contents") or ():
-            key = one["Key"]
+    for page in ending(pages, "Contents"):
+        for one in map(_row, page.get("Contents") or ()):
+            key = one.key
             if key.endswith("/") or not (key == address.prefix or key.startswith(under)):
                 continue
             relative = key[len(under) :] if key.startswith(under) else key.rpartition("/")[2]
-            yield ObjectInfo(key, relative, one["Size"], one["ETag"].strip('"'))
+            yield replace(one, relative=relative)
+
+
+def ending(pages: Iterable[Mapping[str, Any]], *kinds: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the pages of a listing of S3, which have to be pages and to come to an end.
+
+    Raises:
+        CloudError: One is no page of a listing, or page after page holds nothing.
+    """
+    empty_ones = 0
+    for page in pages:
+        if "IsTruncated" not in page:
+            # What a proxy or a log-in page sends parses as an answer without content: never as "nothing is there".
+            raise _no_listing("what came is no listing")
+        empty_ones = 0 if any(page.get(kind) for kind in kinds) else empty_ones + 1
+        if empty_ones > _MOST_EMPTY_PAGES:
+            raise _no_listing("it has no end")
+        yield page
+
+
+def _row(one: Mapping[str, Any]) -> ObjectInfo:
+    key, size = one.get("Key"), one.get("Size")
+    if not key or size is None or not 0 <= size <= _LARGEST_SIZE:
+        raise _no_listing("an object has no name or no size")
+    return ObjectInfo(str(key), "", int(size), str(one.get("ETag") or "").strip('"'))
+
+
+def _no_listing(why: str) -> CloudError:
+    message = f"the listing of a bucket cannot be used: {why}"
+    return CloudError(message, code=UNREACHABLE, hint="S3 or a proxy is in trouble; run it again")
 
 
 def _put(s3: Any, address: Address, path: Path, directory: Path, sizes: Mapping[str, int]) -> int | None:  # noqa: ANN401

@@ -8,14 +8,14 @@ from itertools import groupby
 from typing import Any, Final, get_args
 
 from cloudgpu.aws.buckets import bucket_tags, empty, holds
-from cloudgpu.aws.faults import typed
+from cloudgpu.aws.faults import UNREACHABLE, typed
 from cloudgpu.aws.resources.base import Context
 from cloudgpu.aws.resources.registry import handler
 from cloudgpu.aws.session import Clients
 from cloudgpu.aws.stored_parts import STORAGE, Part, PartKind, Stored
 from cloudgpu.aws.tagging import mapped
 from cloudgpu.clock import Clock
-from cloudgpu.errors import CloudGpuError
+from cloudgpu.errors import CloudError, CloudGpuError
 
 _TOKEN: Final = "cloudgpu:token"  # noqa: S105 the name of a tag
 _GIB: Final = Decimal(1 << 30)
@@ -128,12 +128,18 @@ def _zones(clients: Clients, subnets: set[str]) -> dict[str, str]:
 
 def _links(fsx: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401
     request: dict[str, str] = {}
+    seen: set[str] = set()
     while True:
         page = fsx.describe_data_repository_associations(**request)
         yield from page["Associations"]
-        if not page.get("NextToken"):
+        token = str(page.get("NextToken") or "")
+        if not token:
             return
-        request = {"NextToken": page["NextToken"]}
+        if token in seen:
+            # As botocore's own paginators do; FSx has none for this call.
+            raise CloudError("the list of FSx's links to buckets has no end", code=UNREACHABLE, hint="run it again")
+        seen.add(token)
+        request = {"NextToken": token}
 
 
 def _volumes(clients: Clients) -> Iterator[Part]:

@@ -1,0 +1,165 @@
+"""Listings and answers of S3 that lie: a typed error, in bounded time and memory, and no name that leads elsewhere."""
+
+import itertools
+
+import pytest
+
+from cloudgpu.aws import inspecting, objects, session
+from cloudgpu.aws.buckets import empty, holds
+from cloudgpu.aws.session import Endpoint, connect
+from cloudgpu.errors import CloudGpuError
+from tests.lying.lies import CONTENTS, HEADS, LENGTHS, REDIRECTS, Lie, telling
+from tests.lying.readers import outcome
+from tests.lying.server import answer, lying
+
+URL = "s3://data/set"
+UNBOUNDED = {"body without end", "body without end in chunks", "header byte by byte", "100 Continue without end"}
+"""botocore reads these to their end, within the time-outs of its own; TLS vouches for who sends them."""
+TOLD = [
+    lie
+    for lie in (*LENGTHS, *HEADS, *CONTENTS, *REDIRECTS)
+    if lie.name not in UNBOUNDED and "byte by byte" not in lie.name
+]
+
+
+# urllib3 lets go of its connection only when the error is collected
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:unclosed <socket:ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    monkeypatch.setattr(session, "_ATTEMPTS", 1)
+    monkeypatch.setattr(session, "_READ_TIMEOUT_S", 2)
+
+
+def clients(server):
+    return connect(Endpoint(server.url, "key", "hush-hush"), "us-east-1")
+
+
+def page(*keys: str, token: str = "", size: str = "1", whole: str = "") -> bytes:
+    rows = "".join(
+        f"<Contents><Key>{key}</Key><Size>{size}</Size><ETag>&quot;e&quot;</ETag></Contents>" for key in keys
+    )
+    more = f"<IsTruncated>true</IsTruncated><NextContinuationToken>{token}</NextContinuationToken>" if token else ""
+    text = (
+        whole
+        or f"<ListBucketResult><Name>data</Name>{more or '<IsTruncated>false</IsTruncated>'}{rows}</ListBucketResult>"
+    )
+    return answer(body=f'<?xml version="1.0"?>{text}'.encode(), content_type="application/xml")
+
+
+@pytest.mark.parametrize("lie", TOLD, ids=str)
+def test_an_answer_that_lies_is_an_error_of_ours(lie: Lie):
+    with telling(lie) as server:
+        found = outcome(lambda: objects.listing(clients(server), URL))
+        seen = outcome(lambda: inspecting.dataset_seen(clients(server), URL))
+    assert isinstance(found, CloudGpuError), found
+    assert seen.presence == "unknown", seen
+    assert "hush-hush" not in repr((found, seen))
+
+
+WRONG = {
+    "no size": page("set/a").replace(b"<Size>1</Size>", b""),
+    "size that is a word": page("set/a", size="many"),
+    "negative size": page("set/a", size="-1"),
+    "size of 10^30": page("set/a", size="1" + "0" * 30),
+    "no key": page("set/a").replace(b"<Key>set/a</Key>", b""),
+    "another document": page(whole="<html><body>Log in</body></html>"),
+    "an error with status 200": page(whole="<Error><Code>InternalError</Code><Message>x</Message></Error>"),
+    "nothing": answer(body=b""),
+    "a bomb of entities": answer(
+        body=b'<!DOCTYPE x [<!ENTITY a "ha">'
+        + b"".join(f'<!ENTITY {b} "{f"&{a};" * 50}">'.encode() for a, b in itertools.pairwise("abcdefghij"))
+        + b"]><ListBucketResult><Name>&j;</Name></ListBucketResult>"
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+def test_a_listing_that_cannot_be_one_is_an_error_of_ours(wrong: bytes):
+    # The length may have changed with the content.
+    body = wrong.partition(b"\r\n\r\n")[2]
+    with lying(lambda _: [answer(body=body)]) as server:
+        found = outcome(lambda: objects.listing(clients(server), URL))
+        seen = outcome(lambda: inspecting.dataset_seen(clients(server), URL))
+    assert isinstance(found, CloudGpuError), found
+    assert seen.presence == "unknown", seen
+
+
+NAMES = [
+    "../../etc/passwd",
+    "/etc/passwd",
+    "a//b",
+    "./a",
+    "a/../b",
+    "a&#10;b",
+    "a&#27;[2Jb",
+    "..",
+    "x" * 300,
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_key_that_no_file_can_have_is_refused_before_anything_is_bought(name: str):
+    with lying(lambda _: [page("set/good", f"set/{name}")]) as server:
+        found = outcome(lambda: objects.listing(clients(server), URL))
+    assert isinstance(found, CloudGpuError), found
+    assert found.message.isprintable()
+    assert found.hint
+
+
+@pytest.mark.parametrize("pair", [("a", "a/b"), ("a", "a.part"), ("a", "a.part.map")])
+def test_keys_that_cannot_be_files_at_once_are_refused(pair):
+    with lying(lambda _: [page(*(f"set/{one}" for one in pair))]) as server:
+        found = outcome(lambda: objects.listing(clients(server), URL))
+    assert isinstance(found, CloudGpuError), found
+
+
+def test_keys_that_differ_in_case_alone_are_two_files():
+    with lying(lambda _: [page("set/A", "set/a")]) as server:
+        assert [one.relative for one in objects.listing(clients(server), URL)] == ["A", "a"]
+
+
+ENDLESS = {
+    "the same token": lambda number: page("set/a", token="again"),
+    "empty pages": lambda number: page(token=f"t{number}"),
+    "ever more keys": lambda number: page(*(f"set/{number}-{one}" for one in range(1000)), token=f"t{number}"),
+}
+
+
+@pytest.mark.parametrize("endless", ENDLESS.values(), ids=ENDLESS)
+def test_a_listing_without_end_ends(endless, monkeypatch):
+    monkeypatch.setattr(objects, "_MOST_OBJECTS", 5000, raising=False)
+    monkeypatch.setattr(objects, "_MOST_EMPTY_PAGES", 20, raising=False)
+    numbers = itertools.count()
+    with lying(lambda _: [endless(next(numbers))]) as server:
+        found = outcome(lambda: objects.listing(clients(server), URL))
+        asked = len(server.asked)
+    assert isinstance(found, CloudGpuError), found
+    assert asked < 40
+
+
+@pytest.mark.parametrize("what", [holds, empty], ids=["holds", "empty"])
+def test_a_bucket_without_end_ends(what, monkeypatch):
+    monkeypatch.setattr(objects, "_MOST_EMPTY_PAGES", 20, raising=False)
+    numbers = itertools.count()
+
+    def tell(request):
+        number = next(numbers)
+        if "versions" in request.path:
+            more = f"<IsTruncated>true</IsTruncated><NextKeyMarker>k{number}</NextKeyMarker>"
+            return [page(whole=f"<ListVersionsResult><Name>data</Name>{more}</ListVersionsResult>")]
+        return [page(token=f"t{number}")]
+
+    with lying(tell) as server:
+        found = outcome(lambda: what(clients(server), "data"))
+    assert isinstance(found, CloudGpuError), found
+
+
+@pytest.mark.parametrize("region", ["x@example.invalid/", "../..", "\x1b[2J", "a" * 500, " "])
+def test_a_region_that_is_none_sends_no_request_elsewhere(region: str):
+    with lying(lambda _: [answer(x_amz_bucket_region=region)]) as server:
+        found = outcome(lambda: clients(server).in_region(objects.bucket_region(clients(server), URL)).client("s3"))
+        assert isinstance(found, CloudGpuError) or found.meta.endpoint_url == server.url

@@ -1,0 +1,63 @@
+"""Names of a dataset's files that no node can write, found before anything is bought."""
+
+import hashlib
+
+import pytest
+
+from cloudgpu.app.datasets import read_manifest
+from cloudgpu.errors import RecipeError
+from cloudgpu.recipe.file_names import unusable
+
+SHA = hashlib.sha256(b"").hexdigest()
+GOOD = ["a", "b/c.txt", "b/c", ".hidden", "a b", "ä/ö", "Ä/ö", "x" * 255, "a.parts", "...", "a\\b"]
+WRONG = [
+    "",
+    "/a",
+    "../a",
+    "a/../b",
+    "..",
+    ".",
+    "a//b",
+    "a/",
+    "./a",
+    "a\0b",
+    "a\nb",
+    "a\x7f",
+    "x" * 256,
+    "a/" * 1600 + "b",
+]
+
+
+def test_usual_names_are_usable():
+    assert unusable(GOOD) is None
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_name_that_no_file_can_have_is_found_among_others(name: str):
+    found = unusable([*GOOD, name])
+    assert found is not None
+    assert found[0] == name
+    assert found[1]
+
+
+@pytest.mark.parametrize("pair", [("a", "a/b/c"), ("a", "a.part"), ("a", "a.part.map"), ("d/a", "d/a.part")])
+def test_names_that_cannot_be_there_at_once_are_found(pair):
+    assert unusable(pair) is not None
+
+
+@pytest.mark.parametrize("name", [one for one in WRONG if one and "\n" not in one and not one.startswith("./")])
+def test_a_manifest_that_leads_elsewhere_is_refused(name: str, tmp_path):
+    path = tmp_path / "sums.txt"
+    path.write_text(f"{SHA}  good\n{SHA}  {name}\n")
+    with pytest.raises(RecipeError, match="which no node can write"):
+        read_manifest(path)
+
+
+def test_a_manifest_that_contradicts_itself_is_refused(tmp_path):
+    """The last line would win, and a file be called verified that is not the one of the first."""
+    path = tmp_path / "sums.txt"
+    path.write_text(f"{SHA}  a\n{'0' * 64}  ./a\n")
+    with pytest.raises(RecipeError, match="with another checksum"):
+        read_manifest(path)
+    path.write_text(f"{SHA}  a\n{SHA.upper()}  a\n")
+    assert read_manifest(path) == {"a": SHA}
