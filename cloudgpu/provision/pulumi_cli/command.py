@@ -1,7 +1,6 @@
 """Running the CLI: in a session of its own, with exactly the environment that it is given, noted while it runs."""
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -16,9 +15,10 @@ from semver import VersionInfo
 
 from cloudgpu import files
 from cloudgpu.clock import Clock
-from cloudgpu.errors import BusyError, UsageError
+from cloudgpu.errors import BusyError, CloudError, UsageError
 from cloudgpu.provision.plugin.server import ENDS_WITH
 from cloudgpu.provision.processes import process_start
+from cloudgpu.provision.pulumi_cli.sessions import cli_in, end_session
 from cloudgpu.text import command
 
 OnOutput = Callable[[str], Any]
@@ -29,6 +29,19 @@ _STOPPED_WITHIN_S: Final = 180.0
 _KILLED_WITHIN_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.2
 _NON_INTERACTIVE: Final = "--non-interactive"
+_NOTED: Final = r"""
+note=$1
+shift
+pick() { shift 19; start=$1; }
+start=alive
+if [ -r "/proc/$$/stat" ]; then
+  read -r stat <"/proc/$$/stat"
+  pick ${stat##*") "}
+fi
+printf '{"pid": %d, "start": "%s"}' "$$" "$start" >"$note.$$" && mv "$note.$$" "$note" || exit 73
+exec "$@"
+"""
+"""The process that becomes the CLI notes itself first: whoever starts it may be killed before it can write anything."""
 
 
 class Command(PulumiCommand):
@@ -79,9 +92,11 @@ class Command(PulumiCommand):
         listeners: tuple[OnOutput | None, OnOutput | None],
         text: str = "",
     ) -> CommandResult:
+        # Left by a CLI that was killed under this very command: its lock is still to be taken away.
+        killed_before = abandoned(self._note)
         front = [] if _NON_INTERACTIVE in args else [_NON_INTERACTIVE]
         process = subprocess.Popen(
-            [self.command, *front, *args],
+            ["/bin/sh", "-c", _NOTED, "sh", str(self._note), self.command, *front, *args],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -91,13 +106,11 @@ class Command(PulumiCommand):
             # Ctrl-C is handed on once, by us: twice, and the CLI drops what it has under way.
             start_new_session=True,
         )
-        note = {"pid": process.pid, "start": process_start(process.pid)}
-        files.replace(self._note, json.dumps(note).encode())
         try:
             out, err = _followed(process, listeners, text)
         finally:
             # Only when it came to its own end: a note that stays behind tells of a CLI that recorded nothing more.
-            if process.returncode is not None and process.returncode >= 0:
+            if process.returncode is not None and process.returncode >= 0 and not killed_before:
                 self._note.unlink(missing_ok=True)
         result = CommandResult(out, err, process.returncode)
         if process.returncode != 0:
@@ -105,9 +118,12 @@ class Command(PulumiCommand):
         return result
 
     def _version(self) -> VersionInfo:
-        said = subprocess.run(
-            [self.command, "version"], env=self._environ, capture_output=True, text=True, check=False
-        ).stdout.strip()
+        done = subprocess.run([self.command, "version"], env=self._environ, capture_output=True, text=True, check=False)
+        if done.returncode < 0:
+            # Not the same as a CLI that is missing: whoever ends a cluster goes on without one of those.
+            message = f"the Pulumi CLI {self.command} was killed by signal {-done.returncode}"
+            raise CloudError(message, code="PulumiKilled", hint="run the same command again")
+        said = done.stdout.strip()
         try:
             found = VersionInfo.parse(said.removeprefix("v"))
         except ValueError as err:
@@ -135,13 +151,18 @@ def end_abandoned(note: Path, clock: Clock, on_wait: Callable[[int], None]) -> N
     Raises:
         BusyError: It cannot be ended.
     """
-    noted = _noted(note)
-    if noted is None or process_start(noted[0]) != noted[1]:
+    # A note that was torn still tells that there was a CLI, and in which folder it worked.
+    noted = _noted(note) or cli_in(note.parent)
+    if noted is None:
+        return
+    if process_start(noted[0]) != noted[1]:
+        end_session(noted[0])
         return
     on_wait(noted[0])
     for number, limit_s in ((signal.SIGINT, _STOPPED_WITHIN_S), (signal.SIGKILL, _KILLED_WITHIN_S)):
         _signal(noted[0], number)
         if _gone(noted, clock, limit_s):
+            end_session(noted[0])
             return
     message = f"an abandoned Pulumi CLI (process {noted[0]}) cannot be ended"
     raise BusyError(message, hint=f"{command('kill', '-9', str(noted[0]))}, then run the same command again")
@@ -168,6 +189,9 @@ def _followed(
         except KeyboardInterrupt as err:
             _signal(process.pid, signal.SIGKILL if interrupt else signal.SIGINT)
             interrupt = err
+    if process.returncode < 0:
+        # What it started holds the other ends of the pipes, and would be read for as long as it lives.
+        end_session(process.pid)
     for reader in readers:
         if reader.ident is not None:
             reader.join()

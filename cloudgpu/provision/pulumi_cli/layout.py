@@ -1,9 +1,11 @@
 """The files of the Pulumi engine: all of them lie in the state home, none in the user's own `~/.pulumi`."""
 
+import os
 import secrets
 import shlex
 import shutil
 import sys
+import threading
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -66,9 +68,9 @@ class Layout:
             for one in (self.pulumi_home, self.state, self.notes, folder):
                 one.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not self.passphrase.exists():
-                _write(self.passphrase, secrets.token_urlsafe(32), 0o600)
+                _write_first(self.passphrase, secrets.token_urlsafe(32), 0o600)
             # JSON is YAML; quoting a path in YAML by hand is not for us
-            _write(folder / "Pulumi.yaml", _project_file(project.name, project.directory), 0o600)
+            files.replace(folder / "Pulumi.yaml", _project_file(project.name, project.directory).encode())
         except OSError as err:
             raise unwritable(self.root, err) from err
         return folder
@@ -96,7 +98,7 @@ class Layout:
         try:
             if not self.plugin.exists() or files.read_text(self.plugin, files.SETTINGS_BYTES) != text:
                 self.plugin.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                _write(self.plugin, text, 0o700)
+                files.replace(self.plugin, text.encode(), mode=0o700)
         except OSError as err:
             raise unwritable(self.root, err) from err
 
@@ -120,5 +122,13 @@ def _project_file(name: str, program: Path) -> str:
     return f'name: {name}\nruntime: python\nmain: "{quoted}"\n'
 
 
-def _write(path: Path, text: str, mode: int) -> None:
-    files.replace(path, text.encode(), mode=mode)
+def _write_first(path: Path, text: str, mode: int) -> None:
+    """Write a file unless another process has done so meanwhile: then the other's stays."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    files.create(beside, text.encode(), mode=mode)
+    try:
+        path.hardlink_to(beside)
+    except FileExistsError:
+        pass
+    finally:
+        beside.unlink()

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +23,8 @@ from cloudgpu.provision.pulumi_cli.state import FLEET, Pending, pending, settled
 
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 5.0
+_UNREAD_DOUBT: Final = timedelta(minutes=10)
+"""Longer than any cloud needs to show what was made."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,8 @@ class Notes:
         except FileNotFoundError:
             return None
         except ValueError:
-            return None
+            # Torn, as a power cut leaves it: something was in doubt, and nobody knows for how long.
+            return datetime.fromtimestamp(self.unsettled.stat().st_mtime, UTC) + _UNREAD_DOUBT
         except OSError as err:
             raise unwritable(self.unsettled, err) from err
 

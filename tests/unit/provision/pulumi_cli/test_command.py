@@ -6,13 +6,14 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 from pulumi.automation import CommandError
 
 from cloudgpu.clock import SystemClock
-from cloudgpu.errors import UsageError
+from cloudgpu.errors import CloudError, UsageError
 from cloudgpu.provision.plugin.server import ENDS_WITH
 from cloudgpu.provision.processes import process_start
 from cloudgpu.provision.pulumi_cli.command import Command, abandoned, end_abandoned
@@ -142,3 +143,125 @@ def test_another_process_of_the_same_number_is_left_alone(tmp_path):
             assert abandoned(note)
         assert process.poll() is None
         process.kill()
+
+
+def test_a_cli_that_is_killed_while_it_tells_its_version_is_not_taken_for_none(tmp_path):
+    """With `UsageError`, `down` would go on as if there were no CLI, and leave the stack behind."""
+    path = tmp_path / "pulumi"
+    path.write_text("#!/bin/sh\nkill -9 $$\n")
+    path.chmod(0o755)
+    with pytest.raises(CloudError, match="was killed by signal 9"):
+        Command(path, {}, tmp_path / "running")
+
+
+def test_the_note_is_there_before_the_cli_is(stand_in, tmp_path):
+    """The command may be killed as soon as the process is started: nobody else knows of it then."""
+    note, program = tmp_path / "running", stand_in()
+    code = (
+        "import os, subprocess, sys; from pathlib import Path; from cloudgpu.provision.pulumi_cli import command;"
+        "real = subprocess.Popen;\n"
+        "class Dies(real):\n"
+        "    def __init__(self, *given, **named):\n"
+        "        super().__init__(*given, **named)\n"
+        "        if 'wait' in given[0]: os.kill(os.getpid(), 9)\n"
+        "subprocess.Popen = Dies\n"
+        f"command.Command(Path({str(program)!r}), {{}}, Path({str(note)!r})).run(['wait'], {str(tmp_path)!r}, {{}})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True)
+    assert done.returncode == -signal.SIGKILL
+    deadline = time.monotonic() + 20
+    while not note.exists():
+        assert time.monotonic() < deadline, "nothing was noted"
+        time.sleep(0.02)
+    noted = json.loads(note.read_text())
+    assert process_start(noted["pid"]) == noted["start"] != ""
+    end_abandoned(note, SystemClock(), lambda _: None)
+    assert process_start(noted["pid"]) == ""
+
+
+def test_a_torn_note_does_not_hide_the_cli(stand_in, tmp_path):
+    folder = tmp_path / "project"
+    folder.mkdir()
+    note = folder / "running"
+    process = subprocess.Popen([stand_in(), "wait"], cwd=folder, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    note.write_text('{"pid": ')
+    waited = []
+    end_abandoned(note, SystemClock(), waited.append)
+    assert process.wait(10) == 3
+    process.stdout.close()
+    assert waited == [process.pid]
+
+
+DIES = """#!{python}
+import os, subprocess, sys
+if sys.argv[1:] == ["version"]:
+    print("v3.260.0")
+    raise SystemExit(0)
+if "die" in sys.argv:
+    # In a process group of its own, as the CLI starts its plugins and its language host.
+    host = subprocess.Popen(["sleep", "300"], preexec_fn=os.setpgrp, stdin=-3, stdout=-3, stderr=-3)
+    open(os.environ["HOST"], "w").write(str(host.pid))
+    if "wait" in sys.argv:
+        print("ready", flush=True)
+        sys.stdin.read()
+    os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.fixture
+def dying(tmp_path):
+    path = tmp_path / "pulumi"
+    path.write_text(DIES.format(python=sys.executable))
+    path.chmod(0o755)
+    note = tmp_path / "running"
+    return Command(path, {"HOST": str(tmp_path / "host")}, note), note
+
+
+def test_the_note_of_a_killed_cli_outlives_the_next_one(dying, tmp_path):
+    """`down` reads the state after its CLI was killed; without the note, nobody would take that one's lock away."""
+    command, note = dying
+    with pytest.raises(CommandError):
+        command.run(["destroy", "die"], str(tmp_path), {})
+    assert abandoned(note)
+    command.run(["stack", "export"], str(tmp_path), {})
+    assert abandoned(note)
+    note.unlink()
+    command.run(["stack", "export"], str(tmp_path), {})
+    assert not abandoned(note)
+
+
+def ends(pid: int) -> bool:
+    deadline = time.monotonic() + 10
+    while process_start(pid):
+        if time.monotonic() > deadline:
+            os.kill(pid, signal.SIGKILL)
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def test_what_a_killed_cli_started_ends_with_it(dying, tmp_path):
+    """Pulumi's language host looks for its engine every five minutes."""
+    command, _ = dying
+    with pytest.raises(CommandError):
+        command.run(["up", "die"], str(tmp_path), {})
+    assert ends(int((tmp_path / "host").read_text()))
+
+
+def test_what_an_abandoned_cli_started_ends_with_the_next_command(dying, tmp_path):
+    command, note = dying
+    process = subprocess.Popen(
+        [command.command, "up", "die", "wait"],
+        env={"HOST": str(tmp_path / "host"), ENDS_WITH: "1:1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    process.stdout.readline()
+    note.write_text(json.dumps({"pid": process.pid, "start": process_start(process.pid)}))
+    process.communicate()
+    host = int((tmp_path / "host").read_text())
+    assert process_start(host)
+    end_abandoned(note, SystemClock(), lambda _: None)
+    assert ends(host)
