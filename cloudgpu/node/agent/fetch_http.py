@@ -138,11 +138,13 @@ class Web:
             check_address(url)
             parts = urllib.parse.urlsplit(url)
             return self._answered(url, parts, headers, guarded=guarded)
-        except (LeadsHere, ValueError):
+        except LeadsHere:
             raise _led_astray() from None
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException) as error:  # first: a wrong certificate is a ValueError too
             self.drop()
             raise Passing(f"cannot reach the server: {reason(error)}") from None
+        except ValueError:
+            raise _led_astray() from None
 
     def _answered(
         self, url: str, parts: urllib.parse.SplitResult, headers: dict[str, str], *, guarded: bool

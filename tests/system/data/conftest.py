@@ -92,7 +92,10 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("If-Match") not in (None, f'"{etag}"'):
             return self._answer(412, b"<Code>PreconditionFailed</Code>")
         part = content[int(first or 0) : int(last) + 1 if last else None]
-        return self._answer(206 if asked else 200, part, ETag=f'"{etag}"')
+        headers = {"ETag": f'"{etag}"'}
+        if asked:
+            headers["Content-Range"] = f"bytes {first}-{int(first) + len(part) - 1}/{len(content)}"
+        return self._answer(206 if asked else 200, part, **headers)
 
     def _answer(self, code: int, body: bytes, **headers: str) -> None:
         self.send_response(code)
