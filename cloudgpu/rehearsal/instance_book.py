@@ -12,7 +12,7 @@ from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.records import NodeRecord, records_of
 from cloudgpu.rehearsal.strict import addresses, offers
 from cloudgpu.rehearsal.strict.reach import opened
-from cloudgpu.rehearsal.strict.running import set_state
+from cloudgpu.rehearsal.strict.running import set_state, transition_reason
 
 OWN_SHUTDOWN = "Client.InstanceInitiatedShutdown"
 USER_SHUTDOWN = "Client.UserInitiatedShutdown"
@@ -90,17 +90,19 @@ def shut_down_by_itself(instance: Any) -> None:  # noqa: ANN401
     ends = instance.instance_initiated_shutdown_behavior == "terminate"
     set_state(instance, "shutting-down" if ends else "stopping")
     instance.state_reason = StateReason(f"{OWN_SHUTDOWN}: {_TEXTS[OWN_SHUTDOWN]}", OWN_SHUTDOWN)
+    instance._reason = "User initiated"  # AWS gives no time for a shutdown from within the instance
 
 
 def taken_back(instance: Any) -> None:  # noqa: ANN401
     """AWS ended a spot instance: whatever its launch said of shutting down, it terminates."""
     set_state(instance, "shutting-down")
     instance.state_reason = StateReason(f"{SPOT_END}: {_TEXTS[SPOT_END]}", SPOT_END)
+    instance._reason = SPOT_END
 
 
 def terminate(instance: Any, record: NodeRecord, now: datetime, *, failure: str = "") -> None:  # noqa: ANN401
     """End an instance with what vanishes with it; `failure` says why the cloud itself ended it."""
-    reason = instance.state_reason
+    reason, transition = instance.state_reason, instance._reason
     parts = [device.volume_id for _, device in instance.get_block_device_mapping]
     parts += [interface.id for interface in instance.nics.values()]
     _readdress(instance, record.original_address)
@@ -112,6 +114,8 @@ def terminate(instance: Any, record: NodeRecord, now: datetime, *, failure: str 
         backend.tags.pop(gone, None)
     set_state(instance, "terminated")
     instance.state_reason = reason if reason.code in (OWN_SHUTDOWN, SPOT_END) else _reason(failure)
+    # moto writes the present time, which is later than the call that ended it, and in its own format.
+    instance._reason = "Server.InternalError" if failure else transition or transition_reason(now)
     record.ended = now
 
 

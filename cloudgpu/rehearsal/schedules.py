@@ -13,7 +13,7 @@ from moto.scheduler.models import scheduler_backends
 
 from cloudgpu.rehearsal.records import records_of
 from cloudgpu.rehearsal.strict.permissions import allows, role_of, trusts
-from cloudgpu.rehearsal.strict.running import set_state
+from cloudgpu.rehearsal.strict.running import shut_down
 from cloudgpu.rehearsal.strict.scheduler import SERVICE
 from cloudgpu.rehearsal.world import Keeper
 
@@ -27,7 +27,7 @@ def carry_out_due(now: datetime, keeper: Keeper) -> bool:
     due = [(group, schedule) for group, schedule in _all() if _is_due(schedule, now)]
     for group, schedule in due:
         try:
-            _invoke(group, schedule, keeper)
+            _invoke(group, schedule, keeper, now)
         except ValueError as err:
             # As on AWS: nobody waits for the answer of a schedule, so a refusal only stands in a log.
             _log.warning("schedule %s failed: %s", schedule.arn, err)
@@ -53,7 +53,7 @@ def _is_due(schedule: Any, now: datetime) -> bool:  # noqa: ANN401 - moto is unt
     return datetime.fromisoformat(found[1]).replace(tzinfo=UTC) <= now
 
 
-def _invoke(group: Any, schedule: Any, keeper: Keeper) -> None:  # noqa: ANN401
+def _invoke(group: Any, schedule: Any, keeper: Keeper, now: datetime) -> None:  # noqa: ANN401
     """Make the call as the schedule's role.
 
     Raises:
@@ -71,8 +71,7 @@ def _invoke(group: Any, schedule: Any, keeper: Keeper) -> None:  # noqa: ANN401
     region = schedule.arn.split(":")[3]
     instances = made(region, role, json.loads(target.get("Input") or "{}"))
     living = [instance for instance in instances if instance.state != "terminated"]
-    for instance in living:
-        set_state(instance, "shutting-down")
+    shut_down(living, now)
     _log.info("schedule %s ends %s", schedule.arn, ", ".join(instance.id for instance in living) or "nothing")
     keeper.end(region, [instance.id for instance in living])
 

@@ -14,7 +14,7 @@ from cloudgpu.rehearsal.strict.allocation import Pool, Terms, allocate
 from cloudgpu.rehearsal.strict.call import AwsError, Call, page, rule, tag_list, tags_for
 from cloudgpu.rehearsal.strict.launch import Origin, launch
 from cloudgpu.rehearsal.strict.room import Room, room_for
-from cloudgpu.rehearsal.strict.running import begin_end, set_state
+from cloudgpu.rehearsal.strict.running import begin_end, shut_down
 from cloudgpu.rehearsal.strict.wanted import Wanted, merge
 
 _MOST_CONSTRAINED = 1000
@@ -219,8 +219,7 @@ def _delete(call: Call, fleet: FleetRecord) -> dict[str, Any]:
     fleet.deleted = True
     ids = set(fleet.instance_ids())
     living = [i for i in call.backend.all_instances() if i.id in ids and i.state != "terminated"]
-    for instance in living:
-        set_state(instance, "shutting-down")
+    shut_down(living, call.world.clock.now())
     begin_end(call, living)
     return {"FleetId": fleet.id, "CurrentFleetState": "deleted_terminating", "PreviousFleetState": before}
 

@@ -128,6 +128,7 @@ def _shown(call: Call, gateway: Any) -> dict[str, Any]:  # noqa: ANN401 - moto's
         "State": gateway.state,
         "ConnectivityType": gateway.connectivity_type,
         "CreateTime": gateway.created_at,
+        "DeleteTime": gateway.ended_at if gateway.state == "deleted" else None,
         "NatGatewayAddresses": addresses,
         "FailureCode": code if gateway.state == "failed" else None,
         "FailureMessage": message if gateway.state == "failed" else None,

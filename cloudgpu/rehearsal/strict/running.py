@@ -1,6 +1,7 @@
 """RunInstances, and the calls that change a running instance's state."""
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
 from moto.ec2.exceptions import DryRunClientError
@@ -47,9 +48,24 @@ def terminate(call: Call) -> dict[str, Any]:
                 f"The instance '{instance.id}' may not be terminated. Modify its 'disableApiTermination' instance "
                 "attribute and try again.",
             )
-    rows = [_change(instance, "shutting-down", unless=("terminated",)) for instance in instances]
+    before = {instance.id: str(instance.state) for instance in instances}
+    shut_down(instances, call.world.clock.now())
     begin_end(call, [instance for instance in instances if instance.state == "shutting-down"])
+    rows = [_changed(instance, before[instance.id]) for instance in instances]
     return {"TerminatingInstances": rows}
+
+
+def shut_down(instances: Iterable[Any], at: datetime) -> None:
+    """Begin to terminate instances on behalf of a caller of the API, and say since when, as AWS does."""
+    for instance in instances:
+        if instance.state not in ("shutting-down", "terminated"):
+            set_state(instance, "shutting-down")
+            instance._reason = transition_reason(at)
+
+
+def transition_reason(at: datetime) -> str:
+    """Return the StateTransitionReason of an instance that was stopped or terminated through the API."""
+    return f"User initiated ({at:%Y-%m-%d %H:%M:%S} GMT)"
 
 
 def begin_end(call: Call, instances: list[Any]) -> None:
@@ -68,6 +84,9 @@ def stop(call: Call) -> dict[str, Any]:
     """Power nodes off; they keep their disks."""
     instances = find(call, call.texts("InstanceIds"))
     _require(instances, ("pending", "running", "stopping", "stopped"))
+    for instance in instances:
+        if instance.state in ("pending", "running"):
+            instance._reason = transition_reason(call.world.clock.now())
     rows = [_change(instance, "stopping", unless=("stopped",)) for instance in instances]
     call.world.keeper.end(call.region, [instance.id for instance in instances if instance.state == "stopping"])
     return {"StoppingInstances": rows}
@@ -79,6 +98,8 @@ def start(call: Call) -> dict[str, Any]:
     instances = find(call, call.texts("InstanceIds"))
     _require(instances, ("stopped", "pending", "running"))
     starting = [instance for instance in instances if instance.state == "stopped"]
+    for instance in starting:
+        instance._reason = ""
     rows = [_change(instance, "pending", unless=("pending", "running")) for instance in instances]
     call.world.keeper.boot(call.region, [instance.id for instance in starting])
     return {"StartingInstances": rows}
@@ -120,8 +141,12 @@ def _require(instances: Iterable[Any], states: tuple[str, ...]) -> None:
 
 def _change(instance: Any, state: str, *, unless: tuple[str, ...]) -> dict[str, Any]:  # noqa: ANN401
     before = str(instance.state)
-    after = before if before in unless else state
-    set_state(instance, after)
+    set_state(instance, before if before in unless else state)
+    return _changed(instance, before)
+
+
+def _changed(instance: Any, before: str) -> dict[str, Any]:  # noqa: ANN401
+    after = str(instance.state)
     return {
         "InstanceId": instance.id,
         "CurrentState": {"Code": CODES[after], "Name": after},
