@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
 from itertools import accumulate, pairwise
 
-from cloudgpu.ledger.entry import Entry, Surcharge
+from cloudgpu.ledger.entry import OUTLASTING, Entry, Part, Surcharge
 
 MINIMUM_S = 60
 """AWS charges every instance, disk and address for at least this long."""
@@ -26,6 +26,7 @@ class Charge:
         beside_nano_usd: What goes with the nodes, nano-dollars an hour, charged by the second as they are.
         whole_hour_nano_usd: The same of what is charged by whole hours.
         unpriced: Whether something beside the nodes has no known price, and is in no sum.
+        estimated: Whether an end is an upper bound, because the cloud gave no time.
     """
 
     cluster: str
@@ -42,6 +43,7 @@ class Charge:
     beside_nano_usd: int = 0
     whole_hour_nano_usd: int = 0
     unpriced: bool = False
+    estimated: bool = False
 
     @property
     def free(self) -> bool:
@@ -63,9 +65,26 @@ class Bill:
     node_ms: int
 
 
-def charge(entry: Entry) -> Charge:
-    """What a bill needs of `entry`."""
+def charges(entry: Entry) -> list[Charge]:
+    """What a bill needs of `entry`: one charge for everything that ends at the same moment, the nodes' first."""
+    ends: dict[datetime | None, list[Part]] = {}
+    for part in ("nodes", *entry.outlasting):
+        ends.setdefault(_end(entry, part), []).append(part)
+    return [
+        _charge(entry, parts, end, estimated=number == 0 and any(one.estimated for one in entry.parts.values()))
+        for number, (end, parts) in enumerate(ends.items())
+    ]
+
+
+def _end(entry: Entry, part: Part) -> datetime | None:
+    found = entry.parts.get(part)
+    return found.at if found is not None else entry.closed_at
+
+
+def _charge(entry: Entry, parts: Sequence[Part], end: datetime | None, *, estimated: bool) -> Charge:
     what = entry.spending
+    nodes = (len(entry.instance_ids) or what.nodes) if what.nodes and "nodes" in parts else 0
+    beside = [one for one in what.beside if (one.kind if one.kind in OUTLASTING else "nodes") in parts]
     return Charge(
         cluster=what.cluster,
         run_id=what.run_id,
@@ -73,14 +92,15 @@ def charge(entry: Entry) -> Charge:
         owner=what.owner,
         team=what.team,
         simulated=what.simulated,
-        nodes=(len(entry.instance_ids) or what.nodes) if what.nodes else 0,
+        nodes=nodes,
         node_hourly_usd=format(what.node_hourly_usd, "f"),
         launched=entry.launched_at is not None,
         start=entry.launched_at or what.opened_at,
-        end=entry.closed_at,
-        beside_nano_usd=_nano_usd(what.beside, whole_hours=False),
-        whole_hour_nano_usd=_nano_usd(what.beside, whole_hours=True),
-        unpriced=any(one.hourly_usd is None for one in what.beside),
+        end=end,
+        beside_nano_usd=_nano_usd(beside, whole_hours=False),
+        whole_hour_nano_usd=_nano_usd(beside, whole_hours=True),
+        unpriced=any(one.hourly_usd is None for one in beside),
+        estimated=estimated,
     )
 
 
@@ -96,8 +116,7 @@ def _nano_usd(beside: Sequence[Surcharge], *, whole_hours: bool) -> int:
 
 def entry_usd(entry: Entry, now: datetime) -> Decimal:
     """What `entry` has cost by `now`, in USD."""
-    one = charge(entry)
-    return usd(Rates().bill(one, now).micro_usd)
+    return usd(sum(Rates().bill(one, now).micro_usd for one in charges(entry)))
 
 
 class Rates:

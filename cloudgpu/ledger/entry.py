@@ -1,11 +1,16 @@
 """One row of the ledger: a node that costs money from one moment to another."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from typing import Literal
+from typing import Final, Literal
 
 EntryState = Literal["open", "closed"]
+Part = Literal["nodes", "gateway", "elastic-ips"]
+"""What ends by itself: the nodes, with everything that AWS deletes together with them, and what outlives the nodes."""
+OUTLASTING: Final[tuple[Part, ...]] = ("gateway", "elastic-ips")
+"""Kinds of `Surcharge` that cost money until they are released, whatever becomes of the nodes."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +65,30 @@ class Spending:
 
 
 @dataclass(frozen=True)
+class PartEnd:
+    """When a part of an entry ended. `estimated`: the cloud gave no time, so `at` is an upper bound."""
+
+    at: datetime
+    estimated: bool = False
+
+
+@dataclass(frozen=True)
 class Entry:
-    """A spending with what became of it. `closed_at` is set only after the cloud confirmed the end."""
+    """A spending with what became of it. `closed_at` is set only after the cloud confirmed the end.
+
+    Attributes:
+        parts: What ended at a moment of its own, before the entry was closed or with an estimated end.
+    """
 
     spending: Spending
     state: EntryState
     instance_ids: tuple[str, ...]
     launched_at: datetime | None
     closed_at: datetime | None
+    parts: Mapping[Part, PartEnd] = field(default_factory=dict, hash=False)
+
+    @property
+    def outlasting(self) -> tuple[Part, ...]:
+        """The parts that cost money after the nodes have ended."""
+        kinds = {one.kind for one in self.spending.beside}
+        return tuple(part for part in OUTLASTING if part in kinds)

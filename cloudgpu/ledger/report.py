@@ -38,6 +38,7 @@ class ReportRow:
         open_entries: How many of its entries are still costing money, or may be.
         runs: How many runs it had.
         unpriced: How many of its entries hold something whose price nobody knew: it is in no sum.
+        estimated: How many of its entries end at an upper bound, because the cloud gave no time.
     """
 
     key: str
@@ -47,6 +48,7 @@ class ReportRow:
     open_entries: int
     runs: int
     unpriced: int = 0
+    estimated: int = 0
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ class _Sum:
     node_ms: int = 0
     open_entries: int = 0
     unpriced: int = 0
+    estimated: int = 0
     runs: set[str] = field(default_factory=set)
 
 
@@ -130,7 +133,8 @@ def _keys(one: Charge, runs: Sequence[RunInterval], by: By) -> list[tuple[str, f
 
 def _own_key(one: Charge, by: By) -> str:
     """The row of time that no run is known to have used."""
-    unused = f"(idle) {one.cluster}" if one.nodes else one.cluster
+    # What outlives a cluster's nodes is its idle time too; only storage and images have a space in their name.
+    unused = one.cluster if " " in one.cluster else f"(idle) {one.cluster}"
     return _OWN[by](one) or (unused if by in _OF_RUNS else NOBODY)
 
 
@@ -150,6 +154,7 @@ def _add(sums: dict[tuple[str, bool], _Sum], one: Charge, parts: Sequence[_Part]
     for key in {part.key for part in parts if part.counted}:
         sums[key, one.simulated].open_entries += one.end is None
         sums[key, one.simulated].unpriced += one.unpriced and not one.free
+        sums[key, one.simulated].estimated += one.estimated and not one.free
 
 
 def _row(key: tuple[str, bool], total: _Sum) -> ReportRow:
@@ -162,6 +167,7 @@ def _row(key: tuple[str, bool], total: _Sum) -> ReportRow:
         open_entries=total.open_entries,
         runs=len(total.runs),
         unpriced=total.unpriced,
+        estimated=total.estimated,
     )
 
 

@@ -14,7 +14,7 @@ from sqlalchemy import (
     Text,
 )
 
-VERSION = 3
+VERSION = 4
 """Of the tables below. A ledger written by a newer cloudgpu is refused, never guessed at."""
 
 metadata = MetaData()
@@ -93,6 +93,19 @@ closed = Table(
     ForeignKeyConstraint(["entry_id", "attempt"], ["opened.entry_id", "opened.attempt"]),
 )
 
+# When a part of an entry ended before the entry was closed, and which moments are upper bounds; added with format 4.
+# `part` is one of `entry.Part`. An entry without such rows ended as a whole, at the moment that the cloud reported.
+part_ended = Table(
+    "part_ended",
+    metadata,
+    Column("entry_id", String(200), primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("part", String(32), primary_key=True),
+    Column("ended_at", String(32), nullable=False),
+    Column("estimated", Boolean(create_constraint=True), nullable=False),
+    ForeignKeyConstraint(["entry_id", "attempt"], ["opened.entry_id", "opened.attempt"]),
+)
+
 run_started = Table(
     "run_started",
     metadata,
@@ -113,7 +126,7 @@ run_ended = Table(
     Column("ended_at", String(32), nullable=False),
 )
 
-EVENTS = (opened, beside, launched, extended, closed, run_started, run_ended)
+EVENTS = (opened, beside, launched, extended, closed, part_ended, run_started, run_ended)
 """What is append-only."""
 
 

@@ -13,7 +13,8 @@ from cloudgpu.errors import LedgerError
 from cloudgpu.ledger import database, rows, schema
 from cloudgpu.ledger.attribution import RunInterval
 from cloudgpu.ledger.billing import MINIMUM_S
-from cloudgpu.ledger.entry import Entry, EntryState, Spending
+from cloudgpu.ledger.billing import charges as split
+from cloudgpu.ledger.entry import Entry, EntryState, Part, Spending
 from cloudgpu.ledger.report import By, Report, report
 from cloudgpu.ledger.times import to_text
 
@@ -104,6 +105,20 @@ class Ledger:
                 event = {"entry_id": entry_id, "attempt": last.attempt, "closed_at": to_text(at)}
                 connection.execute(sa.insert(schema.closed).values(event))
 
+    def part_ended(self, entry_id: str, part: Part, at: datetime, *, estimated: bool = False) -> None:
+        """Record when a part of an open entry ended. The first end counts; a closed entry stays as it is.
+
+        Raises:
+            LedgerError: There is no such entry, or the ledger is unusable.
+        """
+        with database.writing(self.engine) as connection:
+            last = _known(connection, entry_id)
+            key = {"entry_id": entry_id, "attempt": last.attempt, "part": part}
+            known = sa.select(sa.literal(1)).select_from(schema.part_ended).filter_by(**key)
+            if last.is_open and connection.scalar(known) is None:
+                event = {**key, "ended_at": to_text(at), "estimated": estimated}
+                connection.execute(sa.insert(schema.part_ended).values(event))
+
     def run_started(self, run_id: str, cluster: str, recipe: str, owner: str, team: str, at: datetime) -> None:
         """Write down that a run uses a cluster from now on. The first start counts.
 
@@ -140,12 +155,8 @@ class Ledger:
         Raises:
             LedgerError: The ledger is unusable.
         """
-        wanted = rows.wanted(cluster, state, since)
         with database.reading(self.engine) as connection:
-            found = connection.execute(rows.ENTRIES.where(*wanted)).mappings().all()
-            instances = rows.instances(connection.execute(rows.instances_of(wanted)))
-            beside = rows.surcharges(connection.execute(rows.besides_of(wanted)))
-        return tuple(rows.entry(row, instances, beside) for row in found)
+            return _entries(connection, rows.wanted(cluster, state, since))
 
     def report(self, *, by: By, now: datetime, since: datetime | None = None) -> Report:
         """What was spent, by user, team, run, recipe or cluster. Open entries accrue until `now`.
@@ -162,6 +173,7 @@ class Ledger:
         reach = None if since is None else since - timedelta(seconds=MINIMUM_S)
         with database.reading(self.engine) as connection:
             charges = [rows.charge(row) for row in connection.execute(rows.charges(reach)).all()]
+            charges += [one for entry in _entries(connection, rows.in_parts(reach)) for one in split(entry)]
             runs = [rows.run(row) for row in connection.execute(rows.RUNS).all()]
         return report(charges, runs, by=by, since=since, now=now)
 
@@ -185,6 +197,14 @@ class Ledger:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.dispose()
+
+
+def _entries(connection: sa.Connection, wanted: Sequence[sa.ColumnElement[bool]]) -> tuple[Entry, ...]:
+    found = connection.execute(rows.ENTRIES.where(*wanted)).mappings().all()
+    instances = rows.instances(connection.execute(rows.instances_of(wanted)))
+    beside = rows.surcharges(connection.execute(rows.besides_of(wanted)))
+    parts = rows.part_ends(connection.execute(rows.parts_of(wanted)))
+    return tuple(rows.entry(row, instances, beside, parts) for row in found)
 
 
 @dataclass(frozen=True)

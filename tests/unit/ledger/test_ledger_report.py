@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.ledger.attribution import RunInterval
-from cloudgpu.ledger.billing import Charge, apportion, charge, entry_usd
+from cloudgpu.ledger.billing import Charge, apportion, entry_usd
+from cloudgpu.ledger.billing import charges as charges_of
 from cloudgpu.ledger.entry import Surcharge
 from cloudgpu.ledger.report import ReportRow, report
 
@@ -245,7 +246,7 @@ def test_apportioned_parts_add_up_and_follow_the_weights(total, weights):
 def test_a_charge_reads_an_entry_as_the_database_does(ledger, make_spending):
     ledger.open(make_spending(run_id="r1"))
     ledger.launched("e1", ["i-1"], NOON)
-    by_entry = report([charge(ledger.entries()[0])], [], by="run", since=None, now=after(hours=1))
+    by_entry = report(charges_of(ledger.entries()[0]), [], by="run", since=None, now=after(hours=1))
     assert by_entry == ledger.report(by="run", now=after(hours=1))
 
 
