@@ -4,11 +4,12 @@ from dataclasses import replace
 from datetime import datetime
 
 from cloudgpu.app.books import Books
+from cloudgpu.app.cluster_costs import spending_of
 from cloudgpu.app.cluster_storage import ClusterStorage
 from cloudgpu.app.cooldowns import Cooldowns
 from cloudgpu.app.desk import Desk
 from cloudgpu.app.happenings import Happening
-from cloudgpu.app.purchase import Buyer, chosen, spending
+from cloudgpu.app.purchase import Buyer, chosen
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.app.teardown import stack_of
 from cloudgpu.errors import CapacityError, CloudGpuError, LaunchError
@@ -42,7 +43,7 @@ class Attempts:
         desk.say(Note(f"trying {candidate.label}: {plan.nodes} x ${candidate.node_hourly_usd}/h"))
         record, ready = self._storage.ready(plan.recipe, record, candidate, self._buyer.existing)
         record = chosen(record, plan, candidate, self._buyer, desk.cloud.caller_cidr(), ready)
-        row = spending(record, plan, candidate, desk.clock.now())
+        row = spending_of(record, desk.clock.now())
         record = desk.records.save_cluster(record, desk.clock.now())
         desk.ledger.open(row)
         launch = _Launch(desk)

@@ -19,9 +19,10 @@ from cloudgpu.app.happenings import Say
 from cloudgpu.app.node_addresses import HEAD, by_session, by_ssm, private, region_of, way
 from cloudgpu.app.ports import Leftover
 from cloudgpu.app.records import ClusterRecord
-from cloudgpu.aws import host_keys, instances, machine_images, objects, offers, quotas, reservations
+from cloudgpu.aws import host_keys, instances, lifetimes, machine_images, objects, offers, quotas, reservations
 from cloudgpu.aws.found import GLOBAL, Found, SearchResult
 from cloudgpu.aws.instances import Instance
+from cloudgpu.aws.lifetimes import Lifetime
 from cloudgpu.aws.retagging import relabel
 from cloudgpu.aws.session import Endpoint, Session, connect
 from cloudgpu.catalog.quotas import Quota
@@ -210,6 +211,14 @@ class AwsCloud:
         if instance_ids:
             states |= {one.id: one.state for one in instances.describe(self._session(region), list(instance_ids))}
         return states
+
+    def lifetimes(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, Lifetime]:
+        """When instances began and ended; one that AWS does not list is left out."""
+        return lifetimes.of_instances(self._session(region), instance_ids)
+
+    def network_lifetimes(self, region: str, token: str) -> Sequence[Lifetime]:
+        """When a cluster's NAT gateways and Elastic IPs began and ended."""
+        return lifetimes.of_network(self._session(region), token)
 
     def search(self, cluster: str, regions: Sequence[str]) -> Sequence[Found]:
         """Return everything that carries the cluster's tag in these regions and in IAM; all of them have to answer."""

@@ -84,12 +84,12 @@ class Books:
                 self.desk.ledger.close(entry.spending.entry_id, at)
 
     def settle(self, entries: Iterable[Entry], *, running: bool) -> Decimal:
-        """Close the open ones of these rows; what they come to, USD. `running`: nodes were ended just now."""
+        """Close the open ones of these rows of hosts; what they come to, USD. `running`: leases were given back now."""
         now = self.desk.clock.now()
         usd = Decimal(0)
         for row in entries:
             if row.state == "open":
-                # Where nothing ran any more past the expiry, the nodes ended themselves then, and so did the bill.
+                # A host takes its GPUs back at the expiry by its own clock, and has confirmed that it did.
                 at = now if running else min(now, row.spending.expires_at)
                 self.close([row], at)
                 launched = row.launched_at or (row.spending.opened_at if running else None)

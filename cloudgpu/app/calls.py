@@ -40,11 +40,13 @@ class CallLog:
     It is called between AWS's answer and whoever waits for it: an error here would lose the answer of a launch.
     """
 
-    def __init__(self, path: Path | None, clock: Clock) -> None:
+    def __init__(self, path: Path | None, clock: Clock, *, required: bool = True) -> None:
         """Prove that the log can be written, while nothing is lost yet.
 
+        With `required` false a log that cannot be written is none: no deletion waits for it.
+
         Raises:
-            StateError: It cannot.
+            StateError: It is required and cannot be written.
         """
         self._path = path
         self._clock = clock
@@ -53,7 +55,9 @@ class CallLog:
             try:
                 files.open_for_appending(path).close()
             except OSError as err:
-                raise unwritable(path, err) from err
+                if required:
+                    raise unwritable(path, err) from err
+                self._path = None
 
     def __call__(self, call: Call) -> None:
         """Note one call."""

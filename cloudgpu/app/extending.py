@@ -18,6 +18,7 @@ from decimal import Decimal
 from cloudgpu.app.admission import caller
 from cloudgpu.app.desk import Desk
 from cloudgpu.app.inventories import stored_inventory, with_known_boots
+from cloudgpu.app.lost_rows import restore
 from cloudgpu.app.ports import Dial
 from cloudgpu.app.postponing import Extended, confirmed, moments, refuse_costly, to_extend, utc, written_down
 from cloudgpu.app.records import ClusterRecord
@@ -60,6 +61,7 @@ class Extending:
         """
         with Lease(self._desk.home.cluster(name).root / "lease", self._desk.clock, self._desk.owner).hold(tidy=True):
             record = to_extend(self._desk, name, max_usd)
+            restore(self._desk, record)
             before, wanted = moments(record, until, by)
             later = self._later(record, before, wanted)
             self._refuse_grave(later)

@@ -6,16 +6,19 @@ from decimal import Decimal
 
 from cloudgpu.app.books import Books
 from cloudgpu.app.desk import HostDesk
+from cloudgpu.app.lost_rows import missing_nodes, reopened, unusable
 from cloudgpu.app.records import ClusterRecord
+from cloudgpu.launch.inventory import Node
 from cloudgpu.ledger.entry import Spending, Surcharge
 from cloudgpu.plan.host_sets import HostSet
+from cloudgpu.run.progress import Note
 
 
 def opened(desk: HostDesk, record: ClusterRecord, chosen: HostSet) -> None:
     """Open a row for every host, before its lease is taken."""
     now = desk.clock.now()
     for host, rate in zip(chosen.hosts, chosen.rates, strict=True):
-        desk.ledger.open(_spending(record, chosen, host, rate, now))
+        desk.ledger.open(_spending(record, chosen.pool, host, rate, now))
 
 
 def launched(desk: HostDesk, record: ClusterRecord) -> None:
@@ -27,6 +30,24 @@ def launched(desk: HostDesk, record: ClusterRecord) -> None:
             desk.ledger.launched(entry.spending.entry_id, [f"{host}@{record.name}"], now)
 
 
+def restored(desk: HostDesk, record: ClusterRecord, nodes: Iterable[Node]) -> None:
+    """Write the rows of hosts that have none again: leased since the cluster's record was made, at its price.
+
+    Raises:
+        LedgerError: The ledger cannot be written, and is not a lenient one.
+    """
+    missing = missing_nodes(record, Books(desk).rows(record))
+    if not missing or unusable(desk.ledger):
+        return
+    rate = Decimal(record.node_hourly_usd) or None
+    for host in (node.zone for node in nodes if f"{node.zone}@{record.name}" in missing):
+        row = _spending(record, "", host, rate, record.created_at)
+        if not reopened(desk.ledger, row):
+            return
+        desk.ledger.launched(row.entry_id, [f"{host}@{record.name}"], record.created_at)
+    desk.say(Note(f"the ledger had no row for {', '.join(missing)}; written again from the record"))
+
+
 def closed(desk: HostDesk, record: ClusterRecord, hosts: Iterable[str]) -> None:
     """These hosts were given back, confirmed. What lapsed at its expiry cost nothing after it."""
     at, gone = min(desk.clock.now(), record.expires_at), frozenset(hosts)
@@ -35,7 +56,7 @@ def closed(desk: HostDesk, record: ClusterRecord, hosts: Iterable[str]) -> None:
         desk.ledger.close(entry.spending.entry_id, max(at, entry.launched_at or entry.spending.opened_at))
 
 
-def _spending(record: ClusterRecord, chosen: HostSet, host: str, rate: Decimal | None, at: datetime) -> Spending:
+def _spending(record: ClusterRecord, pool: str, host: str, rate: Decimal | None, at: datetime) -> Spending:
     return Spending(
         # A second try at the same host opens a row of its own: the first is closed by then.
         entry_id=f"{record.token}/{host}/{int(at.timestamp() * 1000)}",
@@ -48,9 +69,9 @@ def _spending(record: ClusterRecord, chosen: HostSet, host: str, rate: Decimal |
         simulated=False,
         account=record.account,
         endpoint=record.endpoint,
-        region=chosen.pool,
+        region=pool,
         zone=host,
-        instance_type=chosen.instance_type,
+        instance_type=record.instance_type,
         market="own",
         nodes=1,
         node_hourly_usd=rate or Decimal(0),

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from cloudgpu.app.desk import HostDesk
+from cloudgpu.app.host_books import restored
 from cloudgpu.app.host_nodes import own_directory
 from cloudgpu.app.host_teardown import home_of
 from cloudgpu.app.inventories import stored_inventory
@@ -36,6 +37,7 @@ class HostExtending:
         """
         with Lease(self._desk.home.cluster(name).root / "lease", self._desk.clock, self._desk.owner).hold(tidy=True):
             record = to_extend(self._desk, name, max_usd)
+            restored(self._desk, record, stored_inventory(self._desk.home, record).nodes)
             before, wanted = moments(record, until, by)
             first = record.first_expires_at or before
             later = replace(record, expires_at=wanted, confirmed_expires_at=before, first_expires_at=first)

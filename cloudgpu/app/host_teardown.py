@@ -11,9 +11,8 @@ from cloudgpu.app.desk import HostDesk
 from cloudgpu.app.host_nodes import own_directory
 from cloudgpu.app.identifiers import checked_cluster
 from cloudgpu.app.inventories import stored_inventory
-from cloudgpu.app.lenient_ledger import LenientLedger
 from cloudgpu.app.records import ClusterRecord
-from cloudgpu.app.teardown import Ended, check_identity, end_runs, forget
+from cloudgpu.app.teardown import Ended, check_identity, check_recorded, end_runs, forget
 from cloudgpu.errors import CloudGpuError, RemoteCommandError, StateError, TeardownError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.provision.lease import Lease
@@ -51,11 +50,12 @@ class HostTeardown:
         """
         del default_region
         path = self._desk.home.cluster(checked_cluster(name)).root / "lease"
-        with Lease(path, self._desk.clock, self._desk.owner).hold(tidy=True):
+        with Lease(path, self._desk.clock, self._desk.owner).hold(tidy=True, required=False) as lease:
+            if lease.problem:
+                self._desk.say(Note(f"{lease.problem}; deleting cluster {name} all the same"))
             record = self._recorded(name)
             ended = self._end_unrecorded(name) if record is None else self.end(record, runs_too=True)
-        if isinstance(self._desk.ledger, LenientLedger):
-            self._desk.ledger.check(f"cluster {name} is gone, confirmed by its hosts")
+        check_recorded(self._desk, ended, f"cluster {name} is gone, confirmed by its hosts")
         return ended
 
     def end(self, record: ClusterRecord, *, runs_too: bool = False) -> Ended:
@@ -76,6 +76,7 @@ class HostTeardown:
             return ask_once(host, "leave", request)
 
         found = self._left(nodes, leave)
+        host_books.restored(self._desk, record, nodes)
         host_books.closed(self._desk, record, found.gone)
         if found.left:
             message = f"cluster {record.name} is not gone: {'; '.join(found.left)}"
@@ -83,10 +84,16 @@ class HostTeardown:
             hint = f"`{command('cloudgpu', 'down', record.name)}` again when they answer; {until}"
             raise TeardownError(message, left=found.left, hint=hint)
         usd = self._books.usd(self._books.rows(record), self._desk.clock.now())
-        if runs_too:
-            end_runs(self._desk, record.name)
-        forget(self._desk, record.name)
-        return Ended(record.name, known=True, instances=found.gone, usd=usd, run_id=record.run_id, own=True)
+        unsaved = end_runs(self._desk, record.name) if runs_too else ()
+        return Ended(
+            record.name,
+            known=True,
+            instances=found.gone,
+            usd=usd,
+            run_id=record.run_id,
+            own=True,
+            unsaved=(*unsaved, *forget(self._desk, record.name)),
+        )
 
     def forget(self, record: ClusterRecord) -> None:
         """Close the books of a cluster of which no host has anything."""
@@ -123,9 +130,8 @@ class HostTeardown:
             )
         strays = tuple(host for host in found.gone if answers[host]["clusters"])
         usd = self._books.settle(self._books.rows_without_record(name), running=bool(strays))
-        end_runs(self._desk, name)
-        forget(self._desk, name)
-        return Ended(name, known=False, strays=strays, usd=usd, own=True)
+        unsaved = (*end_runs(self._desk, name), *forget(self._desk, name))
+        return Ended(name, known=False, strays=strays, usd=usd, own=True, unsaved=unsaved)
 
     def _left(self, nodes: Sequence[Node], leave: Callable[[Host], dict[str, Any]]) -> _Left:
         """Ask all of them at once; one that cannot be asked is never taken for gone."""

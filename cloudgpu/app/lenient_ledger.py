@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from cloudgpu.app.ports import Ledger
 from cloudgpu.errors import LedgerError
-from cloudgpu.ledger.entry import Entry, EntryState, Spending
+from cloudgpu.ledger.entry import Entry, EntryState, Part, Spending
 from cloudgpu.ledger.report import By, Report
 
 _T = TypeVar("_T")
@@ -18,6 +18,15 @@ class LenientLedger:
     def __init__(self, opened: Callable[[], Ledger]) -> None:
         self._opened = opened
         self._failure: LedgerError | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether the ledger could not be used, so that nothing more is asked of it."""
+        return self._failure is not None
+
+    def remember(self, failure: LedgerError) -> None:
+        """Count a failure that its caller has dealt with, so that `check` reports it in the end."""
+        self._failure = self._failure or failure
 
     def check(self, what: str) -> None:
         """Refuse to call `what` done without a word when its books could not be read or closed.
@@ -44,6 +53,10 @@ class LenientLedger:
     def close(self, entry_id: str, at: datetime) -> None:
         """The cloud confirmed the end."""
         self._tried(lambda: self._opened().close(entry_id, at), None)
+
+    def part_ended(self, entry_id: str, part: Part, at: datetime, *, estimated: bool = False) -> None:
+        """A part of an open entry ended."""
+        self._tried(lambda: self._opened().part_ended(entry_id, part, at, estimated=estimated), None)
 
     def run_started(self, run_id: str, cluster: str, recipe: str, owner: str, team: str, at: datetime) -> None:
         """Not lenient: a run that begins is written down."""

@@ -1,16 +1,21 @@
 """`status`: what this home knows to be up, with the age of that knowledge; the cloud is asked only when told to."""
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from cloudgpu.app.cluster_costs import cluster_hourly_usd, spent_usd
-from cloudgpu.app.ports import Ground
+from cloudgpu.app.cluster_costs import cluster_hourly_usd, recorded_entry, spent_usd
+from cloudgpu.app.lost_rows import missing_nodes, rows_of
+from cloudgpu.app.ports import Ground, Ledger
 from cloudgpu.app.records import ClusterRecord, Records, RunRecord
 from cloudgpu.app.teardown import check_identity
-from cloudgpu.errors import CloudGpuError
+from cloudgpu.errors import CloudGpuError, LedgerError, StateError
+from cloudgpu.ledger.billing import entry_usd
+from cloudgpu.ledger.entry import Entry
+from cloudgpu.plan.costs import CENT
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,8 @@ class ClusterStatus:
     expires_in_s: float = 0.0
     nodes: tuple[tuple[str, str], ...] = ()
     problem: str = ""
+    unbilled: tuple[str, ...] = ()
+    """Nodes that the record names and the ledger has no row for."""
 
     def as_json(self) -> dict[str, Any]:
         """The documented `status --json` row; of a damaged record, null for all that it no longer tells."""
@@ -61,6 +68,7 @@ class ClusterStatus:
             "extension_unfinished": record.confirmed_expires_at is not None,
             "age_s": round(self.age_s, 1),
             "problem": self.problem,
+            "unbilled": list(self.unbilled),
             "runs": [{"run_id": run.run_id, "state": run.state} for run in self.runs],
         }
 
@@ -75,22 +83,46 @@ class ClusterStatus:
             "instances": [],
             "age_s": round(self.age_s, 1),
             "problem": "its record cannot be read",
+            "unbilled": [],
             "runs": [{"run_id": run.run_id, "state": run.state} for run in self.runs],
         }
 
 
-def recorded(records: Records, now: datetime) -> tuple[ClusterStatus, ...]:
-    """Every cluster of this home from its records alone; no network. A damaged record is listed as such."""
+def recorded(records: Records, now: datetime, ledger: Ledger | None = None) -> tuple[ClusterStatus, ...]:
+    """Every cluster of this home from its records and the ledger; no network. A damaged record is listed as such.
+
+    Raises:
+        StateError: The home is there and cannot be read.
+    """
     runs = records.runs()
-    return tuple(
-        _status(record, [run for run in runs if run.cluster == record.name], now) for record in records.clusters()
-    )
+    found = (_status(record, [run for run in runs if run.cluster == record.name], now) for record in records.clusters())
+    return billed(tuple(found), now, ledger)
+
+
+def billed(clusters: Sequence[ClusterStatus], now: datetime, ledger: Ledger | None) -> tuple[ClusterStatus, ...]:
+    """Return the clusters with what they have cost by now."""
+    return tuple(_billed(one, now, ledger) for one in clusters)
+
+
+def _billed(one: ClusterStatus, now: datetime, ledger: Ledger | None) -> ClusterStatus:
+    """Take what it has cost from the ledger, so that `status` and `cost` agree; else from its record, until now."""
+    record = one.record
+    if record.state == "damaged" or not record.instance_ids:
+        return one
+    unbilled: tuple[str, ...] = ()
+    rows: tuple[Entry, ...] = (recorded_entry(record),)
+    if ledger is not None:
+        with contextlib.suppress(LedgerError):
+            found = rows_of(ledger, record.name, record.token)
+            unbilled = missing_nodes(record, found)
+            rows = rows if unbilled else found
+    spent = sum((entry_usd(row, now) for row in rows), Decimal(0)).quantize(CENT)
+    return replace(one, spent_usd=spent, unbilled=unbilled)
 
 
 def _status(record: ClusterRecord, runs: Sequence[RunRecord], now: datetime) -> ClusterStatus:
     expired = record.expires_at <= now and record.state != "damaged"
-    until = min(now, record.expires_at)
-    spent = spent_usd(record, (until - record.created_at).total_seconds())
+    spent = spent_usd(record, (now - record.created_at).total_seconds())
     age_s = (now - (record.updated_at or record.created_at)).total_seconds()
     live = tuple(run for run in runs if run.ended_at is None)
     state = "expired" if expired else record.state
@@ -114,5 +146,8 @@ def refresh(one: ClusterStatus, cloud: Ground, records: Records, now: datetime) 
     state = one.state if whole or one.state == "expired" else "degraded"
     # Read again: an `extend` may have written it while the cloud was asked.
     present = records.last_known(one.record.name) or one.record
-    record = records.save_cluster(present, now) if present.state == "up" else one.record
+    record = one.record
+    if present.state == "up":
+        with contextlib.suppress(StateError):  # a full disk hides nothing of what the cloud said
+            record = records.save_cluster(present, now)
     return replace(one, record=record, state=state, age_s=0.0, nodes=nodes)

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from cloudgpu.app.storage_desk import StorageCloud
     from cloudgpu.app.surveying import Inspector
     from cloudgpu.aws.found import SearchResult
+    from cloudgpu.aws.lifetimes import Lifetime
     from cloudgpu.catalog.quotas import Quota
     from cloudgpu.launch.inventory import Inventory, Node
-    from cloudgpu.ledger.entry import Entry, EntryState, Spending
+    from cloudgpu.ledger.entry import Entry, EntryState, Part, Spending
     from cloudgpu.ledger.report import By, Report
     from cloudgpu.plan.plan import Quotes, Target
     from cloudgpu.plan.reservations import Held
@@ -139,6 +140,12 @@ class Cloud(Ground, Protocol):
     def inventory(self, record: ClusterRecord, instance_ids: Sequence[str], say: Say) -> Inventory:
         """Wait until every instance has an address and has printed its host keys."""
 
+    def lifetimes(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, Lifetime]:
+        """When instances began and ended, by id; one that the cloud does not list (any more) is left out."""
+
+    def network_lifetimes(self, region: str, token: str) -> Sequence[Lifetime]:
+        """When the NAT gateways and Elastic IPs of a cluster began and ended, as far as the cloud still knows."""
+
     def search(self, cluster: str, regions: Sequence[str]) -> Sequence[Leftover]:
         """Return everything that carries the cluster's tag in these regions and in IAM; all of them have to answer."""
 
@@ -181,6 +188,9 @@ class Ledger(Protocol):
 
     def close(self, entry_id: str, at: datetime) -> None:
         """The cloud confirmed the end."""
+
+    def part_ended(self, entry_id: str, part: Part, at: datetime, *, estimated: bool = False) -> None:
+        """A part of an open entry ended; the first end counts."""
 
     def run_started(self, run_id: str, cluster: str, recipe: str, owner: str, team: str, at: datetime) -> None:
         """A run began to use a cluster."""

@@ -2,13 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from decimal import Decimal
 
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.app.storage_outcome import NO_STORAGE, Ready
 from cloudgpu.catalog import load as load_catalog
-from cloudgpu.ledger.entry import Spending, Surcharge
 from cloudgpu.node.bootstrap import NodeKind, packed, script
 from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.provision.config import stack_config
@@ -96,37 +93,6 @@ def node_kind(plan: Plan, candidate: Candidate) -> NodeKind:
         pdsh=plan.recipe.launch.launcher == "deepspeed" and plan.nodes > 1 and not plan.simulated,
         driver_branch=plan.recipe.resources.driver,
     )
-
-
-def spending(record: ClusterRecord, plan: Plan, candidate: Candidate, at: datetime) -> Spending:
-    """The ledger's row; its id is the same whenever this cluster tries this candidate."""
-    return Spending(
-        entry_id=f"{record.token}/{candidate.zone}/{candidate.instance_type}/{candidate.market}",
-        cluster=record.name,
-        run_id=record.run_id,
-        recipe=record.recipe,
-        owner=record.owner,
-        team=record.team,
-        target=record.target,
-        simulated=record.simulated,
-        account=record.account,
-        endpoint=record.endpoint,
-        region=candidate.region,
-        zone=candidate.zone,
-        instance_type=candidate.instance_type,
-        market=candidate.market,
-        nodes=plan.nodes,
-        node_hourly_usd=Decimal(candidate.node_hourly_usd),
-        opened_at=at,
-        expires_at=record.expires_at,
-        beside=_beside(candidate),
-    )
-
-
-def _beside(candidate: Candidate) -> tuple[Surcharge, ...]:
-    """What the bill counts until the confirmed end; what is paid once is not in it, and storage has rows of its own."""
-    hourly = [item for item in candidate.beside if item.per == "hour" and item.kind != "storage"]
-    return tuple(Surcharge(item.kind, item.count, item.usd, item.whole_hours) for item in hourly)
 
 
 def in_turn(plan: Plan, record: ClusterRecord) -> Sequence[Candidate]:

@@ -153,8 +153,12 @@ class Records:
         return _readable(self._home.cluster(name).record)
 
     def clusters(self) -> list[ClusterRecord]:
-        """Every cluster that has not been confirmed gone, oldest first; a damaged record hides no other."""
-        found = [_readable(path) for path in self._home.clusters.glob("*/cluster.json")]
+        """Every cluster that has not been confirmed gone, oldest first; a damaged record hides no other.
+
+        Raises:
+            StateError: The folder of the clusters is there and cannot be read, so nobody knows which there are.
+        """
+        found = [_readable(path) for path in _listed(self._home.clusters, "cluster.json")]
         return sorted((record for record in found if record), key=lambda record: record.created_at)
 
     def target(self, name: str) -> str:
@@ -172,14 +176,31 @@ class Records:
         """Remove a cluster whose end is confirmed; its journals go with it. The caller holds its lease.
 
         The lease stays: whoever takes it next must not find the record of the cluster that is being forgotten.
+
+        Raises:
+            StateError: The home cannot be written; what is still there can be forgotten later.
         """
-        root = self._home.cluster(name).root
         record = self._home.cluster(name).record
         # The record goes last: as long as it is there, `down` comes back to the rest.
-        for path in sorted(root.glob("*")) if root.is_dir() else ():
-            if path != record and path.is_file() and not path.name.startswith(_LEASE):
-                path.unlink(missing_ok=True)
-        record.unlink(missing_ok=True)
+        self.strip_cluster(name)
+        try:
+            record.unlink(missing_ok=True)
+        except OSError as err:
+            raise unwritable(record, err) from err
+
+    def strip_cluster(self, name: str) -> None:
+        """Remove everything of a cluster whose end is confirmed, except its record and its lease.
+
+        Raises:
+            StateError: The home cannot be written.
+        """
+        paths = self._home.cluster(name)
+        try:
+            for path in sorted(paths.root.glob("*")) if paths.root.is_dir() else ():
+                if path != paths.record and path.is_file() and not path.name.startswith(_LEASE):
+                    path.unlink(missing_ok=True)
+        except OSError as err:
+            raise unwritable(paths.root, err) from err
 
     def run(self, run_id: str) -> RunRecord | None:
         """A run's record, or None."""
@@ -198,6 +219,24 @@ class Records:
         """Write it, durably."""
         _write(self._home.run(record.run_id).record, record)
         return record
+
+
+def _listed(folder: Path, name: str) -> list[Path]:
+    """Return the files of this name in the sub-folders of a folder, which need not exist.
+
+    Unlike `Path.glob` it does not take a folder that cannot be read for an empty one.
+
+    Raises:
+        StateError: The folder is there and cannot be read.
+    """
+    try:
+        return [path for path in (one / name for one in folder.iterdir()) if path.exists()]
+    except FileNotFoundError:
+        return []
+    except OSError as err:
+        message = f"cannot read {folder}: {err.strerror}"
+        hint = "set CLOUDGPU_HOME to a directory that you can read; `cloudgpu sweep` finds clusters without any record"
+        raise StateError(message, hint=hint) from err
 
 
 def write_durably(path: Path, text: str) -> None:

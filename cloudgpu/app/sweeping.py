@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from cloudgpu.app.books import Books
+from cloudgpu.app.closing import Closing
 from cloudgpu.app.cluster_storage import ClusterStorage
 from cloudgpu.app.cut_off_launches import CutOffLaunches, unlaunched
 from cloudgpu.app.desk import Desk
 from cloudgpu.app.images import ImageStore
+from cloudgpu.app.lenient_ledger import check_ledger
 from cloudgpu.app.outliving import Around, Outliving, of_image, of_storage
 from cloudgpu.app.outliving import verdict as may_go
 from cloudgpu.app.ports import Leftover, Tagged
@@ -78,6 +80,7 @@ class Sweeping:
         self._desk = desk
         self._images = images
         self._books = Books(desk)
+        self._unsaved: list[str] = []
 
     def look(self, regions: Sequence[str], wish: Wish) -> Seen:
         """Ask these regions; where none is named every enabled one, and IAM, which belongs to no region.
@@ -133,6 +136,19 @@ class Sweeping:
             ended=tuple(one for one, err in outcomes if err is None),
             failed=tuple((one, err) for one, err in outcomes if err is not None),
         )
+
+    def check_recorded(self, swept: "Swept") -> None:
+        """Refuse to call a sweep done whose end of the costs could not be recorded.
+
+        Raises:
+            LedgerError: The ledger could not be read or written.
+            StateError: A record could not be written or removed.
+        """
+        names = ", ".join(one.label for one in swept.ended)
+        check_ledger(self._desk.ledger, f"confirmed gone: {names}" if names else "the account was swept")
+        if self._unsaved:
+            message = f"confirmed gone: {names}, but the state home does not say so: {'; '.join(self._unsaved)}"
+            raise StateError(message, hint="free some space on its disk; `cloudgpu down NAME` then records it")
 
     def _wanted(self, regions: Sequence[str]) -> tuple[str, ...]:
         """Return the regions to look through: those that are named, or all that the account has."""
@@ -215,7 +231,7 @@ class Sweeping:
         known = self._desk.records.last_known(one.cluster)
         if known is not None and known.token == one.token and known.state != "damaged":
             # Its journal knows more than its tags.
-            Teardown(self._desk).down(one.cluster, default_region)
+            self._unsaved += Teardown(self._desk).delete(one.cluster, default_region).unsaved
             return
         self._end_unknown(one)
 
@@ -234,17 +250,18 @@ class Sweeping:
 
         strays, launches = Strays(self._desk), CutOffLaunches(self._desk)
         rows = self._books.rows_of(one.cluster, one.token)
+        closing = Closing.begun(self._desk, rows)
         done = strays.end_nodes(one.cluster, regions, whose, Recorded())
         failures.add_all(done.errors)
         self._books.note_launched(rows, done.seen)
         launches.wait(unlaunched(rows), begun_at)
         strays.end_rest(one.cluster, one.regions, whose, failures)
         launches.note_ended(one.cluster, self._books.rows_of(one.cluster, one.token), whose, failures)
-        for region in regions:
-            if region not in failures:
-                here = [row for row in self._books.rows_of(one.cluster, one.token) if row.spending.region == region]
-                running = any(thing.region == region for thing in one.instances)
-                self._books.settle(here, running=running)
+        closing.close(
+            row
+            for row in self._books.rows_of(one.cluster, one.token)
+            if row.spending.region in regions and row.spending.region not in failures
+        )
         failures.raise_any()
 
 

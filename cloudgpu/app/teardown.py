@@ -2,17 +2,18 @@
 
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
-from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
 from cloudgpu.app import ssh_marks
 from cloudgpu.app.books import Books
+from cloudgpu.app.closing import Closing
 from cloudgpu.app.cluster_storage import ClusterStorage
 from cloudgpu.app.cut_off_launches import CutOffLaunches, unlaunched
 from cloudgpu.app.desk import Bench, Desk
 from cloudgpu.app.identifiers import checked_cluster
 from cloudgpu.app.lenient_ledger import LenientLedger
+from cloudgpu.app.lost_rows import restore
 from cloudgpu.app.ports import Place
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.app.region_failures import RegionFailures
@@ -20,9 +21,9 @@ from cloudgpu.app.storage_outcome import NOTHING, Settled
 from cloudgpu.app.strays import Recorded, Strays, Whose, has_token
 from cloudgpu.app.unrecorded import UnrecordedTeardown
 from cloudgpu.aws.found import GLOBAL
-from cloudgpu.errors import CloudGpuError, StateError, TeardownError, UsageError
+from cloudgpu.errors import CloudGpuError, LedgerError, StateError, TeardownError, UsageError
 from cloudgpu.ledger.entry import Entry
-from cloudgpu.paths import Home, bundled
+from cloudgpu.paths import Home, bundled, unwritable
 from cloudgpu.provision.engine import Stack
 from cloudgpu.provision.lease import Lease
 from cloudgpu.run.progress import Note
@@ -53,6 +54,10 @@ class Ended:
     """The run that a `train` made it for; empty otherwise."""
     storage: Settled = NOTHING
     """What became of its storage."""
+    estimated: bool = False
+    """Whether the cost is an upper bound, because the cloud gave no time for an end."""
+    unsaved: tuple[str, ...] = ()
+    """What could not be written to the state home or removed from it."""
     own: bool = False
     """Whether it stood on hosts of one's own, which confirmed it themselves and go on being there."""
 
@@ -66,7 +71,7 @@ class Ended:
             "strays_ended": list(self.strays),
             "storage_ended": list(self.storage.ended),
             "storage_kept": [one.as_json() for one in self.storage.kept],
-            "cost": {"usd": str(self.usd), "simulated": self.simulated},
+            "cost": {"usd": str(self.usd), "simulated": self.simulated, "estimated": self.estimated},
             "simulated": self.simulated,
             "left": [],
         }
@@ -117,12 +122,24 @@ class Teardown:
             UsageError: What carries this name is somebody else's, or nothing can be called so.
             LedgerError: It has ended, and the ledger could not be read or written.
         """
-        path = self._desk.home.cluster(checked_cluster(name)).root / "lease"
-        with Lease(path, self._desk.clock, self._desk.owner).hold(tidy=True):
-            ended = self._ended(name, default_region)
-        if isinstance(self._desk.ledger, LenientLedger):
-            self._desk.ledger.check(f"cluster {name} is gone, confirmed by a search for its tag")
+        ended = self.delete(name, default_region)
+        check_recorded(self._desk, ended, f"cluster {name} is gone, confirmed by a search for its tag")
         return ended
+
+    def delete(self, name: str, default_region: str) -> Ended:
+        """Do what `down` does, and leave it to the caller to look at what could not be recorded.
+
+        Raises:
+            TeardownError: Something is left, or could not be asked about.
+            StateError: The cluster belongs to another account or endpoint.
+            BusyError: Another process is at this cluster.
+            UsageError: What carries this name is somebody else's, or nothing can be called so.
+        """
+        path = self._desk.home.cluster(checked_cluster(name)).root / "lease"
+        with Lease(path, self._desk.clock, self._desk.owner).hold(tidy=True, required=False) as lease:
+            if lease.problem:
+                self._desk.say(Note(f"{lease.problem}; deleting cluster {name} all the same"))
+            return self._ended(name, default_region)
 
     def _ended(self, name: str, default_region: str) -> Ended:
         record = self._recorded(name)
@@ -138,29 +155,30 @@ class Teardown:
         """
         record = self._desk.records.cluster(record.name) or record
         check_identity(record, self._desk.cloud)
-        regions = _distinct([*record.regions, *self._regions_of(record.name, self._books.rows(record))])
+        restore(self._desk, record)
+        rows = self._books.rows(record)
+        regions = _distinct([*record.regions, *self._regions_of(record.name, rows)])
         failures = RegionFailures(record.name, regions)
-        ended_at = self._end_of_bill(record)
         record = self._marked(record)
+        closing = Closing.begun(self._desk, rows)
         asked = whose or (lambda one: has_token(one, record.token))
         strays = self._emptied(record, asked, failures, cut_off=whose is not None)
-        at = ended_at or self._desk.clock.now()
         # Where a region is confirmed empty nothing costs money any more, whatever is unknown elsewhere.
-        self._books.close([row for row in self._books.rows(record) if row.spending.region not in failures], at)
+        closing.close([row for row in self._books.rows(record) if row.spending.region not in failures])
         storage = NOTHING
         with failures.guard(record.region):
             storage = ClusterStorage(self._desk).end(record)
         failures.raise_any(self._not_enabled(record, failures))
-        usd = self._books.usd(self._books.rows(record), at)
-        if whose is not None:
-            end_runs(self._desk, record.name)
-        forget(self._desk, record.name)
+        rows = self._books.rows(record)
+        unsaved = end_runs(self._desk, record.name) if whose is not None else ()
         return Ended(
             cluster=record.name,
             known=True,
+            unsaved=(*unsaved, *forget(self._desk, record.name)),
             instances=record.instance_ids,
             strays=strays,
-            usd=usd,
+            usd=self._books.usd(rows, self._desk.clock.now()),
+            estimated=any(part.estimated for row in rows for part in row.parts.values()),
             simulated=record.simulated,
             run_id=record.run_id,
             storage=storage,
@@ -177,7 +195,12 @@ class Teardown:
         except UsageError as err:
             # Without its tool the engine's state cannot be read; the tags still tell of everything.
             raise StateError(err.message, hint=err.hint) from err
-        engine.destroy(stack_of(self._desk.home, record, region), self._desk.say)
+        if record.engine == "pulumi":
+            self._desk.home.ensure()  # its command line writes its state before and after every call
+        try:
+            engine.destroy(stack_of(self._desk.home, record, region), self._desk.say)
+        except OSError as err:
+            raise unwritable(self._desk.home.root, err) from err
 
     def _recorded(self, name: str) -> ClusterRecord | None:
         """The record, None where there is none or it cannot be read: tags tell of the cluster then."""
@@ -197,10 +220,16 @@ class Teardown:
         rows = self._books.rows_without_record(name)
         regions = _distinct([default_region, *self._regions_of(name, rows)])
         done = UnrecordedTeardown(self._desk, name, regions).end()
-        end_runs(self._desk, name)
-        forget(self._desk, name)
-        simulated = self._desk.cloud.target == "rehearsal"
-        return Ended(name, known=False, strays=done.strays, usd=done.usd, simulated=simulated, storage=done.storage)
+        return Ended(
+            name,
+            known=False,
+            unsaved=(*end_runs(self._desk, name), *forget(self._desk, name)),
+            strays=done.strays,
+            usd=done.usd,
+            estimated=done.estimated,
+            simulated=self._desk.cloud.target == "rehearsal",
+            storage=done.storage,
+        )
 
     def _regions_of(self, name: str, rows: Sequence[Entry]) -> list[str]:
         """Return the regions that the ledger and the journals of this home know for a cluster."""
@@ -279,32 +308,74 @@ class Teardown:
         """Whether the journal tells which launches were never answered: its engine waits for those itself."""
         return record.engine == "direct" and stack_of(self._desk.home, record, region).journal.exists()
 
-    def _end_of_bill(self, record: ClusterRecord) -> datetime | None:
-        """When the nodes ended by themselves at expiry, the bill stopped then, not now."""
-        if not record.instance_ids or self._desk.clock.now() < record.expires_at:
-            return None
-        try:
-            states = self._desk.cloud.nodes_alive(record.region, record.instance_ids)
-        except CloudGpuError:
-            return None  # its rows stay open as long as that region does not answer
-        return record.expires_at if all(state == "terminated" for state in states.values()) else None
 
+def end_runs(desk: Bench, name: str) -> tuple[str, ...]:
+    """Runs that were going on have ended with their nodes; runs that were judged have nothing more to come.
 
-def end_runs(desk: Bench, name: str) -> None:
-    """Runs that were going on have ended with their nodes; runs that were judged have nothing more to come."""
+    Returns what could not be written: the nodes are gone, whatever the disk says.
+    """
     now = desk.clock.now()
+    unsaved = []
     for run in desk.records.runs():
         if run.cluster == name and run.ended_at is None:
             ended = run if run.judged else replace(run, state="cancelled", reason="its cluster was ended")
             desk.ledger.run_ended(run.run_id, ended.state, now)
-            desk.records.save_run(replace(ended, ended_at=now))
+            try:
+                desk.records.save_run(replace(ended, ended_at=now))
+            except StateError as err:
+                unsaved.append(f"the end of run {run.run_id}: {err.message}")
+    return tuple(unsaved)
 
 
-def forget(desk: Bench, name: str) -> None:
-    """The last of a cluster: what people's own ssh was told of its nodes, and its record."""
+def forget(desk: Bench, name: str) -> tuple[str, ...]:
+    """The last of a cluster: what people's own ssh was told of its nodes, and its record.
+
+    As long as the ledger does not know what it cost, its record stays: the next `down` writes that.
+
+    Returns what could not be removed.
+    """
     for trouble in ssh_marks.remove(desk.home, name):
         desk.say(Note(trouble))
-    desk.records.forget_cluster(name)
+    try:
+        if isinstance(desk.ledger, LenientLedger) and desk.ledger.failed:
+            _keep_record(desk, name)
+        else:
+            desk.records.forget_cluster(name)
+    except StateError as err:
+        return (f"the record of cluster {name}: {err.message}",)
+    return ()
+
+
+def _keep_record(desk: Bench, name: str) -> None:
+    """Leave only the record, which may be what a full disk has room for once the rest is removed."""
+    desk.records.strip_cluster(name)
+    record = desk.records.cluster(name)
+    if record is not None and record.state != "ending":
+        desk.records.save_cluster(replace(record, state="ending"), desk.clock.now())
+
+
+def check_recorded(desk: Bench, ended: Ended, what: str) -> None:
+    """Refuse to call a teardown done that could not be recorded; its error carries what was deleted.
+
+    Raises:
+        LedgerError: The ledger could not be read or written.
+        StateError: A record could not be written or removed.
+    """
+    retry = f"then `{command('cloudgpu', 'down', ended.cluster)}` again, which records it"
+    try:
+        if isinstance(desk.ledger, LenientLedger):
+            desk.ledger.check(what)
+        _check_saved(ended.unsaved, what)
+    except (LedgerError, StateError) as err:
+        err.hint = f"{err.hint}; {retry}"
+        err.context = ended.as_json()
+        raise
+
+
+def _check_saved(unsaved: Sequence[str], what: str) -> None:
+    if unsaved:
+        message = f"{what}, but the state home does not say so: {'; '.join(unsaved)}"
+        raise StateError(message, hint="free some space on its disk")
 
 
 def end_after(end: Callable[[ClusterRecord], Ended], record: ClusterRecord, cause: Exception) -> None:

@@ -1,10 +1,11 @@
 """End a cluster that this home has no record of, by its tags and by the rows that the ledger has for it."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from decimal import Decimal
 
 from cloudgpu.app.books import Books
+from cloudgpu.app.closing import Closing
 from cloudgpu.app.cluster_storage import ClusterStorage
 from cloudgpu.app.cut_off_launches import CutOffLaunches, unlaunched
 from cloudgpu.app.desk import Desk
@@ -14,6 +15,7 @@ from cloudgpu.app.storage_outcome import NOTHING, Settled
 from cloudgpu.app.strays import NODE_KINDS, OWNER, Recorded, Strays
 from cloudgpu.aws.found import GLOBAL
 from cloudgpu.errors import UsageError
+from cloudgpu.ledger.entry import Entry
 from cloudgpu.text import command
 
 
@@ -23,10 +25,12 @@ class Unrecorded:
 
     Attributes:
         usd: What the rows come to that were closed.
+        estimated: Whether that is an upper bound, because the cloud gave no time for an end.
     """
 
     strays: tuple[str, ...]
     usd: Decimal
+    estimated: bool
     storage: Settled
 
 
@@ -50,6 +54,8 @@ class UnrecordedTeardown:
         """
         begun_at = self._desk.clock.now()
         rows = self._books.rows_without_record(self._name)
+        opened = {row.spending.entry_id for row in rows if row.state == "open"}
+        closing = Closing.begun(self._desk, rows)
         found = self._strays.search(self._name, (*self._failures.asked, GLOBAL), lambda _: True)
         self._failures.add_all(found.failures)
         mine = [one for one in found.found if self._mine(one)]
@@ -62,10 +68,11 @@ class UnrecordedTeardown:
         strays += self._strays.end_rest(self._name, (*self._failures.asked, GLOBAL), self._mine, self._failures)
         rows = self._books.rows_without_record(self._name)
         self._launches.note_ended(self._name, rows, self._mine, self._failures)
-        usd = self._settled(mine)
+        closed = self._closed(closing, opened)
         storage = self._storage_ended()
         self._failures.raise_any()
-        return Unrecorded(strays, usd, storage)
+        usd = self._books.usd(closed, self._desk.clock.now())
+        return Unrecorded(strays, usd, any(part.estimated for row in closed for part in row.parts.values()), storage)
 
     def _mine(self, one: Leftover) -> bool:
         return self._strays.mine(one, "")
@@ -77,16 +84,11 @@ class UnrecordedTeardown:
         self._failures.add_all(done.errors)
         return done.ended
 
-    def _settled(self, mine: Sequence[Leftover]) -> Decimal:
-        """Close the rows of every region that is confirmed empty."""
-        rows = self._books.rows_without_record(self._name)
-        usd = Decimal(0)
-        for region in self._failures.asked:
-            if region not in self._failures:
-                here = [row for row in rows if row.spending.region == region]
-                running = any(one.kind == "instance" and one.region == region for one in mine)
-                usd += self._books.settle(here, running=running)
-        return usd
+    def _closed(self, closing: Closing, opened: Set[str]) -> tuple[Entry, ...]:
+        """Close the rows of every region that is confirmed empty; return all that were open at the beginning."""
+        rows = [row for row in self._books.rows_without_record(self._name) if row.spending.entry_id in opened]
+        closing.close(row for row in rows if row.spending.region not in self._failures)
+        return tuple(row for row in self._books.rows_without_record(self._name) if row.spending.entry_id in opened)
 
     def _storage_ended(self) -> Settled:
         answered = [region for region in self._failures.asked if region not in self._failures]

@@ -51,6 +51,19 @@ def describe(clients: Clients, ids: Sequence[str]) -> tuple[Instance, ...]:
     return tuple(found[instance_id] for instance_id in ids if instance_id in found)
 
 
+def described(clients: Clients, ids: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+    """Yield the instances with these ids as DescribeInstances shows them; one that AWS does not list is left out.
+
+    Raises:
+        CloudError: AWS refused or cannot be reached.
+    """
+    for chunk in _chunks(ids):
+        with typed("looking for instances"):
+            filters = [{"Name": "instance-id", "Values": list(chunk)}]
+            pages = list(clients.client("ec2").get_paginator("describe_instances").paginate(Filters=filters))
+        yield from (one for page in pages for reservation in page["Reservations"] for one in reservation["Instances"])
+
+
 def matching(clients: Clients, filters: Mapping[str, Sequence[str]]) -> tuple[Instance, ...]:
     """The instances that all filters match, sorted by id.
 

@@ -16,15 +16,22 @@ def cost(
 ) -> None:
     """Show what was spent, by whom and on what.
 
-    Reads the ledger; asks no cloud. Simulated money is marked and never added to real money.
+    Reads the ledger; asks no cloud. Simulated money is marked and never added to real money. Exits 13 when the ledger
+    lacks something that the records of this machine say was launched.
     """
+    from cloudgpu.app.lost_rows import gap_error
     from cloudgpu.cli.show_cost import read_since, report_json, report_lines
     from cloudgpu.cli.wiring import wire
 
     wiring = wire(json=json)
     now = wiring.clock.now()
     report = wiring.ledger.report(by=by, since=read_since(since, now), now=now)
+    gaps = wiring.ledger_gaps()
+    if not json:
+        wiring.screen.lines(report_lines(report, by))
+    if gaps:
+        failure = gap_error(gaps)
+        failure.context = report_json(report, by)
+        raise failure
     if json:
         wiring.screen.document(report_json(report, by))
-    else:
-        wiring.screen.lines(report_lines(report, by))

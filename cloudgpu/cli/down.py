@@ -36,7 +36,7 @@ def down(  # noqa: PLR0917
     from cloudgpu.app.teardowns import Choice, chosen
     from cloudgpu.cli.wiring import wire
 
-    wiring = wire(json=json, target=on, region=region)
+    wiring = wire(json=json, needs_disk=False, target=on, region=region)
     stages = Stages(wiring.clock, wiring.say)
     if names or every or mine or run:
         owner = wiring.settings.owner if mine else None

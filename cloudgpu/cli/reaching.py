@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -114,12 +115,26 @@ class Reaching:
             return one
         try:
             found = refresh(one, self.ground(one.record), self.records, self.clock.now())
+            if not found.problem:
+                self._bill(found.record)
             if found.state == "up":
                 self.admit(found.record)
         except CloudGpuError as err:
             # What fails for one cluster leaves the others to be asked.
             return replace(one, state="unknown", problem=err.message)
         return found
+
+    def _bill(self, record: ClusterRecord) -> None:
+        """Bring the ledger up to what the cloud says: rows that were lost, nodes that have ended themselves."""
+        from cloudgpu.app.closing import note_ends
+        from cloudgpu.app.lost_rows import restore, rows_of
+
+        if record.target == "ssh" or not record.instance_ids:
+            return
+        desk = self.desk("aws" if record.target == "aws" else "rehearsal")
+        with suppress(CloudGpuError):  # what the cloud said is shown all the same
+            restore(desk, record)
+            note_ends(desk, rows_of(desk.ledger, record.name, record.token))
 
     def carrying(self, cluster: str, index: int) -> "CarryingCommand":
         """The program that carries SSH to a node by Session Manager."""

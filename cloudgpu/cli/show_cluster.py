@@ -123,6 +123,7 @@ def _given_back(ended: Ended) -> list[str]:
 def _bill(ended: Ended) -> list[str]:
     if not ended.known:
         return []
+    most, why = ("at most ", "  (AWS gives no time for the end of its nodes)") if ended.estimated else ("", "")
     if ended.simulated:
-        return [f"  AWS would have charged {money(ended.usd)} for it; simulated, so nothing was"]
-    return [f"  it cost {money(ended.usd)}"]
+        return [f"  AWS would have charged {most}{money(ended.usd)} for it{why}; simulated, so nothing was"]
+    return [f"  it cost {most}{money(ended.usd)}{why}"]

@@ -45,6 +45,7 @@ def report_json(report: Report, by: str) -> dict[str, Any]:
                 "open_entries": row.open_entries,
                 "runs": row.runs,
                 "unpriced_entries": row.unpriced,
+                "estimated_entries": row.estimated,
             }
             for row in report.rows
         ],
@@ -65,5 +66,6 @@ def report_lines(report: Report, by: str) -> list[str]:
 
 def _row(row: ReportRow) -> tuple[str, ...]:
     words = {"simulated": row.simulated, "still costing": row.open_entries, "without what has no price": row.unpriced}
+    words["estimated, at most"] = row.estimated
     marks = ", ".join(word for word, on in words.items() if on)
     return row.key, f"{row.node_hours:.3f}", money(row.usd), marks

@@ -16,15 +16,20 @@ def status(
 
     Everything that is not confirmed gone is listed, from this machine's records with their age.
     """
-    from cloudgpu.app.overview import recorded
+    from cloudgpu.app.lost_rows import gap_of
+    from cloudgpu.app.overview import billed, recorded
     from cloudgpu.cli.show_status import run_lines, run_rows, status_lines
     from cloudgpu.cli.wiring import wire
 
-    wiring = wire(json=json)
+    wiring = wire(json=json, needs_disk=False)
     now = wiring.clock.now()
-    clusters = recorded(wiring.records, now)
+    clusters = recorded(wiring.records, now, wiring.lenient_ledger)
     if refresh:
         clusters = wiring.reaching.refreshed(clusters)
+        clusters = billed(clusters, now, wiring.lenient_ledger)
+    for one in (one for one in clusters if one.unbilled):
+        gap = gap_of(one.record, one.unbilled)
+        wiring.screen.remark(f"warning: {gap.message}; `{gap.repair}` writes it again")
     past = wiring.records.runs() if runs else []
     damaged = wiring.records.damaged_runs() if runs else []
     if json:

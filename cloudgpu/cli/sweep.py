@@ -28,17 +28,15 @@ def sweep(
     images are listed too; of those only storage that was to end with a cluster goes, once that is gone. Exits 6 when
     something is left or could not be asked.
     """
-    from cloudgpu.app.lenient_ledger import check_ledger
     from cloudgpu.app.remains import Wish
     from cloudgpu.app.sweeping import Sweeping, Swept, problem
     from cloudgpu.cli.interruption import come_to, told_when_interrupted
     from cloudgpu.cli.show_sweep import seen_lines, sweep_json, swept_lines
     from cloudgpu.cli.wiring import wire
 
-    wiring = wire(json=json, target=on)
+    wiring = wire(json=json, needs_disk=False, target=on)
     settings, screen = wiring.settings, wiring.screen
-    desk = wiring.ending_desk(settings.target)
-    sweeping = Sweeping(desk, wiring.images(settings.target))
+    sweeping = Sweeping(wiring.ending_desk(settings.target), wiring.images(settings.target))
     seen = sweeping.look(regions or [], Wish(settings.owner, frozenset(owners or ()), all_mine))
     now, simulated, swept = wiring.clock.now(), settings.target == "rehearsal", Swept(())
     if not json:
@@ -55,6 +53,6 @@ def sweep(
         failure = problem(seen, swept)
         if failure is not None:
             raise failure
-        check_ledger(desk.ledger, "the account was swept")
+        sweeping.check_recorded(swept)
     if json:
         screen.document(sweep_json(seen, swept, now, simulated=simulated))

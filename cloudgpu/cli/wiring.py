@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from cloudgpu.app.desk import Bench, Desk
     from cloudgpu.app.forecasting import Forecast
     from cloudgpu.app.images import Baking, ImageStore
+    from cloudgpu.app.lost_rows import Gap
     from cloudgpu.app.matrices import Matrices
     from cloudgpu.app.overlays import Overlays
     from cloudgpu.app.planning import Planned
@@ -55,11 +57,14 @@ class Wiring:
     settings: Settings
     screen: Screen
     clock: Clock
+    needs_disk: bool = True
+    """Whether the command writes to the state home in any case; what only shows or deletes goes on without."""
 
     @cached_property
     def home(self) -> Home:
-        """The state home, proven writable."""
-        return Home(self.settings.home).ensure()
+        """The state home, proven writable where the command needs that."""
+        home = Home(self.settings.home)
+        return home.ensure() if self.needs_disk else home
 
     @cached_property
     def records(self) -> Records:
@@ -81,8 +86,36 @@ class Wiring:
         """The ledger of the settings."""
         from cloudgpu.ledger.store import open_ledger
 
+        if not self.needs_disk:
+            return open_ledger(self.settings.ledger_url, may_read_only=True)
         self.home.ensure()
         return open_ledger(self.settings.ledger_url)
+
+    @cached_property
+    def lenient_ledger(self) -> Ledger:
+        """The same for what must not fail over it."""
+        from cloudgpu.app.lenient_ledger import LenientLedger
+
+        return LenientLedger(lambda: self.ledger)
+
+    def ledger_gaps(self) -> "tuple[Gap, ...]":
+        """What costs money by the records of this home and has no row in the ledger.
+
+        Raises:
+            LedgerError: The ledger cannot be read.
+            StateError: The records cannot be read.
+        """
+        from cloudgpu.app.lost_rows import gaps
+
+        return gaps(self.records, self.storage_records.all(), self.ledger)
+
+    def warn_of_gaps(self) -> None:
+        """Say on standard error what the ledger lacks; what is wrong with the ledger itself is said elsewhere."""
+        from cloudgpu.errors import CloudGpuError
+
+        with suppress(CloudGpuError):
+            for gap in self.ledger_gaps():
+                self.screen.remark(f"warning: {gap.message}; `{gap.repair}` writes it again")
 
     @cached_property
     def catalog(self) -> "Catalog":
@@ -157,7 +190,8 @@ class Wiring:
         """Where AWS calls are noted: nowhere, unless `--debug`."""
         from cloudgpu.app.calls import CallLog
 
-        return CallLog(self.home.debug_log if self.settings.debug else None, self.clock)
+        path = self.home.debug_log if self.settings.debug else None
+        return CallLog(path, self.clock, required=self.needs_disk)
 
     @cached_property
     def buyer(self) -> "Buyer":
@@ -197,6 +231,7 @@ class Wiring:
 
     def bench(self, target: Target) -> "Bench":
         """Where a use case works that runs on what is bought and on hosts of one's own alike."""
+        self.warn_of_gaps()
         return self.hosts.desk(self.ledger) if target == "ssh" else self.desk(self.cloud(target))
 
     def desk(self, cloud: Cloud) -> "Desk":
@@ -370,10 +405,11 @@ def set_debug() -> None:
     _debug = True
 
 
-def wire(*, json: bool = False, quits: bool = False, **flags: str | None) -> Wiring:
+def wire(*, json: bool = False, quits: bool = False, needs_disk: bool = True, **flags: str | None) -> Wiring:
     """Everything for one command; `flags` are settings given on its command line.
 
     `quits`: the command only shows things, so it may end when nobody reads them any more.
+    `needs_disk`: a state home that cannot be written ends the command before it begins.
 
     Raises:
         UsageError: A setting does not make sense.
@@ -381,7 +417,8 @@ def wire(*, json: bool = False, quits: bool = False, **flags: str | None) -> Wir
     if _debug:
         flags["debug"] = "true"
     settings = load(flags=flags, environ=os.environ, cwd=Path.cwd())
-    return Wiring(settings, Screen(json_mode=json, verbose=settings.debug, quits=quits), SystemClock())
+    screen = Screen(json_mode=json, verbose=settings.debug, quits=quits)
+    return Wiring(settings, screen, SystemClock(), needs_disk)
 
 
 def recipe_roots() -> tuple[Path, ...]:

@@ -1,7 +1,10 @@
 """The database behind the ledger: opened so that a commit is on the disk, with every fault told in our own words."""
 
 import os
+import shutil
+import tempfile
 import time
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -32,8 +35,10 @@ _FAULTS: Mapping[str, tuple[str, str]] = {
 }
 
 
-def connect(url: str) -> sa.Engine:
+def connect(url: str, *, may_read_only: bool = False) -> sa.Engine:
     """An engine on the ledger at `url`, its tables made where they are missing.
+
+    With `may_read_only`, a file that cannot be opened for writing is read from a copy, and refuses to be written.
 
     Raises:
         LedgerError: The address makes no sense, its driver is missing, or the database cannot be used.
@@ -42,7 +47,7 @@ def connect(url: str) -> sa.Engine:
         # SQLAlchemy would read a `?` in a file's name as the start of options.
         address = sa.URL.create("sqlite", database=url[len(_SQLITE) :]) if url.startswith(_SQLITE) else sa.make_url(url)
         if address.get_backend_name() == "sqlite":
-            return _sqlite(address)
+            return _sqlite(address, may_read_only=may_read_only)
         engine = sa.create_engine(address, pool_pre_ping=True)
     except (exc.ArgumentError, exc.NoSuchModuleError, ModuleNotFoundError) as err:
         raise LedgerError(
@@ -54,18 +59,62 @@ def connect(url: str) -> sa.Engine:
     return engine
 
 
-def _sqlite(address: sa.URL) -> sa.Engine:
+def _sqlite(address: sa.URL, *, may_read_only: bool) -> sa.Engine:
     path = Path(address.database or "")
     if not path.is_absolute():
         raise LedgerError(
             f"the ledger needs an absolute path, not {str(path)!r}", hint="write sqlite:// and then the path"
         )
-    _touch(path)
-    engine = sa.create_engine(address, connect_args={"timeout": BUSY_TIMEOUT_S})
-    event.listen(engine, "connect", _on_connect)
-    event.listen(engine, "begin", _on_begin)
-    prepare(engine)
+    try:
+        _touch(path)
+        engine = sa.create_engine(address, connect_args={"timeout": BUSY_TIMEOUT_S})
+        event.listen(engine, "connect", _on_connect)
+        event.listen(engine, "begin", _on_begin)
+        prepare(engine)
+    except LedgerError as err:
+        if not may_read_only:
+            raise
+        return _copied(path, err)
     return engine
+
+
+def _copied(path: Path, cause: LedgerError) -> sa.Engine:
+    """Open a copy for reading: SQLite reads a write-ahead log only where it can write beside it.
+
+    Raises:
+        LedgerError: There is no ledger, it cannot be copied, or the copy cannot be read either.
+    """
+    folder = tempfile.TemporaryDirectory(prefix="cloudgpu-ledger-")
+    copy = Path(folder.name) / path.name
+    try:
+        shutil.copyfile(path, copy)
+        log = path.with_name(f"{path.name}-wal")
+        if log.exists():
+            shutil.copyfile(log, copy.with_name(log.name))
+    except OSError:
+        folder.cleanup()
+        raise cause from None
+    engine = sa.create_engine(sa.URL.create("sqlite", database=str(copy)))
+    event.listen(engine, "connect", _on_connect)
+    event.listen(engine, "connect", _refuse_writes)
+    event.listen(engine, "begin", _on_begin)
+    weakref.finalize(engine, folder.cleanup)
+    _check_copy(engine, cause)
+    return engine
+
+
+def _check_copy(engine: sa.Engine, cause: LedgerError) -> None:
+    try:
+        with reading(engine) as connection:
+            found = _found_version(connection)
+    except LedgerError:
+        raise cause from None
+    if found != schema.VERSION:
+        raise cause
+
+
+def _refuse_writes(connection: Any, _record: object) -> None:  # noqa: ANN401
+    connection.execute("PRAGMA query_only=ON")
 
 
 def _touch(path: Path) -> None:

@@ -101,9 +101,7 @@ def instances_of(conditions: Sequence[sa.ColumnElement[bool]]) -> sa.Select[Any]
 
 
 _HAS_PARTS = (
-    sa.exists()
-    .where(part_ended.c.entry_id == _O.entry_id, part_ended.c.attempt == _O.attempt)
-    .correlate(opened_table)
+    sa.exists().where(part_ended.c.entry_id == _O.entry_id, part_ended.c.attempt == _O.attempt).correlate(opened_table)
 )
 
 

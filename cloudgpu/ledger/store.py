@@ -22,13 +22,15 @@ _PLEASE_REPORT = "nothing was written and nothing bought; please report this"
 _ANOTHER = "was it written to another ledger? `cloudgpu config` shows which one is used (ledger_url)"
 
 
-def open_ledger(url: str) -> "Ledger":
+def open_ledger(url: str, *, may_read_only: bool = False) -> "Ledger":
     """The ledger at `url`, an SQLAlchemy address; SQLite files are made where they are missing.
+
+    With `may_read_only`, a file on a disk that cannot be written is opened for reading alone.
 
     Raises:
         LedgerError: It cannot be used; the hint says what to do.
     """
-    return Ledger(database.connect(url))
+    return Ledger(database.connect(url, may_read_only=may_read_only))
 
 
 @dataclass(frozen=True)

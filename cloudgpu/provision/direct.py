@@ -123,7 +123,7 @@ class DirectEngine:
         """
         if not stack.journal.exists():
             return
-        with Journal(stack.journal, self._identity, self._clock) as journal:
+        with Journal(stack.journal, self._identity, self._clock, required=False) as journal:
             end_all(self._deployment(stack, journal, on_event))
             if journal.state.outputs:
                 journal.add({"row": "outputs", "values": {}})

@@ -70,13 +70,19 @@ def load(path: Path, identity: Identity) -> Loaded:
 class Journal:
     """A journal open for writing. Rows may be added from several threads; they share their fsyncs."""
 
-    def __init__(self, path: Path, identity: Identity, clock: Clock) -> None:
+    def __init__(self, path: Path, identity: Identity, clock: Clock, *, required: bool = True) -> None:
         """Open or begin a journal, and cut off a torn last line.
 
+        With `required` false a disk that cannot be written stops nothing: what is not written any more is that
+        something was deleted, and whoever reads the journal next asks the cloud about it again.
+
         Raises:
-            StateError: As `load`, or it cannot be written.
+            StateError: As `load`, or it is required and cannot be written.
         """
         self.path = path
+        self._required = required
+        self.problem = ""
+        """Why rows are not written any more, where they are not required; empty while they are."""
         self._identity = identity
         self._clock = clock
         self._lock = threading.Lock()
@@ -88,7 +94,8 @@ class Journal:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._fd = files.open_descriptor(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         except OSError as err:
-            raise unwritable(path, err) from err
+            self._fail(err)
+            self._fd = _read_only(path)
         try:
             self._begin()
         except BaseException:
@@ -137,7 +144,7 @@ class Journal:
         header = loaded.header
         if header is not None and not _same(header, self._identity):
             # closed and empty: its account has nothing left to lose, so a new life may begin
-            os.ftruncate(self._fd, 0)
+            self._truncate(0)
             loaded, header = Loaded(State(), None, 0), None
         self.state = loaded.state
         self._written = self._synced = loaded.sound_bytes
@@ -154,7 +161,16 @@ class Journal:
         self._sync(self._written)
         files.sync_directory(self.path.parent)
 
+    def _fail(self, err: OSError) -> None:
+        """Go on without the disk, or raise where the rows are required."""
+        failure = unwritable(self.path, err)
+        if self._required:
+            raise failure from err
+        self.problem = failure.message
+
     def _append(self, row: Row) -> None:
+        if self.problem:
+            return
         if self._broken:
             message = f"the journal {self.path} could not be written before, so nothing more is begun"
             raise StateError(message, hint="free some space, then run the command again")
@@ -166,7 +182,8 @@ class Journal:
             _write(self._fd, line)
         except OSError as err:
             self._undo()
-            raise unwritable(self.path, err) from err
+            self._fail(err)
+            return
         self._written += len(line)
 
     def _undo(self) -> None:
@@ -180,7 +197,7 @@ class Journal:
         try:
             os.ftruncate(self._fd, size)
         except OSError as err:
-            raise unwritable(self.path, err) from err
+            self._fail(err)
 
     def _sync(self, upto: int) -> None:
         """One thread syncs for all that wrote before it began: N parallel rows cost far fewer than N fsyncs."""
@@ -193,8 +210,15 @@ class Journal:
                 os.fsync(self._fd)
             except OSError as err:
                 self._broken = True
-                raise unwritable(self.path, err) from err
+                self._fail(err)
             self._synced = reached
+
+
+def _read_only(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as err:
+        raise unwritable(path, err) from err
 
 
 def _write(descriptor: int, data: bytes) -> None:

@@ -20,7 +20,7 @@ from typing import Final
 
 from cloudgpu import files
 from cloudgpu.clock import Clock
-from cloudgpu.errors import BusyError
+from cloudgpu.errors import BusyError, StateError
 from cloudgpu.paths import unwritable
 from cloudgpu.provision.processes import process_start
 
@@ -53,16 +53,31 @@ class Lease:
         self._clock = clock
         self._owner = owner
         self._nonce = ""
+        self.problem = ""
+        """Why it is not held although `hold` was entered; empty where it is."""
 
     @contextlib.contextmanager
-    def hold(self, *, tidy: bool = False) -> Iterator["Lease"]:
+    def hold(self, *, tidy: bool = False, required: bool = True) -> Iterator["Lease"]:
         """Take it, keep its heartbeat going, give it back; with `tidy`, remove a folder that holds nothing else.
+
+        What only deletes does not require it: where the lease file cannot be written, nobody else can take the lease
+        either, and `problem` says why it is not held.
 
         Raises:
             BusyError: A living holder has it; the message says who, where and since when.
-            StateError: The lease file cannot be written.
+            StateError: The lease file cannot be written, and it is required.
         """
-        holder = self._take()
+        try:
+            holder = self._take()
+        except StateError as err:
+            if required:
+                raise
+            present = self._readable()
+            if present is not None and not self._dead(present):
+                raise _busy(self.path, present) from err
+            self.problem = err.message
+            yield self
+            return
         ended = threading.Event()
         beat = threading.Thread(target=self._beat, args=(holder, ended), name="lease heartbeat", daemon=True)
         beat.start()
@@ -106,7 +121,8 @@ class Lease:
     def _give_back(self, holder: Holder, *, tidy: bool) -> None:
         if not self.path.exists():
             return  # the whole folder may be gone by now: `down` ends with that
-        with self._guard():
+        # A file that cannot be removed names a process that is about to end: whoever comes next sees that it is dead.
+        with contextlib.suppress(OSError, StateError), self._guard():
             present = self._read()
             if present is not None and present.nonce == holder.nonce:
                 self.path.unlink(missing_ok=True)
@@ -128,13 +144,12 @@ class Lease:
             fresh = Holder(**{**asdict(holder), "heartbeat": self._clock.now().isoformat()})
             if not self.path.exists():
                 return
-            with self._guard():
+            # a disk that fails must not end the work: on this machine the living process is proof enough
+            with contextlib.suppress(OSError, StateError), self._guard():
                 present = self._read()
                 if present is None or present.nonce != holder.nonce:
                     return
-                # a full disk must not end the work: on this machine the living process is proof enough
-                with contextlib.suppress(OSError):
-                    self._replace(fresh)
+                self._replace(fresh)
 
     def _dead(self, holder: Holder) -> bool:
         """Whether its process was on this machine and is not there any more; of another machine nobody knows."""
@@ -172,6 +187,13 @@ class Lease:
         except OSError as err:
             raise unwritable(self.path, err) from err
 
+    def _readable(self) -> Holder | None:
+        """The holder on file; None also where the file cannot be read."""
+        try:
+            return self._read()
+        except StateError:
+            return None
+
     def _write(self, holder: Holder) -> None:
         try:
             self._replace(holder)
@@ -184,7 +206,8 @@ class Lease:
             files.create(fresh, json.dumps(asdict(holder)).encode(), durable=False)
             fresh.replace(self.path)
         except OSError:
-            fresh.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                fresh.unlink(missing_ok=True)
             raise
 
     @property

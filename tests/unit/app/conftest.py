@@ -15,6 +15,7 @@ from cloudgpu.app.teardown import Teardown
 from cloudgpu.app.training import Training, TrainRequest
 from cloudgpu.app.watching import Watching
 from cloudgpu.aws.found import SearchResult
+from cloudgpu.aws.lifetimes import Lifetime
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.launch.inventory import Inventory, Node
@@ -68,13 +69,16 @@ class ScriptedEngine:
         nodes = int(stack.config["nodes"])
         ids = [f"i-{zone}-{index}" for index in range(nodes)]
         self.cloud.alive |= dict.fromkeys(ids, "running")
+        self.cloud.launches |= dict.fromkeys(ids, self.cloud.clock.now())
         return Applied({"instanceIds": ids})
 
     def destroy(self, stack, on_event):
         self.cloud.calls.append(("destroy", stack.region, ""))
         if self.cloud.destroy_fails is not None:
             raise self.cloud.destroy_fails
-        for one in self.cloud.alive:
+        for one, state in self.cloud.alive.items():
+            if state == "running":
+                self.cloud.ends[one] = self.cloud.clock.now()
             self.cloud.alive[one] = "terminated"
 
 
@@ -97,6 +101,11 @@ class ScriptedCloud:
     """Instances that were terminated, which AWS goes on listing for an hour."""
     destroy_fails: Exception | None = None
     account_id: str = "111122223333"
+    clock: ManualClock = field(default_factory=lambda: ManualClock(START))
+    launches: dict = field(default_factory=dict)
+    ends: dict = field(default_factory=dict)
+    """Instance id -> when it ended, where the cloud gives a time; None for one that it does not list any more."""
+    network: list = field(default_factory=list)
     previewed: tuple = ()
     drifted: tuple = ()
     cidr: object = "127.0.0.1/32"
@@ -134,6 +143,17 @@ class ScriptedCloud:
 
     def nodes_alive(self, region, instance_ids):
         return {one: self.alive.get(one, "terminated") for one in instance_ids}
+
+    def lifetimes(self, region, instance_ids):
+        listed = [one for one in instance_ids if one in self.alive and self.ends.get(one, 0) is not None]
+        return {one: self._lifetime(one) for one in listed}
+
+    def _lifetime(self, one):
+        alive = self.alive[one] == "running"
+        return Lifetime("instance", one, alive, self.launches.get(one), None if alive else self.ends.get(one))
+
+    def network_lifetimes(self, region, token):
+        return tuple(self.network)
 
     def search(self, cluster, regions):
         self.searched.append(tuple(regions))
@@ -318,7 +338,8 @@ def watching(bench, gang):
 def bench(tmp_path: Path):
     home = Home(tmp_path / "home").ensure()
     ledger = open_ledger(f"sqlite:///{home.ledger_db}")
-    yield Bench(ScriptedCloud(), home, Records(home), ledger, ManualClock(START), [])
+    clock = ManualClock(START)
+    yield Bench(ScriptedCloud(clock=clock), home, Records(home), ledger, clock, [])
     ledger.dispose()
 
 

@@ -1,6 +1,7 @@
 """A damaged ledger holds no node up, and is not passed over in silence."""
 
 from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 
@@ -27,8 +28,15 @@ def test_a_cluster_is_ended_and_the_ledger_named(bench, make, fails_after):
     told = r"cluster mine is gone, .* but its books are not closed: the ledger is damaged"
     with pytest.raises(LedgerError, match=told) as err:
         Teardown(desk).down("mine", "us-east-1")
-    assert err.value.hint == "restore a copy"
+    assert err.value.hint == "restore a copy; then `cloudgpu down mine` again, which records it"
     assert set(bench.cloud.alive.values()) == {"terminated"}
+    # The record stays until the ledger knows what the cluster cost.
+    (record,) = bench.records.clusters()
+    assert record.state == "ending"
+    bench.clock.sleep(7200)
+    ended = Teardown(replace(bench.desk, ledger=LenientLedger(lambda: bench.ledger))).down("mine", "us-east-1")
+    assert (ended.usd, ended.estimated) == (Decimal("62.424") / 60, False)
+    assert bench.ledger.entries(state="open") == ()
     assert bench.records.clusters() == []
 
 

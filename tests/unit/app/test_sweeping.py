@@ -174,8 +174,10 @@ def test_a_lost_home_is_no_loss_the_bill_is_closed_by_the_token(account, make):
     assert (entry.state, entry.closed_at) == ("closed", account.clock.now())
 
 
-def test_a_bill_of_nodes_that_ended_themselves_stops_at_their_expiry(account, make):
+def test_a_bill_of_nodes_that_ended_themselves_stops_when_the_cloud_says_they_did(account, make):
     record = account.provisioning.up(make.plan(make.candidate()), "lab").record
+    for node in account.cloud.alive:
+        account.cloud.alive[node], account.cloud.ends[node] = "terminated", record.expires_at
     account.home.cluster("lab").record.unlink()
     account.clock.sleep(timedelta(days=2).total_seconds())
     account.cloud.strays = [thing("sg-1", kind="security-group", token=record.token)]

@@ -66,15 +66,6 @@ def test_another_account_or_endpoint_is_an_error(bench, make, change):
     assert bench.records.cluster("demo") is not None
 
 
-def test_the_bill_of_an_expired_cluster_stops_at_its_expiry(bench, make):
-    record = standing(bench, make)
-    bench.cloud.alive = dict.fromkeys(bench.cloud.alive, "terminated")
-    bench.clock.sleep(timedelta(days=2).total_seconds())
-    ended = bench.teardown.down("demo", "us-east-1")
-    hours = Decimal((record.expires_at - record.created_at).total_seconds()) / 3600
-    assert ended.usd == 2 * Decimal("31.212") * hours
-
-
 def test_a_node_that_outlived_its_expiry_is_billed_to_now(bench, make):
     standing(bench, make)
     bench.clock.sleep(timedelta(hours=3).total_seconds())

@@ -127,6 +127,9 @@ def test_a_mark_that_cannot_be_read_keeps_no_cluster_alive(folder, lab):
 def test_down_takes_the_entries_back(folder, lab):
     write(lab, "lab", entries(lab, "lab"), folder)
     forgotten = []
-    forget(SimpleNamespace(home=lab, say=print, records=SimpleNamespace(forget_cluster=forgotten.append)), "lab")
+    forget(
+        SimpleNamespace(home=lab, say=print, ledger=None, records=SimpleNamespace(forget_cluster=forgotten.append)),
+        "lab",
+    )
     assert forgotten == ["lab"]
     assert not folder.config.exists()

@@ -160,6 +160,7 @@ def test_the_bill(now, capsys):
         "open_entries": 1,
         "runs": 3,
         "unpriced_entries": 0,
+        "estimated_entries": 0,
     }
 
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.app.purchase import spending
+from cloudgpu.app.cluster_costs import spending_of
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.catalog import load
 from cloudgpu.ledger.billing import entry_usd
@@ -60,7 +60,7 @@ def test_the_worst_case_is_never_below_what_the_ledger_may_book_until_the_expiry
     start = datetime(2026, 8, 1, tzinfo=UTC)
     end = start + timedelta(seconds=min(lived_s, plan.expiry_s))
     for candidate in plan.candidates:
-        booked = spending(cluster_record(plan, candidate), plan, candidate, start)
+        booked = spending_of(cluster_record(plan, candidate), start)
         ids = tuple(f"i-{number}" for number in range(plan.nodes))
         entry = Entry(booked, "closed", ids, launched_at=start, closed_at=end)
         assert entry_usd(entry, end) <= plan.worst_case_usd
@@ -70,8 +70,8 @@ def test_the_worst_case_is_what_the_ledger_books_when_the_dearest_lives_to_its_e
     plan = make(recipe(instance_type="p4d.24xlarge", nodes=6))
     start = datetime(2026, 8, 1, tzinfo=UTC)
     end = start + timedelta(seconds=plan.expiry_s)
-    booked = spending(cluster_record(plan, plan.dearest), plan, plan.dearest, start)
-    assert {one.kind for one in booked.beside} == {"disks", "addresses", "gateway"}
+    booked = spending_of(cluster_record(plan, plan.dearest), start)
+    assert {one.kind for one in booked.beside} == {"disks", "elastic-ips", "gateway"}
     entry = Entry(booked, "closed", tuple("abcdef"), launched_at=start, closed_at=end)
     assert Decimal(0) <= plan.worst_case_usd - entry_usd(entry, end) < Decimal("0.01")
 
@@ -91,4 +91,11 @@ def cluster_record(plan, candidate):
         expires_at=datetime(2026, 8, 1, tzinfo=UTC) + timedelta(seconds=plan.expiry_s),
         made_by="up",
     )
-    return replace(record, zone=candidate.zone, instance_type=candidate.instance_type)
+    return replace(
+        record,
+        zone=candidate.zone,
+        instance_type=candidate.instance_type,
+        nodes=plan.nodes,
+        node_hourly_usd=str(candidate.node_hourly_usd),
+        beside=tuple(item.as_json() for item in candidate.beside),
+    )

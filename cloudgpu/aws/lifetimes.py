@@ -1,0 +1,87 @@
+"""When billed resources began and ended, as AWS tells it: the ledger closes by these times, not by the caller's clock.
+
+AWS lists terminated instances and deleted NAT gateways for about an hour. An instance that was terminated through the
+API names the second in its StateTransitionReason; one that was shut down from within, or interrupted, names none. An
+Elastic IP that was released leaves no trace.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from cloudgpu.aws.faults import typed
+from cloudgpu.aws.instances import ENDING, described
+from cloudgpu.aws.session import Clients
+from cloudgpu.aws.tagging import TOKEN
+
+_TRANSITION = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
+_GONE = frozenset({"deleted", "failed"})
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """One billed resource.
+
+    Attributes:
+        alive: It still costs money.
+        ended_at: None while it is alive, and where AWS does not say when it ended.
+    """
+
+    kind: Literal["instance", "nat-gateway", "elastic-ip"]
+    id: str
+    alive: bool
+    started_at: datetime | None
+    ended_at: datetime | None = None
+
+
+def of_instances(clients: Clients, ids: Sequence[str]) -> Mapping[str, Lifetime]:
+    """Return the lifetimes of these instances by id; one that AWS does not list (any more) is left out.
+
+    Raises:
+        CloudError: AWS refused or cannot be reached.
+    """
+    return {one["InstanceId"]: _of_instance(one) for one in described(clients, ids)}
+
+
+def of_network(clients: Clients, token: str) -> tuple[Lifetime, ...]:
+    """Return the lifetimes of a cluster's NAT gateways and Elastic IPs; those that AWS has forgotten are left out.
+
+    Raises:
+        CloudError: AWS refused or cannot be reached.
+    """
+    filters = [{"Name": f"tag:{TOKEN}", "Values": [token]}]
+    ec2 = clients.client("ec2")
+    with typed(f"asking when the NAT gateways in {clients.region} ended"):
+        pages = ec2.get_paginator("describe_nat_gateways").paginate(Filter=filters)
+        gateways = [_of_gateway(one) for page in pages for one in page["NatGateways"]]
+    with typed(f"looking for Elastic IPs in {clients.region}"):
+        addresses = ec2.describe_addresses(Filters=filters)["Addresses"]
+    return (*gateways, *(Lifetime("elastic-ip", one["AllocationId"], alive=True, started_at=None) for one in addresses))
+
+
+def transition_time(reason: str) -> datetime | None:
+    """Return the moment in a StateTransitionReason like `User initiated (2026-11-21 05:00:00 GMT)`, if it has one."""
+    found = _TRANSITION.search(reason)
+    try:
+        return datetime.fromisoformat(found[1]).replace(tzinfo=UTC) if found else None
+    except ValueError:
+        return None
+
+
+def _of_instance(found: Mapping[str, Any]) -> Lifetime:
+    alive = found["State"]["Name"] not in ENDING
+    ended_at = None if alive else transition_time(found.get("StateTransitionReason") or "")
+    return Lifetime("instance", found["InstanceId"], alive, found["LaunchTime"].astimezone(UTC), ended_at)
+
+
+def _of_gateway(found: Mapping[str, Any]) -> Lifetime:
+    made, deleted = found.get("CreateTime"), found.get("DeleteTime")
+    return Lifetime(
+        "nat-gateway",
+        found["NatGatewayId"],
+        alive=found.get("State") not in _GONE,
+        started_at=made.astimezone(UTC) if made else None,
+        ended_at=deleted.astimezone(UTC) if deleted else None,
+    )
