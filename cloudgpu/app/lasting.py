@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
 
+from cloudgpu.app.lost_rows import reopened, unusable
 from cloudgpu.app.ports import Ledger
 from cloudgpu.catalog.other_prices import MONTH_H
 from cloudgpu.clock import Clock
@@ -92,6 +93,17 @@ class LastingBooks:
         """
         self.ledger.launched(one.spending(NEVER).entry_id, [physical_id or one.name], self.clock.now())
 
+    def restore(self, one: Lasting, at: datetime, physical_id: str) -> None:
+        """Write the row of something that was made at this moment again, if the ledger has lost it.
+
+        Raises:
+            LedgerError: The ledger cannot be written, and is not a lenient one.
+        """
+        entry_id = one.spending(at).entry_id
+        known = [row.spending.entry_id for row in self.ledger.entries(cluster=one.label)]
+        if entry_id not in known and not unusable(self.ledger) and reopened(self.ledger, one.spending(at)):
+            self.ledger.launched(entry_id, [physical_id or one.name], at)
+
     def ended(self, label: str, tokens: Sequence[str], *, found: bool) -> None:
         """The cloud confirmed its end. `found`: there was something of it, so what was never answered cost money.
 
@@ -99,9 +111,13 @@ class LastingBooks:
             LedgerError: The ledger is unusable.
         """
         for row in self._open(label, tokens):
+            now, entry_id = self.clock.now(), row.spending.entry_id
             if row.launched_at is None and found:
-                self.ledger.launched(row.spending.entry_id, [label], row.spending.opened_at)
-            self.ledger.close(row.spending.entry_id, self.clock.now())
+                self.ledger.launched(entry_id, [label], row.spending.opened_at)
+            elif row.launched_at is not None and not found:
+                # Somebody deleted it elsewhere, and nobody knows when.
+                self.ledger.part_ended(entry_id, "nodes", now, estimated=True)
+            self.ledger.close(entry_id, now)
 
     def _open(self, label: str, tokens: Sequence[str]) -> Iterable[Entry]:
         rows = self.ledger.entries(cluster=label, state="open")

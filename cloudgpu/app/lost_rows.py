@@ -56,7 +56,7 @@ def gaps(records: Records, storage: Iterable[StorageRecord], ledger: Ledger) -> 
     lost = [gap_of(one, nodes) for one, nodes in found if nodes]
     for one in storage:
         if one.state == "ready" and not rows_of(ledger, f"storage {one.name}", one.token):
-            lost.append(Gap(f"storage {one.name}", (), command("cloudgpu", "storage", "list")))
+            lost.append(Gap(f"storage {one.name}", (), command("cloudgpu", "status", "--refresh")))
     return tuple(lost)
 
 

@@ -38,6 +38,7 @@ class StorageRoom:
             if record is not None:
                 self._check_same(record, wish)
                 if record.state == "ready":
+                    self._restore(record)
                     return Created(record, made=False)
             else:
                 self._refuse_taken(wish)
@@ -78,11 +79,16 @@ class StorageRoom:
                 return Deleted(name, known=False)
             parts = tuple(part.label for one in found for part in one.parts)
             if record is not None:
+                if record.state == "ready":
+                    self._restore(record)
                 self._desk.records.save(record, state="deleting")
             self._end(name, record, found)
             self._closed(name, record, found)
             self._desk.records.forget(name)
             return Deleted(name, record is not None, parts)
+
+    def _restore(self, record: StorageRecord) -> None:
+        self._books.restore(in_books(record), record.created_at, str(record.outputs.get("id") or ""))
 
     def _lease(self, name: str) -> Lease:
         path = self._desk.home.storage(checked_storage(name)).lease

@@ -26,6 +26,7 @@ def status(
     clusters = recorded(wiring.records, now, wiring.lenient_ledger)
     if refresh:
         clusters = wiring.reaching.refreshed(clusters)
+        wiring.restore_storage_rows()
         clusters = billed(clusters, now, wiring.lenient_ledger)
     for one in (one for one in clusters if one.unbilled):
         gap = gap_of(one.record, one.unbilled)

@@ -109,6 +109,15 @@ class Wiring:
 
         return gaps(self.records, self.storage_records.all(), self.ledger)
 
+    def restore_storage_rows(self) -> None:
+        """Write the rows of storage that the ledger has lost again; the records alone tell all of it."""
+        from cloudgpu.app.lasting import LastingBooks
+        from cloudgpu.app.storage import in_books
+
+        books = LastingBooks(self.lenient_ledger, self.clock)
+        for one in (one for one in self.storage_records.all() if one.state == "ready"):
+            books.restore(in_books(one), one.created_at, str(one.outputs.get("id") or ""))
+
     def warn_of_gaps(self) -> None:
         """Say on standard error what the ledger lacks; what is wrong with the ledger itself is said elsewhere."""
         from cloudgpu.errors import CloudGpuError

@@ -1,0 +1,121 @@
+"""A ledger that lost its rows is noticed, and written again from the records and the cloud's own times."""
+
+import sqlite3
+from datetime import UTC, datetime
+
+import pytest
+
+from cloudgpu.ledger.store import open_ledger
+
+pytestmark = pytest.mark.rehearsal
+
+
+def delete(bench):
+    for path in bench.home.root.glob("ledger.sqlite3*"):
+        path.unlink()
+
+
+def empty(bench):
+    delete(bench)
+    bench.home.ledger_db.touch()
+
+
+def lose_launches(bench):
+    """Only some of the rows: the purchase is there, one of its nodes is not."""
+    with sqlite3.connect(bench.home.ledger_db) as direct:
+        direct.execute("DROP TRIGGER launched_delete")
+        direct.execute("DELETE FROM launched WHERE position = 1")
+    direct.close()
+
+
+def rows(bench):
+    with open_ledger(f"sqlite:///{bench.home.ledger_db}") as ledger:
+        return ledger.entries()
+
+
+@pytest.fixture
+def standing(bench):
+    bench.recipe()
+    bench.run("up", "plain", "--yes")
+    return bench
+
+
+LOSSES = [(delete, "2 nodes"), (empty, "2 nodes"), (lose_launches, "1 node")]
+
+
+@pytest.mark.parametrize(("harm", "count"), LOSSES)
+def test_lost_rows_are_noticed_and_down_writes_them_again(standing, harm, count):
+    (before,) = rows(standing)
+    harm(standing)
+    told = f"the ledger has no row for {count} of cluster plain"
+    done = standing.run("cost", code=13)
+    assert told in done.stderr
+    assert "cloudgpu status --refresh" in done.stderr.partition("hint:")[2]
+    bill = standing.json("cost", "--by", "cluster", code=13)
+    assert bill["error"]["type"] == "LedgerError"
+    assert "rows" in bill
+    status = standing.run("status", "--json")
+    assert told in status.stderr
+    ended = standing.json("down", "plain")
+    assert float(ended["cost"]["usd"]) > 0
+    assert ended["cost"]["estimated"] is False
+    (after,) = rows(standing)
+    assert after.spending.entry_id == before.spending.entry_id
+    assert set(after.instance_ids) == set(before.instance_ids)
+    assert abs((after.launched_at - before.launched_at).total_seconds()) < 60
+    assert after.state == "closed"
+    standing.run("cost")
+
+
+def test_extend_writes_the_rows_again(standing):
+    delete(standing)
+    standing.run("extend", "plain", "--by", "1h")
+    (row,) = rows(standing)
+    assert (row.state, len(row.instance_ids)) == ("open", 2)
+    assert row.spending.expires_at > datetime.now(UTC)
+    standing.run("cost")
+    standing.run("down", "plain")
+
+
+def test_status_with_refresh_writes_the_rows_again(standing):
+    delete(standing)
+    (told,) = standing.json("status")["clusters"]
+    assert len(told["unbilled"]) == 2
+    assert float(told["spent_usd"]) > 0
+    (cluster,) = standing.json("status", "--refresh")["clusters"]
+    assert cluster["unbilled"] == []
+    standing.run("cost")
+    standing.run("down", "plain")
+
+
+def test_sweep_writes_the_rows_again(standing):
+    delete(standing)
+    standing.run("sweep", "--yes", "--all-mine")
+    (row,) = rows(standing)
+    assert (row.state, len(row.instance_ids)) == ("closed", 2)
+    assert standing.left() == {}
+
+
+def test_rubbish_in_place_of_the_ledger_keeps_the_record_until_there_is_a_ledger_again(standing):
+    delete(standing)
+    standing.home.ledger_db.write_bytes(b"dear diary, " * 1000)
+    assert float(standing.json("status")["clusters"][0]["spent_usd"]) > 0
+    done = standing.run("down", "plain", code=13)
+    assert "not a ledger, or it is damaged" in done.stderr
+    assert standing.left() == {}
+    (cluster,) = standing.json("status")["clusters"]
+    assert cluster["state"] == "ending"
+    delete(standing)
+    standing.run("cost", code=13)
+    ended = standing.json("down", "plain")
+    assert float(ended["cost"]["usd"]) > 0
+    assert ended["cost"]["estimated"] is False
+    standing.run("cost")
+    assert standing.json("status")["clusters"] == []
+
+
+def test_an_up_of_a_cluster_that_stands_warns(standing):
+    delete(standing)
+    done = standing.run("up", "plain", "--yes")
+    assert "warning: the ledger has no row for 2 nodes of cluster plain" in done.stdout + done.stderr
+    standing.run("down", "plain")

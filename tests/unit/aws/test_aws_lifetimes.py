@@ -1,0 +1,71 @@
+"""When AWS says that something ended, and what is left open where it does not."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from cloudgpu.aws import lifetimes
+from cloudgpu.aws.lifetimes import transition_time
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("reason", "at"),
+    [
+        ("User initiated (2026-11-21 12:00:00 GMT)", NOON),
+        ("User initiated (2026-11-21 12:00:00 UTC)", NOON),
+        ("Client.UserInitiatedShutdown: User initiated shutdown (2026-11-21 12:00:00 GMT)", NOON),
+        ("User initiated", None),
+        ("Server.SpotInstanceTermination", None),
+        ("User initiated (2026-11-21 12:00:00 PST)", None),
+        ("User initiated (2026-13-41 12:00:00 GMT)", None),
+        ("User initiated (2026-11-21 25:00:00 GMT)", None),
+        ("", None),
+    ],
+)
+def test_only_a_time_in_utc_is_read(reason, at):
+    assert transition_time(reason) == at
+
+
+def instance(name, state, reason, instance_id):
+    return {
+        "InstanceId": instance_id,
+        "State": {"Name": state},
+        "StateTransitionReason": reason,
+        "LaunchTime": NOON,
+        "Tags": [{"Key": "Name", "Value": name}],
+    }
+
+
+def test_only_what_has_left_the_running_state_has_an_end(scripted):
+    there = [
+        instance("a", "running", "User initiated (2026-11-21 11:00:00 GMT)", "i-1"),
+        instance("b", "shutting-down", "User initiated (2026-11-21 13:00:00 GMT)", "i-2"),
+        instance("c", "terminated", "User initiated", "i-3"),
+    ]
+    stub = scripted.stub("ec2")
+    stub.add_response("describe_instances", {"Reservations": [{"Instances": there}]})
+    found = lifetimes.of_instances(scripted, ["i-1", "i-2", "i-3", "i-4"])
+    assert {one: (life.alive, life.ended_at) for one, life in found.items()} == {
+        "i-1": (True, None),
+        "i-2": (False, NOON.replace(hour=13)),
+        "i-3": (False, None),
+    }
+    assert {life.started_at for life in found.values()} == {NOON}
+
+
+def test_gateways_with_their_end_and_addresses_without_one(scripted):
+    stub = scripted.stub("ec2")
+    gateways = [
+        {"NatGatewayId": "nat-1", "State": "deleted", "CreateTime": NOON, "DeleteTime": NOON.replace(hour=14)},
+        {"NatGatewayId": "nat-2", "State": "deleting", "CreateTime": NOON},
+    ]
+    stub.add_response("describe_nat_gateways", {"NatGateways": gateways})
+    stub.add_response("describe_addresses", {"Addresses": [{"AllocationId": "eipalloc-1"}]})
+    found = {one.id: (one.kind, one.alive, one.ended_at) for one in lifetimes.of_network(scripted, "tok")}
+    assert found == {
+        "nat-1": ("nat-gateway", False, NOON.replace(hour=14)),
+        "nat-2": ("nat-gateway", True, None),
+        "eipalloc-1": ("elastic-ip", True, None),
+    }
