@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TypeVar
 
+from cloudgpu.app.desk import Bench
 from cloudgpu.app.ports import Ledger
 from cloudgpu.errors import LedgerError
 from cloudgpu.ledger.entry import Entry, EntryState, Part, Spending
@@ -86,11 +87,11 @@ class LenientLedger:
             return otherwise
 
 
-def check_ledger(ledger: Ledger, what: str) -> None:
-    """Raise what a lenient ledger has passed over.
+def check_ledger(desk: Bench, what: str) -> None:
+    """Refuse to call `what` done when it could not be recorded.
 
     Raises:
-        LedgerError: The ledger could not be read or written.
+        LedgerError: The ledger of the desk is lenient, and could not be read or written.
     """
-    if isinstance(ledger, LenientLedger):
-        ledger.check(what)
+    if isinstance(desk.ledger, LenientLedger):
+        desk.ledger.check(what)

@@ -6,6 +6,7 @@ from decimal import Decimal
 
 from cloudgpu.app.identifiers import checked_storage, new_token
 from cloudgpu.app.lasting import Lasting, LastingBooks
+from cloudgpu.app.lenient_ledger import LenientLedger
 from cloudgpu.app.storage_desk import Created, Deleted, StorageDesk, Wish
 from cloudgpu.app.storage_records import StorageRecord
 from cloudgpu.aws.stored_parts import Stored
@@ -24,6 +25,7 @@ class StorageRoom:
     def __init__(self, desk: StorageDesk) -> None:
         self._desk = desk
         self._books = LastingBooks(desk.ledger, desk.clock)
+        self._unsaved: list[str] = []
 
     def create(self, wish: Wish) -> Created:
         """Make it, or go on making it; what stands already as it is wished for is left alone.
@@ -70,7 +72,9 @@ class StorageRoom:
             BusyError: Instances use it, or another process is at it.
             TeardownError: Something is left.
         """
-        with self._lease(name).hold(tidy=True):
+        with self._lease(name).hold(tidy=True, required=False) as lease:
+            if lease.problem:
+                self._desk.say(Note(f"{lease.problem}; deleting storage {name} all the same"))
             record = self._known(name)
             found = self._found(name, record, region)
             _refuse_kept(name, record, found, delete_data=delete_data)
@@ -81,11 +85,42 @@ class StorageRoom:
             if record is not None:
                 if record.state == "ready":
                     self._restore(record)
-                self._desk.records.save(record, state="deleting")
+                self._marked(record)
             self._end(name, record, found)
             self._closed(name, record, found)
-            self._desk.records.forget(name)
+            self._forget(name)
             return Deleted(name, record is not None, parts)
+
+    def check_recorded(self, name: str) -> None:
+        """Refuse to call a deletion done that could not be recorded.
+
+        Raises:
+            LedgerError: The ledger could not be read or written.
+            StateError: The record could not be removed.
+        """
+        if isinstance(self._desk.ledger, LenientLedger):
+            self._desk.ledger.check(f"storage {name} is gone, confirmed by a search for its tag")
+        if self._unsaved:
+            message = f"storage {name} is gone, but the state home does not say so: {'; '.join(self._unsaved)}"
+            hint = f"free some space on its disk, then `{command('cloudgpu', 'storage', 'delete', name)}` again"
+            raise StateError(message, hint=hint)
+
+    def _marked(self, record: StorageRecord) -> None:
+        """Say in the record that it is being deleted. A full disk is no reason to go on paying for it."""
+        try:
+            self._desk.records.save(record, state="deleting")
+        except StateError as err:
+            self._desk.say(Note(f"{err.message}; going on all the same"))
+
+    def _forget(self, name: str) -> None:
+        """Remove the record, unless the next deletion has to write from it what the storage has cost."""
+        if isinstance(self._desk.ledger, LenientLedger) and self._desk.ledger.failed:
+            return
+        try:
+            self._desk.records.forget(name)
+        except StateError as err:
+            self._desk.say(Note(err.message))
+            self._unsaved.append(err.message)
 
     def _restore(self, record: StorageRecord) -> None:
         self._books.restore(in_books(record), record.created_at, str(record.outputs.get("id") or ""))

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 from cloudgpu import files
 from cloudgpu.app.records import write_durably
 from cloudgpu.errors import StateError
-from cloudgpu.paths import Home
+from cloudgpu.paths import Home, unwritable
 from cloudgpu.text import command
 
 _SHOWN: Final = {
@@ -110,11 +110,17 @@ class StorageRecords:
         return changed
 
     def forget(self, name: str) -> None:
-        """Remove a record whose storage is confirmed gone; its journal goes first, the lease stays to its holder."""
+        """Remove a record whose storage is confirmed gone; its journal goes first, the lease stays to its holder.
+
+        Raises:
+            StateError: The home cannot be written.
+        """
         paths = self._home.storage(name)
-        for path in sorted(paths.root.glob("*.journal")):
-            path.unlink(missing_ok=True)
-        paths.record.unlink(missing_ok=True)
+        try:
+            for path in (*sorted(paths.root.glob("*.journal")), paths.record):
+                path.unlink(missing_ok=True)
+        except OSError as err:
+            raise unwritable(paths.record, err) from err
 
 
 def _read(path: Path) -> StorageRecord:

@@ -145,7 +145,7 @@ class Sweeping:
             StateError: A record could not be written or removed.
         """
         names = ", ".join(one.label for one in swept.ended)
-        check_ledger(self._desk.ledger, f"confirmed gone: {names}" if names else "the account was swept")
+        check_ledger(self._desk, f"confirmed gone: {names}" if names else "the account was swept")
         if self._unsaved:
             message = f"confirmed gone: {names}, but the state home does not say so: {'; '.join(self._unsaved)}"
             raise StateError(message, hint="free some space on its disk; `cloudgpu down NAME` then records it")

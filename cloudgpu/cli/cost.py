@@ -26,7 +26,7 @@ def cost(
     wiring = wire(json=json)
     now = wiring.clock.now()
     report = wiring.ledger.report(by=by, since=read_since(since, now), now=now)
-    gaps = wiring.ledger_gaps()
+    gaps = wiring.billing.gaps()
     if not json:
         wiring.screen.lines(report_lines(report, by))
     if gaps:

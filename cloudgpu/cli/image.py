@@ -77,13 +77,16 @@ def delete(name: Name, on: On = None, region: Region = None, yes: Yes = False, j
     left.
     """
     from cloudgpu.app.images import delete as delete_image
+    from cloudgpu.app.lenient_ledger import check_ledger
     from cloudgpu.cli.show_image import deleted_json, deleted_lines
     from cloudgpu.cli.wiring import wire
 
-    wiring = wire(json=json, target=on, region=region)
+    wiring = wire(json=json, needs_disk=False, target=on, region=region)
     target, where = wiring.settings.target, wiring.settings.region
     wiring.questions.confirm(f"Delete image {name} in {where}?", yes=yes)
-    gone = delete_image(wiring.ending_desk(target), wiring.images(target), where, name)
+    desk = wiring.ending_desk(target)
+    gone = delete_image(desk, wiring.images(target), where, name)
+    check_ledger(desk, f"image {name} is gone")
     if json:
         wiring.screen.document(deleted_json(gone, name, where))
     else:

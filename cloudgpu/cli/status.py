@@ -23,11 +23,11 @@ def status(
 
     wiring = wire(json=json, needs_disk=False)
     now = wiring.clock.now()
-    clusters = recorded(wiring.records, now, wiring.lenient_ledger)
+    clusters = recorded(wiring.records, now, wiring.billing.lenient())
     if refresh:
         clusters = wiring.reaching.refreshed(clusters)
-        wiring.restore_storage_rows()
-        clusters = billed(clusters, now, wiring.lenient_ledger)
+        wiring.billing.restore_storage_rows()
+        clusters = billed(clusters, now, wiring.billing.lenient())
     for one in (one for one in clusters if one.unbilled):
         gap = gap_of(one.record, one.unbilled)
         wiring.screen.remark(f"warning: {gap.message}; `{gap.repair}` writes it again")

@@ -102,12 +102,13 @@ def delete(
     from cloudgpu.cli.show_storage import deleted_json, deleted_lines, deletion_question
     from cloudgpu.cli.wiring import wire
 
-    wiring = wire(json=json, target=on, region=region)
+    wiring = wire(json=json, needs_disk=False, target=on, region=region)
     room = wiring.storage(wiring.storage_target(name))
     present = room.deletable(name, wiring.settings.region, delete_data=delete_data)
     if present is not None:
         wiring.questions.confirm_by_name(deletion_question(present), name, yes=yes, by_name=delete_data)
     deleted = room.delete(name, wiring.settings.region, delete_data=delete_data)
+    room.check_recorded(name)
     if json:
         wiring.screen.document(deleted_json(deleted))
     else:

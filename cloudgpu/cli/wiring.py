@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from cloudgpu.app.desk import Bench, Desk
     from cloudgpu.app.forecasting import Forecast
     from cloudgpu.app.images import Baking, ImageStore
-    from cloudgpu.app.lost_rows import Gap
     from cloudgpu.app.matrices import Matrices
     from cloudgpu.app.overlays import Overlays
     from cloudgpu.app.planning import Planned
@@ -46,6 +44,7 @@ if TYPE_CHECKING:
     from cloudgpu.catalog import Catalog
     from cloudgpu.cli.reaching import Reaching
     from cloudgpu.cli.wiring_hosts import HostWiring
+    from cloudgpu.cli.wiring_ledger import LedgerWiring
     from cloudgpu.plan.plan import Plan
     from cloudgpu.rehearsal.client import Cloud as RehearsalCloud
 
@@ -84,47 +83,14 @@ class Wiring:
     @cached_property
     def ledger(self) -> Ledger:
         """The ledger of the settings."""
-        from cloudgpu.ledger.store import open_ledger
-
-        if not self.needs_disk:
-            return open_ledger(self.settings.ledger_url, may_read_only=True)
-        self.home.ensure()
-        return open_ledger(self.settings.ledger_url)
+        return self.billing.opened()
 
     @cached_property
-    def lenient_ledger(self) -> Ledger:
-        """The same for what must not fail over it."""
-        from cloudgpu.app.lenient_ledger import LenientLedger
+    def billing(self) -> "LedgerWiring":
+        """The ledger beside the records of this home."""
+        from cloudgpu.cli.wiring_ledger import LedgerWiring
 
-        return LenientLedger(lambda: self.ledger)
-
-    def ledger_gaps(self) -> "tuple[Gap, ...]":
-        """What costs money by the records of this home and has no row in the ledger.
-
-        Raises:
-            LedgerError: The ledger cannot be read.
-            StateError: The records cannot be read.
-        """
-        from cloudgpu.app.lost_rows import gaps
-
-        return gaps(self.records, self.storage_records.all(), self.ledger)
-
-    def restore_storage_rows(self) -> None:
-        """Write the rows of storage that the ledger has lost again; the records alone tell all of it."""
-        from cloudgpu.app.lasting import LastingBooks
-        from cloudgpu.app.storage import in_books
-
-        books = LastingBooks(self.lenient_ledger, self.clock)
-        for one in (one for one in self.storage_records.all() if one.state == "ready"):
-            books.restore(in_books(one), one.created_at, str(one.outputs.get("id") or ""))
-
-    def warn_of_gaps(self) -> None:
-        """Say on standard error what the ledger lacks; what is wrong with the ledger itself is said elsewhere."""
-        from cloudgpu.errors import CloudGpuError
-
-        with suppress(CloudGpuError):
-            for gap in self.ledger_gaps():
-                self.screen.remark(f"warning: {gap.message}; `{gap.repair}` writes it again")
+        return LedgerWiring(self)
 
     @cached_property
     def catalog(self) -> "Catalog":
@@ -199,8 +165,7 @@ class Wiring:
         """Where AWS calls are noted: nowhere, unless `--debug`."""
         from cloudgpu.app.calls import CallLog
 
-        path = self.home.debug_log if self.settings.debug else None
-        return CallLog(path, self.clock, required=self.needs_disk)
+        return CallLog(self.home.debug_log if self.settings.debug else None, self.clock, required=self.needs_disk)
 
     @cached_property
     def buyer(self) -> "Buyer":
@@ -240,7 +205,7 @@ class Wiring:
 
     def bench(self, target: Target) -> "Bench":
         """Where a use case works that runs on what is bought and on hosts of one's own alike."""
-        self.warn_of_gaps()
+        self.billing.warn_of_gaps()
         return self.hosts.desk(self.ledger) if target == "ssh" else self.desk(self.cloud(target))
 
     def desk(self, cloud: Cloud) -> "Desk":
@@ -297,18 +262,15 @@ class Wiring:
 
     def ending_bench(self, target: Target) -> "Bench":
         """Where clusters are ended: a ledger that cannot be used does not keep their nodes running."""
-        from cloudgpu.app.lenient_ledger import LenientLedger
-
         if target == "ssh":
-            return self.hosts.desk(LenientLedger(lambda: self.ledger))
+            return self.hosts.desk(self.billing.lenient())
         return self.ending_desk(target)
 
     def ending_desk(self, target: Target) -> "Desk":
         """The same of what is bought."""
         from cloudgpu.app.desk import Desk
-        from cloudgpu.app.lenient_ledger import LenientLedger
 
-        books, owner = LenientLedger(lambda: self.ledger), self.settings.owner
+        books, owner = self.billing.lenient(), self.settings.owner
         return Desk(self.cloud(target), books, self.records, self.home, self.clock, owner, self.say)
 
     @property
@@ -342,7 +304,6 @@ class Wiring:
 
     def storage(self, target: Target) -> "StorageRoom":
         """`storage create` and `storage delete` on one target."""
-        from cloudgpu.app.lenient_ledger import LenientLedger
         from cloudgpu.app.storage import StorageRoom
         from cloudgpu.app.storage_desk import StorageDesk
 
@@ -355,7 +316,7 @@ class Wiring:
             settings.owner,
             settings.team,
             self.screen.say,
-            LenientLedger(lambda: self.ledger),
+            self.billing.lenient(),
         )
         return StorageRoom(desk)
 
@@ -377,20 +338,15 @@ class Wiring:
         Raises:
             UsageError: There are several.
         """
-        names = [record.name for record in self.records.clusters()]
-        if len(names) > 1:
-            message = f"several clusters are up: {', '.join(names)}"
-            raise UsageError(message, hint="name the one that is meant")
-        return names[0] if names else ""
+        from cloudgpu.cli.wiring_plans import only_cluster
+
+        return only_cluster(self)
 
     def standing_for(self, plan: "Plan") -> str:
         """The cluster that a `train` of this plan uses without being told; empty when it makes one of its own."""
-        from cloudgpu.app.standing import fits
+        from cloudgpu.cli.wiring_plans import standing_for
 
-        record = self.records.cluster(plan.recipe.name)
-        if record is None or (record.state, record.target) != ("up", plan.target):
-            return ""
-        return record.name if record.expires_at > self.clock.now() and fits(plan, record) else ""
+        return standing_for(self, plan)
 
     def planned(self, recipe: str, sets: Sequence[str], *, offline: bool, all_regions: bool = False) -> "Planned":
         """The plan of a recipe on this command's target."""
@@ -417,8 +373,7 @@ def set_debug() -> None:
 def wire(*, json: bool = False, quits: bool = False, needs_disk: bool = True, **flags: str | None) -> Wiring:
     """Everything for one command; `flags` are settings given on its command line.
 
-    `quits`: the command only shows things, so it may end when nobody reads them any more.
-    `needs_disk`: a state home that cannot be written ends the command before it begins.
+    `quits`: the command only shows things, so it may end when nobody reads them any more. `needs_disk`: as in `Wiring`.
 
     Raises:
         UsageError: A setting does not make sense.
@@ -426,8 +381,7 @@ def wire(*, json: bool = False, quits: bool = False, needs_disk: bool = True, **
     if _debug:
         flags["debug"] = "true"
     settings = load(flags=flags, environ=os.environ, cwd=Path.cwd())
-    screen = Screen(json_mode=json, verbose=settings.debug, quits=quits)
-    return Wiring(settings, screen, SystemClock(), needs_disk)
+    return Wiring(settings, Screen(json_mode=json, verbose=settings.debug, quits=quits), SystemClock(), needs_disk)
 
 
 def recipe_roots() -> tuple[Path, ...]:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from cloudgpu.errors import UsageError
 from cloudgpu.paths import Home
 
 if TYPE_CHECKING:
@@ -66,3 +67,26 @@ def forecast(wiring: "Wiring", plan: "Plan") -> "tuple[Forecast, ...]":
     buyer = Buyer(settings.owner, settings.team, "", for_clusters(settings))
     cloud, home = wiring.cloud(plan.target), Home(settings.home)
     return forecast(plan, plan.recipe.name, cloud=cloud, buyer=buyer, home=home, clock=wiring.clock)
+
+
+def standing_for(wiring: "Wiring", plan: "Plan") -> str:
+    """The cluster that a `train` of this plan uses without being told; empty when it makes one of its own."""
+    from cloudgpu.app.standing import fits
+
+    record = wiring.records.cluster(plan.recipe.name)
+    if record is None or (record.state, record.target) != ("up", plan.target):
+        return ""
+    return record.name if record.expires_at > wiring.clock.now() and fits(plan, record) else ""
+
+
+def only_cluster(wiring: "Wiring") -> str:
+    """The one cluster that is up; empty when there is none.
+
+    Raises:
+        UsageError: There are several.
+    """
+    names = [record.name for record in wiring.records.clusters()]
+    if len(names) > 1:
+        message = f"several clusters are up: {', '.join(names)}"
+        raise UsageError(message, hint="name the one that is meant")
+    return names[0] if names else ""

@@ -119,3 +119,18 @@ def test_an_up_of_a_cluster_that_stands_warns(standing):
     done = standing.run("up", "plain", "--yes")
     assert "warning: the ledger has no row for 2 nodes of cluster plain" in done.stdout + done.stderr
     standing.run("down", "plain")
+
+
+def test_rows_of_storage_are_noticed_and_written_again(bench):
+    bench.run("storage", "create", "sets", "--kind", "ebs", "--size", "10", "--zone", "us-east-1c", "--yes")
+    (before,) = rows(bench)
+    delete(bench)
+    done = bench.run("cost", code=13)
+    assert "the ledger has no row for storage sets" in done.stderr
+    bench.run("status", "--refresh")
+    bench.run("cost")
+    delete(bench)
+    bench.run("storage", "delete", "sets", "--delete-data", "--yes")
+    (after,) = rows(bench)
+    assert (after.state, after.spending.entry_id) == ("closed", before.spending.entry_id)
+    assert abs((after.launched_at - before.launched_at).total_seconds()) < 60

@@ -171,3 +171,17 @@ def test_a_home_that_cannot_be_read_is_not_an_empty_one(bench):
     for command in (("status",), ("down", "--all")):
         done = bench.run(*command, code=10)
         assert f"cannot read {bench.home.clusters}" in done.stderr
+
+
+@harms
+def test_storage_is_deleted_and_its_row_closed_by_the_next_command(small, harm):
+    bench, disk = small
+    bench.run("storage", "create", "sets", "--kind", "ebs", "--size", "10", "--zone", "us-east-1c", "--yes")
+    heal = harm(disk)
+    done = bench.run("storage", "delete", "sets", "--delete-data", "--yes", code=None)
+    assert bench.left() == {}, done
+    assert done.returncode in UNRECORDED, done
+    assert "storage sets is gone" in done.stderr
+    heal()
+    bench.run("storage", "delete", "sets", "--delete-data", "--yes")
+    assert [row for row in bench.json("cost")["rows"] if row["open_entries"]] == []
