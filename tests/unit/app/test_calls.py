@@ -56,3 +56,9 @@ def test_a_log_that_fills_its_disk_loses_no_answer_of_a_launch(tmp_path):
     folder.rmdir()
     log(Call())
     assert not folder.exists()
+
+
+def test_a_log_that_is_not_required_and_cannot_be_written_is_none(tmp_path):
+    log = CallLog(tmp_path / "no" / "folder" / "debug.log", ManualClock(NOON), required=False)
+    log(Call())
+    assert list(tmp_path.iterdir()) == []

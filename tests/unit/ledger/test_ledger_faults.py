@@ -144,3 +144,28 @@ def test_no_password_is_told():
     with pytest.raises(LedgerError) as caught:
         open_ledger("postgresql+nodriver://ann:hunter2@h/l")
     assert "hunter2" not in caught.value.message + caught.value.hint
+
+
+def test_a_ledger_that_cannot_be_written_is_read_from_a_copy(ledger, ledger_path: Path, make_spending, monkeypatch):
+    ledger.open(make_spending())  # its row may still be in the write-ahead log alone
+
+    def failing(path):
+        raise LedgerError("cannot write the ledger: Read-only file system")
+
+    monkeypatch.setattr(database, "_touch", failing)
+    url = f"sqlite:///{ledger_path}"
+    with pytest.raises(LedgerError, match="Read-only"):
+        open_ledger(url)
+    with open_ledger(url, may_read_only=True) as copy:
+        assert [entry.spending.entry_id for entry in copy.entries()] == ["e1"]
+        with pytest.raises(LedgerError, match="cannot be written"):
+            copy.open(make_spending("e2"))
+    assert len(ledger.entries()) == 1
+
+
+def test_a_copy_of_rubbish_is_no_ledger(tmp_path: Path):
+    path = tmp_path / "notes.txt"
+    path.write_bytes(b"dear diary, " * 1000)
+    with pytest.raises(LedgerError, match="not a ledger, or it is damaged"):
+        open_ledger(f"sqlite:///{path}", may_read_only=True)
+    assert path.read_bytes() == b"dear diary, " * 1000

@@ -1,5 +1,7 @@
 """The journal file by itself."""
 
+import errno
+import os
 import threading
 
 import pytest
@@ -141,3 +143,43 @@ def test_torn_at_any_byte_the_whole_rows_before_count(bench):
     with Journal(bench.journal, OURS, bench.clock) as journal:
         journal.add({"row": "outputs", "values": {"n": 9}})
     assert load(bench.journal, OURS).state.outputs == {"n": 9}
+
+
+def test_a_journal_that_is_not_required_goes_on_in_memory_when_its_disk_fails(bench, monkeypatch):
+    def full(descriptor, data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with Journal(bench.journal, OURS, bench.clock) as journal:
+        journal.add({"row": "outputs", "values": {"a": 1}})
+    before = bench.journal.read_bytes()
+    monkeypatch.setattr(journal_module, "_write", full)
+    with Journal(bench.journal, OURS, bench.clock, required=False) as journal:
+        journal.add({"row": "outputs", "values": {"a": 2}})
+        journal.add({"row": "outputs", "values": {"a": 3}})
+        assert journal.state.outputs == {"a": 3}
+        assert "no space left" in journal.problem
+    assert bench.journal.read_bytes() == before
+    with pytest.raises(StateError, match="no space left"), Journal(bench.journal, OURS, bench.clock) as journal:
+        journal.add({"row": "outputs", "values": {}})
+
+
+@pytest.mark.parametrize("call", ["fsync", "ftruncate", "open"])
+def test_a_disk_that_fails_stops_no_journal_that_is_not_required(bench, monkeypatch, call):
+    with Journal(bench.journal, OURS, bench.clock) as journal:
+        journal.add({"row": "outputs", "values": {"a": 1}})
+    with bench.journal.open("ab") as torn:
+        torn.write(b"{half a row")
+    real = getattr(os, call)
+
+    def failing(target, *rest):
+        if call == "open" and not rest[0] & os.O_RDWR:
+            return real(target, *rest)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(journal_module.os, call, failing)
+    with pytest.raises(StateError), Journal(bench.journal, OURS, bench.clock) as journal:
+        journal.add({"row": "outputs", "values": {"a": 2}})
+    with Journal(bench.journal, OURS, bench.clock, required=False) as journal:
+        journal.add({"row": "outputs", "values": {"a": 2}})
+        assert journal.state.outputs == {"a": 2}
+        assert journal.problem

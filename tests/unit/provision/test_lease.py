@@ -1,5 +1,6 @@
 """One at a time; a killed holder holds nothing."""
 
+import errno
 import json
 import multiprocessing
 import os
@@ -201,3 +202,40 @@ def test_a_clock_that_was_set_leaves_no_lease_to_the_dead(path, jump):
     with Lease(path, clock, "bob").hold():
         assert json.loads(path.read_text())["owner"] == "bob"
     assert clock.monotonic() < 60
+
+
+def failing(*_args, **_more):
+    raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+
+@pytest.mark.parametrize("broken", ["_replace", "_locked"])
+def test_a_lease_that_is_not_required_says_why_it_is_not_held(path, monkeypatch, broken):
+    error = StateError("cannot write") if broken == "_locked" else OSError(errno.ENOSPC, "full")
+
+    def fails(*_args):
+        raise error
+
+    monkeypatch.setattr(Lease, broken, fails)
+    with pytest.raises(StateError), Lease(path, ManualClock(START), "ada").hold():
+        pytest.fail("it is required")
+    with Lease(path, ManualClock(START), "ada").hold(required=False) as lease:
+        assert lease.problem
+    assert not path.exists()
+
+
+def test_who_needs_no_lease_still_waits_for_a_living_holder(path, monkeypatch):
+    with Lease(path, ManualClock(START), "ada").hold(), monkeypatch.context() as patched:
+        patched.setattr(Lease, "_locked", unwritable)
+        with pytest.raises(BusyError), Lease(path, ManualClock(START), "bob").hold(required=False):
+            pytest.fail("ada holds it")
+
+
+def unwritable(*_args):
+    raise StateError("cannot write")
+
+
+def test_a_disk_that_fails_while_it_is_held_ends_no_work(path, monkeypatch):
+    with Lease(path, ManualClock(START), "ada").hold(tidy=True) as lease:
+        monkeypatch.setattr(lease_module.os, "open", failing)
+    assert not lease.problem
+    assert path.exists()
