@@ -41,7 +41,10 @@ def missing_nodes(record: ClusterRecord, entries: Iterable[Entry]) -> tuple[str,
     """Return the nodes that a record says were launched and no row of its cluster names."""
     if record.target == "ssh" and record.state == "making":
         return ()  # its hosts are named before any of them is leased
-    known = {node for entry in entries for node in entry.instance_ids}
+    rows = tuple(entries)
+    known = {node for entry in rows for node in entry.instance_ids}
+    if record.target == "ssh":  # a host has its row before it is leased, and that is free until it is
+        known |= {f"{entry.spending.zone}@{record.name}" for entry in rows}
     return tuple(node for node in record.instance_ids if node not in known)
 
 

@@ -8,7 +8,7 @@ from cloudgpu.app.happenings import Happening, Say
 from cloudgpu.app.records import Records
 from cloudgpu.app.teardown import Ended
 from cloudgpu.app.works import Ends
-from cloudgpu.errors import CloudGpuError, TeardownError, UsageError
+from cloudgpu.errors import CloudGpuError, LedgerError, StateError, TeardownError, UsageError
 from cloudgpu.run.progress import Note
 from cloudgpu.text import command
 
@@ -37,16 +37,29 @@ class AllEnded:
 
     ended: tuple[Ended, ...]
     failed: tuple[tuple[str, CloudGpuError], ...] = ()
+    unrecorded: tuple[tuple[str, CloudGpuError], ...] = ()
+    """Those that were deleted, confirmed, and could not be recorded."""
 
     @property
     def left(self) -> tuple[str, ...]:
         """A line for everything that is left or that nobody knows about, with its cluster and the reason."""
         return tuple(f"{name}: {line}" for name, err in self.failed for line in lines(err))
 
-    def error(self) -> TeardownError:
-        """The one error for all that failed."""
+    def error(self) -> CloudGpuError | None:
+        """The one error for all that failed, None when nothing did; what is left comes before what is not recorded."""
+        if self.failed:
+            return self._left_error()
+        if not self.unrecorded:
+            return None
+        names = [name for name, _ in self.unrecorded]
+        why = "; ".join(dict.fromkeys(err.message for _, err in self.unrecorded))
+        hint = f"free some space on the disk, then `{command('cloudgpu', 'down', *names)}` again, which records it"
+        kind = next((LedgerError for _, err in self.unrecorded if isinstance(err, LedgerError)), StateError)
+        return kind(why, hint=hint)
+
+    def _left_error(self) -> TeardownError:
         names = [name for name, _ in self.failed]
-        count = len(names) + len(self.ended)
+        count = len(names) + len(self.ended) + len(self.unrecorded)
         message = f"{len(names)} of {count} clusters are not confirmed gone: {', '.join(names)}"
         again = command("cloudgpu", "down", *names)
         return TeardownError(message, left=self.left, hint=f"`{again}` goes on where it stopped")
@@ -88,7 +101,17 @@ def end_all(names: Sequence[str], teardown_of: TeardownOf, region: str, say: Say
     with ThreadPoolExecutor(max(1, min(_AT_ONCE, len(names))), thread_name_prefix="down") as pool:
         outcomes = list(zip(names, pool.map(end, names), strict=True))
     ended = tuple(one for _, one in outcomes if isinstance(one, Ended))
-    return AllEnded(ended, tuple((name, one) for name, one in outcomes if isinstance(one, CloudGpuError)))
+    failed = [(name, one) for name, one in outcomes if isinstance(one, CloudGpuError)]
+    return AllEnded(
+        ended,
+        failed=tuple((name, err) for name, err in failed if not _is_deleted(err)),
+        unrecorded=tuple((name, err) for name, err in failed if _is_deleted(err)),
+    )
+
+
+def _is_deleted(err: CloudGpuError) -> bool:
+    """Return True for the error of a teardown that deleted everything: it carries what `down` confirmed."""
+    return isinstance(err, LedgerError | StateError) and "instances_ended" in err.context
 
 
 def _named(name: str, say: Say) -> Say:

@@ -88,8 +88,9 @@ def _end_several(wiring: "Wiring", clusters: tuple[str, ...], stages: "Stages", 
             came_to = end_all(clusters, wiring.teardowns, wiring.settings.region, wiring.say)
         if not json:
             wiring.screen.lines(all_ended_lines(came_to))
-        if came_to.failed:
-            raise came_to.error()
+        failure = came_to.error()
+        if failure is not None:
+            raise failure
     if json:
         wiring.screen.document(all_ended_json(came_to, stages))
 

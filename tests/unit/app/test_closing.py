@@ -8,6 +8,7 @@ import pytest
 
 from cloudgpu.app.books import Books
 from cloudgpu.app.closing import note_ends
+from cloudgpu.app.lost_rows import missing_nodes
 from cloudgpu.app.overview import recorded
 from cloudgpu.app.remains import grouped
 from cloudgpu.app.sweeping import Sweeping
@@ -190,3 +191,11 @@ class Leftover:
         self.kind, self.id, self.region, self.tags = kind, thing_id, region, tags
         self.state, self.since, self.instance_type, self.market = "", None, "", ""
         self.volume_type, self.size_gib = "gp3", 10
+
+
+def test_a_host_that_was_never_leased_has_a_row_and_is_not_missing(bench, standing):
+    (entry,) = bench.ledger.entries()
+    asked = replace(entry, instance_ids=(), spending=replace(entry.spending, zone="red"))
+    hosts = replace(standing, target="ssh", state="ending", instance_ids=("red@demo", "blue@demo"))
+    assert missing_nodes(hosts, [asked]) == ("blue@demo",)
+    assert missing_nodes(replace(hosts, state="making"), []) == ()

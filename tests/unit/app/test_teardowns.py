@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from cloudgpu.app.lenient_ledger import LenientLedger
 from cloudgpu.app.records import RunRecord
 from cloudgpu.app.teardown import Teardown
 from cloudgpu.app.teardowns import Choice, chosen, end_all
-from cloudgpu.errors import AuthError, BusyError, TeardownError, UsageError
+from cloudgpu.errors import AuthError, BusyError, LedgerError, TeardownError, UsageError
 from cloudgpu.provision.lease import Lease
 from cloudgpu.run.progress import Note
 
@@ -132,3 +133,21 @@ def test_the_cluster_of_a_run_is_asked_about_where_the_run_only_used_it(three, o
 def test_two_ways_at_once_are_refused(three, more):
     with pytest.raises(UsageError, match="--all, --mine or --run"):
         choose(three, "one", **more)
+
+
+def test_what_was_deleted_and_not_recorded_is_not_called_left(bench, make):
+    for name in ("one", "two"):
+        bench.provisioning.up(make.plan(make.candidate()), name)
+
+    def damaged():
+        raise LedgerError("the ledger is damaged", hint="restore a copy")
+
+    desk = replace(bench.desk, ledger=LenientLedger(damaged))
+    came_to = end_all(("one", "two"), lambda _name, _say: Teardown(desk), "us-east-1", bench.heard.append)
+    assert (came_to.failed, came_to.left) == ((), ())
+    assert [name for name, _ in came_to.unrecorded] == ["one", "two"]
+    error = came_to.error()
+    assert isinstance(error, LedgerError)
+    assert "cluster one is gone" in error.message
+    assert "cluster two is gone" in error.message
+    assert "`cloudgpu down one two` again" in error.hint
