@@ -69,6 +69,7 @@ EXAMPLES: Mapping[str, str] = {
     "rehearsal start": "cloudgpu rehearsal start",
     "rehearsal status": "cloudgpu rehearsal status --json",
     "rehearsal stop": "cloudgpu rehearsal stop",
+    "rehearsal reset": "cloudgpu rehearsal reset --yes",
     "rehearsal env": 'eval "$(cloudgpu rehearsal env)" && aws ec2 describe-instances',
     "rehearsal capacity": "cloudgpu rehearsal capacity 'us-east-1c/p3dn.24xlarge/*=0'",
     "rehearsal quota": "cloudgpu rehearsal quota 'us-east-1/p/on-demand=96'",

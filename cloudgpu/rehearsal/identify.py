@@ -63,11 +63,13 @@ def _scheduler_action(request: HttpRequest) -> str:
     """By method and path: `PUT /schedules/NAME` is UpdateSchedule."""
     kind, _, name = request.raw_path.lstrip("/").partition("/")
     if kind == "tags":
-        return {"GET": "ListTagsForResource", "POST": "TagResource", "DELETE": "UntagResource"}[request.method]
+        verbs = {"GET": "ListTagsForResource", "POST": "TagResource", "DELETE": "UntagResource"}
+        return verbs.get(request.method, f"{request.method} {request.raw_path}")
     noun = "ScheduleGroup" if kind == "schedule-groups" else "Schedule"
     if not name:
         return f"List{noun}s"
-    return {"GET": "Get", "POST": "Create", "PUT": "Update", "DELETE": "Delete"}[request.method] + noun
+    verb = {"GET": "Get", "POST": "Create", "PUT": "Update", "DELETE": "Delete"}.get(request.method, "")
+    return f"{verb}{noun}" if verb else f"{request.method} {request.raw_path}"
 
 
 def _form(request: HttpRequest) -> dict[str, str]:

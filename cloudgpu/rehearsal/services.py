@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
+from xml.parsers.expat import ExpatError
 
 from botocore.model import OperationNotFoundError
 from moto import backend_index, backends
@@ -13,6 +14,7 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.core.request import Request
 from werkzeug.exceptions import HTTPException
 
+from cloudgpu.rehearsal.body_guard import body_refusal
 from cloudgpu.rehearsal.error_answers import error_answer, readable
 from cloudgpu.rehearsal.http_message import HttpRequest, HttpResponse
 from cloudgpu.rehearsal.sessions import Sessions
@@ -36,20 +38,17 @@ class Services:
 
     def answer(self, request: HttpRequest, scope: Scope) -> HttpResponse:
         """Carry the request out; what nobody simulates is refused by name."""
+        refused = body_refusal(request, scope.service)
+        if refused is not None:
+            return refused
         url = _url(request, scope)
         moto_request = Request.from_primitives(request.method, url, dict(request.headers), request.body)
         try:
             status, headers, body = self._carry_out(moto_request, url, scope)
-        except OperationNotFoundError as err:
-            return error_answer(scope.service, "InvalidAction", str(err), 400)
-        except NotImplementedError as err:
-            return error_answer(
-                scope.service, "NotImplemented", f"The rehearsal cloud does not simulate this: {err}", 501
-            )
         except HTTPException as err:
             status, headers, body = err.code or 500, dict(err.get_headers()), err.get_body()
-        except ServiceException as err:
-            return error_answer(scope.service, err.code, err.message, 400)
+        except (OperationNotFoundError, NotImplementedError, ExpatError, ServiceException) as err:
+            return _refused(scope.service, err)
         if scope.service == "s3":
             buckets.tag_new(request, int(status))
         content = body.encode(errors="replace") if isinstance(body, str) else bytes(body)
@@ -111,3 +110,14 @@ def _compiled(name: Any) -> list[tuple[re.Pattern[str], Any]]:  # noqa: ANN401 -
 
 def _text_fields(headers: Any) -> dict[str, str]:  # noqa: ANN401 - dict or header object
     return {str(name): str(value) for name, value in dict(headers).items() if str(name).lower() != "status"}
+
+
+def _refused(service: str, err: Exception) -> HttpResponse:
+    if isinstance(err, ServiceException):
+        return error_answer(service, err.code, err.message, 400)
+    if isinstance(err, NotImplementedError):
+        message = f"The rehearsal cloud does not simulate this: {err}"
+        return error_answer(service, "NotImplemented", message, 501)
+    if isinstance(err, ExpatError):
+        return error_answer(service, "MalformedXML", f"The XML is not well-formed: {err}", 400)
+    return error_answer(service, "InvalidAction", str(err), 400)

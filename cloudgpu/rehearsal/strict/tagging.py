@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from cloudgpu.rehearsal.body_guard import MAX_TAGS
 from cloudgpu.rehearsal.strict.call import AwsError, Call, rule
 
 
@@ -12,6 +13,9 @@ def create_tags(call: Call) -> dict[str, Any]:
     tags = {row["Key"]: str(row.get("Value") or "") for row in call.params.get("Tags") or []}
     if any(key.startswith("aws:") for key in tags):
         raise AwsError("InvalidParameterValue", "Tag keys starting with 'aws:' are reserved for internal use")
+    for one in ids:
+        if len({**call.backend.tags.get(one, {}), **tags}) > MAX_TAGS:
+            raise AwsError("TagLimitExceeded", f"The maximum number of tags for {one}, {MAX_TAGS}, is exceeded.")
     call.backend.create_tags(ids, tags)
     _show(call, ids)
     return {}
