@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 _LIMIT_BYTES = 16 * 1024 * 1024
-"""Of unpacked data, so that a small gzip cannot fill the memory."""
+"""Of unpacked data, all parts together, so that a small gzip, or many of them, cannot fill the memory."""
 
 Kind = Literal["boothook", "script"]
 _TYPES: dict[str, Kind] = {"text/cloud-boothook": "boothook", "text/x-shellscript": "script"}
@@ -54,22 +54,27 @@ def _is_mime(data: bytes) -> bool:
 
 
 def _from_mime(data: bytes) -> UserData:
-    message = email.message_from_bytes(data, policy=email.policy.default)
+    try:
+        message = email.message_from_bytes(data, policy=email.policy.default)
+        leaves = [part for part in message.walk() if not part.is_multipart()]
+    except RecursionError:
+        return UserData((), ("MIME parts that are nested too deeply",))
     parts: list[Part] = []
     refused: list[str] = []
-    leaves = [part for part in message.walk() if not part.is_multipart()]
+    left = _LIMIT_BYTES
     for number, leaf in enumerate(leaves, start=1):
         body = leaf.get_payload(decode=True)
         name = leaf.get_filename() or f"part-{number:03d}"
-        found = _from_text(body if isinstance(body, bytes) else b"", name, leaf.get_content_type())
+        found = _from_text(body if isinstance(body, bytes) else b"", name, leaf.get_content_type(), left)
+        left -= sum(len(part.body) for part in found.parts)
         parts += found.parts
         refused += found.refused
     return UserData(tuple(parts), tuple(refused))
 
 
-def _from_text(body: bytes, name: str, content_type: str) -> UserData:
+def _from_text(body: bytes, name: str, content_type: str, limit: int = _LIMIT_BYTES) -> UserData:
     try:
-        body = _unpacked(body)
+        body = _unpacked(body, limit)
     except ValueError as err:
         return UserData((), (f"{name}: {err}",))
     kind = _TYPES.get(content_type)
@@ -96,16 +101,16 @@ def _plain_name(name: str) -> str:
     return kept.lstrip(".")[:100] or "part"
 
 
-def _unpacked(data: bytes) -> bytes:
+def _unpacked(data: bytes, limit: int = _LIMIT_BYTES) -> bytes:
     if not data.startswith(b"\x1f\x8b"):
         return data
     try:
         unpacker = zlib.decompressobj(wbits=31)
-        unpacked = unpacker.decompress(data, _LIMIT_BYTES)
+        unpacked = unpacker.decompress(data, max(1, limit))  # 0 would be no limit
     except zlib.error as err:
         message = f"damaged gzip data: {err}"
         raise ValueError(message) from err
     if unpacker.unconsumed_tail:
-        message = f"gzip data of more than {_LIMIT_BYTES >> 20} MiB"
+        message = f"gzip data of more than {_LIMIT_BYTES >> 20} MiB in all"
         raise ValueError(message)
     return unpacked
