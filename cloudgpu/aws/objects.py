@@ -28,6 +28,8 @@ _MOST_EMPTY_PAGES = 1000
 """In a row: a service that goes on with nothing to say does not come to an end."""
 _LARGEST_SIZE = 2**63 - 1
 _SHOWN = 100
+_OF_A_PAGE = frozenset({"IsTruncated", "Name", "KeyCount", "MaxKeys"})
+"""S3 says these of every listing, an empty one too."""
 
 
 @dataclass(frozen=True)
@@ -195,10 +197,11 @@ def ending(pages: Iterable[Mapping[str, Any]], *kinds: str) -> Iterator[Mapping[
     """
     empty_ones = 0
     for page in pages:
-        if "IsTruncated" not in page:
+        told = any(page.get(kind) for kind in kinds)
+        if not told and not _OF_A_PAGE & page.keys():
             # What a proxy or a log-in page sends parses as an answer without content: never as "nothing is there".
             raise _no_listing("what came is no listing")
-        empty_ones = 0 if any(page.get(kind) for kind in kinds) else empty_ones + 1
+        empty_ones = 0 if told else empty_ones + 1
         if empty_ones > _MOST_EMPTY_PAGES:
             raise _no_listing("it has no end")
         yield page
