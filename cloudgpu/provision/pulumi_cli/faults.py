@@ -16,6 +16,9 @@ _WIDEST: Final[tuple[Skips, ...]] = ("stop", "type", "region", "pool", "zone", "
 _STDERR: Final = re.compile(r"^ stderr: (?P<said>.*)", re.DOTALL | re.MULTILINE)
 _ERROR: Final = re.compile(r"^error: ", re.MULTILINE)
 _PASSPHRASE: Final = re.compile(r"incorrect passphrase|passphrase must be set|constructing secrets manager")
+_DAMAGED: Final = re.compile(
+    r"failed to load (checkpoint|snapshot)|snapshot integrity|unexpected end of JSON|unmarshall?ing the checkpoint"
+)
 _PLUGIN: Final = re.compile(r"no resource plugin|could not find plugin|failed to load plugin|failed to download plugin")
 _LONGEST: Final = 600
 
@@ -43,6 +46,10 @@ def _untyped(errors: Sequence[tuple[str, str]], said: str, doing: str) -> CloudG
     if _PASSPHRASE.search(said):
         message = f"{doing}: the passphrase does not fit Pulumi's state: {said}"
         return StateError(message, hint="bring back the file `passphrase` of the state home")
+    if _DAMAGED.search(said):
+        # A `StateError`, so that `down` goes on with what the tags tell.
+        message = f"{doing}: Pulumi's state is damaged: {said}"
+        return StateError(message, hint="bring its file back from a backup; without one, `down` goes by the tags")
     if _PLUGIN.search(said):
         return CloudError(f"{doing}: {said}", code="NoPlugin", hint="check the network: Pulumi fetches its AWS plugin")
     if errors and all(_is_program(urn) for urn, _ in errors):

@@ -121,6 +121,8 @@ def test_what_is_not_known_as_a_refusal_may_have_had_its_effect(told):
         ("error: the stack is currently locked by 1 lock(s).", BusyError),
         ("error: no stack named 'demo' found", StateError),
         ("error: getting secrets manager: incorrect passphrase", StateError),
+        ("error: failed to load checkpoint: place 1: unexpected end of JSON input", StateError),
+        ("error: loading stack: snapshot integrity failure; it was already written", StateError),
         ("error: no resource plugin 'pulumi-resource-aws' found in the workspace", CloudError),
         ('error: read ".pulumi/stacks": lookup bucket.s3.amazonaws.com: no such host', CloudError),
         ("error: one\nerror: the last one", CloudError),
