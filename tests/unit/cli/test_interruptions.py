@@ -1,0 +1,110 @@
+"""What a first and a second signal do, and what is said to be still running."""
+
+import json
+import os
+import signal
+from dataclasses import replace
+
+import pytest
+
+from cloudgpu.app.records import ClusterRecord, Records, RunRecord
+from cloudgpu.app.still_running import NOTHING, StillRunning
+from cloudgpu.cli import signals
+from cloudgpu.cli.screen import Screen
+from cloudgpu.cli.signals import HEARD, Interruptions
+from cloudgpu.clock import SystemClock
+from cloudgpu.paths import Home
+
+NOW = SystemClock().now()
+CLUSTER = ClusterRecord("lab", "t", "ann", "", "plain", "aws", "1", "", NOW, NOW, "up", state="up", nodes=2,
+                        instance_type="p3.2xlarge", node_hourly_usd="3.06")  # fmt: skip
+RUN = RunRecord("plain-abc", "lab", "plain", "", "ann", "", "aws", NOW, state="running", ranks={"0": (0,)})
+
+
+@pytest.fixture
+def records(tmp_path):
+    return Records(Home(tmp_path / "home").ensure())
+
+
+@pytest.fixture
+def heard(monkeypatch):
+    """Listening for signals; what is written by the second one, and the code that it leaves with."""
+    written, left = {1: "", 2: ""}, []
+    monkeypatch.setattr(signals, "_write", lambda where, text: written.update({where: written[where] + text}))
+    monkeypatch.setattr(os, "_exit", left.append)
+    interruptions = Interruptions()
+    with interruptions.heard(Screen(json_mode=True)):
+        interruptions.tell(lambda: ["cluster lab is running"])
+        yield interruptions, written, left
+
+
+def test_the_first_signal_is_ctrl_c_and_the_second_leaves_at_once(heard):
+    interruptions, written, left = heard
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert (left, written) == ([], {1: "", 2: ""})
+    os.kill(os.getpid(), signal.SIGHUP)
+    assert left == [129]
+    assert written[2].splitlines()[-1] == "cluster lab is running"
+    document = json.loads(written[1])
+    assert (document["error"]["exit_code"], document["left"]) == (129, ["cluster lab is running"])
+    assert not interruptions.may_ask
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_exit_codes(heard, number, code):
+    interruptions, _, _ = heard
+    assert interruptions.exit_code(130) == 130
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), number)
+    assert interruptions.exit_code(130) == code
+    assert interruptions.exit_code(6) == 6
+    assert interruptions.lines() == ["cluster lab is running"]
+
+
+def test_records_that_cannot_be_read_do_not_keep_a_command_from_leaving(heard):
+    interruptions, written, left = heard
+    interruptions.tell(lambda: 1 // 0)
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGINT)
+    assert left == [130]
+    assert "what is still running is unknown" in written[2]
+
+
+def test_what_is_ignored_stays_ignored_and_everything_is_as_before_afterwards():
+    before = {one: signal.getsignal(one) for one in HEARD}
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interruptions().heard(Screen()):
+            assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+            assert signal.getsignal(signal.SIGTERM) != before[signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGHUP, before[signal.SIGHUP])
+    assert {one: signal.getsignal(one) for one in HEARD} == before
+
+
+def test_what_runs_is_named_with_its_price_and_the_commands(records):
+    records.save_cluster(replace(CLUSTER, name="other"), NOW)
+    still = StillRunning(records)
+    assert still.lines() == [NOTHING]
+    records.save_cluster(CLUSTER, NOW)
+    records.save_run(RUN)
+    assert still.lines() == [
+        "run plain-abc may still be running",
+        "    follow it: cloudgpu attach plain-abc",
+        "    stop it:   cloudgpu cancel plain-abc",
+        f"cluster lab is running: 2 x p3.2xlarge, $6.12 an hour, until it expires at {NOW:%Y-%m-%d %H:%M} UTC",
+        "    delete it: cloudgpu down lab",
+    ]
+    assert "other" in "".join(StillRunning(records, ["other"]).lines())
+    records.save_run(replace(RUN, state="succeeded"))
+    assert still.lines()[0] == "run plain-abc has succeeded; its outputs may not be here yet"
+
+
+def test_what_is_not_known_is_said_to_be_unknown(records):
+    still = StillRunning(records)
+    records.save_cluster(replace(CLUSTER, node_hourly_usd="0", state="making", nodes=0, instance_type=""), NOW)
+    assert still.lines()[0].startswith("cluster lab may be partly running: 0 x unknown type, price unknown")
+    Home(records._home.root).cluster("lab").record.write_text("{")
+    assert "has a record that cannot be read" in still.lines()[0]
