@@ -14,6 +14,7 @@ from cloudgpu import files
 from cloudgpu.app.ports import Cloud
 from cloudgpu.app.records import write_durably
 from cloudgpu.clock import Clock
+from cloudgpu.decoding import MALFORMED, decoded
 from cloudgpu.errors import StateError
 from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Candidate, Market
@@ -38,6 +39,17 @@ class _Entry:
     def place(self) -> Place:
         return self.instance_type, self.zone, self.market
 
+    @property
+    def moment(self) -> datetime:
+        return decoded(datetime, self.at)
+
+
+@dataclass(frozen=True)
+class _Refused:
+    """The file."""
+
+    refused: tuple[_Entry, ...]
+
 
 class Cooldowns:
     """The cool-downs of one home."""
@@ -54,9 +66,7 @@ class Cooldowns:
         here = (cloud.account(), cloud.endpoint)
         now = self._clock.now()
         return {
-            one.place: int((now - datetime.fromisoformat(one.at)).total_seconds())
-            for one in entries
-            if (one.account, one.endpoint) == here
+            one.place: int((now - one.moment).total_seconds()) for one in entries if (one.account, one.endpoint) == here
         }
 
     def note(self, cloud: Cloud, candidate: Candidate) -> None:
@@ -77,12 +87,11 @@ class Cooldowns:
 
     def _entries(self) -> list[_Entry]:
         try:
-            stored = files.read_json(self._path)
-            entries = [_Entry(**row) for row in stored["refused"]]
+            entries = decoded(_Refused, files.read_json(self._path)).refused
             now = self._clock.now()
             # A clock that was set back must not make a refusal last for ever.
-            return [one for one in entries if timedelta(0) <= now - datetime.fromisoformat(one.at) < COOL_DOWN]
-        except (OSError, ValueError, TypeError, KeyError):
+            return [one for one in entries if timedelta(0) <= now - one.moment < COOL_DOWN]
+        except (OSError, *MALFORMED):
             return []
 
     def _write(self, entries: list[_Entry]) -> None:

@@ -6,6 +6,7 @@ from typing import Final
 
 from cloudgpu import files
 from cloudgpu.app.records import ClusterRecord, Records, RunRecord
+from cloudgpu.decoding import MALFORMED
 from cloudgpu.errors import StateError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.paths import Home
@@ -41,6 +42,6 @@ def stored_inventory(home: Home, record: ClusterRecord) -> Inventory:
     path = home.cluster(record.name).inventory
     try:
         return Inventory.from_json(files.read_json(path))
-    except (OSError, ValueError, TypeError, KeyError) as err:
+    except (OSError, *MALFORMED) as err:
         message = f"the inventory {path} cannot be read: {err}"
         raise StateError(message, hint=command("cloudgpu", "down", record.name)) from err

@@ -1,14 +1,14 @@
 """What this home knows about matrices: which run is whose, in a JSON file each, replaced durably."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from cloudgpu import files
 from cloudgpu.app.records import write_durably
+from cloudgpu.decoding import MALFORMED, decoded
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.paths import Home
 from cloudgpu.recipe.nearest import suggestion
@@ -85,13 +85,13 @@ class MatrixRecords:
         if Path(name).name != name:
             return None
         try:
-            return _record(files.read_json(path))
+            return decoded(MatrixRecord, files.read_json(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as err:
             message = f"cannot read {path}: {err.strerror}"
             raise StateError(message, hint="make it readable") from err
-        except (ValueError, TypeError, KeyError, AttributeError) as err:
+        except MALFORMED as err:
             message = f"the record {path} is damaged: {err}"
             raise StateError(message, hint="delete it to begin the matrix anew; its runs stay") from err
 
@@ -131,28 +131,3 @@ class MatrixRecords:
         text = json.dumps({**asdict(record), "created_at": record.created_at.isoformat()}, indent=1)
         write_durably(self._home.matrix(record.name).record, f"{text}\n")
         return record
-
-
-def _record(stored: dict[str, Any]) -> MatrixRecord:
-    return MatrixRecord(
-        name=str(stored["name"]),
-        recipe=str(stored["recipe"]),
-        recipe_path=str(stored["recipe_path"]),
-        target=str(stored["target"]),
-        axes=tuple((str(name), tuple(map(str, values))) for name, values in stored["axes"]),
-        sets=tuple(map(str, stored["sets"])),
-        created_at=datetime.fromisoformat(stored["created_at"]),
-        rows=tuple(_row(row) for row in stored["rows"]),
-        cluster=str(stored["cluster"]),
-        token=str(stored["token"]),
-        made=bool(stored["made"]),
-        spent=None if stored["spent"] is None else {str(key): str(usd) for key, usd in stored["spent"].items()},
-    )
-
-
-def _row(stored: dict[str, Any]) -> MatrixRow:
-    return MatrixRow(_values(stored["values"]), str(stored["digest"]), str(stored["run_id"]), str(stored["reason"]))
-
-
-def _values(stored: Sequence[Sequence[str]]) -> Values:
-    return tuple((str(name), str(value)) for name, value in stored)

@@ -6,10 +6,10 @@ A refresh that is killed leaves the index as it was, and with it the overlay tha
 import contextlib
 import fcntl
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from cloudgpu import files
 from cloudgpu.app.records import write_durably
 from cloudgpu.catalog.overlay import Overlay
 from cloudgpu.catalog.overlay_document import document, overlay_of
+from cloudgpu.decoding import MALFORMED, decoded
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.paths import Home, unwritable
 from cloudgpu.text import command
@@ -96,7 +97,7 @@ class Overlays:
             if stored["schema"] != _SCHEMA:
                 message = f"it has schema {stored['schema']!r}, and this version of cloudgpu reads {_SCHEMA}"
                 raise ValueError(message)
-            found = History(int(stored["current"]), tuple(_entry(row) for row in stored["entries"]))
+            found = decoded(History, stored)
             if found.current != SHIPPED and found.entry(found.current) is None:
                 message = f"it names overlay {found.current}, which it does not have"
                 raise ValueError(message)
@@ -199,7 +200,7 @@ class Overlays:
             yield
         except OSError as err:
             raise self._damaged(path, str(err.strerror)) from err
-        except (ValueError, KeyError, TypeError, AttributeError) as err:
+        except MALFORMED as err:
             raise self._damaged(path, str(err)) from err
 
     def _damaged(self, path: Path, why: str) -> StateError:
@@ -218,16 +219,3 @@ class Overlays:
         with lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
-
-
-def _entry(row: Mapping[str, Any]) -> Entry:
-    at = datetime.fromisoformat(row["at"])
-    return Entry(
-        number=int(row["number"]),
-        at=at if at.tzinfo else at.replace(tzinfo=UTC),
-        account=str(row["account"]),
-        regions=tuple(row["regions"]),
-        after=int(row["after"]),
-        summary=str(row["summary"]),
-        lines=tuple(row["lines"]),
-    )

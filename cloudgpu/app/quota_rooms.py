@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
 from cloudgpu import files
@@ -17,6 +17,7 @@ from cloudgpu.app.ports import Place
 from cloudgpu.app.records import write_durably
 from cloudgpu.catalog.quotas import Quota
 from cloudgpu.clock import Clock
+from cloudgpu.decoding import MALFORMED, decoded
 from cloudgpu.errors import CloudGpuError, StateError
 from cloudgpu.paths import Home
 from cloudgpu.plan.quota_room import QuotaRoom
@@ -128,7 +129,7 @@ class QuotaRooms:
             if whose is not None and {name: stored[name] for name in whose} != whose:
                 return {}
             return {region: _region_of(region, row) for region, row in stored["regions"].items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except (OSError, *MALFORMED):
             return {}
 
     def _keep(self, target: str, whose: Mapping[str, str], regions: Mapping[str, RegionQuotas]) -> None:
@@ -164,15 +165,5 @@ def _row(one: RegionQuotas) -> dict[str, Any]:
 
 
 def _region_of(region: str, row: Mapping[str, Any]) -> RegionQuotas:
-    limits, used = row["limits"], row["used"]
-    return RegionQuotas(
-        region=region,
-        limits=None if limits is None else {str(key): int(vcpus) for key, vcpus in limits.items()},
-        limits_at=_moment(row["limits_at"]),
-        used=None if used is None else {str(key): None if n is None else int(n) for key, n in used.items()},
-        used_at=_moment(row["used_at"]),
-    )
-
-
-def _moment(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text).astimezone(UTC)
+    known = {name: row[name] for name in ("limits", "limits_at", "used", "used_at")}
+    return decoded(RegionQuotas, {"region": region, **known})

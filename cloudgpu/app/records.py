@@ -2,15 +2,18 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 from cloudgpu import files
 from cloudgpu.app.attached import AttachedStorage
+from cloudgpu.decoding import MALFORMED, AnyFloat, decoded
 from cloudgpu.errors import StateError
 from cloudgpu.paths import Home, unwritable
+from cloudgpu.plan.costs import CostItem
 from cloudgpu.text import command
 
 ClusterState = Literal["making", "up", "ending", "damaged"]
@@ -20,6 +23,8 @@ FINAL: Final = frozenset({"succeeded", "failed", "cancelled", "lost", "not-run",
 """States that no run leaves again."""
 _LEASE = "lease"
 """How the names of a lease's files begin."""
+_MOST: Final = 1_000_000
+"""Nodes of a cluster, GPUs of a node, or disks, that nobody has."""
 _T = TypeVar("_T", "ClusterRecord", "RunRecord")
 
 
@@ -111,7 +116,7 @@ class RunRecord:
     image: str = ""
     ranks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     stages: tuple[tuple[str, float], ...] = ()
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, AnyFloat] = field(default_factory=dict)
     reason: str = ""
     failed_rank: int | None = None
     exit_code: int | None = None
@@ -303,27 +308,31 @@ def _plain(value: object) -> object:
 
 def _read(path: Path, kind: type[_T]) -> _T | None:
     try:
-        stored = files.read_json(path)
-        return kind(**{name: _back(name, stored[name]) for name in (f.name for f in fields(kind)) if name in stored})
+        record = decoded(kind, files.read_json(path))
+        _check(record)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as err:
         message = f"cannot read {path}: {err.strerror}"
         raise StateError(message, hint=command("ls", "-l", str(path))) from err
-    except (ValueError, TypeError, KeyError, AttributeError) as err:
+    except MALFORMED as err:
         message = f"the record {path} is damaged: {err}"
         hint = f"`{command('cloudgpu', 'down', path.parent.name)}` still finds a cluster by its tags"
         raise StateError(message, hint=hint) from err
+    return record
 
 
-def _back(name: str, value: Any) -> Any:  # noqa: ANN401  a record holds plain JSON values of several types
-    if name.endswith("_at") and value is not None:
-        moment = datetime.fromisoformat(value)
-        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    if name == "stages":
-        return tuple((str(stage), float(seconds)) for stage, seconds in value)
-    if name == "storage":
-        return tuple(AttachedStorage(**row) for row in value)
-    if name == "ranks":
-        return {node: tuple(ranks) for node, ranks in value.items()}
-    return tuple(value) if isinstance(value, list) else value
+def _check(record: "ClusterRecord | RunRecord") -> None:
+    """Refuse figures that no bill could be made of.
+
+    Raises:
+        ValueError: A price or a number of nodes is not one.
+    """
+    if isinstance(record, RunRecord):
+        return
+    prices = [record.node_hourly_usd, *([record.max_usd] if record.max_usd else ())]
+    if any(decoded(Decimal, usd) < 0 for usd in prices) or not 0 <= record.nodes <= _MOST:
+        message = "a price or a number of nodes makes no sense"
+        raise ValueError(message)
+    for one in record.beside:
+        CostItem.from_json(one)

@@ -6,6 +6,7 @@ from typing import Final
 
 from cloudgpu import files
 from cloudgpu.app.user_ssh import SshFolder
+from cloudgpu.decoding import MALFORMED
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.paths import Home, unwritable
 
@@ -36,7 +37,7 @@ def remove(home: Home, cluster: str) -> list[str]:
         folder = SshFolder(Path(files.read_json(path)["folder"]))
     except FileNotFoundError:
         return []
-    except (OSError, ValueError, TypeError, KeyError) as err:
+    except (OSError, *MALFORMED) as err:
         return [f"{path} cannot be read ({err}): entries of cluster {cluster} may be left in ~/.ssh/cloudgpu.d"]
     try:
         if folder.owner(cluster) == str(home.root):

@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from cloudgpu import files
 from cloudgpu.app.records import write_durably
+from cloudgpu.decoding import MALFORMED, decoded
 from cloudgpu.errors import StateError
 from cloudgpu.paths import Home, unwritable
 from cloudgpu.text import command
@@ -82,7 +83,7 @@ class StorageRecords:
             return _read(path)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError, KeyError) as err:
+        except (OSError, *MALFORMED) as err:
             message = f"the record {path} cannot be read: {err}"
             raise StateError(
                 message, hint=f"`{command('cloudgpu', 'storage', 'delete', name)}` still finds it by its tags"
@@ -94,7 +95,7 @@ class StorageRecords:
         for path in sorted(self._home.storages.glob("*/storage.json")):
             try:
                 found.append(_read(path))
-            except (OSError, ValueError, TypeError, KeyError):
+            except (OSError, *MALFORMED):
                 continue
         return found
 
@@ -124,7 +125,4 @@ class StorageRecords:
 
 
 def _read(path: Path) -> StorageRecord:
-    stored = files.read_json(path)
-    known = {one.name for one in fields(StorageRecord)}
-    values = {key: value for key, value in stored.items() if key in known}
-    return StorageRecord(**{**values, "created_at": datetime.fromisoformat(values["created_at"])})
+    return decoded(StorageRecord, files.read_json(path))

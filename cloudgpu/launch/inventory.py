@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from cloudgpu.decoding import decoded
+
 _AWAY = 10000
 _LAST_PORT = 65535
 
@@ -90,13 +92,12 @@ class Inventory:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "Inventory":
-        """Read `as_json` back; fields that a newer version added are ignored."""
-        known = Node.__dataclass_fields__
-        nodes: list[dict[str, Any]] = [
-            {key: tuple(value) if isinstance(value, list) else value for key, value in node.items() if key in known}
-            for node in stored["nodes"]
-        ]
-        return cls(stored["cluster"], tuple(Node(**node) for node in nodes))
+        """Read `as_json` back; fields that a newer version added are ignored.
+
+        Raises:
+            ValueError: It has another shape.
+        """
+        return decoded(cls, stored)
 
 
 def _stored(node: Node) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 
+from cloudgpu.decoding import decoded
 from cloudgpu.errors import LedgerError
 
 
@@ -19,5 +20,15 @@ def to_text(moment: datetime) -> str:
 
 
 def from_text(text: str) -> datetime:
-    """The moment that `to_text` wrote."""
-    return datetime.fromisoformat(text)
+    """The moment that `to_text` wrote.
+
+    Raises:
+        LedgerError: The ledger holds something else.
+    """
+    try:
+        at = datetime.fromisoformat(text)
+        # As `to_text` writes it, which thousands of rows are.
+        return at if at.tzinfo is UTC else decoded(datetime, text)
+    except ValueError as err:
+        message = f"the ledger holds a time that is none: {err}"
+        raise LedgerError(message, hint="restore the ledger from a copy, or correct that row") from err

@@ -6,6 +6,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Any, Literal
 
+from cloudgpu.decoding import decoded
 from cloudgpu.plan.costs import CostItem
 from cloudgpu.plan.reaching import PublicAddress
 
@@ -86,23 +87,8 @@ class Candidate:
         """The candidate that `as_json` made this of.
 
         Raises:
-            ValueError: And `KeyError` and `TypeError`: it is none.
+            ValueError: It has another shape.
+            LookupError: It lacks a field.
         """
-        return cls(
-            instance_type=str(stored["instance_type"]),
-            region=str(stored["region"]),
-            zone=str(stored["zone"]),
-            market=stored["market"],
-            node_hourly_usd=Decimal(stored["node_hourly_usd"]),
-            priced_on=date.fromisoformat(stored["priced_on"]),
-            gpu=str(stored["gpu"]),
-            gpus_per_node=int(stored["gpus_per_node"]),
-            gpu_memory_gib=Decimal(stored["gpu_memory_gib"]),
-            efa_interfaces=int(stored["efa_interfaces"]),
-            image=str(stored["image"]),
-            image_parameter=str(stored["image_parameter"]),
-            public_address=stored["public_address"],
-            reservation=str(stored["reservation"] or ""),
-            beside=tuple(CostItem.from_json(item) for item in stored["beside"]),
-            source=str(stored["price_source"]),
-        )
+        given = {**stored, "source": stored["price_source"], "reservation": stored["reservation"] or ""}
+        return decoded(cls, given)

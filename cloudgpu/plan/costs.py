@@ -7,6 +7,7 @@ from decimal import ROUND_CEILING, Decimal
 from typing import Any, Literal
 
 from cloudgpu.catalog.other_prices import MONTH_H, Price, other_price
+from cloudgpu.decoding import decoded
 from cloudgpu.plan.reaching import GATEWAYS, PublicAddress, elastic_ips
 from cloudgpu.plan.survey import Survey
 from cloudgpu.recipe.schema import Recipe
@@ -71,18 +72,9 @@ class CostItem:
         """The item that `as_json` made this of.
 
         Raises:
-            ValueError: And `KeyError` and `TypeError`: it is none.
+            ValueError: It has another shape.
         """
-        return cls(
-            kind=stored["kind"],
-            count=int(stored["count"]),
-            what=str(stored["what"]),
-            usd=None if stored["usd"] is None else Decimal(stored["usd"]),
-            priced_on=None if stored["priced_on"] is None else date.fromisoformat(stored["priced_on"]),
-            source=str(stored["source"]),
-            per=stored["per"],
-            whole_hours=bool(stored["whole_hours"]),
-        )
+        return decoded(cls, stored)
 
 
 def beside_nodes(nodes: int, disk_gib: int, region: str, way: PublicAddress) -> tuple[CostItem, ...]:

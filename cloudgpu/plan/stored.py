@@ -3,10 +3,11 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from typing import Any, Final
 
+from cloudgpu.decoding import MALFORMED, decoded, parsed
 from cloudgpu.errors import UsageError
 from cloudgpu.plan.candidate import Candidate
 from cloudgpu.plan.costs import hourly_usd
@@ -80,22 +81,33 @@ def read(text: str, name: str) -> StoredPlan:
     """
     hint = "make it again: `cloudgpu plan RECIPE --out FILE`"
     try:
-        content = json.loads(text)
+        content = parsed(text)
         seal, version = content.pop(_SEAL), content.get(_VERSION)
-    except (ValueError, AttributeError, KeyError, TypeError):
+        sealed = _sealed(content)
+    except MALFORMED:
         message = f"{name} is no plan that `cloudgpu plan --out` wrote"
         raise UsageError(message, hint=hint) from None
     if version != VERSION:
         raise UsageError(f"{name} has format {version}; this cloudgpu reads {VERSION}", hint=hint)
-    if seal != _sealed(content):
+    if seal != sealed:
         raise UsageError(f"{name} was changed after it was written", hint=hint)
     try:
-        values = {one.name: content[one.name] for one in fields(StoredPlan)}
-        stored = StoredPlan(**values | {"sets": tuple(values["sets"]), "world": World(**values["world"])})
-        _ = stored.candidates
-    except (ValueError, KeyError, TypeError, ArithmeticError) as err:
+        stored = decoded(StoredPlan, content)
+        _check_shape(stored)
+    except MALFORMED as err:
         raise UsageError(f"{name} cannot be read: {err}", hint=hint) from err
     return stored
+
+
+def _check_shape(stored: StoredPlan) -> None:
+    """Read what `changes` and `as_agreed` will need.
+
+    Raises:
+        ValueError: And whatever else `MALFORMED` names: it is not there.
+    """
+    _ = stored.candidates
+    for name in _SHAPE:
+        _ = stored.plan[name]
 
 
 def changes(stored: StoredPlan, world: World, fresh: Plan) -> Iterator[str]:

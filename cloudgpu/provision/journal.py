@@ -11,12 +11,14 @@ import threading
 import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from cloudgpu import files
 from cloudgpu.clock import Clock
+from cloudgpu.decoding import decoded, malformed_as, parsed
 from cloudgpu.errors import BusyError, StateError
 from cloudgpu.paths import unwritable
 from cloudgpu.provision.state import Row, State
@@ -237,7 +239,10 @@ def _row(line: bytes) -> Row | None:
     expected = f',"crc":"{zlib.crc32(body):08x}"}}'.encode()
     if not line.endswith(expected):
         return None
-    row: Any = json.loads(body)
+    try:
+        row = parsed(body)
+    except ValueError:
+        return None
     return row if isinstance(row, dict) else None
 
 
@@ -246,14 +251,19 @@ def _fold(path: Path, data: bytes) -> Loaded:
     for number, line in _lines(data):
         row = _row(line)
         if row is None or (header is None) != (row.get("row") == "header"):
-            message = f"the journal {path} is damaged at line {number}"
-            raise StateError(message, hint="keep a copy of it; `cloudgpu down` still searches by tag without it")
-        if header is None:
-            header = _checked_header(path, row)
-        else:
-            state.apply(row)
+            raise _damaged(path, number, "")
+        with malformed_as(partial(_damaged, path, number)):
+            if header is None:
+                header = _checked_header(path, row)
+            else:
+                state.apply(row)
         sound += len(line) + 1
     return Loaded(state, header, sound)
+
+
+def _damaged(path: Path, number: int, why: str) -> StateError:
+    message = f"the journal {path} is damaged at line {number}{': ' if why else ''}{why}"
+    return StateError(message, hint="keep a copy of it; `cloudgpu down` still searches by tag without it")
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
@@ -267,6 +277,8 @@ def _checked_header(path: Path, row: Row) -> Row:
     if row.get("version") != _VERSION:
         message = f"the journal {path} has version {row.get('version')}, this cloudgpu reads version {_VERSION}"
         raise StateError(message, hint="use the cloudgpu version that wrote it")
+    decoded(Identity, row)
+    decoded(str, row["salt"])
     return row
 
 

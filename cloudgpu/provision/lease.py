@@ -20,6 +20,7 @@ from typing import Final
 
 from cloudgpu import files
 from cloudgpu.clock import Clock
+from cloudgpu.decoding import MALFORMED, decoded
 from cloudgpu.errors import BusyError, StateError
 from cloudgpu.paths import unwritable
 from cloudgpu.provision.processes import process_start
@@ -166,7 +167,7 @@ class Lease:
         holder = self._read()
         if holder is None or holder.host == socket.gethostname():
             return None
-        age = self._clock.now() - datetime.fromisoformat(holder.heartbeat)
+        age = self._clock.now() - decoded(datetime, holder.heartbeat)
         if abs(age) <= timedelta(seconds=STALE_AFTER_S):
             return None
         until = self._clock.monotonic() + _WATCHED_S
@@ -179,13 +180,15 @@ class Lease:
     def _read(self) -> Holder | None:
         """The holder on file. Half a file cannot be (it is renamed into place); rubbish is nobody's."""
         try:
-            return _holder(files.read_json(self.path, files.SETTINGS_BYTES))
+            holder = decoded(Holder, files.read_json(self.path, files.SETTINGS_BYTES))
+            decoded(datetime, holder.heartbeat)
         except FileNotFoundError:
             return None
-        except (ValueError, TypeError, files.FileRefusedError):
+        except (*MALFORMED, files.FileRefusedError):
             return None
         except OSError as err:
             raise unwritable(self.path, err) from err
+        return holder
 
     def _readable(self) -> Holder | None:
         """The holder on file; None also where the file cannot be read."""
@@ -254,22 +257,6 @@ def _busy(path: Path, holder: Holder) -> BusyError:
     who = f"{holder.owner} (process {holder.pid} on {holder.host})"
     message = f"{who} has been working on {path.parent.name} since {holder.since}"
     return BusyError(message, hint="wait for it to end, or end that process")
-
-
-def _holder(stored: object) -> Holder:
-    """Return the holder in a lease file.
-
-    Raises:
-        ValueError: A value is of the wrong kind; TypeError where a field is missing or unknown.
-    """
-    if not isinstance(stored, dict):
-        message = "not a lease"
-        raise ValueError(message)  # noqa: TRY004 - what else is wrong with the text of a file is a ValueError too
-    holder = Holder(**stored)
-    if type(holder.pid) is not int or datetime.fromisoformat(holder.heartbeat).tzinfo is None:
-        message = "neither a process nor a moment"
-        raise ValueError(message)
-    return holder
 
 
 def _boot_id() -> str:

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, Final, Literal
 
+from cloudgpu.decoding import decoded
 from cloudgpu.provision.engine import ResourceState
 
 Row = dict[str, Any]
@@ -42,9 +44,7 @@ class Meta:
     @classmethod
     def from_row(cls, row: Row) -> "Meta":
         """From the journal."""
-        dependencies = {name: tuple(urns) for name, urns in row["property_dependencies"].items()}
-        lists = {name: tuple(row[name]) for name in ("dependencies", "secret_outputs")}
-        return cls(**{**row, **lists, "property_dependencies": dependencies})
+        return decoded(cls, row)
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,9 @@ class Intent:
     @classmethod
     def from_row(cls, row: Row) -> "Intent":
         """From the journal."""
-        plain = {name: value for name, value in row.items() if name not in {"row", "meta"}}
-        return cls(**plain, meta=Meta.from_row(row["meta"]))
+        intent = decoded(cls, row)
+        decoded(datetime, intent.at)
+        return intent
 
     def as_row(self) -> Row:
         """For the journal."""
@@ -143,7 +144,12 @@ class State:
         if intent.operation == "delete":
             self._remove(intent.urn, intent.id)
         elif intent.operation == "update":
-            changes = {"inputs": intent.inputs, "outputs": row["outputs"], "meta": intent.meta, "unsettled": False}
+            changes = {
+                "inputs": intent.inputs,
+                "outputs": _mapping(row["outputs"]),
+                "meta": intent.meta,
+                "unsettled": False,
+            }
             self._change(intent.urn, intent.id, **changes)
             self._answer(intent.urn, intent.id)
         else:
@@ -154,11 +160,11 @@ class State:
             intent.urn,
             intent.type,
             intent.name,
-            row["id"],
+            decoded(str, row["id"]),
             intent.region,
             intent.token,
             intent.inputs,
-            row["outputs"],
+            _mapping(row["outputs"]),
             intent.meta,
             unsettled=bool(row.get("unsettled")),
         )
@@ -180,7 +186,7 @@ class State:
         self.attempts[intent.urn] = self.attempts.get(intent.urn, 0) + 1
 
     def _read(self, row: Row) -> None:
-        self._change(row["urn"], row["id"], outputs=row["outputs"])
+        self._change(row["urn"], row["id"], outputs=_mapping(row["outputs"]))
 
     def _gone(self, row: Row) -> None:
         self._remove(row["urn"], row["id"])
@@ -190,14 +196,14 @@ class State:
         self.live[row["urn"]] = replace(resource, meta=Meta.from_row(row["meta"]))
 
     def _renamed(self, row: Row) -> None:
-        old, new = row["from"], row["to"]
+        old, new = decoded(str, row["from"]), decoded(str, row["to"])
         resource = self.live.pop(old)
-        self.live[new] = replace(resource, urn=new, name=row["name"])
+        self.live[new] = replace(resource, urn=new, name=decoded(str, row["name"]))
         self.live = {urn: _redirected(other, old, new) for urn, other in self.live.items()}
         self.condemned = [_redirected(other, old, new) for other in self.condemned]
 
     def _outputs(self, row: Row) -> None:
-        self.outputs = dict(row["values"])
+        self.outputs = _mapping(row["values"])
 
     def _closed(self, _row: Row) -> None:
         self.closed = True
@@ -225,6 +231,10 @@ class State:
         answered = [seq for seq, intent in self.open.items() if (intent.urn, intent.id) == (urn, physical_id)]
         for seq in answered:
             del self.open[seq]
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return decoded(dict[str, Any], value)
 
 
 def _redirected(resource: Resource, old: str, new: str) -> Resource:

@@ -15,6 +15,7 @@ from semver import VersionInfo
 
 from cloudgpu import files
 from cloudgpu.clock import Clock
+from cloudgpu.decoding import MALFORMED, decoded
 from cloudgpu.errors import BusyError, CloudError, UsageError
 from cloudgpu.provision.plugin.server import ENDS_WITH
 from cloudgpu.provision.processes import process_start
@@ -229,8 +230,8 @@ def _noted(note: Path) -> tuple[int, str] | None:
     """Process id and start; None where nothing is noted, or the note was torn."""
     try:
         found = files.read_json(note, files.SETTINGS_BYTES)
-        return int(found["pid"]), str(found["start"])
-    except (OSError, ValueError, TypeError, KeyError):
+        return decoded(int, found["pid"]), decoded(str, found["start"])
+    except (OSError, *MALFORMED):
         return None
 
 

@@ -11,6 +11,7 @@ from cloudgpu import files
 from cloudgpu.aws.resources.base import Context, Physical
 from cloudgpu.aws.session import Clients
 from cloudgpu.clock import Clock
+from cloudgpu.decoding import decoded
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.paths import unwritable
 from cloudgpu.provision.delays import Delays
@@ -46,7 +47,7 @@ class Notes:
             StateError: It cannot be read.
         """
         try:
-            return datetime.fromisoformat(files.read_text(self.unsettled, files.SETTINGS_BYTES))
+            return decoded(datetime, files.read_text(self.unsettled, files.SETTINGS_BYTES))
         except FileNotFoundError:
             return None
         except ValueError:

@@ -2,11 +2,14 @@
 
 import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import wraps
+from typing import Any, Final, ParamSpec, TypeVar
 
 from cloudgpu.aws.resources.base import Physical
+from cloudgpu.decoding import malformed_as, parsed
+from cloudgpu.errors import StateError
 from cloudgpu.provision.engine import ResourceState
 from cloudgpu.provision.mending import Guarded
 from cloudgpu.provision.pulumi_cli.stacks import Document
@@ -16,6 +19,24 @@ from cloudgpu.provision.wire import SECRET, SIGNATURE, leaves
 FLEET: Final = "aws:ec2/fleet:Fleet"
 SECURITY_GROUP: Final = "aws:ec2/securityGroup:SecurityGroup"
 _SECRET: Final = "plaintext"  # noqa: S105  the name of a field
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _readable(read: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Let a function that takes an exported state apart refuse one of another shape with a `StateError`."""
+
+    @wraps(read)
+    def checked(*args: _P.args, **named: _P.kwargs) -> _T:
+        with malformed_as(_unreadable):
+            return read(*args, **named)
+
+    return checked
+
+
+def _unreadable(why: str) -> StateError:
+    message = f"the exported state of the Pulumi stack cannot be read: {why}"
+    return StateError(message, hint="`pulumi stack export` shows it; `cloudgpu down` still searches by tag without it")
 
 
 @dataclass(frozen=True)
@@ -44,6 +65,7 @@ class Gang:
     got: int
 
 
+@_readable
 def resources(document: Document) -> tuple[ResourceState, ...]:
     """The resources of the cloud that exist."""
     return tuple(
@@ -53,6 +75,7 @@ def resources(document: Document) -> tuple[ResourceState, ...]:
     )
 
 
+@_readable
 def guarded(document: Document, region: str) -> list[Guarded]:
     """What lets people in, as its program asked for it."""
     return [
@@ -68,6 +91,7 @@ def _inputs(one: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in inputs.items() if not name.startswith("__") and name != "region"}
 
 
+@_readable
 def pending(document: Document) -> tuple[Pending, ...]:
     """What was begun and not recorded as ended."""
     return tuple(
@@ -81,11 +105,13 @@ def pending(document: Document) -> tuple[Pending, ...]:
     )
 
 
+@_readable
 def gangs(document: Document) -> tuple[Gang, ...]:
     """Every fleet."""
     return tuple(_gang(one) for one in _all(document) if one["type"] == FLEET and not one.get("delete"))
 
 
+@_readable
 def settled(document: Document, made: Mapping[str, Physical]) -> Document:
     """The state with these resources (by URN) in it, and with no operation pending.
 
@@ -112,7 +138,7 @@ def _secrets(value: Any) -> set[str]:  # noqa: ANN401
     """Every text inside the secrets of these inputs."""
     if isinstance(value, dict):
         if _is_secret(value):
-            return {leaf for _, leaf in leaves(json.loads(value[_SECRET])) if isinstance(leaf, str) and leaf}
+            return {leaf for _, leaf in leaves(parsed(value[_SECRET])) if isinstance(leaf, str) and leaf}
         return {text for inner in value.values() for text in _secrets(inner)}
     if isinstance(value, list):
         return {text for inner in value for text in _secrets(inner)}
@@ -158,7 +184,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401
     """Values without the wrapping of secrets, which stands around JSON text; whole numbers as such."""
     if isinstance(value, dict):
         if _is_secret(value):
-            return _plain(json.loads(value[_SECRET]))
+            return _plain(parsed(value[_SECRET]))
         return {name: _plain(inner) for name, inner in value.items()}
     if isinstance(value, list):
         return [_plain(inner) for inner in value]

@@ -1,0 +1,251 @@
+"""Read JSON of files, nodes and services as values of known types.
+
+A file may be damaged, edited or written by another version, and what a node or a service sends is foreign altogether. A
+reader that passes on what it found fails later and elsewhere, with a traceback instead of an error.
+"""
+
+import json
+import math
+import types
+import typing
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import MISSING, fields, is_dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from functools import cache
+from typing import Annotated, Any, Final, TypeVar, cast
+
+from cloudgpu.text import printable
+
+MALFORMED: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+"""What code that takes a document of the wrong shape apart can raise. `OSError` is another problem: no document."""
+AnyFloat = Annotated[float, "may be infinite or not a number"]
+"""A figure that somebody else computed: the loss of a training that diverged is NaN, and has to be shown."""
+_SHOWN: Final = 60
+_LARGEST: Final = 15
+"""Power of ten of the largest and of the smallest figure: with those, sums stay exact in 28 digits."""
+_LONGEST: Final = 40
+"""Decimal places."""
+_WHOLE: Final = 1 << 63
+T = TypeVar("T")
+
+
+def parsed(text: str | bytes) -> Any:  # noqa: ANN401 - JSON of unknown shape
+    """Return the value of a JSON document.
+
+    Raises:
+        ValueError: It is not JSON, not UTF-8, or nested too deeply.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        message = "it is nested too deeply"
+        raise ValueError(message) from None
+
+
+def decoded(kind: type[T], value: object) -> T:
+    """Return a JSON value as a dataclass or any other annotated type.
+
+    Unknown fields are ignored, because a newer version may have written them; missing fields take their defaults. Lists
+    become tuples and times become UTC.
+
+    Raises:
+        ValueError: It has another shape; the message says where.
+    """
+    return cast("T", _decoded(kind, value, ""))
+
+
+@cache
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    return typing.get_type_hints(kind, include_extras=True)
+
+
+def _decoded(kind: Any, value: Any, where: str) -> Any:  # noqa: ANN401 - any annotation, any value
+    if kind is Any or kind is object:
+        return value
+    if kind is AnyFloat:
+        return _number(value, where)
+    origin = typing.get_origin(kind)
+    if origin is not None:
+        return _composite(origin, typing.get_args(kind), value, where)
+    if is_dataclass(kind):
+        return _dataclass(kind, value, where)
+    return _plain(kind, value, where)
+
+
+def _composite(origin: Any, inner: tuple[Any, ...], value: Any, where: str) -> Any:  # noqa: ANN401
+    if origin in (typing.Union, types.UnionType):
+        return _union(inner, value, where)
+    if origin is typing.Literal:
+        # `True == 1`, so types are compared too.
+        if any(value == one and type(value) is type(one) for one in inner):
+            return value
+        raise _unexpected(value, "one of " + ", ".join(map(str, inner)), where)
+    if issubclass(origin, Mapping):
+        if not isinstance(value, dict):
+            raise _unexpected(value, "a mapping", where)
+        return {name: _decoded(inner[1], one, _below(where, name)) for name, one in value.items()}
+    return _sequence(origin, inner, value, where)
+
+
+def _union(inner: tuple[Any, ...], value: Any, where: str) -> Any:  # noqa: ANN401
+    if value is None and type(None) in inner:
+        return None
+    rest = [one for one in inner if one is not type(None)]
+    for one in rest[:-1]:
+        try:
+            return _decoded(one, value, where)
+        except ValueError:
+            continue
+    return _decoded(rest[-1], value, where)
+
+
+def _sequence(origin: Any, inner: tuple[Any, ...], value: Any, where: str) -> Any:  # noqa: ANN401
+    if not isinstance(value, list | tuple) or not issubclass(origin, Collection):
+        raise _unexpected(value, "a list", where)
+    if issubclass(origin, tuple) and inner[-1:] != (Ellipsis,):
+        if len(value) != len(inner):
+            raise _unexpected(value, f"{len(inner)} values", where)
+        return tuple(
+            _decoded(part, one, _below(where, at)) for at, (part, one) in enumerate(zip(inner, value, strict=True))
+        )
+    made = list if origin is list else tuple
+    return made(_decoded(inner[0], one, _below(where, at)) for at, one in enumerate(value))
+
+
+def _dataclass(kind: Any, value: Any, where: str) -> Any:  # noqa: ANN401
+    if not isinstance(value, dict):
+        raise _unexpected(value, "a mapping", where)
+    found: dict[str, Any] = {}
+    for one in fields(kind):
+        if one.name in value:
+            found[one.name] = _decoded(_hints(kind)[one.name], value[one.name], _below(where, one.name))
+        elif one.default is MISSING and one.default_factory is MISSING:
+            message = f"{_below(where, one.name)} is missing"
+            raise ValueError(message)
+    return kind(**found)
+
+
+def _plain(kind: Any, value: Any, where: str) -> Any:  # noqa: ANN401
+    read = _PLAIN.get(kind)
+    if read is None:
+        message = f"{kind} cannot be read from JSON"
+        raise TypeError(message)
+    return read(value, where)
+
+
+def _text(value: Any, where: str) -> str:  # noqa: ANN401
+    if not isinstance(value, str):
+        raise _unexpected(value, "text", where)
+    return value
+
+
+def _flag(value: Any, where: str) -> bool:  # noqa: ANN401
+    if not isinstance(value, bool):
+        raise _unexpected(value, "true or false", where)
+    return value
+
+
+def _whole(value: Any, where: str) -> int:  # noqa: ANN401
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise _unexpected(value, "a whole number", where)
+    if not -_WHOLE <= value < _WHOLE:
+        message = f"{f'{where[:_SHOWN]}: ' if where else ''}expected a whole number, found one that is too large"
+        raise ValueError(message)
+    return value
+
+
+def _number(value: Any, where: str) -> float:  # noqa: ANN401
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise _unexpected(value, "a number", where)
+    try:
+        return float(value)
+    except OverflowError:
+        raise _unexpected(value, "a number", where) from None
+
+
+def _finite(value: Any, where: str) -> float:  # noqa: ANN401
+    number = _number(value, where)
+    if not math.isfinite(number):
+        raise _unexpected(value, "a finite number", where)
+    return number
+
+
+def _figure(value: Any, where: str) -> Decimal:  # noqa: ANN401
+    """Read money: text, so that no figure is rounded on its way."""
+    try:
+        figure = Decimal(_text(value, where))
+    except ArithmeticError:
+        raise _unexpected(value, "a figure", where) from None
+    # `1E+999999999` is finite too, and a gigabyte when it is written out.
+    if not figure.is_finite() or (figure and abs(figure.adjusted()) > _LARGEST) or abs(_exponent(figure)) > _LONGEST:
+        raise _unexpected(value, "a figure", where)
+    return figure
+
+
+def _exponent(figure: Decimal) -> int:
+    exponent = figure.as_tuple().exponent
+    return exponent if isinstance(exponent, int) else 0
+
+
+def _moment(value: Any, where: str) -> datetime:  # noqa: ANN401
+    """Read a time; one without a zone is UTC, as all that cloudgpu writes."""
+    try:
+        at = datetime.fromisoformat(_text(value, where))
+        return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        raise _unexpected(value, "a time such as 2026-11-22T12:00:00+00:00", where) from None
+
+
+def _day(value: Any, where: str) -> date:  # noqa: ANN401
+    try:
+        return date.fromisoformat(_text(value, where))
+    except ValueError:
+        raise _unexpected(value, "a date such as 2026-11-22", where) from None
+
+
+_PLAIN: Final[Mapping[Any, Callable[[Any, str], Any]]] = {
+    str: _text,
+    bool: _flag,
+    int: _whole,
+    float: _finite,
+    Decimal: _figure,
+    datetime: _moment,
+    date: _day,
+}
+
+
+def _below(where: str, name: object) -> str:
+    return f"{where}.{name}" if where else str(name)
+
+
+def _unexpected(value: object, wanted: str, where: str) -> ValueError:
+    shown = value if isinstance(value, str | int | float | bool | None) else type(value).__name__
+    text = _shortened(repr(shown) if not isinstance(value, list | dict | tuple) else str(shown))
+    return ValueError(f"{f'{where[:_SHOWN]}: ' if where else ''}expected {wanted}, found {text}")
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+@contextmanager
+def malformed_as(error: Callable[[str], Exception]) -> Iterator[None]:
+    """Replace what a document of the wrong shape makes the block raise; `error` gets one line about what is wrong.
+
+    Raises:
+        Exception: What `error` returns.
+    """
+    try:
+        yield
+    except MALFORMED as err:
+        raise error(described(err)) from err
+
+
+def described(err: BaseException) -> str:
+    """Return one short line about an exception of `MALFORMED`: a `KeyError` by itself says no more than a name."""
+    text = _shortened(" ".join(printable(str(err)).split()))
+    if isinstance(err, LookupError):
+        return f"it lacks {text}"
+    return text or type(err).__name__

@@ -1,0 +1,128 @@
+"""JSON becomes values of known types, or an error that says where it is something else."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any, Literal
+
+import pytest
+
+from cloudgpu.decoding import AnyFloat, decoded, described, malformed_as, parsed
+from cloudgpu.errors import StateError
+
+
+@dataclass(frozen=True)
+class Disk:
+    gib: int
+    usd: Decimal = Decimal(0)
+
+
+@dataclass(frozen=True)
+class Everything:
+    name: str
+    state: Literal["up", "down"] = "up"
+    whole: int = 0
+    share: float = 0.5
+    loss: AnyFloat = 0.0
+    own: bool = False
+    at: datetime | None = None
+    day: date | None = None
+    disks: tuple[Disk, ...] = ()
+    pair: tuple[str, int] = ("", 0)
+    tags: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+
+def test_every_kind_of_value_is_read():
+    stored = {
+        "name": "lab",
+        "state": "down",
+        "whole": 5,
+        "share": 1,
+        "loss": math.inf,
+        "own": True,
+        "at": "2026-11-22T13:00:00+01:00",
+        "day": "2026-11-22",
+        "disks": [{"gib": 100, "usd": "1.50"}, {"gib": 1}],
+        "pair": ["a", 1],
+        "tags": {"a": [1, 2]},
+        "more": {"x": [None, {}]},
+        "written by a newer version": 1,
+    }
+    assert decoded(Everything, stored) == Everything(
+        name="lab",
+        state="down",
+        whole=5,
+        share=1.0,
+        loss=math.inf,
+        own=True,
+        at=datetime(2026, 11, 22, 12, tzinfo=UTC),
+        day=date(2026, 11, 22),
+        disks=(Disk(100, Decimal("1.50")), Disk(1)),
+        pair=("a", 1),
+        tags={"a": (1, 2)},
+        more={"x": [None, {}]},
+    )
+
+
+def test_a_time_without_a_zone_is_utc():
+    assert decoded(datetime, "2026-11-22T12:00:00") == datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("stored", "told"),
+    [
+        ([], "expected a mapping, found list"),
+        ({}, "name is missing"),
+        ({"name": 5}, "name: expected text, found 5"),
+        ({"name": "x" * 100 + "\n", "own": 1}, "own: expected true or false, found 1"),
+        ({"name": "", "state": "gone"}, "state: expected one of up, down, found 'gone'"),
+        ({"name": "", "whole": True}, "whole: expected a whole number, found True"),
+        ({"name": "", "whole": 10**400}, "whole: expected a whole number, found one that is too large"),
+        ({"name": "", "share": math.nan}, "share: expected a finite number, found nan"),
+        ({"name": "", "share": True}, "share: expected a number, found True"),
+        ({"name": "", "at": "9999-12-31T23:59:59-23:59"}, "at: expected a time such as"),
+        ({"name": "", "at": 5}, "at: expected a time such as"),
+        ({"name": "", "day": "2026-13-01"}, "day: expected a date such as"),
+        ({"name": "", "disks": [{"gib": 1}, {"gib": "1"}]}, "disks.1.gib: expected a whole number, found '1'"),
+        ({"name": "", "disks": [{"gib": 1, "usd": "1E+999999999"}]}, "disks.0.usd: expected a figure"),
+        ({"name": "", "disks": [{"gib": 1, "usd": "0E-999999999"}]}, "disks.0.usd: expected a figure"),
+        ({"name": "", "disks": [{"gib": 1, "usd": "sNaN"}]}, "disks.0.usd: expected a figure"),
+        ({"name": "", "disks": "ab"}, "disks: expected a list, found 'ab'"),
+        ({"name": "", "pair": ["a"]}, "pair: expected 2 values, found list"),
+        ({"name": "", "tags": [["a", 1]]}, "tags: expected a mapping, found list"),
+    ],
+)
+def test_another_shape_is_refused_and_says_where(stored: Any, told: str):
+    with pytest.raises(ValueError, match=r".") as caught:
+        decoded(Everything, stored)
+    assert told in str(caught.value)
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "", "{", "9" * 5_000, b"\xff", '{"a": 1} b'])
+def test_what_is_no_json_is_a_value_error(text: str | bytes):
+    with pytest.raises(ValueError, match=r"."):
+        parsed(text)
+
+
+def test_a_malformed_document_becomes_the_error_of_its_reader():
+    with pytest.raises(StateError) as caught, malformed_as(lambda why: StateError(f"damaged: {why}")):
+        json.loads('{"a": 1}')["b"]
+    assert caught.value.message == "damaged: it lacks 'b'"
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_other_errors_pass_through():
+    with pytest.raises(OSError, match="disk"), malformed_as(StateError):
+        raise OSError("disk")
+
+
+def test_what_is_said_of_a_malformed_document_is_one_short_line():
+    told = described(ValueError("a\n\x1b[31m" + "b" * 500))
+    assert told.isprintable()
+    assert len(told) < 100
+    assert described(RecursionError()) == "RecursionError"

@@ -1,0 +1,88 @@
+"""Examples that once made a parser raise what it may not, shrunk: tried before any other."""
+
+import json
+import math
+from typing import Any
+
+from tests.unit.fuzz.targets_agent import LEASE, ORDER, REPORT, START
+from tests.unit.fuzz.targets_home import CLUSTER, INDEX, RUN, _plain, asdict
+
+_RECORD = _plain(asdict(CLUSTER))
+_DEEP = b"[" * 20_000 + b"]" * 20_000
+
+
+def _bytes(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+REGRESSIONS: tuple[tuple[str, Any], ...] = (
+    ("cluster record", _bytes({**_RECORD, "name": ["lab"]})),
+    ("cluster record", _bytes({**_RECORD, "created_at": "9999-12-31T23:59:59.999999-23:59"})),
+    ("cluster record", _DEEP),
+    ("cluster record on the screen", _bytes({**_RECORD, "nodes": []})),
+    ("cluster record on the screen", _bytes({**_RECORD, "nodes": 10**400})),
+    ("cluster record on the screen", _bytes({**_RECORD, "node_hourly_usd": "1E+999999999"})),
+    ("cluster record on the screen", _bytes({**_RECORD, "beside": [{}]})),
+    ("run record", _bytes({**_plain(asdict(RUN)), "run_id": ["r"]})),
+    ("run record", _bytes({**_plain(asdict(RUN)), "stages": [["plan", math.nan]]})),
+    ("matrix record", _DEEP),
+    ("storage record", b"[]"),
+    ("stored inventory", b'{"cluster": ["lab"], "nodes": []}'),
+    (
+        "cooldowns",
+        b'{"refused": [{"account": "123456789012", "endpoint": "", "instance_type": {}, "zone": "", "market": "spot", "at": '
+        b'"2026-11-22T12:00:00+00:00"}]}',
+    ),
+    ("catalogue snapshot index", _bytes({**INDEX, "current": math.inf})),
+    ("catalogue snapshot file", _DEEP),
+    (
+        "remembered quotas",
+        b'{"regions": {"us-east-1": {"limits": {"a": Infinity}, "limits_at": null, "used": null, "used_at": null}}}',
+    ),
+    (
+        "journal",
+        b'{"row":"header","version":1,"endpoint":"","salt":"s","at":"2026-11-22T12:00:00+00:00","crc":"7e9231e3"}\n',
+    ),
+    (
+        "lease",
+        b'{"nonce": ["n"], "owner": "a", "pid": 1, "process_start": "", "host": "", "boot": "", "since": "", '
+        b'"heartbeat": ""}',
+    ),
+    ("ledger time", ""),
+    ("pulumi state", []),
+    ("pulumi state", {"deployment": {"resources": [{}]}}),
+    ("pulumi doubt note", b"2026-11-22T10:00:00"),
+    ("pulumi process note", b'{"pid": Infinity, "start": ""}'),
+    ("own images", {"Images": [{}]}),
+    ("capacity reservation", {"CapacityReservations": [{}]}),
+    ("account attributes", {"AccountAttributes": [{}], "Addresses": []}),
+    ("spot prices", {"SpotPriceHistory": [{"InstanceType": "a", "SpotPrice": "1E+999999999"}]}),
+    ("registry login", {"authorizationData": [{"authorizationToken": "\ud800"}]}),
+    ("agent request", _DEEP),
+    ("start request", {**START, "gang": {**START["gang"], "nodes": math.inf}}),
+    ("start request", {**START, "grace_s": math.nan}),
+    # A stranger who reaches the gang's port: no token, one lone surrogate, and the agent died with its run.
+    ("gang greeting", b'{"node": 1, "nonce": "w", "proof": "\\ud800"}\n'),
+    ("gang greeting", b'{"nonce": "h"}\n{"proof": "\\ud800"}\n'),
+    ("gang report", {}),
+    ("gang report", {**REPORT, "failure": {}}),
+    ("gang report", {**REPORT, "cancel": {"signal": "SIGNONE", "grace_s": 1}}),
+    ("gang order", {}),
+    ("gang order", {**ORDER, "verdict": {"state": "failed"}}),
+    ("status file", b"[]"),
+    ("agent file", b"\xff"),
+    ("follow offsets", {"offsets": {"0": math.inf}}),
+    # Anybody may put a file there; this one kept everybody from taking GPUs of the host.
+    ("lease file", _bytes({**LEASE, "gpus": [math.inf]})),
+    ("lease file", _DEEP),
+    ("bootstrap file", b"[]"),
+    ("gpu rows", "GPU-0\n"),
+    ("gpu rows", "GPU-0, \u00b2\n"),
+    ("role keys", b"{}"),
+    ("metadata token", b"\xff"),
+    ("engine pull", b"[]\n"),
+    ("engine version", b"{}"),
+    ("engine image", b"{}"),
+    ("download redirect", "http://[::1"),
+    ("armed expiry", "cloudgpu: this node ends itself at 99999999999999999999"),
+)

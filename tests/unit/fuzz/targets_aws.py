@@ -1,0 +1,427 @@
+"""Answers of AWS and of registries: price lists, descriptions, consoles, listings, tags and manifests."""
+
+import base64
+import json
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from hypothesis import strategies as st
+
+from cloudgpu.app import registry_manifests as manifests
+from cloudgpu.app import remains
+from cloudgpu.app.registry_challenge import challenge
+from cloudgpu.app.registry_images import _looked_at
+from cloudgpu.app.registry_web import Answer, RefusedError, UnreachableError, Web
+from cloudgpu.app.web_files import _file
+from cloudgpu.aws import (
+    buckets,
+    fleets,
+    host_keys,
+    inspecting,
+    instance_types,
+    instances,
+    machine_images,
+    objects,
+    offers,
+    own_images,
+    prices,
+    quotas,
+    registries,
+    reservations,
+    search,
+    stored,
+)
+from cloudgpu.catalog.overlay import TypeFacts
+from cloudgpu.errors import CloudGpuError
+from cloudgpu.launch.image_name import image_name
+from cloudgpu.plan.reservations import Reservation
+from cloudgpu.recipe.data import Data
+from tests.unit.fuzz.conformity import conforms
+from tests.unit.fuzz.hostile import files, spoiled, spoiled_text, values, words
+from tests.unit.fuzz.shapes import NOW, FakeClients
+from tests.unit.fuzz.target import Target
+
+
+def _clients(answer: Any) -> Any:
+    return FakeClients(answer)
+
+
+_PRODUCT = {
+    "product": {"attributes": {"instanceType": "g5.xlarge"}},
+    "terms": {"OnDemand": {"a": {"priceDimensions": {"b": {"unit": "Hrs", "pricePerUnit": {"USD": "1.0060000000"}}}}}},
+}
+_INSTANCE = {
+    "InstanceId": "i-0123456789abcdef0",
+    "InstanceType": "g5.xlarge",
+    "Placement": {"AvailabilityZone": "us-east-1a", "GroupName": ""},
+    "State": {"Name": "running"},
+    "LaunchTime": NOW.isoformat(),
+    "Tags": [{"Key": "cloudgpu:cluster", "Value": "lab"}, {"Key": "aws:ec2:fleet-id", "Value": "fleet-1"}],
+    "NetworkInterfaces": [{"InterfaceType": "efa"}],
+    "CpuOptions": {"CoreCount": 2, "ThreadsPerCore": 2},
+    "StateReason": {"Code": "a", "Message": "b"},
+}
+_TAGGED = {
+    "Reservations": [{"Instances": [_INSTANCE]}],
+    "NatGateways": [{"NatGatewayId": "nat-1", "State": "available", "Tags": []}],
+    "Addresses": [{"AllocationId": "eipalloc-1"}],
+    "NetworkInterfaces": [{"NetworkInterfaceId": "eni-1", "Status": "in-use", "TagSet": []}],
+    "Volumes": [
+        {
+            "VolumeId": "vol-1",
+            "State": "in-use",
+            "Size": 100,
+            "VolumeType": "gp3",
+            "CreateTime": NOW.isoformat(),
+            "AvailabilityZone": "us-east-1a",
+            "Tags": [{"Key": "cloudgpu:storage", "Value": "d"}],
+            "Attachments": [],
+        }
+    ],
+    "LaunchTemplates": [{"LaunchTemplateId": "lt-1", "LaunchTemplateName": "a"}],
+    "PlacementGroups": [{"GroupName": "a", "State": "available"}],
+    "SecurityGroups": [
+        {
+            "GroupId": "sg-1",
+            "GroupName": "a",
+            "IpPermissions": [{"UserIdGroupPairs": [{"GroupId": "sg-2"}]}],
+            "Tags": [{"Key": "cloudgpu:storage", "Value": "d"}],
+        }
+    ],
+    "KeyPairs": [{"KeyName": "a"}],
+    "VpcEndpoints": [{"VpcEndpointId": "vpce-1", "State": "available"}],
+    "RouteTables": [{"RouteTableId": "rtb-1"}],
+    "Subnets": [{"SubnetId": "subnet-1", "State": "available", "AvailabilityZone": "us-east-1a"}],
+    "InternetGateways": [{"InternetGatewayId": "igw-1"}],
+    "Vpcs": [{"VpcId": "vpc-1", "State": "available"}],
+    "ScheduleGroups": [],
+    "Roles": [],
+    "InstanceProfiles": [],
+    "Fleets": [{"FleetState": "active"}],
+}
+_STORED = {
+    **_TAGGED,
+    "FileSystems": [
+        {
+            "FileSystemId": "fs-1",
+            "FileSystemType": "LUSTRE",
+            "SizeInBytes": {"Value": 6144},
+            "LifeCycleState": "available",
+            "Lifecycle": "AVAILABLE",
+            "CreationTime": NOW.isoformat(),
+            "StorageCapacity": 1200,
+            "SubnetIds": ["subnet-1"],
+            "LustreConfiguration": {"DeploymentType": "SCRATCH_2"},
+            "Tags": [{"Key": "cloudgpu:storage", "Value": "d"}],
+        }
+    ],
+    "MountTargets": [{"MountTargetId": "fsmt-1"}],
+    "Associations": [{"AssociationId": "dra-1", "Lifecycle": "AVAILABLE", "Tags": []}],
+    "Buckets": [{"Name": "cloudgpu-d", "CreationDate": NOW.isoformat()}],
+    "TagSet": [{"Key": "cloudgpu:storage", "Value": "d"}],
+    "Contents": [{"Key": "a", "Size": 5, "ETag": '"0"'}],
+}
+_IMAGES = {
+    "Images": [
+        {
+            "ImageId": "ami-1",
+            "State": "available",
+            "CreationDate": "2026-11-22T12:00:00.000Z",
+            "BlockDeviceMappings": [{"Ebs": {"SnapshotId": "snap-1", "VolumeSize": 100}}],
+            "Tags": [{"Key": "cloudgpu:image", "Value": "base"}],
+        }
+    ],
+    "Snapshots": [{"SnapshotId": "snap-2", "StartTime": NOW.isoformat(), "VolumeSize": 8, "Tags": []}],
+}
+_TYPES = {
+    "InstanceTypes": [
+        {
+            "InstanceType": "g5.xlarge",
+            "GpuInfo": {
+                "Gpus": [{"Name": "A10G", "Manufacturer": "NVIDIA", "Count": 1, "MemoryInfo": {"SizeInMiB": 22888}}]
+            },
+            "ProcessorInfo": {"SupportedArchitectures": ["x86_64"]},
+            "VCpuInfo": {"DefaultVCpus": 4},
+            "MemoryInfo": {"SizeInMiB": 16384},
+            "NetworkInfo": {
+                "EfaInfo": {"MaximumEfaInterfaces": 1},
+                "MaximumNetworkCards": 1,
+                "NetworkPerformance": "10 Gigabit",
+            },
+            "SupportedUsageClasses": ["on-demand"],
+            "InstanceStorageInfo": {"Disks": [{"Count": 1, "SizeInGB": 250}]},
+            "CurrentGeneration": True,
+        }
+    ],
+}
+_LIMITS = {"Quotas": [{"QuotaCode": "L-417A185B", "QuotaName": "Running On-Demand P instances", "Value": 192.0}]}
+_ACCOUNT = {"AccountAttributes": [{"AttributeValues": [{"AttributeValue": "5"}]}], "Addresses": []}
+_RESERVED = {
+    "CapacityReservations": [
+        {
+            "CapacityReservationId": "cr-1",
+            "AvailabilityZone": "us-east-1a",
+            "InstanceType": "p5.48xlarge",
+            "State": "active",
+            "AvailableInstanceCount": 2,
+            "StartDate": NOW.isoformat(),
+        }
+    ]
+}
+_BLOB = base64.b64encode(b"\0\0\0\x0bssh-ed25519\0\0\0\x20" + b"k" * 32).decode()
+_CONSOLE = (
+    "[    5.1] cloud-init[1]: -----BEGIN SSH HOST KEY FINGERPRINTS-----\r\n"
+    f"256 SHA256:{'A' * 43} root@ip (ED25519)\r\n-----END SSH HOST KEY FINGERPRINTS-----\r\n"
+    f"-----BEGIN SSH HOST KEY KEYS-----\nssh-ed25519 {_BLOB} root@ip\n-----END SSH HOST KEY KEYS-----\n"
+)
+_ERRORS = [
+    {
+        "ErrorCode": "InsufficientInstanceCapacity",
+        "ErrorMessage": "none",
+        "Lifecycle": "spot",
+        "LaunchTemplateAndOverrides": {"Overrides": {"AvailabilityZone": "us-east-1a"}},
+    }
+]
+_INDEX = {
+    "schemaVersion": 2,
+    "manifests": [{"digest": "sha256:1", "platform": {"os": "linux", "architecture": "amd64"}, "size": 5}],
+}
+_MANIFEST = {"schemaVersion": 2, "config": {"digest": "sha256:0", "size": 5}, "layers": [{"size": 10}, {"size": 20}]}
+_DATA = Data.model_validate({"name": "d", "from": "https://example.com/a", "to": "/data/d"})
+
+
+def _on_demand(answer: Any) -> None:
+    if isinstance(answer, dict) and isinstance(answer.get("PriceList"), list):
+        answer["PriceList"] = [one if isinstance(one, str) else json.dumps(one) for one in answer["PriceList"]]
+    found = prices.on_demand(_clients(answer))
+    conforms(dict[str, Decimal], found)
+    assert all(usd > 0 for usd in found.values())
+
+
+def _spot(answer: Any) -> None:
+    found = prices.spot(_clients(answer), ["g5.xlarge"], NOW)
+    conforms(dict[str, tuple[Decimal, Decimal]], found)
+    assert all(0 < low <= high for low, high in found.values())
+
+
+def _types(answer: Any) -> None:
+    conforms(dict[str, TypeFacts], instance_types.described(_clients(answer)))
+
+
+def _limits(answer: Any) -> None:
+    found = quotas.limits(_clients(answer))
+    conforms(dict[str, int], found)
+    assert all(vcpus >= 0 for vcpus in found.values())
+
+
+def _running(answer: Any) -> None:
+    found = quotas.running(_clients(answer), lambda _: 4)
+    assert all(vcpus is None or vcpus >= 0 for vcpus in found.values())
+
+
+def _offers(answer: Any) -> None:
+    conforms(dict[str, tuple[str, ...]], offers.zones(_clients(answer)))
+
+
+def _addresses(answer: Any) -> None:
+    conforms(dict[str, int], offers.free_addresses(lambda _: _clients(answer), ["us-east-1"]))
+
+
+def _instances(answer: Any) -> None:
+    for one in instances.matching(_clients(answer), {"instance-id": ["i-1"]}):
+        conforms(instances.Instance, one)
+
+
+def _tagged(answer: Any) -> None:
+    clients = _clients(answer)
+    found = [*search.anybodys(clients), *search.anybodys_in_iam(clients)]
+    for one in found:
+        conforms(type(one), one)
+        assert isinstance(one.label, str)
+
+
+def _stored(answer: Any) -> None:
+    for one in stored.stored(_clients(answer)):
+        conforms(stored.Stored, one)
+
+
+def _own_images(answer: Any) -> None:
+    clients = _clients(answer)
+    found = own_images.found(clients)
+    for one in [*found, *own_images.orphans(clients, "", found)]:
+        conforms(own_images.OwnImage, one)
+
+
+def _reservation(answer: Any) -> None:
+    found = reservations.look_up(lambda _: _clients(answer), "cr-1", ["us-east-1"])
+    assert found is None or conforms(Reservation, found)
+
+
+def _machine_image(answer: Any) -> None:
+    for image in machine_images.named(lambda _: _clients(answer), [("/p", "us-east-1")]).values():
+        assert isinstance(image, str)
+
+
+def _console(answer: Any) -> None:
+    for one in host_keys.fingerprints(_clients(answer), "i-1"):
+        assert one.startswith("SHA256:")
+        assert len(one) == 50
+
+
+def _login(answer: Any) -> None:
+    user, password = registries.ecr_login(_clients(answer))
+    assert isinstance(user, str)
+    assert password
+
+
+def _bucket(answer: Any) -> None:
+    size = buckets.holds(_clients(answer), "b")
+    assert size is None or size >= 0
+    conforms(dict[str, str], buckets.bucket_tags(_clients(answer), "b") or {})
+
+
+def _listing(answer: Any) -> None:
+    for one in objects.listing(_clients(answer), "s3://b/a/"):
+        conforms(type(one), one)
+        assert one.size >= 0
+    inspecting.dataset_seen(_clients(answer), "s3://b/a/")
+
+
+def _address(text: str) -> None:
+    found = objects.Address.parse(text)
+    assert found.bucket
+
+
+def _shortfall(answer: Any) -> None:
+    err = fleets.shortfall(_clients(answer), "fleet-1", got=0, wanted=2)
+    assert isinstance(err, CloudGpuError)
+    raise err
+
+
+def _expiry_tag(text: str) -> None:
+    found = remains._utc({"cloudgpu:expires-at": text})
+    assert found is None or conforms(datetime, found)
+
+
+def _challenge(text: str) -> None:
+    found = challenge(text)
+    assert found is None or found.scheme in ("bearer", "basic")
+
+
+class _FakeWeb(Web):
+    def __init__(self, body: bytes) -> None:
+        super().__init__(image_name("registry.example/a:1"), None, 1.0)
+        self._body = body
+
+    def get(self, path: str, accept: str = "*/*") -> Answer:
+        return Answer(200, {}, self._body)
+
+
+def _manifest(body: bytes) -> None:
+    seen = _looked_at("registry.example/a:1", image_name("registry.example/a:1"), _FakeWeb(body))
+    conforms(type(seen), seen)
+    assert seen.packed_bytes is None or seen.packed_bytes >= 0
+
+
+def _index(value: Any) -> None:
+    if isinstance(value, dict):
+        conforms(dict[str, str], manifests.by_platform(value))
+        size = manifests.packed_bytes(value)
+        assert size is None or (conforms(int, size) and size >= 0)
+        conforms(str, manifests.config_digest(value))
+
+
+class _HttpAnswer:
+    status = 206
+
+    def __init__(self, header: str) -> None:
+        self._header = header
+
+    def getheader(self, _name: str) -> str:
+        return self._header
+
+
+def _web_file(text: str) -> None:
+    found = _file(_DATA, "https://example.com/a", "a", _HttpAnswer(text))  # type: ignore[arg-type]
+    assert found.size >= 0
+
+
+def _followed(location: str) -> None:
+    """Where a redirect of a registry leads is the registry's own to say."""
+
+    class Redirecting(Web):
+        def _sent(self, url: str, accept: str, authorization: str) -> Answer:
+            if url.startswith("https://registry.example/v2/"):
+                return Answer(302, {"location": location}, b"")
+            return super()._sent("ftp:" + url, accept, authorization)
+
+    Redirecting(image_name("registry.example/a:1"), None, 1.0).get("a")
+
+
+def _image_name(text: str) -> None:
+    found = image_name(text)
+    assert found.registry
+    assert isinstance(found.on_loopback, bool)
+    assert isinstance(found.repository + found.server, str)
+
+
+TARGETS = (
+    Target("price list", values({"PriceList": [_PRODUCT, json.dumps(_PRODUCT)]}), _on_demand),
+    Target("spot prices", values({"SpotPriceHistory": [{"InstanceType": "g5.xlarge", "SpotPrice": "0.5012"}]}), _spot),
+    Target("instance types", values(_TYPES), _types),
+    Target("quota limits", values(_LIMITS), _limits),
+    Target("running instances", values(_TAGGED), _running),
+    Target(
+        "instance offerings",
+        values({"InstanceTypeOfferings": [{"InstanceType": "g5.xlarge", "Location": "us-east-1a"}]}),
+        _offers,
+    ),
+    Target("account attributes", values(_ACCOUNT), _addresses),
+    Target("instances", values({"Reservations": _TAGGED["Reservations"]}), _instances),
+    Target("tagged resources", values(_TAGGED), _tagged),
+    Target("stored resources", values(_STORED), _stored),
+    Target("own images", values(_IMAGES), _own_images),
+    Target("capacity reservation", values(_RESERVED), _reservation),
+    Target("image parameter", values({"Parameter": {"Value": "ami-1"}}), _machine_image),
+    Target(
+        "console answer",
+        values({"Output": _CONSOLE}, {"Output": base64.b64encode(_CONSOLE.encode()).decode()}),
+        _console,
+    ),
+    Target("console text", spoiled_text(_CONSOLE), lambda text: _console({"Output": text})),
+    Target(
+        "registry login",
+        st.one_of(
+            values({"authorizationData": [{"authorizationToken": base64.b64encode(b"AWS:secret").decode()}]}),
+            spoiled(base64.b64encode(b"AWS:secret")).map(
+                lambda data: {"authorizationData": [{"authorizationToken": data.decode("latin-1")}]}
+            ),
+        ),
+        _login,
+    ),
+    Target("bucket listing", values(_STORED), _bucket),
+    Target("object listing", values(_STORED), _listing),
+    Target("s3 address", words("s3://bucket/prefix/"), _address),
+    Target(
+        "fleet description",
+        values({"Fleets": [{"Errors": _ERRORS, "Instances": [{"InstanceIds": ["i-1"]}]}]}),
+        _shortfall,
+    ),
+    Target("expiry tag", words("2026-11-22T12:00:00Z"), _expiry_tag),
+    Target(
+        "registry challenge",
+        spoiled_text('Bearer realm="https://a/b",service="s",scope="c", Basic realm=x'),
+        _challenge,
+    ),
+    Target("registry manifest", files(_MANIFEST, _INDEX), _manifest, (CloudGpuError, RefusedError, UnreachableError)),
+    Target("registry index", values(_INDEX, _MANIFEST), _index),
+    Target(
+        "registry redirect",
+        words("https://registry.example/v2/a", "/v2/a", "http://[::1"),
+        _followed,
+        (RefusedError, UnreachableError),
+    ),
+    Target("size of a web file", words("bytes 0-0/12345", "bytes */0"), _web_file),
+    Target("image name", words("nvcr.io/nvidia/pytorch:24.12-py3", "ubuntu", "a/b@sha256:" + "0" * 64), _image_name),
+)

@@ -1,0 +1,522 @@
+"""Files of the state home: records, catalogue snapshots, journals, leases and plans."""
+
+import json
+import math
+import zlib
+from dataclasses import asdict, replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+from hypothesis import strategies as st
+
+from cloudgpu.app import overview, ssh_marks
+from cloudgpu.app.attached import AttachedStorage
+from cloudgpu.app.cooldowns import Cooldowns
+from cloudgpu.app.inventories import stored_inventory
+from cloudgpu.app.matrix_records import MatrixRecord, MatrixRecords, MatrixRow
+from cloudgpu.app.overlays import Entry, Overlays
+from cloudgpu.app.quota_rooms import QuotaRooms
+from cloudgpu.app.records import ClusterRecord, Records, RunRecord
+from cloudgpu.app.storage_records import StorageRecord, StorageRecords
+from cloudgpu.catalog import load as load_catalog
+from cloudgpu.catalog.overlay import Overlay, Reading, RegionReadings, Retirement, TypeFacts, merged
+from cloudgpu.catalog.overlay_apply import apply, unknown_gpus
+from cloudgpu.catalog.overlay_document import document, overlay_of
+from cloudgpu.cli import show_status
+from cloudgpu.clock import ManualClock
+from cloudgpu.errors import UsageError
+from cloudgpu.launch.inventory import Inventory, Node
+from cloudgpu.ledger.times import from_text, to_text
+from cloudgpu.paths import Home
+from cloudgpu.plan import stored
+from cloudgpu.plan.candidate import Candidate
+from cloudgpu.plan.costs import CostItem, hourly_usd
+from cloudgpu.provision import journal
+from cloudgpu.provision.lease import Holder, Lease
+from cloudgpu.provision.pulumi_cli import state as pulumi_state
+from cloudgpu.provision.pulumi_cli.command import _noted
+from cloudgpu.provision.pulumi_cli.recovery import notes_in
+from cloudgpu.provision.state import Intent, Meta
+from cloudgpu.settings.sources import _file
+from tests.unit.fuzz.conformity import conforms
+from tests.unit.fuzz.hostile import files, lines, spoiled, values, words
+from tests.unit.fuzz.target import Target, scratch, written
+
+NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
+CLOCK = ManualClock(NOW)
+DISK = CostItem("disk", 2, "disks of 200 GiB (gp3)", Decimal("0.0438"), date(2026, 11, 1), "AWS price list")
+CLUSTER = ClusterRecord(
+    name="lab",
+    token="0123456789abcdef",
+    owner="ana",
+    team="vision",
+    recipe="quickstart",
+    target="aws",
+    account="123456789012",
+    endpoint="",
+    created_at=NOW,
+    expires_at=datetime(2026, 11, 23, 12, 0, tzinfo=UTC),
+    made_by="up",
+    state="up",
+    regions=("us-east-1",),
+    region="us-east-1",
+    zone="us-east-1a",
+    instance_type="g5.xlarge",
+    market="on-demand",
+    nodes=2,
+    node_hourly_usd="1.006",
+    beside=(DISK.as_json(),),
+    gpu="A10G",
+    gpus_per_node=1,
+    config={"zone": "us-east-1a", "nodes": "2"},
+    instance_ids=("i-0123456789abcdef0", "i-0123456789abcdef1"),
+    updated_at=NOW,
+    storage=(AttachedStorage("data", "data", "efs", "us-east-1", "", "/data", "rw", ends=False),),
+    confirmed_expires_at=NOW,
+)
+RUN = RunRecord(
+    run_id="quickstart-20261122-120000-ab12",
+    cluster="lab",
+    recipe="quickstart",
+    recipe_path="/recipes/quickstart/recipe.yaml",
+    owner="ana",
+    team="",
+    target="aws",
+    started_at=NOW,
+    state="failed",
+    tried=("us-east-1a g5.xlarge on-demand: no capacity (InsufficientInstanceCapacity): no more",),
+    resolved={"schema": 1, "name": "quickstart"},
+    ranks={"0": (0, 1), "1": (2, 3)},
+    stages=(("plan", 0.5), ("train", 61.25)),
+    metrics={"loss": 0.25, "steps_per_s": 12.5},
+    reason="rank 1 ended with exit code 1",
+    failed_rank=1,
+    exit_code=1,
+    outputs=("model.pt",),
+    ended_at=NOW,
+)
+MATRIX = MatrixRecord(
+    name="lr",
+    recipe="quickstart",
+    recipe_path="/recipes/quickstart/recipe.yaml",
+    target="aws",
+    axes=(("env.LR", ("0.1", "0.01")),),
+    sets=("nodes=2",),
+    created_at=NOW,
+    rows=(MatrixRow((("env.LR", "0.1"),), "sha256:0", "run-1"), MatrixRow((("env.LR", "0.01"),), reason="none left")),
+    cluster="lab",
+    token="t",
+    made=True,
+    spent={"t": "1.50"},
+)
+STORAGE = StorageRecord(
+    "data",
+    "efs",
+    "t0",
+    "ana",
+    "",
+    "aws",
+    "123456789012",
+    "",
+    "us-east-1",
+    NOW,
+    disposable=False,
+    config={"sizeGib": "100"},
+    outputs={"id": "fs-1", "address": "fs-1.efs.us-east-1.amazonaws.com", "mountName": None},
+)
+NODE = Node(
+    0,
+    "i-0",
+    "127.0.0.2",
+    22,
+    "ubuntu",
+    ("SHA256:" + "A" * 43,),
+    "10.0.0.1",
+    "g5.xlarge",
+    "us-east-1a",
+    "A10G",
+    1,
+    simulated=False,
+    devices=(0, 1),
+)
+FACTS = TypeFacts("V100", 8, Decimal("16"), 96, 768, 1, 1, "100 Gigabit", ("on-demand", "spot"), 2, 900, current=True)
+OVERLAY = Overlay(
+    "aws",
+    "123456789012",
+    "",
+    {
+        "us-east-1": RegionReadings(
+            types=Reading(NOW, "EC2", {"p3dn.24xlarge": FACTS, "p9.new": replace(FACTS, gpu="H100", gpus=4)}),
+            zones=Reading(NOW, "EC2", {"p3dn.24xlarge": ("us-east-1a",)}),
+            on_demand=Reading(NOW, "price list", {"p3dn.24xlarge": Decimal("31.212")}),
+            spot=Reading(NOW, "EC2", {"p3dn.24xlarge": (Decimal("9.3"), Decimal("12.1"))}),
+            images=Reading(NOW, "SSM", {"/aws/service/ami": "ami-0123456789abcdef0"}),
+            quotas=Reading(NOW, "Service Quotas", {"L-417A185B": 192}),
+        )
+    },
+    {"p2.xlarge": Retirement(date(2026, 1, 1), "EC2")},
+)
+INDEX = {
+    "schema": 1,
+    "current": 1,
+    "entries": [{**asdict(Entry(1, NOW, "123456789012", ("us-east-1",), 0, "one", ("a",))), "at": NOW.isoformat()}],
+}
+CANDIDATE = Candidate(
+    "g5.xlarge",
+    "us-east-1",
+    "us-east-1a",
+    "on-demand",
+    Decimal("1.006"),
+    date(2026, 11, 1),
+    "A10G",
+    1,
+    Decimal("22.4"),
+    0,
+    "ami-1",
+    "/aws/ami",
+    public_address=True,
+    beside=(DISK,),
+    source="AWS price list",
+)
+PLAN = stored.StoredPlan(
+    NOW.isoformat(),
+    "1.0",
+    "/r/recipe.yaml",
+    ("nodes=2",),
+    "us-east-1",
+    stored.World("aws", "123456789012", "", "r", "w", "c"),
+    {"nodes": 2, "ranks_per_node": 1, "expiry_s": 3600, "starts_at": None, "candidates": [CANDIDATE.as_json()]},
+)
+
+
+def _plain(value: Any) -> Any:
+    return json.loads(json.dumps(value, default=lambda one: one.isoformat()))
+
+
+def _home() -> Home:
+    return Home(scratch() / "home")
+
+
+def _cluster(content: bytes) -> None:
+    written("home/clusters/lab/cluster.json", content)
+    records = Records(_home())
+    found = records.cluster("lab")
+    assert found is not None
+    conforms(ClusterRecord, found)
+    saved = records.save_cluster(found, NOW) if found.name == "lab" else None
+    assert saved is None or records.cluster("lab") == saved
+
+
+def _clusters_shown(content: bytes) -> None:
+    written("home/clusters/lab/cluster.json", content)
+    shown = overview.recorded(Records(_home()), NOW)
+    assert len(shown) == 1
+    _show(show_status.status_lines(shown, NOW))
+    json.dumps([one.as_json() for one in shown], allow_nan=False)
+
+
+def _run(content: bytes) -> None:
+    written(f"home/runs/{RUN.run_id}/run.json", content)
+    records = Records(_home())
+    runs, damaged = records.runs(), records.damaged_runs()
+    assert len(runs) + len(damaged) == 1
+    _show(show_status.run_lines(runs, damaged, (), NOW))
+    json.dumps(show_status.run_rows(runs, damaged))
+    found = records.run(RUN.run_id)
+    assert found is not None
+    conforms(RunRecord, found, may_be_infinite=("metrics",))
+
+
+def _matrix(content: bytes) -> None:
+    written("home/matrices/lr/matrix.json", content)
+    records = MatrixRecords(_home())
+    found, damaged = records.all()
+    assert len(found) + len(damaged) == 1
+    one = records.matrix("lr")
+    assert one is not None
+    conforms(MatrixRecord, one)
+
+
+def _storage(content: bytes) -> None:
+    written("home/storage/data/storage.json", content)
+    records = StorageRecords(_home())
+    assert len(records.all()) <= 1
+    one = records.one("data")
+    assert one is not None
+    conforms(StorageRecord, one)
+    json.dumps(one.reached)
+
+
+def _inventory(content: bytes) -> None:
+    written("home/clusters/lab/inventory.json", content)
+    found = stored_inventory(_home(), CLUSTER)
+    conforms(Inventory, found)
+    assert Inventory.from_json(_plain(found.as_json())) == found
+
+
+class _Cloud:
+    target, endpoint = "aws", ""
+
+    def account(self) -> str:
+        return "123456789012"
+
+
+def _cooldowns(content: bytes) -> None:
+    written("home/cooldowns.json", content)
+    recent = Cooldowns(_home(), CLOCK).recent(_Cloud())  # type: ignore[arg-type]
+    assert all(isinstance(age, int) and 0 <= age <= 600 for age in recent.values())
+    Cooldowns(_home(), CLOCK).note(_Cloud(), CANDIDATE)  # type: ignore[arg-type]
+
+
+def _history(content: bytes) -> None:
+    written("home/catalog/aws/index.json", content)
+    written("home/catalog/aws/overlay-0001.json", json.dumps(document(OVERLAY)).encode())
+    overlays = Overlays(_home(), "aws")
+    found = overlays.history()
+    for entry in found.entries:
+        conforms(Entry, entry)
+    overlays.current()
+
+
+def _overlay(content: bytes) -> None:
+    written("home/catalog/aws/index.json", json.dumps(INDEX).encode())
+    written("home/catalog/aws/overlay-0001.json", content)
+    found = Overlays(_home(), "aws").current()
+    assert found is not None
+    _check_overlay(found)
+
+
+def _overlay_document(value: Any) -> None:
+    _check_overlay(overlay_of(value))
+
+
+def _check_overlay(found: Overlay) -> None:
+    conforms(Overlay, found)
+    assert overlay_of(_plain(document(found))) == found
+    catalog = load_catalog()
+    laid = apply(catalog, found)
+    assert set(catalog.types) <= set(laid.types)
+    unknown_gpus(catalog, found)
+    merged(OVERLAY, found, catalog, NOW.date())
+
+
+def _quotas(content: bytes) -> None:
+    written("home/catalog/aws/quotas.json", content)
+    for region in QuotaRooms(_home(), CLOCK).remembered("aws", None):
+        conforms(type(region), region)
+        for key in region.limits or ():
+            region.room(key)
+
+
+def _journal(content: bytes) -> None:
+    path = written("us-east-1.journal", content)
+    loaded = journal.load(path, journal.Identity("123456789012"))
+    for resource in loaded.state.everything():
+        conforms(type(resource), resource)
+    for intent in loaded.state.open.values():
+        conforms(Intent, intent)
+        datetime.fromisoformat(intent.at)
+    assert loaded.sound_bytes <= len(content)
+    assert isinstance(loaded.salt, str)
+    with journal.Journal(path, journal.Identity("123456789012"), CLOCK) as opened:
+        opened.next_seq()
+
+
+def _journal_text(rows: Any) -> bytes:
+    sealed = []
+    for row in rows if isinstance(rows, list) else [rows]:
+        body = json.dumps(row, separators=(",", ":"))
+        sealed.append(f'{body[:-1]},"crc":"{zlib.crc32(body.encode()):08x}"}}\n'.encode())
+    return b"".join(sealed)
+
+
+_META = Meta(property_dependencies={"a": ("urn:b",)}).as_row()
+_INTENT = {
+    "row": "intent",
+    **vars(
+        Intent(1, "create", "urn:a", "aws:ec2/fleet:Fleet", "a", "us-east-1", "t", "d", {}, Meta(), NOW.isoformat())
+    ),
+    "meta": _META,
+}
+JOURNAL = [
+    {"row": "header", "version": 1, "account": "123456789012", "endpoint": "", "salt": "s", "at": NOW.isoformat()},
+    _INTENT,
+    {"row": "done", "seq": 1, "id": "fleet-1", "outputs": {"instanceIds": ["i-1"]}},
+    {**_INTENT, "seq": 2, "operation": "update", "id": "fleet-1"},
+    {"row": "read", "urn": "urn:a", "id": "fleet-1", "outputs": {}},
+    {"row": "meta", "urn": "urn:a", "meta": _META},
+    {"row": "renamed", "from": "urn:a", "to": "urn:b", "name": "b"},
+    {"row": "outputs", "values": {"n": 1}},
+    {**_INTENT, "seq": 3, "urn": "urn:c"},
+    {"row": "failed", "seq": 3},
+    {"row": "gone", "urn": "urn:b", "id": "fleet-1"},
+    {"row": "closed"},
+]
+
+
+def _lease(content: bytes) -> None:
+    path = written("lease/lease", content)
+    lease = Lease(path, ManualClock(NOW), "ana")
+    found = lease.holder()
+    assert found is None or conforms(Holder, found)
+    with lease.hold():
+        lease.check()
+
+
+def _plan_file(content: bytes) -> None:
+    _check_plan(stored.read(content.decode("utf-8", "replace"), "a.plan"))
+
+
+def _sealed_plan(value: Any) -> None:
+    """A plan whose hash is right whatever it holds: the hash keeps out accidents, nobody's intentions."""
+    if isinstance(value, dict):
+        value = {**value, "sha256": stored._sealed(value)}
+    _check_plan(stored.read(json.dumps(value), "a.plan"))
+
+
+def _check_plan(plan: stored.StoredPlan) -> None:
+    conforms(stored.StoredPlan, plan)
+    for one in plan.candidates:
+        conforms(Candidate, one)
+        assert one.node_hourly_usd >= 0
+        hourly_usd(one.beside)
+    assert stored.read(stored.written(plan), "a.plan") == plan
+    list(stored._world_changes(plan.world, PLAN.world))
+
+
+def _ledger_time(text: str) -> None:
+    assert to_text(from_text(text)).endswith("Z")
+
+
+def _pulumi_state(value: Any) -> None:
+    pulumi_state.resources(value)
+    pulumi_state.guarded(value, "us-east-1")
+    pulumi_state.pending(value)
+    pulumi_state.gangs(value)
+    pulumi_state.settled(value, {})
+
+
+def _show(shown: Any) -> None:
+    for line in shown:
+        assert isinstance(line, str)
+        line.encode("utf-8", "replace")
+
+
+def _finite(value: object) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def _unsettled(content: bytes) -> None:
+    notes = notes_in(written("notes/unsettled", content).parent)
+    until = notes.doubt_until()
+    assert until is None or until.utcoffset() is not None
+    _ = until is not None and until > NOW
+
+
+def _process_note(content: bytes) -> None:
+    _noted(written("running", content))
+
+
+def _ssh_mark(content: bytes) -> None:
+    written("home/clusters/lab/ssh-config.json", content)
+    told = ssh_marks.remove(_home(), "lab")
+    assert all(isinstance(one, str) for one in told)
+
+
+def _settings_file(content: bytes) -> None:
+    _file(written("config.toml", content))
+
+
+_STATE = {
+    "deployment": {
+        "resources": [
+            {
+                "urn": "urn:pulumi:s::p::aws:ec2/fleet:Fleet::gang",
+                "type": "aws:ec2/fleet:Fleet",
+                "custom": True,
+                "id": "fleet-1",
+                "inputs": {"targetCapacitySpecification": {"totalTargetCapacity": 2}},
+                "outputs": {"fleetInstanceSets": [{"instanceIds": ["i-1", "i-2"]}]},
+            },
+            {
+                "urn": "urn:pulumi:s::p::aws:ec2/securityGroup:SecurityGroup::in",
+                "type": "aws:ec2/securityGroup:SecurityGroup",
+                "custom": True,
+                "id": "sg-1",
+                "inputs": {
+                    "k": {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270", "plaintext": '"x"'}
+                },
+            },
+        ],
+        "pending_operations": [{"type": "creating", "resource": {"urn": "urn:x::y", "type": "t", "inputs": {}}}],
+    }
+}
+_HOLDER = asdict(Holder("n", "ana", 1, "1", "elsewhere", "b", NOW.isoformat(), NOW.isoformat()))
+
+TARGETS = (
+    Target("cluster record", files(_plain(asdict(CLUSTER))), _cluster),
+    Target("cluster record on the screen", files(_plain(asdict(CLUSTER))), _clusters_shown),
+    Target("run record", files(_plain(asdict(RUN))), _run),
+    Target("matrix record", files(_plain(asdict(MATRIX))), _matrix),
+    Target("storage record", files(_plain(asdict(STORAGE))), _storage),
+    Target("stored inventory", files(_plain(Inventory("lab", (NODE,)).as_json())), _inventory),
+    Target(
+        "cooldowns",
+        files(
+            {
+                "refused": [
+                    {
+                        "account": "123456789012",
+                        "endpoint": "",
+                        "instance_type": "g5.xlarge",
+                        "zone": "us-east-1a",
+                        "market": "spot",
+                        "at": NOW.isoformat(),
+                    }
+                ]
+            }
+        ),
+        _cooldowns,
+    ),
+    Target("catalogue snapshot index", files(INDEX), _history),
+    Target("catalogue snapshot file", files(document(OVERLAY)), _overlay),
+    Target("catalogue snapshot document", values(document(OVERLAY)), _overlay_document, (ValueError,)),
+    Target(
+        "remembered quotas",
+        files(
+            {
+                "account": "1",
+                "endpoint": "",
+                "regions": {
+                    "us-east-1": {
+                        "limits": {"L-417A185B": 96},
+                        "limits_at": NOW.isoformat(),
+                        "used": {"L-417A185B": 8, "x": None},
+                        "used_at": NOW.isoformat(),
+                    }
+                },
+            }
+        ),
+        _quotas,
+    ),
+    Target(
+        "journal",
+        st.one_of(values(JOURNAL, JOURNAL[:3]).map(_journal_text), lines(*JOURNAL), spoiled(_journal_text(JOURNAL))),
+        _journal,
+    ),
+    Target("lease", files(_HOLDER), _lease),
+    Target("plan file", st.one_of(files(json.loads(stored.written(PLAN))), spoiled(stored.written(PLAN))), _plan_file),
+    Target(
+        "sealed plan",
+        values({k: v for k, v in json.loads(stored.written(PLAN)).items() if k != "sha256"}),
+        _sealed_plan,
+        (UsageError,),
+    ),
+    Target("ledger time", words("2026-11-21T05:00:00.000000Z"), _ledger_time),
+    Target("pulumi state", values(_STATE), _pulumi_state),
+    Target("pulumi doubt note", spoiled(NOW.isoformat()), _unsettled),
+    Target("pulumi process note", files({"pid": 1, "start": "5"}), _process_note),
+    Target("ssh entries mark", files({"folder": "/nonexistent/.ssh"}), _ssh_mark),
+    Target("settings file", spoiled('owner = "ana"\n[aws]\nregion = "us-east-1"\n'), _settings_file),
+)
