@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from cloudgpu.aws.faults import is_gone, typed
+from cloudgpu.aws.faults import answered, is_gone
 from cloudgpu.aws.objects import ending
 from cloudgpu.aws.session import Clients
 from cloudgpu.aws.tagging import mapped
@@ -24,7 +24,7 @@ def bucket_tags(clients: Clients, name: str) -> dict[str, str] | None:
         CloudError: It is somebody else's, or S3 cannot be asked.
     """
     try:
-        with typed(f"reading the tags of bucket {name}"):
+        with answered(f"reading the tags of bucket {name}"):
             return mapped(clients.client("s3").get_bucket_tagging(Bucket=name).get("TagSet"))
     except CloudGpuError as err:
         if isinstance(err, CloudError) and err.code == _NO_TAGS:
@@ -43,7 +43,7 @@ def empty(clients: Clients, name: str) -> int:
     s3 = clients.client("s3")
     count = 0
     try:
-        with typed(f"emptying bucket {name}"):
+        with answered(f"emptying bucket {name}"):
             for page in ending(s3.get_paginator("list_object_versions").paginate(Bucket=name), *_LISTED):
                 keys = list(_keys(page))
                 for start in range(0, len(keys), _AT_ONCE):
@@ -66,7 +66,7 @@ def holds(clients: Clients, name: str) -> int | None:
         CloudError: S3 refused or cannot be reached.
     """
     count = size = 0
-    with typed(f"listing bucket {name}"):
+    with answered(f"listing bucket {name}"):
         for page in ending(clients.client("s3").get_paginator("list_objects_v2").paginate(Bucket=name), "Contents"):
             rows = page.get("Contents") or ()
             count += len(rows)

@@ -3,10 +3,12 @@
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 
 from botocore import exceptions as boto
 from botocore.parsers import ResponseParserError
 
+from cloudgpu.decoding import malformed_as
 from cloudgpu.errors import AuthError, BadRequestError, CloudError, CloudGpuError, LaunchError, ThrottledError
 from cloudgpu.plan import failover
 
@@ -103,6 +105,24 @@ def _is_of_botocore(err: Exception) -> bool:
             return True
         trace = trace.tb_next
     return False
+
+
+@contextmanager
+def answered(doing: str) -> Iterator[None]:
+    """Like `typed`, and an answer that makes no sense is a `CloudError` too: for blocks that take answers apart.
+
+    An endpoint, a proxy or a newer AWS may leave out or misspell what botocore passes on unread, and botocore itself
+    raises a bare `ValueError` for a number that is none. Nothing else belongs in the block, or its bugs lose their name.
+
+    Raises:
+        CloudGpuError: As `typed`; code `UNREACHABLE` for what makes no sense: the call may have had its effect.
+    """
+    with typed(doing), malformed_as(partial(_senseless, doing)):
+        yield
+
+
+def _senseless(doing: str, why: str) -> CloudError:
+    return CloudError(f"{doing}: an answer that makes no sense: {why}", code=UNREACHABLE, hint=_REPORT)
 
 
 def fault(err: boto.ClientError | boto.BotoCoreError, doing: str) -> CloudGpuError:

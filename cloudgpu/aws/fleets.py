@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from cloudgpu.aws.faults import typed
+from cloudgpu.aws.faults import answered
 from cloudgpu.aws.resources.fleet import incomplete
 from cloudgpu.aws.session import Clients
 from cloudgpu.errors import CloudGpuError, LaunchError
@@ -15,7 +15,7 @@ def shortfall(clients: Clients, fleet_id: str, *, got: int, wanted: int) -> Clou
     Raises:
         CloudError: AWS cannot be asked.
     """
-    with typed(f"asking why fleet {fleet_id} is not whole"):
+    with answered(f"asking why fleet {fleet_id} is not whole"):
         answer = clients.client("ec2").describe_fleets(FleetIds=[fleet_id])
     found: Mapping[str, Any] = next(iter(answer.get("Fleets") or ()), {})
     err = incomplete(found.get("Errors") or (), got, wanted)

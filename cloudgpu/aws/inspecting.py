@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any, Final
 
-from cloudgpu.aws.faults import is_gone, typed
+from cloudgpu.aws.faults import answered, is_gone, typed
 from cloudgpu.aws.objects import Address, below, region_of_bucket
 from cloudgpu.aws.session import Clients
 from cloudgpu.errors import CloudGpuError
@@ -31,7 +31,7 @@ def dataset_seen(clients: Clients, url: str) -> DatasetSeen:
     try:
         address = Address.parse(url)
         region = region_of_bucket(clients.client("s3"), address)
-        with typed(f"listing {url}"):
+        with answered(f"listing {url}"):
             found = list(islice(below(clients.client("s3"), address), _COUNTED + 1))
     except CloudGpuError as err:
         if is_gone(err):

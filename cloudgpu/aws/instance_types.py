@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-from cloudgpu.aws.faults import typed
+from cloudgpu.aws.faults import answered
 from cloudgpu.aws.prices import plain
 from cloudgpu.aws.session import Clients
 from cloudgpu.catalog.overlay import TypeFacts
@@ -21,7 +21,7 @@ def described(clients: Clients) -> dict[str, TypeFacts]:
     Raises:
         CloudError: EC2 refused or cannot be reached.
     """
-    with typed(f"asking which instance types {clients.region} has"):
+    with answered(f"asking which instance types {clients.region} has"):
         pages = clients.client("ec2").get_paginator("describe_instance_types")
         found = pages.paginate(Filters=GPU_FAMILIES, PaginationConfig={"PageSize": _PAGE})
         return dict(sorted(_rows(found)))

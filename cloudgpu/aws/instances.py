@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from cloudgpu.aws.faults import is_gone, typed
+from cloudgpu.aws.faults import answered, is_gone, typed
 from cloudgpu.aws.patience import awaited
 from cloudgpu.aws.session import Clients
 from cloudgpu.aws.tagging import mapped
@@ -71,7 +71,7 @@ def matching(clients: Clients, filters: Mapping[str, Sequence[str]]) -> tuple[In
         CloudError: AWS refused or cannot be reached.
     """
     wanted = [{"Name": name, "Values": list(values)} for name, values in filters.items()]
-    with typed("looking for instances"):
+    with answered("looking for instances"):
         pages = clients.client("ec2").get_paginator("describe_instances").paginate(Filters=wanted)
         return tuple(sorted(_instances(pages), key=lambda one: one.id))
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from cloudgpu.aws.faults import is_gone, typed
+from cloudgpu.aws.faults import answered, is_gone
 from cloudgpu.aws.session import Clients
 from cloudgpu.errors import AuthError, CloudGpuError
 
@@ -24,7 +24,7 @@ def named(clients_for: Callable[[str], Clients], wanted: Sequence[tuple[str, str
 def _value(clients: Clients, parameter: str) -> str:
     """Empty where the launch itself will have to tell what is wrong."""
     try:
-        with typed(f"reading the parameter {parameter} in {clients.region}"):
+        with answered(f"reading the parameter {parameter} in {clients.region}"):
             return str(clients.client("ssm").get_parameter(Name=parameter)["Parameter"]["Value"])
     except AuthError:
         return ""

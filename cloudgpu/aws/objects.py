@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.aws.faults import UNREACHABLE, is_gone, typed
+from cloudgpu.aws.faults import UNREACHABLE, answered, is_gone, typed
 from cloudgpu.aws.session import Clients
 from cloudgpu.errors import BadRequestError, CloudError, CloudGpuError, StateError
 from cloudgpu.files import open_for_reading
@@ -84,7 +84,7 @@ def listing(clients: Clients, url: str) -> tuple[ObjectInfo, ...]:
     """
     address = Address.parse(url)
     try:
-        with typed(f"listing {url}"):
+        with answered(f"listing {url}"):
             found = _bounded(url, below(clients.client("s3"), address))
     except CloudGpuError as err:
         if is_gone(err):
@@ -118,7 +118,7 @@ def bucket_region(clients: Clients, url: str) -> str:
 
 def region_of_bucket(s3: Any, address: Address) -> str:  # noqa: ANN401
     """Of the bucket; empty where S3 does not say."""
-    with typed(f"looking at bucket {address.bucket}"):
+    with answered(f"looking at bucket {address.bucket}"):
         answer = s3.head_bucket(Bucket=address.bucket)
     told = answer.get("BucketRegion") or answer["ResponseMetadata"].get("HTTPHeaders", {}).get(_REGION_HEADER)
     return str(told or "")
@@ -164,7 +164,7 @@ def put_files(clients: Clients, url: str, directory: Path) -> Uploaded:
     """
     address, s3 = Address.parse(url), clients.client("s3")
     _ensure_bucket(clients, address.bucket)
-    with typed(f"listing {url}"):
+    with answered(f"listing {url}"):
         sizes = {one.key: one.size for one in below(s3, address)}
     files = sorted(path for path in directory.rglob("*") if path.is_file())
     with ThreadPoolExecutor(_AT_ONCE) as workers:
@@ -262,7 +262,7 @@ def _ensure_bucket(clients: Clients, bucket: str) -> None:
 def _no_bucket(clients: Clients, address: Address) -> BadRequestError:
     """Names of buckets are a help, not a need: who may not list them gets the error without."""
     try:
-        with typed("listing buckets"):
+        with answered("listing buckets"):
             names = [one["Name"] for one in clients.client("s3").list_buckets().get("Buckets") or ()]
     except CloudGpuError:
         names = []

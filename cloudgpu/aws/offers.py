@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from cloudgpu.aws.faults import typed
+from cloudgpu.aws.faults import answered
 from cloudgpu.aws.instance_types import GPU_FAMILIES
 from cloudgpu.aws.session import Clients
 from cloudgpu.errors import AuthError
@@ -43,7 +43,7 @@ def zones(clients: Clients) -> dict[str, tuple[str, ...]]:
     Raises:
         CloudError: AWS refused or cannot be reached.
     """
-    with typed(f"asking which zones of {clients.region} offer GPU instances"):
+    with answered(f"asking which zones of {clients.region} offer GPU instances"):
         found = _zones(clients, GPU_FAMILIES)
     return {name: tuple(sorted(where)) for name, where in sorted(found.items())}
 
@@ -63,12 +63,12 @@ def _free(clients: Clients) -> int | None:
     """None without the permission to ask: a plan that cannot count can still be made."""
     ec2 = clients.client("ec2")
     try:
-        with typed(f"asking how many Elastic IPs {clients.region} has"):
+        with answered(f"asking how many Elastic IPs {clients.region} has"):
             told = ec2.describe_account_attributes(AttributeNames=["vpc-max-elastic-ips"])["AccountAttributes"]
             had = len(ec2.describe_addresses()["Addresses"])
+            allowed = [int(value["AttributeValue"]) for one in told for value in one["AttributeValues"]]
     except AuthError:
         return None
-    allowed = [int(value["AttributeValue"]) for one in told for value in one["AttributeValues"]]
     return max(0, allowed[0] - had) if allowed else None
 
 
@@ -86,7 +86,7 @@ def _offered(clients: Clients, types: Sequence[str]) -> dict[str, set[str]]:
     zones: dict[str, set[str]] = {}
     for start in range(0, len(types), _FILTER_VALUES):
         filters = [{"Name": "instance-type", "Values": list(types[start : start + _FILTER_VALUES])}]
-        with typed(f"asking which zones of {clients.region} offer {', '.join(types)}"):
+        with answered(f"asking which zones of {clients.region} offer {', '.join(types)}"):
             zones |= _zones(clients, filters)
     return zones
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from cloudgpu.aws.faults import is_gone, typed
+from cloudgpu.aws.faults import answered, is_gone, typed
 from cloudgpu.aws.patience import awaited
 from cloudgpu.aws.session import Clients
 from cloudgpu.aws.tagging import mapped, specification
@@ -49,9 +49,9 @@ def found(clients: Clients, name: str = "") -> tuple[OwnImage, ...]:
         CloudError: AWS refused or cannot be reached.
     """
     wanted = {"Name": f"tag:{IMAGE}", "Values": [name]} if name else {"Name": "tag-key", "Values": [IMAGE]}
-    with typed(f"looking for machine images in {clients.region}"):
+    with answered(f"looking for machine images in {clients.region}"):
         answer = clients.client("ec2").describe_images(Owners=["self"], Filters=[wanted])
-    return tuple(sorted(_images(clients.region, answer), key=lambda one: one.made_at))
+        return tuple(sorted(_images(clients.region, answer), key=lambda one: one.made_at))
 
 
 def orphans(clients: Clients, name: str, images: Iterable[OwnImage]) -> tuple[OwnImage, ...]:
@@ -61,11 +61,11 @@ def orphans(clients: Clients, name: str, images: Iterable[OwnImage]) -> tuple[Ow
         CloudError: AWS refused or cannot be reached.
     """
     wanted = {"Name": f"tag:{IMAGE}", "Values": [name]} if name else {"Name": "tag-key", "Values": [IMAGE]}
-    with typed(f"looking for snapshots of machine images in {clients.region}"):
+    with answered(f"looking for snapshots of machine images in {clients.region}"):
         pages = clients.client("ec2").get_paginator("describe_snapshots").paginate(OwnerIds=["self"], Filters=[wanted])
         rows = [row for page in pages for row in page["Snapshots"]]
-    known = {snapshot for image in images for snapshot in image.snapshots}
-    return tuple(_orphan(clients.region, row) for row in rows if row["SnapshotId"] not in known)
+        known = {snapshot for image in images for snapshot in image.snapshots}
+        return tuple(_orphan(clients.region, row) for row in rows if row["SnapshotId"] not in known)
 
 
 def _orphan(region: str, row: Mapping[str, Any]) -> OwnImage:
@@ -80,14 +80,14 @@ def make(clients: Clients, instance_id: str, name: str, tags: Mapping[str, str])
         CloudError: AWS refused or cannot be reached.
     """
     own = {**tags, IMAGE: name, "Name": f"cloudgpu-{name}"}
-    with typed(f"making a machine image of {instance_id}"):
+    with answered(f"making a machine image of {instance_id}"):
         made = clients.client("ec2").create_image(
             InstanceId=instance_id,
             Name=f"cloudgpu-{name}",
             Description=f"cloudgpu image {name}",
             TagSpecifications=[specification(kind, own) for kind in ("image", "snapshot")],
         )
-    return str(made["ImageId"])
+        return str(made["ImageId"])
 
 
 def ready(clients: Clients, clock: Clock, name: str) -> OwnImage:

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-from cloudgpu.aws.faults import typed
+from cloudgpu.aws.faults import answered
 from cloudgpu.aws.session import Clients
 
 _LINUX: Final[Mapping[str, str]] = {
@@ -30,7 +30,7 @@ def on_demand(clients: Clients) -> dict[str, Decimal]:
     """
     asked = {**_LINUX, "regionCode": clients.region}
     filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in asked.items()]
-    with typed(f"reading the price list of {clients.region}"):
+    with answered(f"reading the price list of {clients.region}"):
         pages = clients.client("pricing").get_paginator("get_products")
         found = pages.paginate(ServiceCode="AmazonEC2", Filters=filters, PaginationConfig={"PageSize": _PAGE})
         return dict(sorted(_priced(product for page in found for product in page["PriceList"])))
@@ -44,7 +44,7 @@ def spot(clients: Clients, types: Sequence[str], now: datetime) -> dict[str, tup
     """
     if not types:
         return {}
-    with typed(f"reading the spot prices of {clients.region}"):
+    with answered(f"reading the spot prices of {clients.region}"):
         pages = clients.client("ec2").get_paginator("describe_spot_price_history")
         found = pages.paginate(
             InstanceTypes=list(types), ProductDescriptions=[_SPOT_PRODUCT], StartTime=now - _SPOT_WINDOW

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-from cloudgpu.aws.faults import typed
+from cloudgpu.aws.faults import answered
 from cloudgpu.aws.session import Clients
 from cloudgpu.catalog import load
 from cloudgpu.catalog.quotas import Quota, quota_of
@@ -77,7 +77,7 @@ def running(clients: Clients, vcpus_of: Callable[[str], int | None] = shipped_vc
         CloudError: EC2 refused or cannot be reached.
     """
     used: dict[Quota, int | None] = {}
-    with typed(f"counting what runs in {clients.region}"):
+    with answered(f"counting what runs in {clients.region}"):
         pages = clients.client("ec2").get_paginator("describe_instances")
         filters = [{"Name": "instance-state-name", "Values": list(_RUNNING)}]
         for one in _instances(pages.paginate(Filters=filters)):
@@ -92,7 +92,7 @@ def running(clients: Clients, vcpus_of: Callable[[str], int | None] = shipped_vc
 def _listed(clients: Clients, operation: str) -> dict[str, tuple[str, int]]:
     """Code -> name and value."""
     told = {}
-    with typed(f"reading the quotas of {clients.region}"):
+    with answered(f"reading the quotas of {clients.region}"):
         for page in clients.client("service-quotas").get_paginator(operation).paginate(ServiceCode="ec2"):
             for row in page["Quotas"]:
                 told[str(row["QuotaCode"])] = str(row["QuotaName"]), int(Decimal(str(row["Value"])))

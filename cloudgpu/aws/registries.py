@@ -3,7 +3,7 @@
 import base64
 from typing import Final
 
-from cloudgpu.aws.faults import typed
+from cloudgpu.aws.faults import answered
 from cloudgpu.aws.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudError
@@ -17,10 +17,10 @@ def ecr_login(clients: Clients) -> tuple[str, str]:
     Raises:
         CloudError: No credentials, no permission, or ECR cannot be reached.
     """
-    with typed(f"fetching a login for ECR in {clients.region}"):
+    with answered(f"fetching a login for ECR in {clients.region}"):
         answer = clients.client("ecr").get_authorization_token()
-    tokens = [str(one.get("authorizationToken", "")) for one in answer.get("authorizationData") or ()]
-    user, colon, password = base64.b64decode(tokens[0]).decode().partition(":") if tokens else ("", "", "")
+        tokens = [str(one.get("authorizationToken", "")) for one in answer.get("authorizationData") or ()]
+        user, colon, password = base64.b64decode(tokens[0]).decode().partition(":") if tokens else ("", "", "")
     if not (colon and password):
         raise CloudError(f"ECR in {clients.region} gave no login", hint="try again")
     return user, password

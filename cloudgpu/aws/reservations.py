@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from cloudgpu.aws.faults import typed
+from cloudgpu.aws.faults import answered
 from cloudgpu.aws.session import Clients
 from cloudgpu.plan.reservations import Reservation
 
@@ -17,12 +17,12 @@ def look_up(clients_for: Callable[[str], Clients], reservation_id: str, regions:
     """
     filters = [{"Name": "capacity-reservation-id", "Values": [reservation_id]}]
     for region in regions:
-        with typed(f"looking for {reservation_id} in {region}"):
+        with answered(f"looking for {reservation_id} in {region}"):
             ec2 = clients_for(region).client("ec2")
             # By filter, never by id: another region answers with an error to an id that it does not know.
             found = ec2.describe_capacity_reservations(Filters=filters)["CapacityReservations"]
-        if found:
-            return _reservation(found[0], region)
+            if found:
+                return _reservation(found[0], region)
     return None
 
 

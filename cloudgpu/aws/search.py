@@ -7,7 +7,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any, get_args
 
-from cloudgpu.aws.faults import UNREACHABLE, is_gone, is_in_use, typed
+from cloudgpu.aws.faults import UNREACHABLE, answered, is_gone, is_in_use, typed
 from cloudgpu.aws.found import GLOBAL, LISTINGS, Found, Kind, Listing, SearchResult
 from cloudgpu.aws.instances import ENDED, terminate
 from cloudgpu.aws.patience import awaited, retried
@@ -110,7 +110,7 @@ def enabled_regions(clients: Clients) -> tuple[str, ...]:
     Raises:
         CloudError: AWS refused or cannot be reached.
     """
-    with typed("asking which regions are enabled"):
+    with answered("asking which regions are enabled"):
         return tuple(sorted(one["RegionName"] for one in clients.client("ec2").describe_regions()["Regions"]))
 
 
@@ -199,7 +199,7 @@ def _in_order(found: Iterable[Found]) -> tuple[Found, ...]:
 
 def _question(clients: Clients, listing: Listing, filters: list[dict[str, Any]]) -> Question:
     def ask() -> list[Found]:
-        with typed(f"searching {clients.region} for anything of kind {listing.kind}"):
+        with answered(f"searching {clients.region} for anything of kind {listing.kind}"):
             return [_found(clients, listing, entry) for entry in listing.ask(clients.client("ec2"), filters)]
 
     return ask
@@ -232,18 +232,19 @@ def _fleets(clients: Clients, found: Iterable[Found]) -> list[Found]:
 
 def _is_active(clients: Clients, fleet_id: str) -> bool:
     try:
-        with typed(f"looking at fleet {fleet_id}"):
+        with answered(f"looking at fleet {fleet_id}"):
             fleets = clients.client("ec2").describe_fleets(FleetIds=[fleet_id])["Fleets"]
+            states = [str(one.get("FleetState", "")) for one in fleets]
     except CloudGpuError as err:
         if is_gone(err):
             return False
         raise
-    return any(not str(one.get("FleetState", "")).startswith("deleted") for one in fleets)
+    return any(not state.startswith("deleted") for state in states)
 
 
 def _roles(clients: Clients, prefix: str) -> Iterator[Found]:
     iam = clients.client("iam")
-    with typed("searching IAM for roles"):
+    with answered("searching IAM for roles"):
         pages = iam.get_paginator("list_roles").paginate()
         names = [one["RoleName"] for page in pages for one in page["Roles"] if one["RoleName"].startswith(prefix)]
     for name in names:
@@ -254,7 +255,7 @@ def _roles(clients: Clients, prefix: str) -> Iterator[Found]:
 
 def _profiles(clients: Clients, prefix: str) -> Iterator[Found]:
     iam = clients.client("iam")
-    with typed("searching IAM for instance profiles"):
+    with answered("searching IAM for instance profiles"):
         pages = iam.get_paginator("list_instance_profiles").paginate()
         found = [one["InstanceProfileName"] for page in pages for one in page["InstanceProfiles"]]
     for name in (one for one in found if one.startswith(prefix)):
@@ -265,11 +266,12 @@ def _profiles(clients: Clients, prefix: str) -> Iterator[Found]:
 
 def _schedule_groups(clients: Clients, prefix: str) -> Iterator[Found]:
     scheduler = clients.client("scheduler")
-    with typed(f"searching {clients.region} for schedule groups"):
+    with answered(f"searching {clients.region} for schedule groups"):
         pages = scheduler.get_paginator("list_schedule_groups").paginate(NamePrefix=prefix)
         groups = [one for page in pages for one in page["ScheduleGroups"] if one.get("State") != DELETING]
-    for group in groups:
-        yield Found("schedule-group", group["Name"], clients.region, group["Name"], tags_of(clients, group))
+        names = [str(one["Name"]) for one in groups]
+    for name, group in zip(names, groups, strict=True):
+        yield Found("schedule-group", name, clients.region, name, tags_of(clients, group))
 
 
 def _profile(iam: Any, name: str) -> Mapping[str, Any]:  # noqa: ANN401
@@ -280,7 +282,7 @@ def _profile(iam: Any, name: str) -> Mapping[str, Any]:  # noqa: ANN401
 def _iam_tags(ask: Callable[[], Mapping[str, Any]]) -> dict[str, str] | None:
     """None when it vanished since it was listed."""
     try:
-        with typed("reading tags in IAM"):
+        with answered("reading tags in IAM"):
             return mapped(ask().get("Tags"))
     except CloudGpuError as err:
         if is_gone(err):
@@ -314,7 +316,7 @@ def _remaining(clients: Clients, found: list[Found]) -> list[Found]:
     alive: set[str] = set()
     for start in range(0, len(found), 200):
         ids = [one.id for one in found[start : start + 200]]
-        with typed(f"looking at what is left of kind {listing.kind}"):
+        with answered(f"looking at what is left of kind {listing.kind}"):
             entries = listing.ask(clients.client("ec2"), [{"Name": name, "Values": ids}])
             alive |= {entry[listing.id_key] for entry in entries}
     return [one for one in found if one.id in alive]

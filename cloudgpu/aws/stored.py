@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any, Final, get_args
 
 from cloudgpu.aws.buckets import bucket_tags, empty, holds
-from cloudgpu.aws.faults import UNREACHABLE, typed
+from cloudgpu.aws.faults import UNREACHABLE, answered
 from cloudgpu.aws.resources.base import Context
 from cloudgpu.aws.resources.registry import handler
 from cloudgpu.aws.session import Clients
@@ -75,55 +75,63 @@ def end(clients: Clients, one: Stored, clock: Clock) -> list[str]:
 
 def _efs(clients: Clients) -> Iterator[Part]:
     efs = clients.client("efs")
-    with typed(f"looking for file systems in {clients.region}"):
+    with answered(f"looking for file systems in {clients.region}"):
         pages = efs.get_paginator("describe_file_systems").paginate()
         systems = [row for page in pages for row in page["FileSystems"]]
-    for row in systems:
-        tags = mapped(row.get("Tags"))
-        if STORAGE not in tags:
-            continue
-        size = Decimal(row["SizeInBytes"]["Value"]) / _GIB
-        state, created = str(row["LifeCycleState"]), row["CreationTime"]
-        yield Part("efs", row["FileSystemId"], clients.region, tags, state, size, created)
-        with typed(f"looking for mount targets of {row['FileSystemId']}"):
-            targets = efs.describe_mount_targets(FileSystemId=row["FileSystemId"])["MountTargets"]
+        ours = [_file_system(row, clients.region) for row in systems if STORAGE in mapped(row.get("Tags"))]
+    for one in ours:
+        yield one
+        with answered(f"looking for mount targets of {one.id}"):
+            targets = [row["MountTargetId"] for row in efs.describe_mount_targets(FileSystemId=one.id)["MountTargets"]]
         # They carry no tags: what belongs to a file system of ours is ours.
-        yield from (Part("mount-target", target["MountTargetId"], clients.region, tags) for target in targets)
+        yield from (Part("mount-target", target, clients.region, one.tags) for target in targets)
+
+
+def _file_system(row: Mapping[str, Any], region: str) -> Part:
+    size = Decimal(row["SizeInBytes"]["Value"]) / _GIB
+    state, created = str(row["LifeCycleState"]), row["CreationTime"]
+    return Part("efs", row["FileSystemId"], region, mapped(row.get("Tags")), state, size, created)
 
 
 def _lustre(clients: Clients) -> Iterator[Part]:
     fsx, region = clients.client("fsx"), clients.region
-    with typed(f"looking for Lustre file systems in {region}"):
+    with answered(f"looking for Lustre file systems in {region}"):
         pages = fsx.get_paginator("describe_file_systems").paginate()
         systems = [row for page in pages for row in page["FileSystems"] if row["FileSystemType"] == "LUSTRE"]
         links = list(_links(fsx)) if systems else []
-    ours = [row for row in systems if STORAGE in mapped(row.get("Tags"))]
-    zones = _zones(clients, {str(subnet) for row in ours for subnet in row["SubnetIds"]})
-    for row in ours:
-        lustre = row.get("LustreConfiguration") or {}
-        yield Part(
-            "lustre",
-            row["FileSystemId"],
-            region,
-            mapped(row.get("Tags")),
-            str(row["Lifecycle"]),
-            Decimal(row["StorageCapacity"]),
-            row["CreationTime"],
-            str(lustre.get("DeploymentType", "")),
-            zone=next((zones[subnet] for subnet in row["SubnetIds"] if subnet in zones), ""),
-            mount_name=str(lustre.get("MountName", "")),
-        )
-    yield from (Part("link", row["AssociationId"], region, mapped(row.get("Tags")), row["Lifecycle"]) for row in links)
+        ours = [row for row in systems if STORAGE in mapped(row.get("Tags"))]
+        zones = _zones(clients, {str(subnet) for row in ours for subnet in row["SubnetIds"]})
+        found = [_lustre_system(row, region, zones) for row in ours]
+        found += [
+            Part("link", row["AssociationId"], region, mapped(row.get("Tags")), row["Lifecycle"]) for row in links
+        ]
+    yield from found
+
+
+def _lustre_system(row: Mapping[str, Any], region: str, zones: Mapping[str, str]) -> Part:
+    lustre = row.get("LustreConfiguration") or {}
+    return Part(
+        "lustre",
+        row["FileSystemId"],
+        region,
+        mapped(row.get("Tags")),
+        str(row["Lifecycle"]),
+        Decimal(row["StorageCapacity"]),
+        row["CreationTime"],
+        str(lustre.get("DeploymentType", "")),
+        zone=next((zones[subnet] for subnet in row["SubnetIds"] if subnet in zones), ""),
+        mount_name=str(lustre.get("MountName", "")),
+    )
 
 
 def _zones(clients: Clients, subnets: set[str]) -> dict[str, str]:
     """Subnet -> its zone; of one that is gone nothing is said."""
     if not subnets:
         return {}
-    with typed(f"asking for the zones of subnets in {clients.region}"):
+    with answered(f"asking for the zones of subnets in {clients.region}"):
         filters = [{"Name": "subnet-id", "Values": sorted(subnets)}]
         rows = clients.client("ec2").describe_subnets(Filters=filters)["Subnets"]
-    return {str(row["SubnetId"]): str(row["AvailabilityZone"]) for row in rows}
+        return {str(row["SubnetId"]): str(row["AvailabilityZone"]) for row in rows}
 
 
 def _links(fsx: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401
@@ -144,42 +152,46 @@ def _links(fsx: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401
 
 def _volumes(clients: Clients) -> Iterator[Part]:
     filters = [{"Name": "tag-key", "Values": [STORAGE]}]
-    with typed(f"looking for volumes in {clients.region}"):
+    with answered(f"looking for volumes in {clients.region}"):
         pages = clients.client("ec2").get_paginator("describe_volumes").paginate(Filters=filters)
         rows = [row for page in pages for row in page["Volumes"] if row["State"] not in ("deleting", "deleted")]
-    for row in rows:
-        users = tuple(str(one["InstanceId"]) for one in row.get("Attachments") or () if one.get("InstanceId"))
-        size, created = Decimal(row["Size"]), row["CreateTime"]
-        tags = mapped(row.get("Tags"))
-        zone = str(row["AvailabilityZone"])
-        yield Part("ebs", row["VolumeId"], clients.region, tags, row["State"], size, created, attached=users, zone=zone)
+        found = [_volume(row, clients.region) for row in rows]
+    yield from found
+
+
+def _volume(row: Mapping[str, Any], region: str) -> Part:
+    users = tuple(str(one["InstanceId"]) for one in row.get("Attachments") or () if one.get("InstanceId"))
+    size, created, zone = Decimal(row["Size"]), row["CreateTime"], str(row["AvailabilityZone"])
+    tags = mapped(row.get("Tags"))
+    return Part("ebs", row["VolumeId"], region, tags, row["State"], size, created, attached=users, zone=zone)
 
 
 def _buckets(clients: Clients, name: str) -> Iterator[Part]:
     """By name, for S3 has no search by tag; every bucket of ours begins with `cloudgpu-` and the storage's name."""
     prefix = f"{_NAMED}{name}"
     s3 = clients.client("s3")
-    with typed("looking for buckets"):
+    with answered("looking for buckets"):
         pages = s3.get_paginator("list_buckets").paginate(Prefix=prefix, BucketRegion=clients.region)
-        rows = [row for page in pages for row in page.get("Buckets") or ()]
-    for row in rows:
-        bucket = str(row["Name"])
+        rows = [(str(row["Name"]), row.get("CreationDate")) for page in pages for row in page.get("Buckets") or ()]
+    for bucket, created in rows:
         tags = bucket_tags(clients, bucket) or {}
         if STORAGE in tags:
             held = holds(clients, bucket)
             size = None if held is None else Decimal(held) / _GIB
-            yield Part("s3", bucket, clients.region, tags, "", size, row["CreationDate"])
+            yield Part("s3", bucket, clients.region, tags, "", size, created)
 
 
 def _groups(clients: Clients) -> Iterator[Part]:
     filters = [{"Name": "tag-key", "Values": [STORAGE]}]
-    with typed(f"looking for security groups in {clients.region}"):
+    with answered(f"looking for security groups in {clients.region}"):
         pages = clients.client("ec2").get_paginator("describe_security_groups").paginate(Filters=filters)
-        rows = [row for page in pages for row in page["SecurityGroups"]]
-    for row in rows:
-        peers = {pair["GroupId"] for rule in row["IpPermissions"] for pair in rule.get("UserIdGroupPairs") or ()}
-        tags = mapped(row.get("Tags"))
-        yield Part("security-group", row["GroupId"], clients.region, tags, peers=tuple(sorted(peers)))
+        found = [_group(row, clients.region) for page in pages for row in page["SecurityGroups"]]
+    yield from found
+
+
+def _group(row: Mapping[str, Any], region: str) -> Part:
+    peers = {pair["GroupId"] for rule in row["IpPermissions"] for pair in rule.get("UserIdGroupPairs") or ()}
+    return Part("security-group", row["GroupId"], region, mapped(row.get("Tags")), peers=tuple(sorted(peers)))
 
 
 def _with_users(clients: Clients, one: Stored) -> Stored:
@@ -194,10 +206,10 @@ def _with_users(clients: Clients, one: Stored) -> Stored:
 def _members(clients: Clients, groups: Iterable[str]) -> set[str]:
     """Instances that carry one of the groups, and so may have mounted it."""
     filters = [{"Name": "group-id", "Values": sorted(groups)}]
-    with typed("asking who may mount storage"):
+    with answered("asking who may mount storage"):
         pages = clients.client("ec2").get_paginator("describe_network_interfaces").paginate(Filters=filters)
         rows = [row for page in pages for row in page["NetworkInterfaces"]]
-    return {row["Attachment"]["InstanceId"] for row in rows if (row.get("Attachment") or {}).get("InstanceId")}
+        return {row["Attachment"]["InstanceId"] for row in rows if (row.get("Attachment") or {}).get("InstanceId")}
 
 
 def _described(clients: Clients, ids: Sequence[str]) -> Iterator[str]:
@@ -205,10 +217,10 @@ def _described(clients: Clients, ids: Sequence[str]) -> Iterator[str]:
     if not ids:
         return
     filters = [{"Name": "instance-id", "Values": list(ids)}]
-    with typed("asking whose instances use storage"):
+    with answered("asking whose instances use storage"):
         pages = clients.client("ec2").get_paginator("describe_instances").paginate(Filters=filters)
         rows = [row for page in pages for group in page["Reservations"] for row in group["Instances"]]
-    for row in sorted(rows, key=lambda row: str(row["InstanceId"])):
-        if row["State"]["Name"] != "terminated":
-            cluster = mapped(row.get("Tags")).get("cloudgpu:cluster", "")
-            yield f"{row['InstanceId']} (cluster {cluster})" if cluster else str(row["InstanceId"])
+        alive = [row for row in rows if row["State"]["Name"] != "terminated"]
+        known = {str(row["InstanceId"]): mapped(row.get("Tags")).get("cloudgpu:cluster", "") for row in alive}
+    for name, cluster in sorted(known.items()):
+        yield f"{name} (cluster {cluster})" if cluster else name

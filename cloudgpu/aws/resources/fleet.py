@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from cloudgpu.aws.faults import is_gone, refusal, typed
+from cloudgpu.aws.faults import answered, is_gone, refusal, typed
 from cloudgpu.aws.instances import ENDING, Instance, describe, matching, terminate
 from cloudgpu.aws.patience import awaited, is_throttled, retried
 from cloudgpu.aws.resources.base import Context, Physical, Properties
@@ -132,15 +132,17 @@ def _sent(ctx: Context, inputs: Properties, token: str) -> tuple[str, list[str]]
 
     # A throttled call had no effect: the same token may go again, and must, in case it had.
     answer = retried(ctx.clock, send, when=is_throttled, total_s=_THROTTLED_S)
-    ids = sorted(one for launched in answer.get("Instances") or () for one in launched["InstanceIds"])
+    with answered("reading which instances were launched"):
+        fleet_id: str = answer["FleetId"]
+        ids = sorted(one for launched in answer.get("Instances") or () for one in launched["InstanceIds"])
     wanted = request["TargetCapacitySpecification"]["TotalTargetCapacity"]
     if len(ids) < wanted:
-        _release(ctx, answer["FleetId"], ids)
+        _release(ctx, fleet_id, ids)
         err = incomplete(answer.get("Errors") or (), len(ids), wanted)
         if isinstance(err, LaunchError):
             err.launched = tuple(ids)
         raise err
-    return answer["FleetId"], ids
+    return fleet_id, ids
 
 
 def incomplete(errors: Sequence[Mapping[str, Any]], got: int, wanted: int) -> CloudGpuError:
