@@ -112,7 +112,8 @@ def answered(doing: str) -> Iterator[None]:
     """Like `typed`, and an answer that makes no sense is a `CloudError` too: for blocks that take answers apart.
 
     An endpoint, a proxy or a newer AWS may leave out or misspell what botocore passes on unread, and botocore itself
-    raises a bare `ValueError` for a number that is none. Nothing else belongs in the block, or its bugs lose their name.
+    raises a bare `ValueError` for a number that is none. Nothing else belongs in the block, or its bugs lose their
+    name.
 
     Raises:
         CloudGpuError: As `typed`; code `UNREACHABLE` for what makes no sense: the call may have had its effect.

@@ -24,4 +24,7 @@ def extend(until: datetime) -> tuple[str, ...]:
 def armed(answer: str) -> datetime | None:
     """The moment that the node says it will end itself at, UTC; None where it says none."""
     found = _ARMED.findall(answer)
-    return datetime.fromtimestamp(int(found[-1]), UTC) if found else None
+    try:
+        return datetime.fromtimestamp(int(found[-1]), UTC) if found else None
+    except (ValueError, OverflowError, OSError):  # no moment that could be written
+        return None

@@ -14,6 +14,7 @@ from typing import Any, Callable
 from . import files
 from .errors import AgentError
 from .fetch_request import Wanted
+from .foreign import MALFORMED, mapping, text, whole
 from .place import own_folder
 
 
@@ -25,8 +26,9 @@ class Record:
         self._about = {key: str(cache.get(key) or "") for key in ("name", "source", "to")}
         self._files: dict[str, list[Any]] = {}
         if self._about["source"]:
-            with contextlib.suppress(ValueError):
-                self._files = dict((files.read_json(self._path) or {}).get("files") or {})
+            with contextlib.suppress(*MALFORMED):
+                stored = mapping((files.read_json(self._path) or {}).get("files") or {})
+                self._files = {path: _seen(row) for path, row in stored.items()}
 
     @property
     def _path(self) -> str:
@@ -59,6 +61,11 @@ class Record:
             with contextlib.suppress(OSError):
                 os.makedirs(own_folder("data"), mode=0o700, exist_ok=True)
                 files.write_json(self._path, {**self._about, "files": self._files})
+
+
+def _seen(row: Any) -> list[Any]:  # noqa: ANN401 - JSON
+    size, mtime_ns, mark = row
+    return [whole(size), mtime_ns, text(mark)]
 
 
 def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:

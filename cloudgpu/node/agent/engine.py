@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import grp
 import http.client
-import json
 import os
 import pwd
 import shlex
@@ -16,6 +15,7 @@ from typing import Any, Iterator
 from urllib.parse import quote, urlencode
 
 from .errors import AgentError
+from .foreign import malformed_as, mapping, parsed, parsed_object, text
 
 _USUAL = "unix:///var/run/docker.sock"
 _UNIX = "unix://"
@@ -77,12 +77,12 @@ class Engine:
         try:
             connection.request("GET", path, headers=_headers(auth))
             answer = connection.getresponse()
-            text = answer.read()
+            body = answer.read()
         except (OSError, http.client.HTTPException) as error:
             raise self._silent(error) from error
         finally:
             connection.close()
-        return _checked(answer.status, text)
+        return _checked(answer.status, body)
 
     def tag(self, image_id: str, repository: str, tag: str) -> None:
         """Give an image a name.
@@ -104,12 +104,15 @@ class Engine:
             RefusedError: It answered with an error.
         """
         try:
-            found: dict[str, Any] = self.get(f"/images/{quote(name, safe='/:@')}/json")
+            found = self.get(f"/images/{quote(name, safe='/:@')}/json")
         except RefusedError as error:
             if error.status == _MISSING:
                 return None
             raise
-        return found
+        with malformed_as(_senseless):
+            text(found["Id"])
+            text(found["Architecture"])
+            return mapping(found)
 
     def save(self, image_id: str, *, silence_s: float) -> Iterator[bytes]:
         """The archive of an image, in pieces.
@@ -160,7 +163,7 @@ class Engine:
                 _checked(answer.status, answer.read())
             for line in iter(answer.readline, b""):
                 if line.strip():
-                    yield json.loads(line)
+                    yield parsed_object(line)
         finally:
             connection.close()
 
@@ -213,13 +216,20 @@ def checked(engine: Engine) -> dict[str, Any]:
     Raises:
         AgentError: It cannot be used, or is too old.
     """
-    version, info = engine.get("/version"), engine.get("/info")
-    api = tuple(int(part) for part in str(version["ApiVersion"]).split("."))
+    with malformed_as(_senseless):
+        version, info = mapping(engine.get("/version")), mapping(engine.get("/info"))
+        api = tuple(int(part) for part in str(version["ApiVersion"]).split("."))
+        text(version["Version"])
     if api < _OLDEST:
         raise AgentError(
             f"Docker {version['Version']} on this node is too old", code="no-docker", hint="20.10 or later is needed"
         )
     return {**info, "Version": version["Version"]}
+
+
+def _senseless(why: str) -> AgentError:
+    message = f"the Docker engine's answer makes no sense: {why}"
+    return AgentError(message, code="no-docker", hint="is it Docker, 20.10 or later, that answers there?")
 
 
 def _of_context(docker: str) -> str:
@@ -238,11 +248,11 @@ def _headers(auth: str) -> dict[str, str]:
     return {"X-Registry-Auth": auth} if auth else {}
 
 
-def _checked(status: int, text: bytes) -> Any:  # noqa: ANN401 - JSON
+def _checked(status: int, body: bytes) -> Any:  # noqa: ANN401 - JSON
     try:
-        value = json.loads(text or b"{}")
+        value = parsed(body or b"{}")
     except ValueError:
-        value = {"message": text.decode("utf-8", "replace").strip()}
+        value = {"message": body.decode("utf-8", "replace").strip()}
     if status >= _REFUSED:
         message = value.get("message") if isinstance(value, dict) else ""
         raise RefusedError(status, str(message or f"status {status}"))

@@ -1,4 +1,4 @@
-"""The one error that a verb ends with on purpose."""
+"""The errors that a verb ends with on purpose."""
 
 
 class AgentError(Exception):
@@ -9,3 +9,7 @@ class AgentError(Exception):
         self.message = message
         self.hint = hint
         self.code = code
+
+
+class DamagedError(AgentError, ValueError):
+    """A file of the agent's own holds something else than it wrote."""

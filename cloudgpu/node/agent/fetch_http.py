@@ -110,6 +110,12 @@ class Web:
             raise WrongRange("the server sent another range than it was asked for")
 
     def _followed(self, url: str, headers: dict[str, str]) -> http.client.HTTPResponse:
+        try:
+            return self._moved(url, headers)
+        except ValueError:
+            raise AgentError("fetch: the server sends to an address that is none", code="refused") from None
+
+    def _moved(self, url: str, headers: dict[str, str]) -> http.client.HTTPResponse:
         start = url
         for _ in range(_MOST_MOVES):
             answer = self._asked(url, headers, guarded=must_guard(start, url))

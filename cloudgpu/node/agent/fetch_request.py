@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .errors import AgentError
+from .foreign import LARGEST
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,10 @@ def read(spec: dict[str, Any]) -> list[Wanted]:
         AgentError: It makes no sense, or leads out of the data directories.
     """
     given, roots = spec.get("files"), spec.get("roots") or []
-    if not isinstance(given, list):
-        raise AgentError("fetch: files must be a list")
+    if not isinstance(given, list) or not isinstance(roots, list):
+        raise AgentError("fetch: files and roots must be lists")
+    if not all(isinstance(root, str) and "\0" not in root for root in roots):
+        raise AgentError("fetch: a root is no path")
     files = [_wanted(one) for one in given]
     paths = {one.path for one in files}
     if len(paths) != len(files):
@@ -64,23 +67,23 @@ def read(spec: dict[str, Any]) -> list[Wanted]:
 def _wanted(given: Any) -> Wanted:  # noqa: ANN401 - unchecked input
     if not isinstance(given, dict):
         raise AgentError("fetch: every file must be an object")
-    url, path, size, sha256 = given.get("url"), given.get("path"), _count(given.get("size")), given.get("sha256")
+    url, path, size, sha256 = given.get("url"), given.get("path"), given.get("size"), given.get("sha256")
     if not isinstance(path, str) or not os.path.isabs(path) or os.path.normpath(path) != path or "\0" in path:
         raise AgentError(f"fetch: {path!r} is not a plain absolute path", code="outside")
     if not isinstance(url, str) or not url.startswith(("http://", "https://")):
         raise AgentError(f"fetch: the address of {path} is not http or https")
-    if size < 0 or not (sha256 is None or isinstance(sha256, str)):
+    if not _is_whole(size) or size < 0 or not (sha256 is None or isinstance(sha256, str)):
         raise AgentError(f"fetch: size or sha256 of {path} make no sense")
     mtime_ns, mode = given.get("mtime_ns"), given.get("mode")
-    if not all(one is None or isinstance(one, int) for one in (mtime_ns, mode)):
+    if not all(one is None or _is_whole(one) for one in (mtime_ns, mode)):
         raise AgentError(f"fetch: time or mode of {path} make no sense")
     digest = None if sha256 is None else sha256.lower()
     return Wanted(url, path, size, digest, str(given.get("etag") or ""), mtime_ns, mode)
 
 
-def _count(value: Any) -> int:  # noqa: ANN401
-    """The number, or -1; in Python, true is a number too."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else -1
+def _is_whole(value: Any) -> bool:  # noqa: ANN401 - unchecked input
+    """Whether it is a number that a file may have as its size or time."""
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST
 
 
 def _below(path: str, root: str) -> bool:

@@ -9,6 +9,9 @@ import tempfile
 from contextlib import contextmanager
 from typing import Any, Iterator
 
+from .errors import DamagedError
+from .foreign import parsed_object
+
 
 def write_json(path: str, value: dict[str, Any]) -> None:
     """Replace a JSON file durably: a reader, or a crash at any moment, finds the old one or the new one.
@@ -31,13 +34,18 @@ def write_json(path: str, value: dict[str, Any]) -> None:
 
 
 def read_json(path: str) -> dict[str, Any] | None:
-    """The file's value, or None when there is no such file."""
+    """The file's value, or None when there is no such file.
+
+    Raises:
+        DamagedError: It holds no JSON object.
+    """
     try:
         with open(path, "rb") as stream:
-            value: dict[str, Any] = json.loads(stream.read())
+            return parsed_object(stream.read())
     except FileNotFoundError:
         return None
-    return value
+    except ValueError:
+        raise DamagedError(f"{path} is damaged", hint="remove it") from None
 
 
 def lock_file(path: str) -> int:

@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict
 
 from . import status
 from .errors import AgentError
+from .foreign import MALFORMED
 
 _BATCH_BYTES = 1 << 20
 """One message carries this much at most, so a longer line is split."""
@@ -133,7 +134,7 @@ def _offsets(spec: dict[str, Any]) -> dict[int, int]:
     given = spec.get("offsets") or {}
     try:
         pairs: list[tuple[int, int]] = [(int(rank), int(offset)) for rank, offset in given.items()]
-    except (AttributeError, TypeError, ValueError):
+    except MALFORMED:
         raise AgentError("follow: offsets must map ranks to byte offsets") from None
     if any(offset < 0 for _, offset in pairs):
         raise AgentError("follow: an offset is negative")

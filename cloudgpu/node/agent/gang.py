@@ -7,12 +7,13 @@ import resource
 import selectors
 import socket
 import time
-from typing import Any
+from typing import Any, Callable
 
 from .errors import AgentError
+from .foreign import malformed_as
 from .link import Link
 from .spec import StartSpec
-from .verdict import HeadCore, Report, Verdict, WorkerCore
+from .verdict import HeadCore, Report, Verdict, WorkerCore, read_order, read_report
 from .wire import HeadWire, WireError, WorkerWire
 
 _GREETING_S = 5.0
@@ -103,15 +104,15 @@ class HeadGang(Gang):
 
     def _on_link(self, link: Link) -> None:
         try:
-            messages = link.receive()
+            reports = [_read(read_report, message) for message in link.receive()]
             link.flush()
         except (OSError, WireError):
             self._drop(link)
             return
         if link in self._strangers and link.wire.ready:
             self._welcome(link)
-        for message in messages:
-            self._head.hear(link.wire.peer or 0, message, time.monotonic())
+        for report in reports:
+            self._head.hear(link.wire.peer or 0, report, time.monotonic())
 
     def _welcome(self, link: Link) -> None:
         """A node that lost its connection comes back on a new one; the old one is dead even if nobody noticed."""
@@ -211,13 +212,13 @@ class WorkerGang(Gang):
 
     def _on_link(self, link: Link) -> None:
         try:
-            messages = link.receive()
+            orders = [_read(read_order, message) for message in link.receive()]
             link.flush()
         except (OSError, WireError):
             self._drop()
             return
-        for message in messages:
-            self._core.hear(message, time.monotonic())
+        for order in orders:
+            self._core.hear(order, time.monotonic())
 
     def _flush(self, link: Link) -> None:
         try:
@@ -230,6 +231,16 @@ class WorkerGang(Gang):
             self._link.close()
             self._link = None
         self._core.closed(time.monotonic())
+
+
+def _read(read: Callable[[dict[str, Any]], dict[str, Any]], message: dict[str, Any]) -> dict[str, Any]:
+    """One message that makes no sense ends its connection, never the agent.
+
+    Raises:
+        WireError: It makes no sense.
+    """
+    with malformed_as(lambda why: WireError(f"a message makes no sense: {why}")):
+        return read(message)
 
 
 def join(spec: StartSpec, selector: selectors.BaseSelector) -> Gang:

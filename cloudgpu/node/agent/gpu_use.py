@@ -12,6 +12,7 @@ from .errors import AgentError
 from .leases import user_name
 
 _TOOL_S = 30.0
+_DIGITS = 19
 _FORMAT = "--format=csv,noheader,nounits"
 
 
@@ -37,7 +38,7 @@ def gpu_ids() -> dict[str, int]:
         AgentError: There is no driver, or it does not answer.
     """
     rows = _asked("--query-gpu=uuid,index")
-    return {row[0]: int(row[1]) for row in rows if row[1].isdigit()}
+    return {row[0]: int(row[1]) for row in rows if len(row) > 1 and _is_number(row[1])}
 
 
 def processes(ids: dict[str, int]) -> list[Process]:
@@ -47,11 +48,16 @@ def processes(ids: dict[str, int]) -> list[Process]:
         AgentError: The driver does not answer.
     """
     rows = _asked("--query-compute-apps=gpu_uuid,pid,used_memory")
-    return [_process(row, ids) for row in rows if row[0] in ids and row[1].isdigit()]
+    return [_process(row, ids) for row in rows if len(row) > 2 and row[0] in ids and _is_number(row[1])]  # noqa: PLR2004
 
 
 def _process(row: Sequence[str], ids: dict[str, int]) -> Process:
-    return Process(ids[row[0]], int(row[1]), _owner(int(row[1])), int(row[2]) if row[2].isdigit() else None)
+    return Process(ids[row[0]], int(row[1]), _owner(int(row[1])), int(row[2]) if _is_number(row[2]) else None)
+
+
+def _is_number(word: str) -> bool:
+    """`str.isdigit` also takes figures that `int` does not."""
+    return word.isascii() and word.isdigit() and len(word) < _DIGITS
 
 
 def _owner(pid: int) -> str:

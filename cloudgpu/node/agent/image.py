@@ -16,6 +16,7 @@ from urllib.parse import quote
 from . import image_archive, membership, pull
 from .engine import Engine, Located, RefusedError, checked, locate
 from .errors import AgentError
+from .foreign import malformed_as, mapping, number, text, whole
 from .handed import hand_of
 
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -63,12 +64,11 @@ def _read(spec: dict[str, Any]) -> dict[str, Any]:
     if policy not in _POLICIES:
         raise AgentError(f"image: pull must be one of {', '.join(_POLICIES)}")
     known = {name: str(spec.get(name) or "") for name in ("image", "repository", "tag", "digest")}
-    login = spec.get("login") or {}
-    return {**known, "pull": policy, "login": login, "size": spec.get("size_bytes") or 0, "silence": _silence(spec)}
-
-
-def _silence(spec: dict[str, Any]) -> float:
-    return float(spec.get("silence_s") or _SILENCE_S)
+    with malformed_as(lambda why: AgentError(f"image: the request makes no sense: {why}")):
+        login = mapping(spec.get("login") or {})
+        size = whole(spec.get("size_bytes") or 0)
+        silence = float(number(spec.get("silence_s") or _SILENCE_S))
+    return {**known, "pull": policy, "login": login, "size": size, "silence": silence}
 
 
 def _resolved(engine: Engine, wanted: dict[str, Any], tell: Callable[[str], None]) -> str:
@@ -94,8 +94,11 @@ def _asked(engine: Engine, wanted: dict[str, Any], tell: Callable[[str], None]) 
             raise told from error
         tell(f"{told.message}; the pull will try")
         return ""
-    _fits(name, [one.get("architecture", "") for one in answer.get("Platforms") or ()])
-    return str(answer["Descriptor"]["digest"])
+    with malformed_as(_senseless):
+        digest = text(answer["Descriptor"]["digest"])
+        architectures = [text(one.get("architecture", "")) for one in answer.get("Platforms") or ()]
+    _fits(name, architectures)
+    return digest
 
 
 def _provided(
@@ -164,18 +167,22 @@ def _by_tag(wanted: dict[str, Any]) -> str:
 def _digest(found: dict[str, Any], repository: str) -> str:
     """What the registry calls this image; empty when it came from none."""
     plain = repository.replace("docker.io/library/", "").replace("docker.io/", "")
-    pairs = [one.partition("@") for one in found.get("RepoDigests") or ()]
+    with malformed_as(_senseless):
+        pairs = [one.partition("@") for one in found.get("RepoDigests") or ()]
     return next((digest for place, _, digest in pairs if place in (plain, repository)), "")
 
 
 def _described(found: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
-    config = found.get("Config") or {}
-    return {
-        "id": found["Id"],
-        "digest": _digest(found, wanted["repository"]),
-        "entrypoint": list(config.get("Entrypoint") or ()),
-        "size_bytes": found.get("Size") or 0,
-    }
+    with malformed_as(_senseless):
+        entrypoint = [text(one) for one in (found.get("Config") or {}).get("Entrypoint") or ()]
+        size = whole(found.get("Size") or 0)
+    digest = _digest(found, wanted["repository"])
+    return {"id": found["Id"], "digest": digest, "entrypoint": entrypoint, "size_bytes": size}
+
+
+def _senseless(why: str) -> AgentError:
+    message = f"the Docker engine's account of an image makes no sense: {why}"
+    return AgentError(message, code="no-docker", hint="is it Docker, 20.10 or later, that answers there?")
 
 
 def _engine(located: Located, info: dict[str, Any]) -> dict[str, Any]:

@@ -17,13 +17,17 @@ import tempfile
 import time
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any, Iterator
+from typing import Iterator
 
 from .errors import AgentError
+from .foreign import MALFORMED, parsed_object, text, whole
 
 FOLDER = "/var/tmp/cloudgpu"  # noqa: S108 - all login users must meet there, and it outlives a reboot
 _PATIENCE_S = 20.0
 _SHARED = 0o1777
+_MOST_GPUS = 4096
+_LATEST_S = 253_402_300_799
+"""The end of the year 9999: later times cannot be written."""
 
 
 @dataclass(frozen=True)
@@ -143,11 +147,11 @@ def _read(name: str) -> Lease | None:
         handle = os.open(os.path.join(FOLDER, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(handle, "rb") as stream:
             owner = user_name(os.fstat(stream.fileno()).st_uid)
-            told: dict[str, Any] = json.loads(stream.read(65536))
-        gpus = tuple(sorted(int(one) for one in told["gpus"]))
-        expires = int(told["expires_epoch_s"])
-        return Lease(str(told["token"]), str(told["cluster"]), str(told["owner"]), gpus, expires, owner)
-    except (OSError, ValueError, KeyError, TypeError):
+            told = parsed_object(stream.read(65536))
+        gpus = tuple(sorted({whole(one, _MOST_GPUS) for one in told["gpus"]}))
+        expires = whole(told["expires_epoch_s"], _LATEST_S)
+        return Lease(text(told["token"]), text(told["cluster"]), text(told["owner"]), gpus, expires, owner)
+    except (OSError, *MALFORMED):
         return None
 
 

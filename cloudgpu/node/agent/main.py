@@ -9,6 +9,7 @@ import sys
 from typing import Any, Sequence
 
 from .errors import AgentError
+from .foreign import parsed
 
 # Loaded by name, so that a status check does not pay for the modules of a download.
 _VERBS = {
@@ -76,7 +77,7 @@ def _run(argv: Sequence[str]) -> int:
 
 def _spec() -> dict[str, Any]:
     try:
-        spec = json.loads(sys.stdin.buffer.read() or b"{}")
+        spec = parsed(sys.stdin.buffer.read() or b"{}")
     except ValueError:
         # The input may hold secrets, so neither it nor the parser's excerpt of it is shown.
         raise AgentError("standard input is not JSON") from None

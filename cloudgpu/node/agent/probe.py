@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable
 
+from .foreign import MALFORMED, number, parsed_object, text, whole
 from .utc import now
 
 _NVIDIA_SMI = (
@@ -55,10 +56,9 @@ def parse_gpus(text: str) -> list[dict[str, Any]]:
         if line.strip():
             # A name may hold commas, the three fields after it do not.
             name, memory, ecc, driver = line.rsplit(",", 3)
-            errors = int(ecc) if ecc.strip().isdigit() else None
-            gpus.append(
-                {"name": name.strip(), "memory_mib": int(memory), "ecc_errors": errors, "driver": driver.strip()}
-            )
+            errors = int(ecc) if ecc.strip().isdecimal() else None
+            size = whole(int(memory))
+            gpus.append({"name": name.strip(), "memory_mib": size, "ecc_errors": errors, "driver": driver.strip()})
     return gpus
 
 
@@ -79,16 +79,26 @@ def bootstrap_state(root: str) -> dict[str, Any]:
     if not path.exists() and instance.exists() and not (instance / "boot-finished").exists():
         return _told("running", "waiting for cloud-init")
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
+        return _stored(parsed_object(path.read_bytes()))
     except FileNotFoundError:
         return _told("none")
-    except (OSError, ValueError) as error:
+    except (OSError, *MALFORMED) as error:
         return _told("failed", error=f"{path}: {error}")
-    told = _told(stored.get("state", "none"), stored.get("step", ""), stored.get("error", ""))
-    told["bootstrap_steps"] = stored.get("steps", [])
-    if told["bootstrap"] == "running" and "began_epoch_s" in stored:
-        told["bootstrap_step_s"] = max(0, int(time.time()) - int(stored["began_epoch_s"]))
+
+
+def _stored(stored: dict[str, Any]) -> dict[str, Any]:
+    told = _told(*(text(stored.get(name, usual)) for name, usual in (("state", "none"), ("step", ""), ("error", ""))))
+    # Only for people: a step that makes no sense is left out, and the node is no worse for it.
+    with suppress(*MALFORMED):
+        told["bootstrap_steps"] = [_step(one) for one in stored.get("steps", [])]
+    with suppress(*MALFORMED):
+        if told["bootstrap"] == "running":
+            told["bootstrap_step_s"] = max(0, int(time.time()) - whole(stored["began_epoch_s"]))
     return told
+
+
+def _step(one: dict[str, Any]) -> dict[str, Any]:
+    return {"name": text(one.get("name") or ""), "seconds": int(number(one.get("seconds") or 0))}
 
 
 def _told(state: str, step: str = "", error: str = "") -> dict[str, Any]:

@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 
 from .engine import Engine, RefusedError
 from .errors import AgentError
+from .foreign import MALFORMED, mapping, number
 
 _TELL_S = 5.0
 _WAITS_S = (1.0, 4.0, 15.0, 30.0)
@@ -63,9 +64,9 @@ class Pulled:
             RefusedError: It is an error.
         """
         if "error" in line:
-            raise RefusedError(0, str((line.get("errorDetail") or {}).get("message") or line["error"]))
+            raise RefusedError(0, str(mapping(line.get("errorDetail") or {}).get("message") or line["error"]))
         name, status = str(line.get("id", "")), str(line.get("status", ""))
-        detail = line.get("progressDetail") or {}
+        detail = mapping(line.get("progressDetail") or {})
         if status in ("Pulling fs layer", "Waiting"):
             self._layers.setdefault(name, _Layer())
         elif status.startswith("Retrying"):
@@ -76,8 +77,8 @@ class Pulled:
 
     def _of_layer(self, name: str, status: str, detail: dict[str, Any]) -> None:
         layer = self._layers[name]
-        if status == "Downloading" and detail.get("total", -1) > 0:
-            layer.current, layer.total = int(detail.get("current") or 0), int(detail["total"])
+        if status == "Downloading" and number(detail.get("total") or 0) > 0:
+            layer.current, layer.total = int(number(detail.get("current") or 0)), int(detail["total"])
         elif status in ("Download complete", "Verifying Checksum"):
             layer.current = layer.total
         elif status in ("Pull complete", "Already exists") and not layer.done:
@@ -108,7 +109,7 @@ def pull(engine: Engine, repository: str, which: str, login: Login, tell: Tell, 
         try:
             for line in engine.lines(path, silence_s=silence_s, auth=header(login)):
                 pulled.take(line)
-        except (RefusedError, OSError, http.client.HTTPException, ValueError) as error:
+        except (RefusedError, OSError, http.client.HTTPException, *MALFORMED) as error:
             told = fault(f"{repository}:{which}".replace(":sha256", "@sha256"), error, silence_s)
             if told.code != "network" or wait_s is None:
                 raise told from error

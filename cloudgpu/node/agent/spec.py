@@ -10,6 +10,7 @@ from .errors import AgentError
 from .status import run_dir
 
 T = TypeVar("T")
+_LONGEST_S = 366 * 86400.0
 ADMITTED = "cloudgpu-run:"
 """Begins the comment of a key that may log in while a run goes on; the run's id follows."""
 
@@ -112,7 +113,7 @@ def read_start(given: dict[str, Any]) -> StartSpec:
     ranks = tuple(_rank(rank) for rank in _field(given, "ranks", list))
     if len({rank.rank for rank in ranks}) != len(ranks):
         raise AgentError("start: two ranks have the same number")
-    gang = _gang(given.get("gang") or {})
+    gang = _gang(_object(given, "gang"))
     node_index = _field(given, "node_index", int)
     if not 0 <= node_index < gang.nodes:
         raise AgentError(f"start: node_index {node_index} is not one of {gang.nodes} nodes")
@@ -160,20 +161,24 @@ def _rank(given: Any) -> RankSpec:  # noqa: ANN401 - unchecked input
     argv = _words(given, "argv")
     rank = _field(given, "rank", int)
     role, decides = str(given.get("role", "")), bool(given.get("decides", True))
-    local_rank, env = int(given.get("local_rank", 0)), _strings(given, "env")
+    local_rank, env = _whole(given, "local_rank", 0), _strings(given, "env")
     inside, program = str(given.get("inside", "")), str(given.get("program", ""))
     return RankSpec(rank, local_rank, argv, env, role, decides, inside, program)
 
 
 def _words(given: dict[str, Any], name: str, *, empty: bool = False) -> tuple[str, ...]:
-    words: list[Any] = given.get(name) or [] if empty else _field(given, name, list)
-    if not (words or empty) or not all(isinstance(word, str) and "\0" not in word for word in words):
+    words: Any = given.get(name) or [] if empty else _field(given, name, list)
+    if (
+        not isinstance(words, list)
+        or not (words or empty)
+        or not all(isinstance(word, str) and "\0" not in word for word in words)
+    ):
         raise AgentError(f"start: {name} must be words")
     return tuple(words)
 
 
 def _gang(given: dict[str, Any]) -> GangSpec:
-    nodes = int(given.get("nodes", 1))
+    nodes = _whole(given, "nodes", 1)
     if nodes < 1:
         raise AgentError("start: a gang has at least one node")
     if nodes == 1:
@@ -187,9 +192,20 @@ def _gang(given: dict[str, Any]) -> GangSpec:
 def _limits(given: dict[str, Any]) -> Limits:
     wanted = {name: given[name] for name in Limits.__dataclass_fields__ if given.get(name) is not None}
     for name, value in wanted.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _LONGEST_S:
             raise AgentError(f"start: {name} must be a number of seconds")
     return Limits(**{name: float(value) for name, value in wanted.items()})
+
+
+def _object(given: dict[str, Any], name: str) -> dict[str, Any]:
+    value = given.get(name) or {}
+    if not isinstance(value, dict):
+        raise AgentError(f"start: {name} must be an object")
+    return value
+
+
+def _whole(given: dict[str, Any], name: str, default: int) -> int:
+    return default if given.get(name) is None else _field(given, name, int)
 
 
 def _field(given: dict[str, Any], name: str, kind: type[T]) -> T:

@@ -8,6 +8,7 @@ from typing import Any, Callable
 
 from . import files, proc
 from .errors import AgentError
+from .foreign import malformed_as, text
 from .utc import utc
 
 FINAL = frozenset({"succeeded", "failed", "cancelled", "lost"})
@@ -60,12 +61,15 @@ def read(folder: str) -> dict[str, Any]:
 
 def read_if_any(folder: str) -> dict[str, Any] | None:
     """Like `read`, but None when there is no run."""
-    try:
-        stored = files.read_json(path(folder))
-    except ValueError:
-        raise AgentError(f"{path(folder)} is damaged", hint="use another run directory") from None
+    with malformed_as(lambda _: AgentError(f"{path(folder)} is damaged", hint="use another run directory")):
+        return _read_if_any(folder)
+
+
+def _read_if_any(folder: str) -> dict[str, Any] | None:
+    stored = files.read_json(path(folder))
     if stored is None:
         return None
+    text(stored["state"])
     if stored["state"] not in FINAL and not proc.alive(stored["agent"]):
         # It may have written its last word between the two looks.
         stored = files.read_json(path(folder)) or stored

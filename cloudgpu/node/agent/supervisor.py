@@ -11,13 +11,14 @@ import time
 from typing import Any
 
 from . import admit, files, proc, status
+from .foreign import MALFORMED
 from .gang import join
 from .guard import Guard
 from .holder import Holder
 from .rankset import RankSet
 from .spec import StartSpec
 from .utc import now as utc_now
-from .verdict import Report
+from .verdict import Report, read_cancel
 
 REQUEST = "stop-request.json"
 """How `stop` tells the daemon which signal and grace it wants."""
@@ -174,11 +175,12 @@ class Supervisor:
         self._selector.register(read, selectors.EVENT_READ, lambda: read.recv(4096))
 
     def _on_stop(self, *_: object) -> None:
-        asked = files.read_json(os.path.join(self._spec.run_dir, REQUEST)) or {}
-        self._cancel = {
-            "signal": asked.get("signal", "SIGTERM"),
-            "grace_s": asked.get("grace_s", self._spec.limits.grace_s),
-        }
+        usual = {"signal": "SIGTERM", "grace_s": self._spec.limits.grace_s}
+        try:
+            asked = files.read_json(os.path.join(self._spec.run_dir, REQUEST)) or {}
+            self._cancel = read_cancel({**usual, **asked})
+        except MALFORMED:  # whoever asks wants an end, whatever the file says
+            self._cancel = usual
 
 
 def _create(holder: Holder, guard: Guard, run_dir: str) -> None:

@@ -6,12 +6,15 @@ nothing. Only the head decides; a worker decides alone only when the head is out
 
 from __future__ import annotations
 
+import signal
 from typing import Any, Dict
 
+from .foreign import number, text, whole
 from .spec import Limits
 
 Report = Dict[str, Any]
 """`{"done": bool, "failure": None | {..., "age_s"}, "cancel": None | {"signal", "grace_s"}, "ended": bool}`"""
+_STATES = frozenset({"succeeded", "failed", "cancelled"})
 Verdict = Dict[str, Any]
 """`{"state": "succeeded|failed|cancelled", "first_failure": None | {...}, "signal": name, "grace_s": seconds}`"""
 
@@ -19,6 +22,56 @@ Verdict = Dict[str, Any]
 def failure(node_index: int, reason: str, *, rank: int | None = None, exit_code: int | None = None) -> dict[str, Any]:
     """A first failure as every status shows it. A negative exit code is the number of the signal that killed it."""
     return {"rank": rank, "exit_code": exit_code, "node_index": node_index, "reason": reason}
+
+
+def read_report(message: dict[str, Any]) -> Report:
+    """The report in a message of another node, which may run another version.
+
+    Raises:
+        ValueError: And whatever else `foreign.MALFORMED` names: it is none.
+    """
+    seen, asked = message["failure"], message["cancel"]
+    report = {"done": bool(message["done"]), "failure": None, "cancel": None, "ended": bool(message["ended"])}
+    if seen is not None:
+        report["failure"] = {**_read_failure(seen), "age_s": number(seen["age_s"])}
+    if asked is not None:
+        report["cancel"] = read_cancel(asked)
+    return report
+
+
+def read_order(message: dict[str, Any]) -> dict[str, Any]:
+    """The order in a message of the head.
+
+    Raises:
+        ValueError: And whatever else `foreign.MALFORMED` names: it is none.
+    """
+    order, decided = {"formed": bool(message["formed"]), "verdict": None}, message["verdict"]
+    if decided is not None:
+        if decided["state"] not in _STATES:
+            raise ValueError("unknown state")
+        first = decided["first_failure"]
+        seen = None if first is None else _read_failure(first)
+        order["verdict"] = {"state": decided["state"], "first_failure": seen, **read_cancel(decided)}
+    return order
+
+
+def _read_failure(seen: dict[str, Any]) -> dict[str, Any]:
+    rank, exit_code = seen["rank"], seen["exit_code"]
+    if exit_code is not None and (isinstance(exit_code, bool) or not isinstance(exit_code, int)):
+        raise ValueError("not an exit code")
+    known = {"rank": None if rank is None else whole(rank), "exit_code": exit_code}
+    return {**seen, **known, "node_index": whole(seen["node_index"]), "reason": text(seen["reason"])}
+
+
+def read_cancel(asked: dict[str, Any]) -> dict[str, Any]:
+    """The signal and the grace that somebody asks for.
+
+    Raises:
+        ValueError: And whatever else `foreign.MALFORMED` names: they are none.
+    """
+    if asked["signal"] not in signal.Signals.__members__:
+        raise ValueError("unknown signal")
+    return {"signal": asked["signal"], "grace_s": number(asked["grace_s"])}
 
 
 class HeadCore:
