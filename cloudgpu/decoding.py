@@ -4,6 +4,7 @@ A file may be damaged, edited or written by another version, and what a node or 
 reader that passes on what it found fails later and elsewhere, with a traceback instead of an error.
 """
 
+import base64
 import json
 import math
 import types
@@ -23,6 +24,7 @@ MALFORMED: Final = (ValueError, TypeError, LookupError, AttributeError, Arithmet
 AnyFloat = Annotated[float, "may be infinite or not a number"]
 """A figure that somebody else computed: the loss of a training that diverged is NaN, and has to be shown."""
 _SHOWN: Final = 60
+_TOLD: Final = 300
 _LARGEST: Final = 15
 """Power of ten of the largest and of the smallest figure: with those, sums stay exact in 28 digits."""
 _LONGEST: Final = 40
@@ -141,6 +143,14 @@ def _text(value: Any, where: str) -> str:  # noqa: ANN401
     return value
 
 
+def _bytes(value: Any, where: str) -> bytes:  # noqa: ANN401
+    """Read bytes, which JSON holds as base64."""
+    try:
+        return base64.b64decode(_text(value, where), validate=True)
+    except ValueError:
+        raise _unexpected(value, "base64", where) from None
+
+
 def _flag(value: Any, where: str) -> bool:  # noqa: ANN401
     if not isinstance(value, bool):
         raise _unexpected(value, "true or false", where)
@@ -207,6 +217,7 @@ def _day(value: Any, where: str) -> date:  # noqa: ANN401
 
 _PLAIN: Final[Mapping[Any, Callable[[Any, str], Any]]] = {
     str: _text,
+    bytes: _bytes,
     bool: _flag,
     int: _whole,
     float: _finite,
@@ -226,8 +237,8 @@ def _unexpected(value: object, wanted: str, where: str) -> ValueError:
     return ValueError(f"{f'{where[:_SHOWN]}: ' if where else ''}expected {wanted}, found {text}")
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+def _shortened(text: str, length: int = _SHOWN) -> str:
+    return text if len(text) <= length else f"{text[:length]}..."
 
 
 @contextmanager
@@ -245,7 +256,7 @@ def malformed_as(error: Callable[[str], Exception]) -> Iterator[None]:
 
 def described(err: BaseException) -> str:
     """Return one short line about an exception of `MALFORMED`: a `KeyError` by itself says no more than a name."""
-    text = _shortened(" ".join(printable(str(err)).split()))
+    text = _shortened(" ".join(printable(str(err)).split()), _TOLD)
     if isinstance(err, LookupError):
         return f"it lacks {text}"
     return text or type(err).__name__

@@ -7,6 +7,7 @@ from typing import Any
 from cloudgpu.app.host_ground import HostGround
 from cloudgpu.catalog import Catalog
 from cloudgpu.catalog.wishes import written
+from cloudgpu.decoding import MALFORMED, described
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.hosts.host import Jump, OwnHost
 from cloudgpu.launch.inventory import Node
@@ -106,10 +107,12 @@ def _scanned(
     key = pinned.get(host.name, "")
     if isinstance(answer, CloudGpuError):
         return Scanned(host, answer.message, answer.hint, key)
-    fields = fields_of(host, answer, catalog)
-    return Scanned(
-        host, pinned=key, facts={**answer, "fields": fields}, differs=tuple(_differing(host, answer, catalog))
-    )
+    try:
+        fields = fields_of(host, answer, catalog)
+        differs = tuple(_differing(host, answer, catalog))
+    except MALFORMED as err:
+        return Scanned(host, f"its answer makes no sense: {described(err)}", "is its python3 3.8 or newer?", key)
+    return Scanned(host, pinned=key, facts={**answer, "fields": fields}, differs=differs)
 
 
 def fields_of(host: OwnHost, facts: Mapping[str, Any], catalog: Catalog) -> dict[str, Any]:

@@ -12,10 +12,10 @@ from typing import Any
 from cloudgpu.app.matrix_records import MatrixRecord, MatrixRow, Values
 from cloudgpu.app.ports import Ledger
 from cloudgpu.app.records import Records, RunRecord
+from cloudgpu.app.run_recipes import recipe_of
 from cloudgpu.errors import StateError
 from cloudgpu.ledger.billing import entry_usd
 from cloudgpu.recipe.matrix import shown
-from cloudgpu.recipe.schema import Recipe
 from cloudgpu.run.metrics import Measured
 
 _WAITING = "waiting"
@@ -207,7 +207,7 @@ def _row(row: MatrixRow, records: Records, costs: Mapping[str, Decimal]) -> RowO
 
 
 def _measured(run: RunRecord) -> tuple[Measured, ...]:
-    metrics = Recipe.model_validate(run.resolved).metrics
+    metrics = recipe_of(run).metrics
     return tuple(Measured(name, run.metrics.get(name), metric) for name, metric in metrics.items())
 
 

@@ -23,6 +23,7 @@ FINAL: Final = frozenset({"succeeded", "failed", "cancelled", "lost", "not-run",
 """States that no run leaves again."""
 _LEASE = "lease"
 """How the names of a lease's files begin."""
+_DIGITS: Final = 8
 _MOST: Final = 1_000_000
 """Nodes of a cluster, GPUs of a node, or disks, that nobody has."""
 _T = TypeVar("_T", "ClusterRecord", "RunRecord")
@@ -323,12 +324,15 @@ def _read(path: Path, kind: type[_T]) -> _T | None:
 
 
 def _check(record: "ClusterRecord | RunRecord") -> None:
-    """Refuse figures that no bill could be made of.
+    """Refuse figures that no bill could be made of, and nodes without a number.
 
     Raises:
-        ValueError: A price or a number of nodes is not one.
+        ValueError: There is one.
     """
     if isinstance(record, RunRecord):
+        if not all(node.isascii() and node.isdigit() and len(node) < _DIGITS for node in record.ranks):
+            message = "a node of it has no number"
+            raise ValueError(message)
         return
     prices = [record.node_hourly_usd, *([record.max_usd] if record.max_usd else ())]
     if any(decoded(Decimal, usd) < 0 for usd in prices) or not 0 <= record.nodes <= _MOST:

@@ -13,6 +13,7 @@ from cloudgpu.app.inventories import with_known_boots
 from cloudgpu.app.ports import Dial
 from cloudgpu.app.probing import check_free
 from cloudgpu.app.records import RunRecord, RunState
+from cloudgpu.app.run_recipes import recipe_of
 from cloudgpu.app.service_pages import secrets_of, services_of
 from cloudgpu.app.serving import Serving
 from cloudgpu.app.silence import Silence
@@ -21,7 +22,6 @@ from cloudgpu.errors import ConnectError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.node.bootstrap import cleaning
 from cloudgpu.paths import unwritable
-from cloudgpu.recipe.schema import Recipe
 from cloudgpu.remote.base import Host
 from cloudgpu.remote.command import Command
 from cloudgpu.remote.fanout import all_or_raise, on_all
@@ -172,7 +172,7 @@ class Running:
             return self._followed(record, services)
 
     def _followed(self, record: RunRecord, services: Serving) -> Followed:
-        metrics, logs = Metrics(_recipe(record).metrics), services.logs(self._desk.home.run(record.run_id))
+        metrics, logs = Metrics(recipe_of(record).metrics), services.logs(self._desk.home.run(record.run_id))
         for rank in sorted(rank for ranks in record.ranks.values() for rank in ranks):
             for line in logs.lines(rank):
                 metrics.read(line, rank)
@@ -204,7 +204,7 @@ class Running:
         self._stopping = True
         directories = self._run_dirs(record)
         by_index = {agent.host.node.index: agent for agent in self._agents}
-        checkpoint = _recipe(record).checkpoint
+        checkpoint = recipe_of(record).checkpoint
         request = {
             "signal": checkpoint.signal if checkpoint else "SIGTERM",
             "grace_s": int(checkpoint.grace) if checkpoint else _GRACE_S,
@@ -217,7 +217,7 @@ class Running:
 
     def collect(self, record: RunRecord, instance_ids: Sequence[str]) -> Collected:
         """Bring the outputs back; of the cluster's instances, in order, those that are gone are named."""
-        job = Job(record.run_id, _recipe(record), self._inventory, "")
+        job = Job(record.run_id, recipe_of(record), self._inventory, "")
         collected = collect(job, self._agents, self._desk.home.run(record.run_id).outputs)
         here = {agent.host.node.index for agent in self._agents}
         gone = tuple(
@@ -262,10 +262,6 @@ class Running:
 
     def _run_dirs(self, record: RunRecord) -> dict[int, str]:
         return {agent.host.node.index: f"{agent.home}/.cloudgpu/runs/{record.run_id}" for agent in self._agents}
-
-
-def _recipe(record: RunRecord) -> Recipe:
-    return Recipe.model_validate(record.resolved)
 
 
 def _shortened(line: str) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from cloudgpu import files
 from cloudgpu.app.records import Records
+from cloudgpu.app.run_recipes import recipe_of
 from cloudgpu.paths import Home, unwritable
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.service import Endpoint, SideService
@@ -68,7 +69,7 @@ def services_on(records: Records, cluster: str, home: Home) -> tuple[Served, ...
         StateError: As `services_of` says.
     """
     runs = [run for run in records.runs() if run.cluster == cluster and run.state == "running" and run.ended_at is None]
-    return tuple(one for run in runs for one in services_of(Recipe.model_validate(run.resolved), run.run_id, home))
+    return tuple(one for run in runs for one in services_of(recipe_of(run), run.run_id, home))
 
 
 def secrets_of(services: Sequence[Served]) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import Final
 from cloudgpu.app.desk import Bench
 from cloudgpu.app.probing import Probe
 from cloudgpu.app.records import RunRecord
+from cloudgpu.app.run_recipes import recipe_of
 from cloudgpu.app.service_pages import Served, hidden, services_of
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.paths import RunPaths
@@ -40,7 +41,7 @@ class Serving:
             stop: Ends the run.
             fresh: Whether the run has just been started, so that one that does not get ready is ended.
         """
-        recipe = Recipe.model_validate(record.resolved)
+        recipe = recipe_of(record)
         self._desk, self._record, self._host, self._stop, self._fresh = desk, record, host, stop, fresh
         self._stays = recipe.launch.service.stays if recipe.launch.service else "expiry"
         self.services = services_of(recipe, record.run_id, desk.home)
@@ -147,7 +148,7 @@ class _Discreet(LogStore):
 
 def stage_of(record: RunRecord) -> str:
     """What following a run is called: a service is not trained."""
-    return "serve" if Recipe.model_validate(record.resolved).launch.service is not None else "train"
+    return "serve" if recipe_of(record).launch.service is not None else "train"
 
 
 def ends_with_its_command(recipe: Recipe) -> bool:

@@ -116,7 +116,7 @@ def answered(doing: str) -> Iterator[None]:
     name.
 
     Raises:
-        CloudGpuError: As `typed`; code `UNREACHABLE` for what makes no sense: the call may have had its effect.
+        CloudGpuError: As `typed`; code `UNREACHABLE` for what makes no sense: the call may have had an effect.
     """
     with typed(doing), malformed_as(partial(_senseless, doing)):
         yield

@@ -9,6 +9,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from cloudgpu import files
+from cloudgpu.decoding import MALFORMED, described
 from cloudgpu.errors import BadRequestError, UnsupportedError
 
 
@@ -37,8 +38,8 @@ def read_project(directory: Path) -> Project:
     except OSError as err:
         message = f"no Pulumi project in {directory}: {source.name} cannot be read ({err})"
         raise BadRequestError(message, hint="name the directory that holds Pulumi.yaml") from err
-    except YAMLError as err:
-        message = f"{source} is not YAML: {err}"
+    except (YAMLError, *MALFORMED) as err:
+        message = f"{source} is not YAML: {described(err)}"
         raise BadRequestError(message, hint="correct it") from err
     if not isinstance(content, dict) or not isinstance(content.get("name"), str):
         message = f"{source} has no `name`"

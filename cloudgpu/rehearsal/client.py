@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.clock import Clock, SystemClock
+from cloudgpu.decoding import MALFORMED
 from cloudgpu.errors import CloudGpuError, RehearsalError
 from cloudgpu.files import SETTINGS_BYTES, parse_json, read_json
 from cloudgpu.paths import Home
@@ -309,7 +310,7 @@ def _recorded(files: RehearsalFiles) -> Cloud | None:
         if not str(row["url"]).startswith("http://127.0.0.1:"):
             return None
         return Cloud(str(row["url"]), key.access_key_id, key.secret_access_key, pid=int(row["pid"]))
-    except (OSError, ValueError, KeyError, TypeError, CloudGpuError):
+    except (OSError, *MALFORMED, CloudGpuError):
         return None
 
 

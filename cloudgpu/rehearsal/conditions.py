@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from typing import Any
 
+from cloudgpu.decoding import decoded
+
 _TYPES: Mapping[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "bool": (bool,)}
 
 
@@ -50,6 +52,9 @@ def conditions_from(row: Mapping[str, Any]) -> Conditions:
     Raises:
         ValueError: An unknown name, or a value that makes no sense; the message names it.
     """
+    if not isinstance(row, Mapping):
+        message = "the conditions are not a mapping"
+        raise ValueError(message)  # noqa: TRY004 - what callers turn into an answer
     known = {item.name: _name(item.type) for item in fields(Conditions)}
     for name, value in row.items():
         if name not in known:
@@ -58,10 +63,7 @@ def conditions_from(row: Mapping[str, Any]) -> Conditions:
         if not _fits(known[name], value):
             message = f"condition {name}: {value!r} makes no sense"
             raise ValueError(message)
-    values = dict(row)
-    if "retired" in values:
-        values["retired"] = tuple(values["retired"])
-    return Conditions(**values)
+    return decoded(Conditions, dict(row))
 
 
 def _name(kind: Any) -> str:  # noqa: ANN401 - a type, or text for one
@@ -73,4 +75,6 @@ def _fits(kind: str, value: object) -> bool:
         return isinstance(value, _TYPES[kind]) and isinstance(value, bool) == (kind == "bool")
     if kind.startswith("tuple"):
         return isinstance(value, list) and all(isinstance(one, str) for one in value)
-    return isinstance(value, dict) and all(isinstance(one, int) and one >= 0 for one in value.values())
+    return isinstance(value, dict) and all(
+        isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in value.values()
+    )

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from cloudgpu.decoding import MALFORMED, decoded, described
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.files import parse_json
 from cloudgpu.rehearsal.applied import Applied
@@ -55,8 +56,8 @@ class Control:
             return _json({"error": f"no such control call: {request.method} {request.raw_path}"}, 404)
         try:
             return _json(work(parse_json(request.body or b"null")))
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as err:
-            return _json({"error": str(err)}, 400)
+        except MALFORMED as err:
+            return _json({"error": described(err)}, 400)
         except CloudGpuError as err:
             return _json({"error": err.message}, 500)
 
@@ -101,7 +102,7 @@ class Control:
         return self.market.prices
 
     def _advance(self, row: Any) -> dict[str, float]:  # noqa: ANN401
-        seconds = float(_of_type(row, dict).get("seconds", 0))
+        seconds = decoded(float, _of_type(row, dict).get("seconds", 0))
         self.server.advance(seconds)
         return {"advanced_s": seconds}
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
+from cloudgpu.decoding import decoded
+
 Phase = Literal["before", "after_effect"]
 _KEYS = frozenset(
     (
@@ -88,14 +90,21 @@ def rule_from(row: Mapping[str, Any], position: int) -> Rule:
     Raises:
         ValueError: An unknown key or deed; the message names it.
     """
-    unknown = sorted(set(row) - _KEYS)
+    if not isinstance(row, Mapping):
+        message = f"fault rule {position} is not a mapping"
+        raise ValueError(message)  # noqa: TRY004 - what callers turn into an answer
+    unknown = sorted(str(name) for name in set(row) - _KEYS)
     if unknown:
         message = f"fault rule {position}: unknown key {unknown[0]!r}"
         raise ValueError(message)
     if row.get("do", "error") not in _DEEDS or row.get("phase", "before") not in ("before", "after_effect"):
         message = f"fault rule {position}: `do` is one of {', '.join(_DEEDS)}; `phase` is before or after_effect"
         raise ValueError(message)
-    return Rule(**{"id": f"rule-{position}", **row})
+    try:
+        return decoded(Rule, {"id": f"rule-{position}", **row})
+    except ValueError as err:
+        message = f"fault rule {position}: {err}"
+        raise ValueError(message) from err
 
 
 class FaultScript:

@@ -8,6 +8,7 @@ import secrets
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from cloudgpu.decoding import MALFORMED
 from cloudgpu.errors import StateError
 from cloudgpu.files import SETTINGS_BYTES, read_json
 from cloudgpu.paths import unwritable
@@ -60,7 +61,7 @@ def load(path: Path) -> Keyring:
     try:
         row = read_json(path, SETTINGS_BYTES)
         return Keyring(_key(row["caller"]), _key(row["role"]))
-    except (OSError, ValueError, KeyError, TypeError) as err:
+    except (OSError, *MALFORMED) as err:
         message = f"cannot read the rehearsal keys in {path}: {err}"
         raise StateError(message, hint=command("cloudgpu", "rehearsal", "reset")) from err
 

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TypeVar
 
+from cloudgpu.decoding import MALFORMED, decoded
 from cloudgpu.errors import StateError
 from cloudgpu.files import SETTINGS_BYTES, read_json
 from cloudgpu.rehearsal.durable import write_durably
@@ -77,7 +78,7 @@ class Market:
             row = read_json(self._path, SETTINGS_BYTES)
             self.capacity, self.quotas = _checked(row["capacity"]), _checked(row["quotas"])
             self.prices = _priced(row.get("prices", {}))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as err:
+        except (OSError, *MALFORMED) as err:
             message = f"the capacity, quotas and prices of the rehearsal cloud cannot be read: {self._path} is damaged"
             hint = f"{command('rm', str(self._path))}: capacity is unlimited then, and the catalog's prices hold"
             raise StateError(message, hint=hint) from err
@@ -120,7 +121,6 @@ def _priced(table: Mapping[str, object]) -> dict[str, str]:
 
 def _is_price(text: str) -> bool:
     try:
-        usd = Decimal(text)
-    except InvalidOperation:
+        return decoded(Decimal, text) > 0
+    except ValueError:
         return False
-    return usd.is_finite() and usd > 0

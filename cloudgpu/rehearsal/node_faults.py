@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field, fields
 from fnmatch import fnmatchcase
 from typing import Any, Literal, get_args
 
+from cloudgpu.decoding import decoded
 from cloudgpu.rehearsal.node_spec import NodeSpec
 
 Deed = Literal[
@@ -50,15 +51,17 @@ def node_fault_from(row: Mapping[str, Any]) -> NodeFault:
     Raises:
         ValueError: An unknown name or deed, or a value that makes no sense.
     """
-    unknown = sorted(set(row) - {item.name for item in fields(NodeFault)})
+    if not isinstance(row, Mapping):
+        message = "node fault: not a mapping"
+        raise ValueError(message)  # noqa: TRY004 - what callers turn into an answer
+    unknown = sorted(set(map(str, row)) - {item.name for item in fields(NodeFault)})
     if unknown:
         message = f"node fault: unknown key {unknown[0]!r}"
         raise ValueError(message)
     if row.get("do") not in get_args(Deed):
         message = f"node fault: `do` is one of {', '.join(get_args(Deed))}, not {row.get('do')!r}"
         raise ValueError(message)
-    match = row.get("match", {})
-    strange = sorted(set(match) - set(_FACTS))
+    strange = sorted(set(map(str, row.get("match") or {})) - set(_FACTS))
     if strange:
         message = f"node fault: `match` knows {', '.join(_FACTS)}, not {strange[0]}"
         raise ValueError(message)
@@ -67,7 +70,11 @@ def node_fault_from(row: Mapping[str, Any]) -> NodeFault:
         if value is not None and (not isinstance(value, int | float) or isinstance(value, bool)):
             message = f"node fault: {name} {row[name]!r} is no number"
             raise ValueError(message)
-    return NodeFault(**row)
+    try:
+        return decoded(NodeFault, dict(row))
+    except ValueError as err:
+        message = f"node fault: {err}"
+        raise ValueError(message) from err
 
 
 def node_fault_json(fault: NodeFault) -> dict[str, Any]:

@@ -7,11 +7,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
+from cloudgpu.decoding import MALFORMED, described
 from cloudgpu.errors import UsageError
 from cloudgpu.files import SETTINGS_BYTES, read_text
+from cloudgpu.recipe.document import parse
 from cloudgpu.recipe.nearest import suggestion
 from cloudgpu.rehearsal.conditions import conditions_from
 from cloudgpu.rehearsal.faults import rule_from
@@ -77,10 +76,11 @@ def parsed(name: str, text: str) -> Script:
     Raises:
         UsageError: It is no such thing.
     """
-    try:
-        value = YAML(typ="safe", pure=True).load(text)
-    except YAMLError as err:
-        raise _senseless(name, str(err).replace("\n", " ")) from err
+    document = parse(text)
+    if document.problems:
+        line, problem = document.problems[0]
+        raise _senseless(name, f"line {line}: {problem.text}")
+    value = document.value
     if isinstance(value, list):
         value = {"rules": value}
     if not isinstance(value, dict):
@@ -121,8 +121,8 @@ def _check(name: str, parts: Mapping[str, Any]) -> None:
         for row in parts.get("nodes", ()):
             node_fault_from(row)
         conditions_from(parts.get("cloud", {}))
-    except (ValueError, TypeError) as err:
-        raise _senseless(name, str(err)) from err
+    except MALFORMED as err:
+        raise _senseless(name, described(err)) from err
 
 
 def _senseless(name: str, why: str) -> UsageError:
@@ -134,7 +134,7 @@ def _like(default: object, text: str, name: str) -> object:
         return text
     try:
         return type(default)(text)
-    except ValueError as err:
+    except MALFORMED as err:
         message = f"{name}={text} is not a number"
         raise UsageError(message, hint=f"for instance {name}={default}") from err
 

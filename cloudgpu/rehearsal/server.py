@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.clock import Clock, SystemClock
+from cloudgpu.decoding import MALFORMED
 from cloudgpu.errors import CloudGpuError, RehearsalError, StateError
 from cloudgpu.files import SETTINGS_BYTES, open_for_appending, read_json
 from cloudgpu.paths import Home
@@ -236,7 +237,7 @@ def _bound(application: Application, endpoint: Path) -> LoopbackServer:
     try:
         port = int(read_json(endpoint, SETTINGS_BYTES)["url"].rpartition(":")[2])
         return LoopbackServer(application, port)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, *MALFORMED):
         return LoopbackServer(application)
 
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from cloudgpu import files
 from cloudgpu.clock import Clock
+from cloudgpu.decoding import MALFORMED
 from cloudgpu.rehearsal.durable import write_durably
 from cloudgpu.rehearsal.layout import LIMIT_DAYS, shift_within_limits
 
@@ -50,7 +51,7 @@ class SimulatedTime:
             ahead_s = files.read_json(self.path, files.SETTINGS_BYTES)["ahead_s"]
         except FileNotFoundError:
             return timedelta()
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, *MALFORMED):
             ahead_s = math.nan
         if isinstance(ahead_s, int | float) and shift_within_limits(ahead_s):
             return timedelta(seconds=ahead_s)

@@ -45,12 +45,31 @@ def read(spec: dict[str, Any]) -> list[Wanted]:
     Raises:
         AgentError: It makes no sense, or leads out of the data directories.
     """
-    given, roots = spec.get("files"), spec.get("roots") or []
-    if not isinstance(given, list) or not isinstance(roots, list):
-        raise AgentError("fetch: files and roots must be lists")
-    if not all(isinstance(root, str) and "\0" not in root for root in roots):
-        raise AgentError("fetch: a root is no path")
+    given, roots = spec.get("files"), _roots(spec.get("roots") or [])
+    if not isinstance(given, list):
+        raise AgentError("fetch: files must be a list")
     files = [_wanted(one) for one in given]
+    _check_paths(files)
+    for one in files:
+        if roots and not any(_below(one.path, root) for root in roots):
+            raise AgentError(f"fetch: {one.path} is outside the data directories", code="outside")
+    return files
+
+
+def _roots(given: Any) -> list[str]:  # noqa: ANN401 - unchecked input
+    if not isinstance(given, list):
+        raise AgentError("fetch: roots must be a list")
+    if not all(isinstance(root, str) and "\0" not in root for root in given):
+        raise AgentError("fetch: a root is no path")
+    return given
+
+
+def _check_paths(files: list[Wanted]) -> None:
+    """Refuse files that would overwrite each other, or the parts of each other.
+
+    Raises:
+        AgentError: Two of them would.
+    """
     paths = {one.path for one in files}
     if len(paths) != len(files):
         raise AgentError("fetch: two files have the same path")
@@ -58,10 +77,6 @@ def read(spec: dict[str, Any]) -> list[Wanted]:
         for beside in (f"{one.path}.part", f"{one.path}.part.map"):
             if beside in paths:
                 raise AgentError(f"fetch: {one.path} arrives as {beside}, which is another file's name", code="outside")
-    for one in files:
-        if roots and not any(_below(one.path, root) for root in roots):
-            raise AgentError(f"fetch: {one.path} is outside the data directories", code="outside")
-    return files
 
 
 def _wanted(given: Any) -> Wanted:  # noqa: ANN401 - unchecked input

@@ -98,7 +98,8 @@ def _stored(stored: dict[str, Any]) -> dict[str, Any]:
 
 
 def _step(one: dict[str, Any]) -> dict[str, Any]:
-    return {"name": text(one.get("name") or ""), "seconds": int(number(one.get("seconds") or 0))}
+    words = {name: value for name, value in one.items() if isinstance(value, str)}
+    return {**words, "seconds": int(number(one.get("seconds") or 0))}
 
 
 def _told(state: str, step: str = "", error: str = "") -> dict[str, Any]:

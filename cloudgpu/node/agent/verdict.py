@@ -31,7 +31,7 @@ def read_report(message: dict[str, Any]) -> Report:
         ValueError: And whatever else `foreign.MALFORMED` names: it is none.
     """
     seen, asked = message["failure"], message["cancel"]
-    report = {"done": bool(message["done"]), "failure": None, "cancel": None, "ended": bool(message["ended"])}
+    report: Report = {"done": bool(message["done"]), "failure": None, "cancel": None, "ended": bool(message["ended"])}
     if seen is not None:
         report["failure"] = {**_read_failure(seen), "age_s": number(seen["age_s"])}
     if asked is not None:
@@ -45,7 +45,8 @@ def read_order(message: dict[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: And whatever else `foreign.MALFORMED` names: it is none.
     """
-    order, decided = {"formed": bool(message["formed"]), "verdict": None}, message["verdict"]
+    order: dict[str, Any] = {"formed": bool(message["formed"]), "verdict": None}
+    decided = message["verdict"]
     if decided is not None:
         if decided["state"] not in _STATES:
             raise ValueError("unknown state")

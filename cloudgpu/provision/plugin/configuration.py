@@ -1,13 +1,13 @@
 """What the plugin is told: by the program's provider settings, and by the environment that names the endpoint."""
 
 import ipaddress
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from cloudgpu.aws.session import Endpoint
+from cloudgpu.decoding import parsed
 from cloudgpu.errors import AuthError, BadRequestError, UnsupportedError
 from cloudgpu.provision.wire import is_unknown
 
@@ -83,6 +83,10 @@ def _is_loopback(url: str) -> bool:
 
 def _tags(given: object) -> dict[str, str]:
     """Nested provider settings travel as JSON text."""
-    found = json.loads(given) if isinstance(given, str) and given else given
+    try:
+        found = parsed(given) if isinstance(given, str) and given else given
+    except ValueError as err:
+        message = f"defaultTags is not JSON: {err}"
+        raise BadRequestError(message, code="InvalidProperty", hint="pulumi config set --path aws:defaultTags") from err
     tags = found.get("tags") if isinstance(found, dict) else None
-    return {str(key): str(value) for key, value in (tags or {}).items()}
+    return {str(key): str(value) for key, value in tags.items()} if isinstance(tags, dict) else {}

@@ -15,6 +15,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
+from cloudgpu.decoding import MALFORMED, decoded
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.files import parse_json
 from cloudgpu.rehearsal.node_faults import node_fault_from
@@ -104,7 +105,7 @@ class Control:
             return {"result": await operation(request)}
         except CloudGpuError as err:
             return {"error": err.message, "hint": err.hint}
-        except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as err:
+        except MALFORMED as err:
             _LOG.warning("bad request", exc_info=err)
             return {"error": f"the node host cannot read the request: {type(err).__name__}: {err}"}
         except OSError as err:
@@ -129,7 +130,7 @@ class Control:
             access_key_id=str(request["access_key_id"]),
             secret_access_key=str(request["secret_access_key"]),
             session_token=str(request["session_token"]),
-            expires_at=datetime.fromisoformat(request["expires_at"]),
+            expires_at=decoded(datetime, request["expires_at"]),
         )
         self._save()
 
@@ -178,10 +179,9 @@ class Control:
 
 def _request(line: bytes) -> dict[str, Any]:
     try:
-        values = parse_json(line)
+        return decoded(dict[str, Any], parse_json(line))
     except ValueError:
         return {}
-    return values if isinstance(values, dict) else {}
 
 
 def _same_user(writer: asyncio.StreamWriter) -> bool:

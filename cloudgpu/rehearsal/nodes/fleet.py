@@ -14,6 +14,7 @@ from pathlib import Path
 
 import asyncssh
 
+from cloudgpu.decoding import MALFORMED
 from cloudgpu.errors import RehearsalError
 from cloudgpu.rehearsal.layout import LIMIT_DAYS, shift_within_limits
 from cloudgpu.rehearsal.node_faults import NodeFault
@@ -75,7 +76,7 @@ class Fleet:
         for folder in sorted(self._instances.iterdir()):
             try:
                 stored = record.load_in(folder)
-            except (OSError, ValueError, KeyError, TypeError) as err:
+            except (OSError, *MALFORMED) as err:
                 _LOG.warning("%s has no usable record (%s): removed", folder.name, err)
                 continue
             self._nodes[folder.name] = self._node(stored)

@@ -16,10 +16,10 @@ import sys
 import time
 import warnings
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from pathlib import Path
 
 from cloudgpu import files
+from cloudgpu.decoding import decoded
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.rehearsal.layout import shift_within_limits
 from cloudgpu.rehearsal.nodes import caged, record, shared, sockets, surroundings
@@ -164,22 +164,18 @@ def _stored_offset(settings: Settings) -> float:
 
 
 def _stored_credentials(settings: Settings) -> RoleCredentials | None:
-    values = _stored(settings).get("credentials")
-    if not isinstance(values, dict):
-        return None
     try:
-        return RoleCredentials(**values | {"expires_at": datetime.fromisoformat(values["expires_at"])})
-    except (ValueError, TypeError, KeyError) as err:
+        return decoded(RoleCredentials, _stored(settings).get("credentials"))
+    except ValueError as err:
         _LOG.warning("%s: no credentials of roles can be read: %s", settings.clock, err)
         return None  # the server gives them anew
 
 
 def _stored(settings: Settings) -> dict[str, object]:
     try:
-        values = files.read_json(settings.clock, files.SETTINGS_BYTES)
+        return decoded(dict[str, object], files.read_json(settings.clock, files.SETTINGS_BYTES))
     except (OSError, ValueError):
         return {}
-    return values if isinstance(values, dict) else {}
 
 
 def _store(settings: Settings, fleet: Fleet) -> None:

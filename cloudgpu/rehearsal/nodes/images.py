@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from cloudgpu import files
+from cloudgpu.decoding import decoded
 from cloudgpu.rehearsal.nodes import record
 
 
@@ -32,7 +33,6 @@ class Images:
 
     def _read(self) -> dict[str, list[str]]:
         try:
-            stored = files.read_json(self._path)
+            return decoded(dict[str, list[str]], files.read_json(self._path))
         except (OSError, ValueError):
             return {}
-        return stored if isinstance(stored, dict) else {}

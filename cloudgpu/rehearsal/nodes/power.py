@@ -15,6 +15,7 @@ _UNITS_S = {
     "h": 3600, "hr": 3600, "hour": 3600, "hours": 3600, "d": 86400, "day": 86400, "days": 86400,
     "w": 604800, "week": 604800, "weeks": 604800, "ms": 0.001, "msec": 0.001, "us": 0.000001,
 }  # fmt: skip
+_LONGEST_S = 1e11
 _SPAN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*")
 _MOMENT = re.compile(
     r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,?\s+)?(\d{4})-(\d{1,2})-(\d{1,2})"
@@ -60,7 +61,7 @@ def _delay_s(text: str, now: datetime) -> float:
     if text in ("now", "+0"):
         return 0.0
     if re.fullmatch(r"\+?\d+", text):
-        return float(text.lstrip("+")) * 60
+        return _bounded(float(text.lstrip("+")) * 60, text)
     return max(0.0, (moment(text, now) - now).total_seconds())
 
 
@@ -206,4 +207,16 @@ def span(text: str) -> timedelta:
     if not text or at < len(text):
         message = f"Failed to parse time span: {text}"
         raise ValueError(message)
-    return timedelta(seconds=total)
+    return timedelta(seconds=_bounded(total, text))
+
+
+def _bounded(seconds: float, text: str) -> float:
+    """A number of seconds after which there still is a calendar.
+
+    Raises:
+        ValueError: There is none.
+    """
+    if not seconds <= _LONGEST_S:
+        message = f"Failed to parse time span: {text[:40]} is too long"
+        raise ValueError(message)
+    return seconds

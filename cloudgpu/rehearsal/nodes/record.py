@@ -1,17 +1,16 @@
 """What the host keeps about a node, so that its successor finds the node again."""
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, get_args, get_origin, get_type_hints
+from typing import Any, Final, Protocol
 
 from cloudgpu import files
+from cloudgpu.decoding import decoded
 from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes.mounting import Mounted
-from cloudgpu.rehearsal.nodes.values import NodeReport, PowerState, spec_from_json, spec_to_json
+from cloudgpu.rehearsal.nodes.values import NodeReport, PowerState, spec_to_json
 
-_STORED_AS: Final[dict[Any, tuple[type, ...]]] = {float: (float, int)}
-"""JSON writes a whole number of seconds as an integer."""
 _LARGEST: Final = 253_402_300_799
 """The last second that a date can name; no other number of a record comes near it."""
 _SHOWN: Final = 40
@@ -175,21 +174,11 @@ def load(path: Path) -> NodeRecord:
 
     Raises:
         OSError: It is not there.
-        ValueError: It is damaged.
-        KeyError: It lacks something.
-        TypeError: It holds something unknown.
+        ValueError: It is damaged, or lacks something.
     """
-    values: Any = files.read_json(path)
-    if not isinstance(values, dict) or not isinstance(values.get("spec"), dict):
-        message = "not a record of a node"
-        raise ValueError(message)  # noqa: TRY004 - what else is wrong with the text of a file is a ValueError too
-    timers = tuple(Timer(item["unit"], item["due_epoch_s"], tuple(item["command"])) for item in values["timers"])
-    installed = tuple(values.get("installed", ()))
-    mounted = tuple(Mounted(**item) for item in values.get("mounted", ()))
-    spec = spec_from_json(values["spec"])
-    record = NodeRecord(**values | {"spec": spec, "timers": timers, "mounted": mounted, "installed": installed})
-    for part in (record, spec, *timers, *mounted):
-        _check_types(part)
+    record = decoded(NodeRecord, files.read_json(path))
+    for part in (record, record.spec, *record.timers, *record.mounted):
+        _check_numbers(part)
     return record
 
 
@@ -197,7 +186,7 @@ def load_in(folder: Path) -> NodeRecord:
     """Read the record in a node's folder.
 
     Raises:
-        OSError, ValueError, KeyError, TypeError: As `load`; ValueError too where it is another node's.
+        OSError, ValueError: As `load`; ValueError too where it is another node's.
     """
     record = load(folder / "record.json")
     if record.spec.instance_id != folder.name:
@@ -206,24 +195,16 @@ def load_in(folder: Path) -> NodeRecord:
     return record
 
 
-def _check_types(part: Any) -> None:  # noqa: ANN401 - any dataclass
-    """Refuse a value of another type than its field has: it would end the host when it is first computed with.
+def _check_numbers(part: Any) -> None:  # noqa: ANN401 - any dataclass
+    """Refuse a number that no date can be made of: it would end the host when it is first computed with.
 
     Raises:
         ValueError: There is one.
     """
-    for name, hint in get_type_hints(type(part)).items():
-        value = getattr(part, name)
-        allowed = get_args(hint) if get_origin(hint) is Literal else None
-        if allowed is not None:
-            right = value in allowed
-        elif hint in (str, bool, int, float):
-            right = isinstance(value, _STORED_AS.get(hint, (hint,))) and isinstance(value, bool) == (hint is bool)
-        else:
-            right = True
-        # Not-a-number is neither above nor below any limit.
-        if not right or (isinstance(value, int | float) and not -_LARGEST <= value <= _LARGEST):
-            message = f"{name} is {str(value)[:_SHOWN]!r}"
+    for field in fields(part):
+        value = getattr(part, field.name)
+        if isinstance(value, int | float) and not -_LARGEST <= value <= _LARGEST:
+            message = f"{field.name} is {str(value)[:_SHOWN]!r}"
             raise ValueError(message)
 
 

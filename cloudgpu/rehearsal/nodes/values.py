@@ -2,10 +2,11 @@
 
 import base64
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from cloudgpu.decoding import decoded
 from cloudgpu.rehearsal.node_spec import NodeSpec
 
 PowerState = Literal["running", "off"]
@@ -81,12 +82,6 @@ def spec_from_json(values: dict[str, Any]) -> NodeSpec:
     """The inverse of `spec_to_json`; keys of a newer version are ignored.
 
     Raises:
-        KeyError: A required value is missing.
-        ValueError: The user data is not base64.
+        ValueError: A required value is missing, or one is of another kind; the user data is base64.
     """
-    known = {item.name for item in fields(NodeSpec)}
-    kept = {name: value for name, value in values.items() if name in known}
-    kept["authorized_keys"] = tuple(kept["authorized_keys"])
-    kept["mountable"] = pairs(kept.get("mountable", ()))
-    kept["user_data"] = base64.b64decode(kept["user_data"], validate=True)
-    return NodeSpec(**kept)
+    return decoded(NodeSpec, values)

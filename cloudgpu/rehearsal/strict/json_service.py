@@ -4,9 +4,11 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cloudgpu.files import parse_json
+from cloudgpu.decoding import decoded, parsed
 from cloudgpu.rehearsal.world import World
 
+_MOST = 1000
+_LONGEST_TOKEN = 19
 Action = Callable[[World, str, Mapping[str, Any]], dict[str, Any]]
 """From the world, the region and the parameters to the members of the answer."""
 
@@ -27,19 +29,9 @@ def answer(actions: Mapping[str, Action], world: World, region: str, target: str
     if work is None:
         return _refused(JsonError("UnknownOperationException", f"The rehearsal cloud does not simulate {name}."))
     try:
-        return 200, _HEADERS, json.dumps(work(world, region, _params(body)))
+        return 200, _HEADERS, json.dumps(work(world, region, _parameters(body)))
     except JsonError as err:
         return _refused(err)
-
-
-def _params(body: bytes) -> Mapping[str, Any]:
-    try:
-        params = parse_json(body or b"{}")
-    except ValueError as err:
-        raise JsonError("SerializationException", f"The body is not JSON: {err}") from err
-    if not isinstance(params, dict):
-        raise JsonError("SerializationException", "The body is not a JSON object.")
-    return params
 
 
 def paged(rows: list[Any], params: Mapping[str, Any], *, limit: int = 100) -> tuple[list[Any], dict[str, str]]:
@@ -49,11 +41,21 @@ def paged(rows: list[Any], params: Mapping[str, Any], *, limit: int = 100) -> tu
         JsonError: The token is not one that a listing gave.
     """
     text = str(params.get("NextToken") or "0")
-    if not text.isdigit():
+    if not (text.isascii() and text.isdigit() and len(text) < _LONGEST_TOKEN):
         raise JsonError("InvalidPaginationTokenException", "Invalid pagination token.")
-    start, size = int(text), int(params.get("MaxResults") or limit)
+    wanted = params.get("MaxResults")
+    if wanted is not None and (not isinstance(wanted, int) or not 0 < wanted <= _MOST):
+        raise JsonError("ValidationException", "MaxResults must be a number from 1 to 1000.")
+    start, size = int(text), wanted or limit
     more = {"NextToken": str(start + size)} if start + size < len(rows) else {}
     return rows[start : start + size], more
+
+
+def _parameters(body: bytes) -> dict[str, Any]:
+    try:
+        return decoded(dict[str, Any], parsed(body or b"{}"))
+    except ValueError as err:
+        raise JsonError("SerializationException", str(err)) from err
 
 
 def _refused(err: JsonError) -> tuple[int, dict[str, str], str]:

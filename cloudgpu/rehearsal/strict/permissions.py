@@ -1,12 +1,13 @@
 """What a role may do by its own policies, as far as cloudgpu's programs write them."""
 
-import json
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.iam.models import iam_backends
+
+from cloudgpu.decoding import parsed
 
 _TAG_KEYS = ("aws:ResourceTag/", "ec2:ResourceTag/")
 
@@ -40,19 +41,25 @@ def allows(role: Any, action: str, arn: str, tags: Mapping[str, str]) -> bool:  
 
 
 def _statements(document: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - text or mapping
-    found = json.loads(document) if isinstance(document, str) else document
-    statements = (found or {}).get("Statement") or []
+    try:
+        found = parsed(document) if isinstance(document, str) else document
+    except ValueError:
+        return
+    statements = found.get("Statement") if isinstance(found, dict) else None
     for statement in statements if isinstance(statements, list) else [statements]:
-        if statement.get("Effect") == "Allow":
+        if isinstance(statement, dict) and statement.get("Effect") == "Allow":
             yield statement
 
 
 def _holds(statement: Mapping[str, Any], facts: Mapping[str, str]) -> bool:
     """Conditions that are not understood do not hold: a simulated AWS must not be kinder than the real one."""
+    conditions = statement.get("Condition") or {}
+    if not isinstance(conditions, dict) or not all(isinstance(keys, dict) for keys in conditions.values()):
+        return False
     return all(
         operator in ("StringEquals", "ArnEquals", "StringLike", "ArnLike")
         and any(fnmatchcase(facts.get(key, ""), wanted) for wanted in _listed(value))
-        for operator, keys in (statement.get("Condition") or {}).items()
+        for operator, keys in conditions.items()
         for key, value in keys.items()
     )
 

@@ -1,7 +1,6 @@
 """What a launch asks for, once the request and its launch template are merged."""
 
 import base64
-import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -53,7 +52,7 @@ class Wanted:
         """
         try:
             return base64.b64decode(str(self.data.get("UserData") or ""), validate=True)
-        except binascii.Error:
+        except ValueError:  # also of a character that is not ASCII
             raise AwsError("InvalidParameterValue", "Invalid BASE64 encoding of user data.") from None
 
     def tags(self, resource_type: str) -> dict[str, str]:

@@ -30,8 +30,8 @@ REGRESSIONS: tuple[tuple[str, Any], ...] = (
     ("stored inventory", b'{"cluster": ["lab"], "nodes": []}'),
     (
         "cooldowns",
-        b'{"refused": [{"account": "123456789012", "endpoint": "", "instance_type": {}, "zone": "", "market": "spot", "at": '
-        b'"2026-11-22T12:00:00+00:00"}]}',
+        b'{"refused": [{"account": "123456789012", "endpoint": "", "instance_type": {}, "zone": "", "market": "spot", '
+        b'"at": "2026-11-22T12:00:00+00:00"}]}',
     ),
     ("catalogue snapshot index", _bytes({**INDEX, "current": math.inf})),
     ("catalogue snapshot file", _DEEP),
@@ -58,6 +58,7 @@ REGRESSIONS: tuple[tuple[str, Any], ...] = (
     ("account attributes", {"AccountAttributes": [{}], "Addresses": []}),
     ("spot prices", {"SpotPriceHistory": [{"InstanceType": "a", "SpotPrice": "1E+999999999"}]}),
     ("registry login", {"authorizationData": [{"authorizationToken": "\ud800"}]}),
+    ("ssh entries mark", b'{"folder": "\\u0000"}'),
     ("agent request", _DEEP),
     ("start request", {**START, "gang": {**START["gang"], "nodes": math.inf}}),
     ("start request", {**START, "grace_s": math.nan}),

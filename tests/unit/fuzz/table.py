@@ -1,7 +1,13 @@
 """Every fuzz target."""
 
-from tests.unit.fuzz import targets_agent, targets_aws, targets_home
+from tests.unit.fuzz import targets_agent, targets_aws, targets_home, targets_rehearsal, targets_user
 from tests.unit.fuzz.target import Target
 
-TARGETS: tuple[Target, ...] = (*targets_home.TARGETS, *targets_aws.TARGETS, *targets_agent.TARGETS)
+TARGETS: tuple[Target, ...] = (
+    *targets_home.TARGETS,
+    *targets_aws.TARGETS,
+    *targets_agent.TARGETS,
+    *targets_rehearsal.TARGETS,
+    *targets_user.TARGETS,
+)
 BY_NAME = {one.name: one for one in TARGETS}

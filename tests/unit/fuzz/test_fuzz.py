@@ -10,7 +10,13 @@ from tests.unit.fuzz.table import BY_NAME, TARGETS
 from tests.unit.fuzz.target import Target, attack, check
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda one: one.name.replace(" ", "-"))
+def _param(target: Target) -> Any:
+    # Not strict: whoever repairs the parser need not know of this table in the same change.
+    marks = [pytest.mark.xfail(reason=target.known, strict=False, raises=BaseException)] if target.known else []
+    return pytest.param(target, id=target.name.replace(" ", "-"), marks=marks)
+
+
+@pytest.mark.parametrize("target", [_param(one) for one in TARGETS])
 def test_foreign_data_is_refused_with_a_typed_error_or_understood(target: Target, pytestconfig: pytest.Config):
     attack(target, settings.get_profile("fuzz-full" if pytestconfig.getoption("--full") else "fuzz"))
 

@@ -1,0 +1,351 @@
+"""What people write and what runs send back: recipes, inventories, options, logs, figures and answers of the agent."""
+
+import dataclasses
+import io
+import json
+import re
+import struct
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from hypothesis import strategies as st
+
+from cloudgpu.app import datasets, host_scanning
+from cloudgpu.app.executing import chosen_indices
+from cloudgpu.app.run_recipes import recipe_of
+from cloudgpu.app.tunnels import read_wishes
+from cloudgpu.catalog import load as load_catalog
+from cloudgpu.catalog.memory_text import gib
+from cloudgpu.catalog.wishes import misfit, types_meant
+from cloudgpu.cli.extend import _moment
+from cloudgpu.cli.figures import duration
+from cloudgpu.errors import RecipeError, RemoteCommandError
+from cloudgpu.hosts.host import HostsFile, OwnHost
+from cloudgpu.hosts.loading import load as load_hosts
+from cloudgpu.provision.plugin.configuration import configuration
+from cloudgpu.provision.project import Project, read_project
+from cloudgpu.recipe.assignment import assign
+from cloudgpu.recipe.document import as_yaml, parse
+from cloudgpu.recipe.loading import check, load
+from cloudgpu.recipe.matrix import read_axes
+from cloudgpu.recipe.schema import Metric, Recipe
+from cloudgpu.recipe.sources import source_of
+from cloudgpu.recipe.units import DurationS, SizeGib
+from cloudgpu.remote import glob, ignore, patterns
+from cloudgpu.remote.fake import FakeHost
+from cloudgpu.remote.keys import read_public
+from cloudgpu.remote.node_tree import RefusedError, take_entries
+from cloudgpu.remote.transfer import _parsed
+from cloudgpu.run.agent import Agent, _lines
+from cloudgpu.run.gate import _judged, _tell_times
+from cloudgpu.run.images import _node_image
+from cloudgpu.run.metrics import Metrics
+from cloudgpu.run.verdict import Chunk, Verdict, agreed
+from cloudgpu.settings import load as load_settings
+from tests.unit.fuzz.conformity import conforms
+from tests.unit.fuzz.hostile import files, lines, spoiled, spoiled_text, values, words
+from tests.unit.fuzz.target import Target, scratch, written
+from tests.unit.fuzz.targets_home import NODE, RUN
+
+RECIPE: dict[str, Any] = {
+    "schema": 1,
+    "name": "demo",
+    "description": "a demo",
+    "resources": {"gpus": "V100:8", "nodes": 2, "disk": "200GiB"},
+    "launch": {"launcher": "torchrun", "command": "train.py --lr {params.lr}"},
+    "params": {"lr": 0.1},
+    "budget": {"max_usd": 50, "expiry": "2h"},
+    "metrics": {"loss": {"pattern": r"loss=(?P<value>\S+)", "unit": ""}},
+}
+HOSTS = """\
+defaults: {user: me, driver: "535.129"}
+hosts:
+  - {name: box1, address: 10.0.0.1, gpus: "V100-16GB:8", cores: 64, memory: 256GiB, usd_per_hour: 1.5}
+  - {name: box2, address: 10.0.0.2, gpus: "V100-16GB:8", jump: box1}
+"""
+FACTS = {
+    "gpus": [{"name": "Tesla V100-SXM2-16GB", "memory_mib": 16160, "ecc_errors": 0, "driver": "535.129.03"}],
+    "gpu_error": "",
+    "addresses": [{"address": "10.0.0.1", "interface": "eth0"}],
+    "cpus": 8,
+    "memory_mib": 64_000,
+    "disk_free_mib": 10_000,
+    "python": "3.11.2",
+    "bootstrap": "done",
+    "bootstrap_steps": [{"name": "drivers", "seconds": 5}],
+}
+IMAGE = {
+    "id": "sha256:0",
+    "digest": "sha256:1",
+    "entrypoint": ["a"],
+    "devices": [],
+    "size_bytes": 5,
+    "engine": {"docker": "/bin/docker", "host": "unix:///a", "gpu_runtime": False, "devices": [], "huge_pages": False},
+}
+OWN = OwnHost("box1", "10.0.0.1", 22, "me", 1, gpu="v100", gpus=8, gpu_memory_gib=Decimal(16))
+
+
+def _recipe(content: bytes) -> None:
+    folder = written("recipe/recipe.yaml", content).parent
+    loaded = load(folder / "recipe.yaml")
+    again, found = check(parse(as_yaml(loaded.recipe)).value, folder)
+    assert again == loaded.recipe
+    assert found == ()
+
+
+def _run_recipe(value: Any) -> None:
+    conforms(Recipe, recipe_of(dataclasses.replace(RUN, resolved=value)))
+
+
+def _assigned(text: str) -> None:
+    name, _, value = text.partition("=")
+    values_: dict[str, Any] = json.loads(json.dumps(RECIPE))
+    assign(values_, name, value)
+    json.dumps(values_)
+    check(values_, scratch())
+
+
+def _axes(text: str) -> None:
+    for axis in read_axes([text]):
+        assert axis.values
+
+
+def _hosts(content: bytes) -> None:
+    found = load_hosts(written("hosts.yaml", content), user="me", catalog=load_catalog())
+    conforms(HostsFile, found)
+
+
+def _settings(value: Any) -> None:
+    environ = {f"CLOUDGPU_{name}": text for name, text in value.items()} if isinstance(value, Mapping) else {}
+    load_settings(
+        flags={}, environ={name: text for name, text in environ.items() if isinstance(text, str)}, cwd=scratch()
+    )
+
+
+def _duration(text: str) -> None:
+    seconds = DurationS.parse(text)
+    assert DurationS.parse(str(seconds)) == seconds
+    _ = datetime(2026, 1, 1) + timedelta(seconds=seconds)  # noqa: DTZ001
+    duration(seconds)
+
+
+def _size(text: str) -> None:
+    size = SizeGib.parse(text)
+    assert SizeGib.parse(str(size)) == size
+
+
+def _gpu_wish(text: str) -> None:
+    catalog = load_catalog()
+    types_meant(text, catalog)
+    misfit(text, catalog)
+
+
+def _memory(text: str) -> None:
+    assert gib(text).is_finite()
+    assert gib(text) >= 0
+
+
+def _source(text: str) -> None:
+    assert source_of(text).kind
+
+
+def _ports(text: str) -> None:
+    for one in read_wishes([text]):
+        assert 0 <= one.local <= 65535
+        assert 1 <= one.remote <= 65535
+
+
+def _indices(text: str) -> None:
+    assert all(0 <= one < 4 for one in chosen_indices(text, 4))
+
+
+def _until(text: str) -> None:
+    found = _moment(text)
+    assert found is None or found.utcoffset() == timedelta()
+
+
+def _manifest(content: bytes) -> None:
+    for name, digest in datasets.read_manifest(written("SHA256SUMS", content)).items():
+        assert re.fullmatch("[0-9a-f]{64}", digest)
+        assert name
+
+
+def _chunk(value: Any) -> None:
+    if isinstance(value, Mapping):
+        chunk = Chunk.of(value)
+        conforms(Chunk, chunk)
+        assert len(chunk.raw) == chunk.size
+        assert chunk.rank >= 0
+        assert chunk.offset >= 0
+        chunk.after(chunk.offset + 1)
+
+
+def _verdict(value: Any) -> None:
+    verdict = Verdict.of(value)
+    conforms(Verdict, verdict)
+    assert agreed([verdict, Verdict("failed", 1, 0, 0, "a")])
+
+
+class _Stream:
+    exit_code, stderr = 0, ""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def lines(self) -> Any:
+        return iter(self._content.decode("utf-8", "replace").splitlines())
+
+    def close(self) -> None:
+        return
+
+
+def _agent_lines(content: bytes) -> None:
+    agent = Agent(FakeHost(NODE), "/a", "/home/me")  # type: ignore[arg-type]
+    found = list(_lines(_Stream(content)))  # type: ignore[arg-type]
+    for one in agent.answers(_Stream(content)):  # type: ignore[arg-type]
+        assert one in found
+
+
+def _health(value: Any) -> None:
+    if isinstance(value, Mapping):
+        _tell_times(NODE, value, lambda _: None, waited=True)
+        health = _judged(NODE, value)
+        conforms(type(health), health)
+
+
+def _described_host(value: Any) -> None:
+    if isinstance(value, Mapping):
+        found = host_scanning._scanned(OWN, value, {}, load_catalog())
+        conforms(type(found), found)
+
+
+def _image_answer(value: Any) -> None:
+    from cloudgpu.launch.image_name import image_name
+
+    if isinstance(value, Mapping):
+        found = _node_image(image_name("a:1"), value)
+        conforms(type(found), found)
+
+
+def _figures(text: str) -> None:
+    metric = Metric.model_validate({"pattern": r"loss=(?P<value>\S+)", "better": "lower"})
+    metrics = Metrics({"loss": metric})
+    for line in text.splitlines():
+        for _, value, _ in metrics.read(line):
+            assert isinstance(value, float)
+    for one in metrics.measured():
+        f"{one.value!s} {one.share!s}".encode()
+
+
+def _transfer_answer(data: bytes) -> None:
+    _parsed(FakeHost(NODE), struct.pack(">Q", len(data)) + data, "cannot read")  # type: ignore[arg-type]
+
+
+def _entries(data: bytes) -> None:
+    for entry in take_entries(io.BytesIO(struct.pack(">Q", len(data)) + data)):
+        conforms(type(entry), entry)
+
+
+def _ignored(content: bytes) -> None:
+    rules = ignore.parse(content)
+    ignore.ignored(b"a/b/c.txt", directory=False, own=[rules], git=[])
+
+
+def _glob(data: bytes) -> None:
+    found = glob.translate(data)
+    if found is not None:
+        re.compile(found).fullmatch(b"a/b/c.txt")
+
+
+def _pattern(text: str) -> None:
+    patterns.matching(["a/b.txt"], [text])
+
+
+def _key(content: bytes) -> None:
+    assert read_public(written("id", content)).fingerprint.startswith("SHA256:")
+
+
+def _project(content: bytes) -> None:
+    written("project/__main__.py", b"")
+    conforms(Project, read_project(written("project/Pulumi.yaml", content).parent))
+
+
+def _provider(value: Any) -> None:
+    environ = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+    if isinstance(value, Mapping):
+        conforms(dict[str, str], configuration(value, environ).tags)
+
+
+RECIPE_TEXT = "schema: 1\nname: demo\nresources: {gpus: 'V100:8'}\nlaunch:\n  launcher: torchrun\n  command: train.py\n"
+TARGETS = (
+    Target("recipe of a run record", values(RECIPE), _run_recipe),
+    Target("recipe", st.one_of(files(RECIPE), spoiled(RECIPE_TEXT)), _recipe, (RecipeError,)),
+    Target(
+        "assignment", words("params.lr=0.2", "resources.nodes=4", "budget.expiry=3h", "environment.env.A=b"), _assigned
+    ),
+    Target("matrix axis", words("params.lr=0.1,0.2", "nodes=1,2"), _axes),
+    Target(
+        "hosts file",
+        st.one_of(spoiled(HOSTS), files({"hosts": [{"name": "a", "address": "10.0.0.1", "gpus": "V100:8"}]})),
+        _hosts,
+    ),
+    Target("settings variables", values({"OWNER": "ana", "REGION": "us-east-1", "TEAM": "t"}), _settings),
+    Target("duration", words("2h", "90min", "1d 2h", "3600"), _duration, (ValueError,)),
+    Target("size", words("200GiB", "1TiB", "5"), _size, (ValueError,)),
+    Target("gpu request", words("V100-16GB:8", "A100:8", "p3dn.24xlarge"), _gpu_wish),
+    Target("memory text", words("16 GiB", "80GB"), _memory, (ValueError,)),
+    Target("data source", words("s3://bucket/a", "https://a/b", "data/set", "nfs://host/path"), _source, (ValueError,)),
+    Target("tunnel ports", words("8888", "9000:8888"), _ports),
+    Target("node numbers", words("0,2-3", "1"), _indices),
+    Target("moment of an extension", words("2026-11-22T18:00Z", "2026-11-22 18:00 UTC"), _until),
+    Target("checksum manifest", spoiled("0" * 64 + "  a/b\n" + "1" * 64 + " *./c\n"), _manifest),
+    Target(
+        "log message", values({"rank": 0, "offset": 0, "bytes": 6, "data": "hello\n"}), _chunk, (RemoteCommandError,)
+    ),
+    Target(
+        "final status",
+        values({"state": "failed", "first_failure": {"rank": 1, "exit_code": 1, "node_index": 0, "reason": "a"}}),
+        _verdict,
+        (RemoteCommandError,),
+    ),
+    Target("agent answers", lines({"progress": "a"}, {"error": "a", "hint": "b", "code": "c"}), _agent_lines),
+    Target("health facts", values(FACTS), _health),
+    Target("host facts", values(FACTS), _described_host),
+    Target("image answer", values(IMAGE), _image_answer),
+    Target("metric lines", spoiled_text("loss=0.5\nloss=1,000.5 loss=nan\n"), _figures),
+    Target("transfer answer", files({"0": 5}, [["a", 1, 2, 3, None]]), _transfer_answer, (RemoteCommandError,)),
+    Target(
+        "transfer entries", files([["a", 1, 2, 420, None], ["b", 0, 0, 0, "a"]]), _entries, (RefusedError, ValueError)
+    ),
+    Target("ignore file", spoiled("*.pyc\n!keep/\n/build/**\n[a-z]?.txt\n"), _ignored),
+    Target("glob", spoiled("a/**/[!b-c]?.txt"), _glob),
+    Target("output pattern", words("checkpoints/**", "*.pt"), _pattern),
+    Target(
+        "private key", spoiled("-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----\n"), _key
+    ),
+    Target(
+        "pulumi project",
+        st.one_of(
+            spoiled("name: a\nruntime: python\nconfig: {aws:region: us-east-1}\n"),
+            files({"name": "a", "runtime": {"name": "python"}, "config": {"b": {"value": 1}}}),
+        ),
+        _project,
+    ),
+    Target("provider settings", values({"region": "us-east-1", "defaultTags": '{"tags": {"a": "b"}}'}), _provider),
+)
+
+_KNOWN = {
+    "memory text": "a number of more than 26 digits is an ArithmeticError",
+    "tunnel ports": "a number of more than 4,300 digits is a bare ValueError",
+    "node numbers": "a number of more than 4,300 digits is a bare ValueError",
+    "moment of an extension": "a time at either end of the calendar is an OverflowError",
+    "final status": "a rank or an exit code of another type is accepted",
+    "health facts": "facts of another shape are a TypeError or a KeyError",
+    "image answer": "an answer of another shape is a KeyError",
+    "transfer answer": "a deeply nested answer is a RecursionError",
+    "transfer entries": "an entry of another shape is a TypeError",
+    "output pattern": "a lone surrogate is a UnicodeEncodeError",
+}
+TARGETS = tuple(dataclasses.replace(one, known=_KNOWN.get(one.name, "")) for one in TARGETS)

@@ -1,0 +1,154 @@
+"""Every function that parses foreign data is reached by a fuzz target, or stands here with the reason why not."""
+
+import ast
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+from hypothesis import settings
+
+from tests.unit.fuzz.regressions import REGRESSIONS
+from tests.unit.fuzz.table import BY_NAME, TARGETS
+from tests.unit.fuzz.target import attack, check
+
+ROOT = Path(__file__).parents[3]
+PARSERS = frozenset(
+    (
+        *(
+            "json.loads",
+            "json.load",
+            "parsed",
+            "parsed_object",
+            "decoded",
+            "tomllib.loads",
+            "parse_qsl",
+            "model_validate",
+        ),
+        *(
+            "datetime.fromisoformat",
+            "date.fromisoformat",
+            "datetime.strptime",
+            "base64.b64decode",
+            "ElementTree.fromstring",
+        ),
+        *(
+            "email.message_from_bytes",
+            "zlib.decompressobj",
+            "struct.unpack",
+            "urlsplit",
+            "compose",
+            "load_ssh_private_key",
+        ),
+    )
+)
+"""Calls that make values of bytes or text, by the end of their names."""
+SHIPPED = "reads data that ships with cloudgpu; scripts/catalogue_check.py and tests hold it"
+OWN = "reads what the same process or program wrote a moment ago"
+WIRED = "needs a server or a process at the other end; the bytes it hands on are attacked where they are taken apart"
+OTHER = "a value that another target's parser has checked already"
+KNOWN = "its target is known to fail, and is left out here"
+NOT_ATTACKED = {
+    "app/host_planning.py:make_host_plan": OTHER,
+    "app/quota_report.py:_with_gpu": OTHER,
+    "catalog/image_sizes.py:_stored": SHIPPED,
+    "catalog/other_prices.py:_stored": SHIPPED,
+    "catalog/other_prices.py:other_price": SHIPPED,
+    "catalog/profile.py:named": SHIPPED,
+    "catalog/software.py:software": SHIPPED,
+    "catalog/storage.py:_stored": SHIPPED,
+    "catalog/storage.py:storage_price": SHIPPED,
+    "cli/extend.py:_moment": KNOWN,
+    "cli/show_cost.py:read_since": OTHER,
+    "node/agent/aws_role.py:signed": OTHER,
+    "node/agent/bucket.py:Bucket._shown": OTHER,
+    "node/agent/satisfied.py:main": OWN,
+    "node/agent/start.py:_launch": OWN,
+    "plan/checks/hosts.py:_meant": OTHER,
+    "plan/checks/hosts.py:hosts_fit": OTHER,
+    "plan/edits.py:Edit.applied": OTHER,
+    "plan/host_sets.py:weigh": OTHER,
+    "provision/pulumi_cli/state.py:_secrets": OTHER,
+    "provision/search.py:_until": OTHER,
+    "rehearsal/client.py:_exchange": WIRED,
+    "rehearsal/fake_nodes.py:FakeHost._nodes": OWN,
+    "rehearsal/nodes/control.py:Control._credentials": OTHER,
+    "rehearsal/nodes/control.py:_same_user": OWN,
+    "rehearsal/nodes/host_client.py:NodeHostClient._call": WIRED,
+    "rehearsal/nodes/host_client.py:NodeHostClient.console": OWN,
+    "rehearsal/nodes/host_client.py:NodeHostClient.events": WIRED,
+    "rehearsal/nodes/programs/sftp.py:_Packet.u64": OTHER,
+    "rehearsal/schedules.py:_invoke": OTHER,
+    "rehearsal/schedules.py:_is_due": OTHER,
+    "rehearsal/search_lag.py:_searches_by_tag": OTHER,
+    "rehearsal/server.py:_bound": OWN,
+    "rehearsal/session_plugin.py:main": WIRED,
+    "remote/node_tree.py:take_json": KNOWN,
+    "remote/transfer.py:_parsed": KNOWN,
+    "run/checkpoints.py:_dataset": OTHER,
+}
+
+
+def _sites() -> Iterator[str]:
+    """`folder/module.py:Class.function` of every function that calls a parser."""
+    for path in sorted((ROOT / "cloudgpu").rglob("*.py")):
+        name = path.relative_to(ROOT / "cloudgpu").as_posix()
+        yield from (
+            f"{name}:{function}" for function in dict.fromkeys(_functions(ast.parse(path.read_text("utf-8")), ""))
+        )
+
+
+def _functions(node: ast.AST, inside: str) -> Iterator[str]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield from _functions(child, f"{inside}.{child.name}" if inside else child.name)
+            continue
+        if isinstance(child, ast.Call) and inside and _is_parser(ast.unparse(child.func)):
+            yield inside
+        yield from _functions(child, inside)
+
+
+def _is_parser(name: str) -> bool:
+    return any(name == one or name.endswith(f".{one}") for one in PARSERS)
+
+
+def _reached() -> set[str]:
+    """Every function of cloudgpu that a few examples of every target call."""
+    codes: set[CodeType] = set()
+
+    def note(frame: FrameType, event: str, _argument: Any) -> None:
+        if event == "call":
+            codes.add(frame.f_code)
+
+    few = settings(settings.get_profile("fuzz"), max_examples=15)
+    for target in TARGETS:
+        sys.setprofile(note)
+        threading.setprofile(note)
+        try:
+            if not target.known:
+                attack(target, few)
+        finally:
+            sys.setprofile(None)
+            threading.setprofile(None)  # type: ignore[arg-type]
+    sys.setprofile(note)
+    try:
+        for name, example in REGRESSIONS:
+            check(BY_NAME[name], example)
+    finally:
+        sys.setprofile(None)
+    base = f"{ROOT / 'cloudgpu'}/"
+    return {
+        f"{code.co_filename.removeprefix(base)}:{code.co_qualname.replace('.<locals>', '')}"
+        for code in codes
+        if code.co_filename.startswith(base)
+    }
+
+
+def test_every_parser_is_attacked_or_has_a_reason():
+    sites = set(_sites())
+    reached = _reached()
+    missing = sorted(sites - reached - NOT_ATTACKED.keys())
+    assert missing == [], "write a target for these, or say in NOT_ATTACKED why there is none"
+    assert sorted(NOT_ATTACKED.keys() - sites) == [], "these parse nothing any more"
