@@ -87,7 +87,7 @@ def _wanted(given: Any) -> Wanted:  # noqa: ANN401 - unchecked input
         raise AgentError(f"fetch: {path!r} is not a plain absolute path", code="outside")
     if not isinstance(url, str) or not url.startswith(("http://", "https://")):
         raise AgentError(f"fetch: the address of {path} is not http or https")
-    if not _is_whole(size) or size < 0 or not (sha256 is None or isinstance(sha256, str)):
+    if not isinstance(size, int) or not _is_whole(size) or size < 0 or not (sha256 is None or isinstance(sha256, str)):
         raise AgentError(f"fetch: size or sha256 of {path} make no sense")
     mtime_ns, mode = given.get("mtime_ns"), given.get("mode")
     if not all(one is None or _is_whole(one) for one in (mtime_ns, mode)):

@@ -3,35 +3,33 @@
 import json
 import math
 import zlib
-from dataclasses import asdict, replace
-from datetime import UTC, date, datetime
-from decimal import Decimal
+from dataclasses import asdict
+from datetime import datetime
 from typing import Any
 
 from hypothesis import strategies as st
 
 from cloudgpu.app import overview, ssh_marks
-from cloudgpu.app.attached import AttachedStorage
 from cloudgpu.app.cooldowns import Cooldowns
 from cloudgpu.app.inventories import stored_inventory
-from cloudgpu.app.matrix_records import MatrixRecord, MatrixRecords, MatrixRow
+from cloudgpu.app.matrix_records import MatrixRecord, MatrixRecords
 from cloudgpu.app.overlays import Entry, Overlays
 from cloudgpu.app.quota_rooms import QuotaRooms
 from cloudgpu.app.records import ClusterRecord, Records, RunRecord
 from cloudgpu.app.storage_records import StorageRecord, StorageRecords
 from cloudgpu.catalog import load as load_catalog
-from cloudgpu.catalog.overlay import Overlay, Reading, RegionReadings, Retirement, TypeFacts, merged
+from cloudgpu.catalog.overlay import Overlay, merged
 from cloudgpu.catalog.overlay_apply import apply, unknown_gpus
 from cloudgpu.catalog.overlay_document import document, overlay_of
 from cloudgpu.cli import show_status
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import UsageError
-from cloudgpu.launch.inventory import Inventory, Node
+from cloudgpu.launch.inventory import Inventory
 from cloudgpu.ledger.times import from_text, to_text
 from cloudgpu.paths import Home
 from cloudgpu.plan import stored
 from cloudgpu.plan.candidate import Candidate
-from cloudgpu.plan.costs import CostItem, hourly_usd
+from cloudgpu.plan.costs import hourly_usd
 from cloudgpu.provision import journal
 from cloudgpu.provision.lease import Holder, Lease
 from cloudgpu.provision.pulumi_cli import state as pulumi_state
@@ -41,153 +39,20 @@ from cloudgpu.provision.state import Intent, Meta
 from cloudgpu.settings.sources import _file
 from tests.unit.fuzz.conformity import conforms
 from tests.unit.fuzz.hostile import files, lines, spoiled, values, words
-from tests.unit.fuzz.target import Target, scratch, written
-
-NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
-CLOCK = ManualClock(NOW)
-DISK = CostItem("disk", 2, "disks of 200 GiB (gp3)", Decimal("0.0438"), date(2026, 11, 1), "AWS price list")
-CLUSTER = ClusterRecord(
-    name="lab",
-    token="0123456789abcdef",
-    owner="ana",
-    team="vision",
-    recipe="quickstart",
-    target="aws",
-    account="123456789012",
-    endpoint="",
-    created_at=NOW,
-    expires_at=datetime(2026, 11, 23, 12, 0, tzinfo=UTC),
-    made_by="up",
-    state="up",
-    regions=("us-east-1",),
-    region="us-east-1",
-    zone="us-east-1a",
-    instance_type="g5.xlarge",
-    market="on-demand",
-    nodes=2,
-    node_hourly_usd="1.006",
-    beside=(DISK.as_json(),),
-    gpu="A10G",
-    gpus_per_node=1,
-    config={"zone": "us-east-1a", "nodes": "2"},
-    instance_ids=("i-0123456789abcdef0", "i-0123456789abcdef1"),
-    updated_at=NOW,
-    storage=(AttachedStorage("data", "data", "efs", "us-east-1", "", "/data", "rw", ends=False),),
-    confirmed_expires_at=NOW,
-)
-RUN = RunRecord(
-    run_id="quickstart-20261122-120000-ab12",
-    cluster="lab",
-    recipe="quickstart",
-    recipe_path="/recipes/quickstart/recipe.yaml",
-    owner="ana",
-    team="",
-    target="aws",
-    started_at=NOW,
-    state="failed",
-    tried=("us-east-1a g5.xlarge on-demand: no capacity (InsufficientInstanceCapacity): no more",),
-    resolved={"schema": 1, "name": "quickstart"},
-    ranks={"0": (0, 1), "1": (2, 3)},
-    stages=(("plan", 0.5), ("train", 61.25)),
-    metrics={"loss": 0.25, "steps_per_s": 12.5},
-    reason="rank 1 ended with exit code 1",
-    failed_rank=1,
-    exit_code=1,
-    outputs=("model.pt",),
-    ended_at=NOW,
-)
-MATRIX = MatrixRecord(
-    name="lr",
-    recipe="quickstart",
-    recipe_path="/recipes/quickstart/recipe.yaml",
-    target="aws",
-    axes=(("env.LR", ("0.1", "0.01")),),
-    sets=("nodes=2",),
-    created_at=NOW,
-    rows=(MatrixRow((("env.LR", "0.1"),), "sha256:0", "run-1"), MatrixRow((("env.LR", "0.01"),), reason="none left")),
-    cluster="lab",
-    token="t",
-    made=True,
-    spent={"t": "1.50"},
-)
-STORAGE = StorageRecord(
-    "data",
-    "efs",
-    "t0",
-    "ana",
-    "",
-    "aws",
-    "123456789012",
-    "",
-    "us-east-1",
+from tests.unit.fuzz.samples_home import (
+    CANDIDATE,
+    CLOCK,
+    CLUSTER,
+    INDEX,
+    MATRIX,
+    NODE,
     NOW,
-    disposable=False,
-    config={"sizeGib": "100"},
-    outputs={"id": "fs-1", "address": "fs-1.efs.us-east-1.amazonaws.com", "mountName": None},
+    OVERLAY,
+    PLAN,
+    RUN,
+    STORAGE,
 )
-NODE = Node(
-    0,
-    "i-0",
-    "127.0.0.2",
-    22,
-    "ubuntu",
-    ("SHA256:" + "A" * 43,),
-    "10.0.0.1",
-    "g5.xlarge",
-    "us-east-1a",
-    "A10G",
-    1,
-    simulated=False,
-    devices=(0, 1),
-)
-FACTS = TypeFacts("V100", 8, Decimal("16"), 96, 768, 1, 1, "100 Gigabit", ("on-demand", "spot"), 2, 900, current=True)
-OVERLAY = Overlay(
-    "aws",
-    "123456789012",
-    "",
-    {
-        "us-east-1": RegionReadings(
-            types=Reading(NOW, "EC2", {"p3dn.24xlarge": FACTS, "p9.new": replace(FACTS, gpu="H100", gpus=4)}),
-            zones=Reading(NOW, "EC2", {"p3dn.24xlarge": ("us-east-1a",)}),
-            on_demand=Reading(NOW, "price list", {"p3dn.24xlarge": Decimal("31.212")}),
-            spot=Reading(NOW, "EC2", {"p3dn.24xlarge": (Decimal("9.3"), Decimal("12.1"))}),
-            images=Reading(NOW, "SSM", {"/aws/service/ami": "ami-0123456789abcdef0"}),
-            quotas=Reading(NOW, "Service Quotas", {"L-417A185B": 192}),
-        )
-    },
-    {"p2.xlarge": Retirement(date(2026, 1, 1), "EC2")},
-)
-INDEX = {
-    "schema": 1,
-    "current": 1,
-    "entries": [{**asdict(Entry(1, NOW, "123456789012", ("us-east-1",), 0, "one", ("a",))), "at": NOW.isoformat()}],
-}
-CANDIDATE = Candidate(
-    "g5.xlarge",
-    "us-east-1",
-    "us-east-1a",
-    "on-demand",
-    Decimal("1.006"),
-    date(2026, 11, 1),
-    "A10G",
-    1,
-    Decimal("22.4"),
-    0,
-    "ami-1",
-    "/aws/ami",
-    public_address=True,
-    beside=(DISK,),
-    source="AWS price list",
-)
-PLAN = stored.StoredPlan(
-    NOW.isoformat(),
-    "1.0",
-    "/r/recipe.yaml",
-    ("nodes=2",),
-    "us-east-1",
-    stored.World("aws", "123456789012", "", "r", "w", "c"),
-    {"nodes": 2, "ranks_per_node": 1, "expiry_s": 3600, "starts_at": None, "candidates": [CANDIDATE.as_json()]},
-)
+from tests.unit.fuzz.target import Target, scratch, written
 
 
 def _plain(value: Any) -> Any:

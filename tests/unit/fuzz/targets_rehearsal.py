@@ -28,7 +28,6 @@ from cloudgpu.rehearsal.nodes.control import _request
 from cloudgpu.rehearsal.nodes.host import Settings
 from cloudgpu.rehearsal.nodes.images import Images
 from cloudgpu.rehearsal.nodes.metadata import MetadataService, parse_head
-from cloudgpu.rehearsal.nodes.mounting import Mounted
 from cloudgpu.rehearsal.nodes.nvidia_smi import answer as nvidia_smi
 from cloudgpu.rehearsal.nodes.programs.sftp import Server
 from cloudgpu.rehearsal.nodes.standin_server import _question
@@ -38,83 +37,18 @@ from cloudgpu.rehearsal.sigv4 import Scope, SignatureError, verify
 from cloudgpu.rehearsal.simulated_time import SimulatedTime
 from tests.unit.fuzz.conformity import conforms
 from tests.unit.fuzz.hostile import files, spoiled, spoiled_text, values, words
+from tests.unit.fuzz.samples_rehearsal import (
+    AUTHORIZATION,
+    CHUNKED,
+    MIME,
+    PRESIGNED,
+    RECORD,
+    RULES,
+    SCRIPT,
+    SPEC,
+)
 from tests.unit.fuzz.shapes import NOW
 from tests.unit.fuzz.target import Target, scratch, written
-
-SPEC = NodeSpec(
-    "i-1",
-    "g5.xlarge",
-    "us-east-1",
-    "us-east-1a",
-    "ami-1",
-    "127.0.0.9",
-    "ubuntu",
-    ("ssh-ed25519 AAAA me",),
-    b"#!/bin/sh\ntrue\n",
-    "A10G",
-    1,
-    22888,
-    0,
-)
-RECORD = record.NodeRecord(
-    SPEC,
-    "127.0.0.9",
-    22,
-    80,
-    "SHA256:a",
-    "plain",
-    "running",
-    timers=(record.Timer("shutdown", 1e9, ("shutdown", "now")),),
-    mounted=(Mounted("/data", "f", read_only=False),),
-    installed=("curl",),
-)
-SCRIPT = """\
-description: none left
-parameters: {zone: us-east-1a, times: 3}
-rules:
-  - {action: CreateFleet, match: {zone: "{zone}"}, times: "{times}", do: error, code: InsufficientInstanceCapacity}
-capacity: {"us-east-1a/*/spot": 0}
-quotas: {"us-east-1/p/on-demand": 8}
-cloud: {burst: 5, retired: [p2.xlarge], free_addresses: {us-east-1a: 3}, clock_skew_s: 1.5}
-nodes:
-  - {do: spot-notice, match: {zone: us-east-1a}, count: 1, seconds: 5}
-"""
-RULES = [
-    {
-        "action": "CreateFleet",
-        "do": "delay",
-        "seconds": 1,
-        "nth": 2,
-        "times": 3,
-        "match": {"zone": "a"},
-        "mutating": True,
-    }
-]
-MIME = b"""\
-MIME-Version: 1.0
-Content-Type: multipart/mixed; boundary="b"
-
---b
-Content-Type: text/cloud-boothook; charset="us-ascii"
-Content-Disposition: attachment; filename="a.sh"
-
-#cloud-boothook
-#!/bin/sh
-true
---b
-Content-Type: text/x-shellscript
-Content-Transfer-Encoding: base64
-
-IyEvYmluL3NoCg==
---b--
-"""
-CREDENTIAL = "AKIAEXAMPLE/20261122/us-east-1/s3/aws4_request"
-AUTHORIZATION = f"AWS4-HMAC-SHA256 Credential={CREDENTIAL}, SignedHeaders=host;x-amz-date, Signature={'0' * 64}"
-PRESIGNED = (
-    f"/b/k?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential={CREDENTIAL}&X-Amz-Date=20261122T120000Z&X-Amz-Expires=900"
-    "&X-Amz-SignedHeaders=host&X-Amz-Signature=0"
-)
-CHUNKED = b"5;chunk-signature=0\r\nhello\r\n0\r\nx-amz-checksum-crc32: AAAAAA==\r\n\r\n"
 
 
 def _fault_script(content: bytes) -> None:
