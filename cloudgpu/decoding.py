@@ -5,18 +5,18 @@ reader that passes on what it found fails later and elsewhere, with a traceback 
 """
 
 import base64
-import json
 import math
 import types
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from decimal import Decimal
 from functools import cache
 from typing import Annotated, Any, Final, TypeVar, cast
 
+from cloudgpu import bounds
 from cloudgpu.text import printable
 
 MALFORMED: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
@@ -25,32 +25,16 @@ AnyFloat = Annotated[float, "may be infinite or not a number"]
 """A figure that somebody else computed: the loss of a training that diverged is NaN, and has to be shown."""
 _SHOWN: Final = 60
 _TOLD: Final = 300
-_LARGEST: Final = 15
-"""Power of ten of the largest and of the smallest figure: with those, sums stay exact in 28 digits."""
-_LONGEST: Final = 40
-"""Decimal places."""
 _WHOLE: Final = 1 << 63
 T = TypeVar("T")
-
-
-def parsed(text: str | bytes) -> Any:  # noqa: ANN401 - JSON of unknown shape
-    """Return the value of a JSON document.
-
-    Raises:
-        ValueError: It is not JSON, not UTF-8, or nested too deeply.
-    """
-    try:
-        return json.loads(text)
-    except RecursionError:
-        message = "it is nested too deeply"
-        raise ValueError(message) from None
 
 
 def decoded(kind: type[T], value: object) -> T:
     """Return a JSON value as a dataclass or any other annotated type.
 
     Unknown fields are ignored, because a newer version may have written them; missing fields take their defaults. Lists
-    become tuples and times become UTC.
+    become tuples and times become UTC. A field's annotation may be `Annotated[type, check]`: `check` gets the value and
+    raises ValueError.
 
     Raises:
         ValueError: It has another shape; the message says where.
@@ -77,6 +61,8 @@ def _decoded(kind: Any, value: Any, where: str) -> Any:  # noqa: ANN401 - any an
 
 
 def _composite(origin: Any, inner: tuple[Any, ...], value: Any, where: str) -> Any:  # noqa: ANN401
+    if origin is Annotated:
+        return _checked(inner, value, where)
     if origin in (typing.Union, types.UnionType):
         return _union(inner, value, where)
     if origin is typing.Literal:
@@ -87,8 +73,28 @@ def _composite(origin: Any, inner: tuple[Any, ...], value: Any, where: str) -> A
     if issubclass(origin, Mapping):
         if not isinstance(value, dict):
             raise _unexpected(value, "a mapping", where)
-        return {name: _decoded(inner[1], one, _below(where, name)) for name, one in value.items()}
+        return {
+            _decoded(inner[0], name, _below(where, name)): _decoded(inner[1], one, _below(where, name))
+            for name, one in value.items()
+        }
     return _sequence(origin, inner, value, where)
+
+
+def _checked(inner: tuple[Any, ...], value: Any, where: str) -> Any:  # noqa: ANN401
+    found = _decoded(inner[0], value, where)
+    for check in inner[1:]:
+        if callable(check):
+            _bounded(check, found, where)
+    return found
+
+
+def _bounded(parse: Callable[[Any], T], value: Any, where: str) -> T:  # noqa: ANN401
+    """Return what a parser of `bounds` makes of a value; its message says what was expected, and not where."""
+    try:
+        return parse(value)
+    except ValueError as err:
+        message = f"{f'{where[:_SHOWN]}: ' if where else ''}{err}"
+        raise ValueError(message) from None
 
 
 def _union(inner: tuple[Any, ...], value: Any, where: str) -> Any:  # noqa: ANN401
@@ -161,7 +167,7 @@ def _whole(value: Any, where: str) -> int:  # noqa: ANN401
     if not isinstance(value, int) or isinstance(value, bool):
         raise _unexpected(value, "a whole number", where)
     if not -_WHOLE <= value < _WHOLE:
-        message = f"{f'{where[:_SHOWN]}: ' if where else ''}expected a whole number, found one that is too large"
+        message = f"{f'{where[:_SHOWN]}: ' if where else ''}expected a whole number, got one that is too large"
         raise ValueError(message)
     return value
 
@@ -184,35 +190,16 @@ def _finite(value: Any, where: str) -> float:  # noqa: ANN401
 
 def _figure(value: Any, where: str) -> Decimal:  # noqa: ANN401
     """Read money: text, so that no figure is rounded on its way."""
-    try:
-        figure = Decimal(_text(value, where))
-    except ArithmeticError:
-        raise _unexpected(value, "a figure", where) from None
-    # `1E+999999999` is finite too, and a gigabyte when it is written out.
-    if not figure.is_finite() or (figure and abs(figure.adjusted()) > _LARGEST) or abs(_exponent(figure)) > _LONGEST:
-        raise _unexpected(value, "a figure", where)
-    return figure
-
-
-def _exponent(figure: Decimal) -> int:
-    exponent = figure.as_tuple().exponent
-    return exponent if isinstance(exponent, int) else 0
+    return _bounded(bounds.figure, _text(value, where), where)
 
 
 def _moment(value: Any, where: str) -> datetime:  # noqa: ANN401
     """Read a time; one without a zone is UTC, as all that cloudgpu writes."""
-    try:
-        at = datetime.fromisoformat(_text(value, where))
-        return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
-    except (ValueError, OverflowError):
-        raise _unexpected(value, "a time such as 2026-11-22T12:00:00+00:00", where) from None
+    return _bounded(bounds.moment, value, where)
 
 
 def _day(value: Any, where: str) -> date:  # noqa: ANN401
-    try:
-        return date.fromisoformat(_text(value, where))
-    except ValueError:
-        raise _unexpected(value, "a date such as 2026-11-22", where) from None
+    return _bounded(bounds.day, value, where)
 
 
 _PLAIN: Final[Mapping[Any, Callable[[Any, str], Any]]] = {
@@ -234,7 +221,7 @@ def _below(where: str, name: object) -> str:
 def _unexpected(value: object, wanted: str, where: str) -> ValueError:
     shown = value if isinstance(value, str | int | float | bool | None) else type(value).__name__
     text = _shortened(repr(shown) if not isinstance(value, list | dict | tuple) else str(shown))
-    return ValueError(f"{f'{where[:_SHOWN]}: ' if where else ''}expected {wanted}, found {text}")
+    return ValueError(f"{f'{where[:_SHOWN]}: ' if where else ''}expected {wanted}, got {text}")
 
 
 def _shortened(text: str, length: int = _SHOWN) -> str:

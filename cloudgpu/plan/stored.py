@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from typing import Any, Final
 
-from cloudgpu.decoding import MALFORMED, decoded, parsed
+from cloudgpu.decoding import MALFORMED, decoded
 from cloudgpu.errors import UsageError
+from cloudgpu.files import parse_json
 from cloudgpu.plan.candidate import Candidate
 from cloudgpu.plan.costs import hourly_usd
 from cloudgpu.plan.plan import Plan
@@ -81,7 +82,7 @@ def read(text: str, name: str) -> StoredPlan:
     """
     hint = "make it again: `cloudgpu plan RECIPE --out FILE`"
     try:
-        content = parsed(text)
+        content = parse_json(text)
         seal, version = content.pop(_SEAL), content.get(_VERSION)
         sealed = _sealed(content)
     except MALFORMED:

@@ -18,8 +18,9 @@ from typing import Final, Self
 
 from cloudgpu import files
 from cloudgpu.clock import Clock
-from cloudgpu.decoding import decoded, malformed_as, parsed
+from cloudgpu.decoding import decoded, malformed_as
 from cloudgpu.errors import BusyError, StateError
+from cloudgpu.files import parse_json
 from cloudgpu.paths import unwritable
 from cloudgpu.provision.state import Row, State
 
@@ -240,7 +241,7 @@ def _row(line: bytes) -> Row | None:
     if not line.endswith(expected):
         return None
     try:
-        row = parsed(body)
+        row = parse_json(body)
     except ValueError:
         return None
     return row if isinstance(row, dict) else None

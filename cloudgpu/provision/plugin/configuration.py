@@ -7,8 +7,8 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from cloudgpu.aws.session import Endpoint
-from cloudgpu.decoding import parsed
 from cloudgpu.errors import AuthError, BadRequestError, UnsupportedError
+from cloudgpu.files import parse_json
 from cloudgpu.provision.wire import is_unknown
 
 _KNOWN: Final = frozenset({"region", "version", "defaultTags", "maxRetries"})
@@ -84,7 +84,7 @@ def _is_loopback(url: str) -> bool:
 def _tags(given: object) -> dict[str, str]:
     """Nested provider settings travel as JSON text."""
     try:
-        found = parsed(given) if isinstance(given, str) and given else given
+        found = parse_json(given) if isinstance(given, str) and given else given
     except ValueError as err:
         message = f"defaultTags is not JSON: {err}"
         raise BadRequestError(message, code="InvalidProperty", hint="pulumi config set --path aws:defaultTags") from err

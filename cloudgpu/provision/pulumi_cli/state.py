@@ -8,8 +8,9 @@ from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
 from cloudgpu.aws.resources.base import Physical
-from cloudgpu.decoding import malformed_as, parsed
+from cloudgpu.decoding import malformed_as
 from cloudgpu.errors import StateError
+from cloudgpu.files import parse_json
 from cloudgpu.provision.engine import ResourceState
 from cloudgpu.provision.mending import Guarded
 from cloudgpu.provision.pulumi_cli.stacks import Document
@@ -138,7 +139,7 @@ def _secrets(value: Any) -> set[str]:  # noqa: ANN401
     """Every text inside the secrets of these inputs."""
     if isinstance(value, dict):
         if _is_secret(value):
-            return {leaf for _, leaf in leaves(parsed(value[_SECRET])) if isinstance(leaf, str) and leaf}
+            return {leaf for _, leaf in leaves(parse_json(value[_SECRET])) if isinstance(leaf, str) and leaf}
         return {text for inner in value.values() for text in _secrets(inner)}
     if isinstance(value, list):
         return {text for inner in value for text in _secrets(inner)}
@@ -184,7 +185,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401
     """Values without the wrapping of secrets, which stands around JSON text; whole numbers as such."""
     if isinstance(value, dict):
         if _is_secret(value):
-            return _plain(parsed(value[_SECRET]))
+            return _plain(parse_json(value[_SECRET]))
         return {name: _plain(inner) for name, inner in value.items()}
     if isinstance(value, list):
         return [_plain(inner) for inner in value]

@@ -4,7 +4,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cloudgpu.decoding import decoded, parsed
+from cloudgpu.decoding import decoded
+from cloudgpu.files import parse_json
 from cloudgpu.rehearsal.world import World
 
 _MOST = 1000
@@ -53,7 +54,7 @@ def paged(rows: list[Any], params: Mapping[str, Any], *, limit: int = 100) -> tu
 
 def _parameters(body: bytes) -> dict[str, Any]:
     try:
-        return decoded(dict[str, Any], parsed(body or b"{}"))
+        return decoded(dict[str, Any], parse_json(body or b"{}"))
     except ValueError as err:
         raise JsonError("SerializationException", str(err)) from err
 

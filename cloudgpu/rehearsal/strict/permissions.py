@@ -7,7 +7,7 @@ from typing import Any
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.iam.models import iam_backends
 
-from cloudgpu.decoding import parsed
+from cloudgpu.files import parse_json
 
 _TAG_KEYS = ("aws:ResourceTag/", "ec2:ResourceTag/")
 
@@ -42,7 +42,7 @@ def allows(role: Any, action: str, arn: str, tags: Mapping[str, str]) -> bool:  
 
 def _statements(document: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - text or mapping
     try:
-        found = parsed(document) if isinstance(document, str) else document
+        found = parse_json(document) if isinstance(document, str) else document
     except ValueError:
         return
     statements = found.get("Statement") if isinstance(found, dict) else None

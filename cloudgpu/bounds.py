@@ -1,0 +1,293 @@
+"""Read numbers, durations, sizes, money, times and text from outside into bounded values.
+
+Everything here comes from people, files, tags, nodes or AWS. Each kind of value has one parser and one range, so that
+no arithmetic behind it can overflow: bounded moments can be subtracted, and bounded durations added to them.
+Every parser raises ValueError with a message that says what was expected.
+
+Only ASCII digits count. `int` also reads `1_000`, `+5`, ` 5 ` and the digits of every other script, and the tools that
+the value is handed to do not.
+"""
+
+import re
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Final
+
+EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
+LATEST: Final = datetime(2100, 1, 1, tzinfo=UTC)
+"""Every moment lies between these: older than any cloud, and later than anything that can be paid for."""
+MAX_DURATION_S: Final = 366 * 86400
+"""A year. The longest that AWS sells in one piece is a Capacity Block of half a year."""
+MAX_USD: Final = Decimal(10) ** 9
+"""More than any cluster costs, and little enough that nano-dollars times seconds of a year stay far below 2**127."""
+MAX_SIZE_GIB: Final = 1 << 20
+"""One pebibyte, above every FSx for Lustre file system that AWS grants without a contract."""
+MAX_VOLUME_GIB: Final = 64 * 1024
+"""The largest gp3 volume of EBS."""
+MAX_COUNT: Final = 2**53
+"""The largest whole number that every JSON reader keeps exact."""
+MAX_PORT: Final = 65535
+MAX_ARGUMENT_BYTES: Final = 128 * 1024 - 1
+"""MAX_ARG_STRLEN of Linux without the terminating NUL: `execve` refuses a longer argument or NAME=VALUE."""
+
+_MAX_FIGURE: Final = Decimal(10) ** 18
+_WHOLE: Final = re.compile(r"-?[0-9]{1,18}")
+_FIGURE: Final = re.compile(r"-?[0-9]{1,40}(?:\.[0-9]{1,40})?(?:[eE][+-]?[0-9]{1,2})?")
+_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_MOMENT: Final = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+    r"(?:[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:[.,][0-9]{1,9})?)?(?:Z|[+-][0-9]{2}:[0-9]{2})?)?"
+)
+_TAG_MOMENT: Final = "%Y-%m-%dT%H:%M:%SZ"
+_DURATION: Final = re.compile(r"(?:[0-9]{1,12}[ \t]*[dhms][ \t]*)+")
+_PART: Final = re.compile(r"([0-9]+)[ \t]*([dhms])")
+_UNIT_S: Final = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+_SIZE: Final = re.compile(r"([0-9]{1,12})[ \t]*(GiB|TiB)")
+_MAX_NAME: Final = 60
+_SHOWN: Final = 60
+
+
+def whole(text: str, least: int = 0, most: int = MAX_COUNT) -> int:
+    """Read a whole number from text.
+
+    Raises:
+        ValueError: Not a whole number in ASCII digits, or out of range.
+    """
+    if _WHOLE.fullmatch(text) is None:
+        raise _expected("a whole number", text)
+    return _within(int(text), least, most)
+
+
+def count(value: object, least: int = 0, most: int = MAX_COUNT) -> int:
+    """Check a whole number of a JSON or YAML document; true and false are none.
+
+    Raises:
+        ValueError: Not a whole number, or out of range.
+    """
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise _expected("a whole number", value)
+    return _within(value, least, most)
+
+
+def port(text: str) -> int:
+    """Read a TCP port.
+
+    Raises:
+        ValueError: Not a port.
+    """
+    return whole(text, 1, MAX_PORT)
+
+
+def figure(value: object) -> Decimal:
+    """Read a decimal number from text, an int, a float or a Decimal.
+
+    Raises:
+        ValueError: Not a finite number, or one above 10**18.
+    """
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > MAX_COUNT:
+        raise _expected("a number", value)  # `str` raises for the longest ones, and says nothing of the field
+    text = str(value) if isinstance(value, int | float | Decimal) and not isinstance(value, bool) else value
+    if not isinstance(text, str) or _FIGURE.fullmatch(text) is None or abs(Decimal(text)) > _MAX_FIGURE:
+        raise _expected("a number", value)
+    return Decimal(text)
+
+
+def usd(value: object) -> Decimal:
+    """Read an amount of US dollars, from 0 to a billion.
+
+    Raises:
+        ValueError: Not an amount, negative, or above a billion.
+    """
+    found = _dollars(value)
+    if not 0 <= found <= MAX_USD:
+        raise _expected(f"an amount from 0 to {MAX_USD:,} US dollars", value)
+    return found
+
+
+def positive_usd(value: object) -> Decimal:
+    """Read an amount of US dollars above zero.
+
+    Raises:
+        ValueError: Not an amount, zero or less, or above a billion.
+    """
+    found = _dollars(value)
+    if found <= 0:
+        raise _expected("more than 0", value)
+    return usd(found)
+
+
+def moment(text: object) -> datetime:
+    """Read an ISO 8601 date or time as UTC; without a zone it is UTC already.
+
+    Raises:
+        ValueError: Not a time, or not in 2000 to 2099.
+    """
+    if not isinstance(text, str) or _MOMENT.fullmatch(text) is None:
+        raise _expected("a time like 2026-11-21T18:00Z", text)
+    try:
+        found = datetime.fromisoformat(text)
+        return within_calendar(found if found.tzinfo else found.replace(tzinfo=UTC))
+    except (ValueError, OverflowError):
+        message = f"expected a time from 2000 to 2099, got {_shown(text)}"
+        raise ValueError(message) from None
+
+
+def epoch(text: str) -> datetime:
+    """Read seconds since 1970 as UTC.
+
+    Raises:
+        ValueError: Not a whole number, or not in 2000 to 2099.
+    """
+    seconds = whole(text, int(EARLIEST.timestamp()), int(LATEST.timestamp()) - 1)
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def within_calendar(at: datetime) -> datetime:
+    """Return an aware time as UTC.
+
+    Raises:
+        ValueError: Not in 2000 to 2099.
+    """
+    # Compared before it is converted: near the ends of the calendar the conversion itself overflows.
+    if not EARLIEST <= at < LATEST:
+        message = f"expected a time from 2000 to 2099, got {at.isoformat()}"
+        raise ValueError(message)
+    return at.astimezone(UTC)
+
+
+def tag_moment(text: str) -> datetime:
+    """Read the time of a tag, in the one form that cloudgpu writes: `2026-11-21T18:00:00Z`.
+
+    Raises:
+        ValueError: Another form, or not in 2000 to 2099.
+    """
+    found = moment(text)
+    if found.strftime(_TAG_MOMENT) != text:
+        raise _expected("a time like 2026-11-21T18:00:00Z", text)
+    return found
+
+
+def day(text: object) -> date:
+    """Read a date.
+
+    Raises:
+        ValueError: Not a date, or not in 2000 to 2099.
+    """
+    if not isinstance(text, str) or _DATE.fullmatch(text) is None:
+        raise _expected("a date like 2026-11-21", text)
+    return moment(text).date()
+
+
+def duration_s(text: object, most_s: int = MAX_DURATION_S) -> int:
+    """Read a duration such as `90s`, `20m`, `8h` or `1d12h` in seconds.
+
+    Raises:
+        ValueError: Not a duration, no unit, zero, or too long.
+    """
+    stripped = text.strip(" \t") if isinstance(text, str) else ""
+    if _DURATION.fullmatch(stripped) is None:
+        message = "expected a duration with its unit, for instance 90s, 20m or 8h"
+        raise ValueError(message)
+    seconds = sum(int(number) * _UNIT_S[unit] for number, unit in _PART.findall(stripped))
+    if not seconds:
+        message = "expected a duration above zero, for instance 90s"
+        raise ValueError(message)
+    if seconds > most_s:
+        message = f"expected a duration of at most {most_s // 86400}d, got {_shown(stripped)}"
+        raise ValueError(message)
+    return seconds
+
+
+def age(text: str, now: datetime) -> datetime:
+    """Return the time that lies a duration such as `7d` before `now`.
+
+    Raises:
+        ValueError: Not a duration, or the time is before 2000.
+    """
+    longest_s = int((now - EARLIEST).total_seconds())
+    return now - timedelta(seconds=duration_s(text, longest_s))
+
+
+def size_gib(text: object, most: int = MAX_SIZE_GIB) -> int:
+    """Read a size such as `300GiB` or `2TiB` in GiB.
+
+    Raises:
+        ValueError: Not a size, no unit, zero, or too large.
+    """
+    found = _SIZE.fullmatch(text.strip(" \t")) if isinstance(text, str) else None
+    gib = int(found[1]) * (1024 if found[2] == "TiB" else 1) if found else 0
+    if not gib:
+        message = "expected a size with its unit, for instance 300GiB"
+        raise ValueError(message)
+    if gib > most:
+        message = f"expected a size of at most {most}GiB, got {_shown(text)}"
+        raise ValueError(message)
+    return gib
+
+
+def text_fault(text: str, *, lines: bool = False) -> str:
+    """Return why text cannot stand in a name, a path or an argument; empty where it can.
+
+    Args:
+        text: Any text.
+        lines: Allow newlines and tabs, as in commands and values of variables.
+    """
+    if text.isprintable():
+        return ""
+    for place, char in enumerate(text, 1):
+        if "\ud800" <= char <= "\udfff":
+            return f"character {place} is half of a surrogate pair (U+{ord(char):04X}), which is no text"
+        if _is_control(char) and not (lines and char in "\n\t"):
+            return f"character {place} is the control character U+{ord(char):04X}"
+    return ""
+
+
+def value_fault(text: str) -> str:
+    """Return why text cannot be the value of an environment variable; empty where it can.
+
+    A secret may hold any control character that a process can be given, such as the line ends of a Windows file.
+    """
+    if "\0" in text:
+        return "it holds a NUL character, where every program would cut it off"
+    if any("\ud800" <= char <= "\udfff" for char in text):
+        return "it is not UTF-8 text"
+    return ""
+
+
+def is_file_name(text: str) -> bool:
+    """Return whether text can name one file in a folder: a tag that names none has no file of ours.
+
+    The length leaves room below NAME_MAX for the suffixes of temporary files.
+    """
+    return text not in ("", ".", "..") and "/" not in text and len(text) <= _MAX_NAME and not text_fault(text)
+
+
+def _is_control(char: str) -> bool:
+    """C0, DEL and C1 controls, and the two separators that some readers take for line ends."""
+    return char < " " or "\x7f" <= char <= "\x9f" or char in "\u2028\u2029"
+
+
+def _dollars(value: object) -> Decimal:
+    try:
+        return figure(value)
+    except ValueError:
+        raise _expected("a number of US dollars, the only currency that is known", value) from None
+
+
+def _within(value: int, least: int, most: int) -> int:
+    if not least <= value <= most:
+        message = f"expected a whole number from {least} to {most}, got {_shown(value)}"
+        raise ValueError(message)
+    return value
+
+
+def _expected(what: str, got: object) -> ValueError:
+    return ValueError(f"expected {what}, got {_shown(got)}")
+
+
+def _shown(value: object) -> str:
+    """A value in a message: escaped, and cut off where it is long."""
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > MAX_COUNT:
+        return "a number beyond every bound"  # str() of a huge int raises
+    plain = value if isinstance(value, str) and value.isprintable() and value else repr(value)
+    return plain if len(plain) <= _SHOWN else f"{plain[:_SHOWN]}..."
