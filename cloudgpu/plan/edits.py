@@ -15,7 +15,7 @@ from cloudgpu.plan.checks.software_container import container_choices
 from cloudgpu.plan.checks.software_torch import backends_for, series_for
 from cloudgpu.plan.question import Question
 from cloudgpu.plan.substitutes import Kinship, offered_elsewhere, substitutes
-from cloudgpu.recipe import rules
+from cloudgpu.recipe import rules, texts
 from cloudgpu.recipe.assignment import assign
 from cloudgpu.recipe.plain import plain
 from cloudgpu.recipe.schema import PythonEnvironment, Recipe
@@ -72,6 +72,8 @@ class Edit:
         try:
             for field, text in self.sets:
                 assign(values, field, text)
+            if any(texts.faults(values)):
+                return None
             changed = Recipe.model_validate(values, by_alias=True, by_name=False)
         except (RecipeError, ValidationError):
             return None

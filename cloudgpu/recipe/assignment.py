@@ -6,6 +6,7 @@ from typing import Any, get_origin
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from cloudgpu import bounds
 from cloudgpu.errors import RecipeError
 from cloudgpu.recipe.document import scalar
 from cloudgpu.recipe.fields import annotation_at, names_at, options, section_at
@@ -128,10 +129,11 @@ def _like(default: Scalar, text: str, name: str) -> Scalar:
 
 
 def _guess(text: str) -> Scalar:
-    """The text as YAML would read it; text when it is no single scalar."""
+    """The text as YAML would read it; text when it is no single scalar, or a number in other than ASCII digits."""
     try:
         node = YAML(typ="safe", pure=True).compose(text)
-        return scalar(text.strip(), str(node.tag)) if _plain(node, text) else text
+        value = scalar(text.strip(), str(node.tag)) if _plain(node, text) else text
+        return bounds.whole(text.strip(), least=-bounds.MAX_COUNT) if type(value) is int else value
     except (YAMLError, ValueError):
         return text
 
@@ -142,8 +144,9 @@ def _plain(node: Any, text: str) -> bool:  # noqa: ANN401 - ruamel's node
 
 _PARSERS: Mapping[type, Any] = {
     bool: lambda text: {"true": True, "false": False}[text.lower()],
-    int: int,
-    float: float,
+    int: lambda text: bounds.whole(text, least=-bounds.MAX_COUNT),
+    # Words go through: that a number is finite is for the schema to say.
+    float: lambda text: float(text if text.isalpha() else bounds.figure(text)),
     str: str,
 }
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number"}

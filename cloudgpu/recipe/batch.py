@@ -1,5 +1,6 @@
 """The batch that all ranks share in one step."""
 
+from cloudgpu import bounds
 from cloudgpu.errors import RecipeError
 from cloudgpu.recipe import template
 from cloudgpu.recipe.schema import Recipe
@@ -15,4 +16,7 @@ def batch_of(recipe: Recipe) -> int | None:
     except RecipeError:
         return None
     text = words[0] if len(words) == 1 else ""
-    return int(text) if text.isdecimal() and int(text) > 0 else None
+    try:
+        return bounds.whole(text, least=1)
+    except ValueError:
+        return None

@@ -30,6 +30,25 @@ set wins over it.
 The command is split into arguments first and filled afterwards: a value with spaces stays one argument, and no shell
 is involved. `{{` and `}}` stand for braces.
 
+## Limits
+
+A value that no node could be given, or that nobody can mean, is refused when the recipe is loaded, with its line.
+
+| value | limit | why |
+|---|---|---|
+| durations | `366d` | AWS sells nothing longer in one piece; a Capacity Block ends after half a year |
+| `disk`, and `size` of an `ebs` volume | `64TiB` | the largest gp3 volume |
+| other sizes | `1024TiB` | above every Lustre file system that AWS grants without a contract |
+| money | 1,000,000,000 USD | more than any cluster costs |
+| whole numbers | 2**53 | every JSON reader keeps them exact |
+| one argument, one `NAME=value` | 131,071 bytes | Linux (`MAX_ARG_STRLEN`) |
+| a command with its environment | 1 MiB; a quarter of `stack_mib`, if less | Linux, and room for launchers |
+| `env` with `mpirun` or `deepspeed` on several nodes | 96 KiB, quoted | they export it in one argument of `ssh` |
+
+No text may hold a NUL character, another control character or half of a surrogate pair. Newlines and tabs are allowed
+in commands, in the values of `env` and `params`, in patterns and in prose, not in names, paths and addresses.
+The values of `secrets` may hold any character but NUL; they must be UTF-8.
+
 `recipes/quickstart/recipe.yaml` is a whole example.
 
 This page is made from the schema by `scripts/docs_recipe.py`; do not edit it by hand.

@@ -50,11 +50,11 @@ class Container(Section):
 class PythonEnvironment(Section):
     """A Python environment on the bare node."""
 
-    version: str | None = Field(default=None, pattern=r"^3\.\d+$")
+    version: str | None = Field(default=None, pattern=r"^3\.[0-9]{1,3}$")
     """Python version, for instance `3.11`; empty means the node's own."""
     requirements: tuple[str, ...] = ()
     """Requirements as pip reads them, for instance `torch>=2.6`."""
-    torch_backend: str | None = Field(default=None, pattern=r"^cu\d{2,3}$")
+    torch_backend: str | None = Field(default=None, pattern=r"^cu[0-9]{2,3}$")
     """CUDA build of PyTorch, for instance `cu126`, which uv takes from PyTorch's own index; empty means the default
     one. A rehearsal, which has no GPU, does without it."""
 

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from cloudgpu.errors import RecipeError
 from cloudgpu.files import read_bytes
 from cloudgpu.paths import bundled
-from cloudgpu.recipe import files, rules, wording
+from cloudgpu.recipe import files, rules, texts, wording
 from cloudgpu.recipe.document import parse
 from cloudgpu.recipe.nearest import suggestion
 from cloudgpu.recipe.problem import Problem
@@ -86,6 +86,9 @@ def check(value: object, base: Path) -> tuple[Recipe | None, tuple[Problem, ...]
     """The recipe in plain values and all its problems; None when there is no recipe in them."""
     if not isinstance(value, dict):
         return None, (Problem((), "expected a mapping of fields, starting with schema: 1"),)
+    unfit = tuple(texts.faults(value))
+    if unfit:
+        return None, unfit
     try:
         recipe = Recipe.model_validate(value, by_alias=True, by_name=False)
     except ValidationError as error:

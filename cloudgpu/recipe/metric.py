@@ -1,17 +1,17 @@
 """The `metrics` and `work` sections: figures of a run, and how much there is to do."""
 
-from decimal import Decimal
 from typing import Literal
 
 from pydantic import Field
 
 from cloudgpu.recipe.section import Section
+from cloudgpu.recipe.units import Amount, Figure
 
 
 class Reference(Section):
     """The figure to compare with."""
 
-    value: float
+    value: Figure
     """The figure, in the metric's unit."""
     on: str
     """The hardware it was reached on."""
@@ -38,7 +38,7 @@ class Metric(Section):
     """Which direction is better."""
     reference: Reference | None = None
     """The figure to compare with."""
-    at_least: float | None = None
+    at_least: Figure | None = None
     """The run fails when the value is below this."""
 
 
@@ -47,5 +47,5 @@ class Work(Section):
 
     metric: str
     """The metric whose reference is the rate; its unit ends with `/s`, for instance `img/s`."""
-    amount: Decimal = Field(gt=0)
+    amount: Amount
     """How much of the metric's unit without `/s`: 128000000 images are a hundred epochs of ImageNet."""

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from cloudgpu.recipe.section import Section
-from cloudgpu.recipe.units import SizeGib
+from cloudgpu.recipe.units import SizeGib, VolumeGib
 
 Prefer = Literal["order", "price", "speed", "region", "spot"]
 
@@ -40,8 +40,8 @@ class Resources(Section):
     """With `--on ssh`: only hosts of this pool of the inventory."""
     network: Literal["efa", "tcp", "auto"] = "auto"
     """`efa` insists on RDMA networking, `tcp` never uses it, `auto` uses it where the type has it."""
-    disk: SizeGib = SizeGib(200)
-    """Root disk of every node, for instance `300GiB`."""
+    disk: VolumeGib = SizeGib(200)
+    """Root disk of every node, for instance `300GiB`; at most `64TiB`."""
     image: str | None = None
     """Machine image: `ami-...` or the name of an SSM parameter; empty means the one that suits the GPU."""
     driver: Annotated[int, Field(strict=True, ge=300, le=999)] | None = None

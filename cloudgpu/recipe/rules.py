@@ -6,9 +6,12 @@ A rule names the sections that it reads, so that it is left out while one of tho
 import re
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import PurePosixPath
+from typing import Final
 
 from cloudgpu.recipe import template
+from cloudgpu.recipe.argument_rules import arguments_small_enough
 from cloudgpu.recipe.batch import batch_of
 from cloudgpu.recipe.data_rules import checkpoint_in_s3, data_brought_well, datasets_apart, outputs_in_s3
 from cloudgpu.recipe.launch_rules import (
@@ -21,6 +24,8 @@ from cloudgpu.recipe.problem import FieldPath, Problem
 from cloudgpu.recipe.schema import Environment, Recipe
 from cloudgpu.recipe.service_rules import service_where_one_is_started, services_apart, services_reachable
 from cloudgpu.recipe.storage_rules import storage_made_well, storage_mountable
+
+_LONGEST_WORK_S: Final = 100 * 366 * 86400
 
 
 @dataclass(frozen=True)
@@ -167,6 +172,9 @@ def _work_at_a_known_rate(recipe: Recipe) -> Iterator[Problem]:
         yield Problem(("work", "metric"), f"{recipe.work.metric} is no rate: expected a unit like img/s, got {unit}")
     elif metric.reference is None or metric.reference.value <= 0:
         yield Problem(("work", "metric"), f"{recipe.work.metric} has no reference above zero to reckon with")
+    elif recipe.work.amount > Decimal(str(metric.reference.value)) * _LONGEST_WORK_S:
+        message = f"at {metric.reference.value:g} {metric.unit} this takes more than 100 years; is it the right unit?"
+        yield Problem(("work", "amount"), message)
 
 
 def _rule(find: Callable[[Recipe], Iterator[Problem]], *sections: str) -> Rule:
@@ -188,6 +196,17 @@ RULES = (
     _rule(_below_workdir, "outputs", "checkpoint"),
     _rule(_params_named_well, "params"),
     _rule(_command_fillable, "launch", "params", "data", "storage", "checkpoint"),
+    _rule(
+        arguments_small_enough,
+        "launch",
+        "params",
+        "data",
+        "storage",
+        "checkpoint",
+        "environment",
+        "rehearsal",
+        "resources",
+    ),
     _rule(_batch_a_number, "launch", "params"),
     _rule(ranks_where_they_are_counted, "launch"),
     _rule(kvstore_of_a_kind, "launch", "params"),

@@ -3,10 +3,9 @@
 Unknown keys are errors: a mistyped key that is silently ignored costs money.
 """
 
-from decimal import Decimal
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from cloudgpu.recipe.data import Checkpoint, Data
 from cloudgpu.recipe.environment import Container, Environment, PythonEnvironment
@@ -15,7 +14,7 @@ from cloudgpu.recipe.metric import Metric, Reference, Work
 from cloudgpu.recipe.resources import Prefer, Resources
 from cloudgpu.recipe.section import Name, Section
 from cloudgpu.recipe.storage import Storage
-from cloudgpu.recipe.units import DurationS
+from cloudgpu.recipe.units import DurationS, PositiveUsd
 
 __all__ = [
     "Budget",
@@ -39,13 +38,18 @@ __all__ = [
 Scalar = str | int | float | bool | None
 
 
+def _version(value: object) -> object:
+    # To Python `True` and `1.0` equal 1, so the literal alone would accept both.
+    return value if isinstance(value, int) and not isinstance(value, bool) else str(value).lower()
+
+
 class Budget(Section):
     """What may be spent, and when everything ends whatever happens."""
 
-    max_usd: Decimal | None = Field(default=None, gt=0)
+    max_usd: PositiveUsd | None = None
     """The plan is refused when its worst case is above this, in USD."""
     expiry: DurationS = DurationS(8 * 3600)
-    """After this long the nodes end themselves, for instance `8h`."""
+    """After this long the nodes end themselves, for instance `8h`; at most `366d`."""
     idle: DurationS | None = None
     """End the cluster after this long without a run, for instance `20m`."""
 
@@ -69,7 +73,7 @@ class Rehearsal(Section):
 class Recipe(Section):
     """A run, complete."""
 
-    schema_version: Literal[1] = Field(alias="schema")
+    schema_version: Annotated[Literal[1], BeforeValidator(_version)] = Field(alias="schema")
     """Version of this format: 1."""
     name: Name
     """Short name: lower case letters, digits and dashes."""

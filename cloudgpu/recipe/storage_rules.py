@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Final
 
+from cloudgpu.bounds import MAX_VOLUME_GIB
 from cloudgpu.recipe.problem import FieldPath, Problem
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.storage import Make
@@ -71,6 +72,8 @@ def _made(make: Make, path: FieldPath) -> Iterator[Problem]:
     if make.kind == "lustre" and not (size == SMALLEST_LUSTRE_GIB or (size and size % LUSTRE_STEP_GIB == 0)):
         message = f"Lustre comes as {SMALLEST_LUSTRE_GIB}GiB or as a multiple of {LUSTRE_STEP_GIB}GiB"
         yield Problem((*path, "size"), message)
+    if make.kind == "ebs" and size > MAX_VOLUME_GIB:
+        yield Problem((*path, "size"), f"a gp3 volume has at most {MAX_VOLUME_GIB}GiB")
     if make.kind == "ebs" and not size and make.snapshot is None:
         yield Problem((*path, "size"), "expected the size of the disk, or the snapshot that it is made of")
 

@@ -1,15 +1,14 @@
 """Values with units, as people write them in a recipe: `300GiB`, `90s`, `8h`."""
 
-import re
-from typing import Any
+from decimal import Decimal
+from typing import Annotated, Any
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import AfterValidator, BeforeValidator, GetCoreSchemaHandler, GetJsonSchemaHandler, WithJsonSchema
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-_SIZE = re.compile(r"^\s*(\d+)\s*(GiB|TiB)\s*$")
-_PART = re.compile(r"(\d+)\s*(d|h|m|s)")
-_DURATION = re.compile(r"^\s*(\d+\s*[dhms]\s*)+$")
+from cloudgpu import bounds
+
 _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 
@@ -21,15 +20,9 @@ class SizeGib(int):
         """Read `300GiB`.
 
         Raises:
-            ValueError: Not a size, no unit, or zero.
+            ValueError: Not a size, no unit, zero, or more than a pebibyte.
         """
-        if isinstance(value, SizeGib):
-            return value
-        match = _SIZE.match(value) if isinstance(value, str) else None
-        if match is None or int(match[1]) == 0:
-            message = "expected a size with its unit, for instance 300GiB"
-            raise ValueError(message)
-        return cls(int(match[1]) * (1024 if match[2] == "TiB" else 1))
+        return value if isinstance(value, SizeGib) else cls(bounds.size_gib(value))
 
     def __str__(self) -> str:
         return f"{int(self)}GiB"
@@ -42,7 +35,7 @@ class SizeGib(int):
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Editors see a string with a pattern."""
-        return {"type": "string", "pattern": r"^\d+\s*(GiB|TiB)$", "examples": ["300GiB"]}
+        return {"type": "string", "pattern": r"^[0-9]+\s*(GiB|TiB)$", "examples": ["300GiB"]}
 
 
 class DurationS(int):
@@ -53,18 +46,9 @@ class DurationS(int):
         """Read `1h30m`.
 
         Raises:
-            ValueError: Not a duration, no unit, or zero.
+            ValueError: Not a duration, no unit, zero, or more than 366 days.
         """
-        if isinstance(value, DurationS):
-            return value
-        if not isinstance(value, str) or not _DURATION.match(value):
-            message = "expected a duration with its unit, for instance 90s, 20m or 8h"
-            raise ValueError(message)
-        seconds = sum(int(count) * _SECONDS[unit] for count, unit in _PART.findall(value))
-        if seconds == 0:
-            message = "expected a duration above zero, for instance 90s"
-            raise ValueError(message)
-        return cls(seconds)
+        return value if isinstance(value, DurationS) else cls(bounds.duration_s(value))
 
     def __str__(self) -> str:
         rest, parts = int(self), []
@@ -82,4 +66,39 @@ class DurationS(int):
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Editors see a string with a pattern."""
-        return {"type": "string", "pattern": r"^(\d+\s*[dhms]\s*)+$", "examples": ["90s", "8h"]}
+        return {"type": "string", "pattern": r"^([0-9]+\s*[dhms]\s*)+$", "examples": ["90s", "8h"]}
+
+
+def _volume(size: SizeGib) -> SizeGib:
+    if size > bounds.MAX_VOLUME_GIB:
+        message = f"expected at most {bounds.MAX_VOLUME_GIB}GiB, the largest gp3 volume, got {size}"
+        raise ValueError(message)
+    return size
+
+
+def _real(value: object) -> float:
+    return float(bounds.figure(value))
+
+
+def _positive(value: Decimal) -> Decimal:
+    if value <= 0:
+        message = f"expected more than 0, got {value}"
+        raise ValueError(message)
+    return value
+
+
+VolumeGib = Annotated[SizeGib, AfterValidator(_volume)]
+"""A size that an EBS volume can have."""
+Usd = Annotated[Decimal, BeforeValidator(bounds.usd), WithJsonSchema({"type": "number", "minimum": 0})]
+"""An amount of money that may be zero."""
+PositiveUsd = Annotated[
+    Decimal, BeforeValidator(bounds.positive_usd), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})
+]
+Figure = Annotated[float, BeforeValidator(_real)]
+"""A finite number of an ordinary size; `true` is none."""
+Amount = Annotated[
+    Decimal,
+    BeforeValidator(bounds.figure),
+    AfterValidator(_positive),
+    WithJsonSchema({"type": "number", "exclusiveMinimum": 0}),
+]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from cloudgpu import bounds
 from cloudgpu.errors import CloudGpuError, RemoteCommandError, UsageError
 from cloudgpu.launch.beside import with_services
 from cloudgpu.launch.launchers import launcher
@@ -83,6 +84,12 @@ def secret_values(names: Sequence[str], environ: Mapping[str, str]) -> dict[str,
     if missing:
         message = f"the recipe needs secrets that are not in the environment: {', '.join(missing)}"
         raise UsageError(message, hint=f"{command('export', f'{missing[0]}=...')} before the command")
+    for name in names:
+        fault = bounds.value_fault(environ[name])
+        size = len(f"{name}={environ[name]}".encode(errors="surrogateescape"))
+        if fault or size > bounds.MAX_ARGUMENT_BYTES:
+            reason = fault or f"{size:,} bytes with its name; Linux takes at most {bounds.MAX_ARGUMENT_BYTES:,}"
+            raise UsageError(f"the secret {name} cannot be handed to the nodes: {reason}", hint=f"set {name} anew")
     return {name: environ[name] for name in names}
 
 

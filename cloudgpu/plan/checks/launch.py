@@ -16,7 +16,7 @@ from cloudgpu.text import command
 RANKS_ON_ONE_MACHINE = 16
 _SSH_PORT: Final = 22
 _PORT_NAME: Final = re.compile(r"(?:^|[_-])ports?$", re.IGNORECASE)
-_PORT_OPTION: Final = re.compile(r"(--?(?:[A-Za-z0-9]+[-_])*port)[= ](\d{2,5})\b")
+_PORT_OPTION: Final = re.compile(r"(--?(?:[A-Za-z0-9]+[-_])*port)[= ]([0-9]{2,5})\b")
 _NGC: Final = re.compile(r"^nvcr\.io/nvidia/([a-z0-9-]+):")
 _BRINGS_TORCH: Final = re.compile(
     r"torch|lightning|transformers|accelerate|deepspeed|fastai|timm|ultralytics", re.IGNORECASE
@@ -226,7 +226,7 @@ def _batch_set(recipe: Recipe, batch: int) -> str:
 
 def _ports(recipe: Recipe) -> Iterator[tuple[str, int]]:
     for name, text in recipe.environment.env.items():
-        if _PORT_NAME.search(name) and text.isdecimal():
+        if _PORT_NAME.search(name) and re.fullmatch(r"[0-9]{1,9}", text):
             yield f"environment.env.{name}", int(text)
     for name, value in recipe.params.items():
         if _PORT_NAME.search(name) and isinstance(value, int):

@@ -1,5 +1,6 @@
 """What of the software deserves a look although it does not throw a type out."""
 
+import re
 from collections.abc import Iterator
 
 from cloudgpu.catalog.compatibility import release_of
@@ -106,4 +107,4 @@ def _older(one: str, other: str) -> bool:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".") if part.isdecimal())
+    return tuple(int(part) for part in version.split(".") if re.fullmatch("[0-9]{1,9}", part))

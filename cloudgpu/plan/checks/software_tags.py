@@ -4,11 +4,11 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-_CUDA: Final = re.compile(r"(?:^|[-_])cu(?:da)?(?P<major>\d\d)\.?(?P<minor>\d)(?=[-_.]|$)")
+_CUDA: Final = re.compile(r"(?:^|[-_])cu(?:da)?(?P<major>[0-9][0-9])\.?(?P<minor>[0-9])(?=[-_.]|$)")
 """`-cuda13.0-` of PyTorch's own images, `-cu124-` of AWS's."""
-_OF_CUDA: Final = re.compile(r"(?P<major>\d\d)\.(?P<minor>\d)(?=[-.]|$)")
+_OF_CUDA: Final = re.compile(r"(?P<major>[0-9][0-9])\.(?P<minor>[0-9])(?=[-.]|$)")
 """NVIDIA's CUDA images, which are called by it."""
-_OF_TORCH: Final = re.compile(r"(?P<major>\d)\.(?P<minor>\d+)(?=[-.]|$)")
+_OF_TORCH: Final = re.compile(r"(?P<major>[0-9])\.(?P<minor>[0-9]+)(?=[-.]|$)")
 _TORCHES: Final = ("pytorch/pytorch", "/pytorch-training", "/pytorch-inference")
 """How the repositories of PyTorch's own images and of AWS's end."""
 

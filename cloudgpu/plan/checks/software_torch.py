@@ -16,8 +16,8 @@ Version = tuple[int, ...]
 Bounds = tuple[tuple[str, Version], ...]
 
 _TORCH: Final = re.compile(r"^\s*torch\s*(\[[^\]]*\])?\s*(?P<bounds>[=~<>!][^;@]*)?\s*(;|$)", re.IGNORECASE)
-_BOUND: Final = re.compile(r"(===|==|~=|>=|<=|!=|>|<)\s*(\d+(?:\.\d+)*)")
-_CUDA: Final = re.compile(r"cu(\d+)(\d)")
+_BOUND: Final = re.compile(r"(===|==|~=|>=|<=|!=|>|<)\s*([0-9]{1,9}(?:\.[0-9]{1,9})*)")
+_CUDA: Final = re.compile(r"cu([0-9]+)([0-9])")
 _NAME: Final = re.compile(r"^\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
 _BRING_TORCH: Final = frozenset(
     ("accelerate", "deepspeed", "fastai", "lightning", "pytorch-lightning", "timm", "torchaudio", "torchmetrics")

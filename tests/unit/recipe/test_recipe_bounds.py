@@ -1,0 +1,201 @@
+"""What a node could not be given, or nobody could mean, is refused when the recipe is loaded: file, line and field."""
+
+import pytest
+
+from cloudgpu.errors import RecipeError
+from cloudgpu.recipe import loading
+from cloudgpu.recipe.matrix import Axis, combinations
+from cloudgpu.recipe.resolve import resolve
+
+WHOLE = """\
+schema: 1
+name: tiny
+description: one sentence
+resources:
+  gpu: V100:8
+environment:
+  env:
+    MODE: fast
+  secrets: [TOKEN]
+params:
+  epochs: 3
+  note: plain
+launch:
+  with: torchrun
+  command: train.py --epochs {epochs} {note}
+metrics:
+  acc:
+    pattern: 'acc=(?P<value>[0-9.]+)'
+    better: higher
+    reference: {value: 1, on: here, source: us}
+outputs: [out]
+budget: {expiry: 8h}
+rehearsal:
+  command: train.py --epochs 1
+  params: {note: short}
+"""
+USD = "expected a number of US dollars, the only currency that is known"
+SHOWN = "recipes/x/recipe.yaml"
+FIELDS = {
+    "name": ("name: tiny", "name: {}", 2),
+    "description": ("one sentence", "{}", 3),
+    "resources.gpu": ("V100:8", "{}", 5),
+    "environment.env.MODE": ("fast", "{}", 8),
+    "environment.secrets[0]": ("[TOKEN]", "[{}]", 9),
+    "params.note": ("note: plain", "note: {}", 12),
+    "launch.command": ("train.py --epochs {{epochs}} {{note}}", "{}", 15),
+    "metrics.acc.pattern": ("'acc=(?P<value>[0-9.]+)'", "{}", 18),
+    "metrics.acc.reference.on": ("on: here", "on: {}", 20),
+    "outputs[0]": ("[out]", "[{}]", 21),
+    "budget.expiry": ("expiry: 8h", "expiry: {}", 22),
+    "rehearsal.command": ("train.py --epochs 1", "{}", 24),
+    "rehearsal.params.note": ("note: short", "note: {}", 25),
+}
+
+
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize(
+    ("char", "said"),
+    [
+        (r"\0", "the control character U+0000"),
+        (r"\ud800", "half of a surrogate pair (U+D800)"),
+        (r"\e", "the control character U+001B"),
+        (r"\x7f", "the control character U+007F"),
+    ],
+)
+def test_no_text_holds_what_no_node_can_be_given(problems, field, char, said):
+    old, new, line = FIELDS[field]
+    old = old.replace("{{", "{").replace("}}", "}")
+    assert old in WHOLE
+    (found,) = problems(WHOLE.replace(old, new.format(f'"a{char}b"'), 1))
+    assert found.startswith(f"{SHOWN}:{line}: {field}: character 2 is {said}")
+
+
+@pytest.mark.parametrize("name", [r"a\0b", r"a\ud800", r"a\nb", r"a\eb"])
+@pytest.mark.parametrize("section", ["  env:\n    ", "params:\n  "])
+def test_no_field_is_named_so(problems, section, name):
+    (found,) = problems(WHOLE.replace(section, f'{section}"{name}": x\n{section.rpartition(chr(10))[2]}', 1))
+    assert "its name: character 2 is" in found
+    assert found.isprintable()
+
+
+def test_lines_belong_in_commands_values_and_prose(write):
+    text = WHOLE.replace("one sentence", r'"one\nsentence"').replace("fast", r'"a\n\tb"')
+    text = text.replace("note: plain", r'note: "a\tb"').replace(
+        "train.py --epochs {epochs} {note}", r'"bash -c \"a\n\tb\""'
+    )
+    loaded = loading.load(write(text)).recipe
+    assert loaded.environment.env == {"MODE": "a\n\tb"}
+    assert loaded.launch.command == 'bash -c "a\n\tb"'
+
+
+@pytest.mark.parametrize("field", ["outputs[0]", "resources.gpu", "name"])
+def test_lines_belong_in_no_name_and_no_path(problems, field):
+    old, new, line = FIELDS[field]
+    (found,) = problems(WHOLE.replace(old, new.format(r'"a\nb"'), 1))
+    assert found.startswith(f"{SHOWN}:{line}: {field}: character 2 is the control character U+000A")
+
+
+@pytest.mark.parametrize("value", ["a\0b", "a\ud800b", "a\x1bb"])
+@pytest.mark.parametrize("name", ["note", "launch.command", "environment.env.MODE", "outputs", "workdir"])
+def test_what_is_set_is_held_to_the_same(write, name, value):
+    loaded = loading.load(write(WHOLE))
+    with pytest.raises(RecipeError) as caught:
+        resolve(loaded, sets={name: value}, rehearsal=False)
+    assert any("character 2 is" in line for line in (*caught.value.problems, caught.value.message))
+    with pytest.raises(RecipeError):
+        combinations(loaded, [Axis(name, ("fine", value))], {}, rehearsal=False)
+
+
+def test_an_argument_that_linux_would_refuse(problems, write):
+    long = "x" * 131_071
+    assert loading.load(write(WHOLE.replace("note: plain", f"note: {long[:-1]}"))).recipe.params["note"] == long[:-1]
+    (found,) = problems(WHOLE.replace("note: plain", f"note: {long}x"))
+    assert found.startswith(f"{SHOWN}:12: params.note: 131,072 bytes; Linux hands a program at most 131,071")
+    (found,) = problems(WHOLE.replace("{note}", "a{note}").replace("note: plain", f"note: {long}"))
+    assert found.startswith(f"{SHOWN}:15: launch.command: an argument of 131,072 bytes")
+    (found,) = problems(WHOLE.replace("MODE: fast", f"MODE: {long[5:]}a"))
+    assert found.startswith(f"{SHOWN}:8: environment.env.MODE: 131,072 bytes with its name")
+
+
+def test_all_arguments_together(problems):
+    many = "".join(f"    V{number}: *long\n" for number in range(9))
+    text = WHOLE.replace("    MODE: fast\n", f"    MODE: &long {'é' * 60_000}\n{many}")
+    assert problems(text)[0].startswith(f"{SHOWN}:24: launch.command: with environment.env it takes 1,")
+
+
+def test_a_small_stack_allows_less(problems):
+    many = "".join(f"    V{number}: *long\n" for number in range(3))
+    text = WHOLE.replace("    MODE: fast\n", f"    MODE: &long {'x' * 90_000}\n{many}")
+    text = text.replace("environment:\n", "environment:\n  container: {image: 'a:b', stack_mib: 1}\n")
+    assert all("262,144 are safe" in line for line in problems(text))
+
+
+def test_what_ssh_hands_over_is_one_argument(problems):
+    text = (
+        WHOLE.replace("fast", "x" * 99_000)
+        .replace("torchrun", "mpirun")
+        .replace("gpu: V100:8", "gpu: V100:8\n  nodes: 2")
+    )
+    (found,) = problems(text)
+    assert found.startswith(f"{SHOWN}:8: environment.env: mpirun sends all of it in one argument of ssh")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("schema: 1", "schema: true", "1: schema: expected 1, got true"),
+        ("schema: 1", "schema: 1.0", "1: schema: expected 1, got 1.0"),
+        ("schema: 1", "schema: '1'", "1: schema: expected 1, got 1"),
+        ("expiry: 8h", "expiry: 3650000d", "22: budget.expiry: expected a duration of at most 366d"),
+        ("expiry: 8h", "expiry: 367d", "22: budget.expiry: expected a duration of at most 366d"),
+        ("expiry: 8h", "expiry: ٨h", "22: budget.expiry: expected a duration with its unit"),
+        (
+            "expiry: 8h",
+            "max_usd: true",
+            f"22: budget.max_usd: {USD}, got True",
+        ),
+        (
+            "expiry: 8h",
+            "max_usd: 1e300",
+            f"22: budget.max_usd: {USD}, got 1e+300",
+        ),
+        ("expiry: 8h", "max_usd: 1000000001", "22: budget.max_usd: expected an amount from 0 to 1,000,000,000"),
+        (
+            "expiry: 8h",
+            "max_usd: .nan",
+            f"22: budget.max_usd: {USD}, got nan",
+        ),
+        ("V100:8", "V100:8\n  disk: 99999999999999999GiB", "6: resources.disk: expected a size"),
+        ("V100:8", "V100:8\n  disk: 65TiB", "6: resources.disk: expected at most 65536GiB, the largest gp3 volume"),
+        ("V100:8", "V100:8\n  gpu_memory: 1025TiB", "6: resources.gpu_memory: expected a size of at most"),
+        ("value: 1", "value: true", "20: metrics.acc.reference.value: expected a number, got True"),
+        ("value: 1", "value: 1e300", "20: metrics.acc.reference.value: expected a number"),
+        ("epochs: 3", "epochs: 99999999999999999999", "11: params.epochs: expected a whole number of at most"),
+    ],
+)
+def test_every_figure_has_bounds(problems, old, new, said):
+    assert old in WHOLE
+    (found,) = problems(WHOLE.replace(old, new, 1))
+    assert found.startswith(f"{SHOWN}:{said}")
+
+
+def test_work_that_no_one_waits_for(problems):
+    text = WHOLE.replace("    better: higher\n", "    better: higher\n    unit: img/s\n")
+    text += "work: {metric: acc, amount: 999999999999}\n"
+    (found,) = problems(text)
+    assert "work.amount: at 1 img/s this takes more than 100 years" in found
+
+
+@pytest.mark.parametrize("text", ["٣", "1_0", "+5", "²", "0x10", " 3"])
+def test_a_parameter_is_set_in_ascii_digits(write, text):
+    loaded = loading.load(write(WHOLE))
+    with pytest.raises(RecipeError, match="expected a whole number"):
+        resolve(loaded, sets={"epochs": text}, rehearsal=False)
+
+
+@pytest.mark.parametrize("text", ["1_0", "+5", "0x10", "0o7"])
+def test_a_field_is_set_in_ascii_digits(write, text):
+    with pytest.raises(RecipeError) as caught:
+        resolve(loading.load(write(WHOLE)), sets={"resources.nodes": text}, rehearsal=False)
+    assert caught.value.problems == (f"resources.nodes: expected a whole number, got {text}",)
