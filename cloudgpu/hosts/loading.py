@@ -14,14 +14,16 @@ from cloudgpu.errors import UsageError
 from cloudgpu.files import read_bytes
 from cloudgpu.hosts.host import PORT, HostsFile, Jump, OwnHost
 from cloudgpu.hosts.schema import FileSection, HostSection, Shared, jump_is_address, split_gpus
-from cloudgpu.recipe import wording
+from cloudgpu.recipe import texts, wording
 from cloudgpu.recipe.document import Document, parse
 from cloudgpu.recipe.loading import displayed
 from cloudgpu.recipe.nearest import suggestion
-from cloudgpu.recipe.problem import Problem
+from cloudgpu.recipe.problem import FieldPath, Problem
 
 FILE_NAME = "hosts.yaml"
 _MAX_BYTES = 1 << 20
+_MOST_GPUS = 64
+"""As many as ranks that a recipe may start on a node, and several times what one machine has."""
 
 
 class HostsFileError(UsageError):
@@ -47,6 +49,9 @@ def load(path: Path, *, user: str, catalog: Catalog) -> HostsFile:
     document = parse(_text(path, shown))
     if document.problems:
         raise _refused(shown, [(line, problem.text) for line, problem in document.problems])
+    unfit = tuple(texts.faults(document.value))
+    if unfit:
+        raise _refused(shown, [(document.line(one.path), one.text) for one in unfit])
     try:
         file = FileSection.model_validate(document.value)
     except ValidationError as error:
@@ -96,8 +101,7 @@ def _problems(file: FileSection, document: Document, catalog: Catalog) -> Iterat
     known = [host.name for host in file.hosts]
     if not file.hosts:
         yield Problem(("hosts",), "expected at least one host")
-    if file.defaults.gpus:
-        yield from _unknown_gpu(("defaults", "gpus"), file.defaults.gpus, catalog)
+    yield from _wrong_defaults(file.defaults, known, catalog)
     for at, host in enumerate(file.hosts):
         line = document.line(("hosts", at))
         if host.name in names:
@@ -109,7 +113,16 @@ def _problems(file: FileSection, document: Document, catalog: Catalog) -> Iterat
         places.setdefault(place, host.name)
         if host.gpus:
             yield from _unknown_gpu(("hosts", at, "gpus"), host.gpus, catalog)
-        yield from _wrong_jump(host, at, known)
+        if host.jump is not None:
+            yield from _wrong_jump(host.jump, host.name, ("hosts", at, "jump"), known)
+    yield from _circular_jumps(file)
+
+
+def _wrong_defaults(defaults: Shared, known: list[str], catalog: Catalog) -> Iterator[Problem]:
+    if defaults.jump:
+        yield from _wrong_jump(defaults.jump, "", ("defaults", "jump"), known)
+    if defaults.gpus:
+        yield from _unknown_gpu(("defaults", "gpus"), defaults.gpus, catalog)
 
 
 def _unknown_gpu(path: tuple[str | int, ...], text: str, catalog: Catalog) -> Iterator[Problem]:
@@ -121,19 +134,37 @@ def _unknown_gpu(path: tuple[str | int, ...], text: str, catalog: Catalog) -> It
     elif size is not None and size not in {one.sold_as_gb for one in gpu.memories}:
         sold = " or ".join(f"{one.sold_as_gb} GB" for one in gpu.memories)
         yield Problem(path, f"{gpu.name} does not come with {size} GB of memory; there is {sold}")
-    if count < 1:
-        yield Problem(path, "expected at least one GPU")
+    if not 1 <= count <= _MOST_GPUS:
+        yield Problem(path, f"expected 1 to {_MOST_GPUS} GPUs, got {count}")
 
 
-def _wrong_jump(host: HostSection, at: int, known: list[str]) -> Iterator[Problem]:
-    jump = host.jump
-    if jump is None or jump_is_address(jump):
+def _wrong_jump(jump: str, name: str, path: FieldPath, known: list[str]) -> Iterator[Problem]:
+    if jump_is_address(jump):
         return
-    if jump == host.name:
-        yield Problem(("hosts", at, "jump"), "a host is no jump host before itself")
+    if jump == name:
+        yield Problem(path, "a host is no jump host before itself")
     elif jump not in known:
         message = f"expected the name of a host of this file or user@host[:port], got {jump}{suggestion(jump, known)}"
-        yield Problem(("hosts", at, "jump"), message)
+        yield Problem(path, message)
+
+
+def _circular_jumps(file: FileSection) -> Iterator[Problem]:
+    """Find jump hosts that are only reached through one another: no connection could ever begin."""
+    before = {host.name: _jump_of(host, file) for host in file.hosts}
+    reported: set[str] = set()
+    for at, host in enumerate(file.hosts):
+        way = [host.name]
+        while (following := before.get(way[-1])) is not None and following not in way:
+            way.append(following)
+        if following == host.name and len(way) > 1 and host.name not in reported:
+            reported |= set(way)
+            yield Problem(("hosts", at, "jump"), f"the jump hosts lead in a circle: {' -> '.join([*way, host.name])}")
+
+
+def _jump_of(host: HostSection, file: FileSection) -> str | None:
+    """Return the host of this file through which another one is reached; None for none or an address."""
+    jump = host.jump or file.defaults.jump
+    return None if jump is None or jump == host.name or jump_is_address(jump) else jump
 
 
 def _host(own: HostSection, shared: Shared, user: str, catalog: Catalog, document: Document, at: int) -> OwnHost:

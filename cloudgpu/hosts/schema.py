@@ -1,21 +1,23 @@
 """What may stand in an inventory file."""
 
 import re
-from decimal import Decimal
 from typing import Annotated
 
 from pydantic import Field, StringConstraints, field_validator
 
+from cloudgpu.bounds import MAX_PORT
 from cloudgpu.recipe.section import Section
-from cloudgpu.recipe.units import SizeGib
+from cloudgpu.recipe.units import SizeGib, Usd
 
 HOST_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"
-_GPUS = re.compile(r"(?P<model>[A-Za-z0-9][A-Za-z0-9 .-]*?)(?:-(?P<size>\d+)Gi?B)?:(?P<count>\d{1,2})")
-_JUMP = re.compile(r"[a-z_][a-z0-9_-]{0,31}@([A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\])(:[1-9]\d{0,4})?")
+_GPUS = re.compile(r"(?P<model>[A-Za-z0-9][A-Za-z0-9 .-]*?)(?:-(?P<size>[0-9]{1,4})Gi?B)?:(?P<count>[0-9]{1,2})")
+_JUMP = re.compile(r"[a-z_][a-z0-9_-]{0,31}@([A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\])(?::(?P<port>[1-9][0-9]{0,4}))?")
+FINGERPRINT = r"^SHA256:[A-Za-z0-9+/]{43}=?$"
 _ADDRESS = r"^[A-Za-z0-9_.:%-]{1,253}$"
 
 Name = Annotated[str, StringConstraints(pattern=HOST_NAME)]
 Address = Annotated[str, StringConstraints(pattern=_ADDRESS)]
+Fingerprint = Annotated[str, StringConstraints(pattern=FINGERPRINT)]
 User = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,31}$")]
 
 
@@ -36,7 +38,7 @@ class Shared(Section):
     """Main memory."""
     network_interface: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_.:-]{1,15}$")
     """Network interface that its private address is on, for instance `ib0`."""
-    rate_usd_per_hour: Decimal | None = Field(default=None, ge=0)
+    rate_usd_per_hour: Usd | None = None
     """What an hour of the whole host counts for; unknown when left out."""
     pool: Name | None = None
     """Hosts that belong together; a gang never mixes kinds of hosts."""
@@ -59,13 +61,13 @@ class HostSection(Shared):
     """What it is called in plans and messages."""
     address: Address
     """Name or address of its SSH server."""
-    host_key: tuple[Annotated[str, StringConstraints(pattern=r"^SHA256:[A-Za-z0-9+/]{43}=?$")], ...] | str | None = None
+    host_key: tuple[Fingerprint, ...] | Fingerprint | None = None
     """Fingerprint of its host key, or several; `cloudgpu hosts scan` writes it. Else your known_hosts must know it."""
     private_address: Address | None = None
     """Where other hosts reach it; its address when left out."""
-    cores: int | None = Field(default=None, ge=1, strict=True)
+    cores: int | None = Field(default=None, ge=1, le=8192, strict=True)
     """CPU cores."""
-    driver: str | None = Field(default=None, pattern=r"^\d{3}(\.\d+)*$")
+    driver: str | None = Field(default=None, pattern=r"^[0-9]{3}(\.[0-9]+)*$")
     """Version of NVIDIA's driver on it."""
 
 
@@ -80,7 +82,8 @@ class FileSection(Section):
 
 def jump_is_address(text: str) -> bool:
     """Whether a jump host is given as `user@host[:port]`."""
-    return _JUMP.fullmatch(text) is not None
+    found = _JUMP.fullmatch(text)
+    return found is not None and (not found["port"] or int(found["port"]) <= MAX_PORT)
 
 
 def split_gpus(text: str) -> tuple[str, int | None, int]:

@@ -22,7 +22,8 @@ team = "vision"
 region = "us-west-2"
 ```
 
-An unknown name in a file is an error that names the nearest valid one.
+An unknown name in a file is an error that names the nearest valid one. Numbers are written in the digits 0 to 9;
+no value may hold a control character.
 
 | setting | environment variable | default | what it is |
 |---|---|---|---|

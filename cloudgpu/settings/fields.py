@@ -71,7 +71,10 @@ class Settings:
     )
     region: str = field(
         metadata=_about(
-            "us-east-1", doc="AWS region of recipes that name none.", form=r"[a-z]{2,4}(-[a-z]+)+-\d+", like="us-east-1"
+            "us-east-1",
+            doc="AWS region of recipes that name none.",
+            form=r"[a-z]{2,4}(-[a-z]+)+-[0-9]+",
+            like="us-east-1",
         )
     )
     ledger_url: str = field(
@@ -142,7 +145,7 @@ class Settings:
             "",
             doc="Your own jump host before new nodes in your subnet; its host key is taken from your known_hosts, and "
             "it takes `ssh_key`.",
-            form=r"[a-z_][a-z0-9_-]{0,31}@([A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\])(:[1-9]\d{0,4})?",
+            form=r"[a-z_][a-z0-9_-]{0,31}@([A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\])(:[1-9][0-9]{0,4})?",
             like="ann@bastion.example.org:22",
         )
     )
@@ -201,12 +204,12 @@ class Settings:
     )
     boot_seconds: int = field(
         metadata=_about(
-            "600", doc="Seconds that a node may take until it answers over SSH.", form=r"[1-9]\d{0,4}", like="600"
+            "600", doc="Seconds that a node may take until it answers over SSH.", form=r"[1-9][0-9]{0,4}", like="600"
         )
     )
     rehearsal_idle_minutes: int = field(
         metadata=_about(
-            "30", doc="Minutes after which an idle rehearsal cloud stops by itself.", form=r"[1-9]\d{0,5}", like="30"
+            "30", doc="Minutes after which an idle rehearsal cloud stops by itself.", form=r"[1-9][0-9]{0,5}", like="30"
         )
     )
     debug: bool = field(

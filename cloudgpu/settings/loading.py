@@ -10,6 +10,7 @@ from typing import Any
 
 import platformdirs
 
+from cloudgpu import bounds
 from cloudgpu.errors import UsageError
 from cloudgpu.paths import Home
 from cloudgpu.settings.fields import FIELDS, NAMES, Setting, Settings
@@ -80,7 +81,7 @@ def _convert(given: Given) -> Any:  # noqa: ANN401  the type is the field's
     _check(setting)
     readers: Mapping[Any, Callable[[], Any]] = {
         Path: lambda: given.base / os.path.expanduser(setting.value),  # noqa: PTH111  Path.expanduser raises
-        int: lambda: int(setting.value),
+        int: lambda: bounds.whole(setting.value),
         bool: lambda: _truth(setting),
     }
     kind = FIELDS[setting.name].type
@@ -97,6 +98,8 @@ def _check(setting: Setting) -> None:
         raise _senseless(setting, "holds a control character")
     if meta["form"] and not re.fullmatch(meta["form"], setting.value):
         raise _senseless(setting, f"{setting.shown!r} does not fit")
+    if setting.name == "bastion" and not setting.value.endswith("]"):
+        _check_port(setting)
     if setting.name == "ssh_cidr":
         _check_network(setting)
 
@@ -104,6 +107,15 @@ def _check(setting: Setting) -> None:
 def _check_network(setting: Setting) -> None:
     try:
         ipaddress.ip_network(setting.value)
+    except ValueError as err:
+        raise _senseless(setting, str(err)) from err
+
+
+def _check_port(setting: Setting) -> None:
+    _, colon, port = setting.value.rpartition(":")
+    try:
+        if colon:
+            bounds.port(port)
     except ValueError as err:
         raise _senseless(setting, str(err)) from err
 

@@ -81,7 +81,7 @@ def _refuse_planted(path: Path) -> None:
 def _file(path: Path) -> Source:
     try:
         document = tomllib.loads(read_text(path, SETTINGS_BYTES))
-    except (OSError, tomllib.TOMLDecodeError, RecursionError) as err:
+    except (OSError, ValueError, RecursionError) as err:
         raise UsageError(f"cannot read the settings file {path}: {err}", hint="see docs/settings.md") from err
     return {name: _written(name, value, path) for name, value in document.items()}
 
