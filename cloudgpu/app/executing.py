@@ -19,7 +19,7 @@ from cloudgpu.remote.command import Command
 from cloudgpu.remote.connection import SshHost
 from cloudgpu.remote.session import Session
 
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _LEAVE_S = 3.0
 """How long a command that is told to end may take to say so, before the connection is cut, seconds."""
 _LOOK_S = 0.2

@@ -1,5 +1,6 @@
 """`ssh`: the real OpenSSH client's command line for one node."""
 
+import re
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -64,7 +65,7 @@ def asked_for(option: int | None, words: Sequence[str], behind: Sequence[str]) -
     Raises:
         UsageError: Two nodes are named.
     """
-    named = int(words[0]) if words and words[0].isdecimal() else None
+    named = int(words[0]) if words and re.fullmatch("[0-9]{1,3}", words[0]) else None
     if named is None:
         return option or 0, (*words, *behind)
     if option not in (None, named):

@@ -10,7 +10,7 @@ from cloudgpu.errors import StateError
 HEAD = 0
 """Index of the node that alone has an Elastic IP where the others stand behind it."""
 _SSH_PORT = 22
-_REGION = re.compile(r"[a-z]{2,4}(?:-[a-z]+)+-\d+")
+_REGION = re.compile(r"[a-z]{2,4}(?:-[a-z]+)+-[0-9]+")
 
 
 def way(record: ClusterRecord) -> str:

@@ -8,11 +8,12 @@ from typing import Final
 
 from cloudgpu.app.identifiers import checked_storage
 from cloudgpu.app.storage_desk import Wish
+from cloudgpu.bounds import MAX_VOLUME_GIB
 from cloudgpu.catalog.storage import Deployment, StorageKind, StoragePrice, storage_price
 from cloudgpu.errors import UsageError
 from cloudgpu.text import command
 
-_ZONE: Final = re.compile(r"([a-z]{2}(?:-[a-z]+)+-\d+)(?:[a-z]|-[a-z]+-\d+[a-z])")
+_ZONE: Final = re.compile(r"([a-z]{2}(?:-[a-z]+)+-[0-9]+)(?:[a-z]|-[a-z]+-[0-9]+[a-z])")
 _S3: Final = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/\S*)?")
 _SMALLEST_LUSTRE_GIB: Final = 1200
 _LUSTRE_STEP_GIB: Final = 2400
@@ -92,6 +93,9 @@ def _check_size(typed: Typed) -> None:
     if typed.kind == "ebs" and not size and not typed.snapshot_id:
         message = "a volume needs --size in GiB, or --from-snapshot to take it from"
         raise UsageError(message, hint="--size 500")
+    if typed.kind == "ebs" and size > MAX_VOLUME_GIB:
+        message = f"--size {size}: a gp3 volume has at most {MAX_VOLUME_GIB} GiB"
+        raise UsageError(message, hint=f"--size {MAX_VOLUME_GIB}")
     if typed.linked and not _S3.fullmatch(typed.linked):
         message = f"--linked {typed.linked}: expected s3://bucket/prefix"
         raise UsageError(message)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 
+from cloudgpu import bounds
 from cloudgpu.app.happenings import Say
 from cloudgpu.app.records import ClusterRecord, Records
 from cloudgpu.app.service_pages import Served
@@ -17,8 +18,7 @@ from cloudgpu.remote.handshake import AuthRefusedError
 from cloudgpu.run.progress import Note
 from cloudgpu.text import command
 
-_WISH = re.compile(r"(?:(\d+):)?(\d+)")
-_LAST_PORT = 65535
+_WISH = re.compile(r"(?:([0-9]{1,9}):)?([0-9]{1,9})")
 _LOOK_S = 1.0
 _PROBE_EVERY_S = 15.0
 _PAUSES_S = (1.0, 2.0, 5.0, 10.0)
@@ -186,6 +186,7 @@ def _read(text: str) -> Wish:
 
 
 def _port(text: str) -> int:
-    if not 1 <= int(text) <= _LAST_PORT:
-        raise UsageError(f"{text} is no port; ports are 1 to {_LAST_PORT}", hint="for instance 8888")
-    return int(text)
+    try:
+        return bounds.port(text)
+    except ValueError:
+        raise UsageError(f"{text} is no port; ports are 1 to {bounds.MAX_PORT}", hint="for instance 8888") from None

@@ -4,7 +4,9 @@ import re
 from decimal import ROUND_DOWN, Decimal
 from typing import Final
 
-_SAID: Final = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(GiB|GB|G|TiB|TB)?\s*$", re.IGNORECASE)
+from cloudgpu.bounds import MAX_SIZE_GIB
+
+_SAID: Final = re.compile(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(GiB|GB|G|TiB|TB)?\s*", re.IGNORECASE | re.ASCII)
 _BYTES: Final = {"gib": 2**30, "tib": 2**40, "gb": 10**9, "tb": 10**12, "g": 10**9}
 _STEP: Final = Decimal("0.01")
 """EC2's figures are kept to this step; without it 24 GB would be a little more than the 22.35 GiB of an A10G."""
@@ -16,9 +18,12 @@ def gib(said: str) -> Decimal:
     Raises:
         ValueError: It is no amount of memory, or nothing.
     """
-    match = _SAID.match(said)
+    match = _SAID.fullmatch(said)
     amount = Decimal(match[1]) * _BYTES[(match[2] or "GB").lower()] / 2**30 if match else Decimal(0)
     if not amount:
         message = "expected memory with its unit, for instance 32GB or 24GiB"
+        raise ValueError(message)
+    if amount > MAX_SIZE_GIB:
+        message = f"expected at most {MAX_SIZE_GIB}GiB of memory"
         raise ValueError(message)
     return amount.quantize(_STEP, ROUND_DOWN)

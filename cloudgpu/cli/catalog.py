@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.cli.options import Json, On
+from cloudgpu.cli.options import Json, On, whole
 from cloudgpu.errors import CloudError
 from cloudgpu.text import command
 
@@ -18,7 +18,9 @@ Regions = Annotated[
 AllRegions = Annotated[bool, typer.Option("--all-regions", help="Every region that the account can use.")]
 Number = Annotated[
     int | None,
-    typer.Argument(metavar="[NUMBER]", min=0, help="As `catalog history` counts; 0 is the catalogue as shipped."),
+    typer.Argument(
+        metavar="[NUMBER]", parser=whole(), help="As `catalog history` counts; 0 is the catalogue as shipped."
+    ),
 ]
 
 

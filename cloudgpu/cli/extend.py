@@ -1,11 +1,12 @@
 """`cloudgpu extend`: let a cluster live longer."""
 
-from datetime import UTC, datetime, timedelta
-from decimal import Decimal, InvalidOperation
+from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Annotated
 
 import typer
 
+from cloudgpu import bounds
 from cloudgpu.cli.options import Json, seconds
 from cloudgpu.errors import UsageError
 
@@ -62,13 +63,11 @@ def _usd(text: str) -> Decimal | None:
     if not text:
         return None
     try:
-        usd = Decimal(text)
-    except InvalidOperation:
-        usd = Decimal("NaN")
-    if not usd.is_finite() or usd <= 0:
-        message = f"--max-usd: {text!r} is no amount of money"
-        raise UsageError(message, hint="for instance --max-usd 250")
-    return usd
+        return bounds.positive_usd(text)
+    except ValueError as err:
+        raise UsageError(
+            f"--max-usd: {text!r} is no amount of money: {err}", hint="for instance --max-usd 250"
+        ) from None
 
 
 def _moment(text: str) -> datetime | None:
@@ -80,8 +79,8 @@ def _moment(text: str) -> datetime | None:
     if not text:
         return None
     try:
-        at = datetime.fromisoformat(text.replace(" UTC", "Z"))
-    except ValueError:
-        message = f"--until: {text!r} is no moment, expected one like 2026-11-21T18:00Z"
-        raise UsageError(message, hint="or --by with a duration, for instance 2h") from None
-    return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+        return bounds.moment(text.replace(" UTC", "Z"))
+    except ValueError as err:
+        raise UsageError(
+            f"--until: {text!r} is no moment: {err}", hint="or --by with a duration, for instance 2h"
+        ) from None

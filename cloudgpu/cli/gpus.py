@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
-from cloudgpu.cli.options import Json, On
+from cloudgpu.cli.options import Json, On, whole
 from cloudgpu.errors import UsageError
 from cloudgpu.text import command
 
@@ -50,7 +50,9 @@ def gpus(  # noqa: PLR0917
         str, typer.Option("--min-total-memory", metavar="SIZE", help="Of all GPUs of an instance together, at least.")
     ] = "",
     arch: Annotated[str, typer.Option("--arch", help="Only this architecture, for instance volta.")] = "",
-    count: Annotated[int | None, typer.Option("--count", min=1, help="GPUs in one instance, exactly.")] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", parser=whole(1, 999), help="GPUs in one instance, exactly.")
+    ] = None,
     region: Annotated[
         str, typer.Option("--region", help="Only what this region offers; left out, each type's cheapest region.")
     ] = "",

@@ -4,14 +4,14 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.cli.options import RunName
+from cloudgpu.cli.options import RunName, whole
 from cloudgpu.text import command
 
 
 def logs(
     run: RunName = "",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends.")] = False,
-    rank: Annotated[int | None, typer.Option("--rank", min=0, help="Only this rank.")] = None,
+    rank: Annotated[int | None, typer.Option("--rank", parser=whole(0, 64_000), help="Only this rank.")] = None,
 ) -> None:
     """Show what the ranks wrote.
 

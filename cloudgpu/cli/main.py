@@ -45,6 +45,7 @@ from cloudgpu.cli.screen import Screen
 from cloudgpu.cli.show_error import failure_json
 from cloudgpu.cli.signals import INTERRUPTED, interruptions
 from cloudgpu.errors import CloudGpuError, UsageError
+from cloudgpu.text import printable
 from cloudgpu.version import __version__
 
 FIRST = ("gpus", "images", "recipe", "plan")
@@ -161,6 +162,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(own: list[str], remote: list[str], screen: Screen) -> int:
     try:
+        _refuse_undecodable(own)
         return int(app(args=own, prog_name="cloudgpu", standalone_mode=False, obj=remote) or 0)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1
@@ -171,6 +173,18 @@ def _run(own: list[str], remote: list[str], screen: Screen) -> int:
         return err.exit_code
     except (Interrupted, KeyboardInterrupt, typer.Abort) as end:
         return _interrupted(end, screen)
+
+
+def _refuse_undecodable(arguments: list[str]) -> None:
+    """Refuse what is not UTF-8: it would end up in tags, records and the ledger, and none of them can hold it.
+
+    Raises:
+        UsageError: One of the arguments is not.
+    """
+    for place, text in enumerate(arguments, 1):
+        if any("\ud800" <= char <= "\udfff" for char in text):
+            message = f"argument {place} is not UTF-8 text: {printable(text)}"
+            raise UsageError(message, hint="rename the file, or use a UTF-8 locale")
 
 
 def _interrupted(end: BaseException, screen: Screen) -> int:

@@ -1,11 +1,13 @@
 """Options that several commands share, defined once."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
+from cloudgpu import bounds
 from cloudgpu.errors import UsageError
 
 On = Annotated[
@@ -67,7 +69,7 @@ def preferring(sets: list[str] | None, prefer: str | None) -> list[str]:
 
 RETRY_UNTIL_UP = "24h"
 """What `--retry-until-up` means without a duration."""
-_DURATION = re.compile(r"(\d+[dhms])+")
+_DURATION = re.compile(r"([0-9]+[dhms])+")
 
 
 def spelled_out(arguments: list[str]) -> list[str]:
@@ -81,15 +83,29 @@ def spelled_out(arguments: list[str]) -> list[str]:
     return told
 
 
+def whole(least: int = 0, most: int = bounds.MAX_COUNT) -> Callable[[str | int], int]:
+    """Return the parser of an option that takes a whole number from `least` to `most`, in ASCII digits.
+
+    `int`, which typer takes by itself, also reads `1_000`, `+5` and the digits of every other script.
+    """
+
+    def parse(text: str | int) -> int:
+        try:
+            return text if isinstance(text, int) else bounds.whole(text, least, most)
+        except ValueError as err:
+            raise typer.BadParameter(str(err)) from None
+
+    parse.__name__ = "INTEGER"  # what `--help` shows
+    return parse
+
+
 def seconds(duration: str, option: str) -> int:
     """A duration of the command line in seconds; 0 for one that was not given.
 
     Raises:
         UsageError: It is none.
     """
-    from cloudgpu.recipe.units import DurationS
-
     try:
-        return int(DurationS.parse(duration)) if duration else 0
+        return bounds.duration_s(duration) if duration else 0
     except ValueError as err:
         raise UsageError(f"{option} {duration}: {err}", hint=f"for instance {option} 2h") from None

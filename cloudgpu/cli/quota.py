@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from cloudgpu.cli.options import Json, On
+from cloudgpu.cli.options import Json, On, whole
 from cloudgpu.errors import CloudError
 
 Gpu = Annotated[
@@ -19,7 +19,7 @@ Regions = Annotated[
 def quota(  # noqa: PLR0917
     gpu: Gpu = "",
     instance_type: Type = "",
-    nodes: Annotated[int, typer.Option("--nodes", min=1, help="How many nodes are wanted.")] = 1,
+    nodes: Annotated[int, typer.Option("--nodes", parser=whole(1, 1000), help="How many nodes are wanted.")] = 1,
     regions: Regions = None,
     all_regions: Annotated[bool, typer.Option("--all-regions", help="Every region that the account can use.")] = False,
     market: Annotated[

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from cloudgpu.cli.options import Json, On, RecipeName, Sets
+from cloudgpu.cli.options import Json, On, RecipeName, Sets, whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,7 @@ def new(  # noqa: PLR0917
             "--gpu", metavar="GPU:COUNT", help="GPU and how many a node, as `cloudgpu gpus` has it: V100-32GB:8."
         ),
     ],
-    nodes: Annotated[int, typer.Option("--nodes", min=1, max=1000, help="How many such machines.")] = 1,
+    nodes: Annotated[int, typer.Option("--nodes", parser=whole(1, 1000), help="How many such machines.")] = 1,
     region: Annotated[
         str, typer.Option("--region", help="Region; left out, yours (settings: region) or the cheapest that has it.")
     ] = "",

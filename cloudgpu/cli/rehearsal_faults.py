@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cloudgpu import bounds
 from cloudgpu.cli.figures import plural
 from cloudgpu.cli.options import Json
 from cloudgpu.errors import UsageError
@@ -30,8 +31,9 @@ FaultFile = Annotated[
     str, typer.Argument(metavar="[FILE]", help="A JSON list of rules, - for standard input; none ends all faults.")
 ]
 Back = Annotated[bool, typer.Option("--back", help="Move it back by that much instead.")]
-_PRICE = re.compile(r"0*[1-9]\d*(\.\d+)?|0+\.0*[1-9]\d*", re.ASCII)
-"""Above 0, in plain figures."""
+_PRICE = re.compile(r"0*[1-9]\d{0,8}(\.\d{1,12})?|0{1,9}\.0{0,11}[1-9]\d{0,11}", re.ASCII)
+"""Above 0 and below a billion, in plain figures."""
+_MOST = 1_000_000
 Moved = Annotated[str, typer.Argument(metavar="DURATION", help="For instance 90s, 20m or 8h.")]
 
 
@@ -126,7 +128,7 @@ def advance(by: Moved, back: Back = False, json: Json = False) -> None:
     try:
         seconds = int(DurationS.parse(by))
     except ValueError as err:
-        raise UsageError(f"{by!r} is no duration: {err}") from err
+        raise UsageError(f"{by!r} is no duration: {err}", hint="for instance cloudgpu rehearsal advance 8h") from err
     if not shift_within_limits(seconds):
         message = f"{by!r} is more than {LIMIT_DAYS} days, the furthest that the simulated clock can be moved"
         raise UsageError(message, hint=command("cloudgpu", "rehearsal", "advance", "8h"))
@@ -148,10 +150,12 @@ def read_rows(rows: Sequence[str]) -> dict[str, int]:
     table = {}
     for row in rows:
         key, _, count = row.rpartition("=")
-        if key.count("/") != 2 or not count.isascii() or not count.isdigit():  # noqa: PLR2004
+        try:
+            table[key] = bounds.whole(count if key.count("/") == 2 else "", most=_MOST)  # noqa: PLR2004
+        except ValueError:
             message = f"{row!r} is not of the form A/B/C=NUMBER"
-            raise UsageError(message, hint="for instance 'us-east-1c/p3dn.24xlarge/on-demand=0' or '*/*/spot=2'")
-        table[key] = int(count)
+            hint = f"for instance 'us-east-1c/p3dn.24xlarge/on-demand=0' or '*/*/spot=2'; {_MOST:,} at most"
+            raise UsageError(message, hint=hint) from None
     return table
 
 

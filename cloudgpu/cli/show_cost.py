@@ -1,16 +1,16 @@
 """The ledger's report as text and as JSON."""
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
+from cloudgpu import bounds
 from cloudgpu.cli.figures import moment, money
 from cloudgpu.cli.table import columns
 from cloudgpu.errors import UsageError
 from cloudgpu.ledger.report import Report, ReportRow
 
-_AGE = re.compile(r"^(\d+)([dhm])$")
-_UNIT = {"d": "days", "h": "hours", "m": "minutes"}
+_AGE = re.compile(r"[0-9]+[dhms]")
 
 
 def read_since(text: str | None, now: datetime) -> datetime | None:
@@ -21,15 +21,11 @@ def read_since(text: str | None, now: datetime) -> datetime | None:
     """
     if text is None:
         return None
-    match = _AGE.match(text)
-    if match:
-        return now - timedelta(**{_UNIT[match[2]]: int(match[1])})
     try:
-        at = datetime.fromisoformat(text)
-    except ValueError as err:
+        return bounds.age(text, now) if _AGE.fullmatch(text) else bounds.moment(text)
+    except ValueError:
         message = f"--since {text}: expected a date such as 2026-11-01, or an age such as 7d, 12h or 30m"
-        raise UsageError(message) from err
-    return at if at.tzinfo else at.replace(tzinfo=UTC)
+        raise UsageError(message, hint="both reach back to the year 2000") from None
 
 
 def report_json(report: Report, by: str) -> dict[str, Any]:

@@ -5,13 +5,17 @@ from typing import Annotated
 
 import typer
 
+from cloudgpu.cli.options import whole
+
 
 def ssh(
     context: typer.Context,
     cluster: Annotated[
         str, typer.Argument(metavar="[NAME]", help="The cluster or a run on it; may be left out when only one is up.")
     ] = "",
-    node: Annotated[int | None, typer.Option("--node", min=0, help="Index of the node; 0 is the head.")] = None,
+    node: Annotated[
+        int | None, typer.Option("--node", parser=whole(0, 999), help="Index of the node; 0 is the head.")
+    ] = None,
     words: Annotated[
         list[str] | None,
         typer.Argument(

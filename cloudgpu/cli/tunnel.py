@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.cli.options import Json
+from cloudgpu.cli.options import Json, whole
 
 _INTERRUPTED = 130
 
@@ -19,9 +19,14 @@ def tunnel(
             metavar="[[LOCAL:]PORT]...", help="Ports of the node; those of the services that run there when left out."
         ),
     ] = None,
-    node: Annotated[int, typer.Option("--node", min=0, help="Index of the node; 0 is the head.")] = 0,
+    node: Annotated[int, typer.Option("--node", parser=whole(0, 999), help="Index of the node; 0 is the head.")] = 0,
     local: Annotated[
-        int | None, typer.Option("--local", help="This machine's port, for one PORT; the same or the next by itself.")
+        int | None,
+        typer.Option(
+            "--local",
+            parser=whole(1, 65535),
+            help="This machine's port, for one PORT; the same or the next by itself.",
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
