@@ -5,7 +5,7 @@ It is only ever advice. A file that cannot be read is an empty one, and one that
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -33,22 +33,11 @@ class _Entry:
     instance_type: str
     zone: str
     market: Market
-    at: str
+    at: datetime
 
     @property
     def place(self) -> Place:
         return self.instance_type, self.zone, self.market
-
-    @property
-    def moment(self) -> datetime:
-        return decoded(datetime, self.at)
-
-
-@dataclass(frozen=True)
-class _Refused:
-    """The file."""
-
-    refused: tuple[_Entry, ...]
 
 
 class Cooldowns:
@@ -66,7 +55,7 @@ class Cooldowns:
         here = (cloud.account(), cloud.endpoint)
         now = self._clock.now()
         return {
-            one.place: int((now - one.moment).total_seconds()) for one in entries if (one.account, one.endpoint) == here
+            one.place: int((now - one.at).total_seconds()) for one in entries if (one.account, one.endpoint) == here
         }
 
     def note(self, cloud: Cloud, candidate: Candidate) -> None:
@@ -87,19 +76,25 @@ class Cooldowns:
 
     def _entries(self) -> list[_Entry]:
         try:
-            entries = decoded(_Refused, files.read_json(self._path)).refused
-            now = self._clock.now()
-            # A clock that was set back must not make a refusal last for ever.
-            return [one for one in entries if timedelta(0) <= now - one.moment < COOL_DOWN]
+            entries = list(_readable(files.read_json(self._path)["refused"]))
         except (OSError, *MALFORMED):
             return []
+        now = self._clock.now()
+        # A clock that was set back must not make a refusal last for ever.
+        return [one for one in entries if timedelta(0) <= now - one.at < COOL_DOWN]
 
     def _write(self, entries: list[_Entry]) -> None:
         with contextlib.suppress(StateError):
-            write_durably(self._path, json.dumps({"refused": [asdict(one) for one in entries]}, indent=1) + "\n")
+            rows = [{**asdict(one), "at": one.at.isoformat()} for one in entries]
+            write_durably(self._path, json.dumps({"refused": rows}, indent=1) + "\n")
 
 
 def _entry(cloud: Cloud, candidate: Candidate, at: datetime) -> _Entry:
-    return _Entry(
-        cloud.account(), cloud.endpoint, candidate.instance_type, candidate.zone, candidate.market, at.isoformat()
-    )
+    return _Entry(cloud.account(), cloud.endpoint, candidate.instance_type, candidate.zone, candidate.market, at)
+
+
+def _readable(rows: Iterable[object]) -> Iterator[_Entry]:
+    """Yield the entries that can be read: a damaged one is only advice that is lost."""
+    for row in rows:
+        with contextlib.suppress(ValueError):
+            yield decoded(_Entry, row)

@@ -12,7 +12,7 @@ from typing import Any
 from cloudgpu.app.matrix_records import MatrixRecord, MatrixRow, Values
 from cloudgpu.app.ports import Ledger
 from cloudgpu.app.records import Records, RunRecord
-from cloudgpu.app.run_recipes import recipe_of
+from cloudgpu.app.run_recipe import recipe_of
 from cloudgpu.errors import StateError
 from cloudgpu.ledger.billing import entry_usd
 from cloudgpu.recipe.matrix import shown

@@ -4,9 +4,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from pathlib import Path
+from typing import Annotated
 
-from cloudgpu import files
+from cloudgpu import bounds, files
 from cloudgpu.app.records import write_durably
 from cloudgpu.decoding import MALFORMED, decoded
 from cloudgpu.errors import StateError, UsageError
@@ -56,7 +56,7 @@ class MatrixRecord:
     cluster: str = ""
     token: str = ""
     made: bool = False
-    spent: Mapping[str, str] | None = None
+    spent: Mapping[str, Annotated[str, bounds.usd]] | None = None
 
     @property
     def simulated(self) -> bool:
@@ -81,9 +81,9 @@ class MatrixRecords:
         Raises:
             StateError: Its record cannot be read.
         """
-        path = self._home.matrix(Path(name).name).record
-        if Path(name).name != name:
+        if not bounds.is_file_name(name):
             return None
+        path = self._home.matrix(name).record
         try:
             return decoded(MatrixRecord, files.read_json(path))
         except (FileNotFoundError, NotADirectoryError):
@@ -106,6 +106,14 @@ class MatrixRecords:
             else:
                 found += [record] if record is not None else []
         return sorted(found, key=lambda record: record.created_at), damaged
+
+    def damage(self, name: str) -> str:
+        """Return why a matrix's record cannot be read, with its path; empty where it can."""
+        try:
+            self.matrix(name)
+        except StateError as err:
+            return err.message
+        return ""
 
     def found(self, name: str) -> MatrixRecord:
         """A matrix by its name; an empty name is the latest.

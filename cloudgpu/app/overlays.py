@@ -6,6 +6,7 @@ A refresh that is killed leaves the index as it was, and with it the overlay tha
 import contextlib
 import fcntl
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -13,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from cloudgpu import files
+from cloudgpu import bounds, files
 from cloudgpu.app.records import write_durably
 from cloudgpu.catalog.overlay import Overlay
 from cloudgpu.catalog.overlay_document import document, overlay_of
@@ -27,6 +28,7 @@ KEPT: Final = 20
 SHIPPED: Final = 0
 """Stands for the catalogue alone, without an overlay."""
 _SCHEMA: Final = 1
+_NUMBERED: Final = re.compile(r"overlay-([0-9]{1,9})\.json")
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ class Overlays:
         if stored is None:
             return History()
         with self._trouble(path):
-            if stored["schema"] != _SCHEMA:
+            if bounds.count(stored["schema"]) != _SCHEMA:
                 message = f"it has schema {stored['schema']!r}, and this version of cloudgpu reads {_SCHEMA}"
                 raise ValueError(message)
             found = decoded(History, stored)
@@ -147,7 +149,8 @@ class Overlays:
 
     def _next(self, history: History) -> int:
         """A number that no file has, also none that a killed refresh or a damaged index left behind."""
-        written = [int(path.stem.rpartition("-")[2]) for path in self._paths.root.glob("overlay-[0-9]*.json")]
+        names = [_NUMBERED.fullmatch(path.name) for path in self._paths.root.glob("overlay-*.json")]
+        written = [int(name[1]) for name in names if name]
         return max((SHIPPED, *written, *(one.number for one in history.entries))) + 1
 
     def _shipped(self) -> int:

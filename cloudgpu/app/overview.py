@@ -82,7 +82,7 @@ class ClusterStatus:
             "extension_unfinished": False,
             "instances": [],
             "age_s": round(self.age_s, 1),
-            "problem": "its record cannot be read",
+            "problem": self.problem or "its record cannot be read",
             "unbilled": [],
             "runs": [{"run_id": run.run_id, "state": run.state} for run in self.runs],
         }
@@ -95,7 +95,10 @@ def recorded(records: Records, now: datetime, ledger: Ledger | None = None) -> t
         StateError: The home is there and cannot be read.
     """
     runs = records.runs()
-    found = (_status(record, [run for run in runs if run.cluster == record.name], now) for record in records.clusters())
+    found = (
+        _status(record, [run for run in runs if run.cluster == record.name], now, _damage(records, record))
+        for record in records.clusters()
+    )
     return billed(tuple(found), now, ledger)
 
 
@@ -120,13 +123,18 @@ def _billed(one: ClusterStatus, now: datetime, ledger: Ledger | None) -> Cluster
     return replace(one, spent_usd=spent, unbilled=unbilled)
 
 
-def _status(record: ClusterRecord, runs: Sequence[RunRecord], now: datetime) -> ClusterStatus:
+def _damage(records: Records, record: ClusterRecord) -> str:
+    return records.damage(record.name) if record.state == "damaged" else ""
+
+
+def _status(record: ClusterRecord, runs: Sequence[RunRecord], now: datetime, damage: str) -> ClusterStatus:
     expired = record.expires_at <= now and record.state != "damaged"
     spent = spent_usd(record, (now - record.created_at).total_seconds())
     age_s = (now - (record.updated_at or record.created_at)).total_seconds()
     live = tuple(run for run in runs if run.ended_at is None)
     state = "expired" if expired else record.state
-    return ClusterStatus(record, state, age_s, live, spent, (record.expires_at - now).total_seconds())
+    in_s = (record.expires_at - now).total_seconds()
+    return ClusterStatus(record, state, age_s, live, spent, in_s, problem=damage)
 
 
 def refresh(one: ClusterStatus, cloud: Ground, records: Records, now: datetime) -> ClusterStatus:

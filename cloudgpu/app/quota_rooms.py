@@ -6,7 +6,7 @@ The file is only ever a memory: one that cannot be read is an empty one, and one
 
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -128,7 +128,7 @@ class QuotaRooms:
             stored = files.read_json(self._home.catalog(target).quotas)
             if whose is not None and {name: stored[name] for name in whose} != whose:
                 return {}
-            return {region: _region_of(region, row) for region, row in stored["regions"].items()}
+            return dict(_readable(stored["regions"]))
         except (OSError, *MALFORMED):
             return {}
 
@@ -162,6 +162,13 @@ def _row(one: RegionQuotas) -> dict[str, Any]:
         "used": one.used,
         "used_at": one.used_at.isoformat() if one.used_at else None,
     }
+
+
+def _readable(regions: Mapping[str, Any]) -> Iterator[tuple[str, RegionQuotas]]:
+    """Yield the regions whose memory can be read: a damaged one is asked again."""
+    for region, row in regions.items():
+        with contextlib.suppress(*MALFORMED):
+            yield region, _region_of(region, row)
 
 
 def _region_of(region: str, row: Mapping[str, Any]) -> RegionQuotas:

@@ -3,17 +3,15 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
-from decimal import Decimal
+from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
-from cloudgpu import files
+from cloudgpu import bounds, files
 from cloudgpu.app.attached import AttachedStorage
 from cloudgpu.decoding import MALFORMED, AnyFloat, decoded
 from cloudgpu.errors import StateError
 from cloudgpu.paths import Home, unwritable
-from cloudgpu.plan.costs import CostItem
 from cloudgpu.text import command
 
 ClusterState = Literal["making", "up", "ending", "damaged"]
@@ -27,6 +25,29 @@ _DIGITS: Final = 8
 _MOST: Final = 1_000_000
 """Nodes of a cluster, GPUs of a node, or disks, that nobody has."""
 _T = TypeVar("_T", "ClusterRecord", "RunRecord")
+
+
+@dataclass(frozen=True)
+class _CostRow:
+    """A row of `ClusterRecord.beside`, as `CostItem.from_json` reads it."""
+
+    kind: str
+    count: int
+    what: str
+    usd: Annotated[str, bounds.usd] | None
+    priced_on: date | None
+    source: str
+    per: Literal["hour", "once", "month"]
+    whole_hours: bool
+
+
+def _cost_row(row: Mapping[str, Any]) -> None:
+    decoded(_CostRow, row)
+
+
+def _optional_figure(text: str) -> None:
+    if text:
+        bounds.figure(text)
 
 
 @dataclass(frozen=True)
@@ -67,8 +88,8 @@ class ClusterRecord:
     instance_type: str = ""
     market: str = ""
     nodes: int = 0
-    node_hourly_usd: str = "0"
-    beside: tuple[Mapping[str, Any], ...] = ()
+    node_hourly_usd: Annotated[str, bounds.usd] = "0"
+    beside: tuple[Annotated[Mapping[str, Any], _cost_row], ...] = ()
     gpu: str = ""
     gpus_per_node: int = 0
     image: str = ""
@@ -77,7 +98,7 @@ class ClusterRecord:
     instance_ids: tuple[str, ...] = ()
     updated_at: datetime | None = None
     storage: tuple[AttachedStorage, ...] = ()
-    max_usd: str = ""
+    max_usd: Annotated[str, _optional_figure] = ""
     first_expires_at: datetime | None = None
     confirmed_expires_at: datetime | None = None
 
@@ -115,7 +136,7 @@ class RunRecord:
     resolved: Mapping[str, Any] = field(default_factory=dict)
     recipe_digest: str = ""
     image: str = ""
-    ranks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    ranks: Mapping[Annotated[str, bounds.whole], tuple[int, ...]] = field(default_factory=dict)
     stages: tuple[tuple[str, float], ...] = ()
     metrics: Mapping[str, AnyFloat] = field(default_factory=dict)
     reason: str = ""
@@ -152,11 +173,11 @@ class Records:
 
     def cluster(self, name: str) -> ClusterRecord | None:
         """A cluster's record, or None."""
-        return _read(self._home.cluster(name).record, ClusterRecord)
+        return _read(self._home.cluster(name).record, ClusterRecord) if bounds.is_file_name(name) else None
 
     def last_known(self, name: str) -> ClusterRecord | None:
         """A cluster's record as far as it can be read, for those who must not fail over it."""
-        return _readable(self._home.cluster(name).record)
+        return _readable(self._home.cluster(name).record) if bounds.is_file_name(name) else None
 
     def clusters(self) -> list[ClusterRecord]:
         """Every cluster that has not been confirmed gone, oldest first; a damaged record hides no other.
@@ -166,6 +187,10 @@ class Records:
         """
         found = [_readable(path) for path in _listed(self._home.clusters, "cluster.json")]
         return sorted((record for record in found if record), key=lambda record: record.created_at)
+
+    def damage(self, name: str) -> str:
+        """Return why a cluster's record cannot be read, with its path; empty where it can."""
+        return _damage(self._home.cluster(name).record, ClusterRecord)
 
     def target(self, name: str) -> str:
         """The target that a cluster was made on; empty when no record says so."""
@@ -210,7 +235,7 @@ class Records:
 
     def run(self, run_id: str) -> RunRecord | None:
         """A run's record, or None."""
-        return _read(self._home.run(run_id).record, RunRecord) if Path(run_id).name == run_id else None
+        return _read(self._home.run(run_id).record, RunRecord) if bounds.is_file_name(run_id) else None
 
     def runs(self) -> list[RunRecord]:
         """Every run whose record can be read, oldest first."""
@@ -220,6 +245,10 @@ class Records:
     def damaged_runs(self) -> list[str]:
         """Ids of the runs whose record is there and cannot be read."""
         return sorted(path.parent.name for path in self._home.runs.glob("*/run.json") if _readable_run(path) is None)
+
+    def run_damage(self, run_id: str) -> str:
+        """Return why a run's record cannot be read, with its path; empty where it can."""
+        return _damage(self._home.run(run_id).record, RunRecord)
 
     def save_run(self, record: RunRecord) -> RunRecord:
         """Write it, durably."""
@@ -266,6 +295,14 @@ def _readable(path: Path) -> ClusterRecord | None:
         return _damaged(path)
 
 
+def _damage(path: Path, kind: type[_T]) -> str:
+    try:
+        _read(path, kind)
+    except StateError as err:
+        return err.message
+    return ""
+
+
 def _damaged(path: Path) -> ClusterRecord:
     """The least that is known: its name, and when it was last written."""
     try:
@@ -309,8 +346,7 @@ def _plain(value: object) -> object:
 
 def _read(path: Path, kind: type[_T]) -> _T | None:
     try:
-        record = decoded(kind, files.read_json(path))
-        _check(record)
+        return decoded(kind, files.read_json(path))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as err:
@@ -320,23 +356,3 @@ def _read(path: Path, kind: type[_T]) -> _T | None:
         message = f"the record {path} is damaged: {err}"
         hint = f"`{command('cloudgpu', 'down', path.parent.name)}` still finds a cluster by its tags"
         raise StateError(message, hint=hint) from err
-    return record
-
-
-def _check(record: "ClusterRecord | RunRecord") -> None:
-    """Refuse figures that no bill could be made of, and nodes without a number.
-
-    Raises:
-        ValueError: There is one.
-    """
-    if isinstance(record, RunRecord):
-        if not all(node.isascii() and node.isdigit() and len(node) < _DIGITS for node in record.ranks):
-            message = "a node of it has no number"
-            raise ValueError(message)
-        return
-    prices = [record.node_hourly_usd, *([record.max_usd] if record.max_usd else ())]
-    if any(decoded(Decimal, usd) < 0 for usd in prices) or not 0 <= record.nodes <= _MOST:
-        message = "a price or a number of nodes makes no sense"
-        raise ValueError(message)
-    for one in record.beside:
-        CostItem.from_json(one)

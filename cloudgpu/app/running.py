@@ -13,7 +13,7 @@ from cloudgpu.app.inventories import with_known_boots
 from cloudgpu.app.ports import Dial
 from cloudgpu.app.probing import check_free
 from cloudgpu.app.records import RunRecord, RunState
-from cloudgpu.app.run_recipes import recipe_of
+from cloudgpu.app.run_recipe import recipe_of
 from cloudgpu.app.service_pages import secrets_of, services_of
 from cloudgpu.app.serving import Serving
 from cloudgpu.app.silence import Silence

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cloudgpu import files
 from cloudgpu.app.records import Records
-from cloudgpu.app.run_recipes import recipe_of
+from cloudgpu.app.run_recipe import recipe_of
 from cloudgpu.paths import Home, unwritable
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.service import Endpoint, SideService

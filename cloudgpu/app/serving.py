@@ -8,7 +8,7 @@ from typing import Final
 from cloudgpu.app.desk import Bench
 from cloudgpu.app.probing import Probe
 from cloudgpu.app.records import RunRecord
-from cloudgpu.app.run_recipes import recipe_of
+from cloudgpu.app.run_recipe import recipe_of
 from cloudgpu.app.service_pages import Served, hidden, services_of
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.paths import RunPaths

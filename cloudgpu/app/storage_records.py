@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from cloudgpu import files
+from cloudgpu import bounds, files
 from cloudgpu.app.records import write_durably
 from cloudgpu.decoding import MALFORMED, decoded
 from cloudgpu.errors import StateError
@@ -78,6 +78,8 @@ class StorageRecords:
         Raises:
             StateError: It is there and cannot be read.
         """
+        if not bounds.is_file_name(name):
+            return None
         path = self._home.storage(name).record
         try:
             return _read(path)
@@ -91,13 +93,21 @@ class StorageRecords:
 
     def all(self) -> list[StorageRecord]:
         """Every record that can be read, by name; what cannot be read is still found by its tags."""
+        return self._read_all()[0]
+
+    def damaged(self) -> dict[str, str]:
+        """Return the name of every record that cannot be read, and why, with its path."""
+        return self._read_all()[1]
+
+    def _read_all(self) -> tuple[list[StorageRecord], dict[str, str]]:
         found: list[StorageRecord] = []
+        damaged: dict[str, str] = {}
         for path in sorted(self._home.storages.glob("*/storage.json")):
             try:
                 found.append(_read(path))
-            except (OSError, *MALFORMED):
-                continue
-        return found
+            except (OSError, *MALFORMED) as err:
+                damaged[path.parent.name] = f"the record {path} is damaged: {err}"
+        return found, damaged
 
     def save(self, record: StorageRecord, **changes: Any) -> StorageRecord:  # noqa: ANN401 - fields of the record
         """Write it, durably, with these fields changed.

@@ -1,10 +1,11 @@
 """An overlay as the JSON document that it is kept as; money as text, so that no figure is rounded on its way."""
 
+import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, date, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, Final
 
+from cloudgpu import bounds
 from cloudgpu.catalog.overlay import Overlay, Reading, RegionReadings, Retirement, TypeFacts
 
 SCHEMA: Final = 1
@@ -35,13 +36,13 @@ def overlay_of(stored: Any) -> Overlay:  # noqa: ANN401 - JSON of unknown shape
     except KeyError as err:
         message = f"it lacks {err}"
         raise ValueError(message) from err
-    except (TypeError, AttributeError, InvalidOperation) as err:
+    except (TypeError, AttributeError) as err:
         message = f"it holds what does not belong there: {err}"
         raise ValueError(message) from err
 
 
 def _overlay(stored: Any) -> Overlay:  # noqa: ANN401
-    if stored["schema"] != SCHEMA:
+    if bounds.count(stored["schema"]) != SCHEMA:
         message = f"it has schema {stored['schema']!r}, and this version of cloudgpu reads {SCHEMA}"
         raise ValueError(message)
     return Overlay(
@@ -50,8 +51,7 @@ def _overlay(stored: Any) -> Overlay:  # noqa: ANN401
         endpoint=_text(stored["endpoint"]),
         regions={name: _readings(one) for name, one in stored["regions"].items()},
         retired={
-            name: Retirement(date.fromisoformat(one["on"]), _text(one["source"]))
-            for name, one in stored["retired"].items()
+            name: Retirement(bounds.day(one["on"]), _text(one["source"])) for name, one in stored["retired"].items()
         },
     )
 
@@ -66,18 +66,18 @@ def _facts(row: Mapping[str, Any]) -> TypeFacts:
         gpu_memory_gib=_money(row["gpu_memory_gib"]),
         network=_text(row["network"]),
         usage_classes=tuple(_text(one) for one in row["usage_classes"]),
-        current=bool(row["current"]),
+        current=_truth(row["current"]),
         **counts,
     )
 
 
 def _money(text: Any) -> Decimal:  # noqa: ANN401
     """A positive figure: a price of nothing, or of no number, is a damaged one."""
-    figure = Decimal(_text(text))
-    if not figure.is_finite() or figure <= 0:
+    try:
+        return bounds.positive_usd(_text(text))
+    except ValueError:
         message = f"{text!r} is not a figure above 0"
-        raise ValueError(message)
-    return figure
+        raise ValueError(message) from None
 
 
 def _span(pair: Any) -> tuple[Decimal, Decimal]:  # noqa: ANN401
@@ -89,9 +89,17 @@ def _span(pair: Any) -> tuple[Decimal, Decimal]:  # noqa: ANN401
 
 
 def _count(value: Any) -> int:  # noqa: ANN401
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+    try:
+        return bounds.count(value)
+    except ValueError:
         message = f"{value!r} is not a count"
-        raise ValueError(message)
+        raise ValueError(message) from None
+
+
+def _truth(value: Any) -> bool:  # noqa: ANN401
+    if not isinstance(value, bool):
+        message = f"{value!r} is not true or false"
+        raise TypeError(message)
     return value
 
 
@@ -136,9 +144,8 @@ def _readings(stored: Mapping[str, Any]) -> RegionReadings:
         if part in stored:
             one = stored[part]
             rows = {name: read(row) for name, row in one["rows"].items()}
-            at = datetime.fromisoformat(one["at"])
-            if at.tzinfo is None:
+            if not re.search(r"(?:Z|[+-][0-9:]{5})$", _text(one["at"])):
                 message = f"{one['at']!r} says no time zone"
                 raise ValueError(message)
-            parts[part] = Reading(at.astimezone(UTC), _text(one["source"]), rows)
+            parts[part] = Reading(bounds.moment(one["at"]), _text(one["source"]), rows)
     return RegionReadings(**parts)

@@ -34,12 +34,15 @@ def list_matrices(json: Json = False) -> None:
     from cloudgpu.cli.wiring import wire
 
     wiring = wire(json=json, quits=True)
-    known, damaged = MatrixRecords(wiring.home).all()
+    records = MatrixRecords(wiring.home)
+    known, damaged = records.all()
     outcomes = [_outcome(wiring, record) for record in known]
     if json:
         wiring.screen.document({"matrices": [one.as_json() for one in outcomes], "damaged": damaged})
     else:
-        wiring.screen.lines(list_lines(outcomes, damaged, wiring.clock.now()))
+        wiring.screen.lines(
+            list_lines(outcomes, damaged, wiring.clock.now(), {name: records.damage(name) for name in damaged})
+        )
 
 
 @app.command("show")

@@ -1,6 +1,6 @@
 """Matrices as text: what would be run, what the runs came to, and which ones this home knows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 
@@ -10,6 +10,7 @@ from cloudgpu.app.matrix_records import MatrixRecord
 from cloudgpu.app.matrix_request import Beginning
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.cli.figures import age, distance, duration, moment, money, plural
+from cloudgpu.cli.show_status import damaged_line
 from cloudgpu.cli.table import columns
 from cloudgpu.errors import RemoteCommandError, TeardownError
 from cloudgpu.recipe.units import DurationS
@@ -164,13 +165,18 @@ def _cost(outcome: MatrixOutcome) -> str:
     return f"{text}, is what AWS would have charged; simulated, so nothing was" if outcome.record.simulated else text
 
 
-def list_lines(outcomes: Sequence[MatrixOutcome], damaged: Sequence[str], now: datetime) -> list[str]:
+def list_lines(
+    outcomes: Sequence[MatrixOutcome],
+    damaged: Sequence[str],
+    now: datetime,
+    reasons: Mapping[str, str] | None = None,
+) -> list[str]:
     """One line a matrix, oldest first."""
     if not outcomes and not damaged:
         return ["no matrix has been run"]
     rows = [_listed(one, now) for one in outcomes]
     table = columns([_HEADINGS, *rows]) if rows else []
-    return [*table, *(f"{name}  unknown: its record cannot be read" for name in damaged)]
+    return [*table, *(damaged_line(name, reasons or {}) for name in damaged)]
 
 
 def _listed(one: MatrixOutcome, now: datetime) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Clusters and runs as text and as JSON rows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +12,7 @@ from cloudgpu.cli.table import columns
 from cloudgpu.plan.costs import unpriced
 from cloudgpu.text import command
 
+_UNREADABLE = "its record cannot be read"
 _RUN_HEADINGS = ("run", "state", "started", "", "took", "result")
 
 
@@ -23,17 +24,35 @@ def status_lines(clusters: Sequence[ClusterStatus], now: datetime) -> list[str]:
 
 
 def run_lines(
-    runs: Sequence[RunRecord], damaged: Sequence[str], clusters: Sequence[ClusterStatus], now: datetime
+    runs: Sequence[RunRecord],
+    damaged: Sequence[str],
+    clusters: Sequence[ClusterStatus],
+    now: datetime,
+    reasons: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """A table of runs, oldest first, and below it those whose record cannot be read."""
+    """A table of runs, oldest first, and below it those whose record cannot be read.
+
+    `reasons` says of each damaged one what is wrong with which file.
+    """
     if not runs and not damaged:
         return ["", "no runs"]
     up = {one.record.name for one in clusters}
     rows = columns([_RUN_HEADINGS, *(_run_row(run, up, now) for run in runs)], right={4}) if runs else []
-    return ["", *rows, *(f"{run_id}  unknown: its record cannot be read" for run_id in damaged)]
+    return ["", *rows, *(damaged_line(run_id, reasons or {}) for run_id in damaged)]
 
 
-def run_rows(runs: Sequence[RunRecord], damaged: Sequence[str] = ()) -> list[dict[str, Any]]:
+def damaged_line(name: str, reasons: Mapping[str, str]) -> str:
+    """Return the line of a record that cannot be read."""
+    return f"{name}  unknown: {_reason(name, reasons)}"
+
+
+def _reason(name: str, reasons: Mapping[str, str]) -> str:
+    return reasons.get(name) or _UNREADABLE
+
+
+def run_rows(
+    runs: Sequence[RunRecord], damaged: Sequence[str] = (), reasons: Mapping[str, str] | None = None
+) -> list[dict[str, Any]]:
     """The documented rows of `status --all --json`; null for all that a damaged record no longer tells."""
     unknown = dict.fromkeys(("cluster", "recipe", "started_at", "ended_at"))
     return [
@@ -49,7 +68,13 @@ def run_rows(runs: Sequence[RunRecord], damaged: Sequence[str] = ()) -> list[dic
         }
         for run in runs
     ] + [
-        {"run_id": run_id, "state": "damaged", **unknown, "reason": "its record cannot be read", "metrics": {}}
+        {
+            "run_id": run_id,
+            "state": "damaged",
+            **unknown,
+            "reason": (reasons or {}).get(run_id) or _UNREADABLE,
+            "metrics": {},
+        }
         for run_id in damaged
     ]
 
@@ -69,6 +94,8 @@ def _block(one: ClusterStatus, now: datetime) -> Iterator[str]:
     if one.state == "damaged":
         yield f"{record.name}  damaged"
         yield f"  its record, last written {age(one.age_s)} ago, cannot be read: what it has and costs is unknown"
+        if one.problem:
+            yield f"  {one.problem}"
         yield f"  `{command('cloudgpu', 'down', record.name)}` still finds the cluster by its tag and ends it"
         return
     team = f", team {record.team}" if record.team else ""

@@ -33,9 +33,11 @@ def status(
         wiring.screen.remark(f"warning: {gap.message}; `{gap.repair}` writes it again")
     past = wiring.records.runs() if runs else []
     damaged = wiring.records.damaged_runs() if runs else []
+    reasons = {run_id: wiring.records.run_damage(run_id) for run_id in damaged}
     if json:
-        wiring.screen.document({"clusters": [one.as_json() for one in clusters], "runs": run_rows(past, damaged)})
+        rows = run_rows(past, damaged, reasons)
+        wiring.screen.document({"clusters": [one.as_json() for one in clusters], "runs": rows})
         return
     wiring.screen.lines(status_lines(clusters, now))
     if runs:
-        wiring.screen.lines(run_lines(past, damaged, clusters, now))
+        wiring.screen.lines(run_lines(past, damaged, clusters, now, reasons))

@@ -4,7 +4,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from cloudgpu.cli.options import Json, On, Owner, Region, Team, Yes
+from cloudgpu.bounds import MAX_SIZE_GIB
+from cloudgpu.cli.options import Json, On, Owner, Region, Team, Yes, whole
 
 app = typer.Typer(help="Storage that outlives clusters.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -19,7 +20,10 @@ Kind = Annotated[
 def create(  # noqa: PLR0917
     name: Name,
     kind: Kind,
-    size: Annotated[int, typer.Option("--size", metavar="GIB", help="Size of a disk or of Lustre, GiB.")] = 0,
+    size: Annotated[
+        int,
+        typer.Option("--size", metavar="GIB", parser=whole(0, MAX_SIZE_GIB), help="Size of a disk or of Lustre, GiB."),
+    ] = 0,
     zone: Annotated[str, typer.Option("--zone", help="Zone of a disk or of Lustre: the one its clusters are in.")] = "",
     deployment: Annotated[
         Literal["scratch_2", "persistent_2"] | None,
@@ -71,16 +75,19 @@ def show(on: On = None, region: Region = None, json: Json = False) -> None:
     everybody's. Costs are of the capacity alone.
     """
     from cloudgpu.app.storage_overview import overview
+    from cloudgpu.cli.show_status import damaged_line
     from cloudgpu.cli.show_storage import storage_lines
     from cloudgpu.cli.wiring import wire
 
     wiring = wire(json=json, quits=True, target=on, region=region)
     cloud = wiring.storage_cloud(wiring.settings.target)
     rows = overview(cloud, wiring.storage_records.all(), wiring.settings.region)
+    damaged = wiring.storage_records.damaged()
     if json:
-        wiring.screen.document({"storage": [row.as_json() for row in rows]})
+        wiring.screen.document({"storage": [row.as_json() for row in rows], "damaged": sorted(damaged)})
     else:
         wiring.screen.lines(storage_lines(rows, wiring.clock.now()))
+        wiring.screen.lines([damaged_line(name, damaged) for name in damaged])
 
 
 @app.command("delete")

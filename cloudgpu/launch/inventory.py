@@ -2,12 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from cloudgpu import bounds
 from cloudgpu.decoding import decoded
 
 _AWAY = 10000
 _LAST_PORT = 65535
+
+
+def _port(number: int) -> None:
+    bounds.count(number, 1, _LAST_PORT)
 
 
 @dataclass(frozen=True)
@@ -18,7 +23,7 @@ class Node:
     instance_id: str
     address: str
     """Where the caller reaches its SSH server."""
-    port: int
+    port: Annotated[int, _port]
     user: str
     host_keys: tuple[str, ...]
     """Pinned host key fingerprints, `SHA256:...`; never empty for a node that may be connected to."""

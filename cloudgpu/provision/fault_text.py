@@ -13,7 +13,7 @@ from cloudgpu.errors import CloudError, CloudGpuError, LaunchError, ThrottledErr
 
 _OWN: Final = re.compile(r"(?P<message>.*?)\s*\[(?P<kind>[A-Z]\w*Error)(?:/(?P<code>[\w.:-]+))?\]", re.DOTALL)
 _SDK: Final = re.compile(r"api error (?P<code>[\w.]+): (?P<message>[^\n]*)")
-_STATUS: Final = re.compile(r"StatusCode: (?P<status>\d+)")
+_STATUS: Final = re.compile(r"StatusCode: (?P<status>[0-9]+)")
 _REQUEST: Final = re.compile(r"RequestID: (?P<id>[\w-]+)")
 _LOST: Final = re.compile(
     r"no such host|connection refused|connection reset|i/o timeout|TLS handshake timeout"

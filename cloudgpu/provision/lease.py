@@ -14,11 +14,11 @@ import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
-from cloudgpu import files
+from cloudgpu import bounds, files
 from cloudgpu.clock import Clock
 from cloudgpu.decoding import MALFORMED, decoded
 from cloudgpu.errors import BusyError, StateError
@@ -43,7 +43,7 @@ class Holder:
     host: str
     boot: str
     since: str
-    heartbeat: str
+    heartbeat: Annotated[str, bounds.moment]
 
 
 class Lease:
@@ -167,7 +167,7 @@ class Lease:
         holder = self._read()
         if holder is None or holder.host == socket.gethostname():
             return None
-        age = self._clock.now() - decoded(datetime, holder.heartbeat)
+        age = self._clock.now() - bounds.moment(holder.heartbeat)
         if abs(age) <= timedelta(seconds=STALE_AFTER_S):
             return None
         until = self._clock.monotonic() + _WATCHED_S
@@ -181,7 +181,6 @@ class Lease:
         """The holder on file. Half a file cannot be (it is renamed into place); rubbish is nobody's."""
         try:
             holder = decoded(Holder, files.read_json(self.path, files.SETTINGS_BYTES))
-            decoded(datetime, holder.heartbeat)
         except FileNotFoundError:
             return None
         except (*MALFORMED, files.FileRefusedError):

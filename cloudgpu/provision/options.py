@@ -15,7 +15,7 @@ PROVIDER_MAJORS: Final[Mapping[str, int]] = {"aws": 7}
 """The provider releases whose semantics the handlers follow."""
 
 _UNIT_S: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
+_DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|h|m|s)")
 
 _Request = resource_pb2.RegisterResourceRequest
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from cloudgpu.errors import BadRequestError
 from cloudgpu.provision.wire import Path
 
-_PART: Final = re.compile(r"""\.?(?:\["((?:[^"\\]|\\.)*)"\]|\[(\d+|\*)\]|([^.\[\]"]+))""")
+_PART: Final = re.compile(r"""\.?(?:\["((?:[^"\\]|\\.)*)"\]|\[([0-9]+|\*)\]|([^.\[\]"]+))""")
 _ABSENT: Final = object()
 
 

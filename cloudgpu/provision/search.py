@@ -9,8 +9,8 @@ since the same call under the same token, or the same name, makes no second one.
 from datetime import datetime, timedelta
 from typing import Final
 
+from cloudgpu import bounds
 from cloudgpu.aws.resources.base import Physical
-from cloudgpu.decoding import decoded
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.provision.delays import SENT_AGAIN, launch_shown_by
 from cloudgpu.provision.deployment import Deployment, made_row
@@ -68,7 +68,10 @@ def adopt(deployment: Deployment, intent: Intent, *, ending: bool = False) -> bo
 def _until(deployment: Deployment, intent: Intent, *, ending: bool) -> datetime:
     """When what this call has made shows. A clock that went back since then does not put that off."""
     delays, now = deployment.delays, deployment.clock.now()
-    begun = decoded(datetime, intent.at)
+    try:
+        begun = bounds.moment(intent.at)
+    except ValueError:
+        begun = now  # nobody knows when it was sent: wait as long as for one that was sent just now
     if not ending:
         return min(begun, now) + timedelta(seconds=delays.showing_s)
     if intent.type in BY_THE_HOUR:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.app import datasets, host_scanning
 from cloudgpu.app.executing import chosen_indices
-from cloudgpu.app.run_recipes import recipe_of
+from cloudgpu.app.run_recipe import recipe_of
 from cloudgpu.app.tunnels import read_wishes
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.catalog.memory_text import gib

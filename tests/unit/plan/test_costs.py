@@ -103,7 +103,7 @@ def test_what_goes_with_the_nodes_never_costs_less_for_longer(way, nodes, disk_g
         count=st.integers(1, 9),
         what=st.text(max_size=5),
         usd=st.none() | st.decimals(0, 1000, places=9),
-        priced_on=st.none() | st.dates(),
+        priced_on=st.none() | st.dates(date(2000, 1, 1), date(2099, 12, 31)),
         source=st.text(max_size=5),
         per=st.sampled_from(["hour", "once", "month"]),
         whole_hours=st.booleans(),
