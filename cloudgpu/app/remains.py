@@ -3,11 +3,12 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from itertools import groupby
 from typing import Any, Final
 
+from cloudgpu import bounds
 from cloudgpu.app.ports import Tagged
 from cloudgpu.app.strays import OWNER, TOKEN
 from cloudgpu.catalog.catalog import Catalog
@@ -15,6 +16,7 @@ from cloudgpu.catalog.other_prices import MONTH_H, PricedThing, other_price
 from cloudgpu.text import command
 
 CLUSTER: Final = "cloudgpu:cluster"
+_EXPIRES: Final = "cloudgpu:expires-at"
 _KEPT: Final = "cloudgpu:storage"
 """Storage holds data and outlives clusters: no sweep touches it, whatever else it carries."""
 _HOURS_A_MONTH: Final = 730
@@ -40,6 +42,7 @@ class Remains:
         since: When the oldest of it was launched or made; None where the cloud does not say.
         hourly_usd: What it costs an hour; None when the price of an instance is not known.
         spent_usd: What is left of it has cost until now; None likewise.
+        unreadable_expiry: What an expiry tag says that is no time of this century; empty where there is none.
         unpriced: Kinds beside instances that cost money at prices that are not known here: they are in no sum.
         billed_in: Regions in which the ledger has it running, of a cluster of which nothing was found.
     """
@@ -56,6 +59,7 @@ class Remains:
     spent_usd: Decimal | None
     unpriced: tuple[str, ...]
     billed_in: tuple[str, ...] = ()
+    unreadable_expiry: str = ""
 
     @property
     def label(self) -> str:
@@ -91,6 +95,7 @@ class Remains:
             "regions": list(self.regions),
             "expires_at": self.expires_at.isoformat() if self.expires_at else None,
             "expired": self.expired(now),
+            "unreadable_expiry": self.unreadable_expiry or None,
             "age_s": round((now - self.since).total_seconds()) if self.since else None,
             "instances": [
                 {
@@ -191,6 +196,7 @@ def _remains(name: str, token: str, things: tuple[Tagged, ...], catalog: Catalog
         team=tags.get("cloudgpu:team", ""),
         run=tags.get("cloudgpu:run", ""),
         expires_at=_expiry(things),
+        unreadable_expiry=_unreadable_expiry(things),
         since=since,
         things=things,
         hourly_usd=_sum([price for _, price in prices]),
@@ -207,9 +213,14 @@ def _expiry(things: Sequence[Tagged]) -> datetime | None:
 
 def _utc(tags: Mapping[str, str]) -> datetime | None:
     try:
-        return datetime.strptime(tags.get("cloudgpu:expires-at", ""), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+        return bounds.tag_moment(tags.get(_EXPIRES, ""))
     except ValueError:
         return None
+
+
+def _unreadable_expiry(things: Sequence[Tagged]) -> str:
+    """Return the first expiry tag that names no time; empty where all that are there can be read."""
+    return next((one.tags[_EXPIRES] for one in things if one.tags.get(_EXPIRES) and _utc(one.tags) is None), "")
 
 
 def _price(one: Tagged, catalog: Catalog) -> Decimal | None:

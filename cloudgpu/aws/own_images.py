@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from cloudgpu import bounds
 from cloudgpu.aws.faults import answered, is_gone, typed
 from cloudgpu.aws.patience import awaited
 from cloudgpu.aws.session import Clients
@@ -157,6 +158,6 @@ def _images(region: str, answer: Mapping[str, Any]) -> Iterator[OwnImage]:
 
 def _utc(text: str) -> datetime:
     try:
-        return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC)
+        return bounds.moment(text)
     except ValueError:
         return datetime.fromtimestamp(0, UTC)

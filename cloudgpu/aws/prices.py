@@ -1,11 +1,13 @@
 """What instances cost now: the price list for on-demand, and the history of the last day for spot."""
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
+from cloudgpu import bounds
 from cloudgpu.aws.faults import answered
 from cloudgpu.aws.session import Clients
 
@@ -52,8 +54,9 @@ def spot(clients: Clients, types: Sequence[str], now: datetime) -> dict[str, tup
         seen: dict[str, list[Decimal]] = {}
         for page in found:
             for row in page["SpotPriceHistory"]:
-                seen.setdefault(row["InstanceType"], []).append(plain(Decimal(row["SpotPrice"])))
-    return {name: (min(prices), max(prices)) for name, prices in sorted(seen.items())}
+                with contextlib.suppress(ValueError):  # a price that is none is not known
+                    seen.setdefault(row["InstanceType"], []).append(plain(bounds.positive_usd(row["SpotPrice"])))
+    return {name: (min(prices), max(prices)) for name, prices in sorted(seen.items()) if prices}
 
 
 def _priced(products: Iterator[str]) -> Iterator[tuple[str, Decimal]]:
@@ -69,7 +72,8 @@ def _hourly(terms: Mapping[str, Any]) -> Iterator[Decimal]:
     for term in terms.values():
         for dimension in term["priceDimensions"].values():
             if dimension["unit"] == "Hrs" and "USD" in dimension["pricePerUnit"]:
-                yield Decimal(dimension["pricePerUnit"]["USD"])
+                with contextlib.suppress(ValueError):  # a price that is none is not known
+                    yield bounds.usd(dimension["pricePerUnit"]["USD"])
 
 
 def plain(figure: Decimal) -> Decimal:

@@ -1,10 +1,11 @@
 """How many vCPUs of GPU instances the account may run in a region, as Service Quotas tells, and how many it runs."""
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any, Final
 
+from cloudgpu import bounds
 from cloudgpu.aws.faults import answered
 from cloudgpu.aws.session import Clients
 from cloudgpu.catalog import load
@@ -95,7 +96,8 @@ def _listed(clients: Clients, operation: str) -> dict[str, tuple[str, int]]:
     with answered(f"reading the quotas of {clients.region}"):
         for page in clients.client("service-quotas").get_paginator(operation).paginate(ServiceCode="ec2"):
             for row in page["Quotas"]:
-                told[str(row["QuotaCode"])] = str(row["QuotaName"]), int(Decimal(str(row["Value"])))
+                with contextlib.suppress(ValueError):  # a limit that is no number is not known
+                    told[str(row["QuotaCode"])] = str(row["QuotaName"]), int(bounds.figure(row["Value"]))
     return told
 
 

@@ -1,12 +1,14 @@
 """Everything that carries a cluster's tag, whatever any record says, and the end of it."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from itertools import groupby
 from typing import Any, get_args
 
+from cloudgpu import bounds
 from cloudgpu.aws.faults import UNREACHABLE, answered, is_gone, is_in_use, typed
 from cloudgpu.aws.found import GLOBAL, LISTINGS, Found, Kind, Listing, SearchResult
 from cloudgpu.aws.instances import ENDED, terminate
@@ -216,12 +218,20 @@ def _found(clients: Clients, listing: Listing, entry: Mapping[str, Any]) -> Foun
         name,
         tags,
         listing.state(entry),
-        since=since.astimezone(UTC) if isinstance(since, datetime) else None,
+        since=_within_calendar(since),
         instance_type=entry.get("InstanceType", "") if listing.kind == "instance" else "",
         market=(entry.get("InstanceLifecycle") or "on-demand") if listing.kind == "instance" else "",
         volume_type=entry.get("VolumeType", "") if listing.kind == "volume" else "",
         size_gib=entry.get("Size") if listing.kind == "volume" else None,
     )
+
+
+def _within_calendar(since: object) -> datetime | None:
+    """Return when something was made, as far as that can be true."""
+    try:
+        return bounds.within_calendar(since) if isinstance(since, datetime) else None
+    except ValueError:
+        return None
 
 
 def _fleets(clients: Clients, found: Iterable[Found]) -> list[Found]:
@@ -267,7 +277,9 @@ def _profiles(clients: Clients, prefix: str) -> Iterator[Found]:
 def _schedule_groups(clients: Clients, prefix: str) -> Iterator[Found]:
     scheduler = clients.client("scheduler")
     with answered(f"searching {clients.region} for schedule groups"):
-        pages = scheduler.get_paginator("list_schedule_groups").paginate(NamePrefix=prefix)
+        # A cluster's tag may hold what no name of a group can, and AWS refuses such a prefix.
+        usable = re.match(r"[0-9A-Za-z_.-]{0,64}", prefix, re.ASCII)
+        pages = scheduler.get_paginator("list_schedule_groups").paginate(NamePrefix=usable[0] if usable else _NAMED)
         groups = [one for page in pages for one in page["ScheduleGroups"] if one.get("State") != DELETING]
         names = [str(one["Name"]) for one in groups]
     for name, group in zip(names, groups, strict=True):

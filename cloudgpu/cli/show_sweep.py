@@ -83,6 +83,8 @@ def _block(one: Remains, what: Verdict, now: datetime) -> Iterator[str]:
     expiry = (
         f"expires {moment(one.expires_at)}, {distance(one.expires_at, now)}" if one.expires_at else "expiry unknown"
     )
+    if one.unreadable_expiry:
+        expiry = f"expiry unreadable: {one.unreadable_expiry}{f'; {expiry}' if one.expires_at else ''}"
     since = f"since {age((now - one.since).total_seconds())}" if one.since else "age unknown"
     yield f"{one.cluster}  {owner + team}; {expiry}"
     if one.billed_in:

@@ -113,6 +113,7 @@ def test_as_json(seen, clusters, now):
         "regions": ["us-west-2"],
         "expires_at": "2026-11-20T03:30:00+00:00",
         "expired": True,
+        "unreadable_expiry": None,
         "age_s": 7200,
         "instances": [
             {"id": "i-3", "instance_type": "g5.xlarge", "market": "spot", "region": "us-west-2", "state": "running"}
