@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from cloudgpu import bounds
 from cloudgpu.app import host_books
 from cloudgpu.app.desk import HostDesk
 from cloudgpu.app.host_nodes import member
@@ -29,7 +30,7 @@ from cloudgpu.plan.host_sets import HostSet
 from cloudgpu.plan.plan import Plan
 from cloudgpu.provision.lease import Lease
 from cloudgpu.remote.fanout import all_or_raise, on_all
-from cloudgpu.run.agent import Agent, AgentError, ask_once, install
+from cloudgpu.run.agent import Agent, AgentError, ask_once, install, number
 from cloudgpu.run.progress import Note
 
 _LOOK_EVERY_S = 15.0
@@ -203,5 +204,5 @@ class HostProvisioning:
 
 def _with_devices(node: Node, answer: Mapping[str, Any]) -> Node:
     """Where the cluster has all GPUs of a host there is nothing to hide from its ranks."""
-    devices = tuple(int(one) for one in answer["devices"])
-    return replace(node, devices=() if len(devices) == int(answer["of"]) else devices)
+    devices = tuple(bounds.count(one) for one in answer["devices"])
+    return replace(node, devices=() if len(devices) == number(answer, "of") else devices)

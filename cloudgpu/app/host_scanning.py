@@ -13,7 +13,7 @@ from cloudgpu.hosts.host import Jump, OwnHost
 from cloudgpu.launch.inventory import Node
 from cloudgpu.remote.base import Host
 from cloudgpu.remote.host_key import ShownKey
-from cloudgpu.run.agent import ask_once
+from cloudgpu.run.agent import ask_once, number
 
 Trust = Callable[[OwnHost, ShownKey], bool]
 """Asks whoever can tell whether this is the host's own key."""
@@ -123,8 +123,8 @@ def fields_of(host: OwnHost, facts: Mapping[str, Any], catalog: Catalog) -> dict
     return {
         "gpus": spelled(shown, catalog),
         "driver": str(shown[0]["driver"]) if shown else "",
-        "cores": int(facts["cpus"]),
-        "memory": f"{max(1, int(facts['memory_mib']) // _MIB_A_GIB)}GiB",
+        "cores": number(facts, "cpus"),
+        "memory": f"{max(1, number(facts, 'memory_mib') // _MIB_A_GIB)}GiB",
         "private_address": inner,
     }
 
@@ -135,7 +135,7 @@ def spelled(gpus: Sequence[Mapping[str, Any]], catalog: Catalog) -> str:
         return ""
     words = str(gpus[0]["name"]).replace("-", " ").split()
     known = [name for name in catalog.gpus if written(name).replace("-", " ").split()[0] in words]
-    gib = int(gpus[0]["memory_mib"]) / _MIB_A_GIB
+    gib = number(gpus[0], "memory_mib") / _MIB_A_GIB
     for name in sorted(known, key=len, reverse=True):
         sizes = [one for one in catalog.gpus[name].memories if abs(float(one.gib) - gib) <= _SLACK_GIB]
         if sizes:

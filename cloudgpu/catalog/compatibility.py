@@ -10,7 +10,7 @@ from cloudgpu.catalog.software import FrameworkImage, NgcMonth, Software
 Fit = Literal["native", "untuned", "unknown", "no"]
 """`untuned`: code of an older GPU of the same major version runs on it, with the libraries of that time."""
 
-_NGC: Final = re.compile(r"^nvcr\.io/nvidia/[a-z0-9-]+:(\d\d\.\d\d)(?:\D|$)")
+_NGC: Final = re.compile(r"^nvcr\.io/nvidia/[a-z0-9-]+:([0-9][0-9]\.[0-9][0-9])(?:\D|$)")
 
 
 @dataclass(frozen=True)

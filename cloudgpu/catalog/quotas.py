@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-_FAMILY: Final = re.compile(r"([a-z]+)(\d*)")
+_FAMILY: Final = re.compile(r"([a-z]+)([0-9]*)")
 _STANDARD: Final = frozenset("acdhimrtz")
 _OWN: Final = frozenset({"dl", "hpc", "inf", "mac", "trn"})
 

@@ -6,14 +6,16 @@ the old timer away.
 """
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
+
+from cloudgpu import bounds
 
 EXTENDABLE: Final = timedelta(days=14)
 """How far beyond their first expiry nodes may be told to live: the same as in their user data."""
 
 _RUN = 'exec sh "${CLOUDGPU_NODE_ROOT:-}/var/lib/cloudgpu/expiry" "$1"'
-_ARMED = re.compile(r"^cloudgpu: this node ends itself at (\d+)$", re.MULTILINE)
+_ARMED = re.compile(r"^cloudgpu: this node ends itself at ([0-9]+)$", re.MULTILINE)
 
 
 def extend(until: datetime) -> tuple[str, ...]:
@@ -25,6 +27,6 @@ def armed(answer: str) -> datetime | None:
     """The moment that the node says it will end itself at, UTC; None where it says none."""
     found = _ARMED.findall(answer)
     try:
-        return datetime.fromtimestamp(int(found[-1]), UTC) if found else None
-    except (ValueError, OverflowError, OSError):  # no moment that could be written
-        return None
+        return bounds.epoch(found[-1]) if found else None
+    except ValueError:
+        return None  # a node that names no time of our calendar has not taken the new expiry

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -253,7 +254,7 @@ def _sweep(to: Path) -> None:
     for folder in to.glob(f"{_PREFIX}*"):
         owner = folder.name.removeprefix(_PREFIX).partition("-")[0]
         with contextlib.suppress(PermissionError):
-            if owner.isdigit() and not _lives(int(owner)):
+            if re.fullmatch("[0-9]{1,9}", owner) and not _lives(int(owner)):
                 shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -296,7 +296,7 @@ def _numbered(files: Sequence[Entry], answers: object) -> Iterator[tuple[Entry, 
 def _cut(landing: Landing, files: Sequence[Entry], short: object) -> None:
     """Shorten the files that had shrunk on the node."""
     for entry, size in _numbered(files, short):
-        if isinstance(size, int):
+        if type(size) is int and 0 <= size <= entry.size:
             landing.cut(entry, size)
 
 

@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from cloudgpu import bounds
 from cloudgpu.errors import RemoteCommandError
+from cloudgpu.files import parse_json
 from cloudgpu.node.payload import agent_name, agent_source
 from cloudgpu.remote.base import Host, Stream
 from cloudgpu.remote.command import Command, Raw
@@ -172,12 +174,27 @@ def ask_once(host: Host, verb: str, request: Mapping[str, Any]) -> dict[str, Any
     return agent.answered(verb, answers[-1] if answers else {}, stream)
 
 
+def number(answer: Mapping[str, Any], name: str, default: int | None = None) -> int:
+    """Return a whole number that a node answered, zero or more; `default` where it says nothing.
+
+    Raises:
+        AgentError: It sent something else.
+    """
+    value = answer.get(name)
+    if value is None and default is not None:
+        return default
+    try:
+        return bounds.count(value)
+    except ValueError as err:
+        raise AgentError(f"the agent sent a {name} that makes no sense: {err}") from None
+
+
 def _lines(stream: Stream) -> Iterator[dict[str, Any]]:
     noise = 0
     for line in stream.lines():
         try:
-            answer = json.loads(line)
-        except (ValueError, RecursionError):
+            answer = parse_json(line)
+        except ValueError:
             answer = None
         if isinstance(answer, dict):
             yield answer

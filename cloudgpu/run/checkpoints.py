@@ -9,7 +9,7 @@ from cloudgpu.node.mounts.options import s3_endpoint
 from cloudgpu.recipe.data import Checkpoint, Data
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.sources import source_of
-from cloudgpu.run.agent import Agent
+from cloudgpu.run.agent import Agent, number
 from cloudgpu.run.copies import Way, fetch_to
 from cloudgpu.run.each import each, size_text
 from cloudgpu.run.files import Files, RemoteFile, Service, Services
@@ -111,7 +111,7 @@ def kept(job: Job, head: Agent) -> str:
     answer = head.ask("kept", {"run_dir": job.run_dir(head.home)})
     if not answer.get("files"):
         return f"no checkpoint was written: {to} has nothing of this run"
-    return f"checkpoint: {answer['files']} files, {size_text(int(answer['bytes']))}, at {to}{not_sent(answer)}"
+    return f"checkpoint: {answer['files']} files, {size_text(number(answer, 'bytes'))}, at {to}{not_sent(answer)}"
 
 
 def not_sent(answer: Mapping[str, Any]) -> str:

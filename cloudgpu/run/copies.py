@@ -9,7 +9,7 @@ from cloudgpu.recipe.data import Data
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.remote.base import Host
 from cloudgpu.remote.command import Command, Raw
-from cloudgpu.run.agent import Agent, AgentError
+from cloudgpu.run.agent import Agent, AgentError, number
 from cloudgpu.run.each import each
 from cloudgpu.run.files import Files, RemoteFile, Services
 from cloudgpu.run.progress import Note, Report
@@ -98,7 +98,7 @@ def _fetch_batch(
     about = {"cache": cache_of(dataset, target), "roots": [target], **({"hand": hand} if hand else {})}
     for renewal in range(_RENEWALS + 1):
         try:
-            return int(agent.ask("fetch", {"files": [_order(file, target) for file in batch], **about})["bytes"])
+            return number(agent.ask("fetch", {"files": [_order(file, target) for file in batch], **about}), "bytes")
         except AgentError as err:
             if err.code != "expired" or renewal == _RENEWALS:
                 raise

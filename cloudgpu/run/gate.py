@@ -8,7 +8,7 @@ from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.remote.fanout import all_or_raise, on_all
-from cloudgpu.run.agent import Agent
+from cloudgpu.run.agent import Agent, number
 from cloudgpu.run.progress import Note, Report
 
 _BOOTSTRAP_LIMIT_S = 900
@@ -96,7 +96,7 @@ def _waiting(state: str, facts: Mapping[str, Any]) -> str:
 
 def _tell_times(node: Node, facts: Mapping[str, Any], report: Report, *, waited: bool) -> None:
     """What the bootstrap took, where somebody had to wait for it."""
-    steps = [(str(one.get("name", "")), int(one.get("seconds") or 0)) for one in facts.get("bootstrap_steps") or ()]
+    steps = [(str(one.get("name", "")), number(one, "seconds", 0)) for one in facts.get("bootstrap_steps") or ()]
     total_s = sum(seconds for _, seconds in steps)
     if waited and total_s:
         parts = ", ".join(f"{name} {seconds} s" for name, seconds in steps if seconds)
@@ -120,10 +120,10 @@ def _judged(node: Node, facts: Mapping[str, Any]) -> Health:
     if len(gpus) != node.gpus:
         error = f" ({facts['gpu_error']})" if facts.get("gpu_error") else ""
         raise _unfit(node, f"it shows {len(gpus)} GPUs, {node.instance_type} has {node.gpus}{error}")
-    broken = [str(gpu["name"]) for gpu in used if int(gpu.get("ecc_errors") or 0) > 0]
+    broken = [str(gpu["name"]) for gpu in used if number(gpu, "ecc_errors", 0) > 0]
     if broken:
         raise _unfit(node, f"uncorrected ECC errors on {', '.join(broken)}")
-    free_mib = int(facts.get("disk_free_mib") or 0)
+    free_mib = number(facts, "disk_free_mib", 0)
     if free_mib < _MIN_DISK_MIB:
         raise _unfit(node, f"only {free_mib} MiB of disk are free")
     return Health(node.index, str(facts.get("python", "")), gpus, free_mib, node.simulated)

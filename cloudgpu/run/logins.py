@@ -9,7 +9,7 @@ from cloudgpu.errors import UsageError
 from cloudgpu.recipe.schema import Environment
 from cloudgpu.text import command
 
-ECR: Final = re.compile(r"^\d{12}\.dkr\.ecr(?:-fips)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/")
+ECR: Final = re.compile(r"^[0-9]{12}\.dkr\.ecr(?:-fips)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from cloudgpu.errors import CloudGpuError
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.remote.fanout import on_all
 from cloudgpu.remote.patterns import regexes
-from cloudgpu.run.agent import Agent
+from cloudgpu.run.agent import Agent, number
 from cloudgpu.run.checkpoints import bucket_request, not_sent
 from cloudgpu.run.each import each, size_text
 from cloudgpu.run.files import Services
@@ -63,8 +63,8 @@ def uploaded(job: Job, agents: Sequence[Agent]) -> tuple[str, tuple[str, ...]]:
     answers = on_all([agent.host for agent in agents], lambda host: ask(host.node.index))
     failures = tuple(one.message for one in answers.values() if isinstance(one, CloudGpuError))
     there = [one for one in answers.values() if not isinstance(one, CloudGpuError)]
-    files = sum(int(one["files"]) for one in there)
+    files = sum(number(one, "files") for one in there)
     if not files:
         return ("" if failures else f"no output was there to be brought to {to}"), failures
-    text = f"outputs: {files} files, {size_text(sum(int(one['bytes']) for one in there))}, at {to}"
+    text = f"outputs: {files} files, {size_text(sum(number(one, 'bytes') for one in there))}, at {to}"
     return text + "".join(map(not_sent, there)), failures

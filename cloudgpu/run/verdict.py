@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from cloudgpu import bounds
 from cloudgpu.errors import RemoteCommandError
 from cloudgpu.text import printable
 
@@ -39,7 +40,8 @@ class Chunk:
             RemoteCommandError: It makes no sense.
         """
         try:
-            chunk = cls(int(answer["rank"]), int(answer["offset"]), int(answer["bytes"]), str(answer["data"]))
+            rank, offset, size = (bounds.count(answer[name]) for name in ("rank", "offset", "bytes"))
+            chunk = cls(rank, offset, size, str(answer["data"]))
             size = len(chunk.raw)
         except (KeyError, TypeError, ValueError, OverflowError) as err:
             raise RemoteCommandError(f"the agent sent a piece of a log that makes no sense: {err!r}"[:500]) from err

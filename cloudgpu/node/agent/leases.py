@@ -155,6 +155,17 @@ def _read(name: str) -> Lease | None:
         return None
 
 
+def _within(value: Any, most: int) -> int:
+    """A whole number from 0 to `most`: what another user's file says must not overflow in this one's hands.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+        raise ValueError("not a number of a lease")
+    return value
+
+
 def _locked() -> int:
     """The handle that holds the directory's lock; one that was tidied up meanwhile is another directory."""
     deadline = time.monotonic() + _PATIENCE_S

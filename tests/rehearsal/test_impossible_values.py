@@ -1,0 +1,111 @@
+"""Values that nobody can mean, in files, in tags and on the command line: a sentence each, and the rest goes on."""
+
+import json
+
+import boto3
+import pytest
+
+from cloudgpu.rehearsal import client
+
+pytestmark = pytest.mark.rehearsal
+
+RECIPE = """\
+schema: {schema}
+name: it
+resources: {{gpu: "V100:8"}}
+launch:
+  with: head-only
+  command: "{command}"
+environment:
+  env: {{MODE: "{value}"}}
+budget: {{expiry: {expiry}}}
+"""
+GOOD = {"schema": "1", "command": "sh -c true", "value": "fast", "expiry": "1h"}
+
+
+@pytest.fixture
+def ec2(bench):
+    """A client of the simulated AWS, as anyone in the account may have one."""
+    made = bench.run("rehearsal", "env")
+    lines = [line.removeprefix("export ").split("=", 1) for line in made.stdout.splitlines() if "=" in line]
+    values = {name: value.strip("'\"") for name, value in lines}
+    return boto3.client(
+        "ec2",
+        region_name="us-east-1",
+        endpoint_url=values["AWS_ENDPOINT_URL"],
+        aws_access_key_id=values["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=values["AWS_SECRET_ACCESS_KEY"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"command": r"sh -c a\0b"}, "it.yaml:6: launch.command: character 8 is the control character U+0000"),
+        ({"value": r"\ud800"}, "it.yaml:8: environment.env.MODE: character 1 is half of a surrogate pair"),
+        ({"schema": "true"}, "it.yaml:1: schema: expected 1, got true"),
+        ({"expiry": "3650000d"}, "it.yaml:9: budget.expiry: expected a duration of at most 366d"),
+    ],
+    ids=["nul", "surrogate", "schema", "expiry"],
+)
+def test_a_recipe_is_refused_before_anything_is_bought(bench, change, said):
+    (bench.work / "it.yaml").write_text(RECIPE.format(**{**GOOD, **change}))
+    for command in (("recipe", "check"), ("plan",), ("up", "--yes")):
+        done = bench.run(*command, "it.yaml", code=2)
+        assert said in done.stderr, done.stderr
+        assert "Traceback" not in done.stderr
+    assert bench.json("status")["clusters"] == []
+
+
+def test_a_tag_of_a_stranger_stops_no_sweep(bench, ec2):
+    bench.recipe()
+    bench.run("up", "plain", "--yes")
+    odd = {"9999-12-31T23:59:59Z": "far", "soon": "../../x", "0001-01-01T00:00:00Z": "x" * 256}
+    for place, (expires, cluster) in enumerate(odd.items()):
+        tags = {"cloudgpu:cluster": cluster, "cloudgpu:expires-at": expires, "cloudgpu:owner": "stranger"}
+        listed = [{"Key": key, "Value": value} for key, value in tags.items()]
+        group = ec2.create_security_group(GroupName=f"odd-{place}", Description="x")["GroupId"]
+        ec2.create_tags(Resources=[group], Tags=listed)
+    rows = {row["cluster"]: row for row in bench.json("sweep")["clusters"]}
+    assert {name: rows[name]["unreadable_expiry"] for name in odd.values()} == {name: at for at, name in odd.items()}
+    assert rows["plain"]["unreadable_expiry"] is None
+    assert "expiry unreadable: 9999-12-31T23:59:59Z" in bench.run("sweep").stdout
+    ended = bench.json("sweep", "--yes", "--all-mine")["clusters"]
+    assert [row["cluster"] for row in ended if row["ended"]] == ["plain"]
+    removed = bench.json("sweep", "--yes", "--owner", "stranger")["clusters"]
+    assert {row["cluster"] for row in removed if row["ended"]} == set(odd.values())
+    assert bench.left() == {}
+
+
+def test_one_damaged_record_hides_no_other_and_its_cluster_ends(bench):
+    bench.recipe()
+    for name in ("good", "bad"):
+        bench.run("up", "plain", "--yes", "--name", name)
+    path = bench.home.cluster("bad").record
+    path.write_text(json.dumps({**json.loads(path.read_text()), "node_hourly_usd": "NaN"}))
+    states = {row["cluster"]: row["state"] for row in bench.json("status")["clusters"]}
+    assert states == {"good": "up", "bad": "damaged"}
+    shown = bench.run("status").stdout
+    assert f"the record {path} is damaged: node_hourly_usd: expected a number of US dollars" in shown
+    for wrong in (("--by", "999999999999d"), ("--until", "0001-01-01T00:00+23:59")):
+        assert "Traceback" not in bench.run("extend", "good", *wrong, code=2).stderr
+    bench.run("down", "bad")
+    bench.run("down", "good")
+    assert bench.left() == {}
+    assert not client.nodes(bench.cloud)
+
+
+def test_settings_that_are_none(bench):
+    for text in (
+        "boot_seconds = 99999999999999999999",
+        "boot_seconds = '٣'",
+        'owner = "a\\u0000b"',
+        "a = " + "[" * 2000,
+    ):
+        (bench.work / "cloudgpu.toml").write_text(text)
+        done = bench.run("status", code=2)
+        assert "Traceback" not in done.stderr
+        assert "cloudgpu.toml" in done.stderr
+    (bench.work / "cloudgpu.toml").unlink()
+    for name, value in (("CLOUDGPU_BOOT_SECONDS", "٣"), ("CLOUDGPU_OWNER", "a\x1bb"), ("CLOUDGPU_TEAM", "caf\udce9")):
+        assert name in bench.run("status", code=2, env={name: value}).stderr
