@@ -26,8 +26,8 @@ FOLDER = "/var/tmp/cloudgpu"  # noqa: S108 - all login users must meet there, an
 _PATIENCE_S = 20.0
 _SHARED = 0o1777
 _MOST_GPUS = 4096
-_LATEST_S = 253_402_300_799
-"""The end of the year 9999: later times cannot be written."""
+_LATEST_S = 4_102_444_799
+"""The end of the year 2099: callers take no later time."""
 
 
 @dataclass(frozen=True)
@@ -153,17 +153,6 @@ def _read(name: str) -> Lease | None:
         return Lease(text(told["token"]), text(told["cluster"]), text(told["owner"]), gpus, expires, owner)
     except (OSError, *MALFORMED):
         return None
-
-
-def _within(value: Any, most: int) -> int:
-    """A whole number from 0 to `most`: what another user's file says must not overflow in this one's hands.
-
-    Raises:
-        ValueError: It is none.
-    """
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-        raise ValueError("not a number of a lease")
-    return value
 
 
 def _locked() -> int:
