@@ -1,0 +1,170 @@
+"""Two homes of one person in one account, which know nothing of each other: nothing leaks, whoever comes first."""
+
+from dataclasses import replace
+
+import pytest
+
+from cloudgpu.paths import Home
+from cloudgpu.rehearsal import client
+
+pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(900)]
+
+UP = ("up", "plain", "--yes")
+DOWN = ("down", "plain")
+SWEEP = ("sweep", "--yes")
+EXTEND = ("extend", "plain", "--by", "30m")
+LIMIT_S = 300
+
+
+def rare(value):
+    """Mark a case that only the long tier tries."""
+    return pytest.param(value, marks=pytest.mark.full)
+
+
+FLEET_BEFORE = ("CreateFleet", "before")
+FLEET_AFTER = ("CreateFleet", "after_effect")
+GROUP_AFTER = ("CreateSecurityGroup", "after_effect")
+CONSOLE = ("GetConsoleOutput", "before")
+
+
+@pytest.fixture(params=[rare("own ledgers"), "one ledger"])
+def homes(request, bench, tmp_path):
+    """The laptop and the workstation of one person."""
+    bench.recipe()
+    home = Home(tmp_path / "other").ensure()
+    (home.root / "rehearsal").symlink_to(bench.home.rehearsal)
+    ledger = {"CLOUDGPU_LEDGER_URL": f"sqlite:///{tmp_path}/shared.sqlite3"} if request.param == "one ledger" else {}
+    owner = {"CLOUDGPU_OWNER": "ann", **ledger}
+    return Person(bench, owner), Person(replace(bench, home=home), owner)
+
+
+class Person:
+    """One of the two homes, with the owner and the ledger that both name."""
+
+    def __init__(self, bench, env):
+        self.bench = bench
+        self.env = env
+
+    def run(self, *args, code=0):
+        return self.bench.run(*args, env=self.env, code=code)
+
+    def json(self, *args, code=0):
+        return self.bench.json(*args, env=self.env, code=code)
+
+    def popen(self, *args):
+        return self.bench.popen(*args, env=self.env)
+
+    def open_rows(self):
+        return sum(row["open_entries"] for row in self.json("cost")["rows"])
+
+
+def held(person, args, action, phase):
+    """Start a command and keep it at one of its calls."""
+    client.put_faults(person.bench.cloud, [{"action": action, "phase": phase, "do": "hold", "times": 1}])
+    process = person.popen(*args)
+    person.bench.until_held(process)
+    return process
+
+
+def let_go(person, process):
+    client.put_faults(person.bench.cloud, [])
+    out, err = process.communicate(timeout=LIMIT_S)
+    assert "Traceback" not in err, err
+    return process.returncode, out + err
+
+
+def check_clean(*people):
+    """Both say that they are done; then the cloud is empty, no row is open, and no record is left."""
+    for one in people:
+        one.run(*DOWN)
+    assert people[0].bench.left() == {}
+    for one in people:
+        assert one.open_rows() == 0
+        assert one.json("status")["clusters"] == []
+
+
+def test_one_after_the_other(homes):
+    laptop, workstation = homes
+    laptop.run(*UP)
+    refused = workstation.run(*UP, code=11)
+    assert "there is a cluster plain of ann already" in refused.stderr
+    assert "there is no cluster plain that is up" in workstation.run(*EXTEND, code=2).stderr
+    (row,) = workstation.json("sweep")["clusters"]
+    assert (row["goes"], row["why"], row["ended"]) == (True, "yours, and not known to this home", False)
+    assert len(client.nodes(laptop.bench.cloud)) == 2
+
+    # Whoever names the cluster ends it, from wherever.
+    assert not workstation.json(*DOWN)["known"]
+    assert not client.nodes(laptop.bench.cloud)
+    assert laptop.json("status", "--refresh")["clusters"][0]["state"] == "degraded"
+    assert "cloudgpu down plain" in laptop.run(*UP, code=10).stderr
+    check_clean(laptop, workstation)
+
+
+@pytest.mark.parametrize("place", [rare(GROUP_AFTER), rare(FLEET_BEFORE), FLEET_AFTER, rare(CONSOLE)], ids="-".join)
+@pytest.mark.parametrize("other", [SWEEP, DOWN, UP], ids=lambda args: args[0])
+def test_an_up_that_another_home_comes_upon(homes, place, other):
+    laptop, workstation = homes
+    process = held(laptop, UP, *place)
+    done = workstation.run(*other, code=None)
+    assert done.returncode in (0, 4, 6, 8, 11), done
+    assert "Traceback" not in done.stderr
+    code, text = let_go(laptop, process)
+    assert code in (0, 4, 6, 8, 13), text
+    if other == UP and code == 0:
+        # Whoever lost has taken nothing of the winner's with it.
+        assert done.returncode != 0
+        assert len(client.nodes(laptop.bench.cloud)) == 2
+    check_clean(laptop, workstation)
+
+
+@pytest.mark.parametrize("place", [rare(GROUP_AFTER), FLEET_AFTER, rare(CONSOLE)], ids="-".join)
+@pytest.mark.parametrize("other", [SWEEP, DOWN, UP], ids=lambda args: args[0])
+def test_an_up_that_was_killed_and_another_home(homes, place, other):
+    laptop, workstation = homes
+    process = held(laptop, UP, *place)
+    process.kill()
+    process.communicate()
+    client.put_faults(laptop.bench.cloud, [])
+    done = workstation.run(*other, code=None)
+    assert "Traceback" not in done.stderr
+    assert done.returncode in (0, 4, 8, 11), done
+    check_clean(laptop, workstation)
+
+
+@pytest.mark.parametrize("first", [rare(DOWN), SWEEP], ids=lambda args: args[0])
+@pytest.mark.parametrize("second", [DOWN, rare(SWEEP), EXTEND], ids=lambda args: args[0])
+def test_both_at_once(homes, first, second):
+    laptop, workstation = homes
+    laptop.run(*UP)
+    both = [workstation.popen(*first), laptop.popen(*second)]
+    for process in both:
+        out, err = process.communicate(timeout=LIMIT_S)
+        assert "Traceback" not in err, err
+        assert process.returncode in (0, 2, 6, 8, 9, 10, 11), out + err
+    check_clean(laptop, workstation)
+
+
+@pytest.mark.parametrize("command", [DOWN, SWEEP], ids=lambda args: args[0])
+@pytest.mark.parametrize("phase", [rare("before"), "after_effect"])
+def test_an_end_that_was_killed_half_way_is_taken_up_by_the_other_home(homes, command, phase):
+    laptop, workstation = homes
+    laptop.run(*UP)
+    process = held(workstation, command, "DeleteSecurityGroup", phase)
+    process.kill()
+    process.communicate()
+    client.put_faults(laptop.bench.cloud, [])
+    check_clean(laptop, workstation)
+
+
+def test_two_ups_at_once(homes):
+    laptop, workstation = homes
+    both = [one.popen(*UP) for one in homes]
+    codes = []
+    for process in both:
+        out, err = process.communicate(timeout=LIMIT_S)
+        assert "Traceback" not in err, err
+        assert process.returncode in (0, 4, 6, 8, 11), out + err
+        codes.append(process.returncode)
+    assert len(client.nodes(laptop.bench.cloud)) == 2 * codes.count(0), codes
+    check_clean(laptop, workstation)
