@@ -5,14 +5,20 @@ were shut down from within, where an Elastic IP was released elsewhere, and wher
 high is corrected by looking at AWS's own, one that is too low is not noticed.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from cloudgpu.app.desk import Desk
-from cloudgpu.aws.lifetimes import Lifetime
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.ledger.entry import Entry, Part, PartEnd
+
+if TYPE_CHECKING:
+    # Only a type: a command that reads records must not pay for boto3.
+    from cloudgpu.aws.lifetimes import Lifetime
 
 _LISTED_AFTER = timedelta(minutes=15)
 _KINDS: Mapping[Part, str] = {"gateway": "nat-gateway", "elastic-ips": "elastic-ip"}
@@ -30,7 +36,7 @@ class Closing:
     alive: frozenset[tuple[str, Part]]
 
     @classmethod
-    def begun(cls, desk: Desk, entries: Iterable[Entry]) -> "Closing":
+    def begun(cls, desk: Desk, entries: Iterable[Entry]) -> Closing:
         """Look at what the open rows still pay for, before it is deleted."""
         alive: set[tuple[str, Part]] = set()
         for entry in entries:
