@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from cloudgpu.files import open_unbuffered
-from cloudgpu.remote.node_tree import Entry, portable_entry
+from cloudgpu.remote.node_read import portable_entry
+from cloudgpu.remote.node_tree import Entry
 
 _CHUNK_BYTES = 1 << 20
 

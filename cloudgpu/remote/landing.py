@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from cloudgpu.errors import StateError
-from cloudgpu.remote.node_tree import FOLLOWS, SKIPPED, Entry, stays_inside
+from cloudgpu.remote.node_read import FOLLOWS, SKIPPED, stays_inside
+from cloudgpu.remote.node_tree import Entry
 
 _PREFIX = ".cloudgpu-part-"
 _HEADER_BYTES = 8

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from cloudgpu.errors import UsageError
 from cloudgpu.remote.glob import translate
-from cloudgpu.remote.node_tree import matches
+from cloudgpu.remote.node_read import matches
 
 
 def regex(pattern: str) -> str:

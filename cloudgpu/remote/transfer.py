@@ -11,12 +11,13 @@ from typing import Any, Final, Protocol
 from cloudgpu.errors import RemoteCommandError, StateError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import unwritable
-from cloudgpu.remote import node_tree
+from cloudgpu.remote import node_read, node_tree
 from cloudgpu.remote.base import Result
 from cloudgpu.remote.command import Command
 from cloudgpu.remote.contents import Contents
 from cloudgpu.remote.landing import Arriving, Landing, OnSkipped, Skipped, trusted, trusted_skipped
-from cloudgpu.remote.node_tree import MARK, Entry, entry_at, portable_entry, same
+from cloudgpu.remote.node_read import portable_entry
+from cloudgpu.remote.node_tree import MARK, Entry, entry_at, same
 from cloudgpu.remote.outcome import describe
 from cloudgpu.remote.patterns import regexes
 from cloudgpu.text import printable
@@ -29,7 +30,18 @@ _ANSWER_BYTES: Final = 256 << 20
 """The longest answer: a list of about a million files. A node must not decide how much memory its caller needs."""
 _DIGITS: Final = 10
 _REASON_LENGTH: Final = 500
-_PROGRAM = Path(node_tree.__file__).read_bytes()
+_SENT_FROM: Final = b"# -- sent from here on --\n"
+_GUARD: Final = b'if __name__ == "__main__":'
+
+
+def _program() -> bytes:
+    """Join the two halves of the node's program; what starts it stands at the end of the first and must come last."""
+    first, guard, start = Path(node_tree.__file__).read_bytes().partition(_GUARD)
+    second = Path(node_read.__file__).read_bytes().partition(_SENT_FROM)[2]
+    return b"\n".join((first, second, guard + start))
+
+
+_PROGRAM = _program()
 _LOADER = "import sys; exec(compile(sys.stdin.buffer.read(int(sys.argv[1])), 'node_tree', 'exec'))"
 _PUT = """
 case "$1" in "~/"*) to=$HOME/${1#"~/"} ;; *) to=$1 ;; esac

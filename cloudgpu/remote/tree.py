@@ -9,7 +9,7 @@ from pathlib import Path
 from cloudgpu.errors import UsageError
 from cloudgpu.files import SETTINGS_BYTES, read_bytes
 from cloudgpu.remote.ignore import IgnoreFile, ignored, parse
-from cloudgpu.remote.node_tree import KINDS, relative_link, stays_inside
+from cloudgpu.remote.node_read import KINDS, relative_link, stays_inside
 
 NEVER = frozenset({b".git", b".cloudgpu-part"})
 """Names that are left out at any depth: git's own folder, and the one that a transfer works in."""

@@ -1,5 +1,6 @@
 """Fetch trees from the real node program in a local process, and from nodes that send something else."""
 
+import ast
 import json
 import os
 import shlex
@@ -16,7 +17,8 @@ from cloudgpu.launch.inventory import Node
 from cloudgpu.remote import landing, transfer
 from cloudgpu.remote.command import Command
 from cloudgpu.remote.landing import Skipped, trusted, trusted_skipped
-from cloudgpu.remote.node_tree import FOLLOWS, MARK, SKIPPED
+from cloudgpu.remote.node_read import FOLLOWS, SKIPPED
+from cloudgpu.remote.node_tree import MARK
 from cloudgpu.remote.transfer import fetch_tree, send_tree
 from cloudgpu.remote.tree import files_to_send
 
@@ -221,6 +223,14 @@ def test_an_absolute_link_in_the_work_directory_is_sent_as_a_relative_one(work: 
     send_tree(node, work, listing.files, "~/copy")
     assert (tmp_path / "node/copy/outputs/latest").readlink() == Path("ckpt-200")
     assert send_tree(node, work, listing.files, "~/copy") == 0
+
+
+def test_what_is_sent_to_a_node_is_one_python_3_8_file_of_the_standard_library() -> None:
+    tree = ast.parse(transfer._PROGRAM, feature_version=(3, 8))
+    froms = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    names = {one.name for node in ast.walk(tree) if isinstance(node, ast.Import) for one in node.names}
+    assert not {name for name in froms | names if str(name).startswith("cloudgpu")}
+    assert transfer._PROGRAM.rstrip().endswith(b"sys.exit(main(sys.argv[-2], sys.argv[-1]))")
 
 
 FORGED = [

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from cloudgpu.errors import StateError
 from cloudgpu.remote.landing import Arriving, Landing, trusted
-from cloudgpu.remote.node_tree import FOLLOWS, Entry
+from cloudgpu.remote.node_read import FOLLOWS
+from cloudgpu.remote.node_tree import Entry
 from cloudgpu.remote.tree import stays_inside
 
 
