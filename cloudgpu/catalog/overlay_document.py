@@ -36,7 +36,7 @@ def overlay_of(stored: Any) -> Overlay:  # noqa: ANN401 - JSON of unknown shape
     except KeyError as err:
         message = f"it lacks {err}"
         raise ValueError(message) from err
-    except (TypeError, AttributeError) as err:
+    except (TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as err:
         message = f"it holds what does not belong there: {err}"
         raise ValueError(message) from err
 

@@ -278,9 +278,9 @@ def _checked_header(path: Path, row: Row) -> Row:
     if row.get("version") != _VERSION:
         message = f"the journal {path} has version {row.get('version')}, this cloudgpu reads version {_VERSION}"
         raise StateError(message, hint="use the cloudgpu version that wrote it")
-    decoded(Identity, row)
     decoded(str, row["salt"])
-    return row
+    # Without an endpoint it is the real AWS's, as `Identity` has it.
+    return {**row, **asdict(decoded(Identity, row))}
 
 
 def _same(header: Row, identity: Identity) -> bool:

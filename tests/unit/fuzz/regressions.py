@@ -4,8 +4,10 @@ import json
 import math
 from typing import Any
 
+from cloudgpu.catalog.overlay_document import document
+from tests.unit.fuzz.samples_home import OVERLAY
 from tests.unit.fuzz.targets_agent import LEASE, ORDER, REPORT, START
-from tests.unit.fuzz.targets_home import CLUSTER, INDEX, RUN, _plain, asdict
+from tests.unit.fuzz.targets_home import CLUSTER, INDEX, JOURNAL, RUN, _journal_text, _plain, asdict
 
 _RECORD = _plain(asdict(CLUSTER))
 _DEEP = b"[" * 20_000 + b"]" * 20_000
@@ -59,6 +61,11 @@ REGRESSIONS: tuple[tuple[str, Any], ...] = (
     ("spot prices", {"SpotPriceHistory": [{"InstanceType": "a", "SpotPrice": "1E+999999999"}]}),
     ("registry login", {"authorizationData": [{"authorizationToken": "\ud800"}]}),
     ("ssh entries mark", b'{"folder": "\\u0000"}'),
+    (
+        "catalogue snapshot file",
+        _bytes(document(OVERLAY)).replace(b"2026-11-22T12:00:00+00:00", b"0001-01-01T00:00:00+23:59"),
+    ),
+    ("journal", _journal_text([{key: one for key, one in JOURNAL[0].items() if key != "endpoint"}])),
     ("agent request", _DEEP),
     ("start request", {**START, "gang": {**START["gang"], "nodes": math.inf}}),
     ("start request", {**START, "grace_s": math.nan}),
