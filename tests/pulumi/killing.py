@@ -147,6 +147,9 @@ class Field:
     engine: dict[str, str]
     command_s: dict[str, float] = field(default_factory=lambda: {"up": 12.0, "down": 8.0, "train": 20.0})
 
+    known_projects: set[str] = field(default_factory=set)
+    """Folders of clusters that were ended by their tags alone, after the home was damaged: they stay."""
+
     @property
     def home(self) -> Home:
         return self.bench.home
@@ -156,6 +159,7 @@ class Field:
 
     def kill(self, case: Case) -> tuple[bool, int | None, str]:
         """Kill what the case says; returns whether it was alive then, the command's status and what it wrote."""
+        self.known_projects = self.projects()
         if case.stage == "down":
             self.bench.run("up", "plain", "--yes", env=self.engine)
         process = self.bench.popen(*self.arguments(case.stage), env=self.engine, start_new_session=True)
@@ -213,6 +217,9 @@ class Field:
         pages = ec2.get_paginator("describe_instances").paginate()
         return {row["InstanceId"] for page in pages for group in page["Reservations"] for row in group["Instances"]}
 
+    def projects(self) -> set[str]:
+        return {path.name for path in (self.home.pulumi / "rehearsal").glob("projects/*")}
+
     def check(self, case: Case) -> None:
         """Fail unless nothing is left: in the cloud, in the ledger, in the records and among the processes."""
         deadline = time.monotonic() + ORPHAN_S
@@ -232,7 +239,7 @@ class Field:
         assert self.launched() <= billed, f"{case}: these were launched and are on no bill"
         assert all(one.launched_at for one in entries if one.instance_ids), case
         if not case.harm:
-            assert not list((self.home.pulumi / "rehearsal").glob("projects/*")), f"{case}: a project is left"
+            assert self.projects() <= self.known_projects, f"{case}: a project is left"
 
 
 def _killed(pid: int) -> bool:
