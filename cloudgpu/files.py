@@ -81,21 +81,27 @@ def read_json(path: Path, limit: int = RECORD_BYTES) -> Any:  # noqa: ANN401 - J
         OSError: As `read_text`.
         ValueError: It is not JSON, or is nested too deeply.
     """
-    return parse_json(read_text(path, limit))
+    # The records of runs hold the loss of a training that diverged; whoever decodes them refuses it elsewhere.
+    return parse_json(read_text(path, limit), nan=True)
 
 
-def parse_json(text: str | bytes) -> Any:  # noqa: ANN401 - JSON of unknown shape
-    """Return the value of a JSON text.
+def parse_json(text: str | bytes, *, nan: bool = False) -> Any:  # noqa: ANN401 - JSON of unknown shape
+    """Return the value of a JSON text; NaN and Infinity, which JSON does not have, only with `nan`.
 
     Raises:
         ValueError: It is not JSON, or is nested too deeply: the parser says so with a RecursionError, which callers
             that expect damaged files do not catch.
     """
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=None if nan else _refuse_constant)
     except RecursionError as err:
         message = "nested too deeply"
         raise ValueError(message) from err
+
+
+def _refuse_constant(name: str) -> None:
+    message = f"{name} is not JSON"
+    raise ValueError(message)
 
 
 def read_input(limit: int = INPUT_BYTES) -> bytes:

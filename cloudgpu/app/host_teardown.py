@@ -12,7 +12,8 @@ from cloudgpu.app.host_nodes import own_directory
 from cloudgpu.app.identifiers import checked_cluster
 from cloudgpu.app.inventories import stored_inventory
 from cloudgpu.app.records import ClusterRecord
-from cloudgpu.app.teardown import Ended, check_identity, check_recorded, end_runs, forget
+from cloudgpu.app.teardown import Ended, check_identity, check_recorded
+from cloudgpu.app.teardown_records import end_runs, forget
 from cloudgpu.errors import CloudGpuError, RemoteCommandError, StateError, TeardownError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.provision.lease import Lease

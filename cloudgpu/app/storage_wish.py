@@ -95,7 +95,7 @@ def _check_size(typed: Typed) -> None:
         raise UsageError(message, hint="--size 500")
     if typed.kind == "ebs" and size > MAX_VOLUME_GIB:
         message = f"--size {size}: a gp3 volume has at most {MAX_VOLUME_GIB} GiB"
-        raise UsageError(message, hint=f"--size {MAX_VOLUME_GIB}")
+        raise UsageError(message, hint=command("--size", str(MAX_VOLUME_GIB)))
     if typed.linked and not _S3.fullmatch(typed.linked):
         message = f"--linked {typed.linked}: expected s3://bucket/prefix"
         raise UsageError(message)

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
-from cloudgpu.app import ssh_marks
 from cloudgpu.app.books import Books
 from cloudgpu.app.closing import Closing
 from cloudgpu.app.cluster_storage import ClusterStorage
@@ -19,6 +18,7 @@ from cloudgpu.app.records import ClusterRecord
 from cloudgpu.app.region_failures import RegionFailures
 from cloudgpu.app.storage_outcome import NOTHING, Settled
 from cloudgpu.app.strays import Recorded, Strays, Whose, has_token
+from cloudgpu.app.teardown_records import end_runs, forget
 from cloudgpu.app.unrecorded import UnrecordedTeardown
 from cloudgpu.aws.found import GLOBAL
 from cloudgpu.errors import CloudGpuError, LedgerError, StateError, TeardownError, UsageError
@@ -307,51 +307,6 @@ class Teardown:
     def _has_journal(self, record: ClusterRecord, region: str) -> bool:
         """Whether the journal tells which launches were never answered: its engine waits for those itself."""
         return record.engine == "direct" and stack_of(self._desk.home, record, region).journal.exists()
-
-
-def end_runs(desk: Bench, name: str) -> tuple[str, ...]:
-    """Runs that were going on have ended with their nodes; runs that were judged have nothing more to come.
-
-    Returns what could not be written: the nodes are gone, whatever the disk says.
-    """
-    now = desk.clock.now()
-    unsaved = []
-    for run in desk.records.runs():
-        if run.cluster == name and run.ended_at is None:
-            ended = run if run.judged else replace(run, state="cancelled", reason="its cluster was ended")
-            desk.ledger.run_ended(run.run_id, ended.state, now)
-            try:
-                desk.records.save_run(replace(ended, ended_at=now))
-            except StateError as err:
-                unsaved.append(f"the end of run {run.run_id}: {err.message}")
-    return tuple(unsaved)
-
-
-def forget(desk: Bench, name: str) -> tuple[str, ...]:
-    """The last of a cluster: what people's own ssh was told of its nodes, and its record.
-
-    As long as the ledger does not know what it cost, its record stays: the next `down` writes that.
-
-    Returns what could not be removed.
-    """
-    for trouble in ssh_marks.remove(desk.home, name):
-        desk.say(Note(trouble))
-    try:
-        if isinstance(desk.ledger, LenientLedger) and desk.ledger.failed:
-            _keep_record(desk, name)
-        else:
-            desk.records.forget_cluster(name)
-    except StateError as err:
-        return (f"the record of cluster {name}: {err.message}",)
-    return ()
-
-
-def _keep_record(desk: Bench, name: str) -> None:
-    """Leave only the record, which may be what a full disk has room for once the rest is removed."""
-    desk.records.strip_cluster(name)
-    record = desk.records.cluster(name)
-    if record is not None and record.state != "ending":
-        desk.records.save_cluster(replace(record, state="ending"), desk.clock.now())
 
 
 def check_recorded(desk: Bench, ended: Ended, what: str) -> None:

@@ -219,7 +219,7 @@ class Journal:
 
 def _read_only(path: Path) -> int:
     try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return files.open_descriptor(path, os.O_RDONLY)
     except OSError as err:
         raise unwritable(path, err) from err
 

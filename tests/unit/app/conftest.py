@@ -181,7 +181,10 @@ class ScriptedCloud:
 
     def terminate(self, region, instance_ids):
         self.calls.append(("terminate", region, tuple(instance_ids)))
-        self.alive |= dict.fromkeys(instance_ids, "terminated")
+        for one in instance_ids:
+            if self.alive.get(one) == "running":
+                self.ends[one] = self.clock.now()
+            self.alive[one] = "terminated"
 
     def retag(self, found, tags):
         self.calls.append(("retag", tuple(one.id for one in found), dict(tags)))

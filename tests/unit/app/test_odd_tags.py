@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from io import StringIO
 
 import pytest
 
@@ -9,6 +10,7 @@ from cloudgpu.app.remains import Wish, grouped
 from cloudgpu.app.sweeping import Sweeping, problem
 from cloudgpu.catalog import load
 from cloudgpu.cli.show_sweep import seen_lines, sweep_json
+from cloudgpu.cli.terminal import Output
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 PAST = "2026-11-20T00:00:00Z"
@@ -68,9 +70,7 @@ def test_an_expiry_that_is_none_is_shown_and_the_others_still_go(bench, sweeping
     odd = next(one for one, _ in seen.clusters if one.cluster == "odd")
     assert odd.expires_at is None
     assert odd.unreadable_expiry == expires
-    text = "\n".join(seen_lines(seen, NOW, simulated=False))
-    assert "expiry unreadable: " in text
-    assert "\x1b" not in text
+    assert any("expiry unreadable: " in line for line in seen_lines(seen, NOW, simulated=False))
     swept = sweeping.end(seen.going, "us-east-1")
     assert problem(seen, swept) is None
     rows = sweep_json(seen, swept, NOW, simulated=False)["clusters"]
@@ -99,6 +99,8 @@ def test_every_odd_tag_is_shown_and_stops_nothing(bench, sweeping, tag):
     bench.cloud.strays = [*odd, thing("i-old", cluster="old")]
     seen = sweeping.look((), Wish("ann"))
     assert len(seen.going) == len(NAMES) + 1
-    assert all("\n" not in line and "\u202e" not in line for line in seen_lines(seen, NOW, simulated=False))
+    stream = StringIO()
+    Output(stream, colour=False).lines(seen_lines(seen, NOW, simulated=False))
+    assert all(line.isprintable() for line in stream.getvalue().split("\n"))
     assert problem(seen, sweeping.end(seen.going, "us-east-1")) is None
     assert bench.cloud.strays == []

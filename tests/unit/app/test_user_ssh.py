@@ -9,7 +9,7 @@ import pytest
 
 from cloudgpu.app import ssh_marks
 from cloudgpu.app.ssh_entries import Entries, write
-from cloudgpu.app.teardown import forget
+from cloudgpu.app.teardown_records import forget
 from cloudgpu.app.user_ssh import SshFolder
 from cloudgpu.errors import StateError
 from cloudgpu.paths import Home

@@ -21,6 +21,7 @@ def test_a_cloud_that_does_not_start_leaves_the_other_clusters_to_be_asked(clust
 
     records = SimpleNamespace(last_known=lambda name: None, save_cluster=lambda record, at: record)
     monkeypatch.setattr(Reaching, "admit", lambda self, record: None)
+    monkeypatch.setattr(Reaching, "_bill", lambda self, record: None)
     reaching = Reaching(None, ManualClock(now), records, None, ground, None, None, {})
     rows = [replace(cluster, name=name, state="up") for name in ("broken", "whole")]
     broken, whole = reaching.refreshed([ClusterStatus(row, "up", 0.0, (), row.max_usd or 0) for row in rows])

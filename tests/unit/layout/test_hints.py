@@ -65,6 +65,7 @@ ALLOWED = {
     # constant names of variables, with quoted values behind them
     ("app/engines.py", "name"),
     ("rehearsal/client.py", "name"),
+    ("recipe/argument_rules.py", "name"),
     ("rehearsal/client.py", "' '.join(unset)"),
     # what messages call an option that was given
     ("recipe/matrix.py", "name"),
