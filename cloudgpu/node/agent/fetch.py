@@ -12,6 +12,7 @@ import os
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any, Callable
 
 from . import fetch_part
@@ -37,7 +38,7 @@ def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
     """
     wanted, record = read(spec), Record(spec)
     downloads = Downloads(int(spec.get("attempts") or _ATTEMPTS), record, hand_of(spec))
-    with ThreadPoolExecutor(_THREADS) as pool:
+    with closing(downloads.web), ThreadPoolExecutor(_THREADS) as pool:
         there = list(pool.map(downloads.right, wanted))
         missing = [one for one, right in zip(wanted, there) if not right]
         check_room(missing)

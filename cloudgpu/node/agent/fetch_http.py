@@ -42,6 +42,7 @@ class Web:
     def __init__(self, hand: Hand | None = None) -> None:
         """With a node that hands over, nobody else is asked, and no proxy stands between."""
         self._own = threading.local()
+        self._made: list[http.client.HTTPConnection] = []
         self._proxies = {} if hand else urllib.request.getproxies()
         self._context = hand.context if hand else ssl.create_default_context()
         self._more = hand.headers if hand else {}
@@ -92,6 +93,12 @@ class Web:
         for connection in getattr(self._own, "open", {}).values():
             connection.close()
         self._own.open = {}
+
+    def close(self) -> None:
+        """Close the connections of all threads, which have ended by now."""
+        for connection in self._made:
+            connection.close()
+        self._made.clear()
 
     def _check_range(self, wanted: Wanted, answer: http.client.HTTPResponse, first: int, last: int | None) -> None:
         """Compare what is sent with what was asked for: without a checksum nothing else would notice.
@@ -184,6 +191,7 @@ class Web:
             # Behind a proxy, only an address that is written out can be checked.
             bind(made, _PACE, guarded=guarded and not proxy)
             self._own.open[key] = made
+            self._made.append(made)
         return self._own.open[key], bool(proxy) and parts.scheme == "http"
 
     def _new(self, parts: urllib.parse.SplitResult, proxy: str) -> http.client.HTTPConnection:

@@ -6,6 +6,7 @@ import http.client
 import os
 import tempfile
 import time
+from contextlib import closing
 from typing import IO, Any, Callable, Iterator
 
 from .engine import Engine, RefusedError, checked, locate
@@ -78,7 +79,12 @@ def _pieces(hand: Hand, size: int) -> Iterator[bytes]:
     Raises:
         AgentError: It does not.
     """
-    web, wanted = Web(hand), Wanted(f"{hand.url}/archive", "the image's archive", size, None)
+    wanted = Wanted(f"{hand.url}/archive", "the image's archive", size, None)
+    with closing(Web(hand)) as web:
+        yield from _taken(web, wanted, size)
+
+
+def _taken(web: Web, wanted: Wanted, size: int) -> Iterator[bytes]:
     have, waits = 0, [*_WAITS_S]
     while have < size:
         trouble = "it hung up"
