@@ -1,11 +1,11 @@
 """What a person sees while things happen: plain lines, coloured on a terminal, never a progress bar in a file."""
 
-import json
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from cloudgpu.app.happenings import Happening
+from cloudgpu.cli.json_text import json_text
 from cloudgpu.cli.narration import Narrator
 from cloudgpu.cli.panel import Mood, Row, framed, plain
 from cloudgpu.cli.show_error import detail_lines, error_json
@@ -56,8 +56,8 @@ class Screen:
     def document(self, value: Any) -> None:  # noqa: ANN401
         """The one JSON document of a command."""
         Screen.documents += 1
-        # `json.dumps` escapes everything but printable ASCII, so these lines are what the document holds.
-        Output(sys.stdout, quits=self._quits).lines(json.dumps(value, indent=2, ensure_ascii=True).split("\n"))
+        # JSON escapes everything but printable ASCII, so these lines are what the document holds.
+        Output(sys.stdout, quits=self._quits).lines(json_text(value).split("\n"))
 
     def remark(self, text: Line) -> None:
         """One line on standard error: why there is nothing on standard output."""

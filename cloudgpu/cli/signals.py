@@ -5,7 +5,6 @@ three alike. The second must not wait for a thread, a lock or a node, so it writ
 """
 
 import contextlib
-import json
 import os
 import signal
 import threading
@@ -14,6 +13,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from cloudgpu.cli.json_text import json_text
 from cloudgpu.cli.show_error import failure_json
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Interruptions:
         screen = self._screen
         if screen is not None and screen.json_mode and screen.documents == self._documents:
             document = {**failure_json("Interrupted", "interrupted", "", code, []), "left": lines, "interrupted": True}
-            _write(1, json.dumps(document, indent=2) + "\n")
+            _write(1, json_text(document) + "\n")
         _write(2, "\n".join(["", "interrupted again: leaving at once", *lines, ""]))
 
 

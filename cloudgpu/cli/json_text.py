@@ -1,0 +1,22 @@
+"""The text of JSON documents."""
+
+import json
+import math
+from typing import Any
+
+
+def json_text(value: object) -> str:
+    """Return the JSON text of a document; figures that JSON cannot hold (NaN, infinity) become null.
+
+    `json.dumps` writes the bare words NaN and Infinity, which no other JSON reader takes. A diverged training has them
+    among its metrics.
+    """
+    return json.dumps(_without_nan(value), indent=2, ensure_ascii=True, allow_nan=False)
+
+
+def _without_nan(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    if isinstance(value, dict):
+        return {key: _without_nan(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

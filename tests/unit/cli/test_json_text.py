@@ -1,0 +1,26 @@
+"""Documents are JSON that every reader takes."""
+
+import json
+import math
+
+import pytest
+
+from cloudgpu.cli.json_text import json_text
+from cloudgpu.cli.screen import Screen
+
+
+def _refuse(word: str) -> None:
+    raise ValueError(word)
+
+
+@pytest.mark.parametrize("figure", [math.nan, math.inf, -math.inf])
+def test_a_figure_that_json_cannot_hold_is_null(figure: float):
+    text = json_text({"runs": [{"metrics": {"loss": {"value": figure, "seen": (figure, 1.5)}}}]})
+    found = json.loads(text, parse_constant=_refuse)
+    assert found == {"runs": [{"metrics": {"loss": {"value": None, "seen": [None, 1.5]}}}]}
+
+
+def test_the_document_of_a_command_is_json(capsys: pytest.CaptureFixture[str]):
+    Screen(json_mode=True).document({"loss": math.nan, "rate": 0.5, "name": "NaN"})
+    found = json.loads(capsys.readouterr().out, parse_constant=_refuse)
+    assert found == {"loss": None, "rate": 0.5, "name": "NaN"}
