@@ -17,6 +17,8 @@ from cloudgpu.text import command
 IMAGE = "cloudgpu:image"
 """The tag that names an image of ours. It carries no cluster's tag, so no cluster's end touches it."""
 _READY_S = 3600
+_UNKNOWN = datetime.fromtimestamp(0, UTC)
+"""Stands for a time that AWS does not give, or that cannot be."""
 _DEREGISTERED = "InvalidAMIID.Unavailable"
 """What AWS answers of an image that is gone already."""
 
@@ -70,8 +72,8 @@ def orphans(clients: Clients, name: str, images: Iterable[OwnImage]) -> tuple[Ow
 
 
 def _orphan(region: str, row: Mapping[str, Any]) -> OwnImage:
-    tags, size = mapped(row.get("Tags")), int(row.get("VolumeSize") or 0)
-    return OwnImage("", tags.get(IMAGE, ""), region, "image gone", row["StartTime"], size, (row["SnapshotId"],), tags)
+    tags, since, size = mapped(row.get("Tags")), _within_calendar(row["StartTime"]), _size_gib(row)
+    return OwnImage("", tags.get(IMAGE, ""), region, "image gone", since, size, (row["SnapshotId"],), tags)
 
 
 def make(clients: Clients, instance_id: str, name: str, tags: Mapping[str, str]) -> str:
@@ -150,7 +152,7 @@ def _images(region: str, answer: Mapping[str, Any]) -> Iterator[OwnImage]:
             region=region,
             state=str(row.get("State", "")),
             made_at=_utc(str(row.get("CreationDate", ""))),
-            size_gib=sum(int(one.get("VolumeSize") or 0) for one in disks),
+            size_gib=sum(_size_gib(one) for one in disks),
             snapshots=tuple(str(one["SnapshotId"]) for one in disks if one.get("SnapshotId")),
             tags=tags,
         )
@@ -160,4 +162,15 @@ def _utc(text: str) -> datetime:
     try:
         return bounds.moment(text)
     except ValueError:
-        return datetime.fromtimestamp(0, UTC)
+        return _UNKNOWN
+
+
+def _within_calendar(at: datetime) -> datetime:
+    try:
+        return bounds.within_calendar(at)
+    except ValueError:
+        return _UNKNOWN
+
+
+def _size_gib(row: Mapping[str, Any]) -> int:
+    return bounds.count(row.get("VolumeSize") or 0, 0, bounds.MAX_VOLUME_GIB)

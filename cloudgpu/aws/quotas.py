@@ -26,6 +26,7 @@ class Allowance:
 
 _UNCODED: Final = quota_of("p6", "spot")
 """Known by the end of its name alone."""
+_MOST_CORES: Final = 1 << 20
 _RUNNING: Final = ("pending", "running")
 """States that count against a quota."""
 _OWN_COUNT: Final = frozenset({"capacity-block", "scheduled"})
@@ -96,8 +97,8 @@ def _listed(clients: Clients, operation: str) -> dict[str, tuple[str, int]]:
     with answered(f"reading the quotas of {clients.region}"):
         for page in clients.client("service-quotas").get_paginator(operation).paginate(ServiceCode="ec2"):
             for row in page["Quotas"]:
-                with contextlib.suppress(ValueError):  # a limit that is no number is not known
-                    told[str(row["QuotaCode"])] = str(row["QuotaName"]), int(bounds.figure(row["Value"]))
+                with contextlib.suppress(ValueError):  # a limit that is no number, or a negative one, is not known
+                    told[str(row["QuotaCode"])] = str(row["QuotaName"]), bounds.count(int(bounds.figure(row["Value"])))
     return told
 
 
@@ -114,6 +115,7 @@ def _instances(pages: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401
 def _vcpus(instance: Mapping[str, Any], vcpus_of: Callable[[str], int | None]) -> int | None:
     """As the instance says, whose cores may be fewer than its type has; else as its type has them."""
     options = instance.get("CpuOptions") or {}
-    if options.get("CoreCount") and options.get("ThreadsPerCore"):
-        return int(options["CoreCount"]) * int(options["ThreadsPerCore"])
+    with contextlib.suppress(ValueError):  # cores that no machine has are not known
+        cores, threads = (bounds.count(options.get(name), 1, _MOST_CORES) for name in ("CoreCount", "ThreadsPerCore"))
+        return cores * threads
     return vcpus_of(instance["InstanceType"])

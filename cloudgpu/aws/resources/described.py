@@ -2,11 +2,30 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from functools import wraps
+from typing import Any, ClassVar, Final
 
+from cloudgpu.aws.faults import answered
 from cloudgpu.aws.resources.base import Context, Diff, Physical, Properties
 from cloudgpu.aws.tagging import INTENT
 from cloudgpu.errors import BadRequestError, CloudError, QuotaError, UnsupportedError
+
+_OPERATIONS: Final = {
+    "create": "making",
+    "find": "looking for",
+    "read": "reading",
+    "update": "changing",
+    "delete": "deleting",
+}
+
+
+def _answered(operation: Callable[..., Any], doing: str) -> Callable[..., Any]:
+    @wraps(operation)
+    def checked(self: "Described", *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - passed on
+        with answered(f"{doing} {self.type}"):
+            return operation(self, *args, **kwargs)
+
+    return checked
 
 
 class Described:
@@ -22,6 +41,18 @@ class Described:
     """Properties that AWS cannot change on an existing resource."""
     nested: ClassVar[Mapping[str, frozenset[str]]] = {}
     """Property path -> keys accepted in the mapping, or list of mappings, that stands there."""
+
+    def __init_subclass__(cls, **given: Any) -> None:  # noqa: ANN401 - passed on
+        """Make every operation of a handler raise a `CloudError` for an answer that it cannot take apart.
+
+        AWS, a proxy or a compatible endpoint may leave out what botocore passes on unread. A `KeyError` would end the
+        engine in the middle of a deployment, and nobody could tell what the call had made.
+        """
+        super().__init_subclass__(**given)
+        for name, doing in _OPERATIONS.items():
+            operation = cls.__dict__.get(name)
+            if operation is not None:
+                setattr(cls, name, _answered(operation, doing))
 
     def check(self, inputs: Properties) -> Properties:
         """Refuse what is not known and fill in the provider's defaults.

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from cloudgpu.aws.faults import answered
 from cloudgpu.aws.resources.addresses import Eip, EipAssociation
 from cloudgpu.aws.resources.base import Handler
 from cloudgpu.aws.resources.ec2_network import InternetGateway, Subnet, Vpc
@@ -71,4 +72,5 @@ def invoke(token: str, args: Mapping[str, Any], clients: Clients) -> dict[str, A
     if token not in LOOKUPS:
         message = f"the direct engine does not implement the function {token}"
         raise UnsupportedError(message, code="UnsupportedType", hint="use the pulumi engine for this program")
-    return LOOKUPS[token](args, clients)
+    with answered(f"asking for {token}"):
+        return LOOKUPS[token](args, clients)
