@@ -10,6 +10,7 @@ from cloudgpu.app.host_nodes import node_of
 from cloudgpu.app.inventories import stored_inventory
 from cloudgpu.app.ports import Ground
 from cloudgpu.app.records import Records
+from cloudgpu.decoding import decoded, described
 from cloudgpu.errors import CloudGpuError, HostKeyError
 from cloudgpu.hosts.host import HostsFile, OwnHost
 from cloudgpu.hosts.seen import HostSeen
@@ -30,6 +31,32 @@ _T = TypeVar("_T")
 
 DialAll = Callable[[Sequence[Node]], "Mapping[int, Host | CloudGpuError]"]
 """Connects to hosts, each by itself: index -> connection or why there is none."""
+
+
+@dataclass(frozen=True)
+class _Lease:
+    """A lease on GPUs of a host."""
+
+    gpus: tuple[int, ...]
+    told: str
+
+
+@dataclass(frozen=True)
+class _GpuProcess:
+    """A process that uses a GPU of a host."""
+
+    gpu: int
+    told: str
+
+
+@dataclass(frozen=True)
+class _GpuState:
+    """An agent's answer about the GPUs of its host."""
+
+    problem: str
+    gpus: tuple[Any, ...]
+    leases: tuple[_Lease, ...]
+    processes: tuple[_GpuProcess, ...]
 
 
 @dataclass(frozen=True)
@@ -162,12 +189,15 @@ def _seen(answer: object) -> HostSeen:
         return HostSeen(problem=answer.message)
     if not isinstance(answer, dict):
         return HostSeen(problem="it gave no answer")
-    leases, processes = answer["leases"], answer["processes"]
-    leased = {gpu for one in leases for gpu in one["gpus"]}
-    foreign = [one for one in processes if one["gpu"] not in leased]
+    try:
+        state = decoded(_GpuState, answer)
+    except ValueError as err:
+        return HostSeen(problem=f"its answer makes no sense: {described(err)}")
+    leased = {gpu for one in state.leases for gpu in one.gpus}
+    foreign = [one for one in state.processes if one.gpu not in leased]
     return HostSeen(
-        problem=str(answer["problem"]),
-        gpus=len(answer["gpus"]),
-        taken=(*(f"leased: {one['told']}" for one in leases), *(f"in use: {one['told']}" for one in foreign)),
-        busy=frozenset(leased | {one["gpu"] for one in foreign}),
+        problem=state.problem,
+        gpus=len(state.gpus),
+        taken=(*(f"leased: {one.told}" for one in state.leases), *(f"in use: {one.told}" for one in foreign)),
+        busy=frozenset(leased | {one.gpu for one in foreign}),
     )

@@ -17,12 +17,14 @@ from cloudgpu.app.purchase import Buyer
 from cloudgpu.app.records import ClusterRecord, write_durably
 from cloudgpu.app.standing import Standing, check_alive, check_fits, check_own, standing_record
 from cloudgpu.app.teardown import end_after
+from cloudgpu.decoding import described
 from cloudgpu.errors import (
     CapacityError,
     CloudGpuError,
     ConnectError,
     NoCapacityError,
     PlanError,
+    RemoteCommandError,
     TeardownError,
 )
 from cloudgpu.launch.inventory import Inventory, Node
@@ -204,5 +206,9 @@ class HostProvisioning:
 
 def _with_devices(node: Node, answer: Mapping[str, Any]) -> Node:
     """Where the cluster has all GPUs of a host there is nothing to hide from its ranks."""
-    devices = tuple(bounds.count(one) for one in answer["devices"])
+    try:
+        devices = tuple(bounds.count(one) for one in answer["devices"])
+    except (TypeError, ValueError) as err:
+        message = f"{node.zone}: its agent named GPUs that make no sense: {described(err)}"
+        raise RemoteCommandError(message, hint="run the command again") from None
     return replace(node, devices=() if len(devices) == number(answer, "of") else devices)

@@ -14,6 +14,7 @@ from cloudgpu.app.inventories import stored_inventory
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.app.teardown import Ended, check_identity, check_recorded
 from cloudgpu.app.teardown_records import end_runs, forget
+from cloudgpu.decoding import decoded, described
 from cloudgpu.errors import CloudGpuError, RemoteCommandError, StateError, TeardownError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.provision.lease import Lease
@@ -24,6 +25,14 @@ from cloudgpu.run.progress import Note
 from cloudgpu.text import command
 
 _HOME = Command(Raw('printf "%s\\n" "$HOME"'))
+
+
+@dataclass(frozen=True)
+class _LeaveAnswer:
+    """An agent's answer to `leave`: what it could not end, and how many clusters it found."""
+
+    left: tuple[str, ...]
+    clusters: int
 
 
 @dataclass(frozen=True)
@@ -142,8 +151,14 @@ class HostTeardown:
             answer = answers[node.index]
             if isinstance(answer, CloudGpuError):
                 left.append(f"{node.zone} could not be asked: {answer.message}")
-            elif answer["left"]:
-                left.append(f"{node.zone} still has {', '.join(answer['left'])}")
+                continue
+            try:
+                still = decoded(_LeaveAnswer, dict(answer)).left
+            except ValueError as err:
+                left.append(f"{node.zone} sent an answer that makes no sense: {described(err)}")
+                continue
+            if still:
+                left.append(f"{node.zone} still has {', '.join(still)}")
             else:
                 gone.append(node.zone)
         return _Left(tuple(gone), tuple(left))

@@ -115,7 +115,18 @@ class Agent:
         if not answer:
             message = f"node {node.index} ({node.instance_id}): the agent gave no answer to `{verb}`"
             raise RemoteCommandError(message, hint="is there a python3 on the node?")
-        return answer
+        return Answer(answer, f"node {node.index} ({node.instance_id}): the agent's answer")
+
+
+class Answer(dict[str, Any]):
+    """What an agent answered. Reading a field that is missing is an error of the node, not a KeyError."""
+
+    def __init__(self, fields: Mapping[str, Any], what: str) -> None:
+        super().__init__(fields)
+        self._what = what
+
+    def __missing__(self, name: str) -> Any:  # noqa: ANN401 - it never returns
+        raise RemoteCommandError(f"{self._what} lacks {name}", hint="run the command again")
 
 
 def _said(answer: Mapping[str, Any], name: str) -> str:

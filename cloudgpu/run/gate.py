@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from cloudgpu.clock import Clock
+from cloudgpu.decoding import malformed_as
 from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.remote.fanout import all_or_raise, on_all
@@ -54,8 +56,9 @@ def _ready(agent: Agent, clock: Clock, report: Report) -> Health:
         facts = next(answers)
         state = str(facts.get("bootstrap", "none"))
         if state in ("done", "failed") or node.own:
-            _tell_times(node, facts, report, waited=bool(told))
-            return _judged(node, facts)
+            with malformed_as(partial(_senseless, node)):
+                _tell_times(node, facts, report, waited=bool(told))
+                return _judged(node, facts)
         limit_s = _BEGIN_LIMIT_S if state == "none" else _BOOTSTRAP_LIMIT_S
         if clock.monotonic() - began > limit_s:
             raise _unfit(node, f"its bootstrap has {_WHY[state == 'none']} after {limit_s // 60} minutes")
@@ -127,6 +130,10 @@ def _judged(node: Node, facts: Mapping[str, Any]) -> Health:
     if free_mib < _MIN_DISK_MIB:
         raise _unfit(node, f"only {free_mib} MiB of disk are free")
     return Health(node.index, str(facts.get("python", "")), gpus, free_mib, node.simulated)
+
+
+def _senseless(node: Node, why: str) -> RemoteCommandError:
+    return _unfit(node, f"what it shows of itself makes no sense: {why}")
 
 
 def _unfit(node: Node, why: str) -> RemoteCommandError:

@@ -1,9 +1,11 @@
 """A recipe's image on every node: looked up once, pulled by all nodes at once, and the very same everywhere."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from cloudgpu.catalog.image_sizes import unpacked_gib
+from cloudgpu.decoding import decoded, described
 from cloudgpu.errors import RemoteCommandError
 from cloudgpu.launch.containers import Engine
 from cloudgpu.launch.image_name import ImageName, image_name
@@ -17,6 +19,28 @@ from cloudgpu.run.logins import Login
 from cloudgpu.run.progress import Note, Report
 
 _GIB = 2**30
+
+
+@dataclass(frozen=True)
+class _EngineFound:
+    """The Docker engine of a node, as its agent describes it."""
+
+    docker: str
+    host: str
+    gpu_runtime: bool
+    devices: tuple[str, ...]
+    huge_pages: bool
+
+
+@dataclass(frozen=True)
+class _Provided:
+    """An agent's answer about an image that its node has."""
+
+    id: str
+    digest: str
+    entrypoint: tuple[str, ...]
+    pulled: bool
+    engine: _EngineFound
 
 
 def provide_image(
@@ -38,30 +62,36 @@ def provide_image(
         found = _handed_on(agents, head, {**request, "digest": digest}, report)
     else:
         found = _on_all(agents, {**request, "digest": digest}, report)
-    first = str(found[head.host.node.index]["digest"])
-    if container.share == "each" and not digest and first and any(one["digest"] != first for one in found.values()):
+    first = found[head.host.node.index].digest
+    if container.share == "each" and not digest and first and any(one.digest != first for one in found.values()):
         # The tag has moved while it was pulled: what the head has counts.
         found = _on_all(agents, {**request, "digest": first}, report)
     _same_everywhere(container, agents, found)
-    report(Note(f"image {container.image}: {_done(sum(bool(one['pulled']) for one in found.values()), len(found))}"))
-    return {index: _node_image(name, answer) for index, answer in found.items()}
+    report(Note(f"image {container.image}: {_done(sum(one.pulled for one in found.values()), len(found))}"))
+    return {index: _node_image(name, one) for index, one in found.items()}
 
 
 def _handed_on(
     agents: Sequence[Agent], head: Agent, request: Mapping[str, Any], report: Report
-) -> dict[int, dict[str, Any]]:
+) -> dict[int, _Provided]:
     """Pulled by the head, and handed on to those that do not have this very image; they need no login."""
-    answer = head.ask("image", request, _relayed(head, report))
-    same = {**request, "id": answer["id"], "login": {}}
+    own = _ask(head, request, report)
+    same = {**request, "id": own.id, "login": {}}
     rest = [agent for agent in agents if agent is not head]
-    found = {head.host.node.index: answer, **each(rest, lambda agent: agent.ask("image", same))}
-    missing = [agent for agent in rest if found[agent.host.node.index].get("missing")]
+    answers = each(rest, lambda agent: agent.ask("image", same))
+    missing = [agent for agent in rest if answers[agent.host.node.index].get("missing")]
+    lacking = {agent.host.node.index for agent in missing}
+    found = {index: _read(index, answer) for index, answer in answers.items() if index not in lacking}
 
-    def take(agent: Agent, handed: Handed) -> dict[str, Any]:
-        asked = {**same, "hand": handed["hand"], "archive_bytes": handed["size"]}
-        return agent.ask("image", asked, _relayed(agent, report))
+    def take(agent: Agent, handed: Handed) -> _Provided:
+        return _ask(agent, {**same, "hand": handed["hand"], "archive_bytes": handed["size"]}, report)
 
-    return found | hand_on([head, *missing], 1, lambda _: {"image": answer["id"]}, take, report)
+    handed_on = hand_on([head, *missing], 1, lambda _: {"image": own.id}, take, report)
+    return {head.host.node.index: own, **found, **handed_on}
+
+
+def _ask(agent: Agent, request: Mapping[str, Any], report: Report) -> _Provided:
+    return _read(agent.host.node.index, agent.ask("image", request, _relayed(agent, report)))
 
 
 def _done(pulled: int, nodes: int) -> str:
@@ -86,13 +116,11 @@ def _request(container: Container, name: ImageName, login: Login | None) -> dict
     }
 
 
-def _on_all(agents: Sequence[Agent], request: Mapping[str, Any], report: Report) -> dict[int, dict[str, Any]]:
+def _on_all(agents: Sequence[Agent], request: Mapping[str, Any], report: Report) -> dict[int, _Provided]:
     by_index = {agent.host.node.index: agent for agent in agents}
 
-    def ask(index: int) -> dict[str, Any]:
-        return by_index[index].ask("image", request, _relayed(by_index[index], report))
-
-    return all_or_raise(on_all([agent.host for agent in agents], lambda host: ask(host.node.index)))
+    hosts = [agent.host for agent in agents]
+    return all_or_raise(on_all(hosts, lambda host: _ask(by_index[host.node.index], request, report)))
 
 
 def _relayed(agent: Agent, report: Report) -> Any:  # noqa: ANN401 - a callback
@@ -103,27 +131,40 @@ def _relayed(agent: Agent, report: Report) -> Any:  # noqa: ANN401 - a callback
     return relay
 
 
-def _same_everywhere(container: Container, agents: Sequence[Agent], found: Mapping[int, Mapping[str, Any]]) -> None:
+def _same_everywhere(container: Container, agents: Sequence[Agent], found: Mapping[int, _Provided]) -> None:
     """Ranks of different images disagree in ways that nobody finds."""
-    ids = {str(one["id"]) for one in found.values()}
+    ids = {one.id for one in found.values()}
     if len(ids) > 1:
-        named = ", ".join(f"node {index} has {str(one['id'])[7:19]}" for index, one in sorted(found.items()))
+        named = ", ".join(f"node {index} has {one.id[7:19]}" for index, one in sorted(found.items()))
         raise RemoteCommandError(
             f"the {len(agents)} nodes hold different images called {container.image}: {named}",
             hint="set environment.container.pull to always, or name the image by its digest",
         )
 
 
-def _node_image(name: ImageName, answer: Mapping[str, Any]) -> NodeImage:
-    engine, digest = answer["engine"], str(answer["digest"])
+def _read(index: int, answer: Mapping[str, Any]) -> _Provided:
+    """Check what a node answered about its image.
+
+    Raises:
+        RemoteCommandError: It has another shape.
+    """
+    try:
+        return decoded(_Provided, dict(answer))
+    except ValueError as err:
+        message = f"node {index}: what its agent says of the image makes no sense: {described(err)}"
+        raise RemoteCommandError(message, hint="run the command again") from None
+
+
+def _node_image(name: ImageName, found: _Provided) -> NodeImage:
+    engine = found.engine
     return NodeImage(
         # An image that no registry knows is named by its own id: nothing can move that either.
-        image=name.pinned(digest) if digest else str(answer["id"]),
-        image_id=str(answer["id"]),
-        digest=digest,
-        entrypoint=tuple(answer["entrypoint"]),
-        engine=Engine(str(engine["docker"]), str(engine["host"])),
-        gpu_runtime=bool(engine["gpu_runtime"]),
-        devices=tuple(engine["devices"]),
-        huge_pages=bool(engine["huge_pages"]),
+        image=name.pinned(found.digest) if found.digest else found.id,
+        image_id=found.id,
+        digest=found.digest,
+        entrypoint=found.entrypoint,
+        engine=Engine(engine.docker, engine.host),
+        gpu_runtime=engine.gpu_runtime,
+        devices=engine.devices,
+        huge_pages=engine.huge_pages,
     )
