@@ -254,6 +254,8 @@ def _opened(path: Path, flags: int, mode: int = 0o666) -> int:
     except FileNotFoundError:
         if not flags & os.O_CREAT:
             raise
+    except ValueError as err:  # a NUL or half of a surrogate pair in its name
+        raise FileRefusedError(errno.EINVAL, "not a name that a file can have", str(path)) from err
     descriptor = os.open(path, flags | _OPEN, mode)
     try:
         _require_regular(os.fstat(descriptor).st_mode, path)

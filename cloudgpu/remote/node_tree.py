@@ -74,13 +74,27 @@ def take_json(source: IO[bytes]) -> object:
     size = struct.unpack(">Q", take(source, 8))[0]
     if size > LONGEST_MESSAGE_BYTES:
         raise RefusedError("the transfer makes no sense")
-    return json.loads(take(source, size).decode("ascii"))
+    try:
+        return json.loads(take(source, size).decode("ascii"))
+    except (ValueError, RecursionError):
+        raise RefusedError("the transfer makes no sense") from None
 
 
 def take_entries(source: IO[bytes]) -> list[Entry]:
     """A message that is a manifest."""
     message = take_json(source)
-    return [Entry(*fields) for fields in message] if isinstance(message, list) else []
+    if not isinstance(message, list) or not all(is_entry(fields) for fields in message):
+        raise RefusedError("the transfer makes no sense")
+    return [Entry(*fields) for fields in message]
+
+
+def is_entry(fields: object) -> bool:
+    """Return True if a JSON value has the shape of an `Entry`."""
+    if not isinstance(fields, list) or len(fields) != len(Entry._fields):
+        return False
+    path, size, mtime_ns, mode, link = fields
+    numbers = all(type(one) is int and 0 <= one < 1 << 63 for one in (size, mode))
+    return isinstance(path, str) and numbers and type(mtime_ns) is int and (link is None or isinstance(link, str))
 
 
 def answer(value: object) -> None:

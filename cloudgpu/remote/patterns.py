@@ -16,9 +16,12 @@ def regex(pattern: str) -> str:
         UsageError: It is not a glob.
     """
     bare = pattern.removeprefix("./").strip("/")
-    translated = translate(os.fsencode(bare if bare not in ("", ".") else "**"))
+    try:
+        translated = translate(os.fsencode(bare if bare not in ("", ".") else "**"))
+    except UnicodeEncodeError:  # half of a surrogate pair, which no file name holds
+        translated = None
     if translated is None:
-        raise UsageError(f"{pattern!r} is not a file pattern", hint="check its brackets and backslashes")
+        raise UsageError(f"{pattern!r} is not a file pattern", hint="check its brackets, backslashes and characters")
     return os.fsdecode(translated)
 
 

@@ -212,7 +212,9 @@ def _plan(host: Carrier, manifest: Sequence[Entry], to: str) -> tuple[list[Entry
     """Which entries are to be sent, and how much is there too much."""
     problem = f"cannot compare {to}"
     match _ask(host, _command("plan", to), _message(manifest), problem):
-        case {"wanted": [*indices], "extra": int(extra)} if all(index in range(len(manifest)) for index in indices):
+        case {"wanted": [*indices], "extra": int(extra)} if all(
+            type(index) is int and index in range(len(manifest)) for index in indices
+        ):
             return [manifest[index] for index in indices], extra
         case _:
             raise _senseless(host, problem)
