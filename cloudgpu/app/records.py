@@ -12,6 +12,7 @@ from cloudgpu.app.attached import AttachedStorage
 from cloudgpu.decoding import MALFORMED, AnyFloat, decoded
 from cloudgpu.errors import StateError
 from cloudgpu.paths import Home, unwritable
+from cloudgpu.plan.costs import ItemKind
 from cloudgpu.text import command
 
 ClusterState = Literal["making", "up", "ending", "damaged"]
@@ -31,7 +32,7 @@ _T = TypeVar("_T", "ClusterRecord", "RunRecord")
 class _CostRow:
     """A row of `ClusterRecord.beside`, as `CostItem.from_json` reads it."""
 
-    kind: str
+    kind: ItemKind
     count: int
     what: str
     usd: Annotated[str, bounds.usd] | None

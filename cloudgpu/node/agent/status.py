@@ -8,7 +8,7 @@ from typing import Any, Callable
 
 from . import files, proc
 from .errors import AgentError
-from .foreign import malformed_as, text
+from .foreign import malformed_as, text, whole
 from .utc import utc
 
 FINAL = frozenset({"succeeded", "failed", "cancelled", "lost"})
@@ -97,6 +97,6 @@ def _lost(stored: dict[str, Any], silent_s: float) -> str:
 def _measure_logs(folder: str, ranks: list[dict[str, Any]]) -> None:
     for rank in ranks:
         try:
-            rank["log_bytes"] = os.stat(log_path(folder, rank["rank"])).st_size
+            rank["log_bytes"] = os.stat(log_path(folder, whole(rank["rank"]))).st_size
         except FileNotFoundError:
             rank["log_bytes"] = 0
