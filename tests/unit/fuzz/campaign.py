@@ -5,10 +5,13 @@ Run by scripts/fuzz. Results are kept below .cache/fuzz by the content of the so
 
 import argparse
 import base64
+import contextlib
 import hashlib
 import json
 import os
+import signal
 import sys
+import threading
 import time
 import traceback
 import zlib
@@ -28,6 +31,7 @@ ROOT = Path(__file__).parents[3]
 CACHE = ROOT / ".cache" / "fuzz"
 SHARD = 2_500
 _USAGE = 2
+_INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ class Result:
 
 def main(arguments: Sequence[str]) -> int:
     """Run, and return the exit status: 0 without failures."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     options = _options(arguments)
     if options.replay:
         return _replay(Path(options.replay))
@@ -75,21 +80,54 @@ def _run(folder: Path, names: Sequence[str], examples: int, jobs: int) -> int:
         left[name] -= sum(1 for target, shard in done if target == name and shard < -(-examples // SHARD))
         if not left[name]:
             _tell(name, results)
-    with ProcessPoolExecutor(jobs) as workers:
-        waiting = {
-            workers.submit(_shard, name, shard, min(SHARD, examples - shard * SHARD)): (name, shard)
-            for shard in range(-(-examples // SHARD))  # all targets a little, before any of them is done
-            for name in names
-            if (name, shard) not in done
-        }
-        for ended in as_completed(waiting):
-            result = _result(ended, *waiting[ended])
+    missing = [
+        (name, shard, min(SHARD, examples - shard * SHARD))
+        for shard in range(-(-examples // SHARD))  # all targets a little, before any of them is done
+        for name in names
+        if (name, shard) not in done
+    ]
+    try:
+        for result in _results(missing, jobs):
             _keep(folder, result)
             results.append(result)
             left[result.target] -= 1
             if not left[result.target]:
                 _tell(result.target, results)
+    except KeyboardInterrupt:
+        finished = sum(1 for one in left.values() if not one)
+        print(f"stopped: {finished} of {len(names)} targets finished; the same command continues", file=sys.stderr)
+        return _INTERRUPTED
     return 1 if any(one.failure for one in results) else 0
+
+
+def _results(missing: Sequence[tuple[str, int, int]], jobs: int) -> Iterator[Result]:
+    """Yield the result of each shard as it finishes; an interrupt ends the workers at once."""
+    workers = ProcessPoolExecutor(jobs, initializer=_end_with_parent, initargs=(os.getpid(),))
+    try:
+        waiting = {workers.submit(_shard, *one): one for one in missing}
+        for ended in as_completed(waiting):
+            name, shard, _ = waiting[ended]
+            yield _result(ended, name, shard)
+    except BaseException:
+        processes = list((workers._processes or {}).values())
+        workers.shutdown(wait=False, cancel_futures=True)
+        for process in processes:
+            process.kill()
+        raise
+    workers.shutdown()
+
+
+def _end_with_parent(parent: int) -> None:
+    """Leave an interrupt to the parent, and end this worker when the parent is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _result(ended: "Future[Result]", name: str, shard: int) -> Result:
@@ -161,15 +199,16 @@ def _replay(path: Path) -> int:
 
 def _keep(folder: Path, result: Result) -> None:
     with (folder / "results.jsonl").open("a", encoding="utf-8") as file:
-        file.write(json.dumps(asdict(result)) + "\n")
+        file.write("\n" + json.dumps(asdict(result)))  # not behind what a killed run left of its last line
 
 
 def _stored(folder: Path) -> Iterator[Result]:
     path = folder / "results.jsonl"
     found: dict[tuple[str, int], Result] = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
-        one = Result(**json.loads(line))
-        found[one.target, one.shard] = one
+        with contextlib.suppress(ValueError, TypeError):  # the last line of a run that was killed may be cut off
+            one = Result(**json.loads(line))
+            found[one.target, one.shard] = one
     yield from found.values()
 
 
