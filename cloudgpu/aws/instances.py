@@ -58,10 +58,11 @@ def described(clients: Clients, ids: Sequence[str]) -> Iterator[Mapping[str, Any
         CloudError: AWS refused or cannot be reached.
     """
     for chunk in _chunks(ids):
-        with typed("looking for instances"):
+        with answered("looking for instances"):
             filters = [{"Name": "instance-id", "Values": list(chunk)}]
-            pages = list(clients.client("ec2").get_paginator("describe_instances").paginate(Filters=filters))
-        yield from (one for page in pages for reservation in page["Reservations"] for one in reservation["Instances"])
+            pages = clients.client("ec2").get_paginator("describe_instances").paginate(Filters=filters)
+            rows = [one for page in pages for reservation in page["Reservations"] for one in reservation["Instances"]]
+        yield from rows
 
 
 def matching(clients: Clients, filters: Mapping[str, Sequence[str]]) -> tuple[Instance, ...]:

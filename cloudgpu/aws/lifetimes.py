@@ -5,13 +5,15 @@ API names the second in its StateTransitionReason; one that was shut down from w
 Elastic IP that was released leaves no trace.
 """
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal
 
-from cloudgpu.aws.faults import typed
+from cloudgpu import bounds
+from cloudgpu.aws.faults import answered
 from cloudgpu.aws.instances import ENDING, described
 from cloudgpu.aws.session import Clients
 from cloudgpu.aws.tagging import TOKEN
@@ -42,7 +44,8 @@ def of_instances(clients: Clients, ids: Sequence[str]) -> Mapping[str, Lifetime]
     Raises:
         CloudError: AWS refused or cannot be reached.
     """
-    return {one["InstanceId"]: _of_instance(one) for one in described(clients, ids)}
+    with answered(f"asking when instances in {clients.region} ended"):
+        return {one["InstanceId"]: _of_instance(one) for one in described(clients, ids)}
 
 
 def of_network(clients: Clients, token: str) -> tuple[Lifetime, ...]:
@@ -53,27 +56,35 @@ def of_network(clients: Clients, token: str) -> tuple[Lifetime, ...]:
     """
     filters = [{"Name": f"tag:{TOKEN}", "Values": [token]}]
     ec2 = clients.client("ec2")
-    with typed(f"asking when the NAT gateways in {clients.region} ended"):
+    with answered(f"asking when the NAT gateways in {clients.region} ended"):
         pages = ec2.get_paginator("describe_nat_gateways").paginate(Filter=filters)
         gateways = [_of_gateway(one) for page in pages for one in page["NatGateways"]]
-    with typed(f"looking for Elastic IPs in {clients.region}"):
-        addresses = ec2.describe_addresses(Filters=filters)["Addresses"]
-    return (*gateways, *(Lifetime("elastic-ip", one["AllocationId"], alive=True, started_at=None) for one in addresses))
+    with answered(f"looking for Elastic IPs in {clients.region}"):
+        rows = ec2.describe_addresses(Filters=filters)["Addresses"]
+        addresses = [Lifetime("elastic-ip", one["AllocationId"], alive=True, started_at=None) for one in rows]
+    return (*gateways, *addresses)
 
 
 def transition_time(reason: str) -> datetime | None:
     """Return the moment in a StateTransitionReason like `User initiated (2026-11-21 05:00:00 GMT)`, if it has one."""
     found = _TRANSITION.search(reason)
     try:
-        return datetime.fromisoformat(found[1]).replace(tzinfo=UTC) if found else None
+        return bounds.moment(found[1]) if found else None
     except ValueError:
         return None
+
+
+def _known(at: datetime | None) -> datetime | None:
+    """Return a time of AWS's as UTC; None for one that cannot be."""
+    with contextlib.suppress(ValueError):
+        return None if at is None else bounds.within_calendar(at)
+    return None
 
 
 def _of_instance(found: Mapping[str, Any]) -> Lifetime:
     alive = found["State"]["Name"] not in ENDING
     ended_at = None if alive else transition_time(found.get("StateTransitionReason") or "")
-    return Lifetime("instance", found["InstanceId"], alive, found["LaunchTime"].astimezone(UTC), ended_at)
+    return Lifetime("instance", found["InstanceId"], alive, _known(found["LaunchTime"]), ended_at)
 
 
 def _of_gateway(found: Mapping[str, Any]) -> Lifetime:
@@ -82,6 +93,6 @@ def _of_gateway(found: Mapping[str, Any]) -> Lifetime:
         "nat-gateway",
         found["NatGatewayId"],
         alive=found.get("State") not in _GONE,
-        started_at=made.astimezone(UTC) if made else None,
-        ended_at=deleted.astimezone(UTC) if deleted else None,
+        started_at=_known(made),
+        ended_at=_known(deleted),
     )

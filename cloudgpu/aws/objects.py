@@ -110,7 +110,7 @@ def _bounded(url: str, found: Iterator[ObjectInfo]) -> tuple[ObjectInfo, ...]:
 def bucket_region(clients: Clients, url: str) -> str:
     """The region of an address's bucket; that of the clients where S3 does not say, or does not know the bucket."""
     try:
-        with typed(f"looking at {url}"):
+        with answered(f"looking at {url}"):
             return region_of_bucket(clients.client("s3"), Address.parse(url)) or clients.region
     except CloudGpuError:
         return clients.region  # whoever lists it is told why
@@ -228,7 +228,7 @@ def _put(s3: Any, address: Address, path: Path, directory: Path, sizes: Mapping[
     except OSError as err:
         message = f"cannot read {path}: {err.strerror}"
         raise StateError(message, hint="make it readable, or leave it out") from err
-    with typed(f"sending {path} to s3://{address.bucket}/{key}"):
+    with answered(f"sending {path} to s3://{address.bucket}/{key}"):
         if sizes.get(key) == size:
             there = s3.head_object(Bucket=address.bucket, Key=key)["Metadata"].get(_SHA256)
             if there == digest:
@@ -273,10 +273,10 @@ def _no_bucket(clients: Clients, address: Address) -> BadRequestError:
 def _nothing(clients: Clients, address: Address, url: str) -> BadRequestError:
     parent, _, name = address.prefix.rpartition("/")
     below = f"{parent}/" if parent else ""
-    with typed(f"listing s3://{address.bucket}/{below}"):
+    with answered(f"listing s3://{address.bucket}/{below}"):
         page = clients.client("s3").list_objects_v2(Bucket=address.bucket, Prefix=below, Delimiter="/")
-    folders = [one["Prefix"].rstrip("/") for one in page.get("CommonPrefixes") or ()]
-    names = [one.rpartition("/")[2] for one in (*folders, *(entry["Key"] for entry in page.get("Contents") or ()))]
+        folders = [one["Prefix"].rstrip("/") for one in page.get("CommonPrefixes") or ()]
+        names = [one.rpartition("/")[2] for one in (*folders, *(entry["Key"] for entry in page.get("Contents") or ()))]
     message = f"nothing lies under {url}"
     return BadRequestError(message, code="NoSuchKey", hint=_nearest(name, names, f"s3://{address.bucket}/{below}{{}}"))
 

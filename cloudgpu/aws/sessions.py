@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cloudgpu.aws.faults import typed
+from cloudgpu.aws.faults import answered
 from cloudgpu.aws.session import Clients
 from cloudgpu.errors import CloudError, ConnectError
 
@@ -43,13 +43,13 @@ def start(clients: Clients, instance_id: str, port: int, profile: str = "") -> S
     request = {"Target": instance_id, "DocumentName": DOCUMENT, "Parameters": {"portNumber": [str(port)]}}
     ssm = clients.client("ssm")
     try:
-        with typed(f"starting a session to {instance_id}"):
+        with answered(f"starting a session to {instance_id}"):
             answer = ssm.start_session(**request)
+            response = {key: answer[key] for key in ("SessionId", "TokenValue", "StreamUrl")}
     except CloudError as err:
         if err.code == _NOT_CONNECTED:
             raise ConnectError(f"the SSM agent of {instance_id} has not called in", hint=_WHY) from err
         raise
-    response = {key: answer[key] for key in ("SessionId", "TokenValue", "StreamUrl")}
     arguments = (_RESPONSE, clients.region, "StartSession", profile, json.dumps(request), ssm.meta.endpoint_url)
     return Started(arguments, {_RESPONSE: json.dumps(response)})
 

@@ -5,11 +5,13 @@ import math
 from typing import Any
 
 from cloudgpu.catalog.overlay_document import document
-from tests.unit.fuzz.samples_home import OVERLAY
-from tests.unit.fuzz.targets_agent import LEASE, ORDER, REPORT, START
+from tests.unit.fuzz.samples_home import DISK, OVERLAY
+from tests.unit.fuzz.targets_agent import LEASE, ORDER, REPORT, START, STATUS
+from tests.unit.fuzz.targets_aws import _INSTANCE, _LIMITS
 from tests.unit.fuzz.targets_home import CLUSTER, INDEX, JOURNAL, RUN, _journal_text, _plain, asdict
 
 _RECORD = _plain(asdict(CLUSTER))
+_CORES = {"CoreCount": -1, "ThreadsPerCore": 2}
 _DEEP = b"[" * 20_000 + b"]" * 20_000
 
 
@@ -93,4 +95,40 @@ REGRESSIONS: tuple[tuple[str, Any], ...] = (
     ("engine image", b"{}"),
     ("download redirect", "http://[::1"),
     ("armed expiry", "cloudgpu: this node ends itself at 99999999999999999999"),
+    ("cluster record on the screen", _bytes({**_RECORD, "beside": [{**DISK.as_json(), "kind": "disk"}]})),
+    ("spot prices", {"SpotPriceHistory": [{"InstanceType": "a", "SpotPrice": "0"}]}),
+    ("quota limits", {"Quotas": [{**_LIMITS["Quotas"][0], "Value": -1}]}),
+    (
+        "running instances",
+        {"Reservations": [{"Instances": [{**_INSTANCE, "CpuOptions": {**_CORES, "CoreCount": -1}}]}]},
+    ),
+    (
+        "own images",
+        {"Images": [], "Snapshots": [{"SnapshotId": "snap-2", "StartTime": "2026-11-22T12:00:00+01:00", "Tags": []}]},
+    ),
+    ("own images", {"Images": [], "Snapshots": [{"SnapshotId": "s", "StartTime": "0001-01-01T00:00:00+23:59"}]}),
+    ("size of a web file", "bytes 0-0/\u00b2"),
+    ("resource handlers", {}),
+    ("resource handlers", {"KeyPairs": [{}], "Addresses": [{}], "Vpcs": [{}], "Subnets": [{}], "Fleets": [{}]}),
+    ("status file", _bytes({**STATUS, "state": "failed", "ranks": [{"rank": "x" * 20_000}]})),
+    ("memory text", "9" * 27),
+    ("tunnel ports", "9" * 5_000),
+    ("node numbers", "9" * 5_000),
+    ("moment of an extension", "0001-01-01T00:00:00+23:59"),
+    ("settings file", b"bastion = " + b"9" * 5_000),
+    ("settings file", b"region = [" + b"[" * 5_000),
+    ("final status", {"state": "failed", "first_failure": {"rank": "1"}}),
+    ("health facts", {"bootstrap": "done", "gpus": [[]]}),
+    ("health facts", {"bootstrap": "done", "bootstrap_steps": 5}),
+    ("image answer", {}),
+    ("gpus of a host", {}),
+    ("gpus that were leased", {"devices": 5}),
+    ("left on a host", {}),
+    ("left on a host", {"left": None, "clusters": 0}),
+    ("transfer answer", _DEEP),
+    ("transfer answer", b'{"wanted": [0.0], "extra": 0}'),
+    ("transfer entries", _DEEP),
+    ("transfer entries", b"[5]"),
+    ("transfer entries", b"{}"),
+    ("output pattern", "\ud800"),
 )

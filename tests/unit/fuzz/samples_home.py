@@ -18,7 +18,7 @@ from cloudgpu.plan.costs import CostItem
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 CLOCK = ManualClock(NOW)
-DISK = CostItem("disk", 2, "disks of 200 GiB (gp3)", Decimal("0.0438"), date(2026, 11, 1), "AWS price list")
+DISK = CostItem("disks", 2, "disks of 200 GiB (gp3)", Decimal("0.0438"), date(2026, 11, 1), "AWS price list")
 CLUSTER = ClusterRecord(
     name="lab",
     token="0123456789abcdef",

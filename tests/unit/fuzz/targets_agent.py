@@ -29,6 +29,7 @@ from cloudgpu.node.agent import (
     satisfied,
     status,
     stop,
+    web_ask,
 )
 from cloudgpu.node.agent.bucket import _inner
 from cloudgpu.node.agent.errors import AgentError
@@ -263,27 +264,22 @@ def _fetch(value: Any) -> None:
             assert one.size >= 0
 
 
-class _Opener:
-    def __init__(self, answers: list[bytes]) -> None:
-        self._answers = answers
-
-    def open(self, _request: Any, timeout: float) -> Any:
-        assert timeout > 0
-        return io.BytesIO(self._answers.pop(0))
+def _metadata_service(*bodies: bytes) -> Any:
+    """Let the metadata service answer with these, one after the other."""
+    answers = [web_ask.Answer(200, {}, body) for body in bodies]
+    return mock.patch.object(aws_role.Client, "send", side_effect=answers)
 
 
 def _metadata(content: bytes) -> None:
     """Role, then its keys; each after a token."""
-    opener = _Opener([b"token", b"role\n", b"token", content])
-    with mock.patch.object(aws_role.urllib.request, "build_opener", return_value=opener):
+    with _metadata_service(b"token", b"role\n", b"token", content):
         keys = aws_role.Role().keys()
     conforms(aws_role.Keys, keys)
     assert math.isfinite(keys.until)
 
 
 def _metadata_token(content: bytes) -> None:
-    opener = _Opener([content, b"role"])
-    with mock.patch.object(aws_role.urllib.request, "build_opener", return_value=opener):
+    with _metadata_service(content, b"role"):
         found = aws_role.metadata("/latest/a")
     assert found is None or isinstance(found, str)
 
@@ -367,16 +363,16 @@ def _location(text: str) -> None:
     """Where a web server sends the agent on."""
     web = _web()
     web.drop()
-    answer = mock.Mock(status=302)
+    answer = mock.Mock(status=302, length=0)
     answer.getheader.return_value = text
     answer.read.return_value = b""
     asked = web._asked
 
-    def once(url: str, headers: dict[str, str]) -> Any:
+    def once(url: str, headers: dict[str, str], *, guarded: bool) -> Any:
         if url == "https://example.com/a":
             return answer
         with mock.patch.object(http.client.HTTPConnection, "request", side_effect=OSError("no network")):
-            return asked(url, headers)
+            return asked(url, headers, guarded=guarded)
 
     with mock.patch.object(web, "_asked", once):
         web._followed("https://example.com/a", {})

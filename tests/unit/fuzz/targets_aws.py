@@ -2,6 +2,7 @@
 
 import base64
 import json
+from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -9,11 +10,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from cloudgpu.app import registry_manifests as manifests
-from cloudgpu.app import remains
+from cloudgpu.app import remains, web_files
 from cloudgpu.app.registry_challenge import challenge
 from cloudgpu.app.registry_images import _looked_at
 from cloudgpu.app.registry_web import Answer, RefusedError, UnreachableError, Web
-from cloudgpu.app.web_files import _file
 from cloudgpu.aws import (
     buckets,
     fleets,
@@ -21,6 +21,7 @@ from cloudgpu.aws import (
     inspecting,
     instance_types,
     instances,
+    lifetimes,
     machine_images,
     objects,
     offers,
@@ -35,8 +36,8 @@ from cloudgpu.aws import (
 from cloudgpu.catalog.overlay import TypeFacts
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.launch.image_name import image_name
+from cloudgpu.node.agent import web_ask
 from cloudgpu.plan.reservations import Reservation
-from cloudgpu.recipe.data import Data
 from tests.unit.fuzz.conformity import conforms
 from tests.unit.fuzz.hostile import files, spoiled, spoiled_text, values, words
 from tests.unit.fuzz.shapes import NOW, FakeClients
@@ -99,6 +100,21 @@ _TAGGED = {
     "Roles": [],
     "InstanceProfiles": [],
     "Fleets": [{"FleetState": "active"}],
+}
+_ENDED = {
+    "Reservations": [
+        {
+            "Instances": [
+                {
+                    **_INSTANCE,
+                    "State": {"Name": "terminated"},
+                    "StateTransitionReason": "User initiated (2026-11-21 05:00:00 GMT)",
+                }
+            ]
+        }
+    ],
+    "NatGateways": [{"NatGatewayId": "nat-1", "State": "deleted", "CreateTime": NOW.isoformat()}],
+    "Addresses": [{"AllocationId": "eipalloc-1"}],
 }
 _STORED = {
     **_TAGGED,
@@ -188,7 +204,6 @@ _INDEX = {
     "manifests": [{"digest": "sha256:1", "platform": {"os": "linux", "architecture": "amd64"}, "size": 5}],
 }
 _MANIFEST = {"schemaVersion": 2, "config": {"digest": "sha256:0", "size": 5}, "layers": [{"size": 10}, {"size": 20}]}
-_DATA = Data.model_validate({"name": "d", "from": "https://example.com/a", "to": "/data/d"})
 
 
 def _on_demand(answer: Any) -> None:
@@ -244,6 +259,11 @@ def _tagged(answer: Any) -> None:
 def _stored(answer: Any) -> None:
     for one in stored.stored(_clients(answer)):
         conforms(stored.Stored, one)
+
+
+def _lifetimes(answer: Any) -> None:
+    conforms(Mapping[str, lifetimes.Lifetime], lifetimes.of_instances(_clients(answer), ["i-1"]))
+    conforms(tuple[lifetimes.Lifetime, ...], lifetimes.of_network(_clients(answer), "token"))
 
 
 def _own_images(answer: Any) -> None:
@@ -332,29 +352,20 @@ def _index(value: Any) -> None:
         conforms(str, manifests.config_digest(value))
 
 
-class _HttpAnswer:
-    status = 206
-
-    def __init__(self, header: str) -> None:
-        self._header = header
-
-    def getheader(self, _name: str) -> str:
-        return self._header
-
-
 def _web_file(text: str) -> None:
-    found = _file(_DATA, "https://example.com/a", "a", _HttpAnswer(text))  # type: ignore[arg-type]
-    assert found.size >= 0
+    for status, header in ((206, "content-range"), (416, "content-range"), (200, "content-length")):
+        size = web_files._size(web_ask.Answer(status, {header: text}, b""))
+        assert size is None or 0 <= size < 1 << 63
 
 
 def _followed(location: str) -> None:
     """Where a redirect of a registry leads is the registry's own to say."""
 
     class Redirecting(Web):
-        def _sent(self, url: str, accept: str, authorization: str) -> Answer:
+        def _sent(self, url: str, accept: str, authorization: str, *, guarded: bool) -> Answer:
             if url.startswith("https://registry.example/v2/"):
                 return Answer(302, {"location": location}, b"")
-            return super()._sent("ftp:" + url, accept, authorization)
+            return super()._sent("ftp:" + url, accept, authorization, guarded=guarded)
 
     Redirecting(image_name("registry.example/a:1"), None, 1.0).get("a")
 
@@ -381,6 +392,7 @@ TARGETS = (
     Target("instances", values({"Reservations": _TAGGED["Reservations"]}), _instances),
     Target("tagged resources", values(_TAGGED), _tagged),
     Target("stored resources", values(_STORED), _stored),
+    Target("lifetimes", values(_ENDED), _lifetimes),
     Target("own images", values(_IMAGES), _own_images),
     Target("capacity reservation", values(_RESERVED), _reservation),
     Target("image parameter", values({"Parameter": {"Value": "ami-1"}}), _machine_image),
@@ -422,6 +434,6 @@ TARGETS = (
         _followed,
         (RefusedError, UnreachableError),
     ),
-    Target("size of a web file", words("bytes 0-0/12345", "bytes */0"), _web_file),
+    Target("size of a web file", words("bytes 0-0/12345", "bytes */0", "12345"), _web_file),
     Target("image name", words("nvcr.io/nvidia/pytorch:24.12-py3", "ubuntu", "a/b@sha256:" + "0" * 64), _image_name),
 )

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import StateError
+from cloudgpu.files import FileRefusedError
 from cloudgpu.rehearsal import aws_chunked, client, conditions, scripts
 from cloudgpu.rehearsal.control import Control
 from cloudgpu.rehearsal.faults import FaultScript
@@ -357,7 +358,7 @@ TARGETS = (
     ),
     Target("access keys", files(json.loads(_KEYS)), _keys, (StateError,)),
     Target("user data", spoiled(MIME, SPEC.user_data, b"#cloud-config\na: b\n", b"\x1f\x8b\x08\0\0"), _user_data),
-    Target("node record", files(_RECORD), _node_record, (ValueError,)),
+    Target("node record", files(_RECORD), _node_record, (ValueError, FileRefusedError)),
     Target("node spec", values(_SPEC), _node_spec, (ValueError,)),
     Target("installed packages", files({"ami-1": ["curl"]}), _images),
     Target("simulated time", files({"ahead_s": 60.5}), _time),

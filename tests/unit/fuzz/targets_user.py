@@ -1,19 +1,22 @@
 """What people write and what runs send back: recipes, inventories, options, logs, figures and answers of the agent."""
 
+import contextlib
 import dataclasses
 import io
 import json
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
+from unittest import mock
 
 from hypothesis import strategies as st
 
-from cloudgpu.app import datasets, host_scanning
+from cloudgpu.app import datasets, host_ground, host_provisioning, host_scanning
 from cloudgpu.app.executing import chosen_indices
+from cloudgpu.app.host_teardown import HostTeardown
 from cloudgpu.app.run_recipe import recipe_of
 from cloudgpu.app.tunnels import read_wishes
 from cloudgpu.catalog import load as load_catalog
@@ -21,9 +24,11 @@ from cloudgpu.catalog.memory_text import gib
 from cloudgpu.catalog.wishes import misfit, types_meant
 from cloudgpu.cli.extend import _moment
 from cloudgpu.cli.figures import duration
-from cloudgpu.errors import RecipeError, RemoteCommandError
+from cloudgpu.clock import ManualClock
+from cloudgpu.errors import CloudGpuError, RecipeError, RemoteCommandError
 from cloudgpu.hosts.host import HostsFile, OwnHost
 from cloudgpu.hosts.loading import load as load_hosts
+from cloudgpu.hosts.seen import HostSeen
 from cloudgpu.provision.plugin.configuration import configuration
 from cloudgpu.provision.project import Project, read_project
 from cloudgpu.recipe.assignment import assign
@@ -33,21 +38,23 @@ from cloudgpu.recipe.matrix import read_axes
 from cloudgpu.recipe.schema import Metric, Recipe
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.recipe.units import DurationS, SizeGib
-from cloudgpu.remote import glob, ignore, patterns
+from cloudgpu.remote import glob, ignore, patterns, transfer
+from cloudgpu.remote.command import Command
 from cloudgpu.remote.fake import FakeHost
 from cloudgpu.remote.keys import read_public
-from cloudgpu.remote.node_tree import RefusedError, take_entries
-from cloudgpu.remote.transfer import _parsed
-from cloudgpu.run.agent import Agent, _lines
-from cloudgpu.run.gate import _judged, _tell_times
-from cloudgpu.run.images import _node_image
+from cloudgpu.remote.landing import Skipped
+from cloudgpu.remote.node_tree import MARK, Entry, RefusedError, take_entries
+from cloudgpu.run.agent import Agent, Answer, _lines
+from cloudgpu.run.containers import NodeImage
+from cloudgpu.run.gate import Health, _ready
+from cloudgpu.run.images import _node_image, _read
 from cloudgpu.run.metrics import Metrics
 from cloudgpu.run.verdict import Chunk, Verdict, agreed
 from cloudgpu.settings import load as load_settings
 from tests.unit.fuzz.conformity import conforms
 from tests.unit.fuzz.hostile import files, lines, spoiled, spoiled_text, values, words
 from tests.unit.fuzz.target import Target, scratch, written
-from tests.unit.fuzz.targets_home import NODE, RUN
+from tests.unit.fuzz.targets_home import NODE, NOW, RUN
 
 RECIPE: dict[str, Any] = {
     "schema": 1,
@@ -82,7 +89,16 @@ IMAGE = {
     "entrypoint": ["a"],
     "devices": [],
     "size_bytes": 5,
+    "pulled": True,
     "engine": {"docker": "/bin/docker", "host": "unix:///a", "gpu_runtime": False, "devices": [], "huge_pages": False},
+}
+_ENTRY = Entry("a", 5, 2, 420, None)
+_LISTING = {"entries": [["a", 5, 2, 420, None]], "skipped": [["b", "a socket", False]], "unnamed": 0}
+HOST_STATE = {
+    "gpus": [0, 1],
+    "problem": "",
+    "leases": [{"gpus": [0], "told": "cluster lab of ana"}],
+    "processes": [{"gpu": 1, "told": "process 5 of bob"}],
 }
 OWN = OwnHost("box1", "10.0.0.1", 22, "me", 1, gpu="v100", gpus=8, gpu_memory_gib=Decimal(16))
 
@@ -208,11 +224,22 @@ def _agent_lines(content: bytes) -> None:
         assert one in found
 
 
+class _Probed:
+    """An agent that answers `probe` with the example."""
+
+    host = FakeHost(NODE)
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def ask(self, _verb: str, _request: Any) -> Any:
+        return self._value
+
+
 def _health(value: Any) -> None:
     if isinstance(value, Mapping):
-        _tell_times(NODE, value, lambda _: None, waited=True)
-        health = _judged(NODE, value)
-        conforms(type(health), health)
+        health = _ready(_Probed(value), ManualClock(NOW), lambda _: None)  # type: ignore[arg-type]
+        conforms(Health, health)
 
 
 def _described_host(value: Any) -> None:
@@ -225,8 +252,28 @@ def _image_answer(value: Any) -> None:
     from cloudgpu.launch.image_name import image_name
 
     if isinstance(value, Mapping):
-        found = _node_image(image_name("a:1"), value)
-        conforms(type(found), found)
+        found = _node_image(image_name("a:1"), _read(0, value))
+        conforms(NodeImage, found)
+
+
+def _host_state(value: Any) -> None:
+    conforms(HostSeen, host_ground._seen(value))
+
+
+def _taken_devices(value: Any) -> None:
+    if isinstance(value, Mapping):
+        conforms(tuple[int, ...], host_provisioning._with_devices(NODE, Answer(value, "a")).devices)
+
+
+def _left_hosts(value: Any) -> None:
+    """A host is gone only where its agent has said that nothing is left."""
+    if isinstance(value, Mapping):
+        answer = Answer(value, "a")
+        desk: Any = mock.Mock()
+        desk.cloud.told.return_value = {NODE.index: answer}
+        found = HostTeardown(desk)._left([NODE], mock.Mock())
+        assert bool(found.gone) != bool(found.left)
+        assert not found.gone or value["left"] == []
 
 
 def _figures(text: str) -> None:
@@ -239,8 +286,48 @@ def _figures(text: str) -> None:
         f"{one.value!s} {one.share!s}".encode()
 
 
+class _Transfer:
+    """A connection on which every command answers with the example."""
+
+    node, exit_code, stderr = NODE, 0, bytearray()
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def start(self, _command: Any, _stdin: Any = b"") -> "_Transfer":
+        return self
+
+    def output(self) -> Iterator[bytes]:
+        return iter([MARK, struct.pack(">Q", len(self._data)) + self._data])
+
+    def close(self) -> None:
+        return
+
+
 def _transfer_answer(data: bytes) -> None:
-    _parsed(FakeHost(NODE), struct.pack(">Q", len(data)) + data, "cannot read")  # type: ignore[arg-type]
+    host: Any = _Transfer(data)
+    answer = transfer._ask(host, Command("true"), b"", "cannot read")
+    for read in (_transfer_listing, _transfer_plan, _transfer_report):
+        with contextlib.suppress(CloudGpuError):  # one document is an answer to one of the three questions only
+            read(host, answer)
+
+
+def _transfer_listing(host: Any, answer: Any) -> None:
+    entries, skipped = transfer._listed(host, answer, "cannot read")
+    conforms(list[Entry], entries)
+    conforms(list[Skipped], skipped)
+
+
+def _transfer_plan(host: Any, answer: Any) -> None:
+    del answer
+    wanted, extra = transfer._plan(host, [_ENTRY], "/a")
+    conforms(int, extra)
+    assert all(entry == _ENTRY for entry in wanted)
+
+
+def _transfer_report(_host: Any, answer: Any) -> None:
+    for entry, _said in transfer._numbered([_ENTRY], answer):
+        assert entry == _ENTRY
 
 
 def _entries(data: bytes) -> None:
@@ -314,11 +401,12 @@ TARGETS = (
     Target("health facts", values(FACTS), _health),
     Target("host facts", values(FACTS), _described_host),
     Target("image answer", values(IMAGE), _image_answer),
+    Target("gpus of a host", values(HOST_STATE), _host_state),
+    Target("gpus that were leased", values({"devices": [0, 1], "of": 8}), _taken_devices),
+    Target("left on a host", values({"clusters": 1, "gpus": [0], "left": []}), _left_hosts),
     Target("metric lines", spoiled_text("loss=0.5\nloss=1,000.5 loss=nan\n"), _figures),
-    Target("transfer answer", files({"0": 5}, [["a", 1, 2, 3, None]]), _transfer_answer, (RemoteCommandError,)),
-    Target(
-        "transfer entries", files([["a", 1, 2, 420, None], ["b", 0, 0, 0, "a"]]), _entries, (RefusedError, ValueError)
-    ),
+    Target("transfer answer", files(_LISTING, {"wanted": [0], "extra": 0}, {"0": 5}), _transfer_answer),
+    Target("transfer entries", files([["a", 1, 2, 420, None], ["b", 0, 0, 0, "a"]]), _entries, (RefusedError,)),
     Target("ignore file", spoiled("*.pyc\n!keep/\n/build/**\n[a-z]?.txt\n"), _ignored),
     Target("glob", spoiled("a/**/[!b-c]?.txt"), _glob),
     Target("output pattern", words("checkpoints/**", "*.pt"), _pattern),
@@ -335,17 +423,3 @@ TARGETS = (
     ),
     Target("provider settings", values({"region": "us-east-1", "defaultTags": '{"tags": {"a": "b"}}'}), _provider),
 )
-
-_KNOWN = {
-    "memory text": "a number of more than 26 digits is an ArithmeticError",
-    "tunnel ports": "a number of more than 4,300 digits is a bare ValueError",
-    "node numbers": "a number of more than 4,300 digits is a bare ValueError",
-    "moment of an extension": "a time at either end of the calendar is an OverflowError",
-    "final status": "a rank or an exit code of another type is accepted",
-    "health facts": "facts of another shape are a TypeError or a KeyError",
-    "image answer": "an answer of another shape is a KeyError",
-    "transfer answer": "a deeply nested answer is a RecursionError",
-    "transfer entries": "an entry of another shape is a TypeError",
-    "output pattern": "a lone surrogate is a UnicodeEncodeError",
-}
-TARGETS = tuple(dataclasses.replace(one, known=_KNOWN.get(one.name, "")) for one in TARGETS)

@@ -1,0 +1,75 @@
+"""Answers of AWS to the resource handlers and lookups of the direct engine."""
+
+import contextlib
+from typing import Any
+
+from cloudgpu.aws.resources.base import Context
+from cloudgpu.aws.resources.registry import HANDLERS, LOOKUPS, invoke
+from cloudgpu.clock import ManualClock
+from cloudgpu.errors import CloudGpuError
+from tests.unit.fuzz.hostile import values
+from tests.unit.fuzz.shapes import NOW
+from tests.unit.fuzz.target import Target
+from tests.unit.fuzz.targets_aws import _STORED, _clients
+
+_INPUTS = {
+    name: "a"
+    for name in (
+        *("name", "keyName", "publicKey", "cidrBlock", "vpcId", "subnetId", "allocationId", "networkInterfaceId"),
+        *(
+            "domain",
+            "role",
+            "policy",
+            "groupName",
+            "roleName",
+            "bucket",
+            "fileSystemId",
+            "availabilityZone",
+            "strategy",
+        ),
+        *("strategy", "associationId", "routeTableId", "instanceId", "serviceName", "creationToken", "fileSystemPath"),
+    )
+}
+_DESCRIBED = {
+    **_STORED,
+    "GroupName": "a",
+    "Role": {"RoleName": "a", "Arn": "arn:a", "RoleId": "a", "CreateDate": NOW.isoformat(), "Tags": []},
+    "InstanceProfile": {"InstanceProfileName": "a", "Arn": "arn:a", "Roles": [], "CreateDate": NOW.isoformat()},
+    "PolicyDocument": "%7B%7D",
+    "Arn": "arn:a",
+    "Name": "a",
+    "State": "ACTIVE",
+    "Target": {"Arn": "arn:a", "RoleArn": "arn:a"},
+    "Parameter": {"Name": "/p", "Value": "ami-1"},
+    "Images": [{"ImageId": "ami-1", "CreationDate": "2026-11-22T12:00:00.000Z"}],
+    "AvailabilityZones": [{"ZoneName": "us-east-1a"}],
+    "Account": "123456789012",
+    "UserId": "a",
+}
+
+
+def _handled(answer: Any) -> None:
+    """Every handler reads, looks for and deletes a resource; every lookup is asked."""
+    for one in HANDLERS.values():
+        ctx = Context(_clients(answer), _Ticking(NOW), "token", {})
+        for operation in (
+            lambda one=one, ctx=ctx: one.read(ctx, "a"),
+            lambda one=one, ctx=ctx: one.find(ctx, _INPUTS),
+            lambda one=one, ctx=ctx: one.delete(ctx, "a", {}),
+        ):
+            with contextlib.suppress(CloudGpuError):
+                found = operation()
+                assert found is None or isinstance(found.id, str)
+    for token in LOOKUPS:
+        with contextlib.suppress(CloudGpuError):
+            assert isinstance(invoke(token, {"name": "/p"} if "Parameter" in token else {}, _clients(answer)), dict)
+
+
+class _Ticking(ManualClock):
+    """A clock on which every wait ends soon."""
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(max(seconds, 3600.0))
+
+
+TARGETS = (Target("resource handlers", values(_DESCRIBED), _handled),)

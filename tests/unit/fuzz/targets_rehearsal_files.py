@@ -1,0 +1,40 @@
+"""What the rehearsal's commands and its server read first: files that were left, scripts, bodies of requests."""
+
+from cloudgpu.cli.rehearsal_faults import read_rules
+from cloudgpu.errors import RehearsalError
+from cloudgpu.rehearsal import client
+from cloudgpu.rehearsal.body_guard import body_refusal
+from cloudgpu.rehearsal.http_message import Headers, HttpRequest
+from cloudgpu.rehearsal.layout import RehearsalFiles
+from tests.unit.fuzz.hostile import files, spoiled
+from tests.unit.fuzz.target import Target, scratch, written
+
+
+def _endpoint(content: bytes) -> None:
+    found = RehearsalFiles(scratch() / "rehearsal-files")
+    written(str(found.endpoint.relative_to(scratch())), content)
+    assert isinstance(client.known_id(found), str)
+
+
+def _failure(content: bytes) -> None:
+    found = RehearsalFiles(scratch() / "rehearsal-files")
+    written(str(found.failure.relative_to(scratch())), content)
+    raise client._ended(found)
+
+
+def _fault_script(content: bytes) -> None:
+    assert isinstance(read_rules(str(written("faults.json", content))), list)
+
+
+def _body(content: bytes) -> None:
+    for service in ("ec2", "ssm", "s3"):
+        refused = body_refusal(HttpRequest("POST", "/", Headers(), content), service)
+        assert refused is None or refused.status == 400
+
+
+TARGETS = (
+    Target("endpoint that was left", files({"access_key_id": "A", "url": "http://127.0.0.1:1"}), _endpoint),
+    Target("failure that was left", files({"message": "a", "hint": "b"}), _failure, (RehearsalError,)),
+    Target("fault script file", files([{"action": "CreateFleet", "code": "InternalError"}]), _fault_script),
+    Target("request body", spoiled(b"Action=RunInstances&Tag.1.Key=a&Tag.1.Value=b", b'{"a": 1}'), _body),
+)
