@@ -5,16 +5,16 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from cloudgpu.app.desk import HostDesk
+from cloudgpu.app.host_answers import ExtendedAnswer
 from cloudgpu.app.host_books import restored
 from cloudgpu.app.host_nodes import own_directory
-from cloudgpu.app.host_teardown import home_of
 from cloudgpu.app.inventories import stored_inventory
 from cloudgpu.app.postponing import Extended, confirmed, moments, refuse_costly, to_extend, written_down
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.provision.lease import Lease
 from cloudgpu.remote.base import Host
 from cloudgpu.remote.fanout import all_or_raise, on_all
-from cloudgpu.run.agent import ask_once
+from cloudgpu.run.agent import ask_once, home_of
 
 
 class HostExtending:
@@ -51,7 +51,7 @@ class HostExtending:
             home = own_directory(host.node, home_of(host))
             until = int(record.expires_at.timestamp())
             request = {"action": "extend", "token": record.token, "home": home, "expires_epoch_s": until}
-            ask_once(host, "lease", request)
+            ask_once(host, "lease", request, ExtendedAnswer)
 
         with self._desk.cloud.connected(stored_inventory(self._desk.home, record).nodes) as outcomes:
             all_or_raise(on_all(all_or_raise(outcomes).values(), renew))

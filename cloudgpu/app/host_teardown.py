@@ -8,6 +8,7 @@ from typing import Any
 from cloudgpu.app import host_books
 from cloudgpu.app.books import Books
 from cloudgpu.app.desk import HostDesk
+from cloudgpu.app.host_answers import LeaveAnswer
 from cloudgpu.app.host_nodes import own_directory
 from cloudgpu.app.identifiers import checked_cluster
 from cloudgpu.app.inventories import stored_inventory
@@ -19,12 +20,9 @@ from cloudgpu.errors import CloudGpuError, RemoteCommandError, StateError, Teard
 from cloudgpu.launch.inventory import Node
 from cloudgpu.provision.lease import Lease
 from cloudgpu.remote.base import Host
-from cloudgpu.remote.command import Command, Raw
-from cloudgpu.run.agent import ask_once
+from cloudgpu.run.agent import ask_once, home_of
 from cloudgpu.run.progress import Note
 from cloudgpu.text import command
-
-_HOME = Command(Raw('printf "%s\\n" "$HOME"'))
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,7 @@ class HostTeardown:
         def leave(host: Host) -> dict[str, Any]:
             home = own_directory(host.node, home_of(host))
             request = {"token": record.token, "home": home, "keep_cache": host.node.zone in keep}
-            return ask_once(host, "leave", request)
+            return ask_once(host, "leave", request, LeaveAnswer)
 
         found = self._left(nodes, leave)
         host_books.restored(self._desk, record, nodes)
@@ -129,7 +127,7 @@ class HostTeardown:
         answers: dict[str, Mapping[str, Any]] = {}
 
         def leave(host: Host) -> dict[str, Any]:
-            answers[host.node.zone] = answer = ask_once(host, "leave", request)
+            answers[host.node.zone] = answer = ask_once(host, "leave", request, LeaveAnswer)
             return answer
 
         found = self._left(self._desk.cloud.nodes(self._desk.cloud.file().hosts), leave)
@@ -162,17 +160,3 @@ class HostTeardown:
             else:
                 gone.append(node.zone)
         return _Left(tuple(gone), tuple(left))
-
-
-def home_of(host: Host) -> str:
-    """The login user's home directory on a host; a login shell may print anything before it.
-
-    Raises:
-        RemoteCommandError: Its shell does not tell.
-    """
-    found = [line for line in host.run(_HOME).stdout.splitlines() if line.startswith("/")]
-    if not found:
-        message = f"{host.node.zone}: its shell does not tell where its home directory is"
-        log_in = command("ssh", f"{host.node.user}@{host.node.address}")
-        raise RemoteCommandError(message, hint=f"log in and try: {log_in}")
-    return found[-1]

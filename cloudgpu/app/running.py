@@ -42,6 +42,7 @@ from cloudgpu.run.start import container_line, launches, start, told
 from cloudgpu.run.verdict import Chunk, Verdict
 
 _GRACE_S = 10
+_CLEANING_S = 600.0
 _LONGEST_SHOWN = 2000
 _STATES: Mapping[str, RunState] = {"succeeded": "succeeded", "failed": "failed", "cancelled": "cancelled"}
 
@@ -117,7 +118,9 @@ class Running:
         """
         with self._stages.stage("strip"):
             for agent in self._agents:
-                agent.host.run(Command("sudo", "sh", "-s", agent.home), stdin=cleaning().encode())
+                agent.host.run(
+                    Command("sudo", "sh", "-s", agent.home), stdin=cleaning().encode(), timeout_s=_CLEANING_S
+                )
 
     def stage(self, job: Job, base: Path, files: Files, login: Login | None = None) -> Staged:
         """Work directory, data, and environment or container image on every node.

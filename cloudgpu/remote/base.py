@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from cloudgpu.errors import ConnectError
 from cloudgpu.launch.inventory import Node
@@ -11,6 +11,8 @@ from cloudgpu.remote.command import Command
 from cloudgpu.remote.landing import OnSkipped
 from cloudgpu.remote.ssh_command import ServerKey
 
+COMMAND_S: Final = 120.0
+"""Time limit of a command whose output is read as a whole, unless the caller gives another one, seconds."""
 Told = Callable[[ConnectError | None], None]
 """Hears of every connection through a tunnel: why it did not come about, or None when it did."""
 
@@ -50,12 +52,16 @@ class Stream(Protocol):
     def stderr(self) -> str:
         """What it wrote to standard error so far, the last MiB of it."""
 
-    def lines(self) -> Iterator[str]:
+    def lines(self, timeout_s: float | None = None) -> Iterator[str]:
         """Lines of standard output as they come, without their newline; ends when the command ends.
 
         Raises:
+            TimeLimitError: `timeout_s` passed since the start or the last `renew`.
             ConnectError: The connection was lost; the command may still run.
         """
+
+    def renew(self) -> None:
+        """Start the time limit of `lines` again."""
 
     def close(self) -> None:
         """Stop reading. The remote command sees its standard output closed."""
@@ -66,7 +72,7 @@ class Host(Protocol):
 
     node: Node
 
-    def run(self, command: Command, *, stdin: bytes = b"", timeout_s: float | None = None) -> Result:
+    def run(self, command: Command, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
         """Run it and wait.
 
         Raises:
@@ -74,7 +80,7 @@ class Host(Protocol):
             ConnectError: The connection was lost or `timeout_s` passed.
         """
 
-    def try_run(self, command: Command, *, stdin: bytes = b"", timeout_s: float | None = None) -> Result:
+    def try_run(self, command: Command, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
         """Like `run`, but a bad exit code is in the result."""
 
     def stream(self, command: Command, *, stdin: bytes = b"") -> Stream:

@@ -8,7 +8,7 @@ from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError
 from cloudgpu.launch.inventory import Node, loopback, shares_this_machine
 from cloudgpu.remote import transfer
-from cloudgpu.remote.base import Result, Told, nobody
+from cloudgpu.remote.base import COMMAND_S, Result, Told, nobody
 from cloudgpu.remote.carrier import Carrier
 from cloudgpu.remote.channel import OrderlyChannel
 from cloudgpu.remote.command import Command
@@ -122,7 +122,7 @@ class SshHost:
         with self._lock:
             return any(link.is_active() for link in self._links)
 
-    def run(self, command: Command, *, stdin: bytes = b"", timeout_s: float | None = None) -> Result:
+    def run(self, command: Command, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
         """Run it and wait.
 
         Raises:
@@ -131,11 +131,12 @@ class SshHost:
         """
         return checked(self.try_run(command, stdin=stdin, timeout_s=timeout_s))
 
-    def try_run(self, command: Command, *, stdin: bytes = b"", timeout_s: float | None = None) -> Result:
+    def try_run(self, command: Command, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
         """Like `run`, but a bad exit code is in the result.
 
         Raises:
-            ConnectError: The connection was lost or `timeout_s` passed.
+            TimeLimitError: `timeout_s` passed.
+            ConnectError: The connection was lost.
         """
         began = self._clock.monotonic()
         session = self.start(command, stdin)
@@ -149,7 +150,7 @@ class SshHost:
             seconds=self._clock.monotonic() - began,
         )
 
-    def _read(self, session: Session, timeout_s: float | None) -> bytes:
+    def _read(self, session: Session, timeout_s: float) -> bytes:
         """All of a command's output, which is held in memory and therefore bounded.
 
         Raises:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
-from cloudgpu.remote.base import Result, Told, nobody
+from cloudgpu.remote.base import COMMAND_S, Result, Told, nobody
 from cloudgpu.remote.command import Command
 from cloudgpu.remote.landing import OnSkipped, Skipped
 from cloudgpu.remote.outcome import checked, describe
@@ -73,7 +73,7 @@ class FakeHost:
         self._script.insert(0, (re.compile(pattern, re.DOTALL), list(answers or (Answer(),))))
         return self
 
-    def run(self, command: Command, *, stdin: bytes = b"", timeout_s: float | None = None) -> Result:
+    def run(self, command: Command, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
         """The scripted answer.
 
         Raises:
@@ -82,7 +82,7 @@ class FakeHost:
         """
         return checked(self.try_run(command, stdin=stdin, timeout_s=timeout_s))
 
-    def try_run(self, command: Command, *, stdin: bytes = b"", timeout_s: float | None = None) -> Result:
+    def try_run(self, command: Command, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
         """The scripted answer, whatever its exit code.
 
         Raises:
@@ -184,12 +184,13 @@ class FakeStream:
         self.exit_code: int | None = None
         self.closed = False
 
-    def lines(self) -> Iterator[str]:
+    def lines(self, timeout_s: float | None = None) -> Iterator[str]:
         """The scripted lines.
 
         Raises:
             ConnectError: The answer has an error, after its lines.
         """
+        del timeout_s  # nothing takes time here
         lines = self._stdout.split("\n")
         for line in lines if lines[-1] else lines[:-1]:
             if self.closed:
@@ -203,6 +204,9 @@ class FakeStream:
     def stderr(self) -> str:
         """The scripted one."""
         return self._answer.stderr
+
+    def renew(self) -> None:
+        """Do nothing: nothing takes time here."""
 
     def close(self) -> None:
         """Stop."""

@@ -207,7 +207,9 @@ def _unreachable(node: Node, err: OSError, timeout_s: float) -> ConnectError:
     if isinstance(err, TimeoutError):
         return ConnectError(
             f"{who} did not answer within {timeout_s:.0f} s",
-            hint="check that the node runs and that its security group lets your address in (`--ssh-cidr`)",
+            hint="check that the host runs, and that no firewall between it and this machine is in the way"
+            if node.own
+            else "check that the node runs and that its security group lets your address in (`--ssh-cidr`)",
         )
     if isinstance(err, socket.gaierror):
         return ConnectError(

@@ -1,8 +1,13 @@
 """How nodes are named and how a command's bad end is told."""
 
-from cloudgpu.errors import RemoteCommandError
+from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.remote.base import Result
+
+
+class TimeLimitError(ConnectError):
+    """A command was given up because it took too long; the connection is still there."""
+
 
 STILL_THERE = "check that the node still runs: `cloudgpu status --refresh`"
 """The hint of every connection that broke."""

@@ -10,7 +10,7 @@ from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.remote.channel import OrderlyChannel
 from cloudgpu.remote.link import LOST, Link
-from cloudgpu.remote.outcome import STILL_THERE
+from cloudgpu.remote.outcome import STILL_THERE, TimeLimitError
 
 _CHUNK_BYTES = 1 << 24
 _OVERHEAD_BYTES = 64
@@ -54,6 +54,8 @@ class Session:
         self._patience = patience
         self._wake = _Wake()
         self._closed_here = False
+        self._limit_s: float | None = None
+        self._since = clock.monotonic()
         self.stderr = bytearray()
         self.on_stderr: Callable[[bytes], None] | None = None
         """Sees standard error as it comes, in the thread that reads `output`."""
@@ -79,10 +81,14 @@ class Session:
     def output(self, timeout_s: float | None = None) -> Iterator[bytes]:
         """Standard output in pieces as they come; standard error is gathered beside it, the last MiB of it kept.
 
+        The time limit counts from now, from the last `renew`, or from the last piece of standard input that was taken.
+
         Raises:
-            ConnectError: The connection was lost, fell silent, or `timeout_s` passed; the command is then signalled.
+            TimeLimitError: `timeout_s` passed; the command is signalled.
+            ConnectError: The connection was lost or fell silent.
         """
-        deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
+        self._limit_s = timeout_s
+        self.renew()
         heard, since = self._link.heard, self._clock.monotonic()
         try:
             while not self._over():
@@ -92,16 +98,18 @@ class Session:
                 now = self._clock.monotonic()
                 if self._link.heard != heard:
                     heard, since = self._link.heard, now
-                if deadline is not None and now >= deadline:
-                    self.end()
-                    raise ConnectError(f"{self.who}: the command did not end within {timeout_s:g} s", hint=STILL_THERE)
+                self._check_time()
                 self._check_alive(now - since)
                 if not self._more() and not self._over():
-                    self._wake.wait(self._pause_s(now, deadline))
+                    self._wake.wait(self._pause_s())
             self._check_ended()
         finally:
             with contextlib.suppress(*LOST):
                 self._channel.close()
+
+    def renew(self) -> None:
+        """Start the time limit of `output` again."""
+        self._since = self._clock.monotonic()
 
     @property
     def exit_code(self) -> int:
@@ -142,9 +150,20 @@ class Session:
     def _more(self) -> bool:
         return bool(self._channel.recv_ready() or self._channel.recv_stderr_ready())
 
-    def _pause_s(self, now: float, deadline: float | None) -> float:
+    def _pause_s(self) -> float:
         tick = min(_TICK_S, self._patience.probe_after_s / 2)
-        return tick if deadline is None else max(0.0, min(tick, deadline - now))
+        left_s = self._left_s()
+        return tick if left_s is None else max(0.0, min(tick, left_s))
+
+    def _left_s(self) -> float | None:
+        return None if self._limit_s is None else self._since + self._limit_s - self._clock.monotonic()
+
+    def _check_time(self) -> None:
+        left_s = self._left_s()
+        if left_s is not None and left_s <= 0:
+            self.end()
+            message = f"{self.who}: the command did not end within {self._limit_s:g} s"
+            raise TimeLimitError(message, hint=STILL_THERE)
 
     def _check_alive(self, silent_s: float) -> None:
         if silent_s >= self._patience.dead_after_s:
@@ -181,6 +200,7 @@ class Session:
                 for piece in pieces:
                     for at in range(0, len(piece), step):
                         self._channel.sendall(piece[at : at + step])
+                        self.renew()
             finally:
                 self._channel.shutdown_write()
 
@@ -192,15 +212,16 @@ class SessionStream:
         self._session = session
         self.exit_code: int | None = None
 
-    def lines(self) -> Iterator[str]:
+    def lines(self, timeout_s: float | None = None) -> Iterator[str]:
         """Lines as they come, without their newline; undecodable bytes are replaced.
 
         Raises:
+            TimeLimitError: `timeout_s` passed since the start or the last `renew`.
             ConnectError: The connection was lost.
         """
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         rest = ""
-        for piece in self._session.output():
+        for piece in self._session.output(timeout_s):
             first, *others = decoder.decode(piece).split("\n")
             if not others:
                 rest += first
@@ -225,6 +246,10 @@ class SessionStream:
             raise RemoteCommandError(
                 f"{self._session.who} sent a line of more than {LONGEST_LINE >> 20} MiB", hint=STILL_THERE
             )
+
+    def renew(self) -> None:
+        """Start the time limit of `lines` again."""
+        self._session.renew()
 
     def close(self) -> None:
         """Stop reading."""

@@ -12,7 +12,7 @@ from cloudgpu.errors import RemoteCommandError, StateError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import unwritable
 from cloudgpu.remote import node_read, node_tree
-from cloudgpu.remote.base import Result
+from cloudgpu.remote.base import COMMAND_S, Result
 from cloudgpu.remote.command import Command
 from cloudgpu.remote.contents import Contents
 from cloudgpu.remote.landing import Arriving, Landing, OnSkipped, Skipped, trusted, trusted_skipped
@@ -28,6 +28,8 @@ _NOISE_BYTES: Final = 16 << 20
 """What a login shell may print before the answer. Beyond it, nobody knows whether an answer ever comes."""
 _ANSWER_BYTES: Final = 256 << 20
 """The longest answer: a list of about a million files. A node must not decide how much memory its caller needs."""
+_STALLED_S: Final = 300.0
+"""How long a transfer may stand still, seconds: no byte taken from here and none sent by the node."""
 _DIGITS: Final = 10
 _REASON_LENGTH: Final = 500
 _SENT_FROM: Final = b"# -- sent from here on --\n"
@@ -72,6 +74,9 @@ class Running(Protocol):
     def output(self, timeout_s: float | None = None) -> Iterator[bytes]:
         """Standard output in pieces."""
 
+    def renew(self) -> None:
+        """Start the time limit of `output` again."""
+
     def close(self) -> None:
         """Stop reading."""
 
@@ -81,11 +86,18 @@ class Carrier(Protocol):
 
     node: Node
 
-    def try_run(self, command: Command, *, stdin: bytes = b"", timeout_s: float | None = None) -> Result:
+    def try_run(self, command: Command, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
         """Run it and wait."""
 
     def start(self, command: Command, stdin: bytes | Iterable[bytes] = b"") -> Running:
         """Start it."""
+
+
+def _output(running: Running) -> Iterator[bytes]:
+    """Yield the output of a transfer, which ends with an error where nothing moves any more."""
+    for piece in running.output(_STALLED_S):
+        yield piece
+        running.renew()
 
 
 def put_bytes(host: Carrier, content: bytes, path: str, *, mode: int) -> None:
@@ -110,7 +122,7 @@ def get_file(host: Carrier, path: str, to: Path) -> None:
     running = host.start(Command("sh", "-c", _GET, "sh", path))
     try:
         with Landing(to.parent) as landing:
-            arriving = Arriving(running.output())
+            arriving = Arriving(_output(running))
             arriving.skip_past(MARK, within=_NOISE_BYTES)
             landing.receive_all(arriving.pieces())
             if running.exit_code != 0:
@@ -223,7 +235,7 @@ def _plan(host: Carrier, manifest: Sequence[Entry], to: str) -> tuple[list[Entry
 def _ask(host: Carrier, command: Command, question: bytes, problem: str) -> object:
     """Run a verb whose answer is one message."""
     running = host.start(command, _PROGRAM + question)
-    arriving = Arriving(running.output())
+    arriving = Arriving(_output(running))
     return _answer(host, arriving, running, problem)
 
 
@@ -245,7 +257,7 @@ def _answer(host: Carrier, arriving: Arriving, running: Running, problem: str, *
 def _apply(host: Carrier, to: str, header: bytes, contents: Contents) -> None:
     running = host.start(_command("apply", to), contents.after(_PROGRAM + header))
     said = 0
-    for piece in running.output():
+    for piece in _output(running):
         said += len(piece)
         if said > _NOISE_BYTES:
             running.close()
@@ -269,7 +281,7 @@ def _receive(host: Carrier, source: str, wanted: Sequence[Entry], to: Path) -> l
     _require_space(to, files)
     running = host.start(_command("read", source), _PROGRAM + _message(files))
     with Landing(to) as landing:
-        arriving = Arriving(running.output())
+        arriving = Arriving(_output(running))
         marked = arriving.skip_past(MARK, within=_NOISE_BYTES)
         if not marked or not all(landing.receive(entry, arriving) for entry in files):
             if arriving.ended():

@@ -6,21 +6,33 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cloudgpu import bounds
-from cloudgpu.errors import RemoteCommandError
+from cloudgpu.decoding import MALFORMED, decoded, described
+from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.files import parse_json
+from cloudgpu.launch.inventory import Node
+from cloudgpu.node.agent.heartbeat import LINE, LONG_VERBS
 from cloudgpu.node.payload import agent_name, agent_source
 from cloudgpu.remote.base import Host, Stream
-from cloudgpu.remote.command import Command, Raw
+from cloudgpu.remote.command import Command
+from cloudgpu.remote.outcome import TimeLimitError
 from cloudgpu.text import command, printable
 
 _MARK = "\x1ecloudgpu\x1e"
 """Between answers: a login shell may print anything before them."""
-_WHERE = Command(
-    Raw(r"""printf '\036cloudgpu\036%s' "$HOME" "${CLOUDGPU_NODE_ROOT:-}" "$(ls -1 "$HOME/.cloudgpu" 2>/dev/null)" """)
-)
+_PLACES = r"""printf '\036cloudgpu\036%s' "$HOME" "${CLOUDGPU_NODE_ROOT:-}" "$(ls -1 "$HOME/.cloudgpu" 2>/dev/null)" """
+_WHERE = Command("sh", "-c", _PLACES)
+"""Through `sh`, as everything that is more than a plain command: a login shell may be fish or tcsh."""
+_MAKE: Final = 'umask 077 && mkdir -p -- "$1"'
 _PARTS = 4
+_LOOK_AT_SHELL: Final = "look for what its login shell runs and prints: ~/.bashrc, /etc/profile.d"
 _LONGEST_SAID: Final = 4000
+_LONGEST_LINE: Final = 300
 _MOST_NOISE: Final = 16 << 20
+_ANSWER_S: Final = 120.0
+"""Time limit of a short verb, and of the time between two lines of a long one, seconds."""
+_SLOW_S: Final[Mapping[str, float]] = {"describe": 240.0, "start": 300.0}
+"""Short verbs that run several tools, or start a container, and may take longer."""
+_ALIVE: Final = json.loads(LINE)
 _SHELL_S: Final = 60.0
 """A login shell that has not answered by then waits for something, for instance for a password."""
 _ONCE = (
@@ -64,7 +76,7 @@ class Agent:
         stream = self.stream(verb, request)
         last: dict[str, Any] = {}
         try:
-            for answer in _lines(stream):
+            for answer in _lines(stream, verb, self.host.node):
                 if last and on_line is not None:
                     on_line(last)
                 last = answer
@@ -76,15 +88,15 @@ class Agent:
         """Start a verb whose lines are read as they come."""
         return self.host.stream(Command("python3", self.path, verb), stdin=json.dumps(request).encode())
 
-    def answers(self, stream: Stream) -> Iterator[dict[str, Any]]:
+    def answers(self, stream: Stream, verb: str) -> Iterator[dict[str, Any]]:
         """The lines of a stream, checked.
 
         Raises:
             RemoteCommandError: The agent answered with an error.
             ConnectError: The connection was lost.
         """
-        for answer in _lines(stream):
-            yield self._checked("", answer)
+        for answer in _lines(stream, verb, self.host.node):
+            yield self._checked(verb, answer)
 
     def answered(self, verb: str, last: dict[str, Any], stream: Stream) -> dict[str, Any]:
         """The last line of a verb that has ended.
@@ -99,12 +111,13 @@ class Agent:
 
     def _ended(self, verb: str, stream: Stream) -> RemoteCommandError:
         node = self.host.node
-        tail = stream.stderr.strip().splitlines()[-10:]
-        message = (
-            f"node {node.index} ({node.instance_id}): the agent's `{verb}` ended with exit code {stream.exit_code}"
-        )
+        tail = [printable(line)[:_LONGEST_LINE] for line in stream.stderr.strip().splitlines()[-10:]]
+        because = f": {tail[-1]}" if tail else ""
+        message = f"node {node.index} ({node.instance_id}): the agent's `{verb}` ended with exit code"
         return RemoteCommandError(
-            message, tail=tail, hint="is there a python3 on the node, and enough memory and disk?"
+            f"{message} {stream.exit_code}{because}",
+            tail=tail,
+            hint="the node needs python3 (3.8 or newer) on its PATH, and enough memory and disk",
         )
 
     def _checked(self, verb: str, answer: dict[str, Any]) -> dict[str, Any]:
@@ -142,18 +155,34 @@ def install(host: Host) -> Agent:
         ConnectError: The node cannot be reached.
     """
     name = agent_name()
+    login_home, root, present = _places(host)
+    home = f"{login_home}/{host.node.base}" if host.node.own else login_home
+    path = f"{home}/.cloudgpu/{name}"
+    if host.node.own or name not in present.split():
+        host.run(Command("sh", "-c", _MAKE, "sh", f"{home}/.cloudgpu"), timeout_s=_SHELL_S)
+        _put(host, path)
+    return Agent(host, path, home, root)
+
+
+def home_of(host: Host) -> str:
+    """Return the login user's home directory on a host.
+
+    Raises:
+        RemoteCommandError: Its shell does not tell.
+        ConnectError: The host cannot be reached.
+    """
+    return _places(host)[0]
+
+
+def _places(host: Host) -> tuple[str, str, str]:
+    """Return the home directory, the prefix of absolute paths, and what lies in `~/.cloudgpu`."""
     found = host.run(_WHERE, timeout_s=_SHELL_S).stdout.split(_MARK)
     if len(found) != _PARTS or not found[1].startswith("/"):
         node = host.node
         message = f"node {node.index} ({node.instance_id}): its shell does not tell where its home directory is"
-        log_in = command("ssh", f"{node.user}@{node.address}")
+        log_in = command("ssh", "-p", str(node.port), f"{node.user}@{node.address}")
         raise RemoteCommandError(message, hint=f"log in and try: {log_in}")
-    home, root = f"{found[1]}/{host.node.base}" if host.node.own else found[1], found[2]
-    path = f"{home}/.cloudgpu/{name}"
-    if host.node.own or name not in found[3].split():
-        host.run(Command(Raw("umask 077 && mkdir -p"), f"{home}/.cloudgpu"), timeout_s=_SHELL_S)
-        _put(host, path)
-    return Agent(host, path, home, root)
+    return found[1], found[2], found[3]
 
 
 def _put(host: Host, path: str) -> None:
@@ -167,8 +196,8 @@ def _put(host: Host, path: str) -> None:
         raise RemoteCommandError(message, hint="take a larger disk: resources.disk; or make room on the host") from err
 
 
-def ask_once(host: Host, verb: str, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Ask a host where nothing is installed, and leave nothing behind there.
+def ask_once(host: Host, verb: str, request: Mapping[str, Any], shape: type[Any] = dict) -> dict[str, Any]:
+    """Ask a host where nothing is installed, and leave nothing behind there. `shape` is what `require_shape` takes.
 
     Raises:
         RemoteCommandError: The agent answered with an error, or there is no Python.
@@ -179,10 +208,28 @@ def ask_once(host: Host, verb: str, request: Mapping[str, Any]) -> dict[str, Any
     stream = host.stream(Command("python3", "-c", _ONCE, verb), stdin=handed)
     agent = Agent(host, "", "")
     try:
-        answers = list(_lines(stream))
+        answers = list(_lines(stream, verb, host.node))
     finally:
         stream.close()
-    return agent.answered(verb, answers[-1] if answers else {}, stream)
+    return require_shape(host.node, verb, agent.answered(verb, answers[-1] if answers else {}, stream), shape)
+
+
+def require_shape(node: Node, verb: str, answer: dict[str, Any], shape: type[Any]) -> dict[str, Any]:
+    """Return an answer that has the fields of a dataclass.
+
+    A login shell can print JSON too, and a host can answer anything.
+
+    Raises:
+        RemoteCommandError: It has other fields.
+    """
+    if shape is dict:
+        return answer
+    try:
+        decoded(shape, answer)
+    except MALFORMED as err:
+        message = f"node {node.index} ({node.instance_id}): its answer to `{verb}` makes no sense: {described(err)}"
+        raise RemoteCommandError(message, hint=_LOOK_AT_SHELL) from err
+    return answer
 
 
 def number(answer: Mapping[str, Any], name: str, default: int | None = None) -> int:
@@ -200,9 +247,30 @@ def number(answer: Mapping[str, Any], name: str, default: int | None = None) -> 
         raise AgentError(f"the agent sent a {name} that makes no sense: {err}") from None
 
 
-def _lines(stream: Stream) -> Iterator[dict[str, Any]]:
+def _lines(stream: Stream, verb: str, node: Node) -> Iterator[dict[str, Any]]:
+    """Yield the agent's answers, each within the verb's time limit.
+
+    Raises:
+        RemoteCommandError: There is other output without end.
+        ConnectError: No answer came in time, or the connection was lost.
+    """
+    limit_s = _SLOW_S.get(verb, _ANSWER_S)
+    try:
+        for answer in _answers(stream, limit_s, node):
+            if verb in LONG_VERBS:
+                stream.renew()
+            if answer != _ALIVE:
+                yield answer
+    except TimeLimitError as err:
+        message = f"node {node.index} ({node.instance_id}): its agent has not answered `{verb}` within {limit_s:g} s"
+        log_in = command("ssh", "-p", str(node.port), f"{node.user}@{node.address}")
+        hint = f"log in and look for what hangs there, a file system or nvidia-smi for instance: {log_in}"
+        raise ConnectError(message, hint=hint) from err
+
+
+def _answers(stream: Stream, limit_s: float, node: Node) -> Iterator[dict[str, Any]]:
     noise = 0
-    for line in stream.lines():
+    for line in stream.lines(limit_s):
         try:
             answer = parse_json(line)
         except ValueError:
@@ -214,6 +282,6 @@ def _lines(stream: Stream) -> Iterator[dict[str, Any]]:
         noise += len(line) + 1
         if noise > _MOST_NOISE:
             raise RemoteCommandError(
-                "a node prints without end where its agent should answer",
-                hint="look for what its login shell runs: ~/.bashrc, /etc/profile.d",
+                f"node {node.index} ({node.instance_id}) prints without end where its agent should answer",
+                hint=_LOOK_AT_SHELL,
             )

@@ -93,7 +93,7 @@ def handing(agent: Agent, what: Mapping[str, Any], report: Report) -> Iterator[H
     stream = agent.stream("hand", {**what, "address": node.private_address, **secret})
     try:
         answer: Mapping[str, Any] = {}
-        answers = agent.answers(stream)  # held until the end: a generator that is dropped hangs up
+        answers = agent.answers(stream, "hand")  # held until the end: a generator that is dropped hangs up
         for answer in answers:
             if "port" in answer:
                 break

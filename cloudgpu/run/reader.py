@@ -150,7 +150,7 @@ class Reader(threading.Thread):
         opened = self._clock.monotonic()
         self._stream = stream
         try:
-            for answer in self._agent.answers(stream):
+            for answer in self._agent.answers(stream, "follow"):
                 self._contact_at = self._clock.monotonic()
                 self._refusals = 0
                 if self._feed.ended.is_set() or self._taken(answer):

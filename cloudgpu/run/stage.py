@@ -19,6 +19,7 @@ from cloudgpu.run.job import Job
 from cloudgpu.run.progress import Note, Report
 
 _SHOWN = 5
+_COPY_S = 3600.0
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def send_workdir(job: Job, agents: Sequence[Agent], base: Path, report: Report) 
         sent = agent.host.send_tree(root, listing.files, cache)
         agent.host.run(Command("mkdir", "-p", cache, work))
         # A copy that shares blocks where the file system can; links would let a run change what the next one gets.
-        agent.host.run(Command("cp", "-a", "--reflink=auto", f"{cache}/.", work))
+        agent.host.run(Command("cp", "-a", "--reflink=auto", f"{cache}/.", work), timeout_s=_COPY_S)
         return sent
 
     return sum(each(agents, send).values())

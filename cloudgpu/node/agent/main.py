@@ -10,6 +10,7 @@ from typing import Any, Sequence
 
 from .errors import AgentError
 from .foreign import parsed
+from .heartbeat import LONG_VERBS, Heartbeat
 
 # Loaded by name, so that a status check does not pay for the modules of a download.
 _VERBS = {
@@ -31,6 +32,7 @@ _VERBS = {
     "leave": "leave",
     "describe": "describe",
 }
+_HEARTBEAT = Heartbeat()
 _READS_NOTHING = frozenset({"probe"})
 _BUG = 70
 """Exit code of an error that nobody foresaw, as in sysexits.h."""
@@ -42,7 +44,14 @@ def entry() -> None:
     Raises:
         SystemExit: Always.
     """
-    raise SystemExit(main(sys.argv[1:]))
+    # A login shell may print a banner without a line end: the first answer must not be glued to it.
+    _HEARTBEAT.prefix = "\n"
+    if sys.argv[1:] and sys.argv[1] in LONG_VERBS:
+        _HEARTBEAT.start()
+    try:
+        raise SystemExit(main(sys.argv[1:]))
+    finally:
+        _HEARTBEAT.stop()
 
 
 def main(argv: Sequence[str]) -> int:
@@ -63,8 +72,7 @@ def main(argv: Sequence[str]) -> int:
 
 def emit(line: dict[str, Any]) -> None:
     """Write one JSON line and hand it over at once."""
-    sys.stdout.write(json.dumps(line, ensure_ascii=True, separators=(",", ":")) + "\n")
-    sys.stdout.flush()
+    _HEARTBEAT.write(json.dumps(line, ensure_ascii=True, separators=(",", ":")) + "\n")
 
 
 def _run(argv: Sequence[str]) -> int:

@@ -210,8 +210,11 @@ class _Stream:
     def __init__(self, content: bytes) -> None:
         self._content = content
 
-    def lines(self) -> Any:
+    def lines(self, _timeout_s: float | None = None) -> Any:
         return iter(self._content.decode("utf-8", "replace").splitlines())
+
+    def renew(self) -> None:
+        return
 
     def close(self) -> None:
         return
@@ -220,7 +223,7 @@ class _Stream:
 def _agent_lines(content: bytes) -> None:
     agent = Agent(FakeHost(NODE), "/a", "/home/me")  # type: ignore[arg-type]
     found = list(_lines(_Stream(content)))  # type: ignore[arg-type]
-    for one in agent.answers(_Stream(content)):  # type: ignore[arg-type]
+    for one in agent.answers(_Stream(content), "follow"):  # type: ignore[arg-type]
         assert one in found
 
 

@@ -1,13 +1,15 @@
 """The order of what a channel says, and how a session tells one end from another."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import paramiko
 import pytest
 
-from cloudgpu.clock import SystemClock
+from cloudgpu.clock import ManualClock, SystemClock
 from cloudgpu.errors import ConnectError
 from cloudgpu.remote.channel import OrderlyChannel
+from cloudgpu.remote.outcome import TimeLimitError
 from cloudgpu.remote.session import Patience, Session
 
 NAMES = {93: "window", 94: "data", 96: "eof", 97: "close", 98: "request"}
@@ -148,3 +150,21 @@ def test_a_refusal_is_told() -> None:
     channel._request_failed(paramiko.Message())
     with pytest.raises(ConnectError, match="refuses to run commands"):
         list(running.output())
+
+
+def test_the_time_limit_counts_from_the_last_renewal():
+    channel, wire = opened()
+    clock = ManualClock(datetime(2026, 11, 22, tzinfo=UTC))
+    session = Session(wire, channel, who="node 1", clock=clock, patience=Patience())
+    pieces = session.output(10.0)
+    channel.in_buffer.feed(b"one")
+    assert next(pieces) == b"one"
+    clock.sleep(9)
+    session.renew()
+    clock.sleep(9)
+    wire.heard += 1
+    channel.in_buffer.feed(b"two")
+    assert next(pieces) == b"two"
+    clock.sleep(1)
+    with pytest.raises(TimeLimitError, match="node 1: the command did not end within 10 s"):
+        next(pieces)

@@ -41,6 +41,9 @@ class Output:
             self.taken += len(piece)
             yield piece
 
+    def renew(self) -> None:
+        return
+
     def close(self) -> None:
         self.closed = True
 

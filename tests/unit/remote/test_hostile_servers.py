@@ -137,6 +137,9 @@ class Flood:
         while not self.closed:
             yield b"x" * 10_000
 
+    def renew(self) -> None:
+        return
+
     def close(self) -> None:
         self.closed = True
 

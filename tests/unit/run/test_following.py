@@ -77,7 +77,7 @@ def test_a_quiet_run_survives_a_short_cut_after_a_long_silence(gather, clock, mo
         exit_code = None
         stderr = ""
 
-        def lines(self):
+        def lines(self, timeout_s=None):
             clock.sleep(3600)
             raise LOST
             yield
@@ -177,11 +177,14 @@ class Flood:
         self.closed = False
         self.stalled = threading.Event()
 
-    def lines(self):
+    def lines(self, timeout_s=None):
         while self.sent < 100_000:
             yield json.dumps(piece("x" * 100 + "\n", 101 * self.sent))
             self.sent += 1
         self.stalled.set()
+
+    def renew(self):
+        pass
 
     def close(self):
         self.closed = True

@@ -6,10 +6,12 @@ import pytest
 
 from cloudgpu import bounds
 from cloudgpu.errors import RemoteCommandError, UsageError
+from cloudgpu.launch.inventory import Node
 from cloudgpu.run.agent import AgentError, _lines, number
 from cloudgpu.run.start import secret_values
 from cloudgpu.run.verdict import Chunk, Verdict
 
+NODE = Node(0, "i-0", "127.0.0.2", 22, "u", ("SHA256:x",), "127.0.0.2", "g5.xlarge", "z", "A10G", 1, True)
 ODD = [True, "5", 5.0, -1, 10**30, [5], float("inf")]
 
 
@@ -40,12 +42,12 @@ def test_a_status_that_makes_no_sense(field, value):
 
 
 class Stream:
-    def lines(self):
+    def lines(self, timeout_s=None):
         return iter(["[" * 100_000, '{"a": NaN}', "banner", json.dumps({"a": 1})])
 
 
 def test_lines_that_are_no_answers_are_passed_over():
-    assert list(_lines(Stream())) == [{"a": 1}]
+    assert list(_lines(Stream(), "probe", NODE)) == [{"a": 1}]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,71 @@
+"""The agent's heartbeat: whole lines, only from long verbs, and never into the middle of an answer."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.node.agent.heartbeat import LINE
+
+ROOT = Path(__file__).parents[3]
+PROGRESS = {"progress": "x" * 300_000}
+BEATING = """
+import sys, time
+from cloudgpu.node.agent import heartbeat, main
+heartbeat.EVERY_S = 0.002
+main._spec = lambda: {}
+class Verb:
+    @staticmethod
+    def verb(spec, emit):
+        for _ in range(20):
+            emit({"progress": "x" * 300_000})
+        end = time.monotonic() + 0.1
+        while time.monotonic() < end:
+            time.sleep(0.01)
+        emit({"done": True})
+main.importlib.import_module = lambda *_: Verb
+sys.argv = ["agent", VERB]
+main.entry()
+"""
+
+
+def said_by(verb: str, **env: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", BEATING.replace("VERB", repr(verb))],
+        stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT, timeout=60, stdin=subprocess.DEVNULL,
+        env={**os.environ, **env},
+    )  # fmt: skip
+    return done.stdout.split("\n")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_long_verb_tells_that_it_is_alive_in_lines_of_their_own(unbuffered):
+    answers = [json.loads(line) for line in said_by("fetch", PYTHONUNBUFFERED=unbuffered) if line]
+    assert sum(answer == json.loads(LINE) for answer in answers) > 2
+    assert [answer for answer in answers if "alive" not in answer] == [*[PROGRESS] * 20, {"done": True}]
+
+
+def test_the_first_answer_begins_a_line_of_its_own():
+    """A login shell may print a banner without a line end."""
+    assert said_by("lease")[:2] == ["", json.dumps(PROGRESS, separators=(",", ":"))]
+
+
+def test_a_short_verb_does_not():
+    assert [line for line in said_by("lease") if "alive" in line] == []
+
+
+def test_a_reader_that_is_gone_ends_no_verb():
+    """The verb itself finds out when it writes."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    quiet = BEATING.replace("VERB", "'fetch'").replace('emit({"progress": "x" * 300_000})', "pass")
+    quiet = quiet.replace('emit({"done": True})', 'sys.stderr.write("worked to its end")')
+    done = subprocess.run(
+        [sys.executable, "-c", quiet], stdout=writer, stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT,
+        timeout=60, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    os.close(writer)
+    assert done.stderr.startswith("worked to its end")

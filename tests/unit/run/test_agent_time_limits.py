@@ -1,0 +1,90 @@
+"""Every verb of the agent has a time limit, and its end names the host, the verb and what to type next."""
+
+import json
+
+import pytest
+
+from cloudgpu.app.host_answers import TakenAnswer
+from cloudgpu.errors import ConnectError, RemoteCommandError
+from cloudgpu.launch.inventory import Node
+from cloudgpu.node.agent import main
+from cloudgpu.node.agent.heartbeat import EVERY_S, LONG_VERBS
+from cloudgpu.remote.fake import Answer, FakeHost
+from cloudgpu.remote.outcome import TimeLimitError
+from cloudgpu.run import agent as module
+from cloudgpu.run.agent import Agent, ask_once, require_shape
+
+NODE = Node(1, "blue@pair", "10.77.0.12", 2222, "lab", ("SHA256:x",), "10.77.0.12", "", "blue", "V100", 8, False)
+VERBS = sorted(main._VERBS)
+
+
+class Stream:
+    """An agent's output; the time limit passes after its last line."""
+
+    exit_code = None
+    stderr = ""
+
+    def __init__(self, *answers):
+        self.answers = answers
+        self.limit_s = None
+        self.renewed = 0
+
+    def lines(self, timeout_s=None):
+        self.limit_s = timeout_s
+        yield from map(json.dumps, self.answers)
+        raise TimeLimitError("too late")
+
+    def renew(self):
+        self.renewed += 1
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    def ask(stream, verb):
+        host = FakeHost(NODE)
+        monkeypatch.setattr(host, "stream", lambda *_, **__: stream)
+        with pytest.raises(ConnectError) as caught:
+            Agent(host, "/a", "/home/lab").ask(verb, {})
+        return caught.value
+
+    return ask
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_an_agent_that_never_answers_is_given_up_and_named(asked, verb):
+    stream = Stream()
+    error = asked(stream, verb)
+    assert error.message == f"node 1 (blue@pair): its agent has not answered `{verb}` within {stream.limit_s:g} s"
+    assert "ssh -p 2222 lab@10.77.0.12" in error.hint
+    assert 60 <= stream.limit_s <= 600
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_only_long_verbs_may_take_longer_as_long_as_they_answer(asked, verb):
+    stream = Stream({"progress": "half"}, {"alive": True}, {"progress": "more"})
+    asked(stream, verb)
+    assert stream.renewed == (3 if verb in LONG_VERBS else 0)
+
+
+def test_a_host_that_is_only_asked_has_the_same_limit(monkeypatch):
+    host = FakeHost(NODE)
+    monkeypatch.setattr(host, "stream", lambda *_, **__: Stream())
+    with pytest.raises(ConnectError, match=r"blue@pair.*has not answered `leave`"):
+        ask_once(host, "leave", {})
+
+
+def test_heartbeats_come_well_within_the_limit_and_are_no_answers():
+    assert module._ANSWER_S >= 4 * EVERY_S
+    said = '\n{"alive":true}\n{"left":[]}\n{"alive":true}\n'
+    seen = []
+    answer = Agent(FakeHost(NODE).on(" leave$", Answer(stdout=said)), "/a", "/h").ask("leave", {}, seen.append)
+    assert (answer, seen) == ({"left": []}, [])
+
+
+@pytest.mark.parametrize("answer", [{"motd": 1}, {"devices": "all", "of": 1}, {"devices": [0.5], "of": 1}])
+def test_an_answer_of_another_shape_is_a_typed_error(answer):
+    with pytest.raises(RemoteCommandError, match=r"node 1 \(blue@pair\): its answer to `lease` makes no sense"):
+        require_shape(NODE, "lease", answer, TakenAnswer)
