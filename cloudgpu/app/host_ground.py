@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from cloudgpu.app.host_answers import LeasesAnswer
 from cloudgpu.app.host_nodes import node_of
 from cloudgpu.app.inventories import stored_inventory
 from cloudgpu.app.ports import Ground
@@ -148,7 +149,7 @@ class HostGround:
         """
         with self.connected(nodes) as outcomes:
             hosts = all_or_raise(outcomes)
-            answers = all_or_raise(on_all(hosts.values(), lambda host: ask_once(host, "lease", request)))
+            answers = all_or_raise(on_all(hosts.values(), lambda host: ask_once(host, "lease", request, LeasesAnswer)))
             return [(hosts[index].node, answer) for index, answer in answers.items()]
 
     @contextmanager
@@ -172,7 +173,7 @@ class HostGround:
     def look(self, hosts: Sequence[OwnHost]) -> dict[str, HostSeen]:
         """What each says of its GPUs; one that does not answer is an answer too."""
         nodes = self.nodes(hosts)
-        answers = self.told(nodes, lambda host: ask_once(host, "lease", {"action": "show"}))
+        answers = self.told(nodes, lambda host: ask_once(host, "lease", {"action": "show"}, LeasesAnswer))
         return {node.zone: _seen(answers[node.index]) for node in nodes}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from cloudgpu import bounds
 from cloudgpu.app import host_books
 from cloudgpu.app.desk import HostDesk
+from cloudgpu.app.host_answers import LeasesAnswer, TakenAnswer
 from cloudgpu.app.host_nodes import member
 from cloudgpu.app.host_teardown import HostTeardown
 from cloudgpu.app.identifiers import new_token
@@ -31,11 +32,13 @@ from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.plan.host_sets import HostSet
 from cloudgpu.plan.plan import Plan
 from cloudgpu.provision.lease import Lease
+from cloudgpu.remote.base import Host
 from cloudgpu.remote.fanout import all_or_raise, on_all
-from cloudgpu.run.agent import Agent, AgentError, ask_once, install, number
+from cloudgpu.run.agent import Agent, AgentError, ask_once, install, number, require_shape
 from cloudgpu.run.progress import Note
 
 _LOOK_EVERY_S = 15.0
+_CLOCK_OFF_S = 120.0
 _TAKEN = frozenset({"leased", "in-use", "no-gpu", "busy"})
 
 
@@ -173,7 +176,7 @@ class HostProvisioning:
         with self._desk.cloud.connected(nodes) as outcomes:
             try:
                 hosts = all_or_raise(outcomes).values()
-                all_or_raise(on_all(hosts, lambda host: ask_once(host, "lease", {"action": "show"})))
+                all_or_raise(on_all(hosts, self._require_clock))
             except CloudGpuError:
                 self._teardown.forget(record)  # nothing was made anywhere yet
                 raise
@@ -187,6 +190,23 @@ class HostProvisioning:
                 raise
         return [_with_devices(node, answers[node.index]) for node in nodes]
 
+    def _require_clock(self, host: Host) -> None:
+        """Ask what is leased on a host, and reject one whose clock is wrong: it would end a lease at the wrong time.
+
+        Raises:
+            RemoteCommandError: Its clock and this machine's differ by minutes.
+        """
+        shown = ask_once(host, "lease", {"action": "show"}, LeasesAnswer)
+        ahead_s = number(shown, "epoch_s") - self._desk.clock.now().timestamp()
+        if abs(ahead_s) > _CLOCK_OFF_S:
+            minutes = round(abs(ahead_s) / 60)
+            which = "ahead of" if ahead_s > 0 else "behind"
+            raise RemoteCommandError(
+                f"{host.node.zone}: its clock is {minutes:,} minutes {which} this machine's, "
+                "so a lease there would not end at its expiry",
+                hint="set the clock that is wrong; `timedatectl` on either machine shows whether it is synchronized",
+            )
+
     def _take(self, record: ClusterRecord, agent: Agent) -> dict[str, Any]:
         request = {
             "action": "take",
@@ -197,7 +217,7 @@ class HostProvisioning:
             "expires_epoch_s": int(record.expires_at.timestamp()),
             "home": agent.home,
         }
-        return agent.ask("lease", request)
+        return require_shape(agent.host.node, "lease", agent.ask("lease", request), TakenAnswer)
 
     def _write(self, record: ClusterRecord, nodes: list[Node]) -> None:
         path = self._desk.home.cluster(record.name).inventory

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from cloudgpu.app.host_answers import HostFacts, LeasesAnswer
 from cloudgpu.app.host_ground import HostGround
 from cloudgpu.catalog import Catalog
 from cloudgpu.catalog.wishes import written
@@ -94,8 +95,12 @@ def scan(ground: HostGround, hosts: Sequence[OwnHost], catalog: Catalog, trust: 
 
 def _described(ground: HostGround, nodes: Sequence[Node]) -> dict[str, Mapping[str, Any] | CloudGpuError]:
     def ask(host: Host) -> dict[str, Any]:
-        leases = ask_once(host, "lease", {"action": "show"})
-        return {**ask_once(host, "describe", {}), "leases": leases["leases"], "processes": leases["processes"]}
+        leases = ask_once(host, "lease", {"action": "show"}, LeasesAnswer)
+        return {
+            **ask_once(host, "describe", {}, HostFacts),
+            "leases": leases["leases"],
+            "processes": leases["processes"],
+        }
 
     answers = ground.told(nodes, ask)
     return {node.zone: answers[node.index] for node in nodes}

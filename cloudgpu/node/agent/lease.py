@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from dataclasses import replace
 from typing import Any, Callable
 
 from . import files, gpu_use, leases, warden
@@ -30,16 +32,17 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
 def _take(spec: dict[str, Any]) -> dict[str, Any]:
     """Take so many free GPUs, the first that are free; the same lease again is renewed. A warden ends it in time."""
     wanted = _number(spec, "gpus")
+    home = _text(spec, "home")
     lease = Lease(
-        _text(spec, "token"), _text(spec, "cluster"), _text(spec, "owner"), (), _number(spec, "expires_epoch_s")
-    )
+        _text(spec, "token"), _text(spec, "cluster"), _text(spec, "owner"), (), _number(spec, "expires_epoch_s"),
+        home=home,
+    )  # fmt: skip
     with leases.held():
         mine = leases.own(lease.token)
         ids = gpu_use.gpu_ids()
         gpus = mine.gpus if mine is not None and len(mine.gpus) == wanted else _free(wanted, ids, lease.token)
-        taken = Lease(lease.token, lease.cluster, lease.owner, gpus, lease.expires_epoch_s)
+        taken = replace(lease, gpus=gpus)
         leases.write(taken)
-    home = _text(spec, "home")
     os.makedirs(home, mode=0o700, exist_ok=True)
     # Files outlive a lease: whoever lost every record still finds what is theirs to remove.
     files.write_json(os.path.join(home, MARK), {"cluster": taken.cluster, "owner": taken.owner, "token": taken.token})
@@ -77,6 +80,7 @@ def _show(spec: dict[str, Any]) -> dict[str, Any]:
     return {
         "gpus": sorted(ids.values()),
         "problem": problem,
+        "epoch_s": int(time.time()),
         "leases": [
             {"cluster": one.cluster, "owner": one.owner, "user": one.user, "gpus": list(one.gpus),
              "expires_epoch_s": one.expires_epoch_s, "mine": one.token == token, "told": one.told}
@@ -92,8 +96,8 @@ def _extend(spec: dict[str, Any]) -> dict[str, Any]:
         if mine is None or mine.over:
             raise AgentError("the lease has lapsed", code="no-lease", hint="`cloudgpu down`, then begin anew")
         until = _number(spec, "expires_epoch_s")
-        leases.write(Lease(mine.token, mine.cluster, mine.owner, mine.gpus, until))
-    warden.post(mine.token, _text(spec, "home"))
+        leases.write(replace(mine, expires_epoch_s=until))
+    warden.post(mine.token, mine.home or _text(spec, "home"))
     return {"devices": list(mine.gpus), "told": spelled(mine.gpus)}
 
 

@@ -32,7 +32,10 @@ _LATEST_S = 4_102_444_799
 
 @dataclass(frozen=True)
 class Lease:
-    """One lease. `user` is told by the file's owner, never by what is written in it."""
+    """One lease. `user` is told by the file's owner, never by what is written in it.
+
+    `home` is the cluster's directory. A later login can have another home directory, and must still find this one.
+    """
 
     token: str
     cluster: str
@@ -40,6 +43,7 @@ class Lease:
     gpus: tuple[int, ...]
     expires_epoch_s: int
     user: str = ""
+    home: str = ""
 
     @property
     def over(self) -> bool:
@@ -150,7 +154,15 @@ def _read(name: str) -> Lease | None:
             told = parsed_object(stream.read(65536))
         gpus = tuple(sorted({whole(one, _MOST_GPUS) for one in told["gpus"]}))
         expires = whole(told["expires_epoch_s"], _LATEST_S)
-        return Lease(text(told["token"]), text(told["cluster"]), text(told["owner"]), gpus, expires, owner)
+        return Lease(
+            text(told["token"]),
+            text(told["cluster"]),
+            text(told["owner"]),
+            gpus,
+            expires,
+            owner,
+            text(told.get("home", "")),
+        )
     except (OSError, *MALFORMED):
         return None
 

@@ -32,12 +32,23 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     for token, home in found:
         lease = leases.own(token)
         gpus += list(lease.gpus) if lease is not None else []
-        left += _end(token, home, grace_s=grace_s, keep_cache=keep)
+        # Where this login's home directory is another one than when the lease was taken, both are cleared.
+        homes = dict.fromkeys([home] if lease is None or not lease.home else [home, _checked(lease.home)])
+        left += _end(token, list(homes), grace_s=grace_s, keep_cache=keep)
     emit({"clusters": len(found), "gpus": gpus, "left": left})
 
 
-def _end(token: str, home: str, *, grace_s: float, keep_cache: bool) -> list[str]:
+def _end(token: str, homes: list[str], *, grace_s: float, keep_cache: bool) -> list[str]:
     """End, unmount, remove; the lease goes last, so that nobody is given GPUs that are still used."""
+    left = [one for home in homes for one in _clear(home, grace_s=grace_s, keep_cache=keep_cache)]
+    if not left and os.path.lexists(leases.FOLDER):
+        with leases.held():
+            leases.remove(token)
+    return left
+
+
+def _clear(home: str, *, grace_s: float, keep_cache: bool) -> list[str]:
+    """End and remove everything in one directory of a cluster; return what is left."""
     left = [f"process {pid}" for pid in ending.end_all(home, grace_s=grace_s)]
     left += [f"container {name}" for name in ending.end_containers(home)]
     left += [f"mount {path}" for path in mount.leave_all(os.path.join(home, ".cloudgpu", "mounts"))]
@@ -49,11 +60,7 @@ def _end(token: str, home: str, *, grace_s: float, keep_cache: bool) -> list[str
     warden.dismiss(home)
     _remove(home)
     _remove_base(home, keep_cache=keep_cache)
-    if os.path.lexists(home):
-        return [home]
-    with leases.held():
-        leases.remove(token)
-    return []
+    return [home] if os.path.lexists(home) else []
 
 
 def _checked(home: str) -> str:
@@ -78,7 +85,13 @@ def _alike(cluster: str, owner: str) -> list[tuple[str, str]]:
             continue
         if (known.get("cluster"), known.get("owner")) == (cluster, owner):
             found.append((str(known.get("token")), str(mark.parent)))
-    return found
+    # This login may have another home directory than the one that took the lease.
+    found += [
+        (one.token, _checked(one.home))
+        for one in leases.standing()
+        if one.home and one.user == leases.me() and (one.cluster, one.owner) == (cluster, owner)
+    ]
+    return list(dict(found).items())
 
 
 def _unmounted(home: str) -> list[str]:

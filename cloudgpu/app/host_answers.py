@@ -1,0 +1,80 @@
+"""The answers of a host's agent that the commands for your own hosts read, as shapes to check them against."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class LeaseRow:
+    """One lease of a host."""
+
+    cluster: str
+    owner: str
+    gpus: tuple[int, ...]
+    mine: bool
+    told: str
+
+
+@dataclass(frozen=True)
+class ProcessRow:
+    """One process that uses a GPU of a host."""
+
+    gpu: int
+    told: str
+
+
+@dataclass(frozen=True)
+class LeasesAnswer:
+    """The answer to `lease` with the action `show`."""
+
+    gpus: tuple[int, ...]
+    problem: str
+    leases: tuple[LeaseRow, ...]
+    processes: tuple[ProcessRow, ...]
+    epoch_s: int = 0
+    """The host's clock."""
+
+
+@dataclass(frozen=True)
+class TakenAnswer:
+    """The answer to `lease` with the action `take`."""
+
+    devices: tuple[int, ...]
+    of: int
+
+
+@dataclass(frozen=True)
+class ExtendedAnswer:
+    """The answer to `lease` with the action `extend`."""
+
+    devices: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class LeaveAnswer:
+    """The answer to `leave`."""
+
+    clusters: int
+    gpus: tuple[int, ...]
+    left: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """The answer to `describe`."""
+
+    python: str
+    hostname: str
+    cpus: int
+    memory_mib: int
+    disk_free_mib: int
+    gpus: tuple[Mapping[str, Any], ...]
+    gpu_error: str
+    addresses: tuple[Mapping[str, str], ...]
+    docker: str
+    container_toolkit: bool
+    venv: bool
+    uv: bool
+    packages: str
+    root: bool

@@ -1,0 +1,56 @@
+"""`leave` clears the directory that the lease names, also where a later login has another home directory."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.node.agent import ending, lease, leases, leave, mount, warden
+
+
+@pytest.fixture
+def host(tmp_path, monkeypatch):
+    """A host without processes of its own: directories of leases and of homes, below one folder."""
+    monkeypatch.setattr(leases, "FOLDER", str(tmp_path / "leases"))
+    monkeypatch.setattr(lease, "_free", lambda wanted, *_: tuple(range(wanted)))
+    monkeypatch.setattr(lease.gpu_use, "gpu_ids", lambda: {"GPU-0": 0})
+    monkeypatch.setattr(warden, "post", lambda *_: None)
+    monkeypatch.setattr(ending, "end_all", lambda *_, **__: [])
+    monkeypatch.setattr(ending, "end_containers", lambda *_: [])
+    monkeypatch.setattr(mount, "leave_all", lambda *_: [])
+    monkeypatch.setenv("HOME", str(tmp_path / "later"))
+    return tmp_path
+
+
+def taken(host: Path) -> Path:
+    home = host / "first/.cloudgpu/hosts/pair-0123abcd"
+    spec = {"action": "take", "token": "0123abcd", "cluster": "pair", "owner": "lea", "gpus": 1, "home": str(home)}
+    lease.verb({**spec, "expires_epoch_s": int(time.time()) + 600}, lambda _: None)
+    assert home.exists()
+    return home
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_another_home_directory_hides_nothing(host, recorded):
+    home = taken(host)
+    later = host / "later/.cloudgpu/hosts/pair-0123abcd"
+    spec = {"token": "0123abcd", "home": str(later)} if recorded else {"cluster": "pair", "owner": "lea"}
+    said = []
+    leave.verb(spec, said.append)
+    assert said == [{"clusters": 1, "gpus": [0], "left": []}]
+    assert not home.exists()
+    assert leases.own("0123abcd") is None
+
+
+def test_the_directory_is_kept_by_a_longer_lease(host):
+    home = taken(host)
+    later = int(time.time()) + 6000
+    lease.verb({"action": "extend", "token": "0123abcd", "home": "/x", "expires_epoch_s": later}, lambda _: None)
+    assert (leases.own("0123abcd").home, leases.own("0123abcd").expires_epoch_s) == (str(home), later)
+
+
+def test_without_a_directory_of_leases_there_is_no_lease_to_remove(host):
+    said = []
+    leave.verb({"token": "0123abcd", "home": str(host / "later/.cloudgpu/hosts/pair-0123abcd")}, said.append)
+    assert said[0]["left"] == []
+    assert not (host / "leases").exists()
