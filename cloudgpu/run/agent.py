@@ -268,13 +268,20 @@ def _lines(stream: Stream, verb: str, node: Node) -> Iterator[dict[str, Any]]:
         raise ConnectError(message, hint=hint) from err
 
 
+def _parsed(line: str) -> object:
+    """Return the JSON of a line, also behind a banner that has no line end; None where there is none."""
+    for text in dict.fromkeys((line, line[max(0, line.find('{"')) :])):
+        try:
+            return parse_json(text)
+        except ValueError:
+            continue
+    return None
+
+
 def _answers(stream: Stream, limit_s: float, node: Node) -> Iterator[dict[str, Any]]:
     noise = 0
     for line in stream.lines(limit_s):
-        try:
-            answer = parse_json(line)
-        except ValueError:
-            answer = None
+        answer = _parsed(line)
         if isinstance(answer, dict):
             yield answer
             continue

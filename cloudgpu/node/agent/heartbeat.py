@@ -25,8 +25,6 @@ class Heartbeat:
 
     def __init__(self) -> None:
         self._running = False
-        self.prefix = ""
-        """Written once, before the first line."""
 
     def start(self) -> None:
         """Begin."""
@@ -46,8 +44,7 @@ class Heartbeat:
         if self._running:
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
         try:
-            prefix, self.prefix = self.prefix, ""
-            sys.stdout.write(prefix + text)
+            sys.stdout.write(text)
             sys.stdout.flush()
         finally:
             if self._running:

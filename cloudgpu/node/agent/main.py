@@ -44,8 +44,6 @@ def entry() -> None:
     Raises:
         SystemExit: Always.
     """
-    # A login shell may print a banner without a line end: the first answer must not be glued to it.
-    _HEARTBEAT.prefix = "\n"
     if sys.argv[1:] and sys.argv[1] in LONG_VERBS:
         _HEARTBEAT.start()
     try:

@@ -48,11 +48,6 @@ def test_a_long_verb_tells_that_it_is_alive_in_lines_of_their_own(unbuffered):
     assert [answer for answer in answers if "alive" not in answer] == [*[PROGRESS] * 20, {"done": True}]
 
 
-def test_the_first_answer_begins_a_line_of_its_own():
-    """A login shell may print a banner without a line end."""
-    assert said_by("lease")[:2] == ["", json.dumps(PROGRESS, separators=(",", ":"))]
-
-
 def test_a_short_verb_does_not():
     assert [line for line in said_by("lease") if "alive" in line] == []
 

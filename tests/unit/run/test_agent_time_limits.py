@@ -88,3 +88,9 @@ def test_heartbeats_come_well_within_the_limit_and_are_no_answers():
 def test_an_answer_of_another_shape_is_a_typed_error(answer):
     with pytest.raises(RemoteCommandError, match=r"node 1 \(blue@pair\): its answer to `lease` makes no sense"):
         require_shape(NODE, "lease", answer, TakenAnswer)
+
+
+@pytest.mark.parametrize("banner", ["\x1b]0;title\x07", "Hi ", '{"motd": 1}\n', "{ "])
+def test_an_answer_behind_a_banner_is_found(banner):
+    host = FakeHost(NODE).on("leave$", Answer(stdout=banner + '{"left":[]}\n'))
+    assert ask_once(host, "leave", {}) == {"left": []}
