@@ -16,7 +16,7 @@ from cloudgpu.app.records import ClusterRecord
 from cloudgpu.app.teardown import Ended, check_identity, check_recorded
 from cloudgpu.app.teardown_records import end_runs, forget
 from cloudgpu.decoding import decoded, described
-from cloudgpu.errors import CloudGpuError, RemoteCommandError, StateError, TeardownError
+from cloudgpu.errors import CloudGpuError, StateError, TeardownError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.provision.lease import Lease
 from cloudgpu.remote.base import Host
