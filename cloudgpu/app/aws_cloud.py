@@ -85,12 +85,22 @@ class AwsCloud:
         self._first: Session | None = None
         self._lock = Lock()
         self._account = ""
+        self._deleting = False
 
     def account(self) -> str:
         """Account id of the credentials in use."""
         if not self._account:
-            self._account = self._regions.answered_anywhere(lambda session: session.account())
+            ask = self._regions.answered_anywhere if self._deleting else self._regions.answered_as_usual
+            self._account = ask(lambda session: session.account())
         return self._account
+
+    def for_deletion(self) -> "AwsCloud":
+        """Return this cloud, which from now on asks other regions whose account it is when the usual one refuses.
+
+        Deletion goes on where it can; whatever spends stops at the first refusal.
+        """
+        self._deleting = True
+        return self
 
     def examined(self) -> AwsAccount:
         """The account as `doctor` asks it, in the region of the settings."""

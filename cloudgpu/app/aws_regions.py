@@ -38,6 +38,14 @@ class AwsRegions:
         self._usual = usual
         self._clock = clock
 
+    def answered_as_usual(self, question: Callable[[Session], _T]) -> _T:
+        """Ask about the account in the usual region alone.
+
+        Raises:
+            CloudError: It does not answer.
+        """
+        return question(self._session_of(self._usual))
+
     def answered_anywhere(self, question: Callable[[Session], _T]) -> _T:
         """Ask about the account in the usual region, then in others.
 

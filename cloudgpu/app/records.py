@@ -9,10 +9,10 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 
 from cloudgpu import bounds, files
 from cloudgpu.app.attached import AttachedStorage
+from cloudgpu.catalog.other_prices import ItemKind
 from cloudgpu.decoding import MALFORMED, AnyFloat, decoded
 from cloudgpu.errors import StateError
 from cloudgpu.paths import Home, unwritable
-from cloudgpu.plan.costs import ItemKind
 from cloudgpu.text import command
 
 ClusterState = Literal["making", "up", "ending", "damaged"]

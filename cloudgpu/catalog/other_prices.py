@@ -8,6 +8,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
 
+ItemKind = Literal["nodes", "disks", "addresses", "gateway", "transfer", "storage"]
+"""What an item of a plan or of a bill pays for."""
 PricedThing = Literal[
     "gp3_gib_month_usd",
     "snapshot_gib_month_usd",

@@ -119,19 +119,17 @@ def advance(by: Moved, back: Back = False, json: Json = False) -> None:
     Nodes whose expiry is reached end themselves, as they would on AWS. The clock stays ahead, over restarts too: nodes
     that are made later end when they boot, if their expiry is nearer than that. `--back` brings it back.
     """
+    from cloudgpu import bounds
     from cloudgpu.cli.wiring import wire
     from cloudgpu.recipe.units import DurationS
     from cloudgpu.rehearsal import client
-    from cloudgpu.rehearsal.layout import LIMIT_DAYS, shift_within_limits
-    from cloudgpu.text import command
+    from cloudgpu.rehearsal.layout import LIMIT_DAYS
 
     try:
-        seconds = int(DurationS.parse(by))
+        seconds = bounds.duration_s(by, LIMIT_DAYS * 86400)
     except ValueError as err:
-        raise UsageError(f"{by!r} is no duration: {err}", hint="for instance cloudgpu rehearsal advance 8h") from err
-    if not shift_within_limits(seconds):
-        message = f"{by!r} is more than {LIMIT_DAYS} days, the furthest that the simulated clock can be moved"
-        raise UsageError(message, hint=command("cloudgpu", "rehearsal", "advance", "8h"))
+        hint = f"for instance cloudgpu rehearsal advance 8h; the clock can be moved by {LIMIT_DAYS} days in all"
+        raise UsageError(f"{by!r} is no duration: {err}", hint=hint) from err
     wiring = wire(json=json)
     moved_s = -seconds if back else seconds
     client.advance(wiring.rehearsal(), moved_s)

@@ -271,7 +271,7 @@ class Wiring:
         from cloudgpu.app.desk import Desk
 
         books, owner = self.billing.lenient(), self.settings.owner
-        return Desk(self.cloud(target), books, self.records, self.home, self.clock, owner, self.say)
+        return Desk(self._aws_cloud(target).for_deletion(), books, self.records, self.home, self.clock, owner, self.say)
 
     @property
     def teardowns(self) -> "TeardownOf":

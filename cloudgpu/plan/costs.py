@@ -6,13 +6,12 @@ from datetime import date
 from decimal import ROUND_CEILING, Decimal
 from typing import Any, Literal
 
-from cloudgpu.catalog.other_prices import MONTH_H, Price, other_price
+from cloudgpu.catalog.other_prices import MONTH_H, ItemKind, Price, other_price
 from cloudgpu.decoding import decoded
 from cloudgpu.plan.reaching import GATEWAYS, PublicAddress, elastic_ips
 from cloudgpu.plan.survey import Survey
 from cloudgpu.recipe.schema import Recipe
 
-ItemKind = Literal["nodes", "disks", "addresses", "gateway", "transfer", "storage"]
 Per = Literal["hour", "once", "month"]
 
 HOUR_S = 3600

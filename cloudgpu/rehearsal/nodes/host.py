@@ -164,8 +164,11 @@ def _stored_offset(settings: Settings) -> float:
 
 
 def _stored_credentials(settings: Settings) -> RoleCredentials | None:
+    stored = _stored(settings).get("credentials")
+    if stored is None:
+        return None
     try:
-        return decoded(RoleCredentials, _stored(settings).get("credentials"))
+        return decoded(RoleCredentials, stored)
     except ValueError as err:
         _LOG.warning("%s: no credentials of roles can be read: %s", settings.clock, err)
         return None  # the server gives them anew

@@ -104,12 +104,12 @@ class Trail:
 
 def simulate_time(path, *, still):
     """Waits cost nothing, so what is unanswered may be waited for as long as on AWS. `still`: they move no time."""
-    direct = sys.modules["cloudgpu.provision.direct"]
+    delays = sys.modules["cloudgpu.provision.delays"]
     for name in ("cloudgpu.cli.wiring", "cloudgpu.rehearsal.client"):
         sys.modules[name].SystemClock = lambda: SharedClock(path)
     if still:
         SharedClock.sleep = SharedClock.yield_
-    direct.ELSEWHERE = direct.AT_AWS
+    delays.ELSEWHERE = delays.AT_AWS
 
 
 def start(*, argv, cwd, home, out, err, trail, die_at, clock, still):

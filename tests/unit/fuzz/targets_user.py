@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.app import datasets, host_ground, host_provisioning, host_scanning
 from cloudgpu.app.executing import chosen_indices
+from cloudgpu.app.host_answers import ExtendedAnswer, HostFacts, LeasesAnswer, LeaveAnswer, TakenAnswer
 from cloudgpu.app.host_teardown import HostTeardown
 from cloudgpu.app.run_recipe import recipe_of
 from cloudgpu.app.tunnels import read_wishes
@@ -25,6 +26,7 @@ from cloudgpu.catalog.wishes import misfit, types_meant
 from cloudgpu.cli.extend import _moment
 from cloudgpu.cli.figures import duration
 from cloudgpu.clock import ManualClock
+from cloudgpu.decoding import decoded
 from cloudgpu.errors import CloudGpuError, RecipeError, RemoteCommandError
 from cloudgpu.hosts.host import HostsFile, OwnHost
 from cloudgpu.hosts.loading import load as load_hosts
@@ -44,7 +46,7 @@ from cloudgpu.remote.fake import FakeHost
 from cloudgpu.remote.keys import read_public
 from cloudgpu.remote.landing import Skipped
 from cloudgpu.remote.node_tree import MARK, Entry, RefusedError, take_entries
-from cloudgpu.run.agent import Agent, Answer, _lines
+from cloudgpu.run.agent import Agent, Answer, _answers, _lines, require_shape
 from cloudgpu.run.containers import NodeImage
 from cloudgpu.run.gate import Health, _ready
 from cloudgpu.run.images import _node_image, _read
@@ -222,9 +224,19 @@ class _Stream:
 
 def _agent_lines(content: bytes) -> None:
     agent = Agent(FakeHost(NODE), "/a", "/home/me")  # type: ignore[arg-type]
-    found = list(_lines(_Stream(content)))  # type: ignore[arg-type]
+    found = list(_lines(_Stream(content), "follow", NODE))  # type: ignore[arg-type]
     for one in agent.answers(_Stream(content), "follow"):  # type: ignore[arg-type]
         assert one in found
+
+
+_LEASE = {"cluster": "a", "owner": "b", "gpus": [0], "mine": True, "told": ""}
+
+
+def _host_answer(content: bytes) -> None:
+    for answer in _answers(_Stream(content), 1.0, NODE):  # type: ignore[arg-type]
+        for shape in (LeasesAnswer, TakenAnswer, ExtendedAnswer, LeaveAnswer, HostFacts):
+            with contextlib.suppress(CloudGpuError):  # one document is an answer to one of the questions only
+                conforms(shape, decoded(shape, require_shape(NODE, "lease", answer, shape)))
 
 
 class _Probed:
@@ -300,8 +312,11 @@ class _Transfer:
     def start(self, _command: Any, _stdin: Any = b"") -> "_Transfer":
         return self
 
-    def output(self) -> Iterator[bytes]:
+    def output(self, _stalled_s: float | None = None) -> Iterator[bytes]:
         return iter([MARK, struct.pack(">Q", len(self._data)) + self._data])
+
+    def renew(self) -> None:
+        return
 
     def close(self) -> None:
         return
@@ -408,6 +423,18 @@ TARGETS = (
     Target("gpus that were leased", values({"devices": [0, 1], "of": 8}), _taken_devices),
     Target("left on a host", values({"clusters": 1, "gpus": [0], "left": []}), _left_hosts),
     Target("metric lines", spoiled_text("loss=0.5\nloss=1,000.5 loss=nan\n"), _figures),
+    Target(
+        "host answers",
+        lines(
+            {
+                "gpus": [0],
+                "problem": "",
+                "leases": [{"cluster": "a", "owner": "b", "gpus": [0], "mine": True, "told": ""}],
+            },
+            {"devices": [0], "of": 1, "clusters": 1, "left": [], "gpus": [], "processes": [{"gpu": 0, "told": ""}]},
+        ),
+        _host_answer,
+    ),
     Target("transfer answer", files(_LISTING, {"wanted": [0], "extra": 0}, {"0": 5}), _transfer_answer),
     Target("transfer entries", files([["a", 1, 2, 420, None], ["b", 0, 0, 0, "a"]]), _entries, (RefusedError,)),
     Target("ignore file", spoiled("*.pyc\n!keep/\n/build/**\n[a-z]?.txt\n"), _ignored),
