@@ -316,10 +316,13 @@ class LocalStream:
         self.errors.seek(0)
         return self.errors.read().decode()
 
-    def lines(self):
+    def lines(self, timeout_s: float | None = None):
         for line in self.process.stdout:
             yield line.decode().rstrip("\n")
         self.exit_code = self.process.wait(120)
+
+    def renew(self) -> None:
+        """Nothing limits a command on this machine."""
 
     def close(self) -> None:
         self.process.stdout.close()

@@ -16,6 +16,7 @@ import pytest
 
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import ConnectError, RemoteCommandError, StateError, UsageError
+from cloudgpu.remote import contents
 from cloudgpu.remote.command import Command
 from cloudgpu.remote.connection import SshHost, dial
 from cloudgpu.remote.landing import Skipped
@@ -243,15 +244,15 @@ def test_a_file_that_cannot_be_read_spoils_nothing(
     send(host, source)
     before = snapshot(sshd.home / "work")
     (source / "a b").write_bytes(b"new")
-    real = Path.open
+    real = contents.open_unbuffered
 
-    def broken(path: Path, *args: Any, **options: Any) -> Any:
+    def broken(path: Path) -> Any:
         if path.name == "a b":
             raise OSError(5, "Input/output error", str(path))
-        return real(path, *args, **options)
+        return real(path)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "open", broken)
+        patched.setattr(contents, "open_unbuffered", broken)
         with pytest.raises(StateError, match="a b: Input/output error"):
             send(host, source)
     assert snapshot(sshd.home / "work") == before
