@@ -35,32 +35,6 @@ DialAll = Callable[[Sequence[Node]], "Mapping[int, Host | CloudGpuError]"]
 
 
 @dataclass(frozen=True)
-class _Lease:
-    """A lease on GPUs of a host."""
-
-    gpus: tuple[int, ...]
-    told: str
-
-
-@dataclass(frozen=True)
-class _GpuProcess:
-    """A process that uses a GPU of a host."""
-
-    gpu: int
-    told: str
-
-
-@dataclass(frozen=True)
-class _GpuState:
-    """An agent's answer about the GPUs of its host."""
-
-    problem: str
-    gpus: tuple[Any, ...]
-    leases: tuple[_Lease, ...]
-    processes: tuple[_GpuProcess, ...]
-
-
-@dataclass(frozen=True)
 class HostGround:
     """The hosts of one inventory, as one home reaches them.
 
@@ -191,7 +165,7 @@ def _seen(answer: object) -> HostSeen:
     if not isinstance(answer, dict):
         return HostSeen(problem="it gave no answer")
     try:
-        state = decoded(_GpuState, answer)
+        state = decoded(LeasesAnswer, answer)
     except ValueError as err:
         return HostSeen(problem=f"its answer makes no sense: {described(err)}")
     leased = {gpu for one in state.leases for gpu in one.gpus}

@@ -26,14 +26,6 @@ from cloudgpu.text import command
 
 
 @dataclass(frozen=True)
-class _LeaveAnswer:
-    """An agent's answer to `leave`: what it could not end, and how many clusters it found."""
-
-    left: tuple[str, ...]
-    clusters: int
-
-
-@dataclass(frozen=True)
 class _Left:
     """What is known of hosts that were asked to leave a cluster: those that did, and why the others did not."""
 
@@ -151,7 +143,7 @@ class HostTeardown:
                 left.append(f"{node.zone} could not be asked: {answer.message}")
                 continue
             try:
-                still = decoded(_LeaveAnswer, dict(answer)).left
+                still = decoded(LeaveAnswer, answer).left
             except ValueError as err:
                 left.append(f"{node.zone} sent an answer that makes no sense: {described(err)}")
                 continue

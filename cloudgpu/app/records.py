@@ -22,9 +22,6 @@ FINAL: Final = frozenset({"succeeded", "failed", "cancelled", "lost", "not-run",
 """States that no run leaves again."""
 _LEASE = "lease"
 """How the names of a lease's files begin."""
-_DIGITS: Final = 8
-_MOST: Final = 1_000_000
-"""Nodes of a cluster, GPUs of a node, or disks, that nobody has."""
 _T = TypeVar("_T", "ClusterRecord", "RunRecord")
 
 

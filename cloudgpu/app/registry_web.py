@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import http.client
-import json
 import re
 import ssl
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from urllib.error import URLError
 from urllib.parse import urlencode, urlsplit
 
 from cloudgpu.app.registry_challenge import Challenge, challenge
-from cloudgpu.files import KEY_BYTES, read_bytes
+from cloudgpu.files import KEY_BYTES, parse_json, read_bytes
 from cloudgpu.launch.image_name import ImageName
 from cloudgpu.node.agent.web_ask import REDIRECTS, Answer, Client
 from cloudgpu.node.agent.web_limits import check_address, is_loopback, must_guard, redirected
@@ -183,8 +182,8 @@ class Web:
 def json_of(answer: Answer) -> Any:  # noqa: ANN401 - what a stranger sends
     """Return the body; None where it is not JSON."""
     try:
-        return json.loads(answer.body)
-    except (ValueError, RecursionError):
+        return parse_json(answer.body, nan=True)
+    except ValueError:
         return None
 
 

@@ -11,7 +11,7 @@ from cloudgpu.app.cluster_storage import ClusterStorage
 from cloudgpu.app.cut_off_launches import CutOffLaunches, unlaunched
 from cloudgpu.app.desk import Bench, Desk
 from cloudgpu.app.identifiers import checked_cluster
-from cloudgpu.app.lenient_ledger import LenientLedger
+from cloudgpu.app.lenient_ledger import check_ledger
 from cloudgpu.app.lost_rows import restore
 from cloudgpu.app.ports import Place
 from cloudgpu.app.records import ClusterRecord
@@ -318,8 +318,7 @@ def check_recorded(desk: Bench, ended: Ended, what: str) -> None:
     """
     retry = f"then `{command('cloudgpu', 'down', ended.cluster)}` again, which records it"
     try:
-        if isinstance(desk.ledger, LenientLedger):
-            desk.ledger.check(what)
+        check_ledger(desk, what)
         _check_saved(ended.unsaved, what)
     except (LedgerError, StateError) as err:
         err.hint = f"{err.hint}; {retry}"

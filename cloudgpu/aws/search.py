@@ -86,26 +86,6 @@ def search_iam(clients: Clients, cluster: str = "", token: str | None = None) ->
     return SearchResult(tagged, {GLOBAL: errors[0]} if errors else {})
 
 
-def anybodys(clients: Clients) -> tuple[Found, ...]:
-    """All in this region that carries the tag of any cluster of anybody; IAM is asked by `anybodys_in_iam`.
-
-    A fleet whose instances have all ended is found as long as AWS still lists those, which is about an hour.
-
-    Raises:
-        CloudError: AWS refused one of the questions or cannot be reached: then nobody knows.
-    """
-    return search_region(clients).complete()
-
-
-def anybodys_in_iam(clients: Clients) -> tuple[Found, ...]:
-    """All in IAM, which belongs to no region, that carries the tag of any cluster of anybody.
-
-    Raises:
-        CloudError: AWS refused one of the questions or cannot be reached.
-    """
-    return search_iam(clients).complete()
-
-
 def enabled_regions(clients: Clients) -> tuple[str, ...]:
     """Every region that this account can use.
 

@@ -138,9 +138,9 @@ def test_a_gang_from_nothing_to_nothing(session: Session, cloud: client.Cloud, p
     assert untagged == []
     assert search.everything(session, "demo", "other-token") == ()
     assert search.everything(session, "dem") == ()
-    anybodys = (*search.anybodys(session), *search.anybodys_in_iam(session))
-    assert {(one.kind, one.id) for one in anybodys} == {(one.kind, one.id) for one in found}
-    nodes = [one for one in anybodys if one.kind == "instance"]
+    tagged = (*search.search_region(session).complete(), *search.search_iam(session).complete())
+    assert {(one.kind, one.id) for one in tagged} == {(one.kind, one.id) for one in found}
+    nodes = [one for one in tagged if one.kind == "instance"]
     assert {(one.instance_type, one.market) for one in nodes} == {("p3dn.24xlarge", "on-demand")}
     assert all(one.since is not None for one in nodes)
     assert {"us-east-1", "us-west-2", "eu-west-1"} <= set(search.enabled_regions(session))

@@ -19,7 +19,6 @@ from .web_ask import Client
 _METADATA = "http://169.254.169.254"
 _ROLES = "/latest/meta-data/iam/security-credentials/"
 _TIMEOUT_S = 5.0
-_LARGEST = 1 << 20
 _FRESH_S = 300.0
 _MOST_BYTES = 1 << 16
 _NOT_FOUND = 404

@@ -250,7 +250,7 @@ def _instances(answer: Any) -> None:
 
 def _tagged(answer: Any) -> None:
     clients = _clients(answer)
-    found = [*search.anybodys(clients), *search.anybodys_in_iam(clients)]
+    found = [*search.search_region(clients).complete(), *search.search_iam(clients).complete()]
     for one in found:
         conforms(type(one), one)
         assert isinstance(one.label, str)
