@@ -1,9 +1,11 @@
-"""Tell what a command leaves running when a signal ends it: clusters with their price, and the runs on them."""
+"""Tell what a command leaves running when a signal ends it: clusters with their price, their runs, and storage."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from cloudgpu.app.cluster_costs import cluster_hourly_usd
 from cloudgpu.app.records import ClusterRecord, Records, RunRecord
+from cloudgpu.app.remains import Remains
+from cloudgpu.app.storage_records import StorageRecords
 from cloudgpu.text import command, printable
 
 NOTHING = "nothing that this command started is still running"
@@ -26,6 +28,25 @@ class StillRunning:
         runs = [run for run in self._records.runs() if run.ended_at is None and run.ranks]
         lines = [line for one in clusters for line in _of(one, [run for run in runs if run.cluster == one.name])]
         return lines or [NOTHING]
+
+
+def storage_lines(records: StorageRecords, name: str) -> list[str]:
+    """Return whether storage that is being created or deleted may exist, and the command that deletes it."""
+    record = records.one(name)
+    if record is None:
+        return [NOTHING]
+    states = {"making": "may be partly created", "ready": "is created", "deleting": "may not be deleted yet"}
+    price = "simulated, nothing is charged" if record.simulated else "it costs money until it is deleted"
+    return [
+        f"storage {printable(name)} {states[record.state]} in {record.region}: {price}",
+        f"    delete it: {command('cloudgpu', 'storage', 'delete', name)}",
+    ]
+
+
+def swept_clusters_lines(clusters: Sequence[Remains]) -> list[str]:
+    """Return the clusters whose deletion by `sweep` was begun and is not confirmed."""
+    lines = [f"cluster {printable(one.cluster)} may not be deleted yet: {', '.join(one.regions)}" for one in clusters]
+    return [*lines, f"    delete them: {command('cloudgpu', 'sweep', '--yes')}"] if lines else [NOTHING]
 
 
 def _of(cluster: ClusterRecord, runs: Collection[RunRecord]) -> Iterator[str]:

@@ -30,6 +30,7 @@ def extend(
     budget.max_usd still holds, and no node lives more than 14 days beyond its first expiry.
     """
     from cloudgpu.app.extending import Extending
+    from cloudgpu.cli.interruption import tell_what_runs
     from cloudgpu.cli.show_extended import extended_json, extended_lines
     from cloudgpu.cli.wiring import as_target, wire
 
@@ -40,6 +41,7 @@ def extend(
     name = cluster or wiring.only_cluster()
     if not name:
         raise UsageError("no cluster is up", hint="`cloudgpu status` lists the clusters")
+    tell_what_runs(wiring.records, name)
     target = as_target(wiring.records.target(name) or wiring.settings.target)
     if target == "ssh":
         from cloudgpu.app.host_extending import HostExtending

@@ -34,8 +34,10 @@ def bake(  # noqa: PLR0917
     bought, takes its keys from it, has AWS make an image of it, and ends it. Nodes that boot the image find every
     step of the bootstrap done.
     """
+    from cloudgpu.app.images import bake_cluster
     from cloudgpu.app.planning import refuse
     from cloudgpu.app.stages import Stages
+    from cloudgpu.cli.interruption import tell_what_runs
     from cloudgpu.cli.show_image import baked_lines
     from cloudgpu.cli.show_plan import plan_lines
     from cloudgpu.cli.wiring import wire
@@ -46,8 +48,9 @@ def bake(  # noqa: PLR0917
     if planned.plan.errors:
         raise refuse(planned.plan)
     wiring.questions.confirm("Go ahead?", yes=yes)
-    stages = Stages(wiring.clock, wiring.say)
-    baked = wiring.baking(planned.plan.target, stages).bake(planned.plan, name or planned.plan.recipe.name)
+    stages, name = Stages(wiring.clock, wiring.say), name or planned.plan.recipe.name
+    tell_what_runs(wiring.records, bake_cluster(name))
+    baked = wiring.baking(planned.plan.target, stages).bake(planned.plan, name)
     if json:
         wiring.screen.document({**baked.as_json(), "stages": stages.as_json()})
     else:

@@ -1,6 +1,6 @@
 """What Ctrl-C leaves behind is said, before the command ends with 130."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,8 @@ from cloudgpu.text import command
 
 if TYPE_CHECKING:
     from cloudgpu.app.records import Records
+    from cloudgpu.app.remains import Remains
+    from cloudgpu.app.storage_records import StorageRecords
     from cloudgpu.cli.wiring import Wiring
 
 
@@ -52,6 +54,20 @@ def tell_what_runs(records: "Records", *clusters: str) -> None:
     from cloudgpu.app.still_running import StillRunning
 
     interruptions.tell(StillRunning(records, clusters).lines)
+
+
+def tell_what_storage(records: "StorageRecords", name: str) -> None:
+    """Let the command say last, after a signal, whether this storage exists."""
+    from cloudgpu.app.still_running import storage_lines
+
+    interruptions.tell(lambda: storage_lines(records, name))
+
+
+def tell_what_is_swept(clusters: "Sequence[Remains]") -> None:
+    """Let the command say last, after a signal, which of these clusters may not be deleted yet."""
+    from cloudgpu.app.still_running import swept_clusters_lines
+
+    interruptions.tell(lambda: swept_clusters_lines(clusters))
 
 
 def going_on(run_id: str) -> tuple[str, str]:

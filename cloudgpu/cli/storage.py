@@ -51,6 +51,7 @@ def create(  # noqa: PLR0917
     could not be made is ended at once.
     """
     from cloudgpu.app.storage_wish import Typed, price_of, wish
+    from cloudgpu.cli.interruption import tell_what_storage
     from cloudgpu.cli.show_storage import created_json, created_lines, question
     from cloudgpu.cli.wiring import wire
 
@@ -60,6 +61,7 @@ def create(  # noqa: PLR0917
     price, monthly_usd = price_of(wanted, kind)
     simulated = wiring.settings.target == "rehearsal"
     wiring.questions.confirm(question(wanted, price, monthly_usd, simulated=simulated), yes=yes)
+    tell_what_storage(wiring.storage_records, name)
     created = wiring.storage(wiring.settings.target).create(wanted)
     if json:
         wiring.screen.document(created_json(created, monthly_usd))
@@ -106,6 +108,7 @@ def delete(
     Refuses while instances use it, and without --delete-data what was not made with --disposable. Exits 6 while
     something of it is left.
     """
+    from cloudgpu.cli.interruption import tell_what_storage
     from cloudgpu.cli.show_storage import deleted_json, deleted_lines, deletion_question
     from cloudgpu.cli.wiring import wire
 
@@ -114,6 +117,7 @@ def delete(
     present = room.deletable(name, wiring.settings.region, delete_data=delete_data)
     if present is not None:
         wiring.questions.confirm_by_name(deletion_question(present), name, yes=yes, by_name=delete_data)
+    tell_what_storage(wiring.storage_records, name)
     deleted = room.delete(name, wiring.settings.region, delete_data=delete_data)
     room.check_recorded(name)
     if json:

@@ -30,7 +30,7 @@ def sweep(
     """
     from cloudgpu.app.remains import Wish
     from cloudgpu.app.sweeping import Sweeping, Swept, problem
-    from cloudgpu.cli.interruption import come_to, told_when_interrupted
+    from cloudgpu.cli.interruption import come_to, tell_what_is_swept, told_when_interrupted
     from cloudgpu.cli.show_sweep import seen_lines, sweep_json, swept_lines
     from cloudgpu.cli.wiring import wire
 
@@ -46,6 +46,7 @@ def sweep(
         told_when_interrupted(screen, "not everything is ended yet; cloudgpu sweep --yes goes on with it"),
     ):
         if yes:
+            tell_what_is_swept(seen.going)
             swept = sweeping.end(seen.going, settings.region)
             swept = swept.with_more(sweeping.end_storage(seen.storage_going, swept))
         if not json:

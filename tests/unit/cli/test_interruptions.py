@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 
 from cloudgpu.app.records import ClusterRecord, Records, RunRecord
-from cloudgpu.app.still_running import NOTHING, StillRunning
+from cloudgpu.app.remains import Remains
+from cloudgpu.app.still_running import NOTHING, StillRunning, storage_lines, swept_clusters_lines
+from cloudgpu.app.storage_records import StorageRecord, StorageRecords
 from cloudgpu.cli import signals
 from cloudgpu.cli.screen import Screen
 from cloudgpu.cli.signals import HEARD, Interruptions
@@ -108,3 +110,27 @@ def test_what_is_not_known_is_said_to_be_unknown(records):
     assert still.lines()[0].startswith("cluster lab may be partly running: 0 x unknown type, price unknown")
     Home(records._home.root).cluster("lab").record.write_text("{")
     assert "has a record that cannot be read" in still.lines()[0]
+
+
+def test_storage_that_may_exist_is_named_with_the_command_that_deletes_it(records):
+    storages = StorageRecords(records._home)
+    assert storage_lines(storages, "data") == [NOTHING]
+    record = StorageRecord("data", "efs", "t", "ann", "", "aws", "1", "", "us-west-2", NOW, disposable=False)
+    storages.save(record)
+    assert storage_lines(storages, "data") == [
+        "storage data may be partly created in us-west-2: it costs money until it is deleted",
+        "    delete it: cloudgpu storage delete data",
+    ]
+    storages.save(replace(record, target="rehearsal"), state="ready")
+    assert storage_lines(storages, "data")[0] == ("storage data is created in us-west-2: simulated, nothing is charged")
+    storages.save(record, state="deleting")
+    assert "may not be deleted yet" in storage_lines(storages, "data")[0]
+
+
+def test_an_interrupted_sweep_names_the_clusters_that_it_was_deleting():
+    one = Remains("lab\x1b[2J", "t", "ann", "", "", NOW, NOW, (), None, None, (), billed_in=("eu-west-1", "us-west-2"))
+    assert swept_clusters_lines([]) == [NOTHING]
+    assert swept_clusters_lines([one]) == [
+        "cluster lab\ufffd[2J may not be deleted yet: eu-west-1, us-west-2",
+        "    delete them: cloudgpu sweep --yes",
+    ]
