@@ -137,6 +137,8 @@ def advance(by: Moved, back: Back = False, json: Json = False) -> None:
         wiring.screen.document({"simulated": True, "advanced_s": moved_s})
     else:
         wiring.screen.line(f"the simulated nodes' clock moved {'back' if back else 'on'} by {DurationS(seconds)}")
+        if not back:
+            wiring.screen.line("  nodes launched later boot on this clock too; the same with --back sets it back")
 
 
 def read_rows(rows: Sequence[str]) -> dict[str, int]:

@@ -65,9 +65,10 @@ def read_public(path: Path) -> PublicKey:
         private = load_ssh_private_key(files.read_bytes(path, files.KEY_BYTES), password=None)
         line = private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
     except OSError as err:
-        raise StateError(
-            f"cannot read the SSH key {path}: {err.strerror}", hint="make it yours and readable: chmod 600"
-        ) from err
+        repair = (
+            "make it yours and readable: chmod 600" if isinstance(err, PermissionError) else "name another private key"
+        )
+        raise StateError(f"cannot read the SSH key {path}: {err.strerror}", hint=repair) from err
     except (ValueError, TypeError, UnsupportedAlgorithm) as err:
         raise StateError(f"{path} is not an OpenSSH private key without a passphrase: {err}", hint=hint) from err
     return PublicKey(f"{line} cloudgpu", fingerprint(base64.b64decode(line.split()[1])))
