@@ -16,12 +16,16 @@ _WRITES: Final = re.compile(
     r"^--?(?:[a-z0-9]+[-_])*(?:out|outputs?|save|results?|logs?|logdir|ckpts?|checkpoints?)(?:[-_]?(?:dir|path|file|folder|to))?$"
 )
 """Options whose value is a place that a program writes to."""
+_OUTPUTS: Final = re.compile(r"(?<!\{)\{outputs\}")
 
 
 @check("outputs", "warning", "What a run writes beside its work directory goes with the node's disk.")
 def written_where_it_is_kept(case: Case) -> Iterator[Found]:
-    """Options of the command that name an absolute place to write to."""
+    """Options of the command that name an absolute place to write to; `{outputs}`, which `outputs` leaves out."""
     recipe = case.question.recipe
+    if _OUTPUTS.search(recipe.launch.command) and not any(_brings(output) for output in recipe.outputs):
+        message = "the command writes to {outputs}, and outputs does not name that directory: it goes with the node"
+        yield Found(message, "add outputs/ to outputs")
     mounted = [storage.to for storage in recipe.storage]
     for option, place in _written(recipe):
         if not any(PurePosixPath(place).is_relative_to(to) for to in mounted):
@@ -47,6 +51,11 @@ def checkpoint_outlives_spot(case: Case) -> Iterator[Found]:
     if checkpoint.to is None and not any(_holds(output, checkpoint.path) for output in recipe.outputs):
         message = f"checkpoints in {checkpoint.path} lie on the spot nodes' own disks alone"
         yield Found(message, f"add {checkpoint.path}/ to outputs")
+
+
+def _brings(output: str) -> bool:
+    """Whether a pattern of outputs names the directory `outputs`, or something below it."""
+    return fnmatch("outputs", PurePosixPath(output).parts[0])
 
 
 def _holds(output: str, place: PurePosixPath) -> bool:

@@ -150,6 +150,8 @@ DATA = (
         "outputs",
         (
             launch(command="train.py --output-dir {outputs} --save_path=models --log-dir /dev/stdout --layout /x"),
+            World({"outputs": ["o*/best.pt"], "launch": {"with": "torchrun", "command": "train.py {outputs}"}}),
+            World({"outputs": [], "launch": {"with": "torchrun", "command": "train.py {{outputs}}"}}),
             World(
                 {
                     "storage": [{"name": "results", "to": "/results"}],
@@ -173,6 +175,14 @@ DATA = (
                 "warning",
                 "--logdir /tmp/logs lies outside the work directory, on a disk that goes with the node",
                 "write below the work directory and name it under outputs, or use {outputs}",
+            ),
+        ),
+        fails(
+            rehearsed(World({"outputs": ["logs/"], "launch": {"with": "torchrun", "command": "train.py {outputs}"}})),
+            (
+                "warning",
+                "the command writes to {outputs}, and outputs does not name that directory: it goes with the node",
+                "add outputs/ to outputs",
             ),
         ),
     ),
