@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from urllib.parse import parse_qsl, quote
 
+from cloudgpu import bounds
 from cloudgpu.rehearsal.http_message import HttpRequest
 
 _ALGORITHM = "AWS4-HMAC-SHA256"
@@ -160,9 +161,11 @@ def _moment(stamp: str) -> datetime:
 
 
 def _seconds(text: str, *, longest: int = _LONGEST_PRESIGNED_S) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) > longest:
-        raise SignatureError("AuthorizationQueryParametersError", "X-Amz-Expires must be less than a week (in seconds)")
-    return int(text)
+    try:
+        return bounds.whole(text, most=longest)
+    except ValueError:
+        message = "X-Amz-Expires must be less than a week (in seconds)"
+        raise SignatureError("AuthorizationQueryParametersError", message) from None
 
 
 def _secret(scope: Scope, secret_of: SecretOf) -> str:

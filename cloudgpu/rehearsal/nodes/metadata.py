@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from cloudgpu import bounds
 from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes.values import RoleCredentials
 
@@ -96,11 +97,13 @@ class MetadataService:
         if request.method != "PUT":
             return 405, ""
         text = request.headers.get("x-aws-ec2-metadata-token-ttl-seconds", "")
-        if not text.isdigit() or not 1 <= int(text) <= _LONGEST_TOKEN_S:
+        try:
+            lifetime_s = bounds.whole(text, 1, _LONGEST_TOKEN_S)
+        except ValueError:
             return 400, ""
         self._tokens = {token: end for token, end in self._tokens.items() if end >= self._now_s()}
         token = secrets.token_urlsafe(40)
-        self._tokens[token] = self._now_s() + int(text)
+        self._tokens[token] = self._now_s() + lifetime_s
         return 200, token
 
     def _value(self, path: str, *, listing: bool) -> tuple[int, str]:

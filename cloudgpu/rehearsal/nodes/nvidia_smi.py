@@ -76,8 +76,8 @@ def _query(spec: NodeSpec, options: dict[str, str]) -> tuple[str, int]:
 
 def _wanted(spec: NodeSpec, options: dict[str, str]) -> Sequence[int]:
     chosen = options.get("i") or options.get("id") or ""
-    numbers = [int(word) for word in chosen.split(",") if word.isdigit()]
-    return [number for number in numbers if number < spec.gpus] or range(spec.gpus)
+    wanted = chosen.split(",")
+    return [number for number in range(spec.gpus) if str(number) in wanted] or range(spec.gpus)
 
 
 def _value(spec: NodeSpec, index: int, name: str) -> str:

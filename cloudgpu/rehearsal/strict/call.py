@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from moto.ec2.exceptions import EC2ClientError
 
+from cloudgpu import bounds
 from cloudgpu.rehearsal.records import Records
 
 if TYPE_CHECKING:
@@ -83,9 +84,10 @@ def page(rows: list[Any], params: dict[str, Any], *, limit: int = 1000) -> tuple
         AwsError: The token is not one that a listing gave.
     """
     text = str(params.get("NextToken") or "0")
-    if not text.isdigit():
-        raise AwsError("InvalidParameterValue", f"Unable to parse pagination token: {text}")
-    start = int(text)
+    try:
+        start = bounds.whole(text)
+    except ValueError:
+        raise AwsError("InvalidParameterValue", f"Unable to parse pagination token: {text}") from None
     size = int(params.get("MaxResults") or limit)
     following = str(start + size) if start + size < len(rows) else None
     return rows[start : start + size], following

@@ -4,12 +4,12 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from cloudgpu import bounds
 from cloudgpu.decoding import decoded
 from cloudgpu.files import parse_json
 from cloudgpu.rehearsal.world import World
 
 _MOST = 1000
-_LONGEST_TOKEN = 19
 Action = Callable[[World, str, Mapping[str, Any]], dict[str, Any]]
 """From the world, the region and the parameters to the members of the answer."""
 
@@ -42,12 +42,14 @@ def paged(rows: list[Any], params: Mapping[str, Any], *, limit: int = 100) -> tu
         JsonError: The token is not one that a listing gave.
     """
     text = str(params.get("NextToken") or "0")
-    if not (text.isascii() and text.isdigit() and len(text) < _LONGEST_TOKEN):
-        raise JsonError("InvalidPaginationTokenException", "Invalid pagination token.")
+    try:
+        start = bounds.whole(text)
+    except ValueError:
+        raise JsonError("InvalidPaginationTokenException", "Invalid pagination token.") from None
     wanted = params.get("MaxResults")
     if wanted is not None and (not isinstance(wanted, int) or not 0 < wanted <= _MOST):
         raise JsonError("ValidationException", "MaxResults must be a number from 1 to 1000.")
-    start, size = int(text), wanted or limit
+    size = wanted or limit
     more = {"NextToken": str(start + size)} if start + size < len(rows) else {}
     return rows[start : start + size], more
 

@@ -15,6 +15,11 @@ _CORES = {"CoreCount": -1, "ThreadsPerCore": 2}
 _DEEP = b"[" * 20_000 + b"]" * 20_000
 
 
+def _token_request(seconds: str) -> bytes:
+    head = "PUT /latest/api/token HTTP/1.1\r\nHost: 127.0.0.9\r\n"
+    return f"{head}X-aws-ec2-metadata-token-ttl-seconds: {seconds}\r\n\r\n".encode()
+
+
 def _bytes(value: Any) -> bytes:
     return json.dumps(value).encode()
 
@@ -114,6 +119,8 @@ REGRESSIONS: tuple[tuple[str, Any], ...] = (
     ("memory text", "9" * 27),
     ("tunnel ports", "9" * 5_000),
     ("node numbers", "9" * 5_000),
+    ("metadata request", _token_request("9" * 5_000)),
+    ("nvidia-smi arguments", "--query-gpu=name --format=csv --id=\u00b2"),
     ("moment of an extension", "0001-01-01T00:00:00+23:59"),
     ("settings file", b"bastion = " + b"9" * 5_000),
     ("settings file", b"region = [" + b"[" * 5_000),

@@ -1,0 +1,35 @@
+"""Numbers in text are read by `cloudgpu.bounds` alone: `isdigit` takes `²`, and `int` refuses 4,301 digits."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[3] / "cloudgpu"
+GUARD = re.compile(r"\.(?:isdigit|isdecimal|isnumeric)\(\)")
+ALLOWED = {
+    "cli/options.py": "one character, which is never converted",
+    "node/agent/gpu_use.py": "travels to the node; checks ASCII and the number of digits",
+    "node/agent/guard.py": "bytes of the agent's own pipe",
+    "node/agent/probe.py": "travels to the node; a failure is the documented ValueError",
+    "node/agent/proc.py": "folders of /proc",
+    "node/agent/superuser.py": "folders of /proc",
+    "rehearsal/server_process.py": "32 bytes of a lock file",
+    "remote/transfer.py": "checks ASCII and the number of digits",
+}
+"""File -> why it may ask the text itself."""
+
+
+def guards(source: str) -> int:
+    """How often text is asked whether it is a number, without `cloudgpu.bounds`."""
+    return len(GUARD.findall(source))
+
+
+def test_numbers_are_read_by_the_module_that_bounds_them():
+    found = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if guards(path.read_text())}
+    assert found == set(ALLOWED), "read numbers with cloudgpu.bounds, or give the reason here"
+
+
+@pytest.mark.parametrize(("line", "count"), [("if text.isdigit():", 1), ("word.isnumeric()", 1), ("isdigit(x)", 0)])
+def test_the_search_finds_a_guard(line: str, count: int):
+    assert guards(line) == count
