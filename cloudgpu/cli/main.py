@@ -41,6 +41,7 @@ from cloudgpu.cli import (
 )
 from cloudgpu.cli.interruption import Interrupted
 from cloudgpu.cli.options import spelled_out
+from cloudgpu.cli.resources import opened
 from cloudgpu.cli.screen import Screen
 from cloudgpu.cli.show_error import failure_json
 from cloudgpu.cli.signals import INTERRUPTED, interruptions
@@ -146,7 +147,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     documents = Screen.documents
     with interruptions.heard(screen):
         try:
-            code = interruptions.exit_code(_run(own, remote, screen))
+            with opened:
+                code = interruptions.exit_code(_run(own, remote, screen))
         except Exception as bug:
             if screen.json_mode and Screen.documents == documents:
                 screen.document(failure_json(type(bug).__name__, str(bug), "", 1, []))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cloudgpu.app.ports import Ledger
+from cloudgpu.cli.resources import opened
 from cloudgpu.errors import CloudGpuError
 
 if TYPE_CHECKING:
@@ -29,7 +30,9 @@ class LedgerWiring:
 
         if self.wiring.needs_disk:
             self.wiring.home.ensure()
-        return open_ledger(self.wiring.settings.ledger_url, may_read_only=not self.wiring.needs_disk)
+        return opened.enter_context(
+            open_ledger(self.wiring.settings.ledger_url, may_read_only=not self.wiring.needs_disk)
+        )
 
     def lenient(self) -> Ledger:
         """Return the ledger for what must not fail over it; it is opened when it is first used."""

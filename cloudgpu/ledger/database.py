@@ -55,8 +55,18 @@ def connect(url: str, *, may_read_only: bool = False) -> sa.Engine:
             hint="CLOUDGPU_LEDGER_URL wants an SQLAlchemy address whose driver is installed, "
             "for instance sqlite:////var/lib/ledger.sqlite3",
         ) from err
-    prepare(engine)
+    with _closed_on_error(engine):
+        prepare(engine)
     return engine
+
+
+@contextmanager
+def _closed_on_error(engine: sa.Engine) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        engine.dispose()
+        raise
 
 
 def _sqlite(address: sa.URL, *, may_read_only: bool) -> sa.Engine:
@@ -70,7 +80,8 @@ def _sqlite(address: sa.URL, *, may_read_only: bool) -> sa.Engine:
         engine = sa.create_engine(address, connect_args={"timeout": BUSY_TIMEOUT_S})
         event.listen(engine, "connect", _on_connect)
         event.listen(engine, "begin", _on_begin)
-        prepare(engine)
+        with _closed_on_error(engine):
+            prepare(engine)
     except LedgerError as err:
         if not may_read_only:
             raise
@@ -99,7 +110,8 @@ def _copied(path: Path, cause: LedgerError) -> sa.Engine:
     event.listen(engine, "connect", _refuse_writes)
     event.listen(engine, "begin", _on_begin)
     weakref.finalize(engine, folder.cleanup)
-    _check_copy(engine, cause)
+    with _closed_on_error(engine):
+        _check_copy(engine, cause)
     return engine
 
 

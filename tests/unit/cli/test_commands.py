@@ -16,7 +16,8 @@ from cloudgpu.cli.interruption import come_to
 from cloudgpu.cli.main import app, main, split
 from cloudgpu.cli.rehearsal_faults import limit_lines, read_prices, read_rows, read_rules
 from cloudgpu.cli.wiring import wire
-from cloudgpu.errors import CloudGpuError, QuestionError, UsageError
+from cloudgpu.errors import CloudGpuError, LedgerError, QuestionError, UsageError
+from cloudgpu.ledger.store import Ledger
 
 COMMAND = typer.main.get_command(app)
 ERRORS = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, CloudGpuError)]
@@ -330,3 +331,20 @@ def test_a_fault_script_is_read(tmp_path):
     path.write_text('[{"action": "CreateFleet"}]')
     assert read_rules(str(path)) == [{"action": "CreateFleet"}]
     assert read_rules("") == []
+
+
+@pytest.mark.parametrize("code", [0, 13])
+def test_a_command_leaves_no_connection_to_the_ledger_open(home, code, monkeypatch):
+    engines = []
+    report = Ledger.report
+
+    def watched(ledger, *args, **named):
+        engines.append(ledger.engine)
+        if code:
+            raise LedgerError("it is damaged")
+        return report(ledger, *args, **named)
+
+    monkeypatch.setattr(Ledger, "report", watched)
+    assert main(["cost"]) == code
+    (engine,) = engines
+    assert engine.pool.checkedin() == engine.pool.checkedout() == 0

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from cloudgpu.errors import LedgerError
 from cloudgpu.ledger import database, schema
@@ -83,12 +84,15 @@ def test_a_full_disk_is_said_and_loses_nothing(ledger, make_spending):
     assert [entry.spending.entry_id for entry in ledger.entries()] == ["e1"]
 
 
-def test_a_file_that_is_no_ledger_is_left_alone(tmp_path: Path):
+def test_a_file_that_is_no_ledger_is_left_alone_and_closed(tmp_path: Path, monkeypatch):
     path = tmp_path / "notes.txt"
     path.write_bytes(b"dear diary, " * 1000)
+    closed, dispose = [], sa.Engine.dispose
+    monkeypatch.setattr(sa.Engine, "dispose", lambda engine: closed.append(dispose(engine)))
     with pytest.raises(LedgerError, match="not a ledger, or it is damaged") as caught:
         open_ledger(f"sqlite:///{path}")
     assert "keep the file" in caught.value.hint
+    assert len(closed) == 1
     assert path.read_bytes() == b"dear diary, " * 1000
 
 
@@ -98,8 +102,8 @@ def test_a_damaged_ledger_is_said(ledger, ledger_path: Path, make_spending):
     ledger.dispose()
     whole = ledger_path.read_bytes()
     ledger_path.write_bytes(whole[:4096] + b"\xa5" * (len(whole) - 4096))
-    with pytest.raises(LedgerError, match="damaged"):
-        open_ledger(f"sqlite:///{ledger_path}").entries()
+    with pytest.raises(LedgerError, match="damaged"), open_ledger(f"sqlite:///{ledger_path}") as damaged:
+        damaged.entries()
 
 
 def test_a_ledger_of_a_newer_version_is_refused(ledger, ledger_path: Path):
