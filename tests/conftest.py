@@ -18,7 +18,8 @@ if not os.environ.get("CI"):  # there it has a profile of its own, without deadl
     settings.load_profile("here")
 
 MAY_SKIP = ("pulumi", "gpu", "live")
-OFF_BY_DEFAULT = ("full", "live")
+QUICK_TIERS = ("unit", "infra")
+"""Folders whose tests are part of the default test command, but for those marked `slow`."""
 
 
 @pytest.fixture
@@ -96,15 +97,37 @@ def no_network() -> Iterator[None]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--select",
+        choices=("all", "default", "rest"),
+        default="all",
+        help="all tests; those of the default test command; or those that it leaves out",
+    )
     parser.addoption("--full", action="store_true", help="also run the long variants (marker full)")
     parser.addoption("--live", action="store_true", help="also run what costs money at AWS (marker live)")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    off = [name for name in OFF_BY_DEFAULT if not config.getoption(f"--{name}")]
-    chosen = [item for item in items if not any(item.get_closest_marker(name) for name in off)]
-    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    chosen, others = [], []
+    for item in items:
+        (chosen if _selected(config, item) else others).append(item)
+    config.hook.pytest_deselected(items=others)
     items[:] = chosen
+
+
+def _selected(config: pytest.Config, item: pytest.Item) -> bool:
+    if any(item.get_closest_marker(name) and not config.getoption(f"--{name}") for name in ("full", "live")):
+        return False
+    selection = config.getoption("--select")
+    return selection == "all" or (selection == "default") == _is_default(item)
+
+
+def _is_default(item: pytest.Item) -> bool:
+    """Whether the default test command runs a test: the quick tiers, and of the others the main path."""
+    if item.get_closest_marker("full") or item.get_closest_marker("live"):
+        return False
+    tier = item.nodeid.split("/")[1]
+    return not item.get_closest_marker("slow") if tier in QUICK_TIERS else bool(item.get_closest_marker("main_path"))
 
 
 @pytest.hookimpl(wrapper=True)

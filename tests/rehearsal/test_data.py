@@ -39,6 +39,7 @@ def s3(bench):
     )
 
 
+@pytest.mark.main_path
 def test_a_mounted_bucket_and_checkpoints_that_outlive_their_nodes(bench):
     folder = bench.recipe(
         script=TRAIN,

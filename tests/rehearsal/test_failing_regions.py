@@ -32,6 +32,7 @@ def open_rows(bench):
     return [row for row in bench.json("cost")["rows"] if row["open_entries"]]
 
 
+@pytest.mark.main_path
 def test_down_ends_the_nodes_of_a_region_that_answers_while_another_one_denies_everything(moved):
     client.put_faults(moved.cloud, [denied(region=HOME_REGION)])
     done = moved.run("down", "plain", "--json", code=6)

@@ -35,6 +35,7 @@ def calls(bench):
     return [json.loads(line) for line in bench.home.debug_log.read_text().splitlines()]
 
 
+@pytest.mark.main_path
 def test_the_next_zone_is_asked_for_nothing_but_the_launch_again(shared):
     shared.recipe()
     client.put_capacity(shared.cloud, {"us-east-1c/*/*": 0})

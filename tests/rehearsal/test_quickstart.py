@@ -12,7 +12,7 @@ import pytest
 
 from cloudgpu.rehearsal import client
 
-pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.main_path, pytest.mark.rehearsal, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.rehearsal import client
 
-pytestmark = pytest.mark.rehearsal
+pytestmark = [pytest.mark.main_path, pytest.mark.rehearsal]
 
 
 def test_a_run_from_plan_to_bill_leaves_nothing(bench):

@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 
 from cloudgpu.rehearsal import client
 
-pytestmark = pytest.mark.rehearsal
+pytestmark = [pytest.mark.main_path, pytest.mark.rehearsal]
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from botocore.exceptions import ClientError
 
 from cloudgpu.rehearsal import client
 
-pytestmark = pytest.mark.rehearsal
+pytestmark = [pytest.mark.main_path, pytest.mark.rehearsal]
 
 
 def code_of(work, *args, **kwargs) -> str:

@@ -44,6 +44,7 @@ def baked(running):
     return seen
 
 
+@pytest.mark.main_path
 @pytest.mark.parametrize("place", ["CreateImage#1 effect"])
 def test_the_dearest_moment(running, baked, place):
     assert place in baked.places

@@ -18,6 +18,13 @@ def test_an_undisturbed_down_ends_every_kind_of_thing(downed):
     assert downed.actions >= {"DeleteFleets", "DeleteLaunchTemplate", "DeleteSecurityGroup", "DeleteRole"}
 
 
+@pytest.mark.main_path
+@pytest.mark.parametrize("place", ["DeleteFleets#1 before", "DeleteFleets#1 effect", "DeleteRole#1 effect"])
+def test_down_again_after_one_kill_of_each_stage_leaves_nothing(grave, downed, place):
+    assert place in downed.places
+    killed_and_ended(grave, place)
+
+
 def test_down_again_after_a_kill_around_every_call_leaves_nothing(graveyard, downed):
     graveyard.each(downed.changes, killed_and_ended)
 

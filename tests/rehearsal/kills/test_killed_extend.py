@@ -123,6 +123,12 @@ def spread(places, count):
     return [places[round(at * (len(places) - 1) / (count - 1))] for at in range(count)]
 
 
+@pytest.mark.main_path
+def test_a_kill_between_the_schedule_and_the_nodes_loses_no_timer_and_is_made_good(running, extended):
+    assert "UpdateSchedule#1 effect" in extended.places
+    killed_and_repeated(running.graves[0], "UpdateSchedule#1 effect")
+
+
 def test_a_kill_around_what_it_changes_loses_no_timer_and_is_made_good(running, extended):
     running.each(spread(extended.around_changes, 8), killed_and_repeated)
 

@@ -118,6 +118,7 @@ def killed_up_then_down(grave, place):
     check_gone(grave, place)
 
 
+@pytest.mark.main_path
 @pytest.mark.parametrize("place", ["CreateFileSystem#1 effect", "CreateFleet#1 effect"])
 def test_down_ends_the_storage_that_a_killed_up_has_made(graveyard, upped_with_storage, place):
     assert place in upped_with_storage.places

@@ -28,6 +28,7 @@ def killed_and_ended(grave, place):
     assert all(run.ended_at or run.ranks == {} for run in Records(grave.home).runs()), place
 
 
+@pytest.mark.main_path
 @pytest.mark.parametrize("place", ["CreateFleet#1 effect", "DeleteFleets#1 before"])
 def test_the_dearest_moments(running, trained, place):
     assert place in trained.places

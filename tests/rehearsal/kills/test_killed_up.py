@@ -40,6 +40,13 @@ def test_an_undisturbed_up_goes_through_every_kind_of_place(upped):
     assert len(upped.files) > 20
 
 
+@pytest.mark.main_path
+@pytest.mark.parametrize("place", ["CreateRole#1 effect", "CreateFleet#1 effect", "file#20"])
+def test_down_after_one_kill_of_each_stage_leaves_nothing(grave, upped, place):
+    assert place in upped.places
+    killed_then_down(grave, place)
+
+
 def test_down_after_a_kill_around_every_call_leaves_nothing(graveyard, upped):
     graveyard.each(upped.changes, killed_then_down)
 

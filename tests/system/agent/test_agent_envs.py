@@ -12,7 +12,7 @@ import pytest
 
 from cloudgpu.node.payload import agent_name, agent_source
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.main_path, pytest.mark.system]
 
 # Makes the environment's directory and a Python in it, notes each call, and can be told to fail or to take long.
 UV = """#!/bin/sh

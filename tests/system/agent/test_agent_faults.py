@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.main_path, pytest.mark.system]
 
 
 def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace(make_gang) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from cloudgpu.node.payload import agent_name, agent_source
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.main_path, pytest.mark.system]
 
 SIGNATURE = "X-Amz-Signature=do-not-show"
 CONTENT = bytes(range(256)) * 20000  # 5 MB

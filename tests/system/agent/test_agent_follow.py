@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.main_path, pytest.mark.system]
 
 
 def messages(output: bytes) -> list[dict]:

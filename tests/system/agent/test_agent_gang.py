@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.main_path, pytest.mark.system]
 
 
 def test_a_gang_succeeds(make_gang) -> None:

@@ -11,7 +11,7 @@ from cloudgpu.app.registry_images import RegistryImages
 from cloudgpu.app.registry_logins import none_fetched
 from cloudgpu.recipe.schema import Environment
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.main_path, pytest.mark.system]
 MINE, OTHER = ("amd64", "arm64") if platform.machine() == "x86_64" else ("arm64", "amd64")
 
 

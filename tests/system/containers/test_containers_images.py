@@ -14,7 +14,7 @@ from cloudgpu.node.agent.engine import Engine, Located
 from cloudgpu.node.agent.errors import AgentError
 from cloudgpu.run.logins import Login
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.main_path, pytest.mark.system]
 OTHER = "arm64" if platform.machine() == "x86_64" else "amd64"
 
 

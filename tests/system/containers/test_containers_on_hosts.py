@@ -15,7 +15,7 @@ import pytest
 from tests.hosts.lab import Host, Lab, Spec, lab
 from tests.system.ssh.callers import Caller, left_on
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.main_path, pytest.mark.system]
 PLACE = "10.77.0.1:5000"
 USER, PASSWORD = "$oauthtoken", f"it's-{secrets.token_hex(8)}"
 ENGINE = (

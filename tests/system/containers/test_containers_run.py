@@ -14,7 +14,7 @@ from cloudgpu.errors import RemoteCommandError
 from cloudgpu.launch.containers import container_name
 from cloudgpu.launch.ports import gang_port
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.main_path, pytest.mark.system]
 OPEN = {"memlock": None}
 """This engine may not raise the limit, like most that run inside a container themselves."""
 FINDS = """

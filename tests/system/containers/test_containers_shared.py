@@ -7,7 +7,7 @@ import pytest
 from cloudgpu.errors import RemoteCommandError
 from cloudgpu.remote.certificate import fresh_certificate
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.main_path, pytest.mark.system]
 
 
 def pulled(registry, docker, load, name: str) -> str:

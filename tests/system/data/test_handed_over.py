@@ -12,7 +12,7 @@ import pytest
 from cloudgpu.remote.certificate import fresh_certificate
 from tests.system.data.conftest import Asked
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.main_path, pytest.mark.system]
 
 CONTENT = os.urandom(1 << 20) * 40 + b"the end"
 TOKEN = "a-token-of-this-call"

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.main_path, pytest.mark.system]
 
 MIB = 1 << 20
 CONTENT = os.urandom(MIB) * 40 + b"the end"

@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.system, pytest.mark.skipif(os.geteuid() != 0, reason="only the superuser mounts")]
+pytestmark = [
+    pytest.mark.main_path,
+    pytest.mark.system,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only the superuser mounts"),
+]
 
 MARK = f"97{os.getpid()}"
 HANGS = f"(setsid sleep {MARK}1 & ) ; sleep {MARK}2"

@@ -12,7 +12,7 @@ import pytest
 from cloudgpu.node.mounts import DataMount, order
 from cloudgpu.recipe.sources import source_of
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.main_path, pytest.mark.system]
 
 INSIDE = Path(__file__).with_name("inside_network.py")
 ADDRESS = "169.254.169.254"

@@ -25,7 +25,7 @@ from cloudgpu.remote.command import Command
 from cloudgpu.remote.connection import SilentPortError, SshHost, dial
 from tests.system.remote.conftest import Sshd, free_port
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.main_path, pytest.mark.system]
 WAIT_S = 20
 
 

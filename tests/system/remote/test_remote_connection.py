@@ -28,7 +28,7 @@ from cloudgpu.remote.ssh_command import Gate, ServerKey, ssh_argv, write_known_h
 
 Sshd = Any
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.main_path, pytest.mark.system]
 
 
 def until(true: Callable[[], bool], *, within_s: float = 10) -> None:

@@ -24,7 +24,7 @@ from cloudgpu.remote.tree import files_to_send
 
 Sshd = Any
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.main_path, pytest.mark.system]
 
 STRANGE = ["a b", "new\nline", "quo'te\"$x`y`", os.fsdecode(b"\xff\xfe"), "-rf", "ünï", "sub/x", "sub/deep/y", "~", "*"]
 

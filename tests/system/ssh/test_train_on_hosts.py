@@ -3,10 +3,13 @@
 import json
 import re
 
+import pytest
+
 from tests.hosts.lab import Lab
 from tests.system.ssh.callers import Caller, left_on
 
 
+@pytest.mark.main_path
 def test_a_run_on_two_hosts_from_plan_to_bill(lea: Caller):
     plan = lea.json("plan", "tiny", "--on", "ssh")
     assert plan["candidates"][0] | {"rates": 0} == {

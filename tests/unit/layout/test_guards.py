@@ -85,6 +85,59 @@ def test_in_ci_a_missing_part_is_a_failure(tmp_path: Path, ci: str, options: tup
     assert done.stdout.splitlines()[-1].startswith(expected), done.stdout
 
 
+QUICK = """
+import pytest
+
+def test_pure(): pass
+
+@pytest.mark.slow
+def test_pure_and_long(): pass
+"""
+WHOLE = """
+import pytest
+
+@pytest.mark.main_path
+def test_up_and_down(): pass
+
+def test_something_rare(): pass
+
+@pytest.mark.full
+def test_matrix(): pass
+
+@pytest.mark.full
+@pytest.mark.main_path
+def test_long_main_path(): pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "ran"),
+    [
+        (("--select", "default"), {"test_pure", "test_up_and_down"}),
+        (("--select", "rest"), {"test_pure_and_long", "test_something_rare"}),
+        ((), {"test_pure", "test_up_and_down", "test_pure_and_long", "test_something_rare"}),
+        (("--select", "rest", "--full"),
+         {"test_pure_and_long", "test_something_rare", "test_matrix", "test_long_main_path"}),
+    ],
+)  # fmt: skip
+def test_the_default_tests_and_the_rest_are_all_tests_and_none_twice(tmp_path: Path, options, ran):
+    shutil.copy(PYPROJECT, tmp_path / "pyproject.toml")
+    for tier, source in (("unit", QUICK), ("rehearsal", WHOLE)):
+        (tmp_path / "tests" / tier).mkdir(parents=True)
+        (tmp_path / "tests" / tier / f"test_{tier}.py").write_text(source)
+    shutil.copy(CONFTEST, tmp_path / "tests" / "conftest.py")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-v", *options],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    found = [line.split()[0].rpartition("::")[2] for line in done.stdout.splitlines() if " PASSED" in line]
+    assert sorted(found) == sorted(ran), done.stdout
+
+
 def test_in_ci_a_skipped_module_is_a_failure(tmp_path: Path):
     shutil.copy(CONFTEST, tmp_path / "conftest.py")
     (tmp_path / "test_inner.py").write_text("import pytest\npytest.importorskip('no_such_module')\n")
