@@ -121,13 +121,7 @@ class Home:
         Raises:
             StateError: It cannot be created or written, or the disk is full.
         """
-        probe = self.root / f".writable.{os.getpid()}"
-        try:
-            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            create(probe, b"x" * 4096, durable=False)
-            probe.unlink()
-        except OSError as err:
-            raise unwritable(self.root, err) from err
+        ensure_writable(self.root, 4096)
         return self
 
 
@@ -247,12 +241,34 @@ class MatrixPaths:
         return self.root / "lease"
 
 
+def ensure_writable(directory: Path, size: int) -> None:
+    """Create a directory, private to its owner, and prove that this many bytes can be written there.
+
+    Raises:
+        StateError: It cannot be created or written, or the disk is full.
+    """
+    probe = directory / f".writable.{os.getpid()}"
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            create(probe, b"x" * size, durable=False)
+        finally:
+            probe.unlink(missing_ok=True)
+    except OSError as err:
+        raise unwritable(directory, err) from err
+
+
 def unwritable(path: Path, err: OSError) -> StateError:
     """The error that a full disk or a missing permission under `path` ends with."""
     if err.errno in (errno.ENOSPC, errno.EDQUOT):
         return StateError(
             f"no space left on the disk that holds {path}",
             hint="free some space, or point CLOUDGPU_HOME at another disk",
+        )
+    if isinstance(err, FileExistsError) and path.is_symlink():
+        return StateError(
+            f"cannot write to {path}: it is a link to {path.readlink()}, which is not there",
+            hint=f"mount the disk or create the directory that it leads to, or remove the link {path}",
         )
     if isinstance(err, FileRefusedError):
         return StateError(f"cannot use {path}: {err.strerror}", hint="move it away, then run the command again")

@@ -32,6 +32,7 @@ def homes(request, bench, tmp_path):
     """The laptop and the workstation of one person."""
     bench.recipe()
     home = Home(tmp_path / "other").ensure()
+    bench.home.rehearsal.mkdir(mode=0o700, exist_ok=True)  # either home may be the one that starts the server
     (home.root / "rehearsal").symlink_to(bench.home.rehearsal)
     ledger = {"CLOUDGPU_LEDGER_URL": f"sqlite:///{tmp_path}/shared.sqlite3"} if request.param == "one ledger" else {}
     owner = {"CLOUDGPU_OWNER": "ann", **ledger}

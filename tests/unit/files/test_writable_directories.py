@@ -1,0 +1,37 @@
+"""What is said of a directory that cannot be written, and that the proof leaves nothing behind."""
+
+import pytest
+
+from cloudgpu.errors import StateError
+from cloudgpu.paths import Home, ensure_writable
+from cloudgpu.rehearsal import client
+
+
+def test_a_directory_is_made_and_proven_and_left_empty(tmp_path):
+    ensure_writable(tmp_path / "a" / "b", 1 << 16)
+    assert list((tmp_path / "a" / "b").iterdir()) == []
+    assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_failed_proof_leaves_nothing_behind(tmp_path, monkeypatch):
+    def full(path, content, **_):
+        path.write_bytes(content[:100])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("cloudgpu.paths.create", full)
+    with pytest.raises(StateError, match=f"no space left on the disk that holds {tmp_path}"):
+        ensure_writable(tmp_path, 4096)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_that_leads_nowhere_is_said(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "unmounted")
+    with pytest.raises(StateError, match="it is a link to .*/unmounted, which is not there") as refused:
+        ensure_writable(tmp_path / "link", 1)
+    assert "mount the disk" in str(refused.value.hint)
+
+
+def test_a_rehearsal_cloud_behind_a_link_that_leads_nowhere_is_said(tmp_path):
+    (tmp_path / "rehearsal").symlink_to(tmp_path / "unmounted")
+    with pytest.raises(StateError, match="it is a link to .*/unmounted, which is not there"):
+        client.ensure(Home(tmp_path))
