@@ -38,7 +38,7 @@ def status(json: Json = False) -> None:
     from cloudgpu.cli.wiring import wire
     from cloudgpu.rehearsal import client
 
-    wiring = wire(json=json)
+    wiring = wire(json=json, needs_disk=False)
     found = client.status(wiring.home)
     if json:
         wiring.screen.document(status_json(found))
@@ -55,7 +55,7 @@ def stop(json: Json = False) -> None:
     from cloudgpu.cli.wiring import wire
     from cloudgpu.rehearsal import client
 
-    wiring = wire(json=json)
+    wiring = wire(json=json, needs_disk=False)
     was_running = client.stop(wiring.home)
     if json:
         wiring.screen.document({"was_running": was_running})
@@ -75,7 +75,7 @@ def reset(yes: Yes = False, json: Json = False) -> None:
     from cloudgpu.cli.wiring import wire
     from cloudgpu.rehearsal import resetting
 
-    wiring = wire(json=json)
+    wiring = wire(json=json, needs_disk=False)
     wiring.questions.confirm("Delete the simulated cloud of this home, with everything in it?", yes=yes)
     existed = resetting.reset(wiring.home)
     if json:

@@ -13,7 +13,7 @@ from cloudgpu.clock import Clock, SystemClock
 from cloudgpu.decoding import MALFORMED
 from cloudgpu.errors import CloudGpuError, RehearsalError
 from cloudgpu.files import SETTINGS_BYTES, parse_json, read_json
-from cloudgpu.paths import Home
+from cloudgpu.paths import Home, ensure_writable
 from cloudgpu.rehearsal import keyring, server_process
 from cloudgpu.rehearsal.keyring import load
 from cloudgpu.rehearsal.layout import RehearsalFiles
@@ -22,6 +22,8 @@ from cloudgpu.rehearsal.seal import HEADER, seal
 from cloudgpu.text import command
 
 _START_LIMIT_S = 60.0
+_START_BYTES = 1 << 16
+"""More than a server writes before it takes its first call."""
 _STOP_LIMIT_S = 60.0
 _POLL_S = 0.02
 _ANSWER_LIMIT_S = 30.0
@@ -324,6 +326,7 @@ def _health(cloud: Cloud) -> dict[str, Any] | None:
 
 
 def _start(home: Home, files: RehearsalFiles, clock: Clock, options: Sequence[str]) -> Cloud:
+    ensure_writable(files.root, _START_BYTES)
     files.failure.unlink(missing_ok=True)
     if server_process.holder(files) is None:
         keyring.repair(files.keys, known_id(files))
@@ -355,10 +358,15 @@ def known_id(files: RehearsalFiles) -> str:
 
 
 def _ended(files: RehearsalFiles) -> RehearsalError:
-    """Why a server ended at its start: in its own words, else the end of its log."""
+    """Why a server ended at its start: in its own words, else the end of its log.
+
+    Raises:
+        StateError: The disk is full, so that the server could leave no words.
+    """
     try:
         found = read_json(files.failure, SETTINGS_BYTES)
         return RehearsalError(str(found["message"]), hint=str(found["hint"]))
     except (OSError, ValueError, KeyError, TypeError):
+        ensure_writable(files.root, _START_BYTES)
         message = f"the rehearsal server ended: {server_process.last_lines(files.log)}"
         return RehearsalError(message, hint=f"its log is {files.log}")

@@ -3,7 +3,18 @@
 from pathlib import Path
 
 from cloudgpu import files
+from cloudgpu.errors import StateError
 from cloudgpu.paths import unwritable
+
+
+class NotSavedError(StateError):
+    """A call that could not be made durable, and therefore had no effect."""
+
+    def __init__(self, cause: StateError) -> None:
+        super().__init__(
+            f"the rehearsal cloud cannot save this call, so it had no effect: {cause.message}",
+            hint="free some space there, then repeat it; calls that delete something still work",
+        )
 
 
 def write_durably(path: Path, content: bytes) -> None:

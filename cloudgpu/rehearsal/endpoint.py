@@ -13,13 +13,14 @@ from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.rehearsal import aws_chunked
 from cloudgpu.rehearsal.control import PREFIX, Control
+from cloudgpu.rehearsal.durable import NotSavedError
 from cloudgpu.rehearsal.error_answers import error_answer
 from cloudgpu.rehearsal.faults import ApiCall, FaultScript, Phase, Rule
 from cloudgpu.rehearsal.http_guard import refusal
 from cloudgpu.rehearsal.http_message import DropConnectionError, HttpRequest, HttpResponse
 from cloudgpu.rehearsal.identify import identify
 from cloudgpu.rehearsal.keyring import Keyring
-from cloudgpu.rehearsal.sigv4 import Scope, SignatureError, verify
+from cloudgpu.rehearsal.sigv4 import Scope, SignatureError, verify, verify_head
 
 _log = logging.getLogger(__name__)
 
@@ -30,8 +31,11 @@ class Cloud(Protocol):
     def answer(self, request: HttpRequest, scope: Scope, *, lag_s: float) -> HttpResponse:
         """Carry a verified request out; searches by tag are behind by `lag_s`."""
 
+    def admit(self, *, frees: bool) -> None:
+        """Refuse what changes something before it has an effect, where the disk is full."""
+
     def save(self, *, mutated: bool) -> None:
-        """Make its effect durable."""
+        """Make its effect durable, or take it back."""
 
 
 @dataclass
@@ -69,12 +73,28 @@ class Endpoint:
         self.touched()
         return self._carry_out(request, scope, identify(request, scope))
 
+    def guard(self, request: HttpRequest) -> HttpResponse | None:
+        """Refuse a large body that no key of this home vouches for."""
+        refused = refusal(request, self.port)
+        if refused is not None or request.raw_path.startswith(PREFIX):
+            return refused or HttpResponse(413, {"Content-Type": "text/plain"}, b"the body is too large")
+        try:
+            verify_head(request, self.keyring.secret_of, self.clock.now())
+        except SignatureError as err:
+            status = 413 if err.code == "RequestEntityTooLarge" else 403
+            return error_answer(_service_of(request), err.code, err.message, status)
+        return None
+
     def _carry_out(self, request: HttpRequest, scope: Scope, call: ApiCall) -> HttpResponse:
         struck = self._strike(call, "before")
         if struck is not None:
             return struck
         try:
             answer = self._effect(request, scope, call)
+        except NotSavedError as err:
+            _log.error("%s refused: %s", call.action, err.message)
+            # A client error: clients repeat others by themselves, and nothing is better a second later.
+            return error_answer(call.service, "InsufficientStorage", f"{err.message}; {err.hint}", 400)
         except CloudGpuError as err:
             _log.exception("%s failed", call.action)
             return error_answer(call.service, "InternalFailure", err.message, 500)
@@ -92,6 +112,8 @@ class Endpoint:
         lag_s = self.faults.lag_s(call)
         with self.lock:
             started = time.monotonic()
+            if call.mutating:
+                cloud.admit(frees=call.frees)
             answer = cloud.answer(request, scope, lag_s=lag_s)
             cloud.save(mutated=call.mutating)
         took_ms = (time.monotonic() - started) * 1000

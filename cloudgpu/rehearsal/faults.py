@@ -1,5 +1,6 @@
 """Scripted faults: which API call is refused, delayed, held or cut, before or after its effect, or does not see yet."""
 
+import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ _KEYS = frozenset(
         "seconds",
     )
 ) | {"drop"}
+_FREEING = re.compile("Delete|Terminate|Detach|Disassociate|Revoke|Remove|Release|Cancel|Deregister|Abort|Untag")
 _DEEDS = ("error", "drop", "hold", "delay", "die", "lag")
 """`lag`: a search by tag does not find what is younger than `seconds`; the others say what they do."""
 
@@ -39,6 +41,11 @@ class ApiCall:
     region: str
     mutating: bool
     facts: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def frees(self) -> bool:
+        """Whether it gives resources up; such calls are carried out on a full disk too."""
+        return bool(_FREEING.match(self.action))
 
 
 @dataclass

@@ -64,3 +64,7 @@ class DropConnectionError(Exception):
 
 
 Application = Callable[[HttpRequest], HttpResponse]
+"""Answers a request."""
+
+LargeBodyGuard = Callable[[HttpRequest], HttpResponse | None]
+"""Looks at a request without its body, which is large; returns the refusal, or None to have the body read."""

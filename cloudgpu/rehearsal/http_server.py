@@ -4,12 +4,23 @@ import logging
 import re
 import socket
 import threading
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import cast
 
-from cloudgpu.rehearsal.http_message import Application, DropConnectionError, Headers, HttpRequest, HttpResponse
+from cloudgpu.rehearsal.http_message import (
+    Application,
+    DropConnectionError,
+    Headers,
+    HttpRequest,
+    HttpResponse,
+    LargeBodyGuard,
+)
 
 _MAX_BODY = 1 << 30
+_LARGE_BODY = 1 << 20
+"""More is held in memory only for who proves to be allowed: any local process can connect."""
+_PIECE = 1 << 18
 _IDLE_CONNECTION_S = 120
 _NO_FIELD = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 """A line break in a value would begin another field, or the body."""
@@ -23,8 +34,9 @@ class LoopbackServer(ThreadingHTTPServer):
     request_queue_size = 256
     allow_reuse_address = True
 
-    def __init__(self, application: Application, port: int = 0) -> None:
+    def __init__(self, application: Application, guard: LargeBodyGuard, port: int = 0) -> None:
         self.application = application
+        self.guard = guard
         self._answering = threading.Condition()
         self._open_requests = 0
         super().__init__(("127.0.0.1", port), _Handler)
@@ -71,6 +83,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def handle_expect_100(self) -> bool:
         """Say `continue` at once: left in the buffer, every upload would wait a second for it."""
+        length = self.headers.get("Content-Length") or ""
+        if length.isdecimal() and int(length) > _LARGE_BODY:
+            refused = cast("LoopbackServer", self.server).guard(self._head())
+            if refused is not None:
+                self.close_connection = True
+                self._send(refused)
+                return False
         proceed = super().handle_expect_100()
         self.wfile.flush()
         return proceed
@@ -84,16 +103,17 @@ class _Handler(BaseHTTPRequestHandler):
             server.finish()
 
     def _exchange(self, server: LoopbackServer) -> None:
+        head = self._head()
         try:
-            body = self._read_body()
+            refused, body = self._read_body(head, server.guard)
         except ValueError as err:
             self.close_connection = True
             self._send(HttpResponse(400, {"Content-Type": "text/plain"}, str(err).encode()))
             return
-        fields: dict[str, str] = {}
-        for name, value in self.headers.items():
-            fields[name] = f"{fields[name]},{value}" if name in fields else value
-        request = HttpRequest(self.command, self.path, Headers(fields), body)
+        if refused is not None:
+            self._send(refused)
+            return
+        request = HttpRequest(head.method, head.target, head.headers, body)
         try:
             answer = server.application(request)
         except DropConnectionError:
@@ -107,37 +127,53 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = _serve  # noqa: N815 - names set by http.server
 
-    def _read_body(self) -> bytes:
-        """Read the whole body, chunked or not.
+    def _head(self) -> HttpRequest:
+        fields: dict[str, str] = {}
+        for name, value in self.headers.items():
+            fields[name] = f"{fields[name]},{value}" if name in fields else value
+        return HttpRequest(self.command, self.path, Headers(fields))
+
+    def _read_body(self, head: HttpRequest, guard: LargeBodyGuard) -> tuple[HttpResponse | None, bytes]:
+        """Read the whole body, chunked or not; that of a refused request is read and thrown away.
 
         Raises:
             ValueError: The framing is wrong or the body is too large.
         """
-        if "chunked" in (self.headers.get("Transfer-Encoding") or "").lower():
-            return self._read_chunks()
-        length = int(self.headers.get("Content-Length") or 0)
-        if not 0 <= length <= _MAX_BODY:
-            message = f"a body of {length} bytes is not accepted"
-            raise ValueError(message)
-        body = self.rfile.read(length)
-        if len(body) != length:
-            message = "the connection ended inside a body"
-            raise ConnectionError(message)
-        return body
-
-    def _read_chunks(self) -> bytes:
+        chunked = "chunked" in (self.headers.get("Transfer-Encoding") or "").lower()
+        refused: HttpResponse | None = None
         parts: list[bytes] = []
         total = 0
-        while size := int(self.rfile.readline(1024).split(b";")[0].strip() or b"0", 16):
-            total += size
+        for piece in self._chunks() if chunked else self._pieces(int(self.headers.get("Content-Length") or 0)):
+            before, total = total, total + len(piece)
             if total > _MAX_BODY:
                 message = "the body is too large"
                 raise ValueError(message)
-            parts.append(self.rfile.read(size))
+            if before <= _LARGE_BODY < total:
+                refused = guard(head)
+            if refused is None:
+                parts.append(piece)
+            else:
+                parts.clear()
+        return refused, b"".join(parts)
+
+    def _chunks(self) -> Iterator[bytes]:
+        while size := int(self.rfile.readline(1024).split(b";")[0].strip() or b"0", 16):
+            yield from self._pieces(size)
             self.rfile.readline(8)
         while self.rfile.readline(65537).strip():
             continue
-        return b"".join(parts)
+
+    def _pieces(self, size: int) -> Iterator[bytes]:
+        if not 0 <= size <= _MAX_BODY:
+            message = f"a body of {size} bytes is not accepted"
+            raise ValueError(message)
+        while size:
+            piece = self.rfile.read(min(size, _PIECE))
+            if not piece:
+                message = "the connection ended inside a body"
+                raise ConnectionError(message)
+            size -= len(piece)
+            yield piece
 
     def _send(self, answer: HttpResponse) -> None:
         self.send_response(answer.status)

@@ -36,10 +36,11 @@ def all_instances() -> Iterator[Any]:
         yield from backend.all_instances()
 
 
-def find(region: str, instance_id: str) -> tuple[Any, NodeRecord]:
-    """An instance and its record."""
+def find(region: str, instance_id: str) -> tuple[Any, NodeRecord] | None:
+    """Return an instance and its record; None where the call that made it was taken back."""
     backend = ec2_backends[DEFAULT_ACCOUNT_ID][region]
-    return backend.get_instance(instance_id), records_of(backend).nodes[instance_id]
+    record = records_of(backend).nodes.get(instance_id)
+    return None if record is None else (backend.get_instance(instance_id), record)
 
 
 def search(instance_id: str) -> Any:  # noqa: ANN401 - moto's instance

@@ -21,6 +21,7 @@ _SHOWN_AFTER_END = timedelta(hours=1)
 _CREDENTIALS_LAST = timedelta(days=7)
 _SHOWN_TOKEN = "simulated"  # noqa: S105 - no secret
 _RETRY_S = 1.0
+_ENDING = ("shutting-down", "terminated", "stopping", "stopped")
 _log = logging.getLogger(__name__)
 
 Work = Callable[[str, str], None]
@@ -72,6 +73,11 @@ class NodeKeeper:
             dirty, self._dirty = self._dirty, False
             return dirty
 
+    def note_change(self) -> None:
+        """Have `changed` say once more that there is something to save."""
+        with self._lock:
+            self._dirty = True
+
     def forget_old(self) -> None:
         """Drop terminated instances an hour after their end, as AWS does."""
         before = self._clock.now() - _SHOWN_AFTER_END
@@ -84,7 +90,7 @@ class NodeKeeper:
         """Mark every instance as ended; the caller ends the node host itself."""
         with self._lock:
             for instance in [item for item in book.all_instances() if item.state != "terminated"]:
-                _, record = book.find(book.region_of(instance), instance.id)
+                record = records_of(instance.ec2_backend).nodes[instance.id]
                 book.terminate(instance, record, self._clock.now())
 
     def close(self) -> None:
@@ -130,10 +136,10 @@ class NodeKeeper:
 
     def _boot(self, region: str, instance_id: str) -> None:
         with self._lock:
-            instance, record = book.find(region, instance_id)
-            if instance.state != "pending":
+            found = book.find(region, instance_id)
+            if found is None or found[0].state != "pending":
                 return
-            spec = book.spec(instance, record)
+            spec = book.spec(*found)
         try:
             if spec.role:
                 self._host.give_credentials(self._credentials())
@@ -143,8 +149,11 @@ class NodeKeeper:
             self._fail(region, instance_id, err.message)
             return
         with self._lock:
-            wanted = instance.state == "pending"
-            if wanted:
+            # Looked up anew: a call that could not be saved may have put the former state in the place of this one.
+            found = book.find(region, instance_id)
+            wanted = found is not None and found[0].state == "pending"
+            if found is not None and wanted:
+                instance, record = found
                 book.came_up(instance, record, started.address, started.port, started.host_key)
                 tell(self._host, instance.ec2_backend, records_of(instance.ec2_backend))
                 self._dirty = True
@@ -162,17 +171,23 @@ class NodeKeeper:
 
     def _fail(self, region: str, instance_id: str, why: str) -> None:
         with self._lock:
-            instance, record = book.find(region, instance_id)
-            if instance.state != "terminated":
-                book.terminate(instance, record, self._clock.now(), failure=why)
+            found = book.find(region, instance_id)
+            if found is not None and found[0].state != "terminated":
+                book.terminate(*found, self._clock.now(), failure=why)
                 self._dirty = True
 
     def _end(self, region: str, instance_id: str) -> None:
         with self._lock:
-            instance, record = book.find(region, instance_id)
-            work = self._host.power_off if instance.state in ("stopping", "stopped") else self._host.stop
+            found = book.find(region, instance_id)
+            if found is None or found[0].state not in _ENDING:
+                return  # the call that was to end it could not be saved
+            work = self._host.power_off if found[0].state in ("stopping", "stopped") else self._host.stop
         work(instance_id)
         with self._lock:
+            found = book.find(region, instance_id)
+            if found is None:
+                return
+            instance, record = found
             if instance.state == "shutting-down" and not record.lingers:
                 book.terminate(instance, record, self._clock.now())
             elif instance.state == "stopping":

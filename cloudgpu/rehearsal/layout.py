@@ -62,6 +62,11 @@ class RehearsalFiles:
         return self.root / "objects"
 
     @property
+    def reserve(self) -> Path:
+        """Space held back for deletions on a full disk."""
+        return self.root / "reserve"
+
+    @property
     def market(self) -> Path:
         """Capacity and quota tables."""
         return self.root / "market.json"

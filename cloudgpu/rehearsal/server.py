@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import fcntl
+import gc
 import importlib
 import json
 import logging
@@ -29,7 +30,7 @@ from cloudgpu.rehearsal.control import Control
 from cloudgpu.rehearsal.durable import write_durably
 from cloudgpu.rehearsal.endpoint import Endpoint
 from cloudgpu.rehearsal.faults import FaultScript
-from cloudgpu.rehearsal.http_message import Application, HttpRequest, HttpResponse
+from cloudgpu.rehearsal.http_message import Application, HttpRequest, HttpResponse, LargeBodyGuard
 from cloudgpu.rehearsal.http_server import LoopbackServer
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.market import Market
@@ -59,6 +60,7 @@ class RehearsalServer:
         self._loaded = threading.Event()
         self._end_nodes = False
         self._failure: CloudGpuError | None = None
+        self._trouble = ""
         self._cloud: Any = None
         self._row: dict[str, Any] = {}
         self._started = clock.now().isoformat()
@@ -69,7 +71,7 @@ class RehearsalServer:
         self._time = SimulatedTime(self._files.time, clock)
         role = self.keyring.role
         self._parts = Parts(self._files, clock, self.market, host, self._lock, role, self.behaviour, self._time)
-        self._http = _bound(self._application, self._files.endpoint)
+        self._http = _bound(self._application, self._guard, self._files.endpoint)
         applied = Applied(self.faults, self.market, self.behaviour, host)
         control = Control(self.keyring.caller.secret_access_key, self.faults, self.market, self, applied)
         self._endpoint = Endpoint(
@@ -104,10 +106,7 @@ class RehearsalServer:
         }
         write_durably(self._files.endpoint, json.dumps(self._row).encode())
         while not self._stop.wait(_HOUSEKEEPING_S):
-            try:
-                self._housekeep()
-            except Exception:  # noqa: BLE001 - a server that ends over its housekeeping leaves its nodes alone
-                _log.exception("housekeeping failed")
+            self._try_to_housekeep()
         self._close()
         if self._failure is not None:
             raise self._failure
@@ -161,6 +160,9 @@ class RehearsalServer:
     def _application(self, request: HttpRequest) -> HttpResponse:
         return self._endpoint(request)
 
+    def _guard(self, request: HttpRequest) -> HttpResponse | None:
+        return self._endpoint.guard(request)
+
     def _touched(self) -> None:
         self._last_request = self._clock.monotonic()
 
@@ -172,7 +174,9 @@ class RehearsalServer:
 
     def _load(self) -> None:
         """Import moto and bring the state back; a second of work that the first request waits for."""
+        gc.disable()  # nothing of what is imported is garbage, and looking for it takes a fifth of the time
         try:
+            importlib.import_module("cloudgpu.rehearsal.descriptions").remember()
             module = importlib.import_module("cloudgpu.rehearsal.simulated_cloud")
             cloud = module.SimulatedCloud(self._parts)
             cloud.restore()
@@ -185,7 +189,21 @@ class RehearsalServer:
             self._stop.set()
             raise
         finally:
+            gc.enable()
             self._loaded.set()
+
+    def _try_to_housekeep(self) -> None:
+        try:
+            self._housekeep()
+        except StateError as err:
+            # Once, not every two seconds: the log may lie on the disk that is full.
+            if err.message != self._trouble:
+                _log.error("housekeeping failed: %s", err.message)
+            self._trouble = err.message
+        except Exception:  # noqa: BLE001 - a server that ends over its housekeeping leaves its nodes alone
+            _log.exception("housekeeping failed")
+        else:
+            self._trouble = ""
 
     def _housekeep(self) -> None:
         if not self._loaded.is_set() or self._failure is not None:
@@ -219,7 +237,10 @@ class RehearsalServer:
         self._http.drain(_DRAIN_S)
         self._http.server_close()
         if self._cloud is not None:
-            self._cloud.close(end_nodes=self._end_nodes)
+            try:
+                self._cloud.close(end_nodes=self._end_nodes)
+            except StateError as err:  # the nodes end all the same; the next server finds that out by itself
+                _log.error("the last changes are not saved: %s", err.message)
         if self._end_nodes or self._cloud is None or not self._cloud.nodes():
             self._host.shutdown()
 
@@ -232,13 +253,13 @@ def resident_mib() -> float:
     return int(statm.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
 
-def _bound(application: Application, endpoint: Path) -> LoopbackServer:
+def _bound(application: Application, guard: LargeBodyGuard, endpoint: Path) -> LoopbackServer:
     """Listen on the port of this home's last server where it is free: presigned URLs stay good over a restart."""
     try:
         port = int(read_json(endpoint, SETTINGS_BYTES)["url"].rpartition(":")[2])
-        return LoopbackServer(application, port)
+        return LoopbackServer(application, guard, port)
     except (OSError, *MALFORMED):
-        return LoopbackServer(application)
+        return LoopbackServer(application, guard)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from cloudgpu import bounds
 from cloudgpu.rehearsal.http_message import HttpRequest
 
 _ALGORITHM = "AWS4-HMAC-SHA256"
+_PAYLOAD = "x-amz-content-sha256"
 _SKEW = timedelta(minutes=15)
 _LONGEST_PRESIGNED_S = 7 * 24 * 3600
 _S3_SUBRESOURCES = re.compile(
@@ -49,7 +50,27 @@ def verify(request: HttpRequest, secret_of: SecretOf, now: datetime) -> Scope:
         SignatureError: No signature, an unknown key, a wrong signature, or one that is too old.
     """
     if request.headers.find("authorization"):
-        return _verify_header(request, secret_of, now)
+        return _verify_header(request, secret_of, now, whole=True)
+    return _verify_query(request, secret_of, now)
+
+
+def verify_head(request: HttpRequest, secret_of: SecretOf, now: datetime) -> Scope:
+    """Return who signed a request whose body has not been read: S3's signatures name its digest, or leave it out.
+
+    Raises:
+        SignatureError: As `verify`; code `RequestEntityTooLarge` where the signature needs the body.
+    """
+    in_header = bool(request.headers.find("authorization"))
+    query = request.query()
+    of_s3 = query.get("X-Amz-Credential", "").endswith("/s3/aws4_request")
+    if not request.headers.find(_PAYLOAD) if in_header else "X-Amz-Signature" in query and not of_s3:
+        raise SignatureError("RequestEntityTooLarge", "The body is larger than requests to this service may be.")
+    if in_header:
+        return _verify_header(request, secret_of, now, whole=False)
+    return _verify_query(request, secret_of, now)
+
+
+def _verify_query(request: HttpRequest, secret_of: SecretOf, now: datetime) -> Scope:
     query = request.query()
     if "X-Amz-Signature" in query:
         return _verify_presigned(request, query, secret_of, now)
@@ -58,14 +79,14 @@ def verify(request: HttpRequest, secret_of: SecretOf, now: datetime) -> Scope:
     raise SignatureError("MissingAuthenticationToken", "Request is missing Authentication Token")
 
 
-def _verify_header(request: HttpRequest, secret_of: SecretOf, now: datetime) -> Scope:
+def _verify_header(request: HttpRequest, secret_of: SecretOf, now: datetime, *, whole: bool) -> Scope:
     fields = _authorization(request.headers.find("authorization"))
     scope, date = _scope(fields["Credential"])
     stamp = request.headers.find("x-amz-date")
     if abs(now - _moment(stamp)) > _SKEW:
         raise _skewed(scope, stamp, now)
-    payload = request.headers.find("x-amz-content-sha256") or hashlib.sha256(request.body).hexdigest()
-    if _is_digest(payload) and payload != hashlib.sha256(request.body).hexdigest():
+    payload = request.headers.find(_PAYLOAD) or hashlib.sha256(request.body).hexdigest()
+    if whole and _is_digest(payload) and payload != hashlib.sha256(request.body).hexdigest():
         raise SignatureError(
             "XAmzContentSHA256Mismatch", "The provided 'x-amz-content-sha256' does not match the body."
         )

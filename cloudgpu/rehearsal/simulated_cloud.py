@@ -1,22 +1,29 @@
 """The simulated services with their state and their nodes. Importing this loads moto."""
 
+import contextlib
 import logging
+import os
 from typing import Any
 
 from moto.ec2.models import ec2_backends
 
+from cloudgpu.errors import StateError
+from cloudgpu.rehearsal import instance_book as book
 from cloudgpu.rehearsal.census import census
 from cloudgpu.rehearsal.census_storage import holding
+from cloudgpu.rehearsal.durable import NotSavedError
 from cloudgpu.rehearsal.http_message import HttpRequest, HttpResponse
 from cloudgpu.rehearsal.instances import NodeKeeper
 from cloudgpu.rehearsal.nodes.shared import tidy
 from cloudgpu.rehearsal.records import records_of
+from cloudgpu.rehearsal.reserve import Reserve
 from cloudgpu.rehearsal.schedules import carry_out_due
 from cloudgpu.rehearsal.search_lag import SearchLag
 from cloudgpu.rehearsal.services import Services
 from cloudgpu.rehearsal.sessions import Sessions
 from cloudgpu.rehearsal.sigv4 import Scope
 from cloudgpu.rehearsal.store import Store
+from cloudgpu.rehearsal.strict.reach import retell
 from cloudgpu.rehearsal.world import Parts, World
 
 _CLUSTER_TAG = "cloudgpu:cluster"
@@ -30,7 +37,9 @@ class SimulatedCloud:
         self._lock = parts.lock
         self._time = parts.time
         self._shared = parts.files.nodes
-        self._store = Store(parts.files.state, parts.files.objects)
+        self._reserve = Reserve(parts.files.reserve)
+        self._store = Store(parts.files.state, parts.files.objects, self._reserve)
+        self._host = parts.host
         self._keeper = NodeKeeper(parts)
         self._search_lag = SearchLag(parts.clock)
         self._services = Services(
@@ -44,6 +53,8 @@ class SimulatedCloud:
             StateError: The state is damaged.
         """
         self._store.load()
+        with contextlib.suppress(StateError):  # each call tries again
+            self._reserve.hold()
         if any(True for _ in self._instances()):
             self._keeper.reconcile()
 
@@ -54,9 +65,43 @@ class SimulatedCloud:
         self._search_lag.note()
         return answer
 
+    def admit(self, *, frees: bool) -> None:
+        """Refuse a call on a full disk before it has an effect; one that frees resources may use the reserve.
+
+        Raises:
+            NotSavedError: The disk is full or unwritable.
+        """
+        try:
+            self._save_nodes()
+            if not frees:
+                self._reserve.hold()
+        except StateError as err:
+            raise NotSavedError(err) from err
+
     def save(self, *, mutated: bool) -> None:
-        """Make effects durable."""
-        self._store.save(mutated=mutated)
+        """Make the effect of a call durable, or take it back: callers are not shown what the next server lacks.
+
+        Raises:
+            NotSavedError: The disk is full or unwritable.
+        """
+        try:
+            self._store.save(mutated=mutated)
+        except StateError as err:
+            if mutated:
+                self._take_back()
+                raise NotSavedError(err) from err
+            _log.warning("a region's first use is not saved yet: %s", err.message)
+
+    def _take_back(self) -> None:
+        """Return to what was saved last. Work that the call began for nodes finds no reason for it any more."""
+        try:
+            self._store.load()
+        except Exception:  # noqa: BLE001 - whatever it is
+            # What is in memory now is neither state, and must not be saved. The next server says what is wrong.
+            _log.critical("the saved state cannot be read back: ending as if killed", exc_info=True)
+            os._exit(1)
+        for backend in book.backends():
+            retell(self._host, backend, records_of(backend))
 
     def regions(self) -> set[str]:
         """Regions that hold anything of the caller's."""
@@ -77,26 +122,35 @@ class SimulatedCloud:
             tidy(self._shared, holding())
         self._keeper.forget_old()
         self.carry_out_schedules()
-        self._save_nodes()
 
     def carry_out_schedules(self) -> None:
         """Make the calls whose time has come, durably."""
         with self._lock:
             if carry_out_due(self._time.now(), self._keeper):
-                self.save(mutated=True)
+                self._keeper.note_change()
+            self._save_nodes()
 
     def close(self, *, end_nodes: bool) -> None:
         """Begin nothing more; the state says afterwards what is true: with `end_nodes` nothing runs any more."""
         self._keeper.close()
         if end_nodes:
             self._keeper.terminate_all()
-            self.save(mutated=True)
+            self._keeper.note_change()
         self._save_nodes()
 
     def _save_nodes(self) -> None:
+        """Save what happened without a call; it stays to be saved where that fails.
+
+        Raises:
+            StateError: The disk is full or unwritable.
+        """
         with self._lock:
             if self._keeper.changed():
-                self.save(mutated=True)
+                try:
+                    self._store.save(mutated=True)
+                except StateError:
+                    self._keeper.note_change()
+                    raise
 
     def _instances(self) -> list[Any]:
         registered: list[Any] = list(ec2_backends.iter_backends())

@@ -2,6 +2,9 @@
 
 S3 contents are not in the snapshots but in files named by their digest, written once: a 50 MiB object does not
 make every later call 50 MiB slower.
+
+A call that changes several back ends (a mount target of EFS has a network interface in EC2) is written as one batch
+first, and to the snapshots after it: a server killed between two snapshots would otherwise come back with half a call.
 """
 
 import contextlib
@@ -9,10 +12,8 @@ import hashlib
 import importlib
 import io
 import logging
-import os
 import pickle
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -29,6 +30,7 @@ from cloudgpu.errors import StateError
 from cloudgpu.paths import unwritable
 from cloudgpu.rehearsal.durable import write_durably
 from cloudgpu.rehearsal.reductions import take_apart
+from cloudgpu.rehearsal.reserve import Reserve
 from cloudgpu.text import command
 
 _FORMAT = f"cloudgpu-rehearsal 1 moto {version('moto')} python {sys.version_info[:2]}\n".encode()
@@ -36,6 +38,7 @@ _DURABLE = ("ec2@", "efs@", "iam@", "s3@", "ssm@", "sts@", "kms@", "scheduler@")
 _log = logging.getLogger(__name__)
 _SHELF = "_rehearsal_digest"
 _RESET = command("cloudgpu", "rehearsal", "reset")
+_BATCH = "batch"
 _STATE_BYTES = 1 << 30
 _OBJECT_BYTES = 5 << 30
 
@@ -43,9 +46,11 @@ _OBJECT_BYTES = 5 << 30
 class Store:
     """Writes what changed since the last time, and reads everything back."""
 
-    def __init__(self, state: Path, objects: Path) -> None:
+    def __init__(self, state: Path, objects: Path, reserve: Reserve) -> None:
         self._state = state
+        self._batch = state / _BATCH
         self._objects = objects
+        self._reserve = reserve
         self._written: dict[str, bytes] = {}
         self._volatile: set[str] = set()
         for directory in (state, objects):
@@ -58,31 +63,42 @@ class Store:
         """Make the present state durable; after a read only back ends that are new (a region's first use).
 
         Raises:
-            StateError: The disk is full or unwritable.
+            StateError: The disk is full or unwritable: what lies there is what was saved last.
         """
+        changed: dict[str, bytes] = {}
         for name, backend in _live():
             if (not mutated and name in self._written) or name in self._volatile:
                 continue
             content = self._dump(name, backend)
-            digest = hashlib.sha256(content).digest()
-            if content and self._written.get(name) != digest:
-                write_durably(self._state / f"{name}.pickle", _FORMAT + content)
-                self._written[name] = digest
+            if content and self._written.get(name) != _digest(content):
+                changed[name] = content
+        try:
+            self._write(changed)
+        except StateError:
+            if not mutated or not self._reserve.release():
+                raise
+            self._write(changed)
 
     def load(self) -> None:
-        """Bring every snapshot back.
+        """Bring every snapshot back, in the place of whatever there is now.
 
         Raises:
             StateError: A snapshot is damaged or was written by another version.
         """
-        for path in sorted(self._state.glob("*.pickle")):
+        self._forget()
+        batch = self._read_batch()
+        for name in sorted({path.stem for path in self._state.glob("*.pickle")} | set(batch)):
+            path = self._batch if name in batch else self._path(name)
             try:
-                _shelve(path.stem, self._read(path))
+                content = batch[name] if name in batch else self._read(path)
+                _shelve(name, self._backend(content, path))
             except StateError:
                 raise
             # Rubbish makes pickle raise nearly anything, and whatever it is: this file is what is wrong.
             except Exception as err:
                 raise _damaged(path, f"{type(err).__name__}: {err}") from err
+            if name not in batch:
+                self._written[name] = _digest(content)
         self._drop_orphans()
 
     def snapshot(self) -> dict[str, bytes]:
@@ -97,17 +113,66 @@ class Store:
         for name, content in snapshot.items():
             _shelve(name, _Unpickler(io.BytesIO(content), self._objects).load())
 
-    def _read(self, path: Path) -> Any:  # noqa: ANN401 - whatever moto's back end is
+    def _write(self, changed: Mapping[str, bytes]) -> None:
+        """Write all of these snapshots or none."""
+        if len(changed) > 1 or (changed and self._batch.exists()):
+            write_durably(self._batch, _FORMAT + pickle.dumps(dict(changed)))
+            with contextlib.suppress(StateError):  # the batch holds, and the next save writes them again
+                self._write_each(changed)
+                self._drop_batch()
+        else:
+            self._write_each(changed)
+
+    def _write_each(self, changed: Mapping[str, bytes]) -> None:
+        for name, content in changed.items():
+            write_durably(self._path(name), _FORMAT + content)
+            self._written[name] = _digest(content)
+
+    def _drop_batch(self) -> None:
+        """Delete the batch for good: after a power cut an old one would take later changes back."""
+        try:
+            self._batch.unlink(missing_ok=True)
+            files.sync_directory(self._state)
+        except OSError as err:
+            raise unwritable(self._batch, err) from err
+
+    def _read_batch(self) -> dict[str, bytes]:
+        if not self._batch.exists():
+            return {}
+        try:
+            return dict(pickle.loads(self._read(self._batch)))  # noqa: S301 - our own
+        except StateError:
+            raise
+        except Exception as err:
+            raise _damaged(self._batch, f"{type(err).__name__}: {err}") from err
+
+    def _path(self, name: str) -> Path:
+        return self._state / f"{name}.pickle"
+
+    def _read(self, path: Path) -> bytes:
         content = files.read_bytes(path, _STATE_BYTES)
         if not content.startswith(_FORMAT):
             raise StateError(
                 f"{path} was written by another version of the rehearsal cloud",
                 hint=f"{_RESET} starts an empty one; or use the version that wrote it",
             )
-        backend = _Unpickler(io.BytesIO(content[len(_FORMAT) :]), self._objects).load()
+        return content[len(_FORMAT) :]
+
+    def _backend(self, content: bytes, path: Path) -> BaseBackend:
+        backend = _Unpickler(io.BytesIO(content), self._objects).load()
         if not isinstance(backend, BaseBackend):
             raise _damaged(path, f"it holds a {type(backend).__name__}")
         return backend
+
+    def _forget(self) -> None:
+        """Drop every back end but those that no snapshot holds."""
+        registered: list[Any] = list(vars(BackendDict)["_instances"])
+        for backends in registered:
+            for account, region, _ in list(backends.iter_backends()):
+                if _name(backends, region, account) not in self._volatile:
+                    dict.pop(backends[account], region)
+        s3_backends.bucket_accounts.clear()
+        self._written.clear()
 
     def _dump(self, name: str, backend: Any) -> bytes:  # noqa: ANN401
         """Serialise one back end; one that cannot be is remembered as volatile rather than breaking every call."""
@@ -140,7 +205,15 @@ def _live() -> Iterator[tuple[str, Any]]:
     registered: list[Any] = list(vars(BackendDict)["_instances"])
     for backends in registered:
         for account, region, backend in list(backends.iter_backends()):
-            yield f"{backends.service_name}@{region}@{account}", backend
+            yield _name(backends, region, account), backend
+
+
+def _name(backends: Any, region: str, account: str) -> str:  # noqa: ANN401 - moto is untyped
+    return f"{backends.service_name}@{region}@{account}"
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()
 
 
 def _shelve(name: str, backend: Any) -> None:  # noqa: ANN401
@@ -223,16 +296,5 @@ def _put_object(objects: Path, content: bytes) -> str:
     digest = hashlib.sha256(content).hexdigest()
     path = objects / digest
     if not path.exists():
-        try:
-            _link_into_place(path, content)
-        except OSError as err:
-            raise unwritable(path, err) from err
+        write_durably(path, content)
     return digest
-
-
-def _link_into_place(path: Path, content: bytes) -> None:
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".new.", delete=False) as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    Path(file.name).replace(path)

@@ -78,10 +78,21 @@ def tell(host: NodeHost, backend: Any, records: Records) -> None:  # noqa: ANN40
         if record.opened == now:
             continue
         record.opened = now
-        try:
-            host.put_reach(str(instance.id), now)
-        except CloudGpuError as err:
-            _log.warning("%s was not told what reaches it: %s", instance.id, err)
+        _put(host, instance, now)
+
+
+def retell(host: NodeHost, backend: Any, records: Records) -> None:  # noqa: ANN401
+    """Repeat to the nodes of running instances what holds: a call that told them otherwise was taken back."""
+    for instance in backend.all_instances():
+        if instance.state == "running" and instance.id in records.nodes:
+            _put(host, instance, records.nodes[instance.id].opened)
+
+
+def _put(host: NodeHost, instance: Any, now: Opened) -> None:  # noqa: ANN401
+    try:
+        host.put_reach(str(instance.id), now)
+    except CloudGpuError as err:
+        _log.warning("%s was not told what reaches it: %s", instance.id, err)
 
 
 def _routed(backend: Any, subnet: Any) -> bool:  # noqa: ANN401

@@ -2,6 +2,7 @@
 
 import base64
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ from cloudgpu.paths import Home
 from cloudgpu.rehearsal import client
 from cloudgpu.rehearsal.fake_nodes import FakeHost
 from cloudgpu.rehearsal.server import RehearsalServer
+from tests.rehearsal.endpoint.life import Life
 
 UBUNTU = "/aws/service/canonical/ubuntu/server/22.04/stable/current/amd64/hvm/ebs-gp2/ami-id"
 PUBLIC_KEY = b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGCHCKJNLxRUh3U3Lw1QvU6cZv0cT3Y7v0H1lq0m1v8Z test"
@@ -46,6 +48,11 @@ class Rig:
             aws_secret_access_key=self.cloud.secret_access_key,
             config=Config(retries={"total_max_attempts": 1}, **config),
         )
+
+    def stranger(self, service: str) -> Any:
+        """A client whose key is not of this home."""
+        key = {"aws_access_key_id": "AKIAIOSFODNN7EXAMPLE", "aws_secret_access_key": "wrong"}
+        return boto3.client(service, region_name="us-east-1", endpoint_url=self.cloud.url, **key)
 
     @property
     def ec2(self) -> Any:
@@ -105,6 +112,14 @@ def rig_in(folder: Path) -> Iterator[Rig]:
 def rig(tmp_path: Path) -> Iterator[Rig]:
     with rig_in(tmp_path) as made:
         yield made
+
+
+@pytest.fixture
+def life(tmp_path: Path) -> Iterator[Life]:
+    """Server processes on one home, one after the other."""
+    made = Life(tmp_path)
+    yield made
+    made.end(signal.SIGKILL)
 
 
 @pytest.fixture(scope="session")

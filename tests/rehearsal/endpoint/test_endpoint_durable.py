@@ -1,98 +1,21 @@
 """State survives the server: killed between effect and answer, restarted, with nodes that came or went meanwhile."""
 
-import multiprocessing
 import os
 import random
 import signal
 import time
-from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
-from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
-from moto.core.base_backend import BackendDict
-from moto.moto_api._internal import mock_random
 
-from cloudgpu.paths import Home
 from cloudgpu.rehearsal import client
-from cloudgpu.rehearsal.keyring import load
 from cloudgpu.rehearsal.layout import RehearsalFiles
 
 pytestmark = pytest.mark.rehearsal
 
 KILLS = 100
 UBUNTU = "/aws/service/canonical/ubuntu/server/22.04/stable/current/amd64/hvm/ebs-gp2/ami-id"
-
-
-def serve(root: str, faults: list[dict[str, Any]]) -> None:
-    """A server in a forked process, where moto is loaded already: starting it costs milliseconds."""
-    from cloudgpu.clock import SystemClock
-    from cloudgpu.rehearsal.fake_nodes import FakeHost
-    from cloudgpu.rehearsal.server import RehearsalServer
-
-    home = Home(Path(root))
-    mock_random.seed()  # a fork inherits the state of moto's generator, and with it the next ids
-    server = RehearsalServer(home, FakeHost(home.root / "nodes.json"), SystemClock())
-    server.faults.put(faults)
-    signal.signal(signal.SIGTERM, lambda *_: server.leave())
-    server.run()
-
-
-class Life:
-    """One server process after the other on one home."""
-
-    def __init__(self, root: Path) -> None:
-        import cloudgpu.rehearsal.simulated_cloud  # noqa: F401 - loaded once, before the forks
-
-        BackendDict.reset()
-        (root / "rehearsal").mkdir()
-        self.home = Home(root)
-        self._context = multiprocessing.get_context("fork")
-        self._process: Any = None
-
-    def start(self, faults: list[dict[str, Any]] | None = None) -> None:
-        self._process = self._context.Process(target=serve, args=(str(self.home.root), faults or []))
-        self._process.start()
-        deadline = time.monotonic() + 30
-        while (found := client.running(self.home)) is None or found.pid != self._process.pid:
-            assert self._process.is_alive(), "the server died at its start"
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
-
-    def end(self, how: int = signal.SIGTERM) -> None:
-        if self._process.is_alive():
-            os.kill(self._process.pid, how)
-        self._process.join(30)
-
-    def dead(self) -> bool:
-        self._process.join(30)
-        return self._process.exitcode == -signal.SIGKILL
-
-    @property
-    def cloud(self) -> client.Cloud:
-        found = client.running(self.home)
-        assert found is not None
-        return found
-
-    def aws(self, service: str, **config: Any) -> Any:
-        key = load(RehearsalFiles.of(self.home).keys).caller
-        return boto3.client(
-            service,
-            region_name="us-east-1",
-            endpoint_url=self.cloud.url,
-            aws_access_key_id=key.access_key_id,
-            aws_secret_access_key=key.secret_access_key,
-            config=Config(retries={"total_max_attempts": 1}, **config),
-        )
-
-
-@pytest.fixture
-def life(tmp_path):
-    one = Life(tmp_path)
-    yield one
-    one.end(signal.SIGKILL)
 
 
 def test_a_hundred_kills_between_effect_and_answer_lose_and_double_nothing(life):
@@ -198,6 +121,19 @@ def test_a_region_keeps_its_default_network_that_was_only_looked_at(life):
     life.end(signal.SIGKILL)
     life.start()
     assert life.aws("ec2").describe_vpcs()["Vpcs"][0]["VpcId"] == before
+
+
+def test_a_restarted_server_writes_what_changes_and_no_more(life):
+    life.start()
+    life.aws("iam").create_role(RoleName="r", AssumeRolePolicyDocument="{}")
+    life.aws("ec2").create_placement_group(GroupName="g")
+    life.end()
+    state = RehearsalFiles.of(life.home).state
+    before = {path.name: path.stat().st_ino for path in state.iterdir()}
+    life.start()
+    life.aws("ec2").create_placement_group(GroupName="h")
+    after = {path.name: path.stat().st_ino for path in state.iterdir()}
+    assert {name for name in after if after[name] != before.get(name)} == {"ec2@us-east-1@123456789012.pickle"}
 
 
 def test_a_service_that_cannot_be_saved_does_not_break_the_others(life):

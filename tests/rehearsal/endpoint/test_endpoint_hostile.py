@@ -70,6 +70,25 @@ def test_a_hundred_thousand_tags_are_refused_before_they_are_read(module_rig):
     assert b"MalformedQueryString" in answer
 
 
+def test_a_large_body_of_a_stranger_is_refused_and_that_of_the_owner_taken(module_rig):
+    s3 = module_rig.aws("s3")
+    s3.create_bucket(Bucket="large")
+    body = b"x" * (3 << 20)
+    host = f"127.0.0.1:{module_rig.server.port}"
+    fields = f"Host: {host}\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+    answer = exchange(module_rig, f"PUT /large/k HTTP/1.1\r\n{fields}".encode() + body)
+    assert b" 403 " in answer.partition(b"\r\n")[0]
+    assert b"MissingAuthenticationToken" in answer
+    stranger = module_rig.stranger("s3")
+    with pytest.raises(ClientError, match="InvalidAccessKeyId"):
+        stranger.put_object(Bucket="large", Key="k", Body=body)
+    url = s3.generate_presigned_url("put_object", {"Bucket": "large", "Key": "presigned"})
+    answer = exchange(module_rig, f"PUT {url.partition(host)[2]} HTTP/1.1\r\n{fields}".encode() + body)
+    assert b" 200 " in answer.partition(b"\r\n")[0], answer
+    s3.put_object(Bucket="large", Key="signed", Body=body)
+    assert [row["Key"] for row in s3.list_objects_v2(Bucket="large")["Contents"]] == ["presigned", "signed"]
+
+
 @pytest.mark.parametrize("date", ["00010101T000000Z", "99991231T235959Z"])
 def test_a_signature_of_an_impossible_date_is_refused(module_rig, date):
     query = f"X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=a/b/c/s3/aws4_request&X-Amz-Date={date}"

@@ -85,7 +85,7 @@ class Keeper:
 def main(home, clock):
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
     # What a killed server must find again is proven elsewhere; here every call would pay for it.
-    simulated_cloud.SimulatedCloud.save = lambda _cloud, *, mutated: None
+    simulated_cloud.Store.save = lambda _store, *, mutated: None
     files = RehearsalFiles.of(home)
     files.root.mkdir(mode=0o700, parents=True, exist_ok=True)
     nodes = files.root / "pretended.json"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.rehearsal.http_message import Headers, HttpRequest
-from cloudgpu.rehearsal.sigv4 import Scope, SignatureError, verify
+from cloudgpu.rehearsal.sigv4 import Scope, SignatureError, verify, verify_head
 
 KEY, SECRET = "AKIAABCDEFGHIJKLMNOP", "a secret/with+signs"
 HOST = "127.0.0.1:4566"
@@ -135,3 +135,34 @@ def test_rubbish_queries_are_refused_and_never_crash(query):
     target = f"/b/k?X-Amz-Signature={quote(query)}&X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Expires={quote(query)}"
     with pytest.raises(SignatureError):
         check(HttpRequest("GET", target, Headers({"Host": HOST})))
+
+
+def head(request: HttpRequest) -> HttpRequest:
+    return HttpRequest(request.method, request.target, request.headers)
+
+
+def check_head(request: HttpRequest) -> Scope:
+    return verify_head(head(request), secret_of, datetime.now(UTC))
+
+
+@pytest.mark.parametrize("how", [S3SigV4Auth, S3SigV4QueryAuth, HmacV1QueryAuth])
+def test_the_head_of_an_upload_proves_who_sends_it(how):
+    options = {} if how is S3SigV4Auth else {"expires": 60}
+    upload = signed(how, "PUT", f"http://{HOST}/bucket/key", b"body" if not options else b"", service="s3", **options)
+    assert check_head(upload) == Scope(KEY, "us-east-1", "s3")
+    changed = HttpRequest("PUT", upload.target.replace("key", "other"), upload.headers)
+    with pytest.raises(SignatureError, match="does not match"):
+        verify_head(changed, secret_of, datetime.now(UTC))
+
+
+def test_what_is_signed_with_its_body_proves_nothing_by_its_head():
+    for how, options in ((SigV4Auth, {}), (SigV4QueryAuth, {"expires": 60})):
+        with pytest.raises(SignatureError) as refused:
+            check_head(signed(how, "POST", f"http://{HOST}/", b"{}", **options))
+        assert refused.value.code == "RequestEntityTooLarge"
+
+
+def test_the_head_of_an_unsigned_upload_is_refused():
+    with pytest.raises(SignatureError) as refused:
+        check_head(HttpRequest("PUT", "/bucket/key", Headers({"Host": HOST}), b"body"))
+    assert refused.value.code == "MissingAuthenticationToken"

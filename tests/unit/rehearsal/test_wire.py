@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -92,7 +93,11 @@ def echo():
             raise RuntimeError(message)
         return HttpResponse(200, {"X-Path": request.target, "Server": "other"}, request.method.encode() + request.body)
 
-    server = LoopbackServer(application)
+    def guard(request: HttpRequest) -> HttpResponse | None:
+        assert request.body == b""
+        return HttpResponse(403, {}, b"refused") if request.raw_path == "/refused" else None
+
+    server = LoopbackServer(application, guard)
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     yield server
     server.shutdown()
@@ -132,6 +137,51 @@ def test_continue_is_said_before_the_body_comes(echo):
         assert peer.recv(100).startswith(b"HTTP/1.1 100")
         peer.sendall(b"x")
         assert b"200" in peer.recv(1000)
+
+
+LARGE = (1 << 20) + 1
+
+
+def sent(path: bytes, size: int, *, chunked: bool) -> bytes:
+    if chunked:
+        return b"PUT %b HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (path, size, b"x" * size)
+    return b"PUT %b HTTP/1.1\r\nContent-Length: %d\r\n\r\n%b" % (path, size, b"x" * size)
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_large_body_is_only_taken_from_who_may_send_it(echo, chunked):
+    assert exchange(echo, sent(b"/refused", LARGE - 1, chunked=chunked)).count(b"HTTP/1.1 200") == 1
+    assert exchange(echo, sent(b"/", LARGE, chunked=chunked)).endswith(b"PUT" + b"x" * LARGE)
+    got = exchange(echo, sent(b"/refused", LARGE, chunked=chunked) + b"GET /next HTTP/1.1\r\n\r\n")
+    assert b"403" in got.partition(b"refused")[0]
+    assert b"X-Path: /next" in got, "the refused body was not read to its end"
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_refused_body_is_not_held(echo, chunked):
+    head = sent(b"/refused", 0, chunked=chunked).partition(b"\r\n\r\n")[0]
+    head = head if chunked else head.replace(b"Length: 0", b"Length: %d" % (64 << 20))
+    piece = b"x" * (1 << 20)
+    with socket.create_connection(("127.0.0.1", echo.port), timeout=20) as peer:
+        tracemalloc.start()
+        peer.sendall(head + b"\r\n\r\n")
+        for _ in range(64):
+            peer.sendall(b"100000\r\n" + piece + b"\r\n" if chunked else piece)
+        peer.sendall(b"0\r\n\r\n" if chunked else b"")
+        assert b"403" in peer.recv(1000)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert most < 8 << 20
+
+
+def test_a_large_body_that_is_announced_is_refused_before_it_is_sent(echo):
+    with socket.create_connection(("127.0.0.1", echo.port), timeout=5) as peer:
+        peer.sendall(b"PUT /refused HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % LARGE)
+        assert peer.recv(1000).startswith(b"HTTP/1.1 403")
+
+
+def test_a_chunk_of_negative_size_is_refused(echo):
+    assert b" 400 " in exchange(echo, b"PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\nabc")
 
 
 @pytest.mark.parametrize("length", [b"-1", b"99999999999", b"x"])

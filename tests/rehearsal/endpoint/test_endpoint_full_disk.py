@@ -1,0 +1,203 @@
+"""The server on a full disk: what it refuses has no effect, what it acknowledges lasts, and it recovers by itself."""
+
+import errno
+import multiprocessing
+import signal
+import time
+from collections import Counter
+
+import pytest
+from botocore.exceptions import ClientError
+
+from cloudgpu.paths import unwritable
+from cloudgpu.rehearsal import client, store
+from cloudgpu.rehearsal.layout import RehearsalFiles
+from tests.rehearsal.endpoint.life import Life
+from tests.rehearsal.endpoint.writers import ABSENT, WRITERS, Clients, Writer, observed, settle
+from tests.rehearsal.test_homes import fill, mounted
+
+pytestmark = pytest.mark.rehearsal
+
+REFUSAL = "InsufficientStorage"
+
+
+@pytest.fixture
+def small(tmp_path):
+    """Servers whose state lies on a small disk."""
+    with mounted("tmpfs", "none", tmp_path / "rehearsal", "size=24m") as disk:
+        life = Life(tmp_path)
+        yield life, disk
+        life.end(signal.SIGKILL)
+
+
+def during(seconds, writers):
+    for writer in writers:
+        writer.start()
+    time.sleep(seconds)
+    for writer in writers:
+        writer.leave.set()
+        writer.join(60)
+        assert writer.wrong == [], writer.wrong
+
+
+def wanted(expected):
+    return {key: value for one in expected for key, value in one.items() if value != ABSENT}
+
+
+def test_what_is_refused_has_no_effect_and_what_is_acknowledged_lasts(small):
+    life, disk = small
+    life.start()
+    aws = Clients(life)
+    expected = [{} for _ in range(WRITERS)]
+
+    def wave(number):
+        return [Writer(at, aws, 10 * number + at, expected[at], REFUSAL) for at in range(WRITERS)]
+
+    during(1.5, wave(1))
+    fill(disk)
+    writers = wave(2)
+    during(1.5, writers)
+    refused = sum((writer.refused for writer in writers), Counter())
+    assert len(refused) > 3, refused
+    for message in {text for writer in writers for text in writer.messages}:
+        assert "had no effect: no space left on the disk that holds" in message
+        assert "free some space there" in message
+    settle(life)
+    assert observed(aws) == wanted(expected)
+
+    life.end(signal.SIGKILL)
+    fill(disk)
+    with pytest.raises(AssertionError, match="died at its start"):
+        life.start()
+    (disk / "ballast").unlink()
+    life.start()
+    settle(life)
+    assert observed(aws) == wanted(expected)
+
+    fill(disk)
+    writers = wave(3)
+    during(0.5, writers)
+    (disk / "ballast").unlink()
+    writers = wave(4)
+    during(0.5, writers)
+    assert not any(writer.refused for writer in writers)
+    settle(life)
+    assert observed(aws) == wanted(expected)
+
+
+def launched_until_refused(aws, run):
+    """The reserve may still take a launch or two."""
+    ids = []
+    try:
+        while True:
+            ids += [row["InstanceId"] for row in aws.ec2.run_instances(**run)["Instances"]]
+    except ClientError as err:
+        if err.response["Error"]["Code"] != REFUSAL:
+            raise
+    return ids
+
+
+def test_everything_can_be_deleted_on_a_full_disk(small):
+    life, disk = small
+    life.start()
+    aws = Clients(life)
+    run = {"MinCount": 3, "MaxCount": 3, "ImageId": aws.ami, "InstanceType": "g5.xlarge"}
+    ids = [row["InstanceId"] for row in aws.ec2.run_instances(**run)["Instances"]]
+    group = aws.ec2.create_security_group(GroupName="g", Description="g")["GroupId"]
+    aws.s3.put_object(Bucket="data", Key="k", Body=b"x" * 100_000)
+    settle(life)
+    fill(disk)
+    ids += launched_until_refused(aws, run)
+    settle(life)
+    assert len(client.nodes(life.cloud)) == len(ids)
+    aws.ec2.terminate_instances(InstanceIds=ids)
+    aws.ec2.delete_security_group(GroupId=group)
+    aws.s3.delete_object(Bucket="data", Key="k")
+    aws.iam.delete_role(RoleName="expiry")
+    settle(life)
+    life.end(signal.SIGKILL)
+    (disk / "ballast").unlink()
+    life.start()
+    settle(life)
+    found = client.census(life.cloud)
+    assert [row["state"] for row in found["instances"] if row["state"] != "terminated"] == []
+    assert not found["roles"]
+    assert aws.s3.list_objects_v2(Bucket="data")["KeyCount"] == 0
+
+
+def test_an_object_too_large_for_the_disk_leaves_nothing_behind(small):
+    life, _ = small
+    life.start()
+    aws = Clients(life)
+    objects = RehearsalFiles.of(life.home).objects
+    aws.s3.put_object(Bucket="data", Key="small", Body=b"x")
+    before = sorted(path.name for path in objects.iterdir())
+    for _ in range(3):
+        with pytest.raises(ClientError, match=REFUSAL):
+            aws.s3.put_object(Bucket="data", Key="large", Body=b"y" * (30 << 20))
+    assert sorted(path.name for path in objects.iterdir()) == before
+    assert [row["Key"] for row in aws.s3.list_objects_v2(Bucket="data")["Contents"]] == ["small"]
+    aws.s3.put_object(Bucket="data", Key="next", Body=b"z" * (1 << 20))
+    life.end(signal.SIGKILL)
+    life.start()
+    assert aws.s3.get_object(Bucket="data", Key="next")["Body"].read() == b"z" * (1 << 20)
+
+
+def refusing(fails, write_durably):
+    """A disk that is full whenever the test says so."""
+
+    def failing(path, content):
+        if fails.value:
+            raise unwritable(path, OSError(errno.ENOSPC, "full"))
+        write_durably(path, content)
+
+    return failing
+
+
+def test_a_call_that_cannot_be_saved_touches_no_node(life):
+    fails = multiprocessing.get_context("fork").Value("b", 0)
+
+    life.start(prepare=lambda: setattr(store, "write_durably", refusing(fails, store.write_durably)))
+    aws = Clients(life)
+    run = {"MinCount": 1, "MaxCount": 1, "ImageId": aws.ami, "InstanceType": "g5.xlarge"}
+    (first,) = (row["InstanceId"] for row in aws.ec2.run_instances(**run)["Instances"])
+    group = aws.ec2.describe_security_groups(GroupNames=["default"])["SecurityGroups"][0]["GroupId"]
+    settle(life)
+    aws.s3.put_object(Bucket="data", Key="k", Body=b"")  # saves that the node is up
+    nodes = life.home.root / "nodes.json"
+    before = nodes.read_text()
+    rule = [{"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}]
+    fails.value = 1
+    calls = (
+        lambda: aws.ec2.terminate_instances(InstanceIds=[first]),
+        lambda: aws.ec2.stop_instances(InstanceIds=[first]),
+        lambda: aws.ec2.run_instances(**run),
+        lambda: aws.ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=rule),
+        lambda: aws.s3.create_bucket(Bucket="more"),
+    )
+    for call in calls:
+        with pytest.raises(ClientError, match=f"{REFUSAL}.*had no effect"):
+            call()
+    time.sleep(0.3)  # for nodes to end or to boot, were they to
+    assert nodes.read_text() == before
+    assert [(node.instance_id, node.state) for node in client.nodes(life.cloud)] == [(first, "running")]
+    fails.value = 0
+    aws.s3.create_bucket(Bucket="more")
+    aws.ec2.terminate_instances(InstanceIds=[first])
+    settle(life)
+    assert client.nodes(life.cloud) == ()
+
+
+def test_a_region_can_be_looked_at_that_cannot_be_saved(life):
+    fails = multiprocessing.get_context("fork").Value("b", 0)
+    life.start(prepare=lambda: setattr(store, "write_durably", refusing(fails, store.write_durably)))
+    ec2 = life.aws("ec2")
+    fails.value = 1
+    shown = ec2.describe_vpcs()["Vpcs"]
+    assert shown
+    assert ec2.describe_vpcs()["Vpcs"] == shown
+    fails.value = 0
+    ec2.create_placement_group(GroupName="g", Strategy="cluster")
+    life.end(signal.SIGKILL)
+    life.start()
+    assert ec2.describe_vpcs()["Vpcs"] == shown

@@ -1,0 +1,98 @@
+"""SIGKILL at random moments of a stream of writes: what was acknowledged is there, the rest is whole or not there."""
+
+import multiprocessing
+import os
+import random
+import signal
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+from botocore.exceptions import ConnectionError, HTTPClientError
+
+from cloudgpu.rehearsal import store
+from tests.rehearsal.endpoint.writers import ABSENT, WRITERS, Clients, Key, Writer, observed, settle
+
+pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(600)]
+
+
+@pytest.mark.parametrize("kills", [6, pytest.param(80, marks=pytest.mark.full)])
+def test_what_was_acknowledged_survives_and_nothing_half_done_appears(life, kills, record_property):
+    dice = random.Random(kills)
+    life.start()
+    aws = Clients(life)
+    expected: list[dict[Key, Any]] = [{} for _ in range(WRITERS)]
+    acknowledged: Counter[str] = Counter()
+    came_through, doubtful = 0, 0
+    for number in range(kills):
+        writers = [Writer(at, aws, 1000 * kills + number, expected[at]) for at in range(WRITERS)]
+        for writer in writers:
+            writer.start()
+        time.sleep(dice.uniform(0.05, 0.9))
+        life.end(signal.SIGKILL)
+        for writer in writers:
+            writer.join(60)
+            assert writer.wrong == [], writer.wrong
+            acknowledged += writer.acknowledged
+        life.start()
+        settle(life)
+        found = observed(aws)
+        for writer in writers:
+            for key, after in writer.doubt.items():
+                doubtful += 1
+                before = writer.expected.get(key, ABSENT)
+                now = found.get(key, ABSENT)
+                assert now in (before, after), f"kill {number}: {key} is {now}, was {before}, to be {after}"
+                came_through += now == after
+                writer.expected[key] = now
+        wanted = {key: value for one in expected for key, value in one.items() if value != ABSENT}
+        assert found == wanted, f"kill {number}"
+    record_property("acknowledged", dict(acknowledged))
+    print(f"{kills} kills, {acknowledged.total()} acknowledged writes, {doubtful} without an answer, "
+          f"{came_through} of those carried out: {dict(acknowledged)}")  # fmt: skip
+    assert acknowledged.total() > 5 * kills
+    assert len(acknowledged) > 10
+
+
+def test_a_call_that_changes_two_services_is_there_as_a_whole_or_not_at_all(life):
+    """A mount target has its network interface in EC2; the server dies before each write of the call, and after all."""
+    left = multiprocessing.get_context("fork").Value("i", -1)
+
+    def die_at_a_write():
+        really = store.write_durably
+
+        def counted(path, content):
+            left.value -= 1
+            if left.value == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            really(path, content)
+
+        store.write_durably = counted
+
+    outcomes = []
+    life.start()
+    aws = Clients(life)
+    life.end()
+    for number in range(1, 6):
+        life.start(prepare=die_at_a_write)
+        made = aws.efs.create_file_system(CreationToken=f"f{number}")["FileSystemId"]
+        left.value = number
+        try:
+            aws.efs.create_mount_target(FileSystemId=made, SubnetId=aws.subnet)
+            answered = True
+        except (ConnectionError, HTTPClientError):
+            answered = False
+        left.value = -1
+        life.end(signal.SIGKILL)
+        life.start()
+        found = observed(aws)
+        files = found["files", f"f{number}"]
+        assert (files["targets"], files["interfaces"]) in ((0, 0), (1, 1)), f"killed at write {number}"
+        assert not [key for key in found if key[0] == "interface"], f"killed at write {number}"
+        assert files["targets"] or not answered
+        outcomes.append((answered, files["targets"]))
+        life.end()
+    assert outcomes[0] == (False, 0)
+    assert (False, 1) in outcomes, "it was never killed after its commit"
+    assert outcomes[-1] == (True, 1)
