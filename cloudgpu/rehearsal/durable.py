@@ -10,11 +10,13 @@ from cloudgpu.paths import unwritable
 class NotSavedError(StateError):
     """A call that could not be made durable, and therefore had no effect."""
 
-    def __init__(self, cause: StateError) -> None:
-        super().__init__(
-            f"the rehearsal cloud cannot save this call, so it had no effect: {cause.message}",
-            hint="free some space there, then repeat it; calls that delete something still work",
-        )
+
+def not_saved(cause: StateError) -> NotSavedError:
+    """Return the error of a call that had no effect because of this one."""
+    return NotSavedError(
+        f"the rehearsal cloud cannot save this call, so it had no effect: {cause.message}",
+        hint="free some space there, then repeat it; calls that delete something still work",
+    )
 
 
 def write_durably(path: Path, content: bytes) -> None:

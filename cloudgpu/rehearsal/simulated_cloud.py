@@ -11,7 +11,7 @@ from cloudgpu.errors import StateError
 from cloudgpu.rehearsal import instance_book as book
 from cloudgpu.rehearsal.census import census
 from cloudgpu.rehearsal.census_storage import holding
-from cloudgpu.rehearsal.durable import NotSavedError
+from cloudgpu.rehearsal.durable import not_saved
 from cloudgpu.rehearsal.http_message import HttpRequest, HttpResponse
 from cloudgpu.rehearsal.instances import NodeKeeper
 from cloudgpu.rehearsal.nodes.shared import tidy
@@ -76,7 +76,7 @@ class SimulatedCloud:
             if not frees:
                 self._reserve.hold()
         except StateError as err:
-            raise NotSavedError(err) from err
+            raise not_saved(err) from err
 
     def save(self, *, mutated: bool) -> None:
         """Make the effect of a call durable, or take it back: callers are not shown what the next server lacks.
@@ -89,7 +89,7 @@ class SimulatedCloud:
         except StateError as err:
             if mutated:
                 self._take_back()
-                raise NotSavedError(err) from err
+                raise not_saved(err) from err
             _log.warning("a region's first use is not saved yet: %s", err.message)
 
     def _take_back(self) -> None:
