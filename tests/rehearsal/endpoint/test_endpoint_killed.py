@@ -17,6 +17,15 @@ from tests.rehearsal.endpoint.writers import ABSENT, WRITERS, Clients, Key, Writ
 pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(600)]
 
 
+def let_them_write(writers: list[Writer], calls: int) -> None:
+    """Counted, not timed: a busy machine must not make the test an easier one."""
+    deadline = time.monotonic() + 60
+    while sum(writer.acknowledged.total() for writer in writers) < calls:
+        assert time.monotonic() < deadline
+        assert all(writer.wrong == [] for writer in writers), [writer.wrong for writer in writers]
+        time.sleep(0.002)
+
+
 @pytest.mark.parametrize("kills", [6, pytest.param(80, marks=pytest.mark.full)])
 def test_what_was_acknowledged_survives_and_nothing_half_done_appears(life, kills, record_property):
     dice = random.Random(kills)
@@ -29,7 +38,8 @@ def test_what_was_acknowledged_survives_and_nothing_half_done_appears(life, kill
         writers = [Writer(at, aws, 1000 * kills + number, expected[at]) for at in range(WRITERS)]
         for writer in writers:
             writer.start()
-        time.sleep(dice.uniform(0.05, 0.9))
+        let_them_write(writers, dice.randint(4, 16))
+        time.sleep(dice.uniform(0, 0.1))
         life.end(signal.SIGKILL)
         for writer in writers:
             writer.join(60)
@@ -51,8 +61,8 @@ def test_what_was_acknowledged_survives_and_nothing_half_done_appears(life, kill
     record_property("acknowledged", dict(acknowledged))
     print(f"{kills} kills, {acknowledged.total()} acknowledged writes, {doubtful} without an answer, "
           f"{came_through} of those carried out: {dict(acknowledged)}")  # fmt: skip
-    assert acknowledged.total() > 5 * kills
-    assert len(acknowledged) > 10
+    assert acknowledged.total() > 3 * kills
+    assert len(acknowledged) > 6
 
 
 def test_a_call_that_changes_two_services_is_there_as_a_whole_or_not_at_all(life):
