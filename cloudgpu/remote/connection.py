@@ -15,7 +15,7 @@ from cloudgpu.remote.command import Command
 from cloudgpu.remote.handshake import AuthRefusedError, Opened, open_link, open_socket
 from cloudgpu.remote.landing import OnSkipped
 from cloudgpu.remote.link import LOST, Link, RefusedChannel
-from cloudgpu.remote.outcome import STILL_THERE, checked, describe
+from cloudgpu.remote.outcome import checked, describe, still_there
 from cloudgpu.remote.session import Patience, Session, SessionStream
 from cloudgpu.remote.ssh_command import ServerKey
 from cloudgpu.remote.tunnel import Tunnel, listening, listening_near
@@ -162,7 +162,9 @@ class SshHost:
             if len(stdout) > _MOST_OUTPUT_BYTES:
                 session.end()
                 size = f"{_MOST_OUTPUT_BYTES >> 20} MiB"
-                raise RemoteCommandError(f"{describe(self.node)}: a command printed more than {size}", hint=STILL_THERE)
+                raise RemoteCommandError(
+                    f"{describe(self.node)}: a command printed more than {size}", hint=still_there(self.node)
+                )
         return bytes(stdout)
 
     def stream(self, command: Command, *, stdin: bytes = b"") -> SessionStream:
@@ -180,7 +182,14 @@ class SshHost:
             ConnectError: The connection was lost.
         """
         link, channel = self._channel()
-        session = Session(link, channel, who=describe(self.node), clock=self._clock, patience=self._patience)
+        session = Session(
+            link,
+            channel,
+            who=describe(self.node),
+            clock=self._clock,
+            patience=self._patience,
+            hint=still_there(self.node),
+        )
         session.start(command.wire(), stdin)
         return session
 
@@ -295,7 +304,7 @@ class SshHost:
             raise SilentPortError(message, hint=hint) from err
         except LOST as err:
             message = f"{describe(self.node)} cannot connect to {address}:{port}: {err}"
-            raise ConnectError(message, hint=STILL_THERE) from err
+            raise ConnectError(message, hint=still_there(self.node)) from err
 
     def server_key(self) -> ServerKey:
         """The host key that was verified, whole, for a `known_hosts` file.
@@ -334,7 +343,9 @@ class SshHost:
                 continue
             except LOST as err:
                 link.hang_up()
-                raise ConnectError(f"lost the connection to {describe(self.node)}: {err}", hint=STILL_THERE) from err
+                raise ConnectError(
+                    f"lost the connection to {describe(self.node)}: {err}", hint=still_there(self.node)
+                ) from err
         raise ConnectError(f"{describe(self.node)} accepts no more sessions", hint="close some of those that are open")
 
     def _lane(self, index: int) -> Link:

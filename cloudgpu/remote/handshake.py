@@ -19,7 +19,7 @@ from cloudgpu.files import KEY_BYTES, read_bytes, read_text
 from cloudgpu.launch.inventory import Node
 from cloudgpu.remote.keys import same_fingerprint
 from cloudgpu.remote.link import LOST, Link
-from cloudgpu.remote.outcome import describe
+from cloudgpu.remote.outcome import describe, log_in
 from cloudgpu.text import printable
 
 Opened: TypeAlias = "socket.socket | paramiko.Channel"
@@ -76,6 +76,8 @@ def open_link(node: Node, key: Path, *, clock: Clock, timeout_s: float, connect:
         link.hang_up()
         if isinstance(err, paramiko.AuthenticationException) and not _unanswered(err):
             raise _refused(node, key) from err
+        if "timeout" in str(err):
+            raise _silent(node, timeout_s) from err
         raise ConnectError(
             f"{describe(node)} hung up while logging in: {err or 'end of stream'}",
             hint="the node may still be booting, or may be ending; `cloudgpu status --refresh` tells which",
@@ -154,13 +156,25 @@ def _exchange(
             hint="allow a current key exchange, cipher and host key type in the node's sshd_config",
         ) from err
     except LOST as err:
+        unanswered = link.unanswered
         link.hang_up()
+        if unanswered:
+            raise _silent(node, timeout_s) from err
         if without_keys and not isinstance(err, OSError):
             return None
         said = printable(str(err))[:_LONGEST_SAID]
         message = f"{describe(node)} answers, but not with SSH: {said or 'it hung up'}"
         raise ConnectError(message, hint="the node may still be booting; try again") from err
     return link
+
+
+def _silent(node: Node, timeout_s: float) -> ConnectError:
+    return ConnectError(
+        f"{describe(node)} accepts connections and did not complete the SSH handshake within {timeout_s:.2g} s",
+        hint=f"look at its console: it may be out of memory, or a disk may hang; does this work: {log_in(node)}"
+        if node.own
+        else "the node may still be booting; try again",
+    )
 
 
 def _wrong_key(node: Node, shown: Sequence[str]) -> HostKeyError:

@@ -36,6 +36,8 @@ class _CountingPackets(Packetizer):  # type: ignore[misc]  # paramiko has no typ
     """Counts what arrives, so that silence can be told from a long quiet command."""
 
     heard = 0
+    silent = False
+    """Whether the server did not send its greeting in time."""
     # AES may carry 2^32 blocks under one key (RFC 4344). Paramiko's 512 MiB would interrupt every larger transfer.
     REKEY_BYTES = 1 << 34
 
@@ -54,7 +56,11 @@ class _CountingPackets(Packetizer):  # type: ignore[misc]  # paramiko has no typ
         while b"\n" not in line:
             if len(line) > _LONGEST_GREETING:
                 raise paramiko.SSHException(f"its greeting is longer than {_LONGEST_GREETING} bytes")
-            line += self._read_timeout(timeout)
+            try:
+                line += self._read_timeout(timeout)
+            except TimeoutError:
+                self.silent = True
+                raise
         line, _, rest = line.partition(b"\n")
         setattr(self, _REMAINDER, rest)
         return line.removesuffix(b"\r").decode("utf-8", "replace")
@@ -105,6 +111,12 @@ class Link(paramiko.Transport):  # type: ignore[misc]  # paramiko has no types
     def heard(self) -> int:
         """How many packets have arrived so far."""
         return int(self.packetizer.heard)
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether a handshake that failed did so because the server stopped answering."""
+        packets = self.packetizer
+        return bool(packets.silent or packets.handshake_timed_out() or self.is_active())
 
     @property
     def channels(self) -> int:

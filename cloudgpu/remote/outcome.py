@@ -3,6 +3,7 @@
 from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.remote.base import Result
+from cloudgpu.text import command
 
 
 class TimeLimitError(ConnectError):
@@ -10,13 +11,26 @@ class TimeLimitError(ConnectError):
 
 
 STILL_THERE = "check that the node still runs: `cloudgpu status --refresh`"
-"""The hint of every connection that broke."""
+"""The hint of a connection that broke, for nodes of a cloud."""
+
+
+def still_there(node: Node) -> str:
+    """Return what to look at once a connection broke. No cloud tells of your own host: only logging in does."""
+    if not node.own:
+        return STILL_THERE
+    return f"log in to see whether it still works: {log_in(node)}"
+
+
+def log_in(node: Node) -> str:
+    """Return the command that logs in to a node."""
+    return command("ssh", "-p", str(node.port), f"{node.user}@{node.address}")
 
 
 def describe(node: Node) -> str:
-    """How messages name a node."""
+    """Return how messages name a node: your own host by its name in the inventory too."""
     what = f"node {node.index}" if node.index >= 0 else "the jump host"
-    return f"{what} ({node.user}@{node.address}:{node.port})"
+    name = f"{node.zone}, " if node.own and node.zone else ""
+    return f"{what} ({name}{node.user}@{node.address}:{node.port})"
 
 
 def checked(result: Result) -> Result:

@@ -46,10 +46,20 @@ class _Wake:
 class Session:
     """A started command. `output` must be read to its end before `exit_code` means anything."""
 
-    def __init__(self, link: Link, channel: OrderlyChannel, *, who: str, clock: Clock, patience: Patience) -> None:
+    def __init__(
+        self,
+        link: Link,
+        channel: OrderlyChannel,
+        *,
+        who: str,
+        clock: Clock,
+        patience: Patience,
+        hint: str = STILL_THERE,
+    ) -> None:
         self._link = link
         self._channel = channel
         self.who = who
+        self.hint = hint
         self._clock = clock
         self._patience = patience
         self._wake = _Wake()
@@ -163,14 +173,14 @@ class Session:
         if left_s is not None and left_s <= 0:
             self.end()
             message = f"{self.who}: the command did not end within {self._limit_s:g} s"
-            raise TimeLimitError(message, hint=STILL_THERE)
+            raise TimeLimitError(message, hint=self.hint)
 
     def _check_alive(self, silent_s: float) -> None:
         if silent_s >= self._patience.dead_after_s:
             self._link.hang_up()
             raise ConnectError(
                 f"{self.who} gave no sign of life for {silent_s:.0f} s; the command may still run there",
-                hint=STILL_THERE,
+                hint=self.hint,
             )
         if silent_s >= self._patience.probe_after_s:
             # In a thread of its own: when the peer no longer reads, even sending blocks.
@@ -185,7 +195,7 @@ class Session:
 
     def _lost(self, err: BaseException | None) -> ConnectError:
         self._link.hang_up()
-        return ConnectError(f"lost the connection to {self.who}: {err or 'the other end closed it'}", hint=STILL_THERE)
+        return ConnectError(f"lost the connection to {self.who}: {err or 'the other end closed it'}", hint=self.hint)
 
     def _feed(self, pieces: Iterable[bytes]) -> None:
         """Send standard input to its end, which comes too where making it fails: the command must not wait for more.
@@ -244,7 +254,7 @@ class SessionStream:
         if len(line) > LONGEST_LINE:
             self.close()
             raise RemoteCommandError(
-                f"{self._session.who} sent a line of more than {LONGEST_LINE >> 20} MiB", hint=STILL_THERE
+                f"{self._session.who} sent a line of more than {LONGEST_LINE >> 20} MiB", hint=self._session.hint
             )
 
     def renew(self) -> None:

@@ -20,7 +20,7 @@ from cloudgpu.remote.node_read import portable_entry
 from cloudgpu.remote.node_tree import MARK, Entry, entry_at, same
 from cloudgpu.remote.outcome import describe
 from cloudgpu.remote.patterns import regexes
-from cloudgpu.text import printable
+from cloudgpu.text import printable, size_text
 
 _ROUNDS = 3
 _NOT_FOUND = 127
@@ -307,7 +307,7 @@ def _require_space(to: Path, files: Sequence[Entry]) -> None:
     to.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(to).free
     if wanted > free:
-        room = f"{free / 1e9:.1f} GB are free and {wanted / 1e9:.1f} GB are to be fetched"
+        room = f"{size_text(free)} are free and {size_text(wanted)} are to be fetched"
         message = f"no space left on the disk that holds {to}: {room}"
         raise StateError(message, hint="free some space there, or name less in the recipe's `outputs`")
 

@@ -11,11 +11,11 @@ from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.run.agent import Agent, number
 from cloudgpu.run.copies import Way, fetch_to
-from cloudgpu.run.each import each, size_text
+from cloudgpu.run.each import each
 from cloudgpu.run.files import Files, RemoteFile, Service, Services
 from cloudgpu.run.job import Job
 from cloudgpu.run.progress import Note
-from cloudgpu.text import printable
+from cloudgpu.text import printable, size_text
 
 NOTHING_THERE = "NoSuchKey"
 """What S3 calls an address under which nothing lies."""

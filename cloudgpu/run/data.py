@@ -13,11 +13,12 @@ from cloudgpu.remote.command import Command
 from cloudgpu.remote.fanout import on_all
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.copies import Way, copy
-from cloudgpu.run.each import each, size_text
+from cloudgpu.run.each import each
 from cloudgpu.run.files import RemoteFile, Service
 from cloudgpu.run.job import Job
 from cloudgpu.run.progress import Note, Report
 from cloudgpu.run.shared import share
+from cloudgpu.text import size_text
 
 
 def bring(dataset: Data, job: Job, agents: Sequence[Agent], way: Way) -> int:

@@ -1,4 +1,4 @@
-"""The same on every node at once, and sizes for people."""
+"""The same on every node at once."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -7,7 +7,6 @@ from cloudgpu.remote.fanout import all_or_raise, on_all
 from cloudgpu.run.agent import Agent
 
 _T = TypeVar("_T")
-_STEP = 1024
 
 
 def each(agents: Sequence[Agent], do: Callable[[Agent], _T]) -> dict[int, _T]:
@@ -19,13 +18,3 @@ def each(agents: Sequence[Agent], do: Callable[[Agent], _T]) -> dict[int, _T]:
     """
     by_index = {agent.host.node.index: agent for agent in agents}
     return all_or_raise(on_all([agent.host for agent in agents], lambda host: do(by_index[host.node.index])))
-
-
-def size_text(count: int) -> str:
-    """`1.5 MiB`, for people."""
-    size = float(count)
-    for unit in ("B", "KiB", "MiB"):
-        if size < _STEP:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= _STEP
-    return f"{size:.1f} GiB"

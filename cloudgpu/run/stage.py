@@ -13,10 +13,11 @@ from cloudgpu.run.checkpoints import restore
 from cloudgpu.run.containers import NodeImage
 from cloudgpu.run.copies import Way
 from cloudgpu.run.data import bring
-from cloudgpu.run.each import each, size_text
+from cloudgpu.run.each import each
 from cloudgpu.run.files import Files, Services, aws_itself
 from cloudgpu.run.job import Job
 from cloudgpu.run.progress import Note, Report
+from cloudgpu.text import size_text
 
 _SHOWN = 5
 _COPY_S = 3600.0

@@ -9,9 +9,10 @@ from cloudgpu.remote.fanout import on_all
 from cloudgpu.remote.patterns import regexes
 from cloudgpu.run.agent import Agent, number
 from cloudgpu.run.checkpoints import bucket_request, not_sent
-from cloudgpu.run.each import each, size_text
+from cloudgpu.run.each import each
 from cloudgpu.run.files import Services
 from cloudgpu.run.job import Job
+from cloudgpu.text import size_text
 
 _NAME: Final = "outputs"
 """How the agent tells this upload from that of checkpoints."""

@@ -128,7 +128,7 @@ def test_a_greeting_without_end_is_given_up_early() -> None:
 class Flood:
     """A command that prints without end."""
 
-    who = "node 0"
+    who, hint = "node 0", ""
     exit_code = 0
     stderr = b""
     closed = False

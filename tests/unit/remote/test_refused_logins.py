@@ -90,7 +90,11 @@ class Login:
         (paramiko.AuthenticationException("Authentication failed."), AuthRefusedError, "refused the key"),
         (paramiko.BadAuthenticationType("Bad", ["password"]), AuthRefusedError, "refused the key"),
         (["password"], AuthRefusedError, "asks for more: password"),
-        (paramiko.AuthenticationException("Authentication timeout."), ConnectError, "hung up while logging in"),
+        (
+            paramiko.AuthenticationException("Authentication timeout."),
+            ConnectError,
+            "did not complete the SSH handshake",
+        ),
         (
             paramiko.AuthenticationException("Authentication failed: transport shut down or saw EOF"),
             ConnectError,
