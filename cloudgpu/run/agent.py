@@ -14,8 +14,8 @@ from cloudgpu.node.agent.heartbeat import LINE, LONG_VERBS
 from cloudgpu.node.payload import agent_name, agent_source
 from cloudgpu.remote.base import Host, Stream
 from cloudgpu.remote.command import Command
-from cloudgpu.remote.outcome import TimeLimitError
-from cloudgpu.text import command, printable
+from cloudgpu.remote.outcome import TimeLimitError, log_in
+from cloudgpu.text import printable
 
 _MARK = "\x1ecloudgpu\x1e"
 """Between answers: a login shell may print anything before them."""
@@ -50,6 +50,10 @@ class AgentError(RemoteCommandError):
     def __init__(self, message: str, *, code: str = "", hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.code = code
+
+
+class SilentAgentError(ConnectError):
+    """An agent was given up because it did not answer in time; its host does answer."""
 
 
 @dataclass(frozen=True)
@@ -88,14 +92,17 @@ class Agent:
         """Start a verb whose lines are read as they come."""
         return self.host.stream(Command("python3", self.path, verb), stdin=json.dumps(request).encode())
 
-    def answers(self, stream: Stream, verb: str) -> Iterator[dict[str, Any]]:
-        """The lines of a stream, checked.
+    def answers(
+        self, stream: Stream, verb: str, on_alive: Callable[[], None] = lambda: None
+    ) -> Iterator[dict[str, Any]]:
+        """The lines of a stream, checked; `on_alive` is called for each of them and for every sign of life.
 
         Raises:
             RemoteCommandError: The agent answered with an error.
+            SilentAgentError: It did not answer in time.
             ConnectError: The connection was lost.
         """
-        for answer in _lines(stream, verb, self.host.node):
+        for answer in _lines(stream, verb, self.host.node, on_alive):
             yield self._checked(verb, answer)
 
     def answered(self, verb: str, last: dict[str, Any], stream: Stream) -> dict[str, Any]:
@@ -180,8 +187,7 @@ def _places(host: Host) -> tuple[str, str, str]:
     if len(found) != _PARTS or not found[1].startswith("/"):
         node = host.node
         message = f"node {node.index} ({node.instance_id}): its shell does not tell where its home directory is"
-        log_in = command("ssh", "-p", str(node.port), f"{node.user}@{node.address}")
-        raise RemoteCommandError(message, hint=f"log in and try: {log_in}")
+        raise RemoteCommandError(message, hint=f"log in and try: {log_in(node)}")
     return found[1], found[2], found[3]
 
 
@@ -247,25 +253,28 @@ def number(answer: Mapping[str, Any], name: str, default: int | None = None) -> 
         raise AgentError(f"the agent sent a {name} that makes no sense: {err}") from None
 
 
-def _lines(stream: Stream, verb: str, node: Node) -> Iterator[dict[str, Any]]:
+def _lines(
+    stream: Stream, verb: str, node: Node, on_alive: Callable[[], None] = lambda: None
+) -> Iterator[dict[str, Any]]:
     """Yield the agent's answers, each within the verb's time limit.
 
     Raises:
         RemoteCommandError: There is other output without end.
-        ConnectError: No answer came in time, or the connection was lost.
+        SilentAgentError: No answer came in time.
+        ConnectError: The connection was lost.
     """
     limit_s = _SLOW_S.get(verb, _ANSWER_S)
     try:
         for answer in _answers(stream, limit_s, node):
             if verb in LONG_VERBS:
                 stream.renew()
+            on_alive()
             if answer != _ALIVE:
                 yield answer
     except TimeLimitError as err:
         message = f"node {node.index} ({node.instance_id}): its agent has not answered `{verb}` within {limit_s:g} s"
-        log_in = command("ssh", "-p", str(node.port), f"{node.user}@{node.address}")
-        hint = f"log in and look for what hangs there, a file system or nvidia-smi for instance: {log_in}"
-        raise ConnectError(message, hint=hint) from err
+        hint = f"log in and look for what hangs there, a file system or nvidia-smi for instance: {log_in(node)}"
+        raise SilentAgentError(message, hint=hint) from err
 
 
 def _parsed(line: str) -> object:

@@ -10,7 +10,7 @@ from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError
 from cloudgpu.remote.handshake import AuthRefusedError
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.log_store import LogStore
-from cloudgpu.run.reader import Feed, OnSilence, Reader, wait_on
+from cloudgpu.run.reader import Contact, Feed, OnSilence, Reader, wait_on
 from cloudgpu.run.verdict import Chunk, Verdict, agreed, believable
 
 _WAITING_CHUNKS: Final = 16
@@ -33,8 +33,8 @@ def follow(
     called in the readers' threads.
 
     Raises:
-        ConnectError: A node could not be reached for three minutes or is gone, and no other one tells of a failure;
-            the run may still go on.
+        ConnectError: Nodes could not be reached for three minutes or are gone, the others have told the end, and none
+            tells of a failure; the run may still go on.
         RemoteCommandError: An agent answered with an error, or with what makes no sense.
         StateError: The logs cannot be written here.
     """
@@ -65,8 +65,9 @@ def _merged(
 ) -> Iterator[Chunk | Verdict]:
     """Until every node has told the end or is out of reach; once one tells of a failure, a dead one is not awaited."""
     told: list[Verdict | ConnectError] = []
+    lost: dict[int, ConnectError] = {}
     heard_at = clock.monotonic()
-    while len(told) < readers:
+    while len(told) + len(lost) < readers:
         item = feed.next()
         failed = any(isinstance(one, Verdict) and not one.succeeded for one in told)
         if item is None:
@@ -77,9 +78,13 @@ def _merged(
         if isinstance(item, Chunk):
             logs.add(item)
             yield item
+        elif isinstance(item, Contact):
+            lost.pop(item.node, None)
+            if item.trouble is not None:
+                lost[item.node] = item.trouble
         else:
             told.append(_counted(item, failed=failed))
-    yield _judged(told, ranks)
+    yield _judged([*told, *lost.values()], ranks)
 
 
 def _counted(item: Verdict | BaseException, *, failed: bool) -> Verdict | ConnectError:

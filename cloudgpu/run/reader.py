@@ -16,18 +16,33 @@ from cloudgpu.run.agent import Agent
 from cloudgpu.run.verdict import Chunk, Verdict
 
 LOST_CONTACT_S: Final = 180.0
-"""How long a node may be out of reach before it is given up, seconds."""
-_STEADY_S: Final = 20.0
-"""A connection that held for this long was one; a shorter one is part of the same trouble, seconds."""
+"""How long a node may be out of reach before nobody waits for it alone, seconds."""
 _RETRY_S: Final = 1.0
+_RETRY_LOST_S: Final = 15.0
+"""The pause between attempts once contact is lost: the run may go on for days."""
 _SILENT_S: Final = 2.0
 """A connection that is back within this time is not worth a word, seconds."""
 _TELL_EVERY_S: Final = 15.0
+_TELL_LOST_EVERY_S: Final = 600.0
 _REFUSALS: Final = 3
 """Logins that a node may refuse in a row. A node that shuts down refuses everybody for a moment."""
 _LOOK_S: Final = 0.2
 
-Item = Chunk | Verdict | BaseException
+
+@dataclass(frozen=True)
+class Contact:
+    """A node was out of reach for `LOST_CONTACT_S`, and its reader goes on trying; or it is back.
+
+    Attributes:
+        node: Its index.
+        trouble: Why it cannot be reached; None once it can.
+    """
+
+    node: int
+    trouble: ConnectError | None
+
+
+Item = Chunk | Verdict | Contact | BaseException
 OnSilence = Callable[[Node, ConnectError | RemoteCommandError], None]
 """Hears of a node that does not answer, now and then; raises ConnectError where it never will again."""
 
@@ -63,7 +78,11 @@ class Feed:
 
 
 class Reader(threading.Thread):
-    """Reads one node's agent into the feed, reconnecting from the offsets it has reached."""
+    """Reads one node's agent into the feed, reconnecting from the offsets it has reached.
+
+    It goes on trying after contact is lost: as long as other nodes are followed, the run is, and it may outlast any
+    trouble of the network.
+    """
 
     def __init__(
         self,
@@ -84,6 +103,7 @@ class Reader(threading.Thread):
         self._stream: Stream | None = None
         self._contact_at = 0.0
         self._told_at = 0.0
+        self._lost = False
         self._refusals = 0
 
     def run(self) -> None:
@@ -91,6 +111,7 @@ class Reader(threading.Thread):
         try:
             self._read()
         except BaseException as err:  # noqa: BLE001  it is raised where the feed is read: a silent end would hang there
+            self._find()
             self._feed.put(err)
 
     def hang_up(self) -> None:
@@ -114,10 +135,40 @@ class Reader(threading.Thread):
                 trouble = err
             if self._feed.ended.is_set():
                 return
-            if self._clock.monotonic() - self._contact_at > LOST_CONTACT_S:
-                raise trouble
+            self._lose(trouble)
             self._tell(trouble)
+            self._pause()
+
+    def _pause(self) -> None:
+        if self._lost:
+            self._feed.ended.wait(_RETRY_LOST_S)  # and no longer than anybody follows
+        else:
             self._clock.sleep(_RETRY_S)
+
+    def _lose(self, trouble: ConnectError | RemoteCommandError) -> None:
+        """Report a node that has been out of reach for too long to be waited for alone.
+
+        Raises:
+            RemoteCommandError: It can be reached, and its agent does not work: trying again changes nothing.
+        """
+        if self._lost or self._clock.monotonic() - self._contact_at <= LOST_CONTACT_S:
+            return
+        if isinstance(trouble, RemoteCommandError):
+            raise trouble
+        self._lost = True
+        self._feed.put(Contact(self._agent.host.node.index, trouble))
+
+    def _heard(self) -> None:
+        """Note a sign of life; a run that writes nothing for hours is in contact all the same."""
+        self._contact_at = self._clock.monotonic()
+        self._refusals = 0
+        self._find()
+
+    def _find(self) -> None:
+        """Take back that the node is out of reach."""
+        if self._lost:
+            self._lost = False
+            self._feed.put(Contact(self._agent.host.node.index, None))
 
     def _refused(self, err: AuthRefusedError) -> AuthRefusedError:
         """Return the error while it may pass.
@@ -134,7 +185,8 @@ class Reader(threading.Thread):
     def _tell(self, trouble: ConnectError | RemoteCommandError) -> None:
         now = self._clock.monotonic()
         again = self._told_at > self._contact_at
-        if now - (self._told_at if again else self._contact_at) >= (_TELL_EVERY_S if again else _SILENT_S):
+        every_s = _TELL_LOST_EVERY_S if self._lost else _TELL_EVERY_S
+        if now - (self._told_at if again else self._contact_at) >= (every_s if again else _SILENT_S):
             self._told_at = now
             self._on_silence(self._agent.host.node, trouble)
 
@@ -146,20 +198,9 @@ class Reader(threading.Thread):
             RemoteCommandError: The agent answered with an error, or with what makes no sense.
         """
         offsets = {str(rank): offset for rank, offset in self._offsets.items()}
-        stream = self._agent.stream("follow", {"run_dir": self._run_dir, "offsets": offsets})
-        opened = self._clock.monotonic()
-        self._stream = stream
-        try:
-            for answer in self._agent.answers(stream, "follow"):
-                self._contact_at = self._clock.monotonic()
-                self._refusals = 0
-                if self._feed.ended.is_set() or self._taken(answer):
-                    return True
-        finally:
-            # A run that writes nothing for an hour was in contact all the same, as long as the connection held.
-            if self._clock.monotonic() - opened >= _STEADY_S:
-                self._contact_at = self._clock.monotonic()
-        return False
+        self._stream = stream = self._agent.stream("follow", {"run_dir": self._run_dir, "offsets": offsets})
+        answers = self._agent.answers(stream, "follow", self._heard)
+        return any(self._feed.ended.is_set() or self._taken(answer) for answer in answers)
 
     def _taken(self, answer: Mapping[str, Any]) -> bool:
         """Hand one line over; whether it was the verdict."""

@@ -12,7 +12,9 @@ from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import RunPaths
 from cloudgpu.remote.fake import Answer, FakeHost
 from cloudgpu.remote.handshake import AuthRefusedError
-from cloudgpu.run.agent import Agent
+from cloudgpu.remote.outcome import TimeLimitError
+from cloudgpu.run import reader
+from cloudgpu.run.agent import Agent, SilentAgentError
 from cloudgpu.run.follow import follow
 from cloudgpu.run.log_store import LogStore
 from cloudgpu.run.verdict import Chunk, Verdict, agreed
@@ -68,7 +70,7 @@ def test_a_cut_line_is_taken_up_where_it_was_cut(gather, tmp_path):
 
 
 def test_a_quiet_run_survives_a_short_cut_after_a_long_silence(gather, clock, monkeypatch):
-    """An hour without a line is no lost contact: the connection held all the time."""
+    """An hour without a line is no lost contact: the agent gave signs of life all the time."""
     one = agent(0, Answer(), lines(DONE))
     stream = one.host.stream
     calls = []
@@ -78,9 +80,13 @@ def test_a_quiet_run_survives_a_short_cut_after_a_long_silence(gather, clock, mo
         stderr = ""
 
         def lines(self, timeout_s=None):
-            clock.sleep(3600)
+            for _ in range(240):
+                clock.sleep(15)
+                yield '{"alive":true}'
             raise LOST
-            yield
+
+        def renew(self):
+            pass
 
         def close(self):
             pass
@@ -92,6 +98,72 @@ def test_a_quiet_run_survives_a_short_cut_after_a_long_silence(gather, clock, mo
     monkeypatch.setattr(one.host, "stream", first_quiet)
     one.host.on(" follow$", lines(DONE))
     assert gather(one)[1].succeeded
+
+
+@pytest.mark.timeout(30)
+def test_an_agent_that_hangs_while_its_host_answers_is_told_and_given_up(tmp_path, clock, monkeypatch):
+    """Each attempt lasts for the whole time limit; that is no contact, however long a connection held."""
+    one, heard = agent(0), []
+
+    class Hung:
+        exit_code = None
+        stderr = ""
+
+        def lines(self, timeout_s=None):
+            clock.sleep(timeout_s)
+            raise TimeLimitError("too late")
+            yield
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(one.host, "stream", lambda *_, **__: Hung())
+    store = LogStore(RunPaths(tmp_path))
+    with pytest.raises(SilentAgentError, match=r"has not answered `follow` within 120 s"):
+        list(follow([one], {0: [0]}, {0: "/run"}, store, clock, lambda node, err: heard.append(err.message)))
+    assert clock.monotonic() < 300
+    assert "has not answered `follow`" in heard[0]
+
+
+@pytest.mark.timeout(30)
+def test_a_node_that_was_out_of_reach_is_followed_again_as_long_as_others_are(gather, clock, monkeypatch):
+    monkeypatch.setattr(reader, "_RETRY_LOST_S", 0.0)
+    lost, found = threading.Event(), threading.Event()
+    put = reader.Feed.put
+
+    def noticed(self, item):
+        put(self, item)
+        if isinstance(item, reader.Contact):
+            (found if item.trouble is None else lost).set()
+
+    class Steady:
+        exit_code = None
+        stderr = ""
+
+        def lines(self, timeout_s=None):
+            assert found.wait(20)
+            yield json.dumps(DONE)
+
+        def renew(self):
+            pass
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(reader.Feed, "put", noticed)
+    one, other = agent(0), agent(1, lines(error=LOST))
+    stream = other.host.stream
+    monkeypatch.setattr(one.host, "stream", lambda *_, **__: Steady())
+
+    def reached_once_lost(command, *, stdin=b""):
+        if lost.is_set():
+            other.host.on(" follow$", lines(piece("late\n", rank=1), DONE))
+        return stream(command, stdin=stdin)
+
+    monkeypatch.setattr(other.host, "stream", reached_once_lost)
+    text, verdict = gather(one, other)
+    assert (text, verdict.succeeded) == ("late\n", True)
+    assert clock.monotonic() > 180
 
 
 def test_a_node_out_of_reach_for_three_minutes_is_an_error_not_a_verdict(gather, clock):
