@@ -23,6 +23,7 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import stat
 import struct
 import sys
@@ -35,6 +36,8 @@ SET_PIPE_SIZE = 1031  # fcntl.F_SETPIPE_SZ, which Python names from 3.10 on
 LONGEST_MESSAGE_BYTES = 1 << 30
 MARK = b"\036cloudgpu\036"
 SECOND_NS = 1000000000
+SILENT_S = 120
+"""How long standard input may stand still. Sooner than the caller gives up who waits for the claim that we hold."""
 
 
 class RefusedError(Exception):
@@ -61,12 +64,32 @@ def place(path: str) -> bytes:
     return os.path.realpath(os.path.join(os.path.expanduser(b"~"), os.path.expanduser(encoded(path))))
 
 
+def cut_off(_number: int, _frame: object) -> None:
+    """Give up a sender that fell silent: where a router forgot its connection, sshd waits for it for ever."""
+    raise RefusedError(f"the transfer was cut off: nothing arrived for {SILENT_S} s")
+
+
+@contextlib.contextmanager
+def awaited() -> Iterator[None]:
+    """Wait for the sender within the block, and not for ever."""
+    signal.setitimer(signal.ITIMER_REAL, SILENT_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
 def take(source: IO[bytes], count: int) -> bytes:
     """Exactly `count` bytes; less means that the sender is gone."""
-    piece = source.read(count)
-    if len(piece) != count:
-        raise RefusedError("the transfer was cut off")
-    return piece
+    pieces = []
+    while count:
+        with awaited():
+            piece: bytes = source.read1(count)  # type: ignore[attr-defined]  # buffered streams have it
+        if not piece:
+            raise RefusedError("the transfer was cut off")
+        pieces.append(piece)
+        count -= len(piece)
+    return b"".join(pieces)
 
 
 def take_json(source: IO[bytes]) -> object:
@@ -256,12 +279,15 @@ def poured(source: IO[bytes], size: int, file: int) -> int:
     peek = getattr(source, "peek", None)
     if peek is None or not hasattr(os, "splice"):
         return 0
-    done, held = 0, peek()[:size]  # what has been read already comes first
+    with awaited():
+        held = peek()[:size]  # what has been read already comes first
+    done = 0
     while done < len(held):
         done += os.write(file, take(source, len(held) - done))
     with contextlib.suppress(OSError):  # no pipe, or no such file system: the usual way takes the rest
         while done < size:
-            moved = os.splice(source.fileno(), file, min(CHUNK_BYTES, size - done))
+            with awaited():
+                moved = os.splice(source.fileno(), file, min(CHUNK_BYTES, size - done))
             if not moved:
                 raise RefusedError("the transfer was cut off")
             done += moved
@@ -311,6 +337,7 @@ VERBS: dict[str, Callable[[str, IO[bytes]], None]] = {"plan": plan, "claim": cla
 def main(verb: str, where: str) -> int:
     """Carry out one verb; the exit code."""
     sys.stdout.buffer.write(MARK)
+    signal.signal(signal.SIGALRM, cut_off)
     try:
         VERBS[verb](where, widened(sys.stdin.buffer))
         sys.stdout.buffer.flush()

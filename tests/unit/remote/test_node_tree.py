@@ -2,8 +2,10 @@
 
 import ast
 import io
+import json
 import os
 import shutil
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -28,7 +30,7 @@ def test_it_is_python_3_8_and_uses_the_standard_library_only() -> None:
             else []
         )
     }
-    allowed = "__future__ contextlib errno fcntl hashlib json os re shutil stat struct sys typing collections"
+    allowed = "__future__ contextlib errno fcntl hashlib json os re shutil signal stat struct sys typing collections"
     assert imported <= set(allowed.split())
 
 
@@ -42,6 +44,41 @@ def test_a_stream_that_ends_too_early_changes_nothing(
     code = node_tree.main("apply", "~/work")
     assert code == 1
     assert not list((tmp_path / "work").iterdir())
+
+
+SILENCE_S = 0.5
+
+
+@pytest.mark.parametrize("bytes_sent", [0, 100_000, 3 << 20], ids=["no manifest", "a small file", "a large file"])
+def test_a_sender_that_falls_silent_is_given_up_and_the_directory_can_be_filled_by_the_next(
+    tmp_path: Path, bytes_sent: int
+) -> None:
+    """Its connection may never end: a router forgot it. What holds the claim on the directory must end by itself."""
+    program = SOURCE.read_text().replace("SILENT_S = 120", f"SILENT_S = {SILENCE_S}")
+    argv = [sys.executable, "-c", program, "apply", "~/work"]
+    size = 4 << 20 if bytes_sent > 200_000 else 200_000
+    message = json.dumps([["file", size, 1, 0o644, None]]).encode()
+    header = 2 * (struct.pack(">Q", len(message)) + message)
+    sent = header + bytes(bytes_sent) if bytes_sent else header[:4]
+
+    def started() -> subprocess.Popen[bytes]:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(argv, env={**os.environ, "HOME": str(tmp_path)}, **pipes)
+
+    silent = started()
+    assert silent.stdin is not None
+    silent.stdin.write(sent)
+    silent.stdin.flush()
+    following = started()
+    _, said = following.communicate(header + bytes(size), timeout=20)
+    assert (following.returncode, said) == (0, b"")
+    assert silent.wait(20) == 1
+    assert silent.stderr is not None
+    assert silent.stderr.read().decode().strip() == f"the transfer was cut off: nothing arrived for {SILENCE_S} s"
+    assert [(path.name, path.stat().st_size) for path in (tmp_path / "work").iterdir()] == [("file", size)]
+    for pipe in (silent.stdin, silent.stdout, silent.stderr):
+        assert pipe is not None
+        pipe.close()
 
 
 def test_apply_itself_refuses_what_is_not_ours(
