@@ -18,6 +18,9 @@ from .supervisor import REQUEST
 _POLL_S = 0.05
 _BEYOND_S = 5.0
 _DOCKER_S = 60.0
+_LAST_LINES_S = 2.0
+WARDEN = "warden.json"
+"""The file that says which process ends the lease."""
 
 
 def run_dirs(home: str) -> list[str]:
@@ -39,6 +42,70 @@ def end_all(home: str, *, grace_s: float) -> list[int]:
             _kill(pid)
         time.sleep(_POLL_S)
     return list(_processes(home))
+
+
+def end_leftovers(home: str) -> list[int]:
+    """Kill what a caller's lost connection left in a cluster's directory: verbs and transfers; those that are left.
+
+    They may be stopped, or wait for bytes that no longer come. One that is about to end by itself, as `follow` is
+    when its run has ended, may deliver its last line first.
+    """
+    deadline = time.monotonic() + _LAST_LINES_S
+    while list(_leftovers(home)) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    for _ in range(100):
+        left = list(_leftovers(home))
+        if not left:
+            return []
+        for pid in left:
+            _kill(pid)
+        time.sleep(_POLL_S)
+    return list(_leftovers(home))
+
+
+def _leftovers(home: str) -> Iterator[int]:
+    """This user's processes that name the directory in their command line, without a terminal, and are not ours."""
+    spared = {*_ancestors(), _warden(home)}
+    inside = os.fsencode(home) + b"/"
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            mine = entry.stat().st_uid == os.getuid() and int(entry.name) not in spared
+            words = (entry / "cmdline").read_bytes().split(b"\0") if mine else []
+            if any(word.startswith(inside) for word in words) and not _has_terminal(entry):
+                yield int(entry.name)
+        except OSError:
+            continue
+
+
+def _ancestors() -> Iterator[int]:
+    """This process, its parent and so on."""
+    pid = os.getpid()
+    while pid > 1:
+        yield pid
+        pid = _parent(pid)
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(
+            Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1]
+        )
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _has_terminal(entry: Path) -> bool:
+    """Whether a person's own program: an editor, or `tail` on a log."""
+    return entry.joinpath("stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[4] != "0"
+
+
+def _warden(home: str) -> int:
+    """The process that ends the lease: it goes last, once nothing is left."""
+    try:
+        who = files.read_json(os.path.join(home, WARDEN))
+        return int(who["pid"]) if who is not None and proc.alive(who) else 0
+    except (ValueError, KeyError, TypeError):
+        return 0
 
 
 def end_containers(home: str) -> list[str]:

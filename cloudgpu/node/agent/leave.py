@@ -49,7 +49,7 @@ def _end(token: str, homes: list[str], *, grace_s: float, keep_cache: bool) -> l
 
 def _clear(home: str, *, grace_s: float, keep_cache: bool) -> list[str]:
     """End and remove everything in one directory of a cluster; return what is left."""
-    left = [f"process {pid}" for pid in ending.end_all(home, grace_s=grace_s)]
+    left = [f"process {pid}" for pid in (*ending.end_all(home, grace_s=grace_s), *ending.end_leftovers(home))]
     left += [f"container {name}" for name in ending.end_containers(home)]
     left += [f"mount {path}" for path in mount.leave_all(os.path.join(home, ".cloudgpu", "mounts"))]
     left += [f"mount {path}" for path in _unmounted(home)]

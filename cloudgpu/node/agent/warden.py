@@ -16,7 +16,6 @@ from . import ending, files, leases, proc
 
 _LOOK_S = 5.0
 _LOCK = "warden.lock"
-_WHO = "warden.json"
 
 
 def post(token: str, home: str) -> None:
@@ -35,7 +34,7 @@ def post(token: str, home: str) -> None:
 def dismiss(home: str) -> None:
     """End the warden of a cluster whose work is done by somebody else."""
     try:
-        who = files.read_json(os.path.join(home, _WHO))
+        who = files.read_json(os.path.join(home, ending.WARDEN))
     except ValueError:
         return
     if who is not None and proc.alive(who) and int(who["pid"]) != os.getpid():
@@ -48,7 +47,7 @@ def _live(token: str, home: str) -> None:
     try:
         lock = os.open(os.path.join(home, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        files.write_json(os.path.join(home, _WHO), proc.identity(os.getpid()))
+        files.write_json(os.path.join(home, ending.WARDEN), proc.identity(os.getpid()))
         _detach(home)
         _watch(token, home)
     except BlockingIOError:

@@ -1,6 +1,10 @@
 """`leave` clears the directory that the lease names, also where a later login has another home directory."""
 
+import signal
+import subprocess
+import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -54,3 +58,24 @@ def test_without_a_directory_of_leases_there_is_no_lease_to_remove(host):
     leave.verb({"token": "0123abcd", "home": str(host / "later/.cloudgpu/hosts/pair-0123abcd")}, said.append)
     assert said[0]["left"] == []
     assert not (host / "leases").exists()
+
+
+def test_what_a_lost_connection_left_in_the_directory_is_ended(tmp_path, monkeypatch):
+    """A stopped `follow` outlives its connection; a person at a terminal and other clusters are left alone."""
+    monkeypatch.setattr(ending, "_LAST_LINES_S", 0.1)
+    monkeypatch.setattr(ending, "_has_terminal", lambda entry: int(entry.name) == editor.pid)
+    home, other = tmp_path / "pair-0123abcd", tmp_path / "pair-0123abcd-2"
+    waits = [sys.executable, "-c", "import time; time.sleep(1000)"]
+    with ExitStack() as stack:
+
+        def runs(path):
+            process = stack.enter_context(subprocess.Popen([*waits, str(path), "follow"], start_new_session=True))
+            stack.callback(process.kill)
+            return process
+
+        stopped = runs(home / ".cloudgpu/agent-1.py")
+        editor, another = runs(home / "notes"), runs(other / ".cloudgpu/agent-1.py")
+        stopped.send_signal(signal.SIGSTOP)
+        assert ending.end_leftovers(str(home)) == []
+        assert stopped.wait(10) == -signal.SIGKILL
+        assert [editor.poll(), another.poll()] == [None, None]
