@@ -22,7 +22,7 @@ from cloudgpu.app.stages import Stages
 from cloudgpu.app.standing import ALIVE
 from cloudgpu.app.teardown import Ended, unended
 from cloudgpu.app.works import ends
-from cloudgpu.errors import CloudError, CloudGpuError, LedgerError, StateError, TeardownError
+from cloudgpu.errors import CloudGpuError, LedgerError, StateError, TeardownError
 from cloudgpu.run.collect import Collected
 from cloudgpu.run.progress import Note
 from cloudgpu.text import command
@@ -38,6 +38,16 @@ class Finishing:
         self._stages = stages
         self._account = Account(desk, stages)
         self._teardown = ends(desk)
+        self._verdict: RunRecord | None = None
+
+    def judge(self, record: RunRecord, followed: Followed) -> RunRecord:
+        """Write down how the ranks ended.
+
+        Raises:
+            StateError: The run's record cannot be written; `abandoned` says the verdict all the same.
+        """
+        self._verdict = judged(record, followed)
+        return self._desk.records.save_run(self._verdict)
 
     def finish(
         self, record: RunRecord, running: Running | None, followed: Followed | None = None, *, insist: bool = False
@@ -97,8 +107,8 @@ class Finishing:
             return []
         try:
             states = self._desk.cloud.nodes_alive(cluster.region, cluster.instance_ids)
-        except CloudError:
-            return []  # what can be fetched is fetched all the same; `down` will say what the cloud's trouble is
+        except CloudGpuError:
+            return []  # what can be fetched is fetched all the same; `down` will say what the trouble is
         return [instance_id for instance_id, state in states.items() if state not in ALIVE]
 
     def left_running(self, record: RunRecord) -> RunOutcome:
@@ -144,10 +154,8 @@ class Finishing:
         if record.ended_at is not None:
             return
         if record.ranks:
-            state = f"has {record.state}" if record.judged else "may be going on"
-            _add_hint(
-                err, f"run {record.run_id} {state}: `{command('cloudgpu', 'attach', record.run_id)}` comes back to it"
-            )
+            # Where the disk is full, the record does not know the verdict.
+            going_on(err, record if record.judged else self._verdict or record)
             _add_hint(err, still_up(cluster) if cluster else "")
             return
         record = replace(record, state="failed", reason=err.message)
@@ -248,6 +256,12 @@ def _why_unreachable(cluster: ClusterRecord | None, now: datetime) -> str:
     if cluster.expires_at <= now:
         return f"its cluster expired at {cluster.expires_at:%Y-%m-%d %H:%M} UTC"
     return "none of its nodes could be asked for them"
+
+
+def going_on(err: CloudGpuError, record: RunRecord) -> None:
+    """Add to an error what becomes of the run that it breaks off, and how to come back to it."""
+    state = f"has {record.state}" if record.judged else "may be going on"
+    _add_hint(err, f"run {record.run_id} {state}: `{command('cloudgpu', 'attach', record.run_id)}` comes back to it")
 
 
 def _add_hint(err: CloudGpuError, text: str) -> None:

@@ -14,7 +14,7 @@ from cloudgpu.app.ports import Dial
 from cloudgpu.app.purchase import Buyer
 from cloudgpu.app.records import RunRecord
 from cloudgpu.app.registry_logins import none_fetched
-from cloudgpu.app.running import Running, judged
+from cloudgpu.app.running import Running
 from cloudgpu.app.serving import ends_with_its_command, stage_of
 from cloudgpu.app.stages import Stages
 from cloudgpu.app.standing import Standing, fits
@@ -140,7 +140,7 @@ class Training:
             return finishing.left_running(record)
         with stages.stage(stage_of(record)):
             followed = running.follow(record)
-        return finishing.finish(self._desk.records.save_run(judged(record, followed)), running, followed)
+        return finishing.finish(finishing.judge(record, followed), running, followed)
 
     def _login(self, request: TrainRequest) -> Login | None:
         if missing_on_rehearsal(request.plan):

@@ -1,10 +1,11 @@
 """Coming back to a run: `logs`, `attach`, `cancel`. None of them needs the command that started it."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from cloudgpu.app.desk import Bench
-from cloudgpu.app.finishing import Finishing
+from cloudgpu.app.finishing import Finishing, going_on
 from cloudgpu.app.inventories import stored_inventory
 from cloudgpu.app.outcome import CLUSTER_DELETED, RunOutcome, never_fetched
 from cloudgpu.app.ports import Dial
@@ -15,7 +16,7 @@ from cloudgpu.app.stages import Stages
 from cloudgpu.app.standing import ALIVE
 from cloudgpu.app.teardown import check_identity
 from cloudgpu.app.works import admit
-from cloudgpu.errors import CloudGpuError, RemoteCommandError, StateError, UsageError
+from cloudgpu.errors import CloudGpuError, ConnectError, RemoteCommandError, StateError, UsageError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.paths import Home
 from cloudgpu.run.log_store import LogStore
@@ -41,7 +42,7 @@ class Watching:
             ConnectError: Its nodes cannot be reached.
         """
         record, cluster = self._live(run_id)
-        with self._running() as running:
+        with _going_on(record), self._running() as running:
             running.connect(self._some_left(record, cluster))
             followed = running.follow(record, open_services=False)
         self._desk.records.save_run(judged(record, followed))
@@ -62,15 +63,15 @@ class Watching:
             record = self._desk.records.save_run(replace(record, keep=True))
         stages = Stages(self._desk.clock, self._desk.say, record.stages)
         finishing = Finishing(self._desk, stages)
-        inventory = self._left(cluster)
-        if not inventory.nodes:
-            return finishing.finish(self._lost(record, cluster), None)
         with Running(self._desk, self._dial, stages) as running:
             try:
+                inventory = self._left(cluster)
+                if not inventory.nodes:
+                    return finishing.finish(self._lost(record, cluster), None)
                 running.connect(inventory)
                 with stages.stage(stage_of(record)):
                     followed = running.follow(record)
-                return finishing.finish(self._desk.records.save_run(judged(record, followed)), running, followed)
+                return finishing.finish(finishing.judge(record, followed), running, followed)
             except CloudGpuError as err:
                 finishing.abandoned(record, err)
                 raise
@@ -83,9 +84,10 @@ class Watching:
             ConnectError: Its nodes cannot be reached; it may still run.
         """
         record, cluster = self._live(run_id)
-        inventory = self._left(cluster)
+        with _going_on(record):
+            inventory = self._left(cluster)
         if inventory.nodes:
-            with self._running() as running:
+            with _going_on(record), self._running() as running:
                 running.connect(inventory)
                 running.stop(record)
                 record = judged(record, running.follow(record))
@@ -138,6 +140,16 @@ class Watching:
 
     def _running(self) -> Running:
         return Running(self._desk, self._dial, Stages(self._desk.clock, self._desk.say))
+
+
+@contextmanager
+def _going_on(record: RunRecord) -> Iterator[None]:
+    """Add to the error of nodes that cannot be asked that their run may be going on."""
+    try:
+        yield
+    except ConnectError as err:
+        going_on(err, record)
+        raise
 
 
 def _refuse_lost_outputs(record: RunRecord) -> None:

@@ -5,8 +5,9 @@ from datetime import timedelta
 
 import pytest
 
+from cloudgpu.app.records import Records
 from cloudgpu.cli.show_run import exit_code
-from cloudgpu.errors import RemoteCommandError, UsageError
+from cloudgpu.errors import ConnectError, RemoteCommandError, StateError, UsageError
 from cloudgpu.remote.landing import Skipped
 
 OUTPUTS = {"outputs": ["outputs/metrics.json"]}
@@ -106,3 +107,46 @@ def test_skipped_outputs_are_in_the_json_and_an_unreadable_one_keeps_the_cluster
     gang.hosts["i-us-east-1c-0"].skipped = []
     assert bench.records.cluster(outcome.record.cluster).expires_at > bench.clock.now() + timedelta(minutes=1)
     assert exit_code(watching.attach(outcome.record.run_id)) == 0
+
+
+def unasked(bench, monkeypatch, error):
+    def nodes_alive(self, region, instance_ids):
+        raise error
+
+    monkeypatch.setattr(type(bench.cloud), "nodes_alive", nodes_alive)
+
+
+def test_outputs_of_a_failed_run_are_fetched_although_not_every_node_can_be_asked(
+    bench, gang, training, watching, monkeypatch
+):
+    """On your own hosts that is an SSH connection to each of them."""
+    gang.tell("failed", reason="because")
+    gang.before["follow"] = lambda: unasked(bench, monkeypatch, ConnectError("blue does not answer"))
+    outcome = training(sections=OUTPUTS)
+    assert (outcome.record.state, outcome.record.collected) == ("failed", True)
+
+
+@pytest.mark.parametrize("verb", ["attach", "logs", "cancel"])
+def test_a_node_that_cannot_be_asked_does_not_hide_that_the_run_may_go_on(bench, training, watching, monkeypatch, verb):
+    run = training(detach=True).record
+    unasked(bench, monkeypatch, ConnectError("blue does not answer", hint="plug it in"))
+    with pytest.raises(ConnectError, match="blue does not answer") as caught:
+        getattr(watching, verb)(run.run_id)
+    going_on = f"run {run.run_id} may be going on: `cloudgpu attach {run.run_id}` comes back to it"
+    assert caught.value.hint.startswith(f"plug it in; {going_on}")
+
+
+@pytest.mark.parametrize("state", ["succeeded", "failed"])
+def test_a_full_disk_does_not_hide_how_the_ranks_ended(bench, gang, training, monkeypatch, state):
+    gang.tell(state)
+    save = Records.save_run
+
+    def full(self, record):
+        if record.judged:
+            raise StateError("no space left on the disk")
+        return save(self, record)
+
+    monkeypatch.setattr(Records, "save_run", full)
+    with pytest.raises(StateError, match="no space left") as caught:
+        training(sections=OUTPUTS)
+    assert f" has {state}: `cloudgpu attach " in caught.value.hint
