@@ -9,7 +9,7 @@ from cloudgpu.app import host_books
 from cloudgpu.app.books import Books
 from cloudgpu.app.desk import HostDesk
 from cloudgpu.app.host_answers import LeaveAnswer
-from cloudgpu.app.host_nodes import own_directory
+from cloudgpu.app.host_nodes import host_of, member, own_directory
 from cloudgpu.app.identifiers import checked_cluster
 from cloudgpu.app.inventories import stored_inventory
 from cloudgpu.app.records import ClusterRecord
@@ -108,10 +108,23 @@ class HostTeardown:
             return None
 
     def _nodes(self, record: ClusterRecord) -> tuple[Node, ...]:
-        """As last written; a cluster without that file has touched no host."""
-        if not self._desk.home.cluster(record.name).inventory.exists():
-            return ()
-        return stored_inventory(self._desk.home, record).nodes
+        """Return the nodes as last written, or else as the inventory has their hosts now.
+
+        Raises:
+            TeardownError: Neither names a host, so it cannot be asked.
+        """
+        if self._desk.home.cluster(record.name).inventory.exists():
+            return stored_inventory(self._desk.home, record).nodes
+        known = self._desk.cloud.file().by_name
+        names = [host_of(one) for one in record.instance_ids]
+        unknown = [f"{name} could not be asked: it is not in the inventory" for name in names if name not in known]
+        if unknown:
+            message = f"whether cluster {record.name} is gone is not known: {'; '.join(unknown)}"
+            again = f"`{command('cloudgpu', 'down', record.name)}` with an inventory that names them"
+            raise TeardownError(message, left=unknown, hint=again)
+        nodes = self._desk.cloud.nodes([known[name] for name in names])
+        kind, gpus = record.instance_type, record.gpus_per_node
+        return tuple(member(node, record.name, record.token, kind, gpus) for node in nodes)
 
     def _end_unrecorded(self, name: str) -> Ended:
         """Ask every host of the inventory for what carries this name and is the caller's."""

@@ -209,16 +209,19 @@ class Records:
         Raises:
             StateError: The home cannot be written; what is still there can be forgotten later.
         """
-        record = self._home.cluster(name).record
-        # The record goes last: as long as it is there, `down` comes back to the rest.
+        paths = self._home.cluster(name)
         self.strip_cluster(name)
         try:
-            record.unlink(missing_ok=True)
+            # The record goes last: as long as it is there, `down` comes back to the rest.
+            for path in (paths.inventory, paths.record):
+                path.unlink(missing_ok=True)
         except OSError as err:
-            raise unwritable(record, err) from err
+            raise unwritable(paths.record, err) from err
 
     def strip_cluster(self, name: str) -> None:
-        """Remove everything of a cluster whose end is confirmed, except its record and its lease.
+        """Remove everything of a cluster whose end is confirmed, except its record, its nodes and its lease.
+
+        On your own hosts the nodes tell which rows of the ledger are to be closed.
 
         Raises:
             StateError: The home cannot be written.
@@ -226,7 +229,7 @@ class Records:
         paths = self._home.cluster(name)
         try:
             for path in sorted(paths.root.glob("*")) if paths.root.is_dir() else ():
-                if path != paths.record and path.is_file() and not path.name.startswith(_LEASE):
+                if path not in (paths.record, paths.inventory) and path.is_file() and not path.name.startswith(_LEASE):
                     path.unlink(missing_ok=True)
         except OSError as err:
             raise unwritable(paths.root, err) from err

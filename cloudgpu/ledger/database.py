@@ -112,6 +112,7 @@ def _copied(path: Path, cause: LedgerError) -> sa.Engine:
     weakref.finalize(engine, folder.cleanup)
     with _closed_on_error(engine):
         _check_copy(engine, cause)
+    _COPIES[engine] = cause
     return engine
 
 
@@ -123,6 +124,10 @@ def _check_copy(engine: sa.Engine, cause: LedgerError) -> None:
         raise cause from None
     if found != schema.VERSION:
         raise cause
+
+
+_COPIES: "weakref.WeakKeyDictionary[sa.Engine, LedgerError]" = weakref.WeakKeyDictionary()
+"""Engines that read a copy, and why the ledger itself cannot be written."""
 
 
 def _refuse_writes(connection: Any, _record: object) -> None:  # noqa: ANN401
@@ -221,6 +226,8 @@ def writing(engine: sa.Engine) -> Iterator[sa.Connection]:
     Raises:
         LedgerError: It cannot be written.
     """
+    if engine in _COPIES:
+        raise _COPIES[engine]  # the error of the copy would name a file that the user never saw
     with _faults(engine), engine.connect().execution_options(ledger_write=True) as connection, connection.begin():
         yield connection
 
