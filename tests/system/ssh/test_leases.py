@@ -105,6 +105,18 @@ def test_lost_records(lea: Caller, lab_hosts: Lab):
     assert (ended["known"], ended["strays_ended"]) == (False, ["red"])
 
 
+def test_lost_nodes(lea: Caller, lab_hosts: Lab):
+    """Without the file of its nodes, down asks the hosts that the record names, and claims nothing that it did not."""
+    lea.run("up", "tiny", "--on", "ssh", "--name", "nameless", "--yes", *ONE)
+    (lea.home / "clusters/nameless/inventory.json").unlink()
+    lea.write_inventory(only=("blue",))
+    failed = lea.json("down", "nameless", code=6)
+    assert failed["error"]["details"] == ["red could not be asked: it is not in the inventory"]
+    assert left_on(lab_hosts["red"]) != []
+    lea.write_inventory()
+    assert lea.json("down", "nameless")["instances_ended"] == ["red"]
+
+
 def test_extend_moves_the_lease(lea: Caller, lab_hosts: Lab):
     lea.run("up", "tiny", "--on", "ssh", "--name", "longer", "--yes", *ONE)
     record = next((lab_hosts["red"].folder / "vartmp").rglob("lease-*"))

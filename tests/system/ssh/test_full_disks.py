@@ -1,0 +1,93 @@
+"""The caller's own disk is full: bounded typed errors, how the ranks ended is said, and `down` works."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.hosts.lab import Lab
+from tests.rehearsal.test_homes import fill, mounted
+from tests.system.ssh.callers import PROGRAM, Caller, left_on
+from tests.system.ssh.short_limits import ended, run, started, until
+
+HELD = PROGRAM.replace("time.sleep(1000)", 'while not os.path.exists("/tmp/finish"): time.sleep(0.05)')
+LARGE = 'if rank > 1: Path(os.environ["CLOUDGPU_OUTPUTS"], f"large-{rank}.bin").write_bytes(bytes(1 << 20))\n'
+TRAIN = "train tiny --on ssh --cluster pair --yes"
+
+
+@pytest.fixture
+def disk(lea: Caller, lab_hosts: Lab) -> Iterator[Path]:
+    """Lea's home, a small disk of its own, with a cluster of two hosts; it is full until `free` is called."""
+    lea.write_inventory(only=("red", "blue"))
+    (lea.folder / "recipes/tiny/tiny.py").write_text(HELD.replace("if len(sys.argv)", LARGE + "if len(sys.argv)"))
+    with mounted("tmpfs", "none", lea.home, "size=8m") as small:
+        lea.run("up", "tiny", "--on", "ssh", "--name", "pair", "--yes")
+        yield small
+        free(small)
+        for name in ("red", "blue"):
+            lab_hosts[name].run(["rm", "-f", "/tmp/finish"])
+        code, said = run(lea, "down pair")
+        assert code == 0, said
+
+
+def free(disk: Path) -> None:
+    (disk / "ballast").unlink(missing_ok=True)
+
+
+def leave(disk: Path, size: int) -> None:
+    """Fill all but so many bytes."""
+    fill(disk)
+    with (disk / "ballast").open("r+b") as ballast:
+        ballast.truncate((disk / "ballast").stat().st_size - size)
+
+
+def test_down_needs_no_disk_and_the_next_one_closes_the_books(lea: Caller, lab_hosts: Lab, disk: Path):
+    fill(disk)
+    code, said = run(lea, "train tiny --on ssh --yes")
+    assert (code, "no space left on the disk that holds" in said) == (10, True)
+    code, said = run(lea, "down pair")
+    assert code == 13, said
+    assert "cluster pair is gone, confirmed by its hosts, but its books are not closed" in said
+    assert str(disk) in said
+    assert "/cloudgpu-ledger-" not in said, "the path of a copy helps nobody"
+    assert {name: left_on(lab_hosts[name]) for name in ("red", "blue")} == {"red": [], "blue": []}
+    free(disk)
+    assert "given back, with nothing left on them: red, blue" in lea.run("down", "pair").stdout
+    rows = lea.json("cost", "--by", "cluster")["rows"]
+    assert [(row["cluster"], row["open_entries"]) for row in rows] == [("pair", 0)]
+
+
+def test_outputs_that_do_not_fit_are_named_and_attach_fetches_them_once_they_do(lea: Caller, disk: Path):
+    leave(disk, 1 << 19)
+    code, said = run(lea, TRAIN)
+    assert code == 5, said
+    shown = " ".join(said.split())
+    assert "not fetched node 1: no space left on the disk" in shown
+    assert "KiB are free and 2.0 MiB are to be fetched" in shown
+    (folder,) = (disk / "runs").glob("*/outputs")
+    assert sorted(path.name for path in folder.rglob("*") if path.is_file()) == ["rank-0.txt", "rank-1.txt"]
+    free(disk)
+    code, said = run(lea, f"attach {folder.parent.name}")
+    assert code == 0, said
+    sizes = {path.name: path.stat().st_size for path in folder.rglob("*.bin")}
+    assert sizes == {"large-2.bin": 1 << 20, "large-3.bin": 1 << 20}
+
+
+def test_a_disk_that_fills_up_does_not_hide_how_the_ranks_ended(lea: Caller, lab_hosts: Lab, disk: Path):
+    held = f"{TRAIN} --detach --set launch.command=held"
+    words = held.removesuffix("held").split()
+    words[-1] += "python3 tiny.py waiting"
+    run_id = str(lea.json(*words)["run_id"])
+    following = started(lea, f"attach {run_id}")
+    until(lambda: len(list((disk / "runs").glob("*/logs/rank-*.log"))) == 4, "the first lines")
+    fill(disk)
+    for name in ("red", "blue"):
+        lab_hosts[name].run(["touch", "/tmp/finish"])
+    code, said = ended(following)
+    assert code == 10, said
+    assert f"run {run_id} has succeeded: `cloudgpu attach {run_id}` comes back to it" in said
+    assert "`cloudgpu down pair` ends it now" in said
+    free(disk)
+    code, said = run(lea, f"attach {run_id}")
+    assert code == 0, said
+    assert len(list((disk / "runs" / run_id / "outputs").rglob("*.bin"))) == 2
