@@ -82,7 +82,7 @@ def pair(lea: Caller, lab_hosts: Lab, way: Relay) -> Iterator[Relay]:
     way.set(None)
     for name in ("red", "blue"):
         lab_hosts[name].run(["rm", "-f", "/tmp/finish"])
-    code, said = run(lea, "down pair")
+    code, said = run(lea, "down pair --on ssh")
     assert code == 0, said
     assert lea.json("status")["clusters"] == []
 

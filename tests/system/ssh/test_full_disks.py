@@ -26,7 +26,7 @@ def disk(lea: Caller, lab_hosts: Lab) -> Iterator[Path]:
         free(small)
         for name in ("red", "blue"):
             lab_hosts[name].run(["rm", "-f", "/tmp/finish"])
-        code, said = run(lea, "down pair")
+        code, said = run(lea, "down pair --on ssh")
         assert code == 0, said
 
 
