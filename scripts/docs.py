@@ -24,13 +24,13 @@ def iam_policy(grants: Sequence[Grant]) -> str:
 
 
 DOCUMENTS: Mapping[str, Callable[[], str]] = {
-    "docs/checks.md": docs_checks.markdown,
-    "docs/cli.md": docs_cli.markdown,
-    "docs/iam-policy.json": lambda: iam_policy(GRANTS),
-    "docs/iam-policy-sessions.json": lambda: iam_policy(SESSION_GRANTS),
-    "docs/iam-policy-storage.json": lambda: iam_policy(STORAGE_GRANTS),
-    "docs/recipe.md": documentation.markdown,
-    "docs/settings.md": settings_docs,
+    "docs/reference/checks.md": docs_checks.markdown,
+    "docs/reference/cli.md": docs_cli.markdown,
+    "docs/reference/iam-policy.json": lambda: iam_policy(GRANTS),
+    "docs/reference/iam-policy-sessions.json": lambda: iam_policy(SESSION_GRANTS),
+    "docs/reference/iam-policy-storage.json": lambda: iam_policy(STORAGE_GRANTS),
+    "docs/reference/recipe.md": documentation.markdown,
+    "docs/reference/settings.md": settings_docs,
 }
 
 

@@ -1,4 +1,4 @@
-"""`docs/checks.md`, from the checks and rules themselves."""
+"""`docs/reference/checks.md`, from the checks and rules themselves."""
 
 from collections.abc import Iterator, Mapping, Sequence
 

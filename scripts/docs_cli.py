@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write `docs/cli.md` from the commands themselves; `scripts/docs.py` does it together with the other pages."""
+"""Write `docs/reference/cli.md` from the commands themselves; `scripts/docs.py` does it with the other pages."""
 
 import inspect
 import sys
@@ -11,7 +11,7 @@ import typer
 
 from cloudgpu.cli.main import app
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "cli.md"
 INTRODUCTION = """<!-- Generated from cloudgpu/cli by scripts/docs_cli.py; edit the commands' own help there. -->
 # Commands
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Write `docs/recipe.md` from the recipe schema."""
+"""Write `docs/reference/recipe.md` from the recipe schema."""
 
 from pathlib import Path
 
 from cloudgpu.recipe.documentation import markdown
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "recipe.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "recipe.md"
 
 
 def main() -> None:

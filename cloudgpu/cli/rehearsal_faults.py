@@ -97,7 +97,7 @@ def faults(file: FaultFile = "", json: Json = False) -> None:
     """Script faults of the simulated API.
 
     Replaces the fault script: which calls fail, are delayed, held or cut, before or after their effect.
-    docs/rehearsal.md lists the fields of a rule. Starts the rehearsal cloud.
+    docs/reference/faults.md lists the fields of a rule. Starts the rehearsal cloud.
     """
     from cloudgpu.cli.wiring import wire
     from cloudgpu.rehearsal import client
@@ -188,7 +188,7 @@ def read_rules(file: str) -> list[Any]:
         rules = parse_json(read_input(SETTINGS_BYTES) if file == "-" else read_text(Path(file), SETTINGS_BYTES))
     except (OSError, ValueError) as err:
         message = f"the fault script {file} cannot be read: {err}"
-        raise UsageError(message, hint="a JSON list of rules; docs/rehearsal.md has examples") from err
+        raise UsageError(message, hint="a JSON list of rules; docs/guides/faults.md has examples") from err
     if not isinstance(rules, list):
         message = f"the fault script {file} is not a list"
         raise UsageError(message, hint='for instance [{"action": "CreateFleet", "code": "InternalError"}]')

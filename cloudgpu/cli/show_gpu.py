@@ -61,7 +61,7 @@ def profile_lines(found: Profile, today: date) -> list[str]:
 
 
 def profile_json(found: Profile) -> dict[str, Any]:
-    """The same; null is unknown, or without end where a field says so in docs/json.md."""
+    """The same; null is unknown, or without end where a field says so in docs/reference/json.md."""
     gpu = found.gpu
     return {
         "gpu": gpu.name,

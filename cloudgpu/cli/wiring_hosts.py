@@ -100,4 +100,4 @@ def refuse_on_hosts(target: Target, what: str) -> None:
     """
     if target == "ssh":
         message = f"{what}: about what is bought, and on hosts of your own nothing is"
-        raise UsageError(message, hint="--on aws or --on rehearsal; docs/ssh.md tells what works on hosts of your own")
+        raise UsageError(message, hint="--on aws or --on rehearsal; docs/reference/hosts.md says what only AWS has")

@@ -71,7 +71,7 @@ def _text(path: Path, shown: str) -> str:
         if err.errno == errno.EFBIG:
             message = f"{shown} is larger than 1 MiB, which no inventory is"
             raise HostsFileError(message, hint="is it the file that was meant?") from err
-        hint = "write one (docs/ssh.md shows how), or name it: --hosts FILE, CLOUDGPU_HOSTS=FILE"
+        hint = "write one (docs/tutorials/own-hosts.md shows how), or name it: --hosts FILE, CLOUDGPU_HOSTS=FILE"
         absent = isinstance(err, FileNotFoundError)
         message = f"there is no inventory of hosts {shown}" if absent else f"cannot read {shown}: {err.strerror}"
         raise HostsFileError(message, hint=hint) from err
@@ -227,4 +227,4 @@ def _jump(text: str, by_name: dict[str, OwnHost]) -> Jump:
 def _refused(shown: str, found: list[tuple[int, str]]) -> HostsFileError:
     lines = tuple(f"{shown}:{line}: {text}" for line, text in sorted(found, key=lambda item: item[0]))
     count = "one problem" if len(lines) == 1 else f"{len(lines)} problems"
-    return HostsFileError(f"{shown} has {count}", problems=lines, hint="docs/ssh.md shows every field")
+    return HostsFileError(f"{shown} has {count}", problems=lines, hint="docs/reference/hosts.md shows every field")

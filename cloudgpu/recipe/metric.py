@@ -23,8 +23,8 @@ class Metric(Section):
     """A figure read from the ranks' log lines."""
 
     pattern: str
-    """Regular expression with a group named `value`, tried on every line; `docs/metrics.md` has those of the usual
-    frameworks."""
+    """Regular expression with a group named `value`, tried on every line; `docs/guides/metrics.md` has those of the
+    usual frameworks."""
     take: Literal["last", "mean", "median", "max", "min"] = "last"
     """Which of the values that a rank prints counts."""
     skip: int = Field(default=0, ge=0, strict=True)

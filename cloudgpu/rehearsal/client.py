@@ -283,7 +283,7 @@ def call(cloud: Cloud, method: str, name: str, value: object = None, *, limit_s:
         raise RehearsalError(message, hint="cloudgpu rehearsal start") from err
     if status_code != _OK:
         message = f"the rehearsal cloud refused {name}: {answer.get('error', status_code)}"
-        hint = _AGAIN if status_code >= _SERVER_ERROR else "docs/rehearsal.md says what is accepted"
+        hint = _AGAIN if status_code >= _SERVER_ERROR else "docs/reference/faults.md says what is accepted"
         raise RehearsalError(message, hint=hint)
     return answer
 

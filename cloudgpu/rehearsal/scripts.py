@@ -67,7 +67,7 @@ def find(name_or_file: str) -> Script:
         return parsed(path.name, read_text(path, SETTINGS_BYTES))
     except OSError as err:
         message = f"the fault script {path} cannot be read: {err}"
-        raise UsageError(message, hint="docs/rehearsal.md has examples") from err
+        raise UsageError(message, hint="docs/reference/faults.md has an example") from err
 
 
 def parsed(name: str, text: str) -> Script:
@@ -126,7 +126,7 @@ def _check(name: str, parts: Mapping[str, Any]) -> None:
 
 
 def _senseless(name: str, why: str) -> UsageError:
-    return UsageError(f"the fault script {name} makes no sense: {why}", hint="docs/rehearsal.md lists its parts")
+    return UsageError(f"the fault script {name} makes no sense: {why}", hint="docs/reference/faults.md lists its parts")
 
 
 def _like(default: object, text: str, name: str) -> object:

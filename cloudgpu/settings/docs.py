@@ -1,4 +1,4 @@
-"""`docs/settings.md`, rendered from the list of settings."""
+"""`docs/reference/settings.md`, rendered from the list of settings."""
 
 from dataclasses import Field
 from typing import Any
@@ -31,7 +31,7 @@ no value may hold a control character.
 
 
 def settings_docs() -> str:
-    """`docs/settings.md`, from the fields."""
+    """`docs/reference/settings.md`, from the fields."""
     rows = [_row(one) for one in FIELDS.values()]
     return _HEAD + "\n".join(rows) + "\n"
 

@@ -82,7 +82,7 @@ def _file(path: Path) -> Source:
     try:
         document = tomllib.loads(read_text(path, SETTINGS_BYTES))
     except (OSError, ValueError, RecursionError) as err:
-        raise UsageError(f"cannot read the settings file {path}: {err}", hint="see docs/settings.md") from err
+        raise UsageError(f"cannot read the settings file {path}: {err}", hint="see docs/reference/settings.md") from err
     return {name: _written(name, value, path) for name, value in document.items()}
 
 
@@ -91,7 +91,8 @@ def _written(name: str, value: object, path: Path) -> Given:
         raise unknown_setting(name, str(path))
     if not isinstance(value, str | int):
         raise UsageError(
-            f"{path}: {name}: expected text, a number or true/false, found {value!r}", hint="see docs/settings.md"
+            f"{path}: {name}: expected text, a number or true/false, found {value!r}",
+            hint="see docs/reference/settings.md",
         )
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return Given(Setting(name, text, f"file {path}"), path.parent)

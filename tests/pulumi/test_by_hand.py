@@ -1,4 +1,4 @@
-"""The commands of docs/provisioning.md for `pulumi up` by hand, as they stand there."""
+"""The commands of docs/guides/pulumi.md for `pulumi up` by hand, as they stand there."""
 
 import os
 import re
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def blocks() -> list[str]:
-    page = (ROOT / "docs" / "provisioning.md").read_text()
+    page = (ROOT / "docs" / "guides" / "pulumi.md").read_text()
     section = page.partition("**By hand.**")[2].partition("\n## ")[0]
     return re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
 

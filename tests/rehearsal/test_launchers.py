@@ -12,7 +12,7 @@ import pytest
 
 from tests.rehearsal.conftest import Bench
 
-PAGE = (Path(__file__).parents[2] / "docs/launchers.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/reference/launchers.md").read_text()
 KVSTORE = PAGE.partition("```python\n")[2].partition("```")[0]
 """The example on the page of launchers, and the recipe before it."""
 

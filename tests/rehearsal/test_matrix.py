@@ -10,7 +10,7 @@ import pytest
 
 pytestmark = pytest.mark.rehearsal
 
-PAGE = Path(__file__).parents[2] / "docs/matrix.md"
+PAGE = Path(__file__).parents[2] / "docs/tutorials/matrix.md"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SPEEDS = """
     import os, pathlib, sys, time

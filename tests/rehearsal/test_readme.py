@@ -45,12 +45,30 @@ def test_the_readme(bench):
     assert "stopped" in stopped
 
 
-def test_the_rehearsal_page(bench):
-    told = run_all(bench, lines("docs/rehearsal.md"))
+def test_the_page_of_faults(bench):
+    told = run_all(bench, lines("docs/guides/faults.md"))
     assert any("us-east-1c/p3dn.24xlarge/* = 0" in one for one in told)
     assert client.running(bench.home) is not None
     limits = client.call(bench.cloud, "GET", "capacity"), client.faults(bench.cloud)["rules"]
     assert limits == ({}, [])
+
+
+def test_the_first_run(bench):
+    *told, stopped = run_all(bench, lines("docs/tutorials/first-run.md"))
+    begun, planned, trained, logged, cost, created, host, reused, extended, status, ended = told
+    assert "recipes/my-run/train.py" in begun
+    assert "2 nodes p3dn.24xlarge" in planned
+    assert "succeeded (simulated)" in trained
+    assert "left     nothing" in trained
+    assert "[rank 1] rank 1 of 2" in logged
+    assert "real $0.00, simulated $" in cost
+    assert "cluster lab is up (simulated)" in created
+    assert host.startswith("ip-127-")
+    assert "cluster lab (2 x p3dn.24xlarge) is up until" in reused
+    assert "lab" in extended
+    assert "lab  up  (simulated)" in status
+    assert "is gone, confirmed by a search for its tag; 2 instances ended" in ended
+    assert "stopped" in stopped
 
 
 def test_a_dry_zone_ends_in_the_second_one(bench):

@@ -20,7 +20,7 @@ from tests.rehearsal.conftest import Bench
 pytestmark = pytest.mark.rehearsal
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/services.md").read_text()
+PAGE = (ROOT / "docs/guides/services.md").read_text()
 WAIT_S = 60
 
 SERVE = """

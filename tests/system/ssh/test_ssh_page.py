@@ -1,4 +1,4 @@
-"""The quickstart of docs/ssh.md, as it stands there, on this machine."""
+"""The quickstart of docs/tutorials/own-hosts.md, as it stands there, on this machine."""
 
 import os
 import re
@@ -10,7 +10,7 @@ import pytest
 
 from tests.hosts.lab import missing_tools
 
-PAGE = Path(__file__).parents[3] / "docs/ssh.md"
+PAGE = Path(__file__).parents[3] / "docs/tutorials/own-hosts.md"
 
 
 def commands() -> str:

@@ -24,9 +24,9 @@ NOT_CALLS = {"s3": {"upload_file": "put_object", "upload_fileobj": "put_object",
 MANAGED_POLICY_CHARS = 6144
 SELF = ("permissions.py", "session_permissions.py", "storage_permissions.py", "grants.py", "dry_runs.py", "probing.py")
 POLICIES = {
-    "docs/iam-policy.json": GRANTS,
-    "docs/iam-policy-sessions.json": SESSION_GRANTS,
-    "docs/iam-policy-storage.json": STORAGE_GRANTS,
+    "docs/reference/iam-policy.json": GRANTS,
+    "docs/reference/iam-policy-sessions.json": SESSION_GRANTS,
+    "docs/reference/iam-policy-storage.json": STORAGE_GRANTS,
 }
 ALL = (*GRANTS, *SESSION_GRANTS, *STORAGE_GRANTS)
 

@@ -14,7 +14,7 @@ from cloudgpu.recipe.schema import Metric
 from cloudgpu.run.metrics import Measured
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
-PAGE = Path(__file__).parents[3] / "docs/json.md"
+PAGE = Path(__file__).parents[3] / "docs/reference/json.md"
 REFERENCE = {"value": 8000, "on": "8 x V100", "source": "nobody"}
 SPEED = Metric.model_validate({"pattern": "(?P<value>.)", "unit": "img/s", "better": "higher", "reference": REFERENCE})
 LOSS = Metric.model_validate({"pattern": "(?P<value>.)", "better": "lower"})

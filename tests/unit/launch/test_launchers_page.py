@@ -12,7 +12,7 @@ from cloudgpu.recipe.reserved import LAUNCHER_VARIABLES
 from tests.unit.launch.test_every_launcher import CONTAINED
 from tests.unit.launch.test_torchrun import nodes
 
-PAGE = (Path(__file__).parents[3] / "docs/launchers.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs/reference/launchers.md").read_text()
 RECIPES = re.findall(r"<!-- recipe -->\n```yaml\n(.*?)```", PAGE, re.DOTALL)
 
 

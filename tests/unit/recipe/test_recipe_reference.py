@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[3]
 
 def test_the_page_in_the_repository_is_the_generated_one():
     message = "run scripts/docs_recipe.py"
-    assert (ROOT / "docs" / "recipe.md").read_text(encoding="utf-8") == markdown(), message
+    assert (ROOT / "docs" / "reference" / "recipe.md").read_text(encoding="utf-8") == markdown(), message
 
 
 def test_every_field_of_every_section_is_explained():

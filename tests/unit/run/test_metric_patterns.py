@@ -1,4 +1,4 @@
-"""The patterns of docs/metrics.md read what frameworks really printed."""
+"""The patterns of docs/guides/metrics.md read what frameworks really printed."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ from ruamel.yaml import YAML
 from cloudgpu.recipe.schema import Metric
 from cloudgpu.run.metrics import Metrics
 
-PAGE = Path(__file__).parents[3] / "docs/metrics.md"
+PAGE = Path(__file__).parents[3] / "docs/guides/metrics.md"
 EXCERPTS = Path(__file__).parent / "excerpts"
 BLOCK = re.compile(r"^```yaml\n(?:# excerpt: (\S+)\n)?(.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -96,7 +96,7 @@ def test_numbers_and_truth_as_toml_writes_them(work: Path):
         ("region = [1]", "region: expected text, a number or true/false", ""),
         ("region = 1.5", "region: expected text", ""),
         ("[region]\na = 1", "region: expected text", ""),
-        ("region = ", "cannot read the settings file", "docs/settings.md"),
+        ("region = ", "cannot read the settings file", "docs/reference/settings.md"),
         ('region = "moon"', "region: 'moon' does not fit", "us-east-1"),
         ('region = ""', "region: may not be empty", ""),
         ('owner = "a\\nb"', "owner: holds a control character", ""),
@@ -179,5 +179,5 @@ def test_the_document_names_every_setting_and_is_up_to_date():
     text = settings_docs()
     for name in NAMES:
         assert f"| `{name}` | `{env_name(name)}` |" in text
-    path = Path(__file__).parents[3] / "docs" / "settings.md"
+    path = Path(__file__).parents[3] / "docs" / "reference" / "settings.md"
     assert path.read_text(encoding="utf-8") == text, "run scripts/check --fix"
