@@ -18,8 +18,8 @@ INTRODUCTION = """<!-- Generated from cloudgpu/cli by scripts/docs_cli.py; edit 
 `cloudgpu COMMAND --help` says the same. Before the command: `--debug` writes a log with AWS request ids and shortens
 nothing, `--version` prints the version, `--install-completion` installs completion for your shell.
 
-What `--json` prints is in [json.md](json.md), what the exit codes mean in [exit-codes.md](exit-codes.md), what can be
-set once instead of every time in [settings.md](settings.md).
+What `--json` prints is in [the JSON reference](json.md), what the exit codes mean in [the table of exit codes](exit-codes.md), what can be
+set once instead of every time in [the settings](settings.md).
 """
 EXAMPLES: Mapping[str, str] = {
     "gpus": "cloudgpu gpus --count 8 --min-memory 32GB",

@@ -55,7 +55,8 @@ def test_the_page_of_faults(bench):
 
 def test_the_first_run(bench):
     *told, stopped = run_all(bench, lines("docs/tutorials/first-run.md"))
-    begun, planned, trained, logged, cost, created, host, reused, extended, status, ended = told
+    listed, begun, planned, trained, logged, cost, created, host, reused, extended, status, ended = told
+    assert "p3dn.24xlarge" in listed
     assert "recipes/my-run/train.py" in begun
     assert "2 nodes p3dn.24xlarge" in planned
     assert "succeeded (simulated)" in trained

@@ -1,0 +1,68 @@
+"""Name every foreign address that a browser would ask for while it shows a built site; end with 1 if there is one."""
+
+import re
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+_FOREIGN = re.compile(r"(?:https?:)?//", re.IGNORECASE)
+_IN_STYLE = re.compile(r"(?:url\(|@import\s)\s*['\"]?((?:https?:)?//[^'\")\s;]+)", re.IGNORECASE)
+# What a `<link>` may point to without the browser fetching it.
+_NOT_FETCHED = {"canonical", "alternate", "author", "license", "next", "prev", "search", "index", "help"}
+
+
+class _Page(HTMLParser):
+    """Addresses that a page makes its browser load; links that a reader follows are not among them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self._style = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self._style = tag == "style"
+        self._add(given.get("src", ""), given.get("poster", ""))
+        self._add(*(part.strip() for part in given.get("srcset", "").split(",")))
+        if tag == "object":
+            self._add(given.get("data", ""))
+        if tag == "link" and not set(given.get("rel", "").lower().split()) <= _NOT_FETCHED:
+            self._add(given.get("href", ""))
+        self.found += _IN_STYLE.findall(given.get("style", ""))
+
+    def handle_data(self, data: str) -> None:
+        if self._style:
+            self.found += _IN_STYLE.findall(data)
+
+    def handle_endtag(self, tag: str) -> None:
+        self._style = self._style and tag != "style"
+
+    def _add(self, *addresses: str) -> None:
+        self.found += [one for one in addresses if _FOREIGN.match(one)]
+
+
+def foreign(site: Path) -> Iterator[tuple[str, str]]:
+    """Yield each file of the site and each foreign address that it loads."""
+    for path in sorted(site.rglob("*")):
+        if path.suffix == ".html":
+            page = _Page()
+            page.feed(path.read_text(encoding="utf-8"))
+            found = page.found
+        elif path.suffix == ".css":
+            found = _IN_STYLE.findall(path.read_text(encoding="utf-8"))
+        else:
+            continue
+        yield from ((str(path.relative_to(site)), address) for address in found)
+
+
+def main() -> int:
+    """Print what was found."""
+    found = list(foreign(Path(sys.argv[1])))
+    for name, address in found:
+        print(f"{name} loads {address}: the site may ask no foreign address")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
