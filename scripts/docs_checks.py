@@ -12,8 +12,8 @@ _HEAD = """\
 
 # Checks
 
-`cloudgpu plan` looks at a recipe before anything is spent, and so does every command that would spend. A finding names
-its check in brackets, says what is wrong, and has a fix where there is one:
+`cloudgpu plan` looks at a recipe before anything is spent, and so does every command that would
+spend. A finding names its check in brackets, says what is wrong, and has a fix where there is one:
 
 ```
 error: 2 x p3dn.24xlarge need 192 vCPUs in us-east-1, and Running On-Demand P instances (L-417A185B) allow 96 [quota]
@@ -33,9 +33,10 @@ On the rehearsal cloud nothing costs money, so that some warnings are notes ther
 _RULES = """\
 ## Rules that throw candidates out
 
-A candidate is an instance type in a zone of a region. A rule that throws a type or a region out is an error when
-nothing else is left, and a warning that begins with `left out:` as long as something is; of a zone
-that is dropped only `cloudgpu plan --explain` tells, which says for every candidate which rule kept it or threw it out.
+A candidate is an instance type in a zone of a region. A rule that throws a type or a region out is
+an error when nothing else is left, and a warning that begins with `left out:` as long as something
+is; of a zone that is dropped only `cloudgpu plan --explain` tells, which says for every candidate
+which rule kept it or threw it out.
 """
 
 _CHECKS = """\

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import docs_prose
 import typer
 
 from cloudgpu.cli.main import app
@@ -15,11 +16,13 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "cli.md"
 INTRODUCTION = """<!-- Generated from cloudgpu/cli by scripts/docs_cli.py; edit the commands' own help there. -->
 # Commands
 
-`cloudgpu COMMAND --help` says the same. Before the command: `--debug` writes a log with AWS request ids and shortens
-nothing, `--version` prints the version, `--install-completion` installs completion for your shell.
+`cloudgpu COMMAND --help` says the same. Before the command: `--debug` writes a log with AWS request
+ids and shortens nothing, `--version` prints the version, `--install-completion` installs completion
+for your shell.
 
-What `--json` prints is in [the JSON reference](json.md), what the exit codes mean in [the table of exit codes](exit-codes.md), what can be
-set once instead of every time in [the settings](settings.md).
+What `--json` prints is in [the JSON reference](json.md), what the exit codes mean in [the table of
+exit codes](exit-codes.md), what can be set once instead of every time in [the
+settings](settings.md).
 """
 EXAMPLES: Mapping[str, str] = {
     "gpus": "cloudgpu gpus --count 8 --min-memory 32GB",
@@ -88,7 +91,7 @@ def markdown() -> str:
     parts = [INTRODUCTION]
     for name, command in _commands(typer.main.get_command(app)):
         parts.append("\n".join(_section(name, command)))
-    return "\n".join(parts)
+    return docs_prose.wrapped("\n".join(parts))
 
 
 def _commands(group: Any, path: str = "") -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - typer keeps its classes private

@@ -1,5 +1,6 @@
 """The recipe format for editors (JSON Schema) and for people (markdown), both made from the schema itself."""
 
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,9 +13,9 @@ from cloudgpu.recipe.schema import Recipe
 
 _INTRODUCTION = """# The recipe file
 
-A recipe is a folder with a `recipe.yaml`, or one YAML file, named by its path or, below `recipes/`, by its bare name.
-It says what a run is; nothing in it says who runs it. Unknown fields are errors. Sizes and durations carry their unit
-(`300GiB`, `90s`, `8h`, `1h30m`), money is USD.
+A recipe is a folder with a `recipe.yaml`, or one YAML file, named by its path or, below `recipes/`,
+by its bare name. It says what a run is; nothing in it says who runs it. Unknown fields are errors.
+Sizes and durations carry their unit (`300GiB`, `90s`, `8h`, `1h30m`), money is USD.
 
 ```
 cloudgpu recipe check NAME            # every problem at once, with file, line and field
@@ -22,17 +23,19 @@ cloudgpu recipe show NAME --set a=b   # as it would run
 cloudgpu recipe schema                # JSON Schema, for editors
 ```
 
-`--set name=value` changes a parameter, typed as its default; `--set resources.nodes=4` changes any single field, and
-lists of text are separated by commas (`--set resources.regions=us-east-1,us-west-2`). Naming hardware with `--set`
-replaces however the recipe named it. On rehearsal the `rehearsal` section is laid over the recipe first, so what you
-set wins over it.
+`--set name=value` changes a parameter, typed as its default; `--set resources.nodes=4` changes any
+single field, and lists of text are separated by commas
+(`--set resources.regions=us-east-1,us-west-2`). Naming hardware with `--set` replaces however the
+recipe named it. On rehearsal the `rehearsal` section is laid over the recipe first, so what you set
+wins over it.
 
-The command is split into arguments first and filled afterwards: a value with spaces stays one argument, and no shell
-is involved. `{{` and `}}` stand for braces.
+The command is split into arguments first and filled afterwards: a value with spaces stays one
+argument, and no shell is involved. `{{` and `}}` stand for braces.
 
 ## Limits
 
-A value that no node could be given, or that nobody can mean, is refused when the recipe is loaded, with its line.
+A value that no node could be given, or that nobody can mean, is refused when the recipe is loaded,
+with its line.
 
 | value | limit | why |
 |---|---|---|
@@ -45,9 +48,10 @@ A value that no node could be given, or that nobody can mean, is refused when th
 | a command with its environment | 1 MiB; a quarter of `stack_mib`, if less | Linux, and room for launchers |
 | `env` with `mpirun` or `deepspeed` on several nodes | 96 KiB, quoted | they export it in one argument of `ssh` |
 
-No text may hold a NUL character, another control character or half of a surrogate pair. Newlines and tabs are allowed
-in commands, in the values of `env` and `params`, in patterns and in prose, not in names, paths and addresses.
-The values of `secrets` may hold any character but NUL; they must be UTF-8.
+No text may hold a NUL character, another control character or half of a surrogate pair. Newlines
+and tabs are allowed in commands, in the values of `env` and `params`, in patterns and in prose, not
+in names, paths and addresses. The values of `secrets` may hold any character but NUL; they must be
+UTF-8.
 
 `recipes/quickstart/recipe.yaml` is a whole example.
 
@@ -70,7 +74,7 @@ def _section(section: type[BaseModel], path: str) -> Iterator[str]:
     """One table a section, then the sections inside it, in the order of the schema."""
     yield f"## `{path}`" if path else "## Top level"
     yield ""
-    yield _first_line(section)
+    yield textwrap.fill(_first_line(section), 100, break_long_words=False, break_on_hyphens=False)
     yield ""
     yield "| field | type | default | meaning |"
     yield "|---|---|---|---|"

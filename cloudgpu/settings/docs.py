@@ -9,11 +9,11 @@ _HEAD = """\
 <!-- Generated from cloudgpu/settings/fields.py by scripts/docs.py; edit the fields there. -->
 # Settings
 
-Strongest first: a flag of the command, an environment variable, `cloudgpu.toml` in the working directory or the
-nearest folder above it, `config.toml` in the folder `cloudgpu` of the platform's configuration directory, the default.
-`cloudgpu config` shows every setting with its value and where it came from; passwords are masked.
-An empty environment variable counts as not set. Relative paths start from the working directory; in a file, from the
-file's own folder.
+Strongest first: a flag of the command, an environment variable, `cloudgpu.toml` in the working
+directory or the nearest folder above it, `config.toml` in the folder `cloudgpu` of the platform's
+configuration directory, the default. `cloudgpu config` shows every setting with its value and where
+it came from; passwords are masked. An empty environment variable counts as not set. Relative paths
+start from the working directory; in a file, from the file's own folder.
 
 ```toml
 # cloudgpu.toml
@@ -22,8 +22,8 @@ team = "vision"
 region = "us-west-2"
 ```
 
-An unknown name in a file is an error that names the nearest valid one. Numbers are written in the digits 0 to 9;
-no value may hold a control character.
+An unknown name in a file is an error that names the nearest valid one. Numbers are written in the
+digits 0 to 9; no value may hold a control character.
 
 | setting | environment variable | default | what it is |
 |---|---|---|---|
