@@ -24,6 +24,8 @@ html_show_copyright = False
 nitpicky = True
 # `$` and other prompts of shell examples are text, not a language.
 highlight_language = "none"
+# `--yes` stays what it is: typographic dashes cannot be typed into a shell.
+smartquotes = False
 
 SECTION = re.compile(r"^## (.+)\n((?:(?!## ).*\n?)*)", re.MULTILINE)
 ENTRY = re.compile(r"^- \[[^\]]+\]\(([\w./-]+)\.md\)", re.MULTILINE)
