@@ -13,6 +13,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).parents[2]
 CARRIED = (
+    "cloudgpu/py.typed",
     "cloudgpu/infra/Pulumi.yaml",
     "cloudgpu/infra/__main__.py",
     "cloudgpu/infra/gpu_cluster/__init__.py",
@@ -96,6 +97,15 @@ def test_it_installs_one_package_and_carries_everything(wheel: Path):
     data = [path.relative_to(ROOT) for path in (ROOT / "cloudgpu").rglob("*") if path.suffix in DATA and path.is_file()]
     assert [str(path) for path in data if str(path) not in names] == []
     assert not [name for name in names if "__pycache__" in name or name.endswith((".pyc", ".orig", ".log"))]
+
+
+def test_its_licence_is_inside_and_named(wheel: Path):
+    with zipfile.ZipFile(wheel) as archive:
+        (folder,) = {name.split("/")[0] for name in archive.namelist() if ".dist-info/" in name}
+        metadata = archive.read(f"{folder}/METADATA").decode().split("\n\n")[0].splitlines()
+        licence = archive.read(f"{folder}/licenses/LICENSE")
+    assert licence == (ROOT / "LICENSE").read_bytes()
+    assert {"License-Expression: Apache-2.0", "License-File: LICENSE"} <= set(metadata)
 
 
 def test_it_runs_outside_the_checkout(installed: Path, tmp_path: Path):
