@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.app.ports import Cloud
 from cloudgpu.app.storage_overview import monthly_usd
-from cloudgpu.plan.storage import Seen, StorageSeen, looked_for
+from cloudgpu.plan.storage import Seen, looked_for
+from cloudgpu.plan.storage_seen import StorageSeen
 from cloudgpu.recipe.schema import Recipe
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from cloudgpu.plan.costs import CostItem
 from cloudgpu.plan.quota_room import QuotaRoom
 from cloudgpu.plan.remedy import Remedy
 from cloudgpu.plan.reservations import Reservation
-from cloudgpu.plan.storage import StorageSeen
+from cloudgpu.plan.storage_seen import StorageSeen
 from cloudgpu.plan.survey import NOBODY_LOOKED, Survey
 from cloudgpu.plan.uses import Use
 from cloudgpu.recipe.launching import ON_THE_HEAD

@@ -1,13 +1,13 @@
 """Storage in a plan: what stands already binds regions and zones, what is made with the cluster costs money. Pure."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from cloudgpu.catalog.other_prices import MONTH_H
 from cloudgpu.catalog.storage import storage_price
 from cloudgpu.plan.costs import CostItem, Per
+from cloudgpu.plan.storage_seen import StorageSeen
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.storage import Make, Storage
 
@@ -18,32 +18,6 @@ ZONAL: Final = frozenset({"lustre", "ebs"})
 """Kinds that stand in one zone."""
 GROUPED: Final = frozenset({"efs", "lustre"})
 """Kinds that nodes reach by carrying a security group, which belongs to one VPC."""
-
-
-@dataclass(frozen=True)
-class StorageSeen:
-    """Storage that stands, as the cloud tells of it.
-
-    Attributes:
-        zone: Of a kind that stands in one; empty for the others, or where it is not known.
-        ready: Whether it can be mounted.
-        users: Instances that have it now; None where nobody can tell.
-        monthly_usd: None where it is not known.
-    """
-
-    name: str
-    kind: str
-    region: str
-    zone: str
-    ready: bool
-    owner: str
-    users: tuple[str, ...] | None
-    monthly_usd: Decimal | None
-
-    @property
-    def place(self) -> str:
-        """Its zone, or its region."""
-        return self.zone or self.region
 
 
 Seen = Mapping[str, tuple[StorageSeen, ...]]

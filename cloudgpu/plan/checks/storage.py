@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from cloudgpu.plan.checks.check import Case, Found, check
-from cloudgpu.plan.storage import GROUPED, StorageSeen, looked_for, standing
+from cloudgpu.plan.storage import GROUPED, looked_for, standing
+from cloudgpu.plan.storage_seen import StorageSeen
 from cloudgpu.text import command
 
 

@@ -1,0 +1,63 @@
+"""Find import cycles between the modules of cloudgpu, and hold them against the list in pyproject.toml.
+
+import-linter's contracts order packages; inside one of them nothing keeps two modules from importing each other. An
+import counts wherever it stands: in a function or under TYPE_CHECKING it still says that neither module can be
+understood without the other.
+
+The list may only become shorter: a cycle that is not on it fails, and so does an entry that is no cycle any more.
+"""
+
+import sys
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import grimp
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = "cloudgpu"
+
+Cycle = tuple[str, ...]
+
+
+def cycles(imports: Mapping[str, Iterable[str]]) -> set[Cycle]:
+    """Return the groups of modules that can all reach each other, each sorted by name."""
+    reached = {module: _reachable(module, imports) for module in imports}
+    found = {
+        tuple(sorted({module} | {other for other in reached[module] if module in reached.get(other, ())}))
+        for module in imports
+    }
+    return {group for group in found if len(group) > 1 or group[0] in reached[group[0]]}
+
+
+def _reachable(start: str, imports: Mapping[str, Iterable[str]]) -> set[str]:
+    seen: set[str] = set()
+    waiting = list(imports[start])
+    while waiting:
+        module = waiting.pop()
+        if module not in seen:
+            seen.add(module)
+            waiting += imports.get(module, ())
+    return seen
+
+
+def problems(found: set[Cycle], allowed: set[Cycle]) -> list[str]:
+    """Return one line for each cycle that is not allowed, and for each entry that is none."""
+    new = [f"new import cycle: {' <-> '.join(one)}" for one in sorted(found - allowed)]
+    stale = [f"no cycle any more, remove it from pyproject.toml: {', '.join(one)}" for one in sorted(allowed - found)]
+    return new + stale
+
+
+def main() -> int:
+    """Return 1 when there is a problem."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["cloudgpu"]
+    allowed = {tuple(sorted(one)) for one in settings["import-cycles"]}
+    graph = grimp.build_graph(PACKAGE, cache_dir=str(ROOT / ".import_linter_cache"))
+    found = cycles({module: graph.find_modules_directly_imported_by(module) for module in graph.modules})
+    wrong = problems(found, allowed)
+    print(*wrong, sep="\n", end="\n" if wrong else "")
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

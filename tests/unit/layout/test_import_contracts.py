@@ -1,0 +1,66 @@
+"""The import contracts leave no module out, and the list of cycles only becomes shorter."""
+
+import importlib.util
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+DOORS = {
+    "only the cli meets the terminal": {"cloudgpu.cli"},
+    "one door to AWS": {"cloudgpu.aws", "cloudgpu.rehearsal"},
+    "one door to SSH": {"cloudgpu.remote"},
+    "pulumi only in provision and the programs": {"cloudgpu.provision"},
+    "the simulator stays in its room": {"cloudgpu.rehearsal"},
+}
+"""Contract -> the modules that may import what it forbids to all others."""
+
+
+@pytest.fixture(scope="module")
+def contracts() -> dict[str, dict]:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return {one["name"]: one for one in settings["tool"]["importlinter"]["contracts"]}
+
+
+@pytest.fixture(scope="module")
+def import_cycles() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("import_cycles", ROOT / "scripts/import_cycles.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def modules() -> set[str]:
+    found = {
+        path.stem for path in (ROOT / "cloudgpu").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    return {f"cloudgpu.{name}" for name in found if not name.startswith("__")}
+
+
+@pytest.mark.parametrize("name", DOORS)
+def test_a_door_is_closed_to_every_module_but_its_owners(contracts: dict[str, dict], name: str) -> None:
+    ours = {one for one in contracts[name]["source_modules"] if one.startswith("cloudgpu.")}
+    assert ours == modules() - DOORS[name]
+
+
+def test_every_module_has_its_place_in_the_layers(contracts: dict[str, dict]) -> None:
+    layers = contracts["one way"]["layers"]
+    assert {one.strip() for layer in layers for one in layer.split("|")} == modules()
+
+
+def test_modules_that_reach_each_other_are_one_cycle(import_cycles: ModuleType) -> None:
+    imports = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set(), "e": {"f", "d"}, "f": {"e"}, "g": {"a"}}
+    assert import_cycles.cycles(imports) == {("a", "b", "c"), ("e", "f")}
+    assert import_cycles.cycles({"a": {"a"}}) == {("a",)}
+    assert import_cycles.cycles({"a": {"b"}, "b": set()}) == set()
+
+
+def test_a_new_cycle_and_a_stale_entry_are_both_wrong(import_cycles: ModuleType) -> None:
+    assert import_cycles.problems({("a", "b")}, {("a", "b")}) == []
+    assert import_cycles.problems({("a", "b")}, set()) == ["new import cycle: a <-> b"]
+    (stale,) = import_cycles.problems(set(), {("a", "b")})
+    assert stale.startswith("no cycle any more")
+    # a cycle that grew is a new one, and the smaller one is stale
+    assert len(import_cycles.problems({("a", "b", "c")}, {("a", "b")})) == 2
