@@ -10,7 +10,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from cloudgpu.errors import RecipeError
 from cloudgpu.files import read_bytes
-from cloudgpu.paths import bundled
 from cloudgpu.recipe import files, rules, texts, wording
 from cloudgpu.recipe.document import parse
 from cloudgpu.recipe.nearest import suggestion
@@ -28,11 +27,6 @@ class LoadedRecipe:
     recipe: Recipe
     path: Path
     base: Path
-
-
-def search_roots(directory: Path) -> tuple[Path, ...]:
-    """Where bare names are looked up: `recipes/` below `directory`, then the ones that travel with cloudgpu."""
-    return (directory / "recipes", bundled("recipes"))
 
 
 def find(name_or_path: str, *, roots: Sequence[Path]) -> Path:

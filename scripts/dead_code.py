@@ -1,0 +1,55 @@
+"""Find code of cloudgpu that nothing uses, with vulture, and hold it against `scripts/dead_code.toml`.
+
+What only tests use counts as unused: then the tests test nothing that runs. The list says for each name why it stays;
+a name that is not on it fails, and so does an entry that matches nothing any more.
+"""
+
+import sys
+import tomllib
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatch
+from pathlib import Path
+
+from vulture import Vulture
+
+ROOT = Path(__file__).resolve().parents[1]
+ALLOWED = ROOT / "scripts" / "dead_code.toml"
+USERS = ("cloudgpu", "infra", "recipes", "scripts", "benchmarks")
+"""Where a use counts."""
+CHECKED = ("cloudgpu", "infra")
+DECORATORS = ["@rule", "@check", "@*.command", "@*.callback", "@field_validator", "@model_validator"]
+"""They register what they decorate, so that nothing has to name it."""
+CONFIDENCE = 60
+
+
+def found() -> dict[str, str]:
+    """Return the unused names as `path:name`, each with its line and kind."""
+    search = Vulture(ignore_decorators=DECORATORS)
+    users = [str(ROOT / one) for one in USERS if (ROOT / one).is_dir()]
+    search.scavenge(users, exclude=[str(ROOT / "*" / "tests" / "*")])
+    unused = {}
+    for item in search.get_unused_code(min_confidence=CONFIDENCE):
+        path = Path(item.filename).relative_to(ROOT)
+        if path.parts[0] in CHECKED:
+            unused[f"{path}:{item.name}"] = f"{path}:{item.first_lineno}: unused {item.typ} {item.name}"
+    return unused
+
+
+def problems(unused: Mapping[str, str], allowed: Iterable[str]) -> list[str]:
+    """Return one line for each unused name that no pattern allows, and for each pattern that matches none."""
+    patterns = list(allowed)
+    new = [text for name, text in unused.items() if not any(fnmatch(name, one) for one in patterns)]
+    stale = [one for one in patterns if not any(fnmatch(name, one) for name in unused)]
+    return new + [f"{ALLOWED.name}: {one} matches nothing that is unused; remove it" for one in stale]
+
+
+def main() -> int:
+    """Return 1 when there is a problem."""
+    groups = tomllib.loads(ALLOWED.read_text(encoding="utf-8"))
+    wrong = problems(found(), [pattern for patterns in groups.values() for pattern in patterns])
+    print(*wrong, sep="\n", end="\n" if wrong else "")
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
