@@ -1,0 +1,91 @@
+"""Hold the coverage of the unit tier, package by package, against the floors in pyproject.toml.
+
+Reads the data file of coverage.py that `scripts/test --coverage` leaves. A package without a floor, and a floor without
+a package, are wrong: a new package gets its floor when it is made.
+"""
+
+import sys
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import coverage
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "cloudgpu"
+
+
+@dataclass(frozen=True)
+class Covered:
+    """Statements of a package, and how many of them ran."""
+
+    statements: int = 0
+    ran: int = 0
+
+    @property
+    def percent(self) -> float:
+        """Return the share that ran; a package without statements is covered."""
+        return 100 * self.ran / self.statements if self.statements else 100.0
+
+    def plus(self, statements: int, ran: int) -> "Covered":
+        """Add one file."""
+        return Covered(self.statements + statements, self.ran + ran)
+
+
+def package_of(path: Path) -> str:
+    """Return the package of a file below cloudgpu/; modules at the top level are one package, `cloudgpu`."""
+    parts = path.relative_to(PACKAGE).parts
+    return parts[0] if len(parts) > 1 else "cloudgpu"
+
+
+def by_package(files: Iterable[tuple[Path, int, int]]) -> dict[str, Covered]:
+    """Add up statements and those that ran."""
+    found: dict[str, Covered] = defaultdict(Covered)
+    for path, statements, ran in files:
+        found[package_of(path)] = found[package_of(path)].plus(statements, ran)
+    return dict(found)
+
+
+def problems(found: Mapping[str, Covered], floors: Mapping[str, float]) -> list[str]:
+    """Return one line for each package below its floor, and for each without one."""
+    wrong = [f"{name} has no floor in pyproject.toml" for name in sorted(found.keys() - floors.keys())]
+    wrong += [f"{name} has a floor and no file" for name in sorted(floors.keys() - found.keys())]
+    for name in sorted(found.keys() & floors.keys()):
+        if found[name].percent < floors[name]:
+            wrong.append(f"{name}: {found[name].percent:.1f} % of its statements ran, the floor is {floors[name]:g} %")
+    return wrong
+
+
+def table(found: Mapping[str, Covered], floors: Mapping[str, float]) -> Iterable[str]:
+    """Return the lines of a table, worst package first."""
+    yield f"{'package':<12}{'statements':>12}{'ran':>9}{'floor':>9}"
+    for name, one in sorted(found.items(), key=lambda row: row[1].percent):
+        yield f"{name:<12}{one.statements:>12}{one.percent:>7.1f} %{floors.get(name, 0):>7g} %"
+
+
+def measured(data_file: Path) -> list[tuple[Path, int, int]]:
+    """Return path, statements and statements that ran for every file of cloudgpu/, also those that nothing imported."""
+    report = coverage.Coverage(data_file=str(data_file))
+    report.load()
+    rows = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        _, statements, _, missing, _ = report.analysis2(str(path))
+        rows.append((path, len(statements), len(statements) - len(missing)))
+    return rows
+
+
+def main(argv: list[str]) -> int:
+    """Print the table; return 1 when a package is below its floor."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    floors = settings["tool"]["cloudgpu"]["coverage-floors"]
+    found = by_package(measured(Path(argv[0])))
+    print(*table(found, floors), sep="\n")
+    wrong = problems(found, floors)
+    print(*wrong, sep="\n", end="\n" if wrong else "")
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
