@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import cast
 
+from cloudgpu import bounds
 from cloudgpu.rehearsal.http_message import (
     Application,
     DropConnectionError,
@@ -67,6 +68,14 @@ class LoopbackServer(ThreadingHTTPServer):
         _log.error("connection from %s failed", client_address, exc_info=True)
 
 
+def _is_large(length: str) -> bool:
+    """Whether a body of this announced length needs a permit; what is no length is refused where the body is read."""
+    try:
+        return bounds.whole(length) > _LARGE_BODY
+    except ValueError:
+        return False
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version = "cloudgpu-rehearsal"
@@ -83,8 +92,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def handle_expect_100(self) -> bool:
         """Say `continue` at once: left in the buffer, every upload would wait a second for it."""
-        length = self.headers.get("Content-Length") or ""
-        if length.isdecimal() and int(length) > _LARGE_BODY:
+        if _is_large(self.headers.get("Content-Length") or ""):
             refused = cast("LoopbackServer", self.server).guard(self._head())
             if refused is not None:
                 self.close_connection = True

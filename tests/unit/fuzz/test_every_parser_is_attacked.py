@@ -82,6 +82,7 @@ NOT_ATTACKED = {
     "node/agent/satisfied.py:main": OWN,
     "node/agent/start.py:_launch": OWN,
     "node/agent/supervisor.py:Supervisor._on_stop": OWN,
+    "node/agent/ending.py:_warden": OWN,
     "node/agent/warden.py:dismiss": OWN,
     "node/agent/web_ask.py:Client.send": WIRED,
     "plan/checks/hosts.py:_meant": OTHER,

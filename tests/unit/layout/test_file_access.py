@@ -60,7 +60,6 @@ ALLOWED = {
     "rehearsal/nodes/views.py": (1, "a directory, to mount it"),
     "rehearsal/scripts.py": (1, "scripts that travel with cloudgpu"),
     "rehearsal/server.py": (1, "a file of /proc"),
-    "rehearsal/store.py": (1, "a new temporary file that is renamed into place"),
     "remote/bastion.py": (1, "an empty table, made without a path"),
     "remote/fake.py": (2, "a double for tests"),
     "remote/keys.py": (1, "a new temporary file that is linked into place"),

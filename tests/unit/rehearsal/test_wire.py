@@ -184,9 +184,10 @@ def test_a_chunk_of_negative_size_is_refused(echo):
     assert b" 400 " in exchange(echo, b"PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\nabc")
 
 
-@pytest.mark.parametrize("length", [b"-1", b"99999999999", b"x"])
-def test_an_impossible_length_is_refused(echo, length):
-    assert b" 400 " in exchange(echo, b"PUT / HTTP/1.1\r\nContent-Length: " + length + b"\r\n\r\n")
+@pytest.mark.parametrize("expect", [b"", b"Expect: 100-continue\r\n"])
+@pytest.mark.parametrize("length", [b"-1", b"99999999999", b"x", b"9" * 5_000])
+def test_an_impossible_length_is_refused(echo, length, expect):
+    assert b" 400 " in exchange(echo, b"PUT / HTTP/1.1\r\n" + expect + b"Content-Length: " + length + b"\r\n\r\n")
 
 
 def test_a_dropped_call_gets_no_answer(echo):
