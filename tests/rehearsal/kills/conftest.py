@@ -25,6 +25,7 @@ import pytest
 from cloudgpu.app.records import Records
 from cloudgpu.ledger.store import open_ledger
 from cloudgpu.rehearsal import client
+from tests.rehearsal.kills.matrix import Matrix, Shard, stored, timed
 
 SIDE_BY_SIDE = 1 if "PYTEST_XDIST_WORKER" in os.environ else 2
 """Clouds a process: the other cores have a process of their own each."""
@@ -261,9 +262,30 @@ class Graveyard:
     """Clouds side by side, as many as there are cores: cases of one do not meet those of another."""
 
     graves: tuple[Grave, ...]
+    matrix: Matrix | None = None
 
     def each(self, cases: Iterable[Any], work: Callable[[Grave, Any], None]) -> None:
-        """Work all cases off, each in whatever grave is free; the first failure ends it."""
+        """Work all cases off, each in whatever grave is free.
+
+        The first failure ends it, but in a run of the matrix: there all cases of the shard are tried, and what has
+        passed before is not tried again.
+        """
+        if self.matrix is None:
+            self._work_off(cases, work)
+            return
+        matrix, test = self.matrix, os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")[0]
+
+        def kept(grave: Grave, case: Any) -> None:
+            with timed(matrix, test, case):
+                work(grave, case)
+
+        due = matrix.due(test, cases)
+        self._work_off(due, kept)
+        names = {str(case) for case in due}
+        failed = [one for one in stored(matrix.folder) if one.test == test and one.case in names and one.failure]
+        assert failed == []
+
+    def _work_off(self, cases: Iterable[Any], work: Callable[[Grave, Any], None]) -> None:
         waiting = iter(list(cases))
         lock, failed = threading.Lock(), threading.Event()
 
@@ -307,15 +329,26 @@ def dug(folder: Path, make_bench: Any) -> Iterator[Grave]:
         yield grave
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--kill-results", metavar="FOLDER", help="try every case of the kill matrix, and keep what passed")
+    parser.addoption("--shard", metavar="K/N", default="1/1", help="with --kill-results: one of N parts of the cases")
+
+
 @pytest.fixture(scope="session")
-def graveyard(tmp_path_factory: pytest.TempPathFactory, make_bench) -> Iterator[Graveyard]:
+def matrix(pytestconfig: pytest.Config) -> Matrix | None:
+    folder = pytestconfig.getoption("--kill-results", None)
+    return Matrix(Path(folder), Shard.parsed(pytestconfig.getoption("--shard"))) if folder else None
+
+
+@pytest.fixture(scope="session")
+def graveyard(tmp_path_factory: pytest.TempPathFactory, make_bench, matrix: Matrix | None) -> Iterator[Graveyard]:
     with ExitStack() as stack:
         folders = [tmp_path_factory.mktemp(f"grave{number}") for number in range(SIDE_BY_SIDE)]
-        yield Graveyard(tuple(stack.enter_context(dug(folder, make_bench)) for folder in folders))
+        yield Graveyard(tuple(stack.enter_context(dug(folder, make_bench)) for folder in folders), matrix)
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory, make_bench) -> Iterator[Graveyard]:
+def running(tmp_path_factory: pytest.TempPathFactory, make_bench, matrix: Matrix | None) -> Iterator[Graveyard]:
     """Clouds whose nodes really run, in real time."""
     with ExitStack() as stack:
         graves = []
@@ -324,7 +357,7 @@ def running(tmp_path_factory: pytest.TempPathFactory, make_bench) -> Iterator[Gr
             bench.recipe()
             bench.run("rehearsal", "start")
             graves.append(Grave(bench, stack.enter_context(talk("warm.py"))))
-        yield Graveyard(tuple(graves))
+        yield Graveyard(tuple(graves), matrix)
 
 
 @pytest.fixture

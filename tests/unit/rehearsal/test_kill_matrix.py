@@ -1,0 +1,67 @@
+"""The bookkeeping of the kill matrix: shards, what is not run again, and the report."""
+
+import pytest
+
+from tests.rehearsal.kills.matrix import Matrix, Result, Shard, report, stored, timed
+
+CASES = [f"CreateFleet#{number} effect" for number in range(100)]
+
+
+def test_shards_share_the_cases_and_each_is_in_one():
+    parts = [[case for case in CASES if Shard(number, 4).holds(case)] for number in range(4)]
+    assert sorted(case for part in parts for case in part) == sorted(CASES)
+    assert all(10 < len(part) < 40 for part in parts)
+
+
+@pytest.mark.parametrize("text", ["0/4", "5/4", "x/4", "3", ""])
+def test_what_is_no_shard_is_refused(text):
+    with pytest.raises(ValueError, match=r"shard|invalid literal"):
+        Shard.parsed(text)
+    assert Shard.parsed("3/8") == Shard(2, 8)
+
+
+def test_what_has_passed_is_not_due_again_and_what_has_failed_is(tmp_path):
+    matrix = Matrix(tmp_path / "results", Shard())
+    assert matrix.due("t", CASES) == CASES
+    matrix.keep(Result("t", CASES[0], 1.0))
+    matrix.keep(Result("t", CASES[1], 1.0, "AssertionError: left"))
+    matrix.keep(Result("other", CASES[2], 1.0))
+    assert matrix.due("t", CASES) == CASES[1:]
+    matrix.keep(Result("t", CASES[1], 1.0))
+    assert matrix.due("t", CASES) == CASES[2:]
+
+
+def test_a_line_that_a_kill_cut_off_loses_that_line_alone(tmp_path):
+    matrix = Matrix(tmp_path, Shard())
+    matrix.keep(Result("t", "a", 1.0))
+    results = tmp_path / "results.jsonl"
+    results.write_text(results.read_text() + '\n{"test": "t", "ca')
+    matrix.keep(Result("t", "b", 1.0))
+    assert [one.case for one in stored(tmp_path)] == ["a", "b"]
+
+
+def test_a_failure_is_written_down_and_goes_no_further(tmp_path):
+    matrix = Matrix(tmp_path, Shard())
+    with timed(matrix, "t", 3):
+        pytest.fail("something is left\nand more")
+    with pytest.raises(KeyboardInterrupt), timed(matrix, "t", 4):
+        raise KeyboardInterrupt
+    (result,) = stored(tmp_path)
+    assert (result.case, result.failure) == ("3", "Failed: something is left")
+
+
+def test_the_report_counts_what_is_left_and_names_what_failed(tmp_path):
+    matrix = Matrix(tmp_path, Shard())
+    matrix.due("tests/rehearsal/kills/test_x.py::test_y", CASES)
+    matrix.keep(Result("tests/rehearsal/kills/test_x.py::test_y", "a", 2.0))
+    matrix.keep(Result("tests/rehearsal/kills/test_x.py::test_y", "b", 4.0, "AssertionError: left"))
+    assert report(tmp_path) == [
+        " passed  failed    left  s/case  test",
+        "      1       1      98    3.00  test_x.py::test_y",
+        "1 of 100 cases passed; some 5 min of one worker are left",
+        "failed: test_x.py::test_y at b: AssertionError: left",
+    ]
+
+
+def test_of_no_run_the_report_says_so(tmp_path):
+    assert report(tmp_path / "nowhere")[-1] == "0 of 0 cases passed; some 0 min of one worker are left"
