@@ -5,6 +5,9 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
+
+import pytest
 
 from tests.lying.server import PIECE, LyingServer, Request, answer, lying
 
@@ -114,6 +117,13 @@ REDIRECTS = (
     _to("redirect to a screen", "javascript:\x1b[2J"),
 )
 LIES = (*LENGTHS, *HEADS, *CONTENTS, *REDIRECTS)
+_SLOW = ("body byte by byte", "error byte by byte", "redirect byte by byte")
+"""Each takes the whole time limit of a reader; the default tests have the header that comes so."""
+
+
+def cases(lies: Iterable[Lie] = LIES) -> list[Any]:
+    """Lies as the cases of a test."""
+    return [pytest.param(one, id=str(one), marks=[pytest.mark.slow] if one.name in _SLOW else []) for one in lies]
 
 
 @contextmanager

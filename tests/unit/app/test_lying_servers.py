@@ -11,7 +11,7 @@ from cloudgpu.errors import AuthError, RecipeError
 from cloudgpu.recipe.data import Data
 from cloudgpu.recipe.schema import Environment
 from cloudgpu.run.logins import Login
-from tests.lying.lies import LIES, MANIFEST, Lie, telling
+from tests.lying.lies import MANIFEST, Lie, cases, telling
 from tests.lying.readers import outcome
 from tests.lying.server import answer, lying
 
@@ -37,7 +37,7 @@ def uncaught(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize("lie", LIES, ids=str)
+@pytest.mark.parametrize("lie", cases())
 def test_a_registry_that_lies_leaves_the_image_unknown(lie: Lie, uncaught):
     with telling(lie) as server:
         seen = outcome(lambda: ask(server.address))
@@ -49,7 +49,7 @@ def test_a_registry_that_lies_leaves_the_image_unknown(lie: Lie, uncaught):
     assert SECRET not in repr(seen)
 
 
-@pytest.mark.parametrize("lie", LIES, ids=str)
+@pytest.mark.parametrize("lie", cases())
 def test_a_web_server_that_lies_is_named(lie: Lie, monkeypatch):
     monkeypatch.setattr(web, "_WITHIN_S", WITHIN_S, raising=False)
     with telling(lie) as server:

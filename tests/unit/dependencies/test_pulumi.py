@@ -80,6 +80,11 @@ def run(program: Any, *, preview: bool = False) -> tuple[Monitor, Console]:
             pulumi_config.set_all_config({"p:size": "3", "p:word": "hush"}, ["p:word"])
             loop.run_until_complete(run_in_stack(program))
         finally:
+            # What is left pending complains when it is collected, in whatever test runs then.
+            left = asyncio.all_tasks(loop)
+            for task in left:
+                task.cancel()
+            loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
             asyncio.set_event_loop(None)
             loop.close()
 

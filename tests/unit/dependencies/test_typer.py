@@ -60,7 +60,7 @@ def test_the_group_asks_our_methods() -> None:
 
 
 def test_options_of_a_command_can_be_listed() -> None:
-    """`docs/cli.md` is rendered from them."""
+    """`docs/reference/cli.md` is rendered from them."""
     command = get_command(app).commands["two"]
     (option,) = [one for one in command.params if "--count" in one.opts]
     left, right = option.get_help_record(typer.Context(command))

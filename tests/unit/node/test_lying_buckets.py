@@ -9,7 +9,7 @@ from cloudgpu.node.agent import aws_role, bucket
 from cloudgpu.node.agent.aws_role import Keys, Role
 from cloudgpu.node.agent.bucket import Bucket
 from cloudgpu.node.agent.errors import AgentError
-from tests.lying.lies import CONTENTS, HEADS, LENGTHS, REDIRECTS, Lie, telling
+from tests.lying.lies import CONTENTS, HEADS, LENGTHS, REDIRECTS, Lie, cases, telling
 from tests.lying.readers import outcome
 from tests.lying.server import answer, lying
 
@@ -33,7 +33,7 @@ def kept(url: str, tmp_path: Path, size: int):
     return place.send(str(tmp_path / "ckpt"), "ckpt", {}, lambda _state: None)
 
 
-@pytest.mark.parametrize("lie", LIES, ids=str)
+@pytest.mark.parametrize("lie", cases(LIES))
 def test_parts_that_a_bucket_lies_about_are_not_kept(lie: Lie, tmp_path: Path):
     with telling(lie) as server:
         found = outcome(lambda: kept(server.url, tmp_path, 2500))
@@ -42,7 +42,7 @@ def test_parts_that_a_bucket_lies_about_are_not_kept(lie: Lie, tmp_path: Path):
     assert not any(secret in repr((found.message, found.hint)) for secret in SECRETS)
 
 
-@pytest.mark.parametrize("lie", LIES, ids=str)
+@pytest.mark.parametrize("lie", cases(LIES))
 def test_a_metadata_service_that_lies_gives_no_keys(lie: Lie, monkeypatch):
     with telling(lie) as server:
         monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", server.url)

@@ -12,7 +12,7 @@ from cloudgpu.node.agent.errors import AgentError
 from cloudgpu.node.agent.fetch_part import STEP
 from cloudgpu.node.agent.handed import Hand
 from cloudgpu.node.agent.web_limits import Pace, PacedStream
-from tests.lying.lies import LIES, Lie, telling
+from tests.lying.lies import Lie, cases, telling
 from tests.lying.readers import outcome
 from tests.lying.server import answer, lying
 
@@ -48,7 +48,7 @@ def disk_bytes(folder: Path) -> int:
 
 @pytest.mark.parametrize("vouched", [True, False], ids=["checksum", "no checksum"])
 @pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
-@pytest.mark.parametrize("lie", LIES, ids=str)
+@pytest.mark.parametrize("lie", cases())
 def test_a_source_that_lies_leaves_no_file(lie: Lie, size: int, vouched: bool, tmp_path: Path):
     path = tmp_path / "data" / "f"
     sha256 = hashlib.sha256(CONTENT).hexdigest() if vouched else None
@@ -62,7 +62,7 @@ def test_a_source_that_lies_leaves_no_file(lie: Lie, size: int, vouched: bool, t
     assert disk_bytes(tmp_path) <= size + 2 * 2**20
 
 
-@pytest.mark.parametrize("lie", LIES, ids=str)
+@pytest.mark.parametrize("lie", cases())
 def test_a_node_that_lies_hands_over_no_image(lie: Lie):
     with telling(lie) as server:
         hand = Hand(server.url, TOKEN, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
