@@ -70,6 +70,13 @@ def test_no_file_is_long():
     assert long == {}, "a file this long has two subjects"
 
 
+def test_unit_test_folders_mirror_the_source_folders():
+    sources = {path.stem for path in (ROOT / "cloudgpu").iterdir()} | {path.name for path in ROOT.iterdir()}
+    about_the_repository = {"dependencies", "fuzz", "layout"}
+    folders = {path.name for path in (ROOT / "tests" / "unit").iterdir() if path.is_dir()} - {"__pycache__"}
+    assert folders <= sources | about_the_repository
+
+
 def test_no_file_tells_of_one_machine_or_index():
     found = [(name, hit.group()) for name, text in texts() for hit in FORBIDDEN.finditer(text)]
     assert found == []

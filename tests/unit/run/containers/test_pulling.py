@@ -12,7 +12,7 @@ from cloudgpu.node.agent.errors import AgentError
 from cloudgpu.node.agent.spec import read_start
 from cloudgpu.recipe.schema import Recipe
 
-DOCS = Path(__file__).parents[3] / "docs/guides/containers.md"
+DOCS = Path(__file__).parents[4] / "docs/guides/containers.md"
 
 
 def layer(name, status, current=None, total=None):

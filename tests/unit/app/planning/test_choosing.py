@@ -259,7 +259,7 @@ def test_every_field_of_the_documents_is_documented(argv, capsys):
     document = json.loads(capsys.readouterr().out)
     for free in ("sources", "rates_tflop_s"):  # named by the fields that they speak of
         document.pop(free, None)
-    page = (Path(__file__).parents[3] / "docs" / "reference" / "json.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[4] / "docs" / "reference" / "json.md").read_text(encoding="utf-8")
     assert [name for name in sorted(names_of(document)) if f"`{name}`" not in page] == []
 
 
