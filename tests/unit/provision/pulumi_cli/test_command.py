@@ -24,11 +24,17 @@ if sys.argv[1:] == ["version"]:
     print("{version}")
     raise SystemExit(0)
 if "wait" in sys.argv:
+    # os.write, because a signal may arrive in the middle of a print. The reader may have been killed.
+    def write(line):
+        try:
+            os.write(1, line)
+        except BrokenPipeError:
+            pass
     def asked(number, frame):
-        os.write(1, b"recorded what was under way\\n")  # a signal may come in the middle of a print
+        write(b"recorded what was under way\\n")
         raise SystemExit(3)
     signal.signal(signal.SIGINT, asked)
-    print("ready", flush=True)
+    write(b"ready\\n")
     time.sleep(60)
 seen = dict(session=os.getsid(0), args=sys.argv[1:], env=dict(os.environ), stdin=sys.stdin.read(), cwd=os.getcwd())
 seen["note"] = open(os.environ["NOTE"]).read() if "NOTE" in os.environ else ""
