@@ -141,7 +141,11 @@ class Proxy:
         with contextlib.suppress(OSError):
             while True:
                 near, _ = self.server.accept()
-                far = socket.create_connection(("127.0.0.2", self.to_port))
+                try:
+                    far = socket.create_connection(("127.0.0.2", self.to_port))
+                except OSError:
+                    near.close()
+                    continue
                 self.pairs += [near, far]
                 self.made += 1
                 for pair in ((near, far), (far, near)):

@@ -121,22 +121,24 @@ def test_start_killed_at_random_moments_never_doubles_a_run(make_gang) -> None:
         assert (gang.workdir / "count").read_text() == "once\n"
 
 
-def test_a_broken_or_damaged_connection_is_made_anew(make_gang) -> None:
-    gang = make_gang()
-    gang.call("start", gang.spec(0, ["sleep 6; echo ok"], lost_s=4))
+def test_a_broken_or_damaged_connection_is_made_anew(make_gang, tmp_path) -> None:
+    gang, seen = make_gang(), tmp_path / "seen"
+    until_seen = f"until [ -e {seen} ]; do sleep 0.1; done; echo ok"
+    gang.call("start", gang.spec(0, [until_seen], lost_s=8))
     proxy = gang.proxy()
-    spec = gang.spec(1, ["sleep 6; echo ok"], lost_s=4)
+    spec = gang.spec(1, [until_seen], lost_s=8)
     spec["gang"] = {**spec["gang"], "port": proxy.port}
     gang.call("start", spec)
     gang.wait(0, state={"running"})
     proxy.cut()
-    gang.until(lambda: proxy.made, lambda made: made >= 2, 3)
+    gang.until(lambda: proxy.made, lambda made: made >= 2, 8)
     time.sleep(0.3)
     proxy.damage = True
-    gang.until(lambda: proxy.made, lambda made: made >= 3, 3)
+    gang.until(lambda: proxy.made, lambda made: made >= 3, 8)
     time.sleep(0.3)
-    proxy.dead = list(proxy.pairs)  # the connection is dead, and nobody says so
-    gang.until(lambda: proxy.made, lambda made: made >= 4, 4)
+    proxy.dead = list(proxy.pairs)  # the connection is dead, and neither end is told
+    gang.until(lambda: proxy.made, lambda made: made >= 4, 8)
+    seen.touch()
     assert [gang.wait(node)["state"] for node in (0, 1)] == ["succeeded", "succeeded"]
     proxy.close()
 
