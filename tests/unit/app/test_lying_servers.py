@@ -11,9 +11,14 @@ from cloudgpu.errors import AuthError, RecipeError
 from cloudgpu.recipe.data import Data
 from cloudgpu.recipe.schema import Environment
 from cloudgpu.run.logins import Login
+from tests.lying.collecting import collect_sockets  # noqa: F401 - a fixture
 from tests.lying.lies import MANIFEST, Lie, cases, telling
 from tests.lying.readers import outcome
 from tests.lying.server import answer, lying
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:unclosed <socket:ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
 
 WITHIN_S = 5.0
 SECRET = "hush-hush"

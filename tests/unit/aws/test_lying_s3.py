@@ -8,6 +8,7 @@ from cloudgpu.aws import inspecting, objects, session
 from cloudgpu.aws.buckets import empty, holds
 from cloudgpu.aws.session import Endpoint, connect
 from cloudgpu.errors import CloudGpuError
+from tests.lying.collecting import collect_sockets  # noqa: F401 - a fixture
 from tests.lying.lies import CONTENTS, HEADS, LENGTHS, REDIRECTS, Lie, telling
 from tests.lying.readers import outcome
 from tests.lying.server import answer, lying

@@ -9,9 +9,14 @@ from cloudgpu.node.agent import aws_role, bucket
 from cloudgpu.node.agent.aws_role import Keys, Role
 from cloudgpu.node.agent.bucket import Bucket
 from cloudgpu.node.agent.errors import AgentError
+from tests.lying.collecting import collect_sockets  # noqa: F401 - a fixture
 from tests.lying.lies import CONTENTS, HEADS, LENGTHS, REDIRECTS, Lie, cases, telling
 from tests.lying.readers import outcome
 from tests.lying.server import answer, lying
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:unclosed <socket:ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
 
 SECRETS = ("hush-access", "hush-secret", "hush-token")
 LIES = [lie for lie in (*LENGTHS, *HEADS, *CONTENTS, *REDIRECTS) if "length too small" not in lie.name]

@@ -12,6 +12,7 @@ from cloudgpu.node.agent.errors import AgentError
 from cloudgpu.node.agent.fetch_part import STEP
 from cloudgpu.node.agent.handed import Hand
 from cloudgpu.node.agent.web_limits import Pace, PacedStream
+from tests.lying.collecting import collect_sockets  # noqa: F401 - a fixture
 from tests.lying.lies import Lie, cases, telling
 from tests.lying.readers import outcome
 from tests.lying.server import answer, lying
