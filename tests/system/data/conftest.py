@@ -149,8 +149,11 @@ class Line:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                with contextlib.suppress(OSError):
+                try:
                     server = socket.create_connection(("127.0.0.1", self._to))
+                except OSError:
+                    client.close()
+                else:
                     for source, target, counted in ((client, server, False), (server, client, True)):
                         threading.Thread(target=self._carry, args=(source, target, counted), daemon=True).start()
 
