@@ -4,6 +4,7 @@ Blue's connections lead through a relay that breaks them. Each command ends in b
 the host, no file is ever truncated, and the same command completes the work once the connection is back.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -34,6 +35,7 @@ FOLLOWERS = "for p in /proc/[0-9]*; do tr '\\0' ' ' <$p/cmdline 2>&- | grep -q '
 TRANSFERS = (
     short_limits.LIMITS
     + """
+import contextlib
 import hashlib
 from pathlib import Path
 from cloudgpu.clock import SystemClock
@@ -105,8 +107,14 @@ def outputs(lea: Caller) -> Path:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    found = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
+    """SHA-256 of each file by relative path; leaves out what the other end removes or renames meanwhile."""
+    found = {}
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                path = Path(parent, name)
+                found[str(path.relative_to(folder))] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
 
 
 @pytest.mark.parametrize("moment", NEVER)
