@@ -225,10 +225,15 @@ def delete(desk: Desk, store: ImageStore, region: str, name: str) -> Gone:
     if errors:
         raise _one_error(name, errors)
     tokens = [*(image.tags.get("cloudgpu:token", "") for image in there), *([begun.token] if begun else [])]
-    LastingBooks(desk.ledger, desk.clock).ended(f"image {name}", tokens, found=bool(there))
+    books = LastingBooks(desk.ledger, desk.clock)
+    books.ended(f"image {name}", tokens, found=bool(there))
+    # A deletion that was killed before it closed its row, or that was made elsewhere, has left nothing but the row.
+    closed = 0 if there else books.deleted_elsewhere(f"image {name}", desk.cloud, region)
     if not there and begun is None:
         names = ", ".join(one.name for one in store.found(region))
         known = f"there are: {names}" if names else "there are none in this region; --region looks elsewhere"
+        if closed:
+            known = f"it was deleted before, and its cost ends now in the ledger; {known}"
         message = f"there is no image {name} in {region}"
         raise UsageError(message, hint=known)
     return Gone(there[0] if there else None, node=begun is not None)

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Final
 
 from cloudgpu.app.lost_rows import reopened, unusable
-from cloudgpu.app.ports import Ledger
+from cloudgpu.app.ports import Ledger, Place
 from cloudgpu.catalog.other_prices import MONTH_H
 from cloudgpu.clock import Clock
 from cloudgpu.ledger.entry import Entry, Spending, Surcharge
@@ -118,6 +118,30 @@ class LastingBooks:
                 # Somebody deleted it elsewhere, and nobody knows when.
                 self.ledger.part_ended(entry_id, "nodes", now, estimated=True)
             self.ledger.close(entry_id, now)
+
+    def deleted_elsewhere(self, label: str, cloud: Place, region: str) -> int:
+        """Close the rows of what was made in this region and does not exist any more; returns how many.
+
+        Call it when a search in the region has found nothing of this name. A row that was never marked as made is left
+        alone: another command may be about to make it. Nobody knows when the thing ended, so the bill is an upper
+        bound.
+
+        Raises:
+            CloudError: There is such a row, and AWS does not say which account this is.
+            LedgerError: The ledger is unusable.
+        """
+        closed = 0
+        for row in self.ledger.entries(cluster=label, state="open"):
+            one = row.spending
+            if row.launched_at is None or (one.endpoint, one.region) != (cloud.endpoint, region):
+                continue
+            if one.account != cloud.account():
+                continue
+            now = self.clock.now()
+            self.ledger.part_ended(one.entry_id, "nodes", now, estimated=True)
+            self.ledger.close(one.entry_id, now)
+            closed += 1
+        return closed
 
     def _open(self, label: str, tokens: Sequence[str]) -> Iterable[Entry]:
         rows = self.ledger.entries(cluster=label, state="open")

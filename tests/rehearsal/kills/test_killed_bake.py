@@ -65,8 +65,9 @@ def deletion_killed(grave, place):
     grave.check_empty(place)
 
 
-def test_a_deletion_killed_between_image_and_snapshot_goes_on(running, baked):
-    deletion_killed(running.graves[0], "DeregisterImage#1 effect")
+@pytest.mark.parametrize("place", ["DeregisterImage#1 effect", "DeleteSnapshot#1 effect"])
+def test_a_deletion_killed_behind_image_or_snapshot_goes_on(running, baked, place):
+    deletion_killed(running.graves[0], place)
 
 
 @pytest.mark.full

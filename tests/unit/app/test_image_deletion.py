@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from decimal import Decimal
 
 import pytest
 
 from cloudgpu.app.images import bake_cluster, delete
+from cloudgpu.app.lasting import Lasting, LastingBooks
 from cloudgpu.aws.own_images import OwnImage
-from cloudgpu.errors import AuthError, CloudError, TeardownError
+from cloudgpu.errors import AuthError, CloudError, TeardownError, UsageError
 
 AT = datetime(2026, 11, 20, tzinfo=UTC)
 
@@ -51,3 +53,38 @@ def test_a_node_that_fails_does_not_keep_the_image(bench, make, store):
     assert [one.id for one in store.there] == ["ami-2"]
     assert caught.value.left == ("cannot reach ec2.us-east-1", "not authorized to deregister ami-2")
     assert caught.value.hint == "cloudgpu image delete base"
+
+
+def bill(bench, *, region="us-east-1", made=True):
+    """Open the row of the image `base`, as a bake does."""
+    cloud = bench.desk.cloud
+    place = {"target": "aws", "account": cloud.account(), "endpoint": cloud.endpoint, "region": region}
+    one = Lasting("image", "base", "snapshot", f"t-{region}", owner="ada", team="", **place, monthly_usd=Decimal(10))
+    books = LastingBooks(bench.desk.ledger, bench.desk.clock)
+    books.open(one)
+    if made:
+        books.made(one, "ami-1")
+
+
+def rows(bench):
+    return {one.spending.region: one for one in bench.desk.ledger.entries(cluster="image base")}
+
+
+def test_the_row_that_a_killed_deletion_left_is_closed_as_an_upper_bound(bench):
+    bill(bench)
+    bill(bench, region="eu-west-1")
+    with pytest.raises(UsageError) as caught:
+        delete(bench.desk, Images(), "us-east-1", "base")
+    assert "its cost ends now in the ledger" in caught.value.hint
+    here, elsewhere = rows(bench)["us-east-1"], rows(bench)["eu-west-1"]
+    assert here.state == "closed"
+    assert [part.estimated for part in here.parts.values()] == [True]
+    assert elsewhere.state == "open"
+
+
+def test_the_row_of_an_image_that_is_being_made_stays_open(bench):
+    bill(bench, made=False)
+    with pytest.raises(UsageError) as caught:
+        delete(bench.desk, Images(), "us-east-1", "base")
+    assert "ledger" not in caught.value.hint
+    assert rows(bench)["us-east-1"].state == "open"
