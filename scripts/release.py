@@ -4,6 +4,7 @@ import argparse
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -186,6 +187,15 @@ def prove(wheel: Path, folder: Path, version: str, *, quickstart: bool) -> None:
             cloudgpu("rehearsal", "stop")
 
 
+def keep(*files: Path) -> None:
+    """Copy what was built and proved to `dist/`, so that exactly these files are published."""
+    dist = ROOT / "dist"
+    dist.mkdir(exist_ok=True)
+    for one in files:
+        shutil.copyfile(one, dist / one.name)
+        say(f"dist/{one.name}")
+
+
 def move_changelog(version: str) -> None:
     """Write the changelog with a section for the version."""
     path = ROOT / "CHANGELOG.md"
@@ -216,19 +226,20 @@ def release(options: argparse.Namespace) -> int:
     run(ROOT / "scripts" / "check")
     with tempfile.TemporaryDirectory(prefix="cloudgpu-release-") as made:
         folder = Path(made)
-        wheel, _ = build(folder)
+        wheel, sdist = build(folder)
         with zipfile.ZipFile(wheel) as archive:
             found = content_problems(archive.namelist(), wheel.stat().st_size)
         if found:
             raise StopError("\n".join(found))
         prove(wheel, folder, version, quickstart=options.quickstart)
+        keep(wheel, sdist)
     for one in wrong:
         say(f"would have stopped: {one}")
     if options.dry_run:
         say(f"dry run: v{version} was not tagged")
         return int(bool(wrong))
     run("git", "tag", "--annotate", f"v{version}", "--message", f"cloudgpu {version}")
-    say(f"tagged v{version}; publish it with: git push origin v{version}")
+    say(f"tagged v{version}; publish it with `git push origin v{version}` and the two files of dist/")
     return 0
 
 
