@@ -40,17 +40,17 @@ class CloudGpuError(Exception):
         message: What happened and where, one sentence, no traceback.
         hint: What to type or change next; empty when there is nothing sensible to say.
         exit_code: The exit status of the command that ends with it.
-        context: How far the command had come: fields of its own `--json` outcome, which are printed beside the error.
+        partial_result: What the command had achieved before it failed, as fields of its own `--json` output.
     """
 
     exit_code: ClassVar[int] = 1
-    context: dict[str, Any]
+    partial_result: dict[str, Any]
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
-        self.context = {}
+        self.partial_result = {}
 
 
 class UsageError(CloudGpuError):

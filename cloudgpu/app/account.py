@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from cloudgpu.app.books import Books
-from cloudgpu.app.desk import Bench
+from cloudgpu.app.context import Context
 from cloudgpu.app.outcome import RunOutcome
 from cloudgpu.app.records import ClusterRecord, RunRecord
 from cloudgpu.app.stages import Stages
@@ -17,10 +17,10 @@ from cloudgpu.text import command
 class Account:
     """Tells what runs have come to. One object for one command."""
 
-    def __init__(self, desk: Bench, stages: Stages) -> None:
-        self._desk = desk
+    def __init__(self, context: Context, stages: Stages) -> None:
+        self._context = context
         self._stages = stages
-        self._books = Books(desk)
+        self._books = Books(context)
 
     def come_to(self, record: RunRecord) -> dict[str, Any]:
         """What the run had come to, as far as the records can still tell."""
@@ -37,15 +37,15 @@ class Account:
     def known(self, record: RunRecord) -> RunRecord:
         """The run as last written; where that cannot be read, as we have it."""
         with contextlib.suppress(StateError):
-            return self._desk.records.run(record.run_id) or record
+            return self._context.records.run(record.run_id) or record
         return record
 
     def cluster(self, record: RunRecord) -> ClusterRecord | None:
         """The run's cluster; None where it is gone, or its record cannot be read: `down` finds it by its tags."""
         try:
-            return self._desk.records.cluster(record.cluster)
+            return self._context.records.cluster(record.cluster)
         except StateError as err:
-            self._desk.say(Note(err.message))
+            self._context.say(Note(err.message))
             return None
 
     def outcome(self, record: RunRecord, cluster: ClusterRecord | None = None, kept: str = "") -> RunOutcome:
@@ -60,7 +60,7 @@ class Account:
             LedgerError: The bill cannot be read.
         """
         cluster = cluster or self.cluster(record)
-        paths = self._desk.home.run(record.run_id)
+        paths = self._context.home.run(record.run_id)
         outcome = RunOutcome(
             record=record,
             simulated=record.target == "rehearsal",

@@ -6,8 +6,8 @@ from datetime import datetime
 from cloudgpu.app.books import Books
 from cloudgpu.app.cluster_costs import spending_of
 from cloudgpu.app.cluster_storage import ClusterStorage
+from cloudgpu.app.context import CloudContext
 from cloudgpu.app.cooldowns import Cooldowns
-from cloudgpu.app.desk import Desk
 from cloudgpu.app.happenings import Happening
 from cloudgpu.app.purchase import Buyer, chosen
 from cloudgpu.app.records import ClusterRecord
@@ -25,12 +25,12 @@ _FLEET = "aws:ec2/fleet:Fleet"
 class Attempts:
     """Carries the program out for one candidate after another."""
 
-    def __init__(self, desk: Desk, buyer: Buyer) -> None:
-        self._desk = desk
+    def __init__(self, context: CloudContext, buyer: Buyer) -> None:
+        self._context = context
         self._buyer = buyer
-        self._books = Books(desk)
-        self._storage = ClusterStorage(desk)
-        self._cooldowns = Cooldowns(desk.home, desk.clock)
+        self._books = Books(context)
+        self._storage = ClusterStorage(context)
+        self._cooldowns = Cooldowns(context.home, context.clock)
 
     def at(self, plan: Plan, record: ClusterRecord, candidate: Candidate) -> tuple[ClusterRecord, Applied]:
         """Make the cluster of this candidate.
@@ -39,16 +39,16 @@ class Attempts:
             LaunchError: It cannot be had; what was launched all the same has ended, confirmed.
             CloudGpuError: Something else failed; what was made stands.
         """
-        desk = self._desk
-        desk.say(Note(f"trying {candidate.label}: {plan.nodes} x ${candidate.node_hourly_usd}/h"))
+        context = self._context
+        context.say(Note(f"trying {candidate.label}: {plan.nodes} x ${candidate.node_hourly_usd}/h"))
         record, ready = self._storage.ready(plan.recipe, record, candidate, self._buyer.existing)
-        record = chosen(record, plan, candidate, self._buyer, desk.cloud.caller_cidr(), ready)
-        row = spending_of(record, desk.clock.now())
-        record = desk.records.save_cluster(record, desk.clock.now())
-        desk.ledger.open(row)
-        launch = _Launch(desk)
+        record = chosen(record, plan, candidate, self._buyer, context.cloud.caller_cidr(), ready)
+        row = spending_of(record, context.clock.now())
+        record = context.records.save_cluster(record, context.clock.now())
+        context.ledger.open(row)
+        launch = _Launch(context)
         try:
-            applied = desk.cloud.engine(record).up(stack_of(desk.home, record), launch.hear)
+            applied = context.cloud.engine(record).up(stack_of(context.home, record), launch.hear)
         except LaunchError as err:
             self._refused(record, candidate, row, err)
             launch.settle(err)
@@ -58,17 +58,17 @@ class Attempts:
             raise
         ids = instances(applied)
         opened_at = self._opened_at(record, row)
-        desk.ledger.launched(row.entry_id, ids, launch.at or opened_at)
-        self._cooldowns.forget(desk.cloud, candidate)
-        return desk.records.save_cluster(replace(record, instance_ids=ids), desk.clock.now()), applied
+        context.ledger.launched(row.entry_id, ids, launch.at or opened_at)
+        self._cooldowns.forget(context.cloud, candidate)
+        return context.records.save_cluster(replace(record, instance_ids=ids), context.clock.now()), applied
 
     def _refused(self, record: ClusterRecord, candidate: Candidate, row: Spending, err: LaunchError) -> None:
         """A definite no: nothing runs, so the row is closed; it costs nothing unless a part of the gang had begun."""
         if err.launched:
-            self._desk.ledger.launched(row.entry_id, err.launched, self._opened_at(record, row))
-        self._desk.ledger.close(row.entry_id, self._desk.clock.now())
+            self._context.ledger.launched(row.entry_id, err.launched, self._opened_at(record, row))
+        self._context.ledger.close(row.entry_id, self._context.clock.now())
         if isinstance(err, CapacityError):
-            self._cooldowns.note(self._desk.cloud, candidate)
+            self._cooldowns.note(self._context.cloud, candidate)
 
     def _opened_at(self, record: ClusterRecord, row: Spending) -> datetime:
         """When the row was opened: right before the call whose answer nobody wrote down.
@@ -80,16 +80,16 @@ class Attempts:
         opened = (one.spending for one in rows if one.spending.entry_id == row.entry_id and one.state == "open")
         present = next(opened, None)
         if present is None:
-            self._desk.ledger.open(row)
+            self._context.ledger.open(row)
         return (present or row).opened_at
 
 
 class _Launch:
     """Listens for the moment in which the gang was bought, and keeps its refusal until it is known what follows."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, context: CloudContext) -> None:
         self.at: datetime | None = None
-        self._desk = desk
+        self._context = context
         self._refused: Event | None = None
 
     def hear(self, what: Happening) -> None:
@@ -99,14 +99,14 @@ class _Launch:
                 self._refused = what
                 return
             if what.kind == "done" and what.operation == "create":
-                self.at = self._desk.clock.now()
-        self._desk.say(what)
+                self.at = self._context.clock.now()
+        self._context.say(what)
 
     def settle(self, err: CloudGpuError) -> None:
         """A refusal that leads to the next candidate is told in one line with it; any other is told here."""
         moves_on = isinstance(err, LaunchError) and rule_of(err).skips != "stop"
         if self._refused is not None and not moves_on:
-            self._desk.say(self._refused)
+            self._context.say(self._refused)
 
 
 def instances(applied: Applied) -> tuple[str, ...]:

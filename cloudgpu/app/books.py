@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 
-from cloudgpu.app.desk import Bench
+from cloudgpu.app.context import Context
 from cloudgpu.app.ports import Leftover
 from cloudgpu.app.records import ClusterRecord, RunRecord
 from cloudgpu.errors import BusyError, StateError
@@ -17,7 +17,7 @@ from cloudgpu.ledger.entry import Entry
 class Books:
     """What use cases ask of the ledger. The ledger may be shared, and a cluster's name used again: rows go by token."""
 
-    desk: Bench
+    context: Context
 
     def rows(self, record: ClusterRecord) -> tuple[Entry, ...]:
         """All rows of this very cluster."""
@@ -25,7 +25,7 @@ class Books:
 
     def rows_of(self, name: str, token: str) -> tuple[Entry, ...]:
         """All rows of the cluster of this name and token; none without a token."""
-        found = self.desk.ledger.entries(cluster=name) if token else ()
+        found = self.context.ledger.entries(cluster=name) if token else ()
         return tuple(entry for entry in found if entry.spending.entry_id.startswith(f"{token}/"))
 
     def rows_without_record(self, name: str) -> tuple[Entry, ...]:
@@ -34,11 +34,11 @@ class Books:
         Raises:
             StateError: An open one of them was bought elsewhere: an empty search here would prove nothing.
         """
-        cloud = self.desk.cloud
+        cloud = self.context.cloud
         own = [
             entry
-            for entry in self.desk.ledger.entries(cluster=name)
-            if entry.spending.owner == self.desk.owner and entry.spending.target == cloud.target
+            for entry in self.context.ledger.entries(cluster=name)
+            if entry.spending.owner == self.context.owner and entry.spending.target == cloud.target
         ]
         if not own:
             return ()
@@ -56,8 +56,8 @@ class Books:
         Raises:
             BusyError: It names whose it is, and until when.
         """
-        now = self.desk.clock.now()
-        for entry in self.desk.ledger.entries(cluster=record.name, state="open"):
+        now = self.context.clock.now()
+        for entry in self.context.ledger.entries(cluster=record.name, state="open"):
             what = entry.spending
             same_place = (what.account, what.endpoint) == (record.account, record.endpoint)
             if same_place and not what.entry_id.startswith(f"{record.token}/") and what.expires_at > now:
@@ -75,17 +75,17 @@ class Books:
         for region, entry in by_region.items():
             ids = [one.id for one in found if one.kind == "instance" and one.region == region and one.id not in known]
             if ids:
-                self.desk.ledger.launched(entry.spending.entry_id, ids, entry.spending.opened_at)
+                self.context.ledger.launched(entry.spending.entry_id, ids, entry.spending.opened_at)
 
     def close(self, entries: Iterable[Entry], at: datetime) -> None:
         """Close those that are open: the cloud has confirmed the end."""
         for entry in entries:
             if entry.state == "open":
-                self.desk.ledger.close(entry.spending.entry_id, at)
+                self.context.ledger.close(entry.spending.entry_id, at)
 
     def settle(self, entries: Iterable[Entry], *, running: bool) -> Decimal:
         """Close the open ones of these rows of hosts; what they come to, USD. `running`: leases were given back now."""
-        now = self.desk.clock.now()
+        now = self.context.clock.now()
         usd = Decimal(0)
         for row in entries:
             if row.state == "open":
@@ -103,7 +103,7 @@ class Books:
     def run_usd(self, record: RunRecord) -> Decimal:
         """What a run comes to by the ledger's own bill, USD, so that no two commands tell different figures."""
         simulated = record.target == "rehearsal"
-        bill = self.desk.ledger.report(by="run", now=self.desk.clock.now())
+        bill = self.context.ledger.report(by="run", now=self.context.clock.now())
         rows = (row.usd for row in bill.rows if row.key == record.run_id and row.simulated is simulated)
         return next(rows, Decimal(0))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.app.desk import Desk
+from cloudgpu.app.context import CloudContext
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.ledger.entry import Entry, Part, PartEnd
 
@@ -32,18 +32,18 @@ class Closing:
         alive: Ids of the parts that cost money when the teardown began, so that it was the teardown that ended them.
     """
 
-    desk: Desk
+    context: CloudContext
     alive: frozenset[tuple[str, Part]]
 
     @classmethod
-    def begun(cls, desk: Desk, entries: Iterable[Entry]) -> Closing:
+    def begun(cls, context: CloudContext, entries: Iterable[Entry]) -> Closing:
         """Look at what the open rows still pay for, before it is deleted."""
         alive: set[tuple[str, Part]] = set()
         for entry in entries:
             if entry.state == "open" and entry.outlasting:
-                living = {one.kind for one in _network(desk, entry) if one.alive}
+                living = {one.kind for one in _network(context, entry) if one.alive}
                 alive |= {(entry.spending.entry_id, part) for part in entry.outlasting if _KINDS[part] in living}
-        return cls(desk, frozenset(alive))
+        return cls(context, frozenset(alive))
 
     def close(self, entries: Iterable[Entry]) -> None:
         """Close those that are open. The cloud has confirmed that nothing of them is left.
@@ -53,14 +53,17 @@ class Closing:
         """
         for entry in entries:
             if entry.state == "open":
-                self._close(entry, self.desk.clock.now())
+                self._close(entry, self.context.clock.now())
 
     def _close(self, entry: Entry, now: datetime) -> None:
-        ledger, entry_id = self.desk.ledger, entry.spending.entry_id
+        ledger, entry_id = self.context.ledger, entry.spending.entry_id
         if entry.launched_at is None:
             ledger.close(entry_id, now)
             return
-        ends = {"nodes": entry.parts.get("nodes") or node_end(self.desk, entry, now), **self._network_ends(entry, now)}
+        ends = {
+            "nodes": entry.parts.get("nodes") or node_end(self.context, entry, now),
+            **self._network_ends(entry, now),
+        }
         last = max(end.at for end in ends.values())
         for part, end in ends.items():
             if end.estimated or end.at != last:
@@ -70,7 +73,7 @@ class Closing:
     def _network_ends(self, entry: Entry, now: datetime) -> dict[Part, PartEnd]:
         if not entry.outlasting:
             return {}
-        found = _network(self.desk, entry)
+        found = _network(self.context, entry)
         return {part: self._network_end(entry, part, found, now) for part in entry.outlasting}
 
     def _network_end(self, entry: Entry, part: Part, found: Iterable[Lifetime], now: datetime) -> PartEnd:
@@ -81,29 +84,29 @@ class Closing:
         return PartEnd(now, estimated=(entry.spending.entry_id, part) not in self.alive)
 
 
-def note_ends(desk: Desk, entries: Iterable[Entry]) -> None:
+def note_ends(context: CloudContext, entries: Iterable[Entry]) -> None:
     """Record the end of nodes that are gone before anybody deletes their cluster.
 
     AWS names the time for about an hour, and later the moment of this look is a closer bound than that of the deletion.
     """
-    now = desk.clock.now()
+    now = context.clock.now()
     for entry in entries:
-        if entry.state == "open" and entry.instance_ids and "nodes" not in entry.parts and _ended(desk, entry, now):
-            end = node_end(desk, entry, now)
-            desk.ledger.part_ended(entry.spending.entry_id, "nodes", end.at, estimated=end.estimated)
+        if entry.state == "open" and entry.instance_ids and "nodes" not in entry.parts and _ended(context, entry, now):
+            end = node_end(context, entry, now)
+            context.ledger.part_ended(entry.spending.entry_id, "nodes", end.at, estimated=end.estimated)
 
 
-def _ended(desk: Desk, entry: Entry, now: datetime) -> bool:
+def _ended(context: CloudContext, entry: Entry, now: datetime) -> bool:
     """Return True if no node of an entry is left. One that was launched moments ago may not be listed yet."""
-    known = desk.cloud.lifetimes(entry.spending.region, entry.instance_ids)
+    known = context.cloud.lifetimes(entry.spending.region, entry.instance_ids)
     young = now - (entry.launched_at or now) < _LISTED_AFTER
     return all(not known[one].alive if one in known else not young for one in entry.instance_ids)
 
 
-def node_end(desk: Desk, entry: Entry, now: datetime) -> PartEnd:
+def node_end(context: CloudContext, entry: Entry, now: datetime) -> PartEnd:
     """Return when the last node of an entry ended. All of them are confirmed gone."""
     try:
-        known = desk.cloud.lifetimes(entry.spending.region, entry.instance_ids)
+        known = context.cloud.lifetimes(entry.spending.region, entry.instance_ids)
     except CloudGpuError:
         known = {}
     ends = [known[one].ended_at if one in known else None for one in entry.instance_ids]
@@ -118,8 +121,8 @@ def _within(entry: Entry, at: datetime, now: datetime) -> datetime:
     return max(entry.launched_at or entry.spending.opened_at, min(at, now))
 
 
-def _network(desk: Desk, entry: Entry) -> tuple[Lifetime, ...]:
+def _network(context: CloudContext, entry: Entry) -> tuple[Lifetime, ...]:
     try:
-        return tuple(desk.cloud.network_lifetimes(entry.spending.region, entry.spending.entry_id.partition("/")[0]))
+        return tuple(context.cloud.network_lifetimes(entry.spending.region, entry.spending.entry_id.partition("/")[0]))
     except CloudGpuError:
         return ()

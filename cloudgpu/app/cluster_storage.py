@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cloudgpu.app.attached import AttachedStorage, own_name
-from cloudgpu.app.desk import Desk
+from cloudgpu.app.context import CloudContext
 from cloudgpu.app.lasting import LastingBooks
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.app.storage import StorageRoom
-from cloudgpu.app.storage_desk import StorageDesk, Wish
+from cloudgpu.app.storage_context import StorageContext, Wish
 from cloudgpu.app.storage_outcome import NO_STORAGE, Kept, Ready, Settled
 from cloudgpu.app.storage_overview import monthly_usd
 from cloudgpu.app.storage_records import StorageRecords
@@ -24,9 +24,9 @@ from cloudgpu.run.progress import Note
 
 @dataclass(frozen=True)
 class ClusterStorage:
-    """Of one cluster at a time, on one desk. The caller holds the cluster's lease."""
+    """Storage of one cluster at a time. The caller holds the cluster's lease."""
 
-    desk: Desk
+    context: CloudContext
 
     def ready(
         self, recipe: Recipe, record: ClusterRecord, candidate: Candidate, existing: Mapping[str, str]
@@ -45,14 +45,14 @@ class ClusterStorage:
             return record, NO_STORAGE
         there = self._there(candidate.region)
         rows = tuple(_row(one, record, candidate, there) for one in recipe.storage)
-        record = self.desk.records.save_cluster(replace(record, storage=rows), self.desk.clock.now())
+        record = self.context.records.save_cluster(replace(record, storage=rows), self.context.clock.now())
         _refuse_own_vpc(rows, existing)
         if self._made(recipe, record, existing, there):
             there = self._there(candidate.region)
         found = [_standing(row, candidate, there) for row in rows]
         pairs = zip(rows, found, strict=True)
         rows = tuple(replace(row, id=one.data.id if one.data else "") for row, one in pairs)
-        record = self.desk.records.save_cluster(replace(record, storage=rows), self.desk.clock.now())
+        record = self.context.records.save_cluster(replace(record, storage=rows), self.context.clock.now())
         mounts = tuple(_mount(one, stored) for one, stored in zip(recipe.storage, found, strict=True))
         groups = dict.fromkeys(one.security_group_id for one in found if one.security_group_id)
         return record, Ready(mounts, tuple(groups))
@@ -65,8 +65,8 @@ class ClusterStorage:
             CloudError: AWS refused.
         """
         for number, row in enumerate(row for row in record.storage if row.kind == "ebs"):
-            self.desk.say(Note(f"attaching storage {row.name} to {instance_ids[0]}"))
-            self.desk.cloud.storage().attach(row.region, row.id, instance_ids[0], number)
+            self.context.say(Note(f"attaching storage {row.name} to {instance_ids[0]}"))
+            self.context.cloud.storage().attach(row.region, row.id, instance_ids[0], number)
 
     def end(self, record: ClusterRecord) -> Settled:
         """End what goes with the cluster, and name what stays. Its nodes are gone.
@@ -88,7 +88,7 @@ class ClusterStorage:
         try:
             there = self._there(region)
         except CloudGpuError as err:
-            self.desk.say(Note(f"{err.message}; what the storage there costs is unknown"))
+            self.context.say(Note(f"{err.message}; what the storage there costs is unknown"))
             return [Kept(row.name, row.kind, row.region, None, record.simulated) for row in rows]
         found = [there[row.name] for row in rows if row.name in there]
         return [Kept(one.name, one.kind, one.region, monthly_usd(one), record.simulated) for one in found]
@@ -102,7 +102,7 @@ class ClusterStorage:
         meant: list[Stored] = []
 
         def end_in(_: str, region: str) -> None:
-            found = self.desk.cloud.storage().found(region)
+            found = self.context.cloud.storage().found(region)
             here = [one for one in found if one.made_for == cluster and one.disposable and self._mine(one)]
             meant.extend(here)
             pairs = [(one.name, one.region) for one in here]
@@ -118,11 +118,11 @@ class ClusterStorage:
             BusyError: Instances use it.
             TeardownError: Something is left.
         """
-        record = StorageRecords(self.desk.home).one(name)
+        record = StorageRecords(self.context.home).one(name)
         if record is not None and record.token == token:
             self._room("").delete(name, region, delete_data=True)
             return
-        stores = self.desk.cloud.storage()
+        stores = self.context.cloud.storage()
         found = [one for one in stores.found(region, name) if one.token == token and one.disposable]
         users = [user for one in found for user in one.users or ()]
         if users:
@@ -133,16 +133,16 @@ class ClusterStorage:
         if left:
             hint = "`cloudgpu sweep` again; it looks at everything anew"
             raise TeardownError(f"storage {name} is not gone: {'; '.join(left)}", left=left, hint=hint)
-        LastingBooks(self.desk.ledger, self.desk.clock).ended(f"storage {name}", [token], found=bool(found))
+        LastingBooks(self.context.ledger, self.context.clock).ended(f"storage {name}", [token], found=bool(found))
 
     def _mine(self, one: Stored) -> bool:
-        return one.tag("cloudgpu:owner") in ("", self.desk.owner)
+        return one.tag("cloudgpu:owner") in ("", self.context.owner)
 
     def _moved(self, record: ClusterRecord, candidate: Candidate) -> ClusterRecord:
         """What was made beside an earlier candidate, and nobody has used, ends before it is made anew elsewhere."""
         away = [row for row in record.storage if row.ends and not _beside(row, candidate)]
         for row in away:
-            self.desk.say(Note(f"storage {row.name} stands in {row.zone or row.region}: it is made anew"))
+            self.context.say(Note(f"storage {row.name} stands in {row.zone or row.region}: it is made anew"))
             self._delete(record, row.name, row.region)
         return replace(record, storage=tuple(row for row in record.storage if row not in away))
 
@@ -157,7 +157,7 @@ class ClusterStorage:
         begun = False
         for one, row in zip(recipe.storage, record.storage, strict=True):
             if one.make is not None and (row.ends or row.name not in there):
-                self.desk.say(Note(f"making storage {row.name} ({row.kind}) in {row.zone or row.region}"))
+                self.context.say(Note(f"making storage {row.name} ({row.kind}) in {row.zone or row.region}"))
                 self._room(record.team).create(_wish(one, one.make, row, record.name, existing))
                 begun = True
         return begun
@@ -166,13 +166,22 @@ class ClusterStorage:
         self._room(record.team).delete(name, region, delete_data=True)
 
     def _there(self, region: str) -> Mapping[str, Stored]:
-        return {one.name: one for one in self.desk.cloud.storage().found(region)}
+        return {one.name: one for one in self.context.cloud.storage().found(region)}
 
     def _room(self, team: str) -> StorageRoom:
-        desk = self.desk
-        records = StorageRecords(desk.home)
+        context = self.context
+        records = StorageRecords(context.home)
         return StorageRoom(
-            StorageDesk(desk.cloud.storage(), records, desk.home, desk.clock, desk.owner, team, desk.say, desk.ledger)
+            StorageContext(
+                context.cloud.storage(),
+                records,
+                context.home,
+                context.clock,
+                context.owner,
+                team,
+                context.say,
+                context.ledger,
+            )
         )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from cloudgpu.app.books import Books
-from cloudgpu.app.desk import Desk
+from cloudgpu.app.context import CloudContext
 from cloudgpu.app.region_failures import RegionFailures
 from cloudgpu.app.strays import Strays, Whose
 from cloudgpu.ledger.entry import Entry
@@ -21,7 +21,7 @@ from cloudgpu.run.progress import Note
 class CutOffLaunches:
     """The launches of one cluster whose answer nobody wrote down."""
 
-    desk: Desk
+    context: CloudContext
 
     def wait(self, rows: Sequence[Entry], now: datetime) -> bool:
         """Wait until a launch that these rows were opened for, and whose caller is gone, shows in a search by tag.
@@ -31,13 +31,13 @@ class CutOffLaunches:
         """
         if not rows:
             return False
-        until = shown_by(rows, now, self.desk.cloud.endpoint)
-        left_s = (until - self.desk.clock.now()).total_seconds()
+        until = shown_by(rows, now, self.context.cloud.endpoint)
+        left_s = (until - self.context.clock.now()).total_seconds()
         if left_s > 0:
-            self.desk.say(
+            self.context.say(
                 Note(f"waiting until {until:%H:%M:%S} UTC: a launch that was never answered may show up to then")
             )
-            self.desk.clock.sleep(left_s)
+            self.context.clock.sleep(left_s)
         return True
 
     def note_ended(self, name: str, rows: Sequence[Entry], whose: Whose, failures: RegionFailures) -> None:
@@ -45,9 +45,9 @@ class CutOffLaunches:
         doubtful = {row.spending.region for row in unlaunched(rows)}
         asked = [region for region in failures.asked if region in doubtful and region not in failures]
         if asked:
-            found = Strays(self.desk).search(name, asked, whose)
+            found = Strays(self.context).search(name, asked, whose)
             failures.add_all(found.failures)
-            Books(self.desk).note_launched(rows, [*found.found, *found.terminated])
+            Books(self.context).note_launched(rows, [*found.found, *found.terminated])
 
 
 def shown_by(rows: Sequence[Entry], now: datetime, endpoint: str) -> datetime:

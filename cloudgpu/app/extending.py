@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from cloudgpu.app.admission import caller
-from cloudgpu.app.desk import Desk
+from cloudgpu.app.context import CloudContext
 from cloudgpu.app.inventories import stored_inventory, with_known_boots
 from cloudgpu.app.lost_rows import restore
 from cloudgpu.app.ports import Dial
@@ -41,8 +41,8 @@ _EXPIRES = "cloudgpu:expires-at"
 class Extending:
     """Renews the power-off timers. One object for one cloud and one home."""
 
-    def __init__(self, desk: Desk, dial: Dial) -> None:
-        self._desk = desk
+    def __init__(self, context: CloudContext, dial: Dial) -> None:
+        self._context = context
         self._dial = dial
 
     def extend(
@@ -59,17 +59,19 @@ class Extending:
             ConnectError: A node cannot be reached; those that can have the new timer.
             BusyError: Another process is at this cluster.
         """
-        with Lease(self._desk.home.cluster(name).root / "lease", self._desk.clock, self._desk.owner).hold(tidy=True):
-            record = to_extend(self._desk, name, max_usd)
-            restore(self._desk, record)
+        with Lease(self._context.home.cluster(name).root / "lease", self._context.clock, self._context.owner).hold(
+            tidy=True
+        ):
+            record = to_extend(self._context, name, max_usd)
+            restore(self._context, record)
             before, wanted = moments(record, until, by)
             later = self._later(record, before, wanted)
             self._refuse_grave(later)
-            later = written_down(self._desk, later)
-            self._desk.cloud.engine(later).up(stack_of(self._desk.home, later), self._desk.say)
+            later = written_down(self._context, later)
+            self._context.cloud.engine(later).up(stack_of(self._context.home, later), self._context.say)
             self._retag(later)
             self._rearm(later)
-            return confirmed(self._desk, later, before)
+            return confirmed(self._context, later, before)
 
     def _later(self, record: ClusterRecord, before: datetime, until: datetime) -> ClusterRecord:
         """The record as it will be.
@@ -83,7 +85,7 @@ class Extending:
             message = f"its nodes were launched to live until {utc(first + EXTENDABLE)} at most, not {utc(until)}"
             raise UsageError(message, hint="make a new cluster for longer work")
         self._refuse_beyond_block(record, until)
-        here = {"sshCidr": caller(self._desk, record)} if "sshCidr" in record.config else {}
+        here = {"sshCidr": caller(self._context, record)} if "sshCidr" in record.config else {}
         config = {**record.config, **here, "expiresAt": until.strftime("%Y-%m-%dT%H:%M:%SZ")}
         later = replace(record, expires_at=until, confirmed_expires_at=before, first_expires_at=first, config=config)
         refuse_costly(later)
@@ -99,7 +101,7 @@ class Extending:
         if record.market != "capacity-block":
             return
         block = record.config["reservation"]
-        found = self._desk.cloud.reservation(block, [record.region]).found
+        found = self._context.cloud.reservation(block, [record.region]).found
         if found is None or found.ends_at is None:
             message = f"when the Capacity Block {block} ends is unknown: AWS does not describe it in {record.region}"
             raise CloudError(message, code="InvalidCapacityReservationId.NotFound", hint="ask again later")
@@ -113,7 +115,7 @@ class Extending:
 
     def _refuse_grave(self, later: ClusterRecord) -> None:
         """Nothing but the expiry may change under people's work: a newer program is for the next cluster."""
-        steps = self._desk.cloud.engine(later).preview(stack_of(self._desk.home, later))
+        steps = self._context.cloud.engine(later).preview(stack_of(self._context.home, later))
         grave = sorted({step.name for step in steps if step.operation not in HARMLESS})
         if grave:
             message = (
@@ -123,9 +125,9 @@ class Extending:
 
     def _retag(self, later: ClusterRecord) -> None:
         """What the nodes were launched with is no resource of the program: their tags are changed by themselves."""
-        found = self._desk.cloud.search(later.name, [later.region])
+        found = self._context.cloud.search(later.name, [later.region])
         own = [one for one in found if one.tags.get("cloudgpu:token") == later.token]
-        self._desk.cloud.retag(own, {_EXPIRES: later.config["expiresAt"]})
+        self._context.cloud.retag(own, {_EXPIRES: later.config["expiresAt"]})
 
     def _rearm(self, later: ClusterRecord) -> None:
         """Tell every node.
@@ -134,9 +136,9 @@ class Extending:
             ConnectError: One cannot be reached.
             StateError: One says that it will end itself at another moment.
         """
-        stored = stored_inventory(self._desk.home, later)
-        nodes = with_known_boots(self._desk.records, stored, self._desk.clock.now()).nodes
-        hosts = self._dial(nodes, self._desk.say)
+        stored = stored_inventory(self._context.home, later)
+        nodes = with_known_boots(self._context.records, stored, self._context.clock.now()).nodes
+        hosts = self._dial(nodes, self._context.say)
         try:
             all_or_raise(on_all(hosts, lambda host: _told(host, later.expires_at)))
         except CloudGpuError as err:
@@ -147,7 +149,7 @@ class Extending:
         finally:
             for host in hosts:
                 host.close()
-        self._desk.say(Note(f"{len(nodes)} nodes end themselves at {utc(later.expires_at)} now"))
+        self._context.say(Note(f"{len(nodes)} nodes end themselves at {utc(later.expires_at)} now"))
 
 
 def _told(host: Host, until: datetime) -> None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from cloudgpu.app.account import Account, still_up, what_runs
-from cloudgpu.app.desk import Bench
+from cloudgpu.app.context import Context
 from cloudgpu.app.handover import end_or_wait, taken_away
 from cloudgpu.app.outcome import CLUSTER_DELETED, RunOutcome, never_fetched
 from cloudgpu.app.records import ClusterRecord, RunRecord
@@ -33,11 +33,11 @@ _INTERRUPTED = "interrupted"
 class Finishing:
     """Ends runs. One object for one run."""
 
-    def __init__(self, desk: Bench, stages: Stages) -> None:
-        self._desk = desk
+    def __init__(self, context: Context, stages: Stages) -> None:
+        self._context = context
         self._stages = stages
-        self._account = Account(desk, stages)
-        self._teardown = ends(desk)
+        self._account = Account(context, stages)
+        self._teardown = ends(context)
         self._verdict: RunRecord | None = None
 
     def judge(self, record: RunRecord, followed: Followed) -> RunRecord:
@@ -47,7 +47,7 @@ class Finishing:
             StateError: The run's record cannot be written; `abandoned` says the verdict all the same.
         """
         self._verdict = judged(record, followed)
-        return self._desk.records.save_run(self._verdict)
+        return self._context.records.save_run(self._verdict)
 
     def finish(
         self, record: RunRecord, running: Running | None, followed: Followed | None = None, *, insist: bool = False
@@ -72,7 +72,7 @@ class Finishing:
             with self._stages.stage("collect"):
                 collected = running.collect(record, () if cluster is None else cluster.instance_ids)
             whole = not collected.failures and not collected.gone
-            record = self._desk.records.save_run(replace(record, outputs=collected.files, collected=whole))
+            record = self._context.records.save_run(replace(record, outputs=collected.files, collected=whole))
         kept = self._why_kept(record, collected.failures, insist=insist)
         if collected.failures and kept:
             outcome = self._owed(record, kept, collected.failures, collected.notes)
@@ -89,16 +89,16 @@ class Finishing:
             return collected.failures
         if collected.gone and record.resolved.get("outputs"):
             return collected.gone
-        return never_fetched(record, _why_unreachable(cluster, self._desk.clock.now()))
+        return never_fetched(record, _why_unreachable(cluster, self._context.clock.now()))
 
     def _owed(self, record: RunRecord, kept: str, failures: tuple[str, ...], notes: tuple[str, ...]) -> RunOutcome:
         """Outputs are still on the nodes: the run's books stay open, so that `attach` can fetch them."""
-        record = self._desk.records.save_run(replace(record, stages=tuple(self._stages.done)))
+        record = self._context.records.save_run(replace(record, stages=tuple(self._stages.done)))
         for note in (
             *notes,
             f"`{command('cloudgpu', 'attach', record.run_id)}` fetches them; the cluster is left up for that",
         ):
-            self._desk.say(Note(note))
+            self._context.say(Note(note))
         return replace(self._account.outcome(record, kept=kept), notes=notes, unfetched=failures)
 
     def _dead(self, record: RunRecord, cluster: ClusterRecord | None) -> list[str]:
@@ -106,30 +106,30 @@ class Finishing:
         if cluster is None or record.state in ("succeeded", "not-run"):
             return []
         try:
-            states = self._desk.cloud.nodes_alive(cluster.region, cluster.instance_ids)
+            states = self._context.cloud.nodes_alive(cluster.region, cluster.instance_ids)
         except CloudGpuError:
             return []  # what can be fetched is fetched all the same; `down` will say what the trouble is
         return [instance_id for instance_id, state in states.items() if state not in ALIVE]
 
     def left_running(self, record: RunRecord) -> RunOutcome:
         """The outcome of `--detach`: everything goes on."""
-        record = self._desk.records.save_run(replace(record, stages=tuple(self._stages.done)))
+        record = self._context.records.save_run(replace(record, stages=tuple(self._stages.done)))
         return self._account.outcome(record, kept="detached")
 
     def interrupted(self, run_id: str, running: Running, end_now: Callable[[str], bool]) -> RunOutcome:
         """After Ctrl-C: say what goes on and how to end it, or end it as asked."""
-        record = self._desk.records.run(run_id)
+        record = self._context.records.run(run_id)
         if record is None:
             raise KeyboardInterrupt
-        cluster = self._desk.records.cluster(record.cluster)
+        cluster = self._context.records.cluster(record.cluster)
         going = bool(record.ranks) and not record.judged
         if cluster is not None:
-            self._desk.say(Note(still_up(cluster)))
+            self._context.say(Note(still_up(cluster)))
         own = cluster is not None and cluster.run_id == run_id
         if (going or own) and end_now(what_runs(record, cluster)):
             return replace(self._ended_as_asked(record, running, own=own), interrupted=True)
         if going:
-            record = self._desk.records.save_run(replace(record, state="running", stages=tuple(self._stages.done)))
+            record = self._context.records.save_run(replace(record, state="running", stages=tuple(self._stages.done)))
         elif not record.judged:
             record = self._ended(replace(record, state="interrupted", reason=_INTERRUPTED))
         kept = "interrupted; the cluster was left as it is" if cluster is not None else ""
@@ -144,9 +144,9 @@ class Finishing:
         try:
             self._settle(record, err)
         except CloudGpuError as worse:
-            worse.context = self._account.come_to(record)
+            worse.partial_result = self._account.come_to(record)
             raise
-        err.context = self._account.come_to(record)
+        err.partial_result = self._account.come_to(record)
 
     def _settle(self, record: RunRecord, err: CloudGpuError) -> None:
         record = self._account.known(record)
@@ -162,7 +162,7 @@ class Finishing:
         try:
             # The record first: `down` takes its word for what became of the run.
             with contextlib.suppress(StateError):
-                self._desk.records.save_run(record)
+                self._context.records.save_run(record)
             self._end_after(record, cluster, err)
         finally:
             # A full disk must not hide the error that broke the run off.
@@ -186,22 +186,22 @@ class Finishing:
         if record.ranks and not record.judged:
             record, followed = self._stopped(record, running)
         elif not record.judged:
-            record = self._desk.records.save_run(replace(record, state="cancelled", reason=_INTERRUPTED))
+            record = self._context.records.save_run(replace(record, state="cancelled", reason=_INTERRUPTED))
         return self.finish(record, running if record.ranks else None, followed, insist=own)
 
     def _stopped(self, record: RunRecord, running: Running) -> tuple[RunRecord, Followed | None]:
         """Stop the ranks and take their last words; nodes that do not answer are ended without them."""
         followed = None
         try:
-            self._desk.say(Note("stopping the ranks"))
+            self._context.say(Note("stopping the ranks"))
             running.stop(record)
             followed = running.follow(record)
             record = judged(record, followed)
         except CloudGpuError as err:
-            self._desk.say(Note(f"the ranks could not be asked to stop: {err.message}"))
+            self._context.say(Note(f"the ranks could not be asked to stop: {err.message}"))
         if not record.judged or record.state == "cancelled":
             record = replace(record, state="cancelled", reason=_INTERRUPTED)
-        return self._desk.records.save_run(record), followed
+        return self._context.records.save_run(record), followed
 
     def _why_kept(self, record: RunRecord, failures: tuple[str, ...], *, insist: bool) -> str:
         """Why the cluster stays, empty when it is to be ended. What could not be fetched weighs more than a wish."""
@@ -225,12 +225,12 @@ class Finishing:
         if cluster is not None and not kept:
             try:
                 with self._stages.stage("down"):
-                    ended = end_or_wait(self._desk, self._teardown, cluster)
+                    ended = end_or_wait(self._context, self._teardown, cluster)
             except CloudGpuError as err:
                 failure = err
         record = self._ended(record)
         for note in notes:
-            self._desk.say(Note(note))
+            self._context.say(Note(note))
         outcome = replace(self._account.outcome(record, cluster, kept), notes=notes)
         if failure is None:
             return outcome if ended is None else replace(outcome, left=ended.storage.lines)
@@ -242,10 +242,10 @@ class Finishing:
         record = replace(record, stages=tuple(self._stages.done))
         if stored.ended_at is not None:
             # The `down` of another process has closed the run's books.
-            return self._desk.records.save_run(replace(record, ended_at=stored.ended_at))
-        now = self._desk.clock.now()
-        record = self._desk.records.save_run(replace(record, ended_at=now))
-        self._desk.ledger.run_ended(record.run_id, record.state, now)
+            return self._context.records.save_run(replace(record, ended_at=stored.ended_at))
+        now = self._context.clock.now()
+        record = self._context.records.save_run(replace(record, ended_at=now))
+        self._context.ledger.run_ended(record.run_id, record.state, now)
         return record
 
 

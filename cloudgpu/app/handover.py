@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from cloudgpu.app.desk import Bench
+from cloudgpu.app.context import Context
 from cloudgpu.app.records import ClusterRecord, RunRecord
 from cloudgpu.app.teardown import Ended
 from cloudgpu.app.works import Ends
@@ -25,7 +25,7 @@ def taken_away(record: RunRecord, cluster: ClusterRecord | None) -> RunRecord:
     return replace(record, state="cancelled", reason=ENDED) if ending and nameless and record.ranks else record
 
 
-def end_or_wait(desk: Bench, teardown: Ends, cluster: ClusterRecord) -> Ended | None:
+def end_or_wait(context: Context, teardown: Ends, cluster: ClusterRecord) -> Ended | None:
     """End a cluster. Where another process is ending it, that one's confirmation is awaited; if it dies, we go on.
 
     Returns what came of it, None where another process has ended it.
@@ -34,24 +34,24 @@ def end_or_wait(desk: Bench, teardown: Ends, cluster: ClusterRecord) -> Ended | 
         BusyError: Another process is at it and does not end it, or not in twenty minutes.
         CloudGpuError: As `Teardown.down` says.
     """
-    deadline = desk.clock.monotonic() + _LONGEST_S
+    deadline = context.clock.monotonic() + _LONGEST_S
     told = False
-    while (present := _present(desk, cluster)) is not None:
+    while (present := _present(context, cluster)) is not None:
         try:
             return teardown.down(cluster.name, cluster.region)
         except BusyError as err:
-            if present.state != "ending" or desk.clock.monotonic() > deadline:
+            if present.state != "ending" or context.clock.monotonic() > deadline:
                 raise
             if not told:
-                desk.say(Note(f"{err.message}, and is ending it: waiting for its confirmation"))
+                context.say(Note(f"{err.message}, and is ending it: waiting for its confirmation"))
             told = True
-        desk.clock.sleep(_LOOK_S)
+        context.clock.sleep(_LOOK_S)
     return None
 
 
-def _present(desk: Bench, cluster: ClusterRecord) -> ClusterRecord | None:
+def _present(context: Context, cluster: ClusterRecord) -> ClusterRecord | None:
     """As recorded now; as it was where that cannot be read, for `down` finds it by its tags then."""
     try:
-        return desk.records.cluster(cluster.name)
+        return context.records.cluster(cluster.name)
     except StateError:
         return cluster

@@ -5,7 +5,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from cloudgpu.app.books import Books
-from cloudgpu.app.desk import HostDesk
+from cloudgpu.app.context import HostsContext
 from cloudgpu.app.lost_rows import missing_nodes, reopened, unusable
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.launch.inventory import Node
@@ -14,46 +14,46 @@ from cloudgpu.plan.host_sets import HostSet
 from cloudgpu.run.progress import Note
 
 
-def opened(desk: HostDesk, record: ClusterRecord, chosen: HostSet) -> None:
+def opened(context: HostsContext, record: ClusterRecord, chosen: HostSet) -> None:
     """Open a row for every host, before its lease is taken."""
-    now = desk.clock.now()
+    now = context.clock.now()
     for host, rate in zip(chosen.hosts, chosen.rates, strict=True):
-        desk.ledger.open(_spending(record, chosen.pool, host, rate, now))
+        context.ledger.open(_spending(record, chosen.pool, host, rate, now))
 
 
-def launched(desk: HostDesk, record: ClusterRecord) -> None:
+def launched(context: HostsContext, record: ClusterRecord) -> None:
     """Every lease was taken: the time counts from now."""
-    now = desk.clock.now()
-    for entry in Books(desk).rows(record):
+    now = context.clock.now()
+    for entry in Books(context).rows(record):
         if entry.state == "open" and entry.launched_at is None:
             host = entry.spending.zone
-            desk.ledger.launched(entry.spending.entry_id, [f"{host}@{record.name}"], now)
+            context.ledger.launched(entry.spending.entry_id, [f"{host}@{record.name}"], now)
 
 
-def restored(desk: HostDesk, record: ClusterRecord, nodes: Iterable[Node]) -> None:
+def restored(context: HostsContext, record: ClusterRecord, nodes: Iterable[Node]) -> None:
     """Write the rows of hosts that have none again: leased since the cluster's record was made, at its price.
 
     Raises:
         LedgerError: The ledger cannot be written, and is not a lenient one.
     """
-    missing = missing_nodes(record, Books(desk).rows(record))
-    if not missing or unusable(desk.ledger):
+    missing = missing_nodes(record, Books(context).rows(record))
+    if not missing or unusable(context.ledger):
         return
     rate = Decimal(record.node_hourly_usd) or None
     for host in (node.zone for node in nodes if f"{node.zone}@{record.name}" in missing):
         row = _spending(record, "", host, rate, record.created_at)
-        if not reopened(desk.ledger, row):
+        if not reopened(context.ledger, row):
             return
-        desk.ledger.launched(row.entry_id, [f"{host}@{record.name}"], record.created_at)
-    desk.say(Note(f"the ledger had no row for {', '.join(missing)}; written again from the record"))
+        context.ledger.launched(row.entry_id, [f"{host}@{record.name}"], record.created_at)
+    context.say(Note(f"the ledger had no row for {', '.join(missing)}; written again from the record"))
 
 
-def closed(desk: HostDesk, record: ClusterRecord, hosts: Iterable[str]) -> None:
+def closed(context: HostsContext, record: ClusterRecord, hosts: Iterable[str]) -> None:
     """These hosts were given back, confirmed. What lapsed at its expiry cost nothing after it."""
-    at, gone = min(desk.clock.now(), record.expires_at), frozenset(hosts)
-    rows = [one for one in Books(desk).rows(record) if one.state == "open" and one.spending.zone in gone]
+    at, gone = min(context.clock.now(), record.expires_at), frozenset(hosts)
+    rows = [one for one in Books(context).rows(record) if one.state == "open" and one.spending.zone in gone]
     for entry in rows:
-        desk.ledger.close(entry.spending.entry_id, max(at, entry.launched_at or entry.spending.opened_at))
+        context.ledger.close(entry.spending.entry_id, max(at, entry.launched_at or entry.spending.opened_at))
 
 
 def _spending(record: ClusterRecord, pool: str, host: str, rate: Decimal | None, at: datetime) -> Spending:

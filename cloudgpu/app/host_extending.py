@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from cloudgpu.app.desk import HostDesk
+from cloudgpu.app.context import HostsContext
 from cloudgpu.app.host_answers import ExtendedAnswer
 from cloudgpu.app.host_books import restored
 from cloudgpu.app.host_nodes import own_directory
@@ -20,8 +20,8 @@ from cloudgpu.run.agent import ask_once, home_of
 class HostExtending:
     """Renews leases. One object for one inventory and one home."""
 
-    def __init__(self, desk: HostDesk) -> None:
-        self._desk = desk
+    def __init__(self, context: HostsContext) -> None:
+        self._context = context
 
     def extend(
         self, name: str, *, until: datetime | None = None, by: timedelta | None = None, max_usd: Decimal | None = None
@@ -35,16 +35,18 @@ class HostExtending:
             ConnectError: A host cannot be reached; the others can have the new expiry.
             BusyError: Another process is at this cluster.
         """
-        with Lease(self._desk.home.cluster(name).root / "lease", self._desk.clock, self._desk.owner).hold(tidy=True):
-            record = to_extend(self._desk, name, max_usd)
-            restored(self._desk, record, stored_inventory(self._desk.home, record).nodes)
+        with Lease(self._context.home.cluster(name).root / "lease", self._context.clock, self._context.owner).hold(
+            tidy=True
+        ):
+            record = to_extend(self._context, name, max_usd)
+            restored(self._context, record, stored_inventory(self._context.home, record).nodes)
             before, wanted = moments(record, until, by)
             first = record.first_expires_at or before
             later = replace(record, expires_at=wanted, confirmed_expires_at=before, first_expires_at=first)
             refuse_costly(later)
-            later = written_down(self._desk, later)
+            later = written_down(self._context, later)
             self._renew(later)
-            return confirmed(self._desk, later, before)
+            return confirmed(self._context, later, before)
 
     def _renew(self, record: ClusterRecord) -> None:
         def renew(host: Host) -> None:
@@ -53,5 +55,5 @@ class HostExtending:
             request = {"action": "extend", "token": record.token, "home": home, "expires_epoch_s": until}
             ask_once(host, "lease", request, ExtendedAnswer)
 
-        with self._desk.cloud.connected(stored_inventory(self._desk.home, record).nodes) as outcomes:
+        with self._context.cloud.connected(stored_inventory(self._context.home, record).nodes) as outcomes:
             all_or_raise(on_all(all_or_raise(outcomes).values(), renew))

@@ -8,7 +8,7 @@ from typing import Any
 
 from cloudgpu import bounds
 from cloudgpu.app import host_books
-from cloudgpu.app.desk import HostDesk
+from cloudgpu.app.context import HostsContext
 from cloudgpu.app.host_answers import LeasesAnswer, TakenAnswer
 from cloudgpu.app.host_nodes import member
 from cloudgpu.app.host_teardown import HostTeardown
@@ -45,10 +45,10 @@ _TAKEN = frozenset({"leased", "in-use", "no-gpu", "busy"})
 class HostProvisioning:
     """Makes clusters stand on hosts that are there. One object for one inventory and one home."""
 
-    def __init__(self, desk: HostDesk, buyer: Buyer) -> None:
-        self._desk = desk
+    def __init__(self, context: HostsContext, buyer: Buyer) -> None:
+        self._context = context
         self._buyer = buyer
-        self._teardown = HostTeardown(desk)
+        self._teardown = HostTeardown(context)
 
     def up(
         self, plan: Plan, name: str, *, run_id: str = "", keep_on_failure: bool = False, retry_s: int = 0
@@ -65,11 +65,13 @@ class HostProvisioning:
         del keep_on_failure  # nothing half-made is worth keeping: the hosts stay anyway
         if plan.errors:
             raise PlanError(f"the plan for {name} cannot be applied", findings=[one.message for one in plan.errors])
-        with Lease(self._desk.home.cluster(name).root / "lease", self._desk.clock, self._desk.owner).hold(tidy=True):
-            record = self._desk.records.cluster(name)
+        with Lease(self._context.home.cluster(name).root / "lease", self._context.clock, self._context.owner).hold(
+            tidy=True
+        ):
+            record = self._context.records.cluster(name)
             if record is None or record.state != "up":
                 if record is not None:
-                    check_own(self._desk, record)
+                    check_own(self._context, record)
                     self._teardown.end(record)  # what a killed `up` left
                 return self._made(plan, name, run_id, retry_s)
         return self.standing(name, plan)
@@ -82,13 +84,13 @@ class HostProvisioning:
             StateError: A lease has lapsed.
             ConnectError: A host cannot be reached.
         """
-        record = standing_record(self._desk, name)
+        record = standing_record(self._context, name)
         check_fits(plan, record)
-        check_alive(self._desk, record)
-        return Standing(record, stored_inventory(self._desk.home, record), made=False)
+        check_alive(self._context, record)
+        return Standing(record, stored_inventory(self._context.home, record), made=False)
 
     def _made(self, plan: Plan, name: str, run_id: str, retry_s: int) -> Standing:
-        clock = self._desk.clock
+        clock = self._context.clock
         deadline = clock.monotonic() + retry_s
         while True:
             try:
@@ -96,7 +98,7 @@ class HostProvisioning:
             except CapacityError as err:
                 if clock.monotonic() >= deadline:
                     raise
-                self._desk.say(Note(f"{err.message}; looking again in {_LOOK_EVERY_S:.0f} s"))
+                self._context.say(Note(f"{err.message}; looking again in {_LOOK_EVERY_S:.0f} s"))
                 clock.sleep(_LOOK_EVERY_S)
 
     def _round(self, plan: Plan, name: str, run_id: str) -> Standing:
@@ -111,7 +113,7 @@ class HostProvisioning:
                 raise
             except (CapacityError, ConnectError) as err:
                 refused.append((candidate, err))
-                self._desk.say(Note(f"{candidate.label}: {err.message}"))
+                self._context.say(Note(f"{candidate.label}: {err.message}"))
         if len(refused) == 1:
             raise refused[0][1]
         tried = [f"{one.label}: {why.message}" for one, why in refused]
@@ -121,8 +123,8 @@ class HostProvisioning:
         )
 
     def _new(self, plan: Plan, name: str, run_id: str, chosen: HostSet) -> ClusterRecord:
-        now = self._desk.clock.now()
-        by_name = self._desk.cloud.file().by_name
+        now = self._context.clock.now()
+        by_name = self._context.cloud.file().by_name
         return ClusterRecord(
             name=name,
             token=new_token(),
@@ -130,8 +132,8 @@ class HostProvisioning:
             team=self._buyer.team,
             recipe=plan.recipe.name,
             target="ssh",
-            account=self._desk.cloud.account(),
-            endpoint=self._desk.cloud.endpoint,
+            account=self._context.cloud.account(),
+            endpoint=self._context.cloud.endpoint,
             created_at=now,
             expires_at=(now + timedelta(seconds=plan.expiry_s)).replace(microsecond=0),
             made_by="train" if run_id else "up",
@@ -151,19 +153,21 @@ class HostProvisioning:
 
     def _attempt(self, record: ClusterRecord, chosen: HostSet, tried: list[str]) -> Standing:
         """Lease one set. Record, inventory and ledger stand before the first host is asked: `down` finds everything."""
-        desk = self._desk
-        by_name = desk.cloud.file().by_name
+        context = self._context
+        by_name = context.cloud.file().by_name
         hosts = [by_name[name] for name in chosen.hosts]
         kind = chosen.instance_type
-        nodes = [member(one, record.name, record.token, kind, chosen.gpus_per_node) for one in desk.cloud.nodes(hosts)]
-        record = desk.records.save_cluster(record, desk.clock.now())
+        nodes = [
+            member(one, record.name, record.token, kind, chosen.gpus_per_node) for one in context.cloud.nodes(hosts)
+        ]
+        record = context.records.save_cluster(record, context.clock.now())
         self._write(record, nodes)
-        host_books.opened(desk, record, chosen)
-        desk.say(Note(f"leasing {chosen.gpus_per_node} x {chosen.gpu} on {chosen.label}"))
+        host_books.opened(context, record, chosen)
+        context.say(Note(f"leasing {chosen.gpus_per_node} x {chosen.gpu} on {chosen.label}"))
         nodes = self._leased(record, nodes)
         self._write(record, nodes)
-        host_books.launched(desk, record)
-        record = desk.records.save_cluster(replace(record, state="up"), desk.clock.now())
+        host_books.launched(context, record)
+        record = context.records.save_cluster(replace(record, state="up"), context.clock.now())
         return Standing(record, Inventory(record.name, tuple(nodes)), made=True, tried=tuple(tried))
 
     def _leased(self, record: ClusterRecord, nodes: list[Node]) -> list[Node]:
@@ -173,7 +177,7 @@ class HostProvisioning:
             CapacityError: A host's GPUs are somebody's, or are not there.
             ConnectError: A host cannot be reached.
         """
-        with self._desk.cloud.connected(nodes) as outcomes:
+        with self._context.cloud.connected(nodes) as outcomes:
             try:
                 hosts = all_or_raise(outcomes).values()
                 all_or_raise(on_all(hosts, self._require_clock))
@@ -197,7 +201,7 @@ class HostProvisioning:
             RemoteCommandError: Its clock and this machine's differ by minutes.
         """
         shown = ask_once(host, "lease", {"action": "show"}, LeasesAnswer)
-        ahead_s = number(shown, "epoch_s") - self._desk.clock.now().timestamp()
+        ahead_s = number(shown, "epoch_s") - self._context.clock.now().timestamp()
         if abs(ahead_s) > _CLOCK_OFF_S:
             minutes = round(abs(ahead_s) / 60)
             which = "ahead of" if ahead_s > 0 else "behind"
@@ -220,7 +224,7 @@ class HostProvisioning:
         return require_shape(agent.host.node, "lease", agent.ask("lease", request), TakenAnswer)
 
     def _write(self, record: ClusterRecord, nodes: list[Node]) -> None:
-        path = self._desk.home.cluster(record.name).inventory
+        path = self._context.home.cluster(record.name).inventory
         write_durably(path, json.dumps(Inventory(record.name, tuple(nodes)).as_json(), indent=1) + "\n")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from cloudgpu.app import host_books
 from cloudgpu.app.books import Books
-from cloudgpu.app.desk import HostDesk
+from cloudgpu.app.context import HostsContext
 from cloudgpu.app.host_answers import LeaveAnswer
 from cloudgpu.app.host_nodes import host_of, member, own_directory
 from cloudgpu.app.identifiers import checked_cluster
@@ -36,9 +36,9 @@ class _Left:
 class HostTeardown:
     """Gives hosts back. One object for one inventory and one home."""
 
-    def __init__(self, desk: HostDesk) -> None:
-        self._desk = desk
-        self._books = Books(desk)
+    def __init__(self, context: HostsContext) -> None:
+        self._context = context
+        self._books = Books(context)
 
     def down(self, name: str, default_region: str) -> Ended:
         """End a cluster; nothing to end is success.
@@ -49,13 +49,13 @@ class HostTeardown:
             UsageError: Nothing can be called so, or without a record the inventory is needed and cannot be read.
         """
         del default_region
-        path = self._desk.home.cluster(checked_cluster(name)).root / "lease"
-        with Lease(path, self._desk.clock, self._desk.owner).hold(tidy=True, required=False) as lease:
+        path = self._context.home.cluster(checked_cluster(name)).root / "lease"
+        with Lease(path, self._context.clock, self._context.owner).hold(tidy=True, required=False) as lease:
             if lease.problem:
-                self._desk.say(Note(f"{lease.problem}; deleting cluster {name} all the same"))
+                self._context.say(Note(f"{lease.problem}; deleting cluster {name} all the same"))
             record = self._recorded(name)
             ended = self._end_unrecorded(name) if record is None else self.end(record, runs_too=True)
-        check_recorded(self._desk, ended, f"cluster {name} is gone, confirmed by its hosts")
+        check_recorded(self._context, ended, f"cluster {name} is gone, confirmed by its hosts")
         return ended
 
     def end(self, record: ClusterRecord, *, runs_too: bool = False) -> Ended:
@@ -64,9 +64,9 @@ class HostTeardown:
         Raises:
             TeardownError: A host could not be asked, or something is left on it.
         """
-        check_identity(record, self._desk.cloud)
+        check_identity(record, self._context.cloud)
         with suppress(StateError):  # a full disk is no reason to keep the hosts
-            record = self._desk.records.save_cluster(replace(record, state="ending"), self._desk.clock.now())
+            record = self._context.records.save_cluster(replace(record, state="ending"), self._context.clock.now())
         keep = record.config.get("keep_cache", "").split()
         nodes = self._nodes(record)
 
@@ -76,15 +76,15 @@ class HostTeardown:
             return ask_once(host, "leave", request, LeaveAnswer)
 
         found = self._left(nodes, leave)
-        host_books.restored(self._desk, record, nodes)
-        host_books.closed(self._desk, record, found.gone)
+        host_books.restored(self._context, record, nodes)
+        host_books.closed(self._context, record, found.gone)
         if found.left:
             message = f"cluster {record.name} is not gone: {'; '.join(found.left)}"
             until = f"its leases lapse by themselves at {record.expires_at:%Y-%m-%d %H:%M} UTC"
             hint = f"`{command('cloudgpu', 'down', record.name)}` again when they answer; {until}"
             raise TeardownError(message, left=found.left, hint=hint)
-        usd = self._books.usd(self._books.rows(record), self._desk.clock.now())
-        unsaved = end_runs(self._desk, record.name) if runs_too else ()
+        usd = self._books.usd(self._books.rows(record), self._context.clock.now())
+        unsaved = end_runs(self._context, record.name) if runs_too else ()
         return Ended(
             record.name,
             known=True,
@@ -92,19 +92,19 @@ class HostTeardown:
             usd=usd,
             run_id=record.run_id,
             own=True,
-            unsaved=(*unsaved, *forget(self._desk, record.name)),
+            unsaved=(*unsaved, *forget(self._context, record.name)),
         )
 
     def forget(self, record: ClusterRecord) -> None:
         """Close the books of a cluster of which no host has anything."""
-        host_books.closed(self._desk, record, [node.zone for node in self._nodes(record)])
-        forget(self._desk, record.name)
+        host_books.closed(self._context, record, [node.zone for node in self._nodes(record)])
+        forget(self._context, record.name)
 
     def _recorded(self, name: str) -> ClusterRecord | None:
         try:
-            return self._desk.records.cluster(name)
+            return self._context.records.cluster(name)
         except StateError as err:
-            self._desk.say(Note(f"{err.message}; asking the hosts of the inventory"))
+            self._context.say(Note(f"{err.message}; asking the hosts of the inventory"))
             return None
 
     def _nodes(self, record: ClusterRecord) -> tuple[Node, ...]:
@@ -113,29 +113,29 @@ class HostTeardown:
         Raises:
             TeardownError: Neither names a host, so it cannot be asked.
         """
-        if self._desk.home.cluster(record.name).inventory.exists():
-            return stored_inventory(self._desk.home, record).nodes
-        known = self._desk.cloud.file().by_name
+        if self._context.home.cluster(record.name).inventory.exists():
+            return stored_inventory(self._context.home, record).nodes
+        known = self._context.cloud.file().by_name
         names = [host_of(one) for one in record.instance_ids]
         unknown = [f"{name} could not be asked: it is not in the inventory" for name in names if name not in known]
         if unknown:
             message = f"whether cluster {record.name} is gone is not known: {'; '.join(unknown)}"
             again = f"`{command('cloudgpu', 'down', record.name)}` with an inventory that names them"
             raise TeardownError(message, left=unknown, hint=again)
-        nodes = self._desk.cloud.nodes([known[name] for name in names])
+        nodes = self._context.cloud.nodes([known[name] for name in names])
         kind, gpus = record.instance_type, record.gpus_per_node
         return tuple(member(node, record.name, record.token, kind, gpus) for node in nodes)
 
     def _end_unrecorded(self, name: str) -> Ended:
         """Ask every host of the inventory for what carries this name and is the caller's."""
-        request = {"cluster": name, "owner": self._desk.owner}
+        request = {"cluster": name, "owner": self._context.owner}
         answers: dict[str, Mapping[str, Any]] = {}
 
         def leave(host: Host) -> dict[str, Any]:
             answers[host.node.zone] = answer = ask_once(host, "leave", request, LeaveAnswer)
             return answer
 
-        found = self._left(self._desk.cloud.nodes(self._desk.cloud.file().hosts), leave)
+        found = self._left(self._context.cloud.nodes(self._context.cloud.file().hosts), leave)
         if found.left:
             message = f"whether cluster {name} is gone is not known: {'; '.join(found.left)}"
             raise TeardownError(
@@ -143,13 +143,13 @@ class HostTeardown:
             )
         strays = tuple(host for host in found.gone if answers[host]["clusters"])
         usd = self._books.settle(self._books.rows_without_record(name), running=bool(strays))
-        unsaved = (*end_runs(self._desk, name), *forget(self._desk, name))
+        unsaved = (*end_runs(self._context, name), *forget(self._context, name))
         return Ended(name, known=False, strays=strays, usd=usd, own=True, unsaved=unsaved)
 
     def _left(self, nodes: Sequence[Node], leave: Callable[[Host], dict[str, Any]]) -> _Left:
         """Ask all of them at once; one that cannot be asked is never taken for gone."""
         gone, left = [], []
-        answers = self._desk.cloud.told(nodes, leave)
+        answers = self._context.cloud.told(nodes, leave)
         for node in nodes:
             answer = answers[node.index]
             if isinstance(answer, CloudGpuError):

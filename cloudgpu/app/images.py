@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Protocol
 
-from cloudgpu.app.desk import Desk
+from cloudgpu.app.context import CloudContext
 from cloudgpu.app.identifiers import checked_cluster
 from cloudgpu.app.lasting import Lasting, LastingBooks
 from cloudgpu.app.ports import Dial
@@ -86,7 +86,7 @@ def monthly_usd(image: OwnImage) -> Decimal:
 class Baking:
     """Makes images. One object for one cloud and one home."""
 
-    desk: Desk
+    context: CloudContext
     buyer: Buyer
     dial: Dial
     store: ImageStore
@@ -103,7 +103,7 @@ class Baking:
         # Data is no part of an image, and its nodes mount what their own recipe names.
         plan = replace(plan, recipe=plan.recipe.model_copy(update={"storage": ()}))
         region = plan.candidates[0].region
-        begun = self.desk.records.cluster(cluster)
+        begun = self.context.records.cluster(cluster)
         there = self.store.found(begun.region if begun and begun.region else region, name)
         if there and begun is None:
             message = f"there is an image {name} in {there[0].region} already: {there[0].id or there[0].snapshots[0]}"
@@ -122,10 +122,10 @@ class Baking:
             region = there[0].region
         else:
             with self.stages.stage("provision"):
-                standing = Provisioning(self.desk, self.buyer).up(plan, cluster)
+                standing = Provisioning(self.context, self.buyer).up(plan, cluster)
             region = standing.record.region
             self._strip(standing)
-            self.desk.say(Note("the node boots again while AWS copies its disk"))
+            self.context.say(Note("the node boots again while AWS copies its disk"))
             row = in_books(name, standing.record, plan)
             self._books.open(row)
             made = self.store.make(region, standing.record.instance_ids[0], name, self._tags(plan, standing))
@@ -135,17 +135,17 @@ class Baking:
 
     @property
     def _books(self) -> LastingBooks:
-        return LastingBooks(self.desk.ledger, self.desk.clock)
+        return LastingBooks(self.context.ledger, self.context.clock)
 
     def _unmade(self, name: str, cluster: str) -> None:
         """Close the row of an image that was never made."""
-        record = self.desk.records.last_known(cluster)
+        record = self.context.records.last_known(cluster)
         if record is not None and record.region and not self.store.found(record.region, name):
             self._books.ended(f"image {name}", [record.token], found=False)
 
     def _strip(self, standing: Standing) -> None:
         """Wait for the bootstrap, hold the node against what was bought, and leave only what an image should have."""
-        with Running(self.desk, self.dial, self.stages) as running:
+        with Running(self.context, self.dial, self.stages) as running:
             running.connect(standing.inventory)
             running.gate()
             running.strip()
@@ -163,10 +163,10 @@ class Baking:
         }
 
     def _down(self, cluster: str, region: str) -> Decimal:
-        if self.desk.records.cluster(cluster) is None:
+        if self.context.records.cluster(cluster) is None:
             return Decimal(0)
         with self.stages.stage("down"):
-            return Teardown(self.desk).down(cluster, region).usd
+            return Teardown(self.context).down(cluster, region).usd
 
 
 def in_books(name: str, record: ClusterRecord, plan: Plan) -> Lasting:
@@ -207,28 +207,28 @@ class Gone:
     node: bool
 
 
-def delete(desk: Desk, store: ImageStore, region: str, name: str) -> Gone:
+def delete(context: CloudContext, store: ImageStore, region: str, name: str) -> Gone:
     """Take an image away, and the node that a bake which was killed has left.
 
     Raises:
         UsageError: There is none of this name in the region.
         TeardownError: The node would not end.
     """
-    begun = desk.records.last_known(bake_cluster(name))
+    begun = context.records.last_known(bake_cluster(name))
     errors: list[CloudGpuError] = []
     if begun is not None:
         try:
-            Teardown(desk).down(begun.name, begun.region or region)
+            Teardown(context).down(begun.name, begun.region or region)
         except CloudGpuError as err:
             errors.append(err)
     there = _images_ended(store, region, name, errors)
     if errors:
         raise _one_error(name, errors)
     tokens = [*(image.tags.get("cloudgpu:token", "") for image in there), *([begun.token] if begun else [])]
-    books = LastingBooks(desk.ledger, desk.clock)
+    books = LastingBooks(context.ledger, context.clock)
     books.ended(f"image {name}", tokens, found=bool(there))
     # A deletion that was killed before it closed its row, or that was made elsewhere, has left nothing but the row.
-    closed = 0 if there else books.deleted_elsewhere(f"image {name}", desk.cloud, region)
+    closed = 0 if there else books.deleted_elsewhere(f"image {name}", context.cloud, region)
     if not there and begun is None:
         names = ", ".join(one.name for one in store.found(region))
         known = f"there are: {names}" if names else "there are none in this region; --region looks elsewhere"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from cloudgpu.app.desk import Bench
+from cloudgpu.app.context import Context
 from cloudgpu.app.ports import Ledger
 from cloudgpu.errors import LedgerError
 from cloudgpu.ledger.entry import Entry, EntryState, Part, Spending
@@ -87,11 +87,11 @@ class LenientLedger:
             return otherwise
 
 
-def check_ledger(desk: Bench, what: str) -> None:
+def check_ledger(context: Context, what: str) -> None:
     """Refuse to call `what` done when it could not be recorded.
 
     Raises:
-        LedgerError: The ledger of the desk is lenient, and could not be read or written.
+        LedgerError: The context's ledger is lenient and could not be read or written.
     """
-    if isinstance(desk.ledger, LenientLedger):
-        desk.ledger.check(what)
+    if isinstance(context.ledger, LenientLedger):
+        context.ledger.check(what)

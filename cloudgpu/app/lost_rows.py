@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from cloudgpu.app.cluster_costs import spending_of
-from cloudgpu.app.desk import Desk
+from cloudgpu.app.context import CloudContext
 from cloudgpu.app.lenient_ledger import LenientLedger
 from cloudgpu.app.ports import Ledger
 from cloudgpu.app.records import ClusterRecord, Records
@@ -81,7 +81,7 @@ def rows_of(ledger: Ledger, name: str, token: str) -> tuple[Entry, ...]:
     return tuple(entry for entry in found if entry.spending.entry_id.startswith(f"{token}/"))
 
 
-def restore(desk: Desk, record: ClusterRecord) -> None:
+def restore(context: CloudContext, record: ClusterRecord) -> None:
     """Write the rows of nodes that have none again, from the record and the cloud's launch times.
 
     A launch that the cloud has forgotten is taken to have been when the cluster's record was made: a bill may be too
@@ -90,18 +90,20 @@ def restore(desk: Desk, record: ClusterRecord) -> None:
     Raises:
         LedgerError: The ledger cannot be written, and is not a lenient one.
     """
-    ledger = desk.ledger
+    ledger = context.ledger
     nodes = missing_nodes(record, rows_of(ledger, record.name, record.token))
     if not nodes or unusable(ledger):
         return
-    started = _started(desk, record, nodes)
+    started = _started(context, record, nodes)
     row = spending_of(record, min(started.values()))
     if not reopened(ledger, row):
         return
     for node in nodes:
         ledger.launched(row.entry_id, [node], started[node])
     count = f"{len(nodes)} {'node' if len(nodes) == 1 else 'nodes'}"
-    desk.say(Note(f"the ledger had no row for {count} of cluster {record.name}; it was written again from the record"))
+    context.say(
+        Note(f"the ledger had no row for {count} of cluster {record.name}; it was written again from the record")
+    )
 
 
 def unusable(ledger: Ledger) -> bool:
@@ -125,9 +127,9 @@ def reopened(ledger: Ledger, row: Spending) -> bool:
     return True
 
 
-def _started(desk: Desk, record: ClusterRecord, nodes: Sequence[str]) -> dict[str, datetime]:
+def _started(context: CloudContext, record: ClusterRecord, nodes: Sequence[str]) -> dict[str, datetime]:
     try:
-        known = desk.cloud.lifetimes(record.region, nodes)
+        known = context.cloud.lifetimes(record.region, nodes)
     except CloudGpuError:
         known = {}
     found = {node: known[node].started_at if node in known else None for node in nodes}

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from cloudgpu.app.account import still_up
-from cloudgpu.app.desk import Bench
+from cloudgpu.app.context import Context
 from cloudgpu.app.feasibility import check_feasible
 from cloudgpu.app.identifiers import new_run_id
 from cloudgpu.app.matrix_cluster import MatrixCluster
@@ -51,12 +51,12 @@ class _Asked:
 class Matrices:
     """Carries matrices out. One object for one cloud and one home."""
 
-    def __init__(self, desk: Bench, training: Training, buyer: Buyer, dial: Dial) -> None:
-        self._desk = desk
+    def __init__(self, context: Context, training: Training, buyer: Buyer, dial: Dial) -> None:
+        self._context = context
         self._dial = dial
         self._training = training
-        self._records = MatrixRecords(desk.home)
-        self._cluster = MatrixCluster(desk, self._records, provisions(desk, buyer))
+        self._records = MatrixRecords(context.home)
+        self._cluster = MatrixCluster(context, self._records, provisions(context, buyer))
 
     def beginning(self, request: MatrixRequest) -> Beginning:
         """Where the matrix stands; nothing is changed.
@@ -64,7 +64,7 @@ class Matrices:
         Raises:
             StateError: Its record cannot be read.
         """
-        return beginning(request, self._records.matrix, self._desk.records, self._desk.clock.now())
+        return beginning(request, self._records.matrix, self._context.records, self._context.clock.now())
 
     def cluster_name(self, begun: Beginning, request: MatrixRequest) -> str:
         """The cluster that its runs would use."""
@@ -93,11 +93,11 @@ class Matrices:
         """
         begun = self.beginning(request)
         if begun.missing:
-            with Stages(self._desk.clock, self._desk.say).stage("check data"):
+            with Stages(self._context.clock, self._context.say).stage("check data"):
                 self._check(request)
-        lease = Lease(self._desk.home.matrix(begun.record.name).lease, self._desk.clock, self._desk.owner)
+        lease = Lease(self._context.home.matrix(begun.record.name).lease, self._context.clock, self._context.owner)
         with lease.hold():
-            return _Session(self._desk, self._training, self._dial, self._cluster, request, begun.record).run()
+            return _Session(self._context, self._training, self._dial, self._cluster, request, begun.record).run()
 
 
 class _Session:
@@ -105,19 +105,19 @@ class _Session:
 
     def __init__(
         self,
-        desk: Bench,
+        context: Context,
         training: Training,
         dial: Dial,
         cluster: MatrixCluster,
         request: MatrixRequest,
         record: MatrixRecord,
     ) -> None:
-        self._desk = desk
+        self._context = context
         self._training = training
         self._dial = dial
         self._cluster = cluster
         self._request = request
-        self._records = MatrixRecords(desk.home)
+        self._records = MatrixRecords(context.home)
         self._record = self._records.save(record)
         self._asked = _Asked(request.end_on_interrupt)
         self._interrupted = False
@@ -139,13 +139,13 @@ class _Session:
         """Run what is missing; returns why combinations are left, empty when none is."""
         missing = [run for run in self._request.plan.runs if not self._has_result(run)]
         if missing:
-            with Stages(self._desk.clock, self._desk.say).stage("provision"):
+            with Stages(self._context.clock, self._context.say).stage("provision"):
                 self._record = self._cluster.up(self._record, self._request)
         for place, run in enumerate(missing, start=1):
             expired = self._expired()
             if expired:
                 return expired
-            self._desk.say(Note(f"combination {place} of {len(missing)}: {run.combination.label}"))
+            self._context.say(Note(f"combination {place} of {len(missing)}: {run.combination.label}"))
             good = self._one(run)
             self._write_table()
             if self._interrupted:
@@ -177,8 +177,8 @@ class _Session:
         )
 
     def _attached(self, going: RunRecord) -> RunOutcome:
-        self._desk.say(Note(f"run {going.run_id} was started before: following it to its end"))
-        watching = Watching(self._desk, self._dial)
+        self._context.say(Note(f"run {going.run_id} was started before: following it to its end"))
+        watching = Watching(self._context, self._dial)
         try:
             return watching.attach(going.run_id)
         except KeyboardInterrupt:
@@ -191,10 +191,10 @@ class _Session:
             StateError: It is of a recipe that has changed since, and still holds the GPUs.
         """
         row = next(row for row in self._record.rows if row.values == run.combination.values)
-        known = known_run(row, self._desk.records)
+        known = known_run(row, self._context.records)
         if known is None or known.ended_at is not None:
             return None
-        if not known.ranks or self._desk.records.cluster(known.cluster) is None:
+        if not known.ranks or self._context.records.cluster(known.cluster) is None:
             self._closed(known)
             return None
         if row.digest != run.combination.digest and not known.judged:
@@ -206,10 +206,10 @@ class _Session:
     def _closed(self, known: RunRecord) -> None:
         """Close a run whose command was killed before its first rank, or whose cluster is gone."""
         self._lost += never_fetched(known, CLUSTER_DELETED)
-        now = self._desk.clock.now()
+        now = self._context.clock.now()
         ended = known if known.judged else replace(known, state="interrupted", reason="its command was killed")
-        self._desk.records.save_run(replace(ended, ended_at=now))
-        self._desk.ledger.run_ended(known.run_id, ended.state, now)
+        self._context.records.save_run(replace(ended, ended_at=now))
+        self._context.ledger.run_ended(known.run_id, ended.state, now)
 
     def _note_error(self, run: PlannedRun, err: CloudGpuError) -> None:
         """An error of one combination alone is its result; any other ends the command.
@@ -218,26 +218,26 @@ class _Session:
             CloudGpuError: That error: the run may be going on and hold the GPUs, or the next would end the same way.
         """
         row = next(row for row in self._record.rows if row.values == run.combination.values)
-        known = known_run(row, self._desk.records)
+        known = known_run(row, self._context.records)
         if isinstance(err, _EVERY_ONE) or (known is not None and known.ranks and known.ended_at is None):
             raise err
-        self._desk.say(Note(f"{run.combination.label} failed: {err.message}"))
+        self._context.say(Note(f"{run.combination.label} failed: {err.message}"))
         if known is None:
             self._save_row(replace(row, reason=err.message))
 
     def _expired(self) -> str:
         """Why no further run can be started in this cluster, empty where one can; little time is told of."""
-        cluster = self._desk.records.cluster(self._record.cluster)
+        cluster = self._context.records.cluster(self._record.cluster)
         if cluster is None or cluster.state != "up":
             return f"cluster {self._record.cluster} was ended meanwhile"
-        left_s = (cluster.expires_at - self._desk.clock.now()).total_seconds()
+        left_s = (cluster.expires_at - self._context.clock.now()).total_seconds()
         if left_s <= 0:
             return f"cluster {cluster.name} has expired"
         longest = max((row.seconds or 0.0 for row in self._outcome().rows), default=0.0)
         if left_s < longest:
             told = f"cluster {cluster.name} has {left_s / 60:.0f} min left, and the longest run so far took"
             extend = command("cloudgpu", "extend", cluster.name)
-            self._desk.say(Note(f"{told} {longest / 60:.0f} min: `{extend}` gives it more"))
+            self._context.say(Note(f"{told} {longest / 60:.0f} min: `{extend}` gives it more"))
         return ""
 
     def _finished(self, stopped: str) -> MatrixOutcome:
@@ -247,7 +247,7 @@ class _Session:
         unended: CloudGpuError | None = None
         if present is not None and not kept:
             try:
-                with Stages(self._desk.clock, self._desk.say).stage("down"):
+                with Stages(self._context.clock, self._context.say).stage("down"):
                     self._record = self._cluster.end(self._record, present)
             except CloudGpuError as err:
                 unended = err
@@ -286,20 +286,22 @@ class _Session:
             left = () if present is None else (still_up(present),)
             if present is not None:
                 err.hint += f"; {still_up(present)}"
-            err.context = replace(self._write_table(), stopped=err.message, left=left).as_json()
+            err.partial_result = replace(self._write_table(), stopped=err.message, left=left).as_json()
 
     def _has_result(self, run: PlannedRun) -> bool:
         row = next(row for row in self._record.rows if row.values == run.combination.values)
-        return has_result(row, run, self._desk.records)
+        return has_result(row, run, self._context.records)
 
     def _save_row(self, row: MatrixRow) -> None:
         self._record = self._records.save(self._record.with_row(row))
 
     def _outcome(self) -> MatrixOutcome:
-        path = self._desk.home.matrix(self._record.name).table
-        return outcome_of(self._record, self._desk.records, self._desk.ledger, self._desk.clock.now(), str(path))
+        path = self._context.home.matrix(self._record.name).table
+        return outcome_of(
+            self._record, self._context.records, self._context.ledger, self._context.clock.now(), str(path)
+        )
 
     def _write_table(self) -> MatrixOutcome:
         outcome = self._outcome()
-        write_durably(self._desk.home.matrix(self._record.name).table, outcome.as_csv())
+        write_durably(self._context.home.matrix(self._record.name).table, outcome.as_csv())
         return outcome

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from cloudgpu.app.desk import Bench
+from cloudgpu.app.context import Context
 from cloudgpu.app.handover import end_or_wait
 from cloudgpu.app.matrix_records import MatrixRecord, MatrixRecords
 from cloudgpu.app.matrix_request import MatrixRequest
@@ -18,15 +18,15 @@ from cloudgpu.text import command
 class MatrixCluster:
     """Makes it stand, and ends it. One object for one matrix."""
 
-    def __init__(self, desk: Bench, matrices: MatrixRecords, provisioning: Provisions) -> None:
-        self._desk = desk
+    def __init__(self, context: Context, matrices: MatrixRecords, provisioning: Provisions) -> None:
+        self._context = context
         self._matrices = matrices
         self._provisioning = provisioning
-        self._ends = ends(desk)
+        self._ends = ends(context)
 
     def own(self, record: MatrixRecord) -> ClusterRecord | None:
         """The cluster that the matrix made, as long as it is not confirmed gone."""
-        present = self._desk.records.cluster(record.cluster) if record.made and record.cluster else None
+        present = self._context.records.cluster(record.cluster) if record.made and record.cluster else None
         return present if present is not None and record.token in ("", present.token) else None
 
     def up(self, record: MatrixRecord, request: MatrixRequest) -> MatrixRecord:
@@ -42,14 +42,14 @@ class MatrixCluster:
             message = f"matrix {record.name} has cluster {mine.name}, which is {mine.state}"
             raise UsageError(message, hint=f"leave --cluster out, or `{command('cloudgpu', 'down', mine.name)}` first")
         if mine is not None and self._over(mine):
-            self._desk.say(Note(f"cluster {mine.name} is over: it is ended, and another one made"))
+            self._context.say(Note(f"cluster {mine.name} is over: it is ended, and another one made"))
             record, mine = self.end(record, mine), None
         if mine is not None and mine.state == "up":
-            self._desk.say(Note(f"using cluster {mine.name}, which is up until {mine.expires_at:%H:%M} UTC"))
+            self._context.say(Note(f"using cluster {mine.name}, which is up until {mine.expires_at:%H:%M} UTC"))
             self._provisioning.standing(mine.name, plan)
             return record
         name = mine.name if mine is not None else self.name(record, request)
-        present = self._desk.records.cluster(name)
+        present = self._context.records.cluster(name)
         made = mine is not None or present is None
         # Whose it is stands in the record before the first call: whoever is killed from here on ends it again.
         record = self._matrices.save(replace(record, cluster=name, made=made, token="" if made else record.token))
@@ -58,7 +58,7 @@ class MatrixCluster:
 
     def name(self, record: MatrixRecord, request: MatrixRequest) -> str:
         """The cluster that was named; else one called like the recipe, as `train` has it; else one of its own."""
-        return request.cluster or standing_alike(self._desk, request.plan.lead.plan) or record.name
+        return request.cluster or standing_alike(self._context, request.plan.lead.plan) or record.name
 
     def end(self, record: MatrixRecord, present: ClusterRecord) -> MatrixRecord:
         """End the matrix's own cluster, and write down what it came to.
@@ -66,26 +66,26 @@ class MatrixCluster:
         Raises:
             CloudGpuError: It could not be ended.
         """
-        ended = end_or_wait(self._desk, self._ends, present)
+        ended = end_or_wait(self._context, self._ends, present)
         usd = str(ended.usd) if ended is not None else "0"
         return self._matrices.save(replace(record, spent={**(record.spent or {}), present.token: usd}))
 
     def _over(self, present: ClusterRecord) -> bool:
-        if present.state == "ending" or present.expires_at <= self._desk.clock.now():
+        if present.state == "ending" or present.expires_at <= self._context.clock.now():
             return True
         if present.state != "up":
             return False
         try:
-            check_alive(self._desk, present)
+            check_alive(self._context, present)
         except StateError as err:
-            self._desk.say(Note(err.message))
+            self._context.say(Note(err.message))
             return True
         return False
 
 
-def standing_alike(desk: Bench, plan: Plan) -> str:
+def standing_alike(context: Context, plan: Plan) -> str:
     """The cluster called like the recipe, where it is up and fits; empty where there is none."""
-    alike = desk.records.cluster(plan.recipe.name)
+    alike = context.records.cluster(plan.recipe.name)
     if alike is None or (alike.state, alike.target) != ("up", plan.target):
         return ""
-    return alike.name if alike.expires_at > desk.clock.now() and fits(plan, alike) else ""
+    return alike.name if alike.expires_at > context.clock.now() and fits(plan, alike) else ""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.app.happenings import Say
     from cloudgpu.app.records import ClusterRecord
-    from cloudgpu.app.storage_desk import StorageCloud
+    from cloudgpu.app.storage_context import StorageCloud
     from cloudgpu.app.surveying import Inspector
     from cloudgpu.aws.found import SearchResult
     from cloudgpu.aws.lifetimes import Lifetime

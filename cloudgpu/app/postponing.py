@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from cloudgpu.app.books import Books
 from cloudgpu.app.cluster_costs import worst_case_usd
-from cloudgpu.app.desk import Bench
+from cloudgpu.app.context import Context
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.app.standing import check_alive, standing_record
 from cloudgpu.errors import BudgetError, UsageError
@@ -27,7 +27,7 @@ class Extended:
     worst_case_usd: Decimal
 
 
-def to_extend(desk: Bench, name: str, max_usd: Decimal | None) -> ClusterRecord:
+def to_extend(context: Context, name: str, max_usd: Decimal | None) -> ClusterRecord:
     """The record of a whole cluster that is up, with this budget where one is given.
 
     Raises:
@@ -35,8 +35,8 @@ def to_extend(desk: Bench, name: str, max_usd: Decimal | None) -> ClusterRecord:
         StateError: Nodes are gone.
         BusyError: It is being ended.
     """
-    record = standing_record(desk, name)
-    check_alive(desk, record)
+    record = standing_record(context, name)
+    check_alive(context, record)
     return record if max_usd is None else replace(record, max_usd=format(max_usd, "f"))
 
 
@@ -68,19 +68,19 @@ def refuse_costly(later: ClusterRecord) -> None:
         raise BudgetError(message, hint=f"a shorter extension, or {command('--max-usd', str(worst))}")
 
 
-def written_down(desk: Bench, later: ClusterRecord) -> ClusterRecord:
+def written_down(context: Context, later: ClusterRecord) -> ClusterRecord:
     """The ledger's rows and then the record say until when it may cost something."""
-    now = desk.clock.now()
-    for row in Books(desk).rows(later):
+    now = context.clock.now()
+    for row in Books(context).rows(later):
         if row.state == "open":
-            desk.ledger.extend(row.spending.entry_id, later.expires_at, now)
-    return desk.records.save_cluster(later, now)
+            context.ledger.extend(row.spending.entry_id, later.expires_at, now)
+    return context.records.save_cluster(later, now)
 
 
-def confirmed(desk: Bench, later: ClusterRecord, before: datetime) -> Extended:
+def confirmed(context: Context, later: ClusterRecord, before: datetime) -> Extended:
     """Every node has said so."""
     done = replace(later, confirmed_expires_at=None)
-    return Extended(desk.records.save_cluster(done, desk.clock.now()), before, worst_case_usd(done))
+    return Extended(context.records.save_cluster(done, context.clock.now()), before, worst_case_usd(done))
 
 
 def utc(at: datetime) -> str:

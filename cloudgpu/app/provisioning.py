@@ -9,7 +9,7 @@ from cloudgpu.app.admission import let_in
 from cloudgpu.app.attempts import Attempts, instances
 from cloudgpu.app.books import Books, taken
 from cloudgpu.app.cluster_storage import ClusterStorage, settled
-from cloudgpu.app.desk import Desk
+from cloudgpu.app.context import CloudContext
 from cloudgpu.app.identifiers import new_token
 from cloudgpu.app.inventories import stored_inventory
 from cloudgpu.app.known_catalog import known_catalog
@@ -42,12 +42,12 @@ _START_LOOK_S = 30.0
 class Provisioning:
     """Makes clusters stand. One object for one cloud and one home."""
 
-    def __init__(self, desk: Desk, buyer: Buyer) -> None:
-        self._desk = desk
+    def __init__(self, context: CloudContext, buyer: Buyer) -> None:
+        self._context = context
         self._buyer = buyer
-        self._books = Books(desk)
-        self._teardown = Teardown(desk)
-        self._attempts = Attempts(desk, buyer)
+        self._books = Books(context)
+        self._teardown = Teardown(context)
+        self._attempts = Attempts(context, buyer)
 
     def up(
         self, plan: Plan, name: str, *, run_id: str = "", keep_on_failure: bool = False, retry_s: int = 0
@@ -67,25 +67,27 @@ class Provisioning:
         """
         if plan.errors:
             raise PlanError(f"the plan for {name} cannot be applied", findings=[f.message for f in plan.errors])
-        with Lease(self._desk.home.cluster(name).root / "lease", self._desk.clock, self._desk.owner).hold(tidy=True):
-            record = self._desk.records.cluster(name)
+        with Lease(self._context.home.cluster(name).root / "lease", self._context.clock, self._context.owner).hold(
+            tidy=True
+        ):
+            record = self._context.records.cluster(name)
             if record is None or record.state != "up":
                 self._wait_for_start(plan)
-                rounds = Rounds(self._desk, retry_s)
+                rounds = Rounds(self._context, retry_s)
                 return rounds.until_up(lambda: self._round(plan, name, run_id, keep_on_failure=keep_on_failure))
         return self.standing(name, plan)
 
     def _wait_for_start(self, plan: Plan) -> None:
         """A Capacity Block is not there before its start, and AWS calls that a lack of capacity. Nothing stands yet."""
-        clock = self._desk.clock
+        clock = self._context.clock
         if plan.starts_at is None or plan.starts_at <= clock.now():
             return
-        self._desk.say(Note(f"waiting until {plan.starts_at:%Y-%m-%d %H:%M} UTC, when what is reserved starts"))
+        self._context.say(Note(f"waiting until {plan.starts_at:%Y-%m-%d %H:%M} UTC, when what is reserved starts"))
         while (left_s := (plan.starts_at - clock.now()).total_seconds()) > 0:
             clock.sleep(min(left_s, _START_LOOK_S))
 
     def _round(self, plan: Plan, name: str, run_id: str, *, keep_on_failure: bool) -> Standing:
-        record = self._begun(plan, name, self._desk.records.cluster(name), run_id)
+        record = self._begun(plan, name, self._context.records.cluster(name), run_id)
         return self._made(plan, record, keep_on_failure=keep_on_failure)
 
     def standing(self, name: str, plan: Plan) -> Standing:
@@ -95,27 +97,27 @@ class Provisioning:
             UsageError: There is none, it is not up, or it has another shape.
             StateError: Some of its nodes are gone.
         """
-        record = standing_record(self._desk, name)
-        check_engine(self._desk, record)
+        record = standing_record(self._context, name)
+        check_engine(self._context, record)
         check_fits(plan, record)
-        check_alive(self._desk, record)
-        return Standing(let_in(self._desk, record), stored_inventory(self._desk.home, record), made=False)
+        check_alive(self._context, record)
+        return Standing(let_in(self._context, record), stored_inventory(self._context.home, record), made=False)
 
     def _begun(self, plan: Plan, name: str, record: ClusterRecord | None, run_id: str) -> ClusterRecord:
         """The record of a cluster that is to be made: a new one, or the one that a killed `up` left."""
         if record is None:
             record = self._new(plan, name, run_id)
-            self._desk.cloud.engine(record)  # an engine that cannot work says so before anything is written
+            self._context.cloud.engine(record)  # an engine that cannot work says so before anything is written
             self._refuse_taken(plan, record)
-            return self._desk.records.save_cluster(record, self._desk.clock.now())
-        check_own(self._desk, record)
-        check_engine(self._desk, record)
+            return self._context.records.save_cluster(record, self._context.clock.now())
+        check_own(self._context, record)
+        check_engine(self._context, record)
         if record.region:
             check_fits(plan, record)
         return record
 
     def _new(self, plan: Plan, name: str, run_id: str) -> ClusterRecord:
-        now = self._desk.clock.now()
+        now = self._context.clock.now()
         return ClusterRecord(
             name=name,
             token=new_token(),
@@ -123,13 +125,13 @@ class Provisioning:
             team=self._buyer.team,
             recipe=plan.recipe.name,
             target=plan.target,
-            account=self._desk.cloud.account(),
-            endpoint=self._desk.cloud.endpoint,
+            account=self._context.cloud.account(),
+            endpoint=self._context.cloud.endpoint,
             created_at=now,
             expires_at=(now + timedelta(seconds=plan.expiry_s)).replace(microsecond=0),
             made_by="train" if run_id else "up",
             run_id=run_id,
-            engine=self._desk.cloud.engine_asked_for or "direct",
+            engine=self._context.cloud.engine_asked_for or "direct",
             nodes=plan.nodes,
             max_usd=str(plan.recipe.budget.max_usd or ""),
         )
@@ -140,7 +142,7 @@ class Provisioning:
             return  # made up a moment ago
         self._books.refuse_taken(record)
         regions = tuple(dict.fromkeys(candidate.region for candidate in plan.candidates))
-        found = [one for one in self._desk.cloud.search(record.name, regions) if one.kind == "instance"]
+        found = [one for one in self._context.cloud.search(record.name, regions) if one.kind == "instance"]
         if found:
             tags = found[0].tags
             raise taken(record.name, tags.get("cloudgpu:owner", ""), tags.get("cloudgpu:expires-at", "?"))
@@ -171,26 +173,26 @@ class Provisioning:
                 if skips == "stop":
                     raise
                 refusals.append(Refusal(candidate, err))
-                self._desk.say(Note(refusals[-1].line))
+                self._context.say(Note(refusals[-1].line))
                 waiting = self._left(waiting, candidate, skips)
-                record = self._desk.records.cluster(record.name) or record
+                record = self._context.records.cluster(record.name) or record
                 continue
             return self._finish(record, applied, [one.whole for one in refusals])
-        raise exhausted(plan, refusals, known_catalog(self._desk.home, plan.target))
+        raise exhausted(plan, refusals, known_catalog(self._context.home, plan.target))
 
     def _left(self, waiting: Sequence[Candidate], refused: Candidate, skips: Skips) -> tuple[Candidate, ...]:
         """Those that are still worth asking for; the others are named, so that nobody waits for them."""
         remaining = left(waiting, refused, skips)
         skipped = [one for one in waiting if one not in remaining]
         if skipped:
-            self._desk.say(Note(skipped_line(refused, skipped, skips)))
+            self._context.say(Note(skipped_line(refused, skipped, skips)))
         return remaining
 
     def _finish(self, record: ClusterRecord, applied: Applied, tried: Sequence[str]) -> Standing:
         # Before anything is waited for: a node's boot waits for its disks.
-        ClusterStorage(self._desk).attach(record, instances(applied))
-        inventory = self._desk.cloud.inventory(record, instances(applied), self._desk.say)
-        path = self._desk.home.cluster(record.name).inventory
+        ClusterStorage(self._context).attach(record, instances(applied))
+        inventory = self._context.cloud.inventory(record, instances(applied), self._context.say)
+        path = self._context.home.cluster(record.name).inventory
         write_durably(path, json.dumps(inventory.as_json(), indent=1) + "\n")
-        record = self._desk.records.save_cluster(replace(settled(record), state="up"), self._desk.clock.now())
+        record = self._context.records.save_cluster(replace(settled(record), state="up"), self._context.clock.now())
         return Standing(record, inventory, made=True, tried=tuple(tried))

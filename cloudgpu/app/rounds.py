@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from secrets import SystemRandom
 
-from cloudgpu.app.desk import Desk
+from cloudgpu.app.context import CloudContext
 from cloudgpu.app.standing import Standing
 from cloudgpu.errors import NoCapacityError
 from cloudgpu.plan.failover import pauses_s
@@ -17,8 +17,8 @@ _RANDOM = SystemRandom()
 class Rounds:
     """Repeats an attempt while it fails for a lack of capacity that may pass."""
 
-    def __init__(self, desk: Desk, limit_s: int, jitter: Callable[[], float] = _RANDOM.random) -> None:
-        self._desk = desk
+    def __init__(self, context: CloudContext, limit_s: int, jitter: Callable[[], float] = _RANDOM.random) -> None:
+        self._context = context
         self._limit = timedelta(seconds=limit_s)
         self._jitter = jitter
 
@@ -29,7 +29,7 @@ class Rounds:
             NoCapacityError: There is no capacity, and the time is up or waiting would not help.
             CloudGpuError: As `attempt` raises; only a lack of capacity is waited for.
         """
-        clock = self._desk.clock
+        clock = self._context.clock
         until = clock.now() + self._limit
         pauses, count = pauses_s(self._jitter), 1
         while True:
@@ -43,9 +43,9 @@ class Rounds:
             count += 1
 
     def _wait(self, count: int, wait_s: float, until: datetime) -> None:
-        clock = self._desk.clock
+        clock = self._context.clock
         again = clock.now() + timedelta(seconds=wait_s)
-        self._desk.say(
+        self._context.say(
             Note(
                 f"no capacity in round {count}; nothing stands and nothing is billed. Round {count + 1} in "
                 f"{wait_s:.0f} s, at {again:%H:%M:%S} UTC; gives up at {until:%Y-%m-%d %H:%M} UTC; Ctrl-C ends it"

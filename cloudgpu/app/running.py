@@ -8,7 +8,7 @@ from math import isfinite
 from pathlib import Path
 
 from cloudgpu import files
-from cloudgpu.app.desk import Bench
+from cloudgpu.app.context import Context
 from cloudgpu.app.inventories import with_known_boots
 from cloudgpu.app.ports import Dial
 from cloudgpu.app.probing import check_free
@@ -60,8 +60,8 @@ class Followed:
 class Running:
     """Runs on one inventory. Close it to hang up; the ranks go on."""
 
-    def __init__(self, desk: Bench, dial: Dial, stages: Stages) -> None:
-        self._desk = desk
+    def __init__(self, context: Context, dial: Dial, stages: Stages) -> None:
+        self._context = context
         self._dial = dial
         self._stages = stages
         self._hosts = ExitStack()
@@ -87,8 +87,8 @@ class Running:
             ConnectError: A node cannot be reached; HostKeyError when it is a stranger.
         """
         with self._stages.stage("connect"):
-            inventory = with_known_boots(self._desk.records, inventory, self._desk.clock.now())
-            hosts = self._dial(inventory.nodes, self._desk.say)
+            inventory = with_known_boots(self._context.records, inventory, self._context.clock.now())
+            hosts = self._dial(inventory.nodes, self._context.say)
             for host in hosts:
                 self._hosts.callback(host.close)
             self._agents = list(all_or_raise(on_all(hosts, install)).values())
@@ -105,10 +105,10 @@ class Running:
             RemoteCommandError: A node is not fit to run.
         """
         with self._stages.stage("gate"):
-            for health in gate.check(self._agents, self._desk.clock, self._desk.say):
+            for health in gate.check(self._agents, self._context.clock, self._context.say):
                 gpus = f"{len(health.gpus)} x {health.gpus[0]}" if health.gpus else "no GPU"
                 mark = " (simulated)" if health.simulated and "simulated" not in gpus else ""
-                self._desk.say(Note(f"{gpus}{mark}, Python {health.python}", health.node))
+                self._context.say(Note(f"{gpus}{mark}, Python {health.python}", health.node))
 
     def strip(self) -> None:
         """Take from every node what belongs to it alone; nobody can log in there afterwards.
@@ -130,13 +130,13 @@ class Running:
         """
         with self._stages.stage("stage"), left_clean(job, self._agents):
             with self._only_sender(job):
-                sent = send_workdir(job, self._agents, base, self._desk.say)
-            services = self._desk.cloud.bucket_service
-            staged = stage(job, self._agents, files, base, self._desk.say, sent_bytes=sent, services=services)
+                sent = send_workdir(job, self._agents, base, self._context.say)
+            services = self._context.cloud.bucket_service
+            staged = stage(job, self._agents, files, base, self._context.say, sent_bytes=sent, services=services)
             container = job.recipe.environment.container
             if container is None or job.inventory.head.simulated:
                 return staged
-            return replace(staged, images=provide_image(container, self._agents, login, self._desk.say))
+            return replace(staged, images=provide_image(container, self._agents, login, self._context.say))
 
     def ranks(self, job: Job, staged: Staged) -> dict[str, tuple[int, ...]]:
         """The ranks of every node, before any is started.
@@ -154,12 +154,12 @@ class Running:
             RemoteCommandError: An agent refused; those that had begun were told to stop.
         """
         with self._stages.stage("start"), left_clean(job, self._agents):
-            keep(job, self._agents, self._desk.cloud.bucket_service)
-            uploads.prepare(job, self._agents, self._desk.cloud.bucket_service)
+            keep(job, self._agents, self._context.cloud.bucket_service)
+            uploads.prepare(job, self._agents, self._context.cloud.bucket_service)
             lines = (container_line(job, self._agents, staged), *told(launches(job, self._agents, staged)))
             for line in filter(None, lines):
-                self._desk.say(Note(line))
-            services = services_of(job.recipe, job.run_id, self._desk.home)
+                self._context.say(Note(line))
+            services = services_of(job.recipe, job.run_id, self._context.home)
             check_free(self._head(), services)
             start(job, self._agents, staged, {**secrets, **secrets_of(services)})
             self._started = True
@@ -171,19 +171,19 @@ class Running:
             ConnectError: A node stayed out of reach; the run may still go on.
         """
         head = self._head() if open_services and not self._stopping else None
-        with Serving(self._desk, record, head, lambda: self.stop(record), fresh=self._started) as services:
+        with Serving(self._context, record, head, lambda: self.stop(record), fresh=self._started) as services:
             return self._followed(record, services)
 
     def _followed(self, record: RunRecord, services: Serving) -> Followed:
-        metrics, logs = Metrics(recipe_of(record).metrics), services.logs(self._desk.home.run(record.run_id))
+        metrics, logs = Metrics(recipe_of(record).metrics), services.logs(self._context.home.run(record.run_id))
         for rank in sorted(rank for ranks in record.ranks.values() for rank in ranks):
             for line in logs.lines(rank):
                 metrics.read(line, rank)
         verdict = Verdict("lost")
-        silence = Silence(self._desk, record)
+        silence = Silence(self._context, record)
         try:
             for item in follow(
-                self._agents, self._ranks(record), self._run_dirs(record), logs, self._desk.clock, silence
+                self._agents, self._ranks(record), self._run_dirs(record), logs, self._context.clock, silence
             ):
                 if isinstance(item, Chunk):
                     self._tell(services.shown(item), metrics)
@@ -221,7 +221,7 @@ class Running:
     def collect(self, record: RunRecord, instance_ids: Sequence[str]) -> Collected:
         """Bring the outputs back; of the cluster's instances, in order, those that are gone are named."""
         job = Job(record.run_id, recipe_of(record), self._inventory, "")
-        collected = collect(job, self._agents, self._desk.home.run(record.run_id).outputs)
+        collected = collect(job, self._agents, self._context.home.run(record.run_id).outputs)
         here = {agent.host.node.index for agent in self._agents}
         gone = tuple(
             f"node {index} ({one}) is gone, and what it held"
@@ -236,7 +236,7 @@ class Running:
 
         Only this home can reach the cluster's nodes, so a lock of this home's is enough; the kernel drops it.
         """
-        path = self._desk.home.cluster(self._inventory.cluster).root / f"sending-{job.recipe.name}"
+        path = self._context.home.cluster(self._inventory.cluster).root / f"sending-{job.recipe.name}"
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             held = files.open_for_appending(path)
@@ -246,15 +246,15 @@ class Running:
             try:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                self._desk.say(Note(f"waiting for another run that sends {job.recipe.name}'s work directory"))
+                self._context.say(Note(f"waiting for another run that sends {job.recipe.name}'s work directory"))
                 fcntl.flock(held, fcntl.LOCK_EX)
             yield
 
     def _tell(self, chunk: Chunk, metrics: Metrics) -> None:
         for line in chunk.raw.decode(errors="replace").splitlines():
-            self._desk.say(RankLine(chunk.rank, _shortened(line)))
+            self._context.say(RankLine(chunk.rank, _shortened(line)))
             for name, value, unit in metrics.read(line, chunk.rank):
-                self._desk.say(MetricValue(name, value, unit))
+                self._context.say(MetricValue(name, value, unit))
 
     def _head(self) -> Host | None:
         """The node that services run on; None where it is gone."""

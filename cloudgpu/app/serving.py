@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from cloudgpu.app.desk import Bench
+from cloudgpu.app.context import Context
 from cloudgpu.app.probing import Probe
 from cloudgpu.app.records import RunRecord
 from cloudgpu.app.run_recipe import recipe_of
@@ -30,21 +30,21 @@ class Serving:
     """Watches over the services of one run. Leaving it asks nobody any more; tunnels close with their connection."""
 
     def __init__(
-        self, desk: Bench, record: RunRecord, host: Host | None, stop: Callable[[], None], *, fresh: bool
+        self, context: Context, record: RunRecord, host: Host | None, stop: Callable[[], None], *, fresh: bool
     ) -> None:
         """Nothing is asked yet.
 
         Args:
-            desk: Where it is told.
+            context: Receives the progress events.
             record: The run.
             host: The head; None where nothing is to be opened.
             stop: Ends the run.
             fresh: Whether the run has just been started, so that one that does not get ready is ended.
         """
         recipe = recipe_of(record)
-        self._desk, self._record, self._host, self._stop, self._fresh = desk, record, host, stop, fresh
+        self._context, self._record, self._host, self._stop, self._fresh = context, record, host, stop, fresh
         self._stays = recipe.launch.service.stays if recipe.launch.service else "expiry"
-        self.services = services_of(recipe, record.run_id, desk.home)
+        self.services = services_of(recipe, record.run_id, context.home)
         self._ready: set[str] = set()
         self._late = ""
         self._over = threading.Event()
@@ -83,7 +83,7 @@ class Serving:
 
     def _watch(self, host: Host, one: Served) -> None:
         """Ask until it is ready or late; runs in a thread of its own."""
-        clock, within = self._desk.clock, int(one.endpoint.ready.within)
+        clock, within = self._context.clock, int(one.endpoint.ready.within)
         began = clock.monotonic()
         try:
             probe = Probe(host, one)
@@ -104,7 +104,7 @@ class Serving:
 
     def _opened(self, one: Served, probe: Probe, seconds: float) -> None:
         self._ready.add(one.name)
-        say = self._desk.say
+        say = self._context.say
         say(Note(f"{one.name} is ready after {seconds:.1f} s; open in a browser:"))
         say(Note(one.url(probe.local)))
         if probe.local != one.endpoint.port:
@@ -113,7 +113,7 @@ class Serving:
             say(Note(self._how_long()))
 
     def _how_long(self) -> str:
-        cluster = self._desk.records.cluster(self._record.cluster)
+        cluster = self._context.records.cluster(self._record.cluster)
         until = f" at {cluster.expires_at:%Y-%m-%d %H:%M} UTC at the latest" if cluster else ""
         if self._stays == "command":
             return f"it ends with this command (Ctrl-C), and{until or ' with its cluster'}"
@@ -124,14 +124,14 @@ class Serving:
         """A run that is its service ends when that does not get ready; one that has it beside its ranks goes on."""
         told = f"{one.name} is not ready{why}"
         if not (one.main and self._fresh):
-            self._desk.say(Note(f"{told}; the run goes on"))
+            self._context.say(Note(f"{told}; the run goes on"))
             return
         self._late = told
-        self._desk.say(Note(f"{told}; ending it"))
+        self._context.say(Note(f"{told}; ending it"))
         try:
             self._stop()
         except CloudGpuError as err:
-            self._desk.say(Note(f"it could not be ended: {err.message}"))
+            self._context.say(Note(f"it could not be ended: {err.message}"))
 
 
 class _Discreet(LogStore):

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Mapping
 
-from cloudgpu.app.desk import Bench
+from cloudgpu.app.context import Context
 from cloudgpu.app.records import ClusterRecord, RunRecord
 from cloudgpu.app.standing import ALIVE
 from cloudgpu.errors import CloudGpuError, ConnectError, RemoteCommandError
@@ -17,8 +17,8 @@ class Silence:
     It goes by the cluster as it was known last: whoever ends a cluster deletes its record, perhaps before we notice.
     """
 
-    def __init__(self, desk: Bench, record: RunRecord) -> None:
-        self._desk = desk
+    def __init__(self, context: Context, record: RunRecord) -> None:
+        self._context = context
         self._record = record
         self._known: ClusterRecord | None = None
         self._cluster()
@@ -33,7 +33,7 @@ class Silence:
         if state and state not in ALIVE:
             message = f"node {node.index} ({node.instance_id}) is {state}{self._expired()}"
             raise ConnectError(message, hint="what it held is lost")
-        self._desk.say(Note(f"does not answer, trying again: {trouble.message}", node.index))
+        self._context.say(Note(f"does not answer, trying again: {trouble.message}", node.index))
 
     def all_gone(self) -> bool:
         """Whether the cloud says that no node of the run is left; not knowing is no."""
@@ -44,17 +44,17 @@ class Silence:
         """Instance id -> state, empty where nobody can say."""
         cluster = self._cluster()
         try:
-            return self._desk.cloud.nodes_alive(cluster.region, cluster.instance_ids) if cluster else {}
+            return self._context.cloud.nodes_alive(cluster.region, cluster.instance_ids) if cluster else {}
         except CloudGpuError:
             return {}
 
     def _cluster(self) -> ClusterRecord | None:
         with contextlib.suppress(CloudGpuError):
-            self._known = self._desk.records.cluster(self._record.cluster) or self._known
+            self._known = self._context.records.cluster(self._record.cluster) or self._known
         return self._known
 
     def _expired(self) -> str:
         cluster = self._cluster()
-        if cluster is None or cluster.expires_at > self._desk.clock.now():
+        if cluster is None or cluster.expires_at > self._context.clock.now():
             return ""
         return f": the cluster expired at {cluster.expires_at:%Y-%m-%d %H:%M} UTC"

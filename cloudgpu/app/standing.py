@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from cloudgpu.app.attached import lacking
-from cloudgpu.app.desk import Bench, Desk
+from cloudgpu.app.context import CloudContext, Context
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.app.teardown import check_identity
 from cloudgpu.errors import BusyError, StateError, UsageError
@@ -28,7 +28,7 @@ class Standing:
     """One line for every candidate that could not be had."""
 
 
-def standing_record(desk: Bench, name: str) -> ClusterRecord:
+def standing_record(context: Context, name: str) -> ClusterRecord:
     """The record of a cluster that is up and may be used from here.
 
     Raises:
@@ -36,15 +36,15 @@ def standing_record(desk: Bench, name: str) -> ClusterRecord:
         StateError: Another account or endpoint.
         BusyError: It is being ended.
     """
-    record = desk.records.cluster(name)
+    record = context.records.cluster(name)
     if record is None or record.state != "up":
         message = f"there is no cluster {name} that is up" if record is None else f"cluster {name} is {record.state}"
         raise UsageError(message, hint="`cloudgpu status` lists the clusters")
-    check_own(desk, record)
+    check_own(context, record)
     return record
 
 
-def check_own(desk: Bench, record: ClusterRecord) -> None:
+def check_own(context: Context, record: ClusterRecord) -> None:
     """Refuse a cluster that is another cloud's, is over, or is being ended.
 
     Raises:
@@ -52,23 +52,23 @@ def check_own(desk: Bench, record: ClusterRecord) -> None:
         BusyError: It is being ended.
         UsageError: It has expired.
     """
-    check_identity(record, desk.cloud)
+    check_identity(record, context.cloud)
     if record.state == "ending":
         raise BusyError(f"cluster {record.name} is being ended", hint=command("cloudgpu", "down", record.name))
-    if record.expires_at <= desk.clock.now():
+    if record.expires_at <= context.clock.now():
         raise UsageError(
             f"cluster {record.name} expired at {record.expires_at:%Y-%m-%d %H:%M} UTC; its nodes ended themselves",
             hint=command("cloudgpu", "down", record.name),
         )
 
 
-def check_engine(desk: Desk, record: ClusterRecord) -> None:
+def check_engine(context: CloudContext, record: ClusterRecord) -> None:
     """Refuse to carry a cluster on with another engine: neither knows what the other has made.
 
     Raises:
         UsageError: The user names another one than the cluster was begun with.
     """
-    asked = desk.cloud.engine_asked_for
+    asked = context.cloud.engine_asked_for
     if asked and asked != record.engine:
         message = f"cluster {record.name} was made by the {record.engine} engine, not the {asked} engine"
         same, end = command("--engine", record.engine), command("cloudgpu", "down", record.name)
@@ -103,13 +103,13 @@ def check_fits(plan: Plan, record: ClusterRecord) -> None:
         )
 
 
-def check_alive(desk: Bench, record: ClusterRecord) -> None:
+def check_alive(context: Context, record: ClusterRecord) -> None:
     """Refuse a cluster that lost nodes.
 
     Raises:
         StateError: Some are gone; they are named.
     """
-    states = desk.cloud.nodes_alive(record.region, record.instance_ids)
+    states = context.cloud.nodes_alive(record.region, record.instance_ids)
     dead = [f"{node} is {state}" for node, state in states.items() if state not in ALIVE]
     if dead or not states:
         message = f"cluster {record.name} is no longer whole: {', '.join(dead) or 'it has no nodes'}"

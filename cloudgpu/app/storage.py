@@ -7,7 +7,7 @@ from decimal import Decimal
 from cloudgpu.app.identifiers import checked_storage, new_token
 from cloudgpu.app.lasting import Lasting, LastingBooks
 from cloudgpu.app.lenient_ledger import LenientLedger
-from cloudgpu.app.storage_desk import Created, Deleted, StorageDesk, Wish
+from cloudgpu.app.storage_context import Created, Deleted, StorageContext, Wish
 from cloudgpu.app.storage_records import StorageRecord
 from cloudgpu.aws.stored_parts import Stored
 from cloudgpu.catalog.storage import KINDS, storage_price
@@ -22,9 +22,9 @@ from cloudgpu.text import command
 class StorageRoom:
     """Makes and deletes storage of one home on one target."""
 
-    def __init__(self, desk: StorageDesk) -> None:
-        self._desk = desk
-        self._books = LastingBooks(desk.ledger, desk.clock)
+    def __init__(self, context: StorageContext) -> None:
+        self._context = context
+        self._books = LastingBooks(context.ledger, context.clock)
         self._unsaved: list[str] = []
 
     def create(self, wish: Wish) -> Created:
@@ -36,7 +36,7 @@ class StorageRoom:
             CloudGpuError: It could not be made; nothing of it is left.
         """
         with self._lease(wish.name).hold(tidy=True):
-            record = self._desk.records.one(wish.name)
+            record = self._context.records.one(wish.name)
             if record is not None:
                 self._check_same(record, wish)
                 if record.state == "ready":
@@ -45,8 +45,8 @@ class StorageRoom:
             else:
                 self._refuse_taken(wish)
                 record = self._new(wish)
-                self._desk.cloud.engine(record)  # an engine that cannot work says so before anything is written
-                self._desk.records.save(record)
+                self._context.cloud.engine(record)  # an engine that cannot work says so before anything is written
+                self._context.records.save(record)
             return Created(self._made(record), made=True)
 
     def deletable(self, name: str, region: str, *, delete_data: bool) -> Stored | None:
@@ -74,7 +74,7 @@ class StorageRoom:
         """
         with self._lease(name).hold(tidy=True, required=False) as lease:
             if lease.problem:
-                self._desk.say(Note(f"{lease.problem}; deleting storage {name} all the same"))
+                self._context.say(Note(f"{lease.problem}; deleting storage {name} all the same"))
             record = self._known(name)
             found = self._found(name, record, region)
             _refuse_kept(name, record, found, delete_data=delete_data)
@@ -98,8 +98,8 @@ class StorageRoom:
             LedgerError: The ledger could not be read or written.
             StateError: The record could not be removed.
         """
-        if isinstance(self._desk.ledger, LenientLedger):
-            self._desk.ledger.check(f"storage {name} is gone, confirmed by a search for its tag")
+        if isinstance(self._context.ledger, LenientLedger):
+            self._context.ledger.check(f"storage {name} is gone, confirmed by a search for its tag")
         if self._unsaved:
             message = f"storage {name} is gone, but the state home does not say so: {'; '.join(self._unsaved)}"
             hint = f"free some space on its disk, then `{command('cloudgpu', 'storage', 'delete', name)}` again"
@@ -108,33 +108,33 @@ class StorageRoom:
     def _marked(self, record: StorageRecord) -> None:
         """Say in the record that it is being deleted. A full disk is no reason to go on paying for it."""
         try:
-            self._desk.records.save(record, state="deleting")
+            self._context.records.save(record, state="deleting")
         except StateError as err:
-            self._desk.say(Note(f"{err.message}; going on all the same"))
+            self._context.say(Note(f"{err.message}; going on all the same"))
 
     def _forget(self, name: str) -> None:
         """Remove the record, unless the next deletion has to write from it what the storage has cost."""
-        if isinstance(self._desk.ledger, LenientLedger) and self._desk.ledger.failed:
+        if isinstance(self._context.ledger, LenientLedger) and self._context.ledger.failed:
             return
         try:
-            self._desk.records.forget(name)
+            self._context.records.forget(name)
         except StateError as err:
-            self._desk.say(Note(err.message))
+            self._context.say(Note(err.message))
             self._unsaved.append(err.message)
 
     def _restore(self, record: StorageRecord) -> None:
         self._books.restore(in_books(record), record.created_at, str(record.outputs.get("id") or ""))
 
     def _lease(self, name: str) -> Lease:
-        path = self._desk.home.storage(checked_storage(name)).lease
-        return Lease(path, self._desk.clock, self._desk.owner)
+        path = self._context.home.storage(checked_storage(name)).lease
+        return Lease(path, self._context.clock, self._context.owner)
 
     def _new(self, wish: Wish) -> StorageRecord:
-        desk, token = self._desk, new_token()
+        context, token = self._context, new_token()
         own = {
             "storage": wish.name,
-            "owner": desk.owner,
-            "team": desk.team,
+            "owner": context.owner,
+            "team": context.team,
             "token": token,
             "kind": wish.kind,
             "keep": "false" if wish.disposable else "true",
@@ -146,34 +146,34 @@ class StorageRoom:
             name=wish.name,
             kind=wish.kind,
             token=token,
-            owner=desk.owner,
-            team=desk.team,
-            target=desk.cloud.target,
-            account=desk.cloud.account(),
-            endpoint=desk.cloud.endpoint,
+            owner=context.owner,
+            team=context.team,
+            target=context.cloud.target,
+            account=context.cloud.account(),
+            endpoint=context.cloud.endpoint,
             region=wish.region,
-            created_at=desk.clock.now(),
+            created_at=context.clock.now(),
             disposable=wish.disposable,
             made_for=wish.made_for,
-            engine=desk.cloud.engine_asked_for or "direct",
+            engine=context.cloud.engine_asked_for or "direct",
             config={**wish.config, **own},
         )
 
     def _made(self, record: StorageRecord) -> StorageRecord:
-        engine, stack = self._desk.cloud.engine(record), self._stack(record)
+        engine, stack = self._context.cloud.engine(record), self._stack(record)
         row = in_books(record)
         self._books.open(row)
         try:
-            applied = engine.up(stack, self._desk.say)
+            applied = engine.up(stack, self._context.say)
         except CloudGpuError as err:
             self._undo(record, err)
             raise
         self._books.made(row, str(applied.outputs.get("id") or ""))
-        return self._desk.records.save(record, state="ready", outputs=dict(applied.outputs))
+        return self._context.records.save(record, state="ready", outputs=dict(applied.outputs))
 
     def _undo(self, record: StorageRecord, cause: CloudGpuError) -> None:
         """Nobody has put data into what never stood: it ends at once, or the failure goes on costing."""
-        self._desk.say(Note(f"ending what was made of storage {record.name}"))
+        self._context.say(Note(f"ending what was made of storage {record.name}"))
         try:
             found = self._found(record.name, record, record.region)
             self._end(record.name, record, found)
@@ -184,7 +184,7 @@ class StorageRoom:
             raise TeardownError(
                 message, left=left, hint=command("cloudgpu", "storage", "delete", record.name)
             ) from cause
-        self._desk.records.forget(record.name)
+        self._context.records.forget(record.name)
 
     def _closed(self, name: str, record: StorageRecord | None, found: Sequence[Stored]) -> None:
         tokens = [*(one.token for one in found), *([record.token] if record else [])]
@@ -196,7 +196,7 @@ class StorageRoom:
             region=record.region,
             program=bundled("infra") / "storage",
             config=record.config,
-            journal=self._desk.home.storage(record.name).journal(record.region),
+            journal=self._context.home.storage(record.name).journal(record.region),
         )
 
     def _end(self, name: str, record: StorageRecord | None, found: Sequence[Stored]) -> None:
@@ -210,8 +210,8 @@ class StorageRoom:
             left = self._end_recorded(record, found)
             found = self._tagged(name, {record.region}, {record.token})
         for part in [part for one in found for part in one.parts]:
-            self._desk.say(Note(f"ending {part.label}"))
-        left += [line for one in found for line in self._desk.cloud.end(one)]
+            self._context.say(Note(f"ending {part.label}"))
+        left += [line for one in found for line in self._context.cloud.end(one)]
         if not left and found:
             again = self._tagged(name, {one.region for one in found}, {one.token for one in found})
             left = [part.label for one in again for part in one.parts]
@@ -228,19 +228,19 @@ class StorageRoom:
         left: list[str] = []
         for one in found:
             try:
-                self._desk.cloud.empty(one)
+                self._context.cloud.empty(one)
             except CloudGpuError as err:
                 left.append(err.message)
         try:
-            self._desk.cloud.engine(record).destroy(self._stack(record), self._desk.say)
+            self._context.cloud.engine(record).destroy(self._stack(record), self._context.say)
         except TeardownError as err:
             left += err.left
         except StateError as err:
-            self._desk.say(Note(f"{err.message}; looking for what it knew by tags"))
+            self._context.say(Note(f"{err.message}; looking for what it knew by tags"))
         return left
 
     def _tagged(self, name: str, regions: Set[str], tokens: Set[str]) -> list[Stored]:
-        found = [one for region in sorted(regions) for one in self._desk.cloud.found(region, name)]
+        found = [one for region in sorted(regions) for one in self._context.cloud.found(region, name)]
         return [one for one in found if one.token in tokens]
 
     def _known(self, name: str) -> StorageRecord | None:
@@ -250,9 +250,9 @@ class StorageRoom:
             StateError: It was made under another account or endpoint: what is not found here is not gone.
         """
         try:
-            record = self._desk.records.one(name)
+            record = self._context.records.one(name)
         except StateError as err:
-            self._desk.say(Note(f"{err.message}; looking for it by its tags"))
+            self._context.say(Note(f"{err.message}; looking for it by its tags"))
             return None
         if record is not None:
             self._check_identity(record)
@@ -264,10 +264,10 @@ class StorageRoom:
         Raises:
             UsageError: What carries the name is all somebody else's.
         """
-        found = self._desk.cloud.found(record.region if record else region, name)
+        found = self._context.cloud.found(record.region if record else region, name)
         if record is not None:
             return [one for one in found if one.token == record.token]
-        mine = [one for one in found if one.tag("cloudgpu:owner") in ("", self._desk.owner)]
+        mine = [one for one in found if one.tag("cloudgpu:owner") in ("", self._context.owner)]
         if found and not mine:
             owner = found[0].tag("cloudgpu:owner")
             message = f"storage {name} in {region} belongs to {owner}; nothing was done"
@@ -275,7 +275,7 @@ class StorageRoom:
         return mine
 
     def _check_identity(self, record: StorageRecord) -> None:
-        account, endpoint = self._desk.cloud.account(), self._desk.cloud.endpoint
+        account, endpoint = self._context.cloud.account(), self._context.cloud.endpoint
         if (record.account, record.endpoint) != (account, endpoint):
             there = f"account {record.account}{' at ' + record.endpoint if record.endpoint else ''}"
             here = f"account {account}{' at ' + endpoint if endpoint else ''}"
@@ -301,14 +301,14 @@ class StorageRoom:
             delete = command("cloudgpu", "storage", "delete", record.name)
             hint = f"another name, or `{delete}` first; `cloudgpu storage list` shows it"
             raise UsageError(message, hint=hint)
-        asked = self._desk.cloud.engine_asked_for
+        asked = self._context.cloud.engine_asked_for
         if asked and asked != record.engine:
             message = f"storage {record.name} was begun by the {record.engine} engine, not the {asked} engine"
             same = command(CLOUDGPU_ENGINE=record.engine)
             raise UsageError(message, hint=f"{same}; deleting it uses the right one by itself")
 
     def _refuse_taken(self, wish: Wish) -> None:
-        found = self._desk.cloud.found(wish.region, wish.name)
+        found = self._context.cloud.found(wish.region, wish.name)
         if found:
             owner = found[0].tag("cloudgpu:owner") or "nobody known"
             message = f"storage {wish.name} is there already in {wish.region}, and belongs to {owner}"

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Final
 
 from cloudgpu.app.identifiers import checked_storage
-from cloudgpu.app.storage_desk import Wish
+from cloudgpu.app.storage_context import Wish
 from cloudgpu.bounds import MAX_VOLUME_GIB
 from cloudgpu.catalog.storage import Deployment, StorageKind, StoragePrice, storage_price
 from cloudgpu.errors import UsageError

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
-from cloudgpu.app.desk import Desk
+from cloudgpu.app.context import CloudContext
 from cloudgpu.app.ports import Leftover
 from cloudgpu.app.region_failures import RegionFailures
 from cloudgpu.aws.found import GLOBAL, SearchResult
@@ -48,13 +48,13 @@ class NodesEnded:
 
 @dataclass(frozen=True)
 class Strays:
-    """The search by tag of one desk."""
+    """Search for resources by cluster tag."""
 
-    desk: Desk
+    context: CloudContext
 
     def search(self, name: str, regions: Sequence[str], whose: Whose) -> SearchResult:
         """Search these regions (`global`: IAM) for what carries the cluster's tag and is whose it should be."""
-        result = self.desk.cloud.search_each(name, regions)
+        result = self.context.cloud.search_each(name, regions)
         return SearchResult(
             tuple(one for one in result.found if whose(one)),
             result.failures,
@@ -120,7 +120,7 @@ class Strays:
         found = self.search(name, [region], whose).complete()
         if not found:
             return []
-        self.desk.say(Note(f"found by tag: {', '.join(thing.id for thing in found)}"))
+        self.context.say(Note(f"found by tag: {', '.join(thing.id for thing in found)}"))
         self._release(name, found)
         left = [f"{thing.kind} {thing.id} in {thing.region}" for thing in self.search(name, [region], whose).complete()]
         if left:
@@ -129,13 +129,13 @@ class Strays:
 
     def _terminate(self, region: str, instance_ids: Sequence[str]) -> None:
         if instance_ids:
-            self.desk.cloud.terminate(region, instance_ids)
+            self.context.cloud.terminate(region, instance_ids)
 
     def _release(self, name: str, found: Sequence[Leftover]) -> None:
         if not found:
             return
         try:
-            self.desk.cloud.release(found)
+            self.context.cloud.release(found)
         except TeardownError as err:
             # AWS does not know which of our commands goes on with it.
             err.hint = _again(name)
@@ -143,7 +143,7 @@ class Strays:
 
     def mine(self, one: Leftover, token: str) -> bool:
         """Of this cluster, or of this owner: another person's cluster of the same name is not ours to end."""
-        return one.tags.get(OWNER, "") in ("", self.desk.owner) or (bool(token) and has_token(one, token))
+        return one.tags.get(OWNER, "") in ("", self.context.owner) or (bool(token) and has_token(one, token))
 
 
 def _again(name: str) -> str:

@@ -8,8 +8,8 @@ from datetime import datetime
 from cloudgpu.app.books import Books
 from cloudgpu.app.closing import Closing
 from cloudgpu.app.cluster_storage import ClusterStorage
+from cloudgpu.app.context import CloudContext
 from cloudgpu.app.cut_off_launches import CutOffLaunches, unlaunched
-from cloudgpu.app.desk import Desk
 from cloudgpu.app.images import ImageStore
 from cloudgpu.app.lenient_ledger import check_ledger
 from cloudgpu.app.outliving import Around, Outliving, of_image, of_storage
@@ -76,10 +76,10 @@ class Swept:
 class Sweeping:
     """Looks and ends. One object for one cloud and one home."""
 
-    def __init__(self, desk: Desk, images: ImageStore) -> None:
-        self._desk = desk
+    def __init__(self, context: CloudContext, images: ImageStore) -> None:
+        self._context = context
         self._images = images
-        self._books = Books(desk)
+        self._books = Books(context)
         self._unsaved: list[str] = []
 
     def look(self, regions: Sequence[str], wish: Wish) -> Seen:
@@ -90,7 +90,7 @@ class Sweeping:
             CloudError: Nobody can tell which regions there are, and none is named.
         """
         wanted = self._wanted(regions)
-        self._desk.say(Note(f"looking through {', '.join(wanted) if regions else f'{len(wanted)} regions and IAM'}"))
+        self._context.say(Note(f"looking through {', '.join(wanted) if regions else f'{len(wanted)} regions and IAM'}"))
         asked = wanted if regions else (*wanted, _IAM)
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sweep") as pool:
             answers = dict(zip(asked, pool.map(self._asked, asked), strict=True))
@@ -120,10 +120,10 @@ class Sweeping:
         failed: list[tuple[Outliving, CloudGpuError]] = []
         for one in (one for one in storage if one.made_for not in standing):
             try:
-                ClusterStorage(self._desk).end_stray(one.name, one.token, one.region)
+                ClusterStorage(self._context).end_stray(one.name, one.token, one.region)
                 ended.append(one)
             except CloudGpuError as err:
-                self._desk.say(Note(f"{one.label}: {err.message}"))
+                self._context.say(Note(f"{one.label}: {err.message}"))
                 failed.append((one, err))
         return Swept(tuple(ended), tuple(failed))
 
@@ -145,7 +145,7 @@ class Sweeping:
             StateError: A record could not be written or removed.
         """
         names = ", ".join(one.label for one in swept.ended)
-        check_ledger(self._desk, f"confirmed gone: {names}" if names else "the account was swept")
+        check_ledger(self._context, f"confirmed gone: {names}" if names else "the account was swept")
         if self._unsaved:
             message = f"confirmed gone: {names}, but the state home does not say so: {'; '.join(self._unsaved)}"
             raise StateError(message, hint="free some space on its disk; `cloudgpu down NAME` then records it")
@@ -153,7 +153,7 @@ class Sweeping:
     def _wanted(self, regions: Sequence[str]) -> tuple[str, ...]:
         """Return the regions to look through: those that are named, or all that the account has."""
         try:
-            enabled = tuple(self._desk.cloud.regions())
+            enabled = tuple(self._context.cloud.regions())
         except CloudError:
             if not regions:
                 raise
@@ -163,7 +163,7 @@ class Sweeping:
 
     def _asked(self, region: str) -> "_Answer":
         """Ask one region; what one question finds is kept although another one is not answered."""
-        result = self._desk.cloud.search_all_clusters(region)
+        result = self._context.cloud.search_all_clusters(region)
         unknown = next((err.message for err in result.failures.values()), "")
         if region == _IAM:
             return _Answer(result.found, unknown=unknown)
@@ -179,27 +179,27 @@ class Sweeping:
         return _Answer(result.found, outliving, denied, unknown)
 
     def _outliving(self, region: str) -> "tuple[Outliving, ...]":
-        storage = [of_storage(one) for one in self._desk.cloud.storage().found(region)]
+        storage = [of_storage(one) for one in self._context.cloud.storage().found(region)]
         return (*storage, *(of_image(one) for one in self._images.found(region)))
 
     def _unbacked(self, found: Sequence[Tagged], answered: Sequence[str]) -> tuple[Remains, ...]:
         """Return the clusters that only the ledger still knows."""
-        rows = self._desk.ledger.entries(state="open")
+        rows = self._context.ledger.entries(state="open")
         tokens = {one.tags.get(TOKEN, "") for one in found}
-        return unbacked(rows, self._desk.cloud, Searched(frozenset(answered), tokens)) if rows else ()
+        return unbacked(rows, self._context.cloud, Searched(frozenset(answered), tokens)) if rows else ()
 
     def _around(self, found: Sequence[Tagged], going: Set[str], *, all_asked: bool) -> Around:
         """Of the clusters that storage may have been made for; those that go take it with them."""
-        here = {record.name for record in self._desk.records.clusters()}
+        here = {record.name for record in self._context.records.clusters()}
         clusters = {one.tags[CLUSTER] for one in found if CLUSTER in one.tags}
         return Around(clusters - going, here - going, all_asked)
 
     def _verdict(self, one: Remains, wish: Wish) -> Verdict:
-        record = self._desk.records.last_known(one.cluster)
+        record = self._context.records.last_known(one.cluster)
         known = record is not None and record.token == one.token
         up = known and record is not None and record.state == "up"
         if one.billed_in and not known:
-            at = settled_at(self._books.rows_of(one.cluster, one.token), self._desk.cloud.endpoint)
+            at = settled_at(self._books.rows_of(one.cluster, one.token), self._context.cloud.endpoint)
             if at > self._now():
                 why = f"nothing carries its tag; a launch may still show until {at:%Y-%m-%d %H:%M:%S} UTC"
                 return Verdict(goes=False, why=why)
@@ -210,28 +210,28 @@ class Sweeping:
         return verdict(one, Here(known, up, busy=busy), wish, self._now())
 
     def _busy(self, name: str) -> bool:
-        path = self._desk.home.cluster(name).root / "lease"
-        return Lease(path, self._desk.clock, self._desk.owner).holder() is not None
+        path = self._context.home.cluster(name).root / "lease"
+        return Lease(path, self._context.clock, self._context.owner).holder() is not None
 
     def _now(self) -> datetime:
-        return self._desk.clock.now()
+        return self._context.clock.now()
 
     def _ender(self, default_region: str) -> Callable[[Remains], CloudGpuError | None]:
         def end(one: Remains) -> CloudGpuError | None:
             try:
                 self._end(one, default_region)
             except CloudGpuError as err:
-                self._desk.say(Note(f"{one.cluster}: {err.message}"))
+                self._context.say(Note(f"{one.cluster}: {err.message}"))
                 return err
             return None
 
         return end
 
     def _end(self, one: Remains, default_region: str) -> None:
-        known = self._desk.records.last_known(one.cluster)
+        known = self._context.records.last_known(one.cluster)
         if known is not None and known.token == one.token and known.state != "damaged":
             # Its journal knows more than its tags.
-            self._unsaved += Teardown(self._desk).delete(one.cluster, default_region).unsaved
+            self._unsaved += Teardown(self._context).delete(one.cluster, default_region).unsaved
             return
         self._end_unknown(one)
 
@@ -248,9 +248,9 @@ class Sweeping:
         def whose(thing: Leftover) -> bool:
             return has_token(thing, one.token)
 
-        strays, launches = Strays(self._desk), CutOffLaunches(self._desk)
+        strays, launches = Strays(self._context), CutOffLaunches(self._context)
         rows = self._books.rows_of(one.cluster, one.token)
-        closing = Closing.begun(self._desk, rows)
+        closing = Closing.begun(self._context, rows)
         done = strays.end_nodes(one.cluster, regions, whose, Recorded())
         failures.add_all(done.errors)
         self._books.note_launched(rows, done.seen)

@@ -8,8 +8,8 @@ from typing import Any
 from cloudgpu.app.books import Books
 from cloudgpu.app.closing import Closing
 from cloudgpu.app.cluster_storage import ClusterStorage
+from cloudgpu.app.context import CloudContext, Context
 from cloudgpu.app.cut_off_launches import CutOffLaunches, unlaunched
-from cloudgpu.app.desk import Bench, Desk
 from cloudgpu.app.identifiers import checked_cluster
 from cloudgpu.app.lenient_ledger import check_ledger
 from cloudgpu.app.lost_rows import restore
@@ -106,11 +106,11 @@ def check_identity(record: ClusterRecord, cloud: Place) -> None:
 class Teardown:
     """Ends clusters. One object for one cloud and one home."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._books = Books(desk)
-        self._strays = Strays(desk)
-        self._launches = CutOffLaunches(desk)
+    def __init__(self, context: CloudContext) -> None:
+        self._context = context
+        self._books = Books(context)
+        self._strays = Strays(context)
+        self._launches = CutOffLaunches(context)
 
     def down(self, name: str, default_region: str) -> Ended:
         """End a cluster, known or only found by its tag; nothing to end is success.
@@ -123,7 +123,7 @@ class Teardown:
             LedgerError: It has ended, and the ledger could not be read or written.
         """
         ended = self.delete(name, default_region)
-        check_recorded(self._desk, ended, f"cluster {name} is gone, confirmed by a search for its tag")
+        check_recorded(self._context, ended, f"cluster {name} is gone, confirmed by a search for its tag")
         return ended
 
     def delete(self, name: str, default_region: str) -> Ended:
@@ -135,10 +135,10 @@ class Teardown:
             BusyError: Another process is at this cluster.
             UsageError: What carries this name is somebody else's, or nothing can be called so.
         """
-        path = self._desk.home.cluster(checked_cluster(name)).root / "lease"
-        with Lease(path, self._desk.clock, self._desk.owner).hold(tidy=True, required=False) as lease:
+        path = self._context.home.cluster(checked_cluster(name)).root / "lease"
+        with Lease(path, self._context.clock, self._context.owner).hold(tidy=True, required=False) as lease:
             if lease.problem:
-                self._desk.say(Note(f"{lease.problem}; deleting cluster {name} all the same"))
+                self._context.say(Note(f"{lease.problem}; deleting cluster {name} all the same"))
             return self._ended(name, default_region)
 
     def _ended(self, name: str, default_region: str) -> Ended:
@@ -153,31 +153,31 @@ class Teardown:
         Raises:
             TeardownError: Something is left.
         """
-        record = self._desk.records.cluster(record.name) or record
-        check_identity(record, self._desk.cloud)
-        restore(self._desk, record)
+        record = self._context.records.cluster(record.name) or record
+        check_identity(record, self._context.cloud)
+        restore(self._context, record)
         rows = self._books.rows(record)
         regions = _distinct([*record.regions, *self._regions_of(record.name, rows)])
         failures = RegionFailures(record.name, regions)
         record = self._marked(record)
-        closing = Closing.begun(self._desk, rows)
+        closing = Closing.begun(self._context, rows)
         asked = whose or (lambda one: has_token(one, record.token))
         strays = self._emptied(record, asked, failures, cut_off=whose is not None)
         # Where a region is confirmed empty nothing costs money any more, whatever is unknown elsewhere.
         closing.close([row for row in self._books.rows(record) if row.spending.region not in failures])
         storage = NOTHING
         with failures.guard(record.region):
-            storage = ClusterStorage(self._desk).end(record)
+            storage = ClusterStorage(self._context).end(record)
         failures.raise_any(self._not_enabled(record, failures))
         rows = self._books.rows(record)
-        unsaved = end_runs(self._desk, record.name) if whose is not None else ()
+        unsaved = end_runs(self._context, record.name) if whose is not None else ()
         return Ended(
             cluster=record.name,
             known=True,
-            unsaved=(*unsaved, *forget(self._desk, record.name)),
+            unsaved=(*unsaved, *forget(self._context, record.name)),
             instances=record.instance_ids,
             strays=strays,
-            usd=self._books.usd(rows, self._desk.clock.now()),
+            usd=self._books.usd(rows, self._context.clock.now()),
             estimated=any(part.estimated for row in rows for part in row.parts.values()),
             simulated=record.simulated,
             run_id=record.run_id,
@@ -191,23 +191,23 @@ class Teardown:
             TeardownError: Something is left there.
         """
         try:
-            engine = self._desk.cloud.engine(record)
+            engine = self._context.cloud.engine(record)
         except UsageError as err:
             # Without its tool the engine's state cannot be read; the tags still tell of everything.
             raise StateError(err.message, hint=err.hint) from err
         if record.engine == "pulumi":
-            self._desk.home.ensure()  # its command line writes its state before and after every call
+            self._context.home.ensure()  # its command line writes its state before and after every call
         try:
-            engine.destroy(stack_of(self._desk.home, record, region), self._desk.say)
+            engine.destroy(stack_of(self._context.home, record, region), self._context.say)
         except OSError as err:
-            raise unwritable(self._desk.home.root, err) from err
+            raise unwritable(self._context.home.root, err) from err
 
     def _recorded(self, name: str) -> ClusterRecord | None:
         """The record, None where there is none or it cannot be read: tags tell of the cluster then."""
         try:
-            return self._desk.records.cluster(name)
+            return self._context.records.cluster(name)
         except StateError as err:
-            self._desk.say(Note(f"{err.message}; looking for the cluster by its tags"))
+            self._context.say(Note(f"{err.message}; looking for the cluster by its tags"))
             return None
 
     def _end_unrecorded(self, name: str, default_region: str) -> Ended:
@@ -219,21 +219,21 @@ class Teardown:
         """
         rows = self._books.rows_without_record(name)
         regions = _distinct([default_region, *self._regions_of(name, rows)])
-        done = UnrecordedTeardown(self._desk, name, regions).end()
+        done = UnrecordedTeardown(self._context, name, regions).end()
         return Ended(
             name,
             known=False,
-            unsaved=(*end_runs(self._desk, name), *forget(self._desk, name)),
+            unsaved=(*end_runs(self._context, name), *forget(self._context, name)),
             strays=done.strays,
             usd=done.usd,
             estimated=done.estimated,
-            simulated=self._desk.cloud.target == "rehearsal",
+            simulated=self._context.cloud.target == "rehearsal",
             storage=done.storage,
         )
 
     def _regions_of(self, name: str, rows: Sequence[Entry]) -> list[str]:
         """Return the regions that the ledger and the journals of this home know for a cluster."""
-        root = self._desk.home.cluster(name).root
+        root = self._context.home.cluster(name).root
         journals = sorted(path.stem for path in root.glob("*.journal")) if root.is_dir() else []
         return [*(row.spending.region for row in rows), *journals]
 
@@ -242,19 +242,19 @@ class Teardown:
         if not failures:
             return {}
         try:
-            enabled = (*self._desk.cloud.regions(), GLOBAL)
+            enabled = (*self._context.cloud.regions(), GLOBAL)
         except CloudGpuError:
             return {}
-        path = self._desk.home.cluster(record.name).record
+        path = self._context.home.cluster(record.name).record
         why = f"the account has no such region enabled; enable it, or correct {path}, which names it"
         return {region: why for region in failures.regions if region not in enabled}
 
     def _marked(self, record: ClusterRecord) -> ClusterRecord:
         """Say in the record that it ends. A full disk is no reason to let the nodes run on."""
         try:
-            return self._desk.records.save_cluster(replace(record, state="ending"), self._desk.clock.now())
+            return self._context.records.save_cluster(replace(record, state="ending"), self._context.clock.now())
         except StateError as err:
-            self._desk.say(Note(f"{err.message}; going on all the same"))
+            self._context.say(Note(f"{err.message}; going on all the same"))
             return record
 
     def _emptied(
@@ -268,7 +268,7 @@ class Teardown:
             failures: Takes what went wrong, with every region that is handled.
             cut_off: Whether another process may have been killed while it launched the cluster.
         """
-        begun_at = self._desk.clock.now()
+        begun_at = self._context.clock.now()
         name, regions = record.name, failures.asked
         if not regions:
             return ()  # it was killed before its first attempt anywhere
@@ -291,7 +291,7 @@ class Teardown:
     def _settled(self, blind: Set[str]) -> bool:
         """Without its journal nobody knows which calls are unanswered, and tag search lags behind them."""
         if blind:
-            self._desk.clock.sleep(_SETTLE_S if self._desk.cloud.target == "aws" else 1.0)
+            self._context.clock.sleep(_SETTLE_S if self._context.cloud.target == "aws" else 1.0)
         return bool(blind)
 
     def _destroyed(self, record: ClusterRecord, region: str, failures: RegionFailures) -> bool:
@@ -300,16 +300,16 @@ class Teardown:
             try:
                 self.end_region(record, region)
             except StateError as err:
-                self._desk.say(Note(f"{err.message}; looking for what it knew by tags"))
+                self._context.say(Note(f"{err.message}; looking for what it knew by tags"))
                 return True
         return False
 
     def _has_journal(self, record: ClusterRecord, region: str) -> bool:
         """Whether the journal tells which launches were never answered: its engine waits for those itself."""
-        return record.engine == "direct" and stack_of(self._desk.home, record, region).journal.exists()
+        return record.engine == "direct" and stack_of(self._context.home, record, region).journal.exists()
 
 
-def check_recorded(desk: Bench, ended: Ended, what: str) -> None:
+def check_recorded(context: Context, ended: Ended, what: str) -> None:
     """Refuse to call a teardown done that could not be recorded; its error carries what was deleted.
 
     Raises:
@@ -318,11 +318,11 @@ def check_recorded(desk: Bench, ended: Ended, what: str) -> None:
     """
     retry = f"then `{command('cloudgpu', 'down', ended.cluster)}` again, which records it"
     try:
-        check_ledger(desk, what)
+        check_ledger(context, what)
         _check_saved(ended.unsaved, what)
     except (LedgerError, StateError) as err:
         err.hint = f"{err.hint}; {retry}"
-        err.context = ended.as_json()
+        err.partial_result = ended.as_json()
         raise
 
 

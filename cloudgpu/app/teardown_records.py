@@ -3,52 +3,52 @@
 from dataclasses import replace
 
 from cloudgpu.app import ssh_marks
-from cloudgpu.app.desk import Bench
+from cloudgpu.app.context import Context
 from cloudgpu.app.lenient_ledger import LenientLedger
 from cloudgpu.errors import StateError
 from cloudgpu.run.progress import Note
 
 
-def end_runs(desk: Bench, name: str) -> tuple[str, ...]:
+def end_runs(context: Context, name: str) -> tuple[str, ...]:
     """Runs that were going on have ended with their nodes; runs that were judged have nothing more to come.
 
     Returns what could not be written: the nodes are gone, whatever the disk says.
     """
-    now = desk.clock.now()
+    now = context.clock.now()
     unsaved = []
-    for run in desk.records.runs():
+    for run in context.records.runs():
         if run.cluster == name and run.ended_at is None:
             ended = run if run.judged else replace(run, state="cancelled", reason="its cluster was ended")
-            desk.ledger.run_ended(run.run_id, ended.state, now)
+            context.ledger.run_ended(run.run_id, ended.state, now)
             try:
-                desk.records.save_run(replace(ended, ended_at=now))
+                context.records.save_run(replace(ended, ended_at=now))
             except StateError as err:
                 unsaved.append(f"the end of run {run.run_id}: {err.message}")
     return tuple(unsaved)
 
 
-def forget(desk: Bench, name: str) -> tuple[str, ...]:
+def forget(context: Context, name: str) -> tuple[str, ...]:
     """The last of a cluster: what people's own ssh was told of its nodes, and its record.
 
     As long as the ledger does not know what it cost, its record stays: the next `down` writes that.
 
     Returns what could not be removed.
     """
-    for trouble in ssh_marks.remove(desk.home, name):
-        desk.say(Note(trouble))
+    for trouble in ssh_marks.remove(context.home, name):
+        context.say(Note(trouble))
     try:
-        if isinstance(desk.ledger, LenientLedger) and desk.ledger.failed:
-            _keep_record(desk, name)
+        if isinstance(context.ledger, LenientLedger) and context.ledger.failed:
+            _keep_record(context, name)
         else:
-            desk.records.forget_cluster(name)
+            context.records.forget_cluster(name)
     except StateError as err:
         return (f"the record of cluster {name}: {err.message}",)
     return ()
 
 
-def _keep_record(desk: Bench, name: str) -> None:
+def _keep_record(context: Context, name: str) -> None:
     """Leave only the record, which may be what a full disk has room for once the rest is removed."""
-    desk.records.strip_cluster(name)
-    record = desk.records.cluster(name)
+    context.records.strip_cluster(name)
+    record = context.records.cluster(name)
     if record is not None and record.state != "ending":
-        desk.records.save_cluster(replace(record, state="ending"), desk.clock.now())
+        context.records.save_cluster(replace(record, state="ending"), context.clock.now())

@@ -111,7 +111,7 @@ def end_all(names: Sequence[str], teardown_of: TeardownOf, region: str, say: Say
 
 def _is_deleted(err: CloudGpuError) -> bool:
     """Return True for the error of a teardown that deleted everything: it carries what `down` confirmed."""
-    return isinstance(err, LedgerError | StateError) and "instances_ended" in err.context
+    return isinstance(err, LedgerError | StateError) and "instances_ended" in err.partial_result
 
 
 def _named(name: str, say: Say) -> Say:

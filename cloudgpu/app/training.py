@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from cloudgpu.app.context import Context
 from cloudgpu.app.datasets import check_checkpoint, lister, put_rehearsal_objects
-from cloudgpu.app.desk import Bench
 from cloudgpu.app.feasibility import check_feasible
 from cloudgpu.app.finishing import Finishing
 from cloudgpu.app.identifiers import new_run_id
@@ -60,12 +60,12 @@ class TrainRequest:
 class Training:
     """Carries out one request. One object for one cloud and one home."""
 
-    def __init__(self, desk: Bench, buyer: Buyer, dial: Dial, fetch_login: FetchLogin = none_fetched) -> None:
-        self._desk = desk
+    def __init__(self, context: Context, buyer: Buyer, dial: Dial, fetch_login: FetchLogin = none_fetched) -> None:
+        self._context = context
         self._buyer = buyer
         self._dial = dial
         self._fetch_login = fetch_login
-        self._provisioning = provisions(desk, buyer)
+        self._provisioning = provisions(context, buyer)
 
     def train(self, request: TrainRequest) -> RunOutcome:
         """Run it.
@@ -76,16 +76,16 @@ class Training:
         """
         secrets = secret_values(request.plan.recipe.environment.secrets, request.environ)
         self._login(request)  # what is missing for it is said before anything is bought
-        stages = Stages(self._desk.clock, self._desk.say)
+        stages = Stages(self._context.clock, self._context.say)
         record = self._new_run(request)
-        self._desk.ledger.run_started(
+        self._context.ledger.run_started(
             record.run_id, record.cluster, record.recipe, record.owner, record.team, record.started_at
         )
-        finishing = Finishing(self._desk, stages)
-        with Running(self._desk, self._dial, stages) as running:
+        finishing = Finishing(self._context, stages)
+        with Running(self._context, self._dial, stages) as running:
             try:
                 # The run is in the records and in the ledger before anything is bought for it.
-                self._desk.records.save_run(record)
+                self._context.records.save_run(record)
                 return self._carry_out(request, record, secrets, running, finishing, stages)
             except KeyboardInterrupt:
                 end_now = _end_now if ends_with_its_command(request.plan.recipe) else request.end_on_interrupt
@@ -102,7 +102,7 @@ class Training:
         """
         secret_values(request.plan.recipe.environment.secrets, request.environ)
         self._login(request)
-        self._check(request, lister(self._desk.cloud, request.base))
+        self._check(request, lister(self._context.cloud, request.base))
 
     def _carry_out(
         self,
@@ -113,12 +113,12 @@ class Training:
         finishing: Finishing,
         stages: Stages,
     ) -> RunOutcome:
-        files = lister(self._desk.cloud, request.base)
+        files = lister(self._context.cloud, request.base)
         with stages.stage("check data"):
             self._check(request, files)
         with stages.stage("provision"):
             standing = self._cluster(request, record)
-        record = self._desk.records.save_run(replace(record, tried=standing.tried))
+        record = self._context.records.save_run(replace(record, tried=standing.tried))
         job = Job(record.run_id, request.plan.recipe, standing.inventory, new_gang_token())
         running.connect(standing.inventory)
         running.gate()
@@ -126,16 +126,16 @@ class Training:
         needs = missing_on_rehearsal(request.plan)
         if needs:
             not_run = replace(record, state="not-run", reason=f"not run: needs {needs}")
-            return finishing.finish(self._desk.records.save_run(not_run), running)
+            return finishing.finish(self._context.records.save_run(not_run), running)
         # Whoever is killed from here on finds the run again: its ranks are written down before they are started.
         image = next((one.image for one in staged.images.values()), "")
-        record = self._desk.records.save_run(replace(record, ranks=running.ranks(job, staged), image=image))
+        record = self._context.records.save_run(replace(record, ranks=running.ranks(job, staged), image=image))
         try:
             running.start(job, staged, secrets)
         except CloudGpuError:
-            self._desk.records.save_run(replace(record, ranks={}))
+            self._context.records.save_run(replace(record, ranks={}))
             raise
-        record = self._desk.records.save_run(replace(record, state="running"))
+        record = self._context.records.save_run(replace(record, state="running"))
         if request.detach:
             return finishing.left_running(record)
         with stages.stage(stage_of(record)):
@@ -149,10 +149,10 @@ class Training:
 
     def _check(self, request: TrainRequest, files: Files) -> None:
         """Find out what would fail later, before anything is bought for it."""
-        put_rehearsal_objects(request.plan.recipe, request.base, self._desk.cloud)
+        put_rehearsal_objects(request.plan.recipe, request.base, self._context.cloud)
         for dataset in request.plan.recipe.data:
             files(dataset)
-        check_checkpoint(request.plan.recipe, self._desk.cloud, files)
+        check_checkpoint(request.plan.recipe, self._context.cloud, files)
         check_feasible(request.plan, request.base)
 
     def _new_run(self, request: TrainRequest) -> RunRecord:
@@ -166,7 +166,7 @@ class Training:
             owner=self._buyer.owner,
             team=self._buyer.team,
             target=request.plan.target,
-            started_at=self._desk.clock.now(),
+            started_at=self._context.clock.now(),
             keep=request.keep,
             keep_on_failure=request.keep_on_failure,
             resolved=recipe.model_dump(mode="json", by_alias=True),
@@ -177,18 +177,20 @@ class Training:
         """The cluster that was named; else the one that is called like the recipe, if it can be used; else its own."""
         if request.cluster:
             return request.cluster
-        alike = self._desk.records.cluster(request.plan.recipe.name)
+        alike = self._context.records.cluster(request.plan.recipe.name)
         if alike is None or alike.state != "up" or alike.target != request.plan.target:
             return run_id
-        if alike.expires_at <= self._desk.clock.now() or not fits(request.plan, alike):
-            self._desk.say(Note(f"cluster {alike.name} is over or of another shape; this run makes its own"))
+        if alike.expires_at <= self._context.clock.now() or not fits(request.plan, alike):
+            self._context.say(Note(f"cluster {alike.name} is over or of another shape; this run makes its own"))
             return run_id
         return alike.name
 
     def _cluster(self, request: TrainRequest, record: RunRecord) -> Standing:
-        existing = self._desk.records.cluster(record.cluster)
+        existing = self._context.records.cluster(record.cluster)
         if existing is not None and existing.state == "up":
-            self._desk.say(Note(f"using cluster {record.cluster}, which is up until {existing.expires_at:%H:%M} UTC"))
+            self._context.say(
+                Note(f"using cluster {record.cluster}, which is up until {existing.expires_at:%H:%M} UTC")
+            )
             return self._provisioning.standing(record.cluster, request.plan)
         return self._provisioning.up(
             request.plan,

@@ -7,8 +7,8 @@ from decimal import Decimal
 from cloudgpu.app.books import Books
 from cloudgpu.app.closing import Closing
 from cloudgpu.app.cluster_storage import ClusterStorage
+from cloudgpu.app.context import CloudContext
 from cloudgpu.app.cut_off_launches import CutOffLaunches, unlaunched
-from cloudgpu.app.desk import Desk
 from cloudgpu.app.ports import Leftover
 from cloudgpu.app.region_failures import RegionFailures
 from cloudgpu.app.storage_outcome import NOTHING, Settled
@@ -37,12 +37,12 @@ class Unrecorded:
 class UnrecordedTeardown:
     """Ends what carries a cluster's name and is this owner's, in these regions."""
 
-    def __init__(self, desk: Desk, name: str, regions: Sequence[str]) -> None:
-        self._desk = desk
+    def __init__(self, context: CloudContext, name: str, regions: Sequence[str]) -> None:
+        self._context = context
         self._name = name
-        self._books = Books(desk)
-        self._strays = Strays(desk)
-        self._launches = CutOffLaunches(desk)
+        self._books = Books(context)
+        self._strays = Strays(context)
+        self._launches = CutOffLaunches(context)
         self._failures = RegionFailures(name, regions)
 
     def end(self) -> Unrecorded:
@@ -52,10 +52,10 @@ class UnrecordedTeardown:
             UsageError: All that carries the name is somebody else's.
             TeardownError: Something is left, or a region could not be asked.
         """
-        begun_at = self._desk.clock.now()
+        begun_at = self._context.clock.now()
         rows = self._books.rows_without_record(self._name)
         opened = {row.spending.entry_id for row in rows if row.state == "open"}
-        closing = Closing.begun(self._desk, rows)
+        closing = Closing.begun(self._context, rows)
         found = self._strays.search(self._name, (*self._failures.asked, GLOBAL), lambda _: True)
         self._failures.add_all(found.failures)
         mine = [one for one in found.found if self._mine(one)]
@@ -71,7 +71,7 @@ class UnrecordedTeardown:
         closed = self._closed(closing, opened)
         storage = self._storage_ended()
         self._failures.raise_any()
-        usd = self._books.usd(closed, self._desk.clock.now())
+        usd = self._books.usd(closed, self._context.clock.now())
         return Unrecorded(strays, usd, any(part.estimated for row in closed for part in row.parts.values()), storage)
 
     def _mine(self, one: Leftover) -> bool:
@@ -94,7 +94,7 @@ class UnrecordedTeardown:
         answered = [region for region in self._failures.asked if region not in self._failures]
         for region in answered[:1]:
             with self._failures.guard(region):
-                return ClusterStorage(self._desk).end_unrecorded(self._name, answered)
+                return ClusterStorage(self._context).end_unrecorded(self._name, answered)
         return NOTHING
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from cloudgpu.app.desk import Bench
+from cloudgpu.app.context import Context
 from cloudgpu.app.finishing import Finishing, going_on
 from cloudgpu.app.inventories import stored_inventory
 from cloudgpu.app.outcome import CLUSTER_DELETED, RunOutcome, never_fetched
@@ -29,8 +29,8 @@ _NO_NODE = "none of its nodes is left"
 class Watching:
     """Looks after runs that were started before. One object for one cloud and one home."""
 
-    def __init__(self, desk: Bench, dial: Dial) -> None:
-        self._desk = desk
+    def __init__(self, context: Context, dial: Dial) -> None:
+        self._context = context
         self._dial = dial
 
     def logs(self, run_id: str) -> Followed:
@@ -45,7 +45,7 @@ class Watching:
         with _going_on(record), self._running() as running:
             running.connect(self._some_left(record, cluster))
             followed = running.follow(record, open_services=False)
-        self._desk.records.save_run(judged(record, followed))
+        self._context.records.save_run(judged(record, followed))
         return followed
 
     def attach(self, run_id: str, *, keep: bool = False) -> RunOutcome:
@@ -60,10 +60,10 @@ class Watching:
         """
         record, cluster = self._live(run_id, also_judged=True)
         if keep and not record.keep:
-            record = self._desk.records.save_run(replace(record, keep=True))
-        stages = Stages(self._desk.clock, self._desk.say, record.stages)
-        finishing = Finishing(self._desk, stages)
-        with Running(self._desk, self._dial, stages) as running:
+            record = self._context.records.save_run(replace(record, keep=True))
+        stages = Stages(self._context.clock, self._context.say, record.stages)
+        finishing = Finishing(self._context, stages)
+        with Running(self._context, self._dial, stages) as running:
             try:
                 inventory = self._left(cluster)
                 if not inventory.nodes:
@@ -91,36 +91,36 @@ class Watching:
                 running.connect(inventory)
                 running.stop(record)
                 record = judged(record, running.follow(record))
-            self._desk.say(Note(f"cluster {cluster.name} is still up until {cluster.expires_at:%Y-%m-%d %H:%M} UTC"))
+            self._context.say(Note(f"cluster {cluster.name} is still up until {cluster.expires_at:%Y-%m-%d %H:%M} UTC"))
         else:
             record = self._lost(record, cluster)
-        now = self._desk.clock.now()
-        record = self._desk.records.save_run(replace(record, ended_at=now))
-        self._desk.ledger.run_ended(run_id, record.state, now)
+        now = self._context.clock.now()
+        record = self._context.records.save_run(replace(record, ended_at=now))
+        self._context.ledger.run_ended(run_id, record.state, now)
         return record
 
     def _live(self, run_id: str, *, also_judged: bool = False) -> tuple[RunRecord, ClusterRecord]:
-        record = found_run(self._desk.records, run_id)
-        cluster = self._desk.records.cluster(record.cluster)
+        record = found_run(self._context.records, run_id)
+        cluster = self._context.records.cluster(record.cluster)
         if also_judged and cluster is None:
             _refuse_lost_outputs(record)
         over = record.ended_at is not None or (record.judged and not also_judged)
         if over or cluster is None or not record.ranks:
             message = f"run {run_id} is not running: {record.state}{', ' + record.reason if record.reason else ''}"
             raise UsageError(message, hint=command("cloudgpu", "logs", run_id))
-        check_identity(cluster, self._desk.cloud)
+        check_identity(cluster, self._context.cloud)
         return record, cluster
 
     def _left(self, cluster: ClusterRecord) -> Inventory:
         """The nodes that are there, as far as the cloud knows; without asking, a dead one would be awaited long."""
-        states = self._desk.cloud.nodes_alive(cluster.region, cluster.instance_ids)
+        states = self._context.cloud.nodes_alive(cluster.region, cluster.instance_ids)
         if not any(state in ALIVE for state in states.values()):
             return Inventory(cluster.name, ())
-        admit(self._desk, cluster)
-        inventory = stored_inventory(self._desk.home, cluster)
+        admit(self._context, cluster)
+        inventory = stored_inventory(self._context.home, cluster)
         for node in inventory.nodes:
             if states.get(node.instance_id) not in ALIVE:
-                self._desk.say(Note(f"{node.instance_id} is {states.get(node.instance_id, 'unknown')}", node.index))
+                self._context.say(Note(f"{node.instance_id} is {states.get(node.instance_id, 'unknown')}", node.index))
         return replace(inventory, nodes=tuple(n for n in inventory.nodes if states.get(n.instance_id) in ALIVE))
 
     def _some_left(self, record: RunRecord, cluster: ClusterRecord) -> Inventory:
@@ -134,12 +134,12 @@ class Watching:
         """A run without nodes: what its verdict was is known here, or nowhere."""
         if record.judged:
             return record
-        expired = cluster.expires_at <= self._desk.clock.now()
+        expired = cluster.expires_at <= self._context.clock.now()
         reason = f"its nodes ended themselves at {cluster.expires_at:%Y-%m-%d %H:%M} UTC" if expired else _NO_NODE
-        return self._desk.records.save_run(replace(record, state="lost", reason=reason))
+        return self._context.records.save_run(replace(record, state="lost", reason=reason))
 
     def _running(self) -> Running:
-        return Running(self._desk, self._dial, Stages(self._desk.clock, self._desk.say))
+        return Running(self._context, self._dial, Stages(self._context.clock, self._context.say))
 
 
 @contextmanager

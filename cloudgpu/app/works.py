@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from cloudgpu.app.admission import let_in
-from cloudgpu.app.desk import Bench, Desk, HostDesk
+from cloudgpu.app.context import CloudContext, Context, HostsContext
 from cloudgpu.app.purchase import Buyer
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.app.standing import Standing
@@ -30,38 +30,38 @@ class Ends(Protocol):
         """End a cluster, and say so only when that is confirmed."""
 
 
-def provisions(bench: Bench, buyer: Buyer) -> Provisions:
-    """Who makes clusters stand at this desk."""
-    if isinstance(bench, HostDesk):
+def provisions(context: Context, buyer: Buyer) -> Provisions:
+    """Return the use case that creates clusters in this context."""
+    if isinstance(context, HostsContext):
         from cloudgpu.app.host_provisioning import HostProvisioning  # noqa: PLC0415 - the AWS path has no use for it
 
-        return HostProvisioning(bench, buyer)
+        return HostProvisioning(context, buyer)
     from cloudgpu.app.provisioning import Provisioning  # noqa: PLC0415
 
-    return Provisioning(_bought(bench), buyer)
+    return Provisioning(_bought(context), buyer)
 
 
-def ends(bench: Bench) -> Ends:
-    """Who ends the clusters of this desk."""
-    if isinstance(bench, HostDesk):
+def ends(context: Context) -> Ends:
+    """Return the use case that deletes clusters in this context."""
+    if isinstance(context, HostsContext):
         from cloudgpu.app.host_teardown import HostTeardown  # noqa: PLC0415
 
-        return HostTeardown(bench)
-    return Teardown(_bought(bench))
+        return HostTeardown(context)
+    return Teardown(_bought(context))
 
 
-def admit(bench: Bench, record: ClusterRecord) -> ClusterRecord:
+def admit(context: Context, record: ClusterRecord) -> ClusterRecord:
     """Open the way to a standing cluster for this caller; whoever owns the hosts has opened theirs.
 
     Raises:
         BusyError: The caller has moved, and another process is at this cluster.
         CloudError: The cloud refused.
     """
-    return record if isinstance(bench, HostDesk) else let_in(_bought(bench), record)
+    return record if isinstance(context, HostsContext) else let_in(_bought(context), record)
 
 
-def _bought(bench: Bench) -> Desk:
-    if not isinstance(bench, Desk):
-        message = f"{type(bench).__name__} is no desk that anything is bought at"
+def _bought(context: Context) -> CloudContext:
+    if not isinstance(context, CloudContext):
+        message = f"{type(context).__name__} cannot launch instances"
         raise TypeError(message)
-    return bench
+    return context

@@ -13,7 +13,7 @@ from cloudgpu.aws.faults import UNREACHABLE, answered, is_gone, is_in_use, typed
 from cloudgpu.aws.found import GLOBAL, LISTINGS, Found, Kind, Listing, SearchResult
 from cloudgpu.aws.instances import ENDED, terminate
 from cloudgpu.aws.patience import awaited, retried
-from cloudgpu.aws.resources.base import Context
+from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.resources.fleet import FLEET_TAG
 from cloudgpu.aws.resources.registry import handler
 from cloudgpu.aws.resources.schedule_group import DELETING, tags_of
@@ -316,7 +316,7 @@ def _remaining(clients: Clients, found: list[Found]) -> list[Found]:
 
 def _end(clients: Clients, one: Found, clock: Clock) -> None:
     if one.kind in _HANDLED:
-        handler(_HANDLED[one.kind]).delete(Context(clients, clock, "", {}), one.id, {})
+        handler(_HANDLED[one.kind]).delete(HandlerContext(clients, clock, "", {}), one.id, {})
         return
     try:
         retried(clock, lambda: _call(clients, one), when=_is_held, total_s=_RELEASE_S)

@@ -9,7 +9,7 @@ from typing import Any, Final, get_args
 
 from cloudgpu.aws.buckets import bucket_tags, empty, holds
 from cloudgpu.aws.faults import UNREACHABLE, answered
-from cloudgpu.aws.resources.base import Context
+from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.resources.registry import handler
 from cloudgpu.aws.session import Clients
 from cloudgpu.aws.stored_parts import STORAGE, Part, PartKind, Stored
@@ -67,7 +67,7 @@ def end(clients: Clients, one: Stored, clock: Clock) -> list[str]:
             if part.kind == "s3":
                 empty(clients, part.id)
             outputs = {"deploymentType": part.deployment, "skipFinalBackup": True}
-            handler(_HANDLED[part.kind]).delete(Context(clients, clock, "", {}), part.id, outputs)
+            handler(_HANDLED[part.kind]).delete(HandlerContext(clients, clock, "", {}), part.id, outputs)
         except CloudGpuError as err:
             left.append(f"{part.label}: {err.message}")
     return left

@@ -31,7 +31,7 @@ def cost(
         wiring.screen.lines(report_lines(report, by))
     if gaps:
         failure = gap_error(gaps)
-        failure.context = report_json(report, by)
+        failure.partial_result = report_json(report, by)
         raise failure
     if json:
         wiring.screen.document(report_json(report, by))

@@ -55,13 +55,13 @@ def down(  # noqa: PLR0917
 
 
 def _end_one(wiring: "Wiring", cluster: str, stages: "Stages", *, json: bool) -> None:
-    from cloudgpu.cli.interruption import come_to, tell_what_runs, told_when_interrupted
+    from cloudgpu.cli.interruption import reporting_partial_result, tell_what_runs, told_when_interrupted
     from cloudgpu.cli.show_cluster import ended_json, ended_lines, unfinished_json
 
     tell_what_runs(wiring.records, cluster)
     unfinished = f"not everything is ended yet; {command('cloudgpu', 'down', cluster)} goes on with it"
     with (
-        come_to(lambda: unfinished_json(cluster, wiring.records.last_known(cluster), stages)),
+        reporting_partial_result(lambda: unfinished_json(cluster, wiring.records.last_known(cluster), stages)),
         told_when_interrupted(wiring.screen, unfinished),
         stages.stage("down"),
     ):
@@ -74,14 +74,14 @@ def _end_one(wiring: "Wiring", cluster: str, stages: "Stages", *, json: bool) ->
 
 def _end_several(wiring: "Wiring", clusters: tuple[str, ...], stages: "Stages", *, json: bool) -> None:
     from cloudgpu.app.teardowns import AllEnded, end_all
-    from cloudgpu.cli.interruption import come_to, tell_what_runs, told_when_interrupted
+    from cloudgpu.cli.interruption import reporting_partial_result, tell_what_runs, told_when_interrupted
     from cloudgpu.cli.show_cluster import all_ended_json, all_ended_lines
 
     came_to = AllEnded(())
     tell_what_runs(wiring.records, *clusters)
     unfinished = f"not everything is ended yet; {command('cloudgpu', 'down', *clusters)} goes on with it"
     with (
-        come_to(lambda: all_ended_json(came_to, stages)),
+        reporting_partial_result(lambda: all_ended_json(came_to, stages)),
         told_when_interrupted(wiring.screen, unfinished),
     ):
         with stages.stage("down") if clusters else nullcontext():

@@ -46,9 +46,9 @@ def extend(
     if target == "ssh":
         from cloudgpu.app.host_extending import HostExtending
 
-        extended = HostExtending(wiring.hosts.desk(wiring.ledger)).extend(name, until=moment, by=longer, max_usd=cap)
+        extended = HostExtending(wiring.hosts.context(wiring.ledger)).extend(name, until=moment, by=longer, max_usd=cap)
     else:
-        extending = Extending(wiring.desk(wiring.cloud(target)), wiring.dial)
+        extending = Extending(wiring.cloud_context(wiring.cloud(target)), wiring.dial)
         extended = extending.extend(name, until=moment, by=longer, max_usd=cap)
     if json:
         wiring.screen.document(extended_json(extended))

@@ -87,9 +87,9 @@ def delete(name: Name, on: On = None, region: Region = None, yes: Yes = False, j
     wiring = wire(json=json, needs_disk=False, target=on, region=region)
     target, where = wiring.settings.target, wiring.settings.region
     wiring.questions.confirm(f"Delete image {name} in {where}?", yes=yes)
-    desk = wiring.ending_desk(target)
-    gone = delete_image(desk, wiring.images(target), where, name)
-    check_ledger(desk, f"image {name} is gone")
+    context = wiring.cloud_cleanup_context(target)
+    gone = delete_image(context, wiring.images(target), where, name)
+    check_ledger(context, f"image {name} is gone")
     if json:
         wiring.screen.document(deleted_json(gone, name, where))
     else:

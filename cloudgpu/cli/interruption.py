@@ -17,26 +17,26 @@ if TYPE_CHECKING:
 
 
 class Interrupted(BaseException):
-    """Ctrl-C, with what the command had come to: fields of its own `--json` outcome.
+    """Ctrl-C, with what the command had achieved so far as fields of its own `--json` output.
 
-    No KeyboardInterrupt: typer would make an exit code of it, and lose the rest.
+    Not a KeyboardInterrupt: typer would turn that into an exit code and lose the fields.
     """
 
-    def __init__(self, context: dict[str, Any]) -> None:
+    def __init__(self, partial_result: dict[str, Any]) -> None:
         super().__init__("interrupted")
-        self.context = context
+        self.partial_result = partial_result
 
 
 @contextmanager
-def come_to(context: Callable[[], dict[str, Any]]) -> Iterator[None]:
-    """Whatever breaks the command off, say beside it how far the command had come."""
+def reporting_partial_result(partial_result: Callable[[], dict[str, Any]]) -> Iterator[None]:
+    """Attach what the command has achieved to whatever aborts it."""
     try:
         yield
     except CloudGpuError as err:
-        err.context = err.context or context()
+        err.partial_result = err.partial_result or partial_result()
         raise
     except KeyboardInterrupt:
-        raise Interrupted(context()) from None
+        raise Interrupted(partial_result()) from None
 
 
 @contextmanager

@@ -190,11 +190,11 @@ def _refuse_undecodable(arguments: list[str]) -> None:
 
 
 def _interrupted(end: BaseException, screen: Screen) -> int:
-    context = end.context if isinstance(end, Interrupted) else {}
+    partial_result = end.partial_result if isinstance(end, Interrupted) else {}
     if screen.json_mode:
         code = interruptions.exit_code(INTERRUPTED)
-        screen.document({**failure_json("Interrupted", "interrupted", "", code, []), **context})
-    if not context:
+        screen.document({**failure_json("Interrupted", "interrupted", "", code, []), **partial_result})
+    if not partial_result:
         screen.trouble("interrupted")
     return INTERRUPTED
 

@@ -20,7 +20,7 @@ from cloudgpu.settings import Settings, Target
 
 if TYPE_CHECKING:
     from cloudgpu.app.aws_cloud import AwsCloud
-    from cloudgpu.app.desk import Desk
+    from cloudgpu.app.context import CloudContext
     from cloudgpu.app.dialling import Ways
     from cloudgpu.app.logging_in import Means
     from cloudgpu.app.node_sessions import Sessions
@@ -41,7 +41,7 @@ class Reaching:
     Attributes:
         cloud: The target that a node belongs to.
         ground: What a cluster runs on: its cloud, or hosts of one's own.
-        desk: Where a use case works on that target.
+        context: Builds the context for that target.
         environ: The caller's environment, for the programs that carry connections.
     """
 
@@ -50,7 +50,7 @@ class Reaching:
     records: Records
     cloud: "Callable[[Target], AwsCloud]"
     ground: "Callable[[ClusterRecord], Ground]"
-    desk: "Callable[[Target], Desk]"
+    context: "Callable[[Target], CloudContext]"
     screen: Screen
     environ: dict[str, str]
     _clouds: "dict[Target, AwsCloud]" = field(default_factory=dict)
@@ -102,7 +102,7 @@ class Reaching:
         if record.target == "ssh":
             return
         target: Target = "aws" if record.target == "aws" else "rehearsal"
-        let_in_if_possible(replace(self.desk(target), say=say), record)
+        let_in_if_possible(replace(self.context(target), say=say), record)
 
     def refreshed(self, clusters: "Sequence[ClusterStatus]") -> "tuple[ClusterStatus, ...]":
         """The clusters with their nodes' states as the cloud tells them, those that are up open to this caller."""
@@ -131,10 +131,10 @@ class Reaching:
 
         if record.target == "ssh" or not record.instance_ids:
             return
-        desk = self.desk("aws" if record.target == "aws" else "rehearsal")
+        context = self.context("aws" if record.target == "aws" else "rehearsal")
         with suppress(CloudGpuError):  # what the cloud said is shown all the same
-            restore(desk, record)
-            note_ends(desk, rows_of(desk.ledger, record.name, record.token))
+            restore(context, record)
+            note_ends(context, rows_of(context.ledger, record.name, record.token))
 
     def carrying(self, cluster: str, index: int) -> "CarryingCommand":
         """The program that carries SSH to a node by Session Manager."""

@@ -13,7 +13,10 @@ _LISTS = ("problems", "findings", "tried", "left", "tail")
 
 def error_json(err: CloudGpuError) -> dict[str, Any]:
     """The documented `--json` form of an error, with what the command had come to."""
-    return {**failure_json(type(err).__name__, err.message, err.hint, err.exit_code, details(err)), **err.context}
+    return {
+        **failure_json(type(err).__name__, err.message, err.hint, err.exit_code, details(err)),
+        **err.partial_result,
+    }
 
 
 def failure_json(kind: str, message: str, hint: str, exit_code: int, about: list[str]) -> dict[str, Any]:

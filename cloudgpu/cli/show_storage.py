@@ -5,7 +5,7 @@ from datetime import datetime
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
-from cloudgpu.app.storage_desk import Created, Deleted, Wish
+from cloudgpu.app.storage_context import Created, Deleted, Wish
 from cloudgpu.app.storage_overview import StorageRow
 from cloudgpu.app.storage_records import StorageRecord
 from cloudgpu.aws.stored_parts import Stored

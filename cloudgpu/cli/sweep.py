@@ -30,19 +30,19 @@ def sweep(
     """
     from cloudgpu.app.remains import Wish
     from cloudgpu.app.sweeping import Sweeping, Swept, problem
-    from cloudgpu.cli.interruption import come_to, tell_what_is_swept, told_when_interrupted
+    from cloudgpu.cli.interruption import reporting_partial_result, tell_what_is_swept, told_when_interrupted
     from cloudgpu.cli.show_sweep import seen_lines, sweep_json, swept_lines
     from cloudgpu.cli.wiring import wire
 
     wiring = wire(json=json, needs_disk=False, target=on)
     settings, screen = wiring.settings, wiring.screen
-    sweeping = Sweeping(wiring.ending_desk(settings.target), wiring.images(settings.target))
+    sweeping = Sweeping(wiring.cloud_cleanup_context(settings.target), wiring.images(settings.target))
     seen = sweeping.look(regions or [], Wish(settings.owner, frozenset(owners or ()), all_mine))
     now, simulated, swept = wiring.clock.now(), settings.target == "rehearsal", Swept(())
     if not json:
         screen.lines(seen_lines(seen, now, simulated=simulated))
     with (
-        come_to(lambda: sweep_json(seen, swept, now, simulated=simulated)),
+        reporting_partial_result(lambda: sweep_json(seen, swept, now, simulated=simulated)),
         told_when_interrupted(screen, "not everything is ended yet; cloudgpu sweep --yes goes on with it"),
     ):
         if yes:

@@ -52,7 +52,7 @@ def up(  # noqa: PLR0917
     from cloudgpu.app.identifiers import checked_cluster
     from cloudgpu.app.stages import Stages
     from cloudgpu.app.works import provisions
-    from cloudgpu.cli.interruption import ask_about_cluster, come_to, tell_what_runs
+    from cloudgpu.cli.interruption import ask_about_cluster, reporting_partial_result, tell_what_runs
     from cloudgpu.cli.show_cluster import standing_json, standing_rows, standing_title, unfinished_json
     from cloudgpu.cli.wiring import wire
 
@@ -71,10 +71,10 @@ def up(  # noqa: PLR0917
     cluster = checked_cluster(name or planned.plan.recipe.name)
     show(planned, cluster, wiring)
     wiring.questions.confirm("Go ahead?", yes=yes)
-    provisioning = provisions(wiring.bench(planned.plan.target), wiring.buyer)
+    provisioning = provisions(wiring.context(planned.plan.target), wiring.buyer)
     stages = Stages(wiring.clock, wiring.say)
     tell_what_runs(wiring.records, cluster)
-    with come_to(lambda: unfinished_json(cluster, wiring.records.last_known(cluster), stages)):
+    with reporting_partial_result(lambda: unfinished_json(cluster, wiring.records.last_known(cluster), stages)):
         try:
             with stages.stage("provision"):
                 standing = provisioning.up(planned.plan, cluster, retry_s=retry_s)

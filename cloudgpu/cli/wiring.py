@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cloudgpu.app.aws_cloud import AwsCloud
     from cloudgpu.app.calls import CallLog
     from cloudgpu.app.checkup import Checkup
-    from cloudgpu.app.desk import Bench, Desk
+    from cloudgpu.app.context import CloudContext, Context
     from cloudgpu.app.forecasting import Forecast
     from cloudgpu.app.images import Baking, ImageStore
     from cloudgpu.app.matrices import Matrices
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from cloudgpu.app.refreshing import Refreshing
     from cloudgpu.app.stages import Stages
     from cloudgpu.app.storage import StorageRoom
-    from cloudgpu.app.storage_desk import StorageCloud
+    from cloudgpu.app.storage_context import StorageCloud
     from cloudgpu.app.storage_records import StorageRecords
     from cloudgpu.app.teardowns import TeardownOf
     from cloudgpu.app.training import Training
@@ -192,9 +192,9 @@ class Wiring:
         def ground(record: ClusterRecord) -> Ground:
             return self.hosts.ground if record.target == "ssh" else self.cloud(as_target(record.target))
 
-        desk_of = self.ending_desk
+        context_for = self.cloud_cleanup_context
         clouds = (self._aws_cloud, ground)
-        return Reaching(self.settings, self.clock, self.records, *clouds, desk_of, self.screen, environ())
+        return Reaching(self.settings, self.clock, self.records, *clouds, context_for, self.screen, environ())
 
     @cached_property
     def hosts(self) -> "HostWiring":
@@ -203,22 +203,22 @@ class Wiring:
 
         return HostWiring(self)
 
-    def bench(self, target: Target) -> "Bench":
-        """Where a use case works that runs on what is bought and on hosts of one's own alike."""
+    def context(self, target: Target) -> "Context":
+        """Return the context for use cases that run on any target."""
         self.billing.warn_of_gaps()
-        return self.hosts.desk(self.ledger) if target == "ssh" else self.desk(self.cloud(target))
+        return self.hosts.context(self.ledger) if target == "ssh" else self.cloud_context(self.cloud(target))
 
-    def desk(self, cloud: Cloud) -> "Desk":
-        """Where a use case works."""
-        from cloudgpu.app.desk import Desk
+    def cloud_context(self, cloud: Cloud) -> "CloudContext":
+        """Return the context for use cases that need a cloud."""
+        from cloudgpu.app.context import CloudContext
 
-        return Desk(cloud, self.ledger, self.records, self.home, self.clock, self.settings.owner, self.say)
+        return CloudContext(cloud, self.ledger, self.records, self.home, self.clock, self.settings.owner, self.say)
 
     def training(self, target: Target) -> "Training":
         """`train` on one target."""
         from cloudgpu.app.training import Training
 
-        return Training(self.bench(target), self.buyer, self.dial, self.registries.logins)
+        return Training(self.context(target), self.buyer, self.dial, self.registries.logins)
 
     @cached_property
     def registries(self) -> RegistryWiring:
@@ -229,7 +229,7 @@ class Wiring:
         """`train --matrix` on one target."""
         from cloudgpu.app.matrices import Matrices
 
-        return Matrices(self.bench(target), self.training(target), self.buyer, self.dial)
+        return Matrices(self.context(target), self.training(target), self.buyer, self.dial)
 
     def watching(self, record: RunRecord, *, only_rank: int | None = None) -> "Watching":
         """`logs -f`, `attach` and `cancel` of one run, on the target it runs on."""
@@ -239,7 +239,7 @@ class Wiring:
             if only_rank is None or not isinstance(what, RankLine) or what.rank == only_rank:
                 self.say(what)
 
-        return Watching(replace(self.bench(as_target(record.target)), say=say), self.dial)
+        return Watching(replace(self.context(as_target(record.target)), say=say), self.dial)
 
     def images(self, target: Target) -> "ImageStore":
         """The machine images of a target."""
@@ -251,43 +251,45 @@ class Wiring:
         """`image bake` on one target."""
         from cloudgpu.app.images import Baking
 
-        return Baking(self.desk(self.cloud(target)), self.buyer, self.dial, self.images(target), stages)
+        return Baking(self.cloud_context(self.cloud(target)), self.buyer, self.dial, self.images(target), stages)
 
     def teardown(self, cluster: str) -> "Ends":
         """`down` of one cluster, on the target it was made on."""
         from cloudgpu.app.works import ends
 
         known = self.records.target(cluster)
-        return ends(self.ending_bench(as_target(known) if known else self.settings.target))
+        return ends(self.cleanup_context(as_target(known) if known else self.settings.target))
 
-    def ending_bench(self, target: Target) -> "Bench":
-        """Where clusters are ended: a ledger that cannot be used does not keep their nodes running."""
+    def cleanup_context(self, target: Target) -> "Context":
+        """Return the context for deletions: an unusable ledger must not keep nodes running."""
         if target == "ssh":
-            return self.hosts.desk(self.billing.lenient())
-        return self.ending_desk(target)
+            return self.hosts.context(self.billing.lenient())
+        return self.cloud_cleanup_context(target)
 
-    def ending_desk(self, target: Target) -> "Desk":
-        """The same of what is bought."""
-        from cloudgpu.app.desk import Desk
+    def cloud_cleanup_context(self, target: Target) -> "CloudContext":
+        """Return the deletion context for a cloud target."""
+        from cloudgpu.app.context import CloudContext
 
         books, owner = self.billing.lenient(), self.settings.owner
-        return Desk(self._aws_cloud(target).for_deletion(), books, self.records, self.home, self.clock, owner, self.say)
+        return CloudContext(
+            self._aws_cloud(target).for_deletion(), books, self.records, self.home, self.clock, owner, self.say
+        )
 
     @property
     def teardowns(self) -> "TeardownOf":
         """`down` of several clusters at once: one cloud a target, whichever thread comes first."""
         from cloudgpu.app.works import ends
 
-        desks: dict[Target, Bench] = {}
+        contexts: dict[Target, Context] = {}
         lock = Lock()
 
         def teardown(cluster: str, say: Say) -> "Ends":
             known = self.records.target(cluster)
             target = as_target(known) if known else self.settings.target
             with lock:
-                if target not in desks:
-                    desks[target] = self.ending_bench(target)
-            return ends(replace(desks[target], say=say))
+                if target not in contexts:
+                    contexts[target] = self.cleanup_context(target)
+            return ends(replace(contexts[target], say=say))
 
         return teardown
 
@@ -305,10 +307,10 @@ class Wiring:
     def storage(self, target: Target) -> "StorageRoom":
         """`storage create` and `storage delete` on one target."""
         from cloudgpu.app.storage import StorageRoom
-        from cloudgpu.app.storage_desk import StorageDesk
+        from cloudgpu.app.storage_context import StorageContext
 
         cloud, settings = self.storage_cloud(target), self.settings
-        desk = StorageDesk(
+        context = StorageContext(
             cloud,
             self.storage_records,
             self.home,
@@ -318,7 +320,7 @@ class Wiring:
             self.screen.say,
             self.billing.lenient(),
         )
-        return StorageRoom(desk)
+        return StorageRoom(context)
 
     def storage_target(self, name: str) -> Target:
         """The target that a piece of storage was made on; the settings' where no record says so."""

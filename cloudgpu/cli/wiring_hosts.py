@@ -12,7 +12,7 @@ from cloudgpu.errors import UsageError
 from cloudgpu.settings import Target
 
 if TYPE_CHECKING:
-    from cloudgpu.app.desk import HostDesk
+    from cloudgpu.app.context import HostsContext
     from cloudgpu.app.host_ground import HostGround
     from cloudgpu.cli.wiring import Wiring
     from cloudgpu.errors import CloudGpuError
@@ -74,12 +74,12 @@ class HostWiring:
         carrier = wiring.reaching.ways.carrier
         return dial_all(nodes, wiring.settings.ssh_key, clock=wiring.clock, timeout_s=_ANSWER_S, carrier=carrier)
 
-    def desk(self, ledger: Ledger) -> "HostDesk":
+    def context(self, ledger: Ledger) -> "HostsContext":
         """Where a use case works."""
-        from cloudgpu.app.desk import HostDesk
+        from cloudgpu.app.context import HostsContext
 
         wiring = self.wiring
-        return HostDesk(
+        return HostsContext(
             self.ground, ledger, wiring.records, wiring.home, wiring.clock, wiring.settings.owner, wiring.say
         )
 

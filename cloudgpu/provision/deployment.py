@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from cloudgpu.aws.resources.base import Context, Handler, Physical, Properties
+from cloudgpu.aws.resources.base import Handler, HandlerContext, Physical, Properties
 from cloudgpu.aws.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.errors import AuthError, BadRequestError, CloudGpuError, LaunchError, UnsupportedError
@@ -81,9 +81,9 @@ class Deployment:
     report: Report
     delays: Delays
 
-    def context(self, region: str, token: str, clock: Clock | None = None) -> Context:
+    def context(self, region: str, token: str, clock: Clock | None = None) -> HandlerContext:
         """What a handler gets."""
-        return Context(self.clients_for(region), clock or self.clock, token, self.tags)
+        return HandlerContext(self.clients_for(region), clock or self.clock, token, self.tags)
 
     def watched(self, operation: Operation, about: Subject, timeout_s: float | None = None) -> WatchedClock:
         """A clock that tells the report when a handler waits."""

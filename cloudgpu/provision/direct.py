@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from cloudgpu.aws.resources.base import Context
+from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError
@@ -192,8 +192,8 @@ class DirectEngine:
             delays=self._delays,
         )
 
-    def _context(self, region: str, token: str) -> Context:
-        return Context(self._clients_for(region), self._clock, token, self._tags)
+    def _context(self, region: str, token: str) -> HandlerContext:
+        return HandlerContext(self._clients_for(region), self._clock, token, self._tags)
 
     def _record_outputs(self, journal: Journal, vault: Vault, monitor: Monitor) -> None:
         outputs = vault.masked(monitor.outputs.values, monitor.outputs.secret_paths)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from cloudgpu.aws.resources.base import Context, Handler, Properties
+from cloudgpu.aws.resources.base import Handler, HandlerContext, Properties
 from cloudgpu.provision.deployment import Registry
 
 
@@ -12,7 +12,7 @@ from cloudgpu.provision.deployment import Registry
 class Guarding(Protocol):
     """A handler of what lets people in."""
 
-    def drift(self, ctx: Context, physical_id: str, inputs: Properties) -> tuple[str, ...]:
+    def drift(self, ctx: HandlerContext, physical_id: str, inputs: Properties) -> tuple[str, ...]:
         """Every difference between what stands and what these inputs ask for, in words; empty where there is none."""
 
 
@@ -28,7 +28,9 @@ class Guarded:
     inputs: Properties
 
 
-def drift(recorded: Iterable[Guarded], handlers: Registry, context: Callable[[str, str], Context]) -> tuple[str, ...]:
+def drift(
+    recorded: Iterable[Guarded], handlers: Registry, context: Callable[[str, str], HandlerContext]
+) -> tuple[str, ...]:
     """Every difference, without a mutating call.
 
     Raises:
@@ -37,7 +39,9 @@ def drift(recorded: Iterable[Guarded], handlers: Registry, context: Callable[[st
     return tuple(line for _, _, lines in _strayed(recorded, handlers, context) for line in lines)
 
 
-def mend(recorded: Iterable[Guarded], handlers: Registry, context: Callable[[str, str], Context]) -> tuple[str, ...]:
+def mend(
+    recorded: Iterable[Guarded], handlers: Registry, context: Callable[[str, str], HandlerContext]
+) -> tuple[str, ...]:
     """Put every difference right, and say which there were. What was recorded stays true, so nothing is written down.
 
     Raises:
@@ -51,7 +55,7 @@ def mend(recorded: Iterable[Guarded], handlers: Registry, context: Callable[[str
 
 
 def _strayed(
-    recorded: Iterable[Guarded], handlers: Registry, context: Callable[[str, str], Context]
+    recorded: Iterable[Guarded], handlers: Registry, context: Callable[[str, str], HandlerContext]
 ) -> Iterator[tuple[Guarded, Handler, tuple[str, ...]]]:
     for one in recorded:
         handler = handlers.handler(one.type)

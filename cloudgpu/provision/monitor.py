@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 from google.protobuf import empty_pb2  # type: ignore[import-untyped]
 from pulumi.runtime.proto import provider_pb2, resource_pb2
 
-from cloudgpu.aws.resources.base import Context, Handler
+from cloudgpu.aws.resources.base import Handler, HandlerContext
 from cloudgpu.aws.session import Clients
 from cloudgpu.errors import BadRequestError, CloudGpuError, UnsupportedError
 from cloudgpu.provision.comparison import Wanted, with_ignored
@@ -65,7 +65,7 @@ class Surroundings:
     region: str
     handlers: Registry
     clients_for: Callable[[str], Clients]
-    context: Callable[[str, str], Context]
+    context: Callable[[str, str], HandlerContext]
     vault: Vault
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cloudgpu.aws.faults import is_taken
-from cloudgpu.aws.resources.base import Context, Handler, Physical
+from cloudgpu.aws.resources.base import Handler, HandlerContext, Physical
 from cloudgpu.errors import BadRequestError, CloudGpuError, StateError
 from cloudgpu.provision.comparison import (
     Decision,
@@ -124,7 +124,7 @@ class Registrar:
         deployment.report.say("done", operation, wanted, detail=physical.id, seconds=clock.elapsed())
         return self._registered(wanted, physical)
 
-    def _not_created(self, intent: Intent, handler: Handler, context: Context, err: CloudGpuError) -> None:
+    def _not_created(self, intent: Intent, handler: Handler, context: HandlerContext, err: CloudGpuError) -> None:
         """A clear no closes the intent, once nothing is found that was made on the way to it."""
         if not is_definite(err):
             return
@@ -153,7 +153,7 @@ class Registrar:
         deployment.report.say("done", "update", wanted, detail=physical.id, seconds=clock.elapsed())
         return self._registered(wanted, physical)
 
-    def _as_it_is(self, handler: Handler, context: Context, present: Resource) -> Mapping[str, Any]:
+    def _as_it_is(self, handler: Handler, context: HandlerContext, present: Resource) -> Mapping[str, Any]:
         """Old inputs after an update that nobody saw the end of: what the cloud shows of them now."""
         physical = handler.read(context, present.id)
         actual = {} if physical is None else physical.outputs
@@ -229,7 +229,7 @@ class Registrar:
         return Registered(physical.id, physical.outputs, _marked_names(masked))
 
 
-def _made(handler: Handler, context: Context, wanted: Wanted) -> Physical:
+def _made(handler: Handler, context: HandlerContext, wanted: Wanted) -> Physical:
     """Create it. That its name is taken may be our own doing: a call whose answer was lost has been sent again.
 
     Raises:

@@ -21,7 +21,7 @@ from cloudgpu.provision.journal import Identity
 from cloudgpu.provision.pulumi_cli.engine import PulumiEngine, Site
 from cloudgpu.provision.pulumi_cli.opening import Choice, pulumi_engine
 from cloudgpu.rehearsal import client
-from tests.rehearsal.conftest import Bench, bench_in
+from tests.rehearsal.conftest import Workspace, workspace_in
 
 PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGcyZqYq0n1o0u8q9Ck4yQJ8P0Q0lq8m3yq8m3yq8m3y me"
 IMAGE = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
@@ -123,9 +123,9 @@ class Place:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
     """Whole commands, as in the rehearsal tier, each a new interpreter: the CLI starts more of them."""
-    with bench_in(tmp_path) as made:
+    with workspace_in(tmp_path) as made:
         yield made
 
 

@@ -16,7 +16,7 @@ import boto3
 from cloudgpu.app.records import Records
 from cloudgpu.ledger.store import open_ledger
 from cloudgpu.paths import Home
-from tests.rehearsal.conftest import Bench
+from tests.rehearsal.conftest import Workspace
 
 LIMIT_S = 180
 """Longer than any command takes: the CLI of a killed command gets 180 s, and needs about 5."""
@@ -143,7 +143,7 @@ class Field:
         command_s: About how long a command of each stage lives here; corrected by every one that ended too soon.
     """
 
-    bench: Bench
+    workspace: Workspace
     engine: dict[str, str]
     command_s: dict[str, float] = field(default_factory=lambda: {"up": 12.0, "down": 8.0, "train": 20.0})
 
@@ -152,7 +152,7 @@ class Field:
 
     @property
     def home(self) -> Home:
-        return self.bench.home
+        return self.workspace.home
 
     def arguments(self, stage: str) -> tuple[str, ...]:
         return ("down", "plain") if stage == "down" else (stage, "plain", "--yes")
@@ -161,8 +161,8 @@ class Field:
         """Kill what the case says; returns whether it was alive then, the command's status and what it wrote."""
         self.known_projects = self.projects()
         if case.stage == "down":
-            self.bench.run("up", "plain", "--yes", env=self.engine)
-        process = self.bench.popen(*self.arguments(case.stage), env=self.engine, start_new_session=True)
+            self.workspace.run("up", "plain", "--yes", env=self.engine)
+        process = self.workspace.popen(*self.arguments(case.stage), env=self.engine, start_new_session=True)
         try:
             effective = self._strike(process, case)
             out, err = process.communicate(timeout=LIMIT_S)
@@ -205,13 +205,13 @@ class Field:
         if case.harm:
             HARMS[case.harm](self.home)
         if case.ending == "sweep":
-            self.bench.run("sweep", "--all-mine", "--yes", "--on", "rehearsal", env=self.engine)
+            self.workspace.run("sweep", "--all-mine", "--yes", "--on", "rehearsal", env=self.engine)
         for name in names:
-            self.bench.run("down", name, env=self.engine)
+            self.workspace.run("down", name, env=self.engine)
 
     def launched(self) -> set[str]:
         """Return the id of every instance that this cloud has launched, terminated ones included."""
-        cloud = self.bench.cloud
+        cloud = self.workspace.cloud
         key = {"aws_access_key_id": cloud.access_key_id, "aws_secret_access_key": cloud.secret_access_key}
         ec2 = boto3.client("ec2", region_name="us-east-1", endpoint_url=cloud.url, **key)
         pages = ec2.get_paginator("describe_instances").paginate()
@@ -227,7 +227,7 @@ class Field:
             shown = [(one.role, one.pid, one.words[:3]) for one in left]
             assert time.monotonic() < deadline, f"{case}: {shown} outlived the command"
             time.sleep(0.1)
-        assert self.bench.left() == {}, case
+        assert self.workspace.left() == {}, case
         assert Records(self.home).clusters() == [], f"{case}: records"
         ledger = open_ledger(f"sqlite:///{self.home.ledger_db}")
         try:

@@ -21,27 +21,29 @@ def engine(command: Path) -> dict[str, str]:
     return {"CLOUDGPU_ENGINE": "pulumi", "CLOUDGPU_PULUMI_COMMAND": str(command)}
 
 
-def test_up_and_down_with_the_cli(bench, engine):
-    folder = bench.recipe()
-    up = bench.json("up", str(folder), "--yes", env=engine)
-    record = json.loads(bench.home.cluster("plain").record.read_text())
+def test_up_and_down_with_the_cli(workspace, engine):
+    folder = workspace.recipe()
+    up = workspace.json("up", str(folder), "--yes", env=engine)
+    record = json.loads(workspace.home.cluster("plain").record.read_text())
     assert record["engine"] == "pulumi"
     assert len(up["nodes"]) == 2
-    refused = bench.json("up", str(folder), "--yes", "--engine", "direct", code=2)
+    refused = workspace.json("up", str(folder), "--yes", "--engine", "direct", code=2)
     assert "made by the pulumi engine, not the direct engine" in refused["error"]["message"]
     # nobody names an engine: the record does
-    again = bench.json("up", str(folder), "--yes", env={"CLOUDGPU_PULUMI_COMMAND": engine["CLOUDGPU_PULUMI_COMMAND"]})
+    again = workspace.json(
+        "up", str(folder), "--yes", env={"CLOUDGPU_PULUMI_COMMAND": engine["CLOUDGPU_PULUMI_COMMAND"]}
+    )
     assert [node["instance_id"] for node in again["nodes"]] == [node["instance_id"] for node in up["nodes"]]
-    bench.run("down", "plain", env=engine)
-    assert bench.left() == {}
-    assert not any((bench.home.pulumi / "rehearsal" / "projects").iterdir())
+    workspace.run("down", "plain", env=engine)
+    assert workspace.left() == {}
+    assert not any((workspace.home.pulumi / "rehearsal" / "projects").iterdir())
 
 
-def test_without_the_cli_down_still_ends_everything_by_tag(bench, engine, tmp_path):
-    bench.run("up", str(bench.recipe()), "--yes", env=engine)
-    done = bench.run("down", "plain", env={"CLOUDGPU_PULUMI_COMMAND": str(tmp_path / "gone")})
+def test_without_the_cli_down_still_ends_everything_by_tag(workspace, engine, tmp_path):
+    workspace.run("up", str(workspace.recipe()), "--yes", env=engine)
+    done = workspace.run("down", "plain", env={"CLOUDGPU_PULUMI_COMMAND": str(tmp_path / "gone")})
     assert "looking for what it knew by tags" in done.stdout
-    assert bench.left() == {}
+    assert workspace.left() == {}
 
 
 WISHES = {
@@ -53,19 +55,19 @@ WISHES = {
 
 
 @pytest.mark.parametrize("kind", WISHES)
-def test_storage_is_made_and_deleted_with_the_cli(bench, engine, kind):
+def test_storage_is_made_and_deleted_with_the_cli(workspace, engine, kind):
     wish = ["storage", "create", "mine", "--kind", kind, "--on", "rehearsal", *WISHES[kind], "--yes"]
-    first = bench.json(*wish, env=engine)
-    assert json.loads(bench.home.storage("mine").record.read_text())["engine"] == "pulumi"
-    assert bench.json(*wish, env=engine)["id"] == first["id"]
-    refused = bench.json(*wish, env={"CLOUDGPU_ENGINE": "direct"}, code=2)
+    first = workspace.json(*wish, env=engine)
+    assert json.loads(workspace.home.storage("mine").record.read_text())["engine"] == "pulumi"
+    assert workspace.json(*wish, env=engine)["id"] == first["id"]
+    refused = workspace.json(*wish, env={"CLOUDGPU_ENGINE": "direct"}, code=2)
     assert "begun by the pulumi engine, not the direct engine" in refused["error"]["message"]
     direct = [*wish[:2], "other", *wish[3:]]
-    assert {key for key, value in bench.json(*direct).items() if value} == {
+    assert {key for key, value in workspace.json(*direct).items() if value} == {
         key for key, value in first.items() if value
     }
     for name in ("mine", "other"):
-        bench.run(
+        workspace.run(
             "storage",
             "delete",
             name,
@@ -75,8 +77,8 @@ def test_storage_is_made_and_deleted_with_the_cli(bench, engine, kind):
             "--yes",
             env={"CLOUDGPU_PULUMI_COMMAND": engine["CLOUDGPU_PULUMI_COMMAND"]},
         )
-    assert bench.left() == {}
-    assert not any((bench.home.pulumi / "rehearsal" / "projects").iterdir())
+    assert workspace.left() == {}
+    assert not any((workspace.home.pulumi / "rehearsal" / "projects").iterdir())
 
 
 HELD = {"do": "hold", "action": "CreateFleet"}
@@ -87,39 +89,39 @@ CUTS = {
 }
 
 
-def kill_at_the_launch(bench, engine, rule):
+def kill_at_the_launch(workspace, engine, rule):
     """SIGKILL to the command alone while the gang's launch is held: its CLI and its plugin are left to themselves."""
-    client.put_faults(bench.cloud, [rule])
-    process = bench.popen("up", "plain", "--yes", env=engine)
-    bench.until_held(process)
+    client.put_faults(workspace.cloud, [rule])
+    process = workspace.popen("up", "plain", "--yes", env=engine)
+    workspace.until_held(process)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    client.put_faults(bench.cloud, [])
-    client.release(bench.cloud)
+    client.put_faults(workspace.cloud, [])
+    client.release(workspace.cloud)
 
 
-def test_killed_in_the_middle_then_down_leaves_nothing(bench, engine):
-    bench.recipe()
+def test_killed_in_the_middle_then_down_leaves_nothing(workspace, engine):
+    workspace.recipe()
     for case, rule in CUTS.items():
-        kill_at_the_launch(bench, engine, rule)
-        bench.run("down", "plain", env=engine)
+        kill_at_the_launch(workspace, engine, rule)
+        workspace.run("down", "plain", env=engine)
         time.sleep(1.0)  # whoever outlived the kill would make something now
-        assert bench.left() == {}, case
+        assert workspace.left() == {}, case
 
 
-def test_killed_in_the_middle_then_up_goes_on(bench, engine):
-    bench.recipe()
+def test_killed_in_the_middle_then_up_goes_on(workspace, engine):
+    workspace.recipe()
     for case, rule in CUTS.items():
-        kill_at_the_launch(bench, engine, rule)
-        up = bench.json("up", "plain", "--yes", env=engine)
+        kill_at_the_launch(workspace, engine, rule)
+        up = workspace.json("up", "plain", "--yes", env=engine)
         assert len(up["nodes"]) == 2, case
-        assert len(client.census(bench.cloud)["instances"]) == 2, case
-        bench.run("down", "plain", env=engine)
-        assert bench.left() == {}, case
+        assert len(client.census(workspace.cloud)["instances"]) == 2, case
+        workspace.run("down", "plain", env=engine)
+        assert workspace.left() == {}, case
 
 
-def running_cli(bench) -> int:
-    (note,) = bench.home.pulumi.glob("rehearsal/projects/*/running")
+def running_cli(workspace) -> int:
+    (note,) = workspace.home.pulumi.glob("rehearsal/projects/*/running")
     return int(json.loads(note.read_text())["pid"])
 
 
@@ -133,16 +135,16 @@ def plugin_of(cli: int) -> int:
 
 
 @pytest.mark.parametrize("victim", ["the CLI", "the plugin"])
-def test_when_the_cli_or_its_plugin_is_killed_up_fails_and_leaves_nothing(bench, engine, victim):
-    bench.recipe()
-    client.put_faults(bench.cloud, [CUTS["carried out, and never answered"]])
-    process = bench.popen("up", "plain", "--yes", env=engine)
-    bench.until_held(process)
-    cli = running_cli(bench)
+def test_when_the_cli_or_its_plugin_is_killed_up_fails_and_leaves_nothing(workspace, engine, victim):
+    workspace.recipe()
+    client.put_faults(workspace.cloud, [CUTS["carried out, and never answered"]])
+    process = workspace.popen("up", "plain", "--yes", env=engine)
+    workspace.until_held(process)
+    cli = running_cli(workspace)
     os.kill(cli if victim == "the CLI" else plugin_of(cli), signal.SIGKILL)
-    client.put_faults(bench.cloud, [])
-    client.release(bench.cloud)
+    client.put_faults(workspace.cloud, [])
+    client.release(workspace.cloud)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 8, out + err
-    assert bench.left() == {}
-    assert not bench.home.cluster("plain").record.exists()
+    assert workspace.left() == {}
+    assert not workspace.home.cluster("plain").record.exists()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.pulumi.killing import Field, draw, note, noted
-from tests.rehearsal.conftest import bench_in
+from tests.rehearsal.conftest import workspace_in
 
 pytestmark = [
     pytest.mark.pulumi,
@@ -32,9 +32,9 @@ CASES = [
 @pytest.fixture(scope="module")
 def killing_field(command: Path, tmp_path_factory: pytest.TempPathFactory):
     """One home and one cloud for all cases: what one leaves, the next one meets."""
-    with bench_in(tmp_path_factory.mktemp("kills")) as bench:
-        bench.recipe()
-        yield Field(bench, {"CLOUDGPU_ENGINE": "pulumi", "CLOUDGPU_PULUMI_COMMAND": str(command)})
+    with workspace_in(tmp_path_factory.mktemp("kills")) as workspace:
+        workspace.recipe()
+        yield Field(workspace, {"CLOUDGPU_ENGINE": "pulumi", "CLOUDGPU_PULUMI_COMMAND": str(command)})
 
 
 @pytest.mark.parametrize("case", CASES)

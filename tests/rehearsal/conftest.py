@@ -1,7 +1,7 @@
 """Whole commands on a rehearsal cloud of the test's own: real processes, real SSH, one home a test.
 
 A second and a half of every start is imports, so commands and servers are forked from a process that has done them
-(`forking/`). Where that could hide something, as with signals and the first screen, a test asks for a `cold_bench`.
+(`forking/`). Where that could hide something, as with signals and the first screen, a test asks for a `cold_workspace`.
 """
 
 import json
@@ -51,7 +51,7 @@ TRAIN = """
 
 
 @dataclass(frozen=True)
-class Bench:
+class Workspace:
     """A home with its rehearsal cloud, and the commands of a person who uses it."""
 
     home: Home
@@ -133,10 +133,10 @@ class Bench:
 
 
 @contextmanager
-def bench_in(folder: Path, start: type[subprocess.Popen] = subprocess.Popen) -> Iterator[Bench]:
+def workspace_in(folder: Path, start: type[subprocess.Popen] = subprocess.Popen) -> Iterator[Workspace]:
     work = folder / "work"
     work.mkdir()
-    made = Bench(Home(folder / "home").ensure(), work, start)
+    made = Workspace(Home(folder / "home").ensure(), work, start)
     yield made
     client.stop(made.home)
 
@@ -153,22 +153,22 @@ def forks() -> Iterator[type[subprocess.Popen]]:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, forks: type[subprocess.Popen]) -> Iterator[Bench]:
-    with bench_in(tmp_path, forks) as made:
+def workspace(tmp_path: Path, forks: type[subprocess.Popen]) -> Iterator[Workspace]:
+    with workspace_in(tmp_path, forks) as made:
         yield made
 
 
 @pytest.fixture
-def cold_bench(tmp_path: Path) -> Iterator[Bench]:
+def cold_workspace(tmp_path: Path) -> Iterator[Workspace]:
     """One whose every command is a new interpreter, as for a person."""
-    with bench_in(tmp_path) as made:
+    with workspace_in(tmp_path) as made:
         yield made
 
 
 @pytest.fixture(scope="session")
-def make_bench(forks: type[subprocess.Popen]) -> Callable[[Path], AbstractContextManager[Bench]]:
+def make_workspace(forks: type[subprocess.Popen]) -> Callable[[Path], AbstractContextManager[Workspace]]:
     """For those who need several clouds, or one for many cases."""
-    return partial(bench_in, start=forks)
+    return partial(workspace_in, start=forks)
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ REACHING = (
 class Door:
     """The security group of the one cluster, as the endpoint has it."""
 
-    def __init__(self, bench):
-        cloud = bench.cloud
+    def __init__(self, workspace):
+        cloud = workspace.cloud
         key = {"aws_access_key_id": cloud.access_key_id, "aws_secret_access_key": cloud.secret_access_key}
         self.ec2 = boto3.client("ec2", region_name="us-east-1", endpoint_url=cloud.url, **key)
 
@@ -40,37 +40,37 @@ class Door:
         return {peer for side, protocol, peer in self.rules() if (side, protocol) == ("IpPermissions", "tcp")}
 
 
-def test_every_command_that_reaches_nodes_opens_the_way_to_its_caller(bench):
-    bench.recipe()
+def test_every_command_that_reaches_nodes_opens_the_way_to_its_caller(workspace):
+    workspace.recipe()
     away = {"CLOUDGPU_SSH_CIDR": ELSEWHERE}
-    bench.run("up", "plain", "--yes", env=away)
-    door = Door(bench)
+    workspace.run("up", "plain", "--yes", env=away)
+    door = Door(workspace)
     assert door.admitted() == {ELSEWHERE}
     for command in REACHING:
-        bench.run(*command)
+        workspace.run(*command)
         assert door.admitted() == {HERE}, command
-        bench.run("status", "--refresh", env=away)
+        workspace.run("status", "--refresh", env=away)
         assert door.admitted() == {ELSEWHERE}
     # What only looks at records asks nobody.
-    bench.run("status")
+    workspace.run("status")
     assert door.admitted() == {ELSEWHERE}
-    bench.run("down", "plain")
-    assert bench.left() == {}
+    workspace.run("down", "plain")
+    assert workspace.left() == {}
 
 
-def test_up_puts_right_what_somebody_did_to_the_rules(bench):
-    bench.recipe()
-    bench.run("up", "plain", "--yes")
-    door = Door(bench)
+def test_up_puts_right_what_somebody_did_to_the_rules(workspace):
+    workspace.recipe()
+    workspace.run("up", "plain", "--yes")
+    door = Door(workspace)
     before, group = sorted(door.rules()), door.group()["GroupId"]
     world = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}
     itself = next(row for row in door.group()["IpPermissions"] if row["IpProtocol"] == "-1")
     door.ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=[world])
     door.ec2.revoke_security_group_ingress(GroupId=group, IpPermissions=[itself])
-    said = bench.run("up", "plain", "--yes").stdout
+    said = workspace.run("up", "plain", "--yes").stdout
     assert f"put right: security group {group}: tcp 22 of 0.0.0.0/0 was let in" in said
     assert f"put right: security group {group}: all traffic of {group} was no longer let in" in said
     assert sorted(door.rules()) == before
-    assert "put right" not in bench.run("up", "plain", "--yes").stdout
-    bench.run("down", "plain")
-    assert bench.left() == {}
+    assert "put right" not in workspace.run("up", "plain", "--yes").stdout
+    workspace.run("down", "plain")
+    assert workspace.left() == {}

@@ -17,17 +17,17 @@ HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
-def expired(bench):
+def expired(workspace):
     """A cluster that was made three hours ago to live for one, in the home of somebody who was away. Its nodes run."""
-    bench.recipe()
-    bench.run("up", "plain", "--yes", env={"CLOUDGPU_EXPIRY_SCHEDULE": "false"})
-    record = bench.home.cluster("plain").record
+    workspace.recipe()
+    workspace.run("up", "plain", "--yes", env={"CLOUDGPU_EXPIRY_SCHEDULE": "false"})
+    record = workspace.home.cluster("plain").record
     stored = json.loads(record.read_text())
     now = datetime.now(UTC)
     stored["created_at"], stored["expires_at"] = (now - 3 * HOUR).isoformat(), (now - 2 * HOUR).isoformat()
     record.write_text(json.dumps(stored))
-    earlier(bench.home.ledger_db, now - 3 * HOUR)
-    return bench
+    earlier(workspace.home.ledger_db, now - 3 * HOUR)
+    return workspace
 
 
 def earlier(ledger, at):
@@ -46,13 +46,13 @@ def entry(home):
     return found
 
 
-def spent(bench):
-    (cluster,) = bench.json("status")["clusters"]
+def spent(workspace):
+    (cluster,) = workspace.json("status")["clusters"]
     return float(cluster["spent_usd"])
 
 
-def bill(bench):
-    (row,) = bench.json("cost", "--by", "cluster")["rows"]
+def bill(workspace):
+    (row,) = workspace.json("cost", "--by", "cluster")["rows"]
     return float(row["usd"])
 
 
@@ -88,11 +88,14 @@ def test_an_expired_cluster_is_not_used_again_but_named(expired, command):
     assert len(client.nodes(expired.cloud)) == 2
 
 
-def terminate(bench):
+def terminate(workspace):
     """Somebody ends the nodes through the API; return when AWS says that this was."""
-    key = {"aws_access_key_id": bench.cloud.access_key_id, "aws_secret_access_key": bench.cloud.secret_access_key}
-    ec2 = boto3.client("ec2", region_name="us-east-1", endpoint_url=bench.cloud.url, **key)
-    ids = list(entry(bench.home).instance_ids)
+    key = {
+        "aws_access_key_id": workspace.cloud.access_key_id,
+        "aws_secret_access_key": workspace.cloud.secret_access_key,
+    }
+    ec2 = boto3.client("ec2", region_name="us-east-1", endpoint_url=workspace.cloud.url, **key)
+    ids = list(entry(workspace.home).instance_ids)
     ec2.terminate_instances(InstanceIds=ids)
     found = ec2.describe_instances(InstanceIds=ids)["Reservations"]
     reasons = [one["StateTransitionReason"] for group in found for one in group["Instances"]]

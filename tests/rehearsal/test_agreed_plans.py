@@ -8,60 +8,60 @@ import pytest
 pytestmark = pytest.mark.rehearsal
 
 
-def test_a_plan_that_was_written_down_is_applied_as_it_is_and_the_bill_keeps_to_it(bench):
-    bench.recipe()
-    plan = bench.json("plan", "plain", "--prefer", "price", "--out", "agreed.json")
-    made = bench.json("up", "--plan", "agreed.json", "--yes")
+def test_a_plan_that_was_written_down_is_applied_as_it_is_and_the_bill_keeps_to_it(workspace):
+    workspace.recipe()
+    plan = workspace.json("plan", "plain", "--prefer", "price", "--out", "agreed.json")
+    made = workspace.json("up", "--plan", "agreed.json", "--yes")
     assert (made["zone"], made["instance_type"]) == tuple(
         plan["candidates"][0][name] for name in ("zone", "instance_type")
     )
     assert made["cost"]["hourly_usd"] == plan["hourly_usd"]
-    (status,) = bench.json("status")["clusters"]
+    (status,) = workspace.json("status")["clusters"]
     assert status["hourly_usd"] == plan["hourly_usd"]
-    bench.run("rehearsal", "advance", "59m")
+    workspace.run("rehearsal", "advance", "59m")
     # Disks and addresses are on the bill from launch to end, as they are in the worst case.
-    (row,) = bench.json("cost", "--by", "cluster")["rows"]
+    (row,) = workspace.json("cost", "--by", "cluster")["rows"]
     per_hour = Decimal(row["usd"]) / Decimal(row["node_hours"]) * 2
     assert abs(per_hour - Decimal(plan["hourly_usd"])) < Decimal("0.001")
     assert Decimal(row["usd"]) <= Decimal(plan["worst_case_usd"])
-    bench.run("down", "plain")
-    assert bench.left() == {}
+    workspace.run("down", "plain")
+    assert workspace.left() == {}
 
 
-def test_what_changed_since_is_named_and_nothing_is_bought(bench):
-    folder = bench.recipe()
-    bench.run("plan", "plain", "--out", "agreed.json")
-    refused = bench.run("up", "plain", "--plan", "agreed.json", "--yes", code=2)
+def test_what_changed_since_is_named_and_nothing_is_bought(workspace):
+    folder = workspace.recipe()
+    workspace.run("plan", "plain", "--out", "agreed.json")
+    refused = workspace.run("up", "plain", "--plan", "agreed.json", "--yes", code=2)
     assert "holds RECIPE already" in refused.stderr
     (folder / "train.py").write_text("print('something else')\n")
-    error = bench.json("up", "--plan", "agreed.json", "--yes", code=7)["error"]
+    error = workspace.json("up", "--plan", "agreed.json", "--yes", code=7)["error"]
     assert error["details"] == ["the work directory is another one"]
     assert "has changed since agreed.json was made" in error["message"]
-    stored = json.loads((bench.work / "agreed.json").read_text())
+    stored = json.loads((workspace.work / "agreed.json").read_text())
     stored["plan"]["candidates"][0]["node_hourly_usd"] = "1"
-    (bench.work / "forged.json").write_text(json.dumps(stored))
-    assert "was changed after it was written" in bench.run("train", "--plan", "forged.json", "--yes", code=2).stderr
-    assert bench.left() == {}
+    (workspace.work / "forged.json").write_text(json.dumps(stored))
+    assert "was changed after it was written" in workspace.run("train", "--plan", "forged.json", "--yes", code=2).stderr
+    assert workspace.left() == {}
 
 
-def test_the_resources_of_a_plan_are_those_that_up_makes_and_looking_makes_none(bench):
-    bench.recipe()
-    assert bench.json("plan", "plain")["resources"] is None
-    foretold = bench.json("plan", "plain", "--resources")["resources"]
-    assert bench.left() == {}
-    assert not (bench.home.root / "ssh").exists()
-    assert not list(bench.home.clusters.glob("*"))
-    bench.json("up", "plain", "--yes")
-    (journal,) = bench.home.clusters.glob("plain/*.journal")
+def test_the_resources_of_a_plan_are_those_that_up_makes_and_looking_makes_none(workspace):
+    workspace.recipe()
+    assert workspace.json("plan", "plain")["resources"] is None
+    foretold = workspace.json("plan", "plain", "--resources")["resources"]
+    assert workspace.left() == {}
+    assert not (workspace.home.root / "ssh").exists()
+    assert not list(workspace.home.clusters.glob("*"))
+    workspace.json("up", "plain", "--yes")
+    (journal,) = workspace.home.clusters.glob("plain/*.journal")
     rows = [json.loads(line) for line in journal.read_text().splitlines()]
     made = {row["type"] for row in rows if row.get("row") == "intent"}
     assert {one["type"] for one in foretold} == made
-    bench.run("down", "plain")
+    workspace.run("down", "plain")
 
 
-def test_offers_everywhere_with_prices_quotas_and_what_threw_the_rest_out(bench):
-    bench.recipe(resources="{any_of: ['V100:8', 'p3.16xlarge'], nodes: 2, prefer: price}")
-    told = bench.json("offers", "plain", "--all-regions")
+def test_offers_everywhere_with_prices_quotas_and_what_threw_the_rest_out(workspace):
+    workspace.recipe(resources="{any_of: ['V100:8', 'p3.16xlarge'], nodes: 2, prefer: price}")
+    told = workspace.json("offers", "plain", "--all-regions")
     assert len(told["regions"]) >= 15
     prices = [Decimal(one["hourly_usd"]) for one in told["candidates"]]
     assert prices == sorted(prices)
@@ -71,6 +71,6 @@ def test_offers_everywhere_with_prices_quotas_and_what_threw_the_rest_out(bench)
     counted = {rule["rule"]: rule["count"] for rule in told["rules"] if not rule["kept"]}
     assert counted["retired"] == 1
     assert sum(rule["count"] for rule in told["rules"]) == len(told["considered"])
-    shown = bench.run("offers", "plain", "--all-regions").stdout
+    shown = workspace.run("offers", "plain", "--all-regions").stdout
     assert "[simulated]" in shown
     assert "thrown out: 1 [retired]" in shown

@@ -10,8 +10,8 @@ pytestmark = pytest.mark.rehearsal
 
 
 @pytest.fixture(scope="module")
-def desk(make_bench, tmp_path_factory):
-    with make_bench(tmp_path_factory.mktemp("desk")) as made:
+def workspace(make_workspace, tmp_path_factory):
+    with make_workspace(tmp_path_factory.mktemp("workspace")) as made:
         made.recipe()
         made.run("rehearsal", "start")
         yield made
@@ -22,8 +22,8 @@ def desk(make_bench, tmp_path_factory):
         assert {run["state"] for run in status["runs"]} <= {"failed"}
 
 
-def recipe_file(desk, content):
-    path = desk.work / "it.yaml"
+def recipe_file(workspace, content):
+    path = workspace.work / "it.yaml"
     path.write_bytes(content)
     return "it.yaml"
 
@@ -47,15 +47,15 @@ FILES = {
 
 @pytest.mark.parametrize("case", FILES)
 @pytest.mark.parametrize("command", ["plan", "train"])
-def test_a_wrong_recipe_names_file_and_line(desk, command, case):
+def test_a_wrong_recipe_names_file_and_line(workspace, command, case):
     content, said = FILES[case]
-    name = recipe_file(desk, content)
-    done = desk.run(command, name, *(["--yes"] if command == "train" else []), code=2)
+    name = recipe_file(workspace, content)
+    done = workspace.run(command, name, *(["--yes"] if command == "train" else []), code=2)
     assert "Traceback" not in done.stderr
     for text in said:
         assert text in done.stderr, done.stderr
     assert len(done.stderr) < 3000
-    assert not (desk.work / "pwned").exists()
+    assert not (workspace.work / "pwned").exists()
 
 
 WORDS = {
@@ -87,18 +87,18 @@ WORDS = {
 
 
 @pytest.mark.parametrize("case", WORDS)
-def test_a_wrong_word_is_named_with_what_would_be_right(desk, case):
-    (desk.work / "hollow").mkdir(exist_ok=True)
+def test_a_wrong_word_is_named_with_what_would_be_right(workspace, case):
+    (workspace.work / "hollow").mkdir(exist_ok=True)
     args, code, said = WORDS[case]
-    done = desk.run(*args, code=code)
+    done = workspace.run(*args, code=code)
     assert done.stderr.startswith("error: ")
     assert "Traceback" not in done.stderr
     for text in said:
         assert text in done.stderr, done.stderr
 
 
-def test_a_refusal_is_one_json_document_too(desk):
-    done = desk.run("plan", "plian", "--json", code=2)
+def test_a_refusal_is_one_json_document_too(workspace):
+    done = workspace.run("plan", "plian", "--json", code=2)
     error = json.loads(done.stdout)["error"]
     assert (error["type"], error["exit_code"]) == ("RecipeError", 2)
     assert error["hint"]
@@ -111,10 +111,10 @@ DATA = {
 
 
 @pytest.mark.parametrize("case", DATA)
-def test_data_that_is_not_there_is_told_before_anything_is_bought(desk, case):
+def test_data_that_is_not_there_is_told_before_anything_is_bought(workspace, case):
     source, said = DATA[case]
-    desk.recipe("data", data=f"- {{name: digits, from: '{source}', to: /data/digits}}")
-    done = desk.run("train", "data", "--yes", code=None)
+    workspace.recipe("data", data=f"- {{name: digits, from: '{source}', to: /data/digits}}")
+    done = workspace.run("train", "data", "--yes", code=None)
     assert done.returncode in (2, 7, 8), (done.returncode, done.stdout, done.stderr)
     assert said in done.stderr
     assert "Traceback" not in done.stderr

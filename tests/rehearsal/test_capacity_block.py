@@ -8,8 +8,8 @@ import pytest
 pytestmark = pytest.mark.rehearsal
 
 
-def test_a_run_in_a_block(bench):
-    cloud = bench.cloud
+def test_a_run_in_a_block(workspace):
+    cloud = workspace.cloud
     ec2 = boto3.client(
         "ec2",
         region_name="us-east-1",
@@ -26,22 +26,22 @@ def test_a_run_in_a_block(bench):
     mine = ec2.purchase_capacity_block(
         CapacityBlockOfferingId=offer["CapacityBlockOfferingId"], InstancePlatform="Linux/UNIX"
     )["CapacityReservation"]["CapacityReservationId"]
-    bench.recipe(
+    workspace.recipe(
         resources="{instance_type: p4d.24xlarge, nodes: 2, regions: [us-east-1], network: tcp, "
         f"market: capacity-block, reservation: {mine}}}"
     )
-    plan = bench.json("plan", "plain")
+    plan = workspace.json("plan", "plain")
     assert [one["zone"] for one in plan["candidates"]] == [offer["AvailabilityZone"]]
     # The block lasts 70 minutes more: the run's hour becomes what is left before AWS takes the nodes.
     assert 30 * 60 < plan["expiry_s"] <= 40 * 60
-    outcome = bench.json("train", "plain", "--yes", "--keep")
+    outcome = workspace.json("train", "plain", "--yes", "--keep")
     assert outcome["state"] == "succeeded"
     held = ec2.describe_capacity_reservations(CapacityReservationIds=[mine])["CapacityReservations"][0]
     assert held["AvailableInstanceCount"] == 0
-    assert bench.left().get("placement_groups") is None
+    assert workspace.left().get("placement_groups") is None
     cluster = outcome["cluster"]
-    refused = bench.run("extend", cluster, "--by", "3h", code=2)
+    refused = workspace.run("extend", cluster, "--by", "3h", code=2)
     assert f"the Capacity Block {mine} ends at {held['EndDate']:%Y-%m-%d %H:%M} UTC" in refused.stderr
     assert "they cannot live until" in refused.stderr
-    bench.run("down", cluster)
-    assert bench.left() == {}
+    workspace.run("down", cluster)
+    assert workspace.left() == {}

@@ -13,95 +13,95 @@ pytestmark = pytest.mark.rehearsal
 TYPE, REGION = "p3dn.24xlarge", "us-east-1"
 
 
-def node_usd(bench, *more):
-    plan = bench.json("plan", "plain", "--offline", *more)
+def node_usd(workspace, *more):
+    plan = workspace.json("plan", "plain", "--offline", *more)
     return {(one["node_hourly_usd"], one["priced_on"]) for one in plan["candidates"]}
 
 
-def known_usd(bench, target="rehearsal"):
-    return known_catalog(bench.home, target).types[TYPE].on_demand_usd[REGION]
+def known_usd(workspace, target="rehearsal"):
+    return known_catalog(workspace.home, target).types[TYPE].on_demand_usd[REGION]
 
 
-def test_a_price_changes_the_plan_and_a_revert_brings_it_back(bench):
-    bench.recipe()
-    ((shipped, shipped_on),) = node_usd(bench)
-    bench.run("rehearsal", "prices", f"{REGION}/{TYPE}/on-demand=29.5")
-    assert known_usd(bench) == Decimal(shipped), "nobody has read it yet"
-    done = bench.json("catalog", "refresh", "--on", "rehearsal")
+def test_a_price_changes_the_plan_and_a_revert_brings_it_back(workspace):
+    workspace.recipe()
+    ((shipped, shipped_on),) = node_usd(workspace)
+    workspace.run("rehearsal", "prices", f"{REGION}/{TYPE}/on-demand=29.5")
+    assert known_usd(workspace) == Decimal(shipped), "nobody has read it yet"
+    done = workspace.json("catalog", "refresh", "--on", "rehearsal")
     assert (done["summary"], done["overlay"], done["simulated"], done["unread"]) == ("1 price changed", 1, True, [])
     assert [(one["what"], one["before"], one["after"]) for one in done["changes"]] == [(TYPE, shipped, "29.5")]
-    assert node_usd(bench) == {("29.5", done["read_at"][:10])}
+    assert node_usd(workspace) == {("29.5", done["read_at"][:10])}
     # Never for the real AWS.
-    assert node_usd(bench, "--on", "aws") == {(shipped, shipped_on)}
-    shown = bench.json("catalog", "show")
+    assert node_usd(workspace, "--on", "aws") == {(shipped, shipped_on)}
+    shown = workspace.json("catalog", "show")
     assert {(one["region"], one["what"]) for one in shown["read"]} == {
         (REGION, part) for part in ("types", "zones", "on_demand", "spot", "images", "quotas")
     }
-    assert bench.run("catalog", "revert").stdout == (
+    assert workspace.run("catalog", "revert").stdout == (
         "rehearsal: the catalogue that came with cloudgpu holds again (was 1)\n"
     )
-    assert node_usd(bench) == {(shipped, shipped_on)}
-    bench.run("catalog", "revert", "1")
-    assert known_usd(bench) == Decimal("29.5")
-    assert bench.run("catalog", "history").stdout.splitlines()[-1].startswith("*        1")
+    assert node_usd(workspace) == {(shipped, shipped_on)}
+    workspace.run("catalog", "revert", "1")
+    assert known_usd(workspace) == Decimal("29.5")
+    assert workspace.run("catalog", "history").stdout.splitlines()[-1].startswith("*        1")
     # A damaged overlay stops what is bought by its prices, names itself and the way on.
-    bench.home.catalog("rehearsal").overlay(1).write_text("{")
-    refused = bench.run("plan", "plain", "--offline", code=10)
+    workspace.home.catalog("rehearsal").overlay(1).write_text("{")
+    refused = workspace.run("plan", "plain", "--offline", code=10)
     assert "overlay-0001.json cannot be used" in refused.stderr
     assert "cloudgpu catalog revert 0 --on rehearsal" in refused.stderr
-    bench.run("status")
-    bench.run("catalog", "revert", "0", "--on", "rehearsal")
-    assert known_usd(bench) == Decimal(shipped)
+    workspace.run("status")
+    workspace.run("catalog", "revert", "0", "--on", "rehearsal")
+    assert known_usd(workspace) == Decimal(shipped)
 
 
-def test_what_is_refused_is_said_and_what_is_killed_leaves_what_was_known(bench):
-    client.put_prices(bench.cloud, {f"{REGION}/{TYPE}/on-demand": "29.5", f"{REGION}/{TYPE}/spot": "7"})
-    client.put_faults(bench.cloud, [{"action": "GetProducts", "code": "AccessDeniedException", "message": "no"}])
-    part = bench.json("catalog", "refresh", "--region", REGION, "--region", "us-west-2", code=8)
+def test_what_is_refused_is_said_and_what_is_killed_leaves_what_was_known(workspace):
+    client.put_prices(workspace.cloud, {f"{REGION}/{TYPE}/on-demand": "29.5", f"{REGION}/{TYPE}/spot": "7"})
+    client.put_faults(workspace.cloud, [{"action": "GetProducts", "code": "AccessDeniedException", "message": "no"}])
+    part = workspace.json("catalog", "refresh", "--region", REGION, "--region", "us-west-2", code=8)
     assert {(one["region"], one["part"]) for one in part["unread"]} == {
         (REGION, "on_demand"), ("us-west-2", "on_demand"),
     }  # fmt: skip
     assert part["summary"] == "1 spot price changed"
-    index = bench.home.catalog("rehearsal").index.read_bytes()
+    index = workspace.home.catalog("rehearsal").index.read_bytes()
     # Nothing at all: an error, and nothing is written.
-    client.put_faults(bench.cloud, [{"action": "*", "code": "AccessDeniedException", "message": "no"}])
-    bench.run("catalog", "refresh", code=8)
-    assert bench.home.catalog("rehearsal").index.read_bytes() == index
-    client.put_faults(bench.cloud, [{"action": "ListServiceQuotas", "do": "hold", "phase": "before"}])
-    process = bench.popen("catalog", "refresh", "--on", "rehearsal")
-    bench.until_held(process)
+    client.put_faults(workspace.cloud, [{"action": "*", "code": "AccessDeniedException", "message": "no"}])
+    workspace.run("catalog", "refresh", code=8)
+    assert workspace.home.catalog("rehearsal").index.read_bytes() == index
+    client.put_faults(workspace.cloud, [{"action": "ListServiceQuotas", "do": "hold", "phase": "before"}])
+    process = workspace.popen("catalog", "refresh", "--on", "rehearsal")
+    workspace.until_held(process)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    client.put_faults(bench.cloud, [])
-    assert bench.home.catalog("rehearsal").index.read_bytes() == index
-    again = bench.json("catalog", "refresh")
+    client.put_faults(workspace.cloud, [])
+    assert workspace.home.catalog("rehearsal").index.read_bytes() == index
+    again = workspace.json("catalog", "refresh")
     assert (again["overlay"], again["summary"]) == (2, "1 price changed")
 
 
-def test_a_type_that_aws_takes_away_is_retired_and_comes_back(bench):
-    bench.recipe()
-    client.put_script(bench.cloud, {"cloud": {"retired": [TYPE]}})
-    sellers = [f"--region={name}" for name in known_catalog(bench.home, "rehearsal").types[TYPE].zones]
-    done = bench.json("catalog", "refresh", *sellers)
+def test_a_type_that_aws_takes_away_is_retired_and_comes_back(workspace):
+    workspace.recipe()
+    client.put_script(workspace.cloud, {"cloud": {"retired": [TYPE]}})
+    sellers = [f"--region={name}" for name in known_catalog(workspace.home, "rehearsal").types[TYPE].zones]
+    done = workspace.json("catalog", "refresh", *sellers)
     assert [one["what"] for one in done["changes"] if one["kind"] == "retired"] == [TYPE]
-    refused = bench.json("plan", "plain", "--offline", code=7)
+    refused = workspace.json("plan", "plain", "--offline", code=7)
     assert refused["candidates"] == []
     assert any("retired" in one["message"] for one in refused["findings"])
-    client.put_script(bench.cloud, {})
-    back = bench.json("catalog", "refresh", *sellers)
+    client.put_script(workspace.cloud, {})
+    back = workspace.json("catalog", "refresh", *sellers)
     assert [one["what"] for one in back["changes"] if one["kind"] == "back"] == [TYPE]
-    assert not known_catalog(bench.home, "rehearsal").types[TYPE].retired
+    assert not known_catalog(workspace.home, "rehearsal").types[TYPE].retired
 
 
-def test_quotas_are_told_for_every_region_and_reach_the_plan(bench):
-    bench.recipe()
-    client.put_quotas(bench.cloud, {f"{REGION}/p/on-demand": 96})
-    told = bench.json("quota", "--gpu", "V100", "--nodes", "2", "--market", "on-demand", "--all-regions")["quotas"]
+def test_quotas_are_told_for_every_region_and_reach_the_plan(workspace):
+    workspace.recipe()
+    client.put_quotas(workspace.cloud, {f"{REGION}/p/on-demand": 96})
+    told = workspace.json("quota", "--gpu", "V100", "--nodes", "2", "--market", "on-demand", "--all-regions")["quotas"]
     assert len({one["region"] for one in told}) == len(told) > 10
     (line,) = [one for one in told if one["region"] == REGION]
     assert (line["limit_vcpus"], line["used_vcpus"], line["nodes_free"], line["enough"]) == (96, 0, 1, False)
     assert "--quota-code L-417A185B --desired-value 192" in line["request_command"]
-    (short,) = [one for one in bench.json("plan", "plain", code=7)["findings"] if one["severity"] == "error"]
+    (short,) = [one for one in workspace.json("plan", "plain", code=7)["findings"] if one["severity"] == "error"]
     assert short["check"] == "quota"
     assert "192 vCPUs" in short["message"]
     assert "L-417A185B" in short["message"]
@@ -110,9 +110,9 @@ def test_quotas_are_told_for_every_region_and_reach_the_plan(bench):
         {"action": action, "code": "AccessDeniedException", "message": "no"}
         for action in ("ListServiceQuotas", "ListAWSDefaultServiceQuotas")
     ]
-    client.put_faults(bench.cloud, rules)
-    denied = bench.json("quota", "--gpu", "V100", "--market", "on-demand", code=8)
+    client.put_faults(workspace.cloud, rules)
+    denied = workspace.json("quota", "--gpu", "V100", "--market", "on-demand", code=8)
     assert (denied["quotas"][0]["limit_vcpus"], len(denied["unread"])) == (None, 1)
-    old = bench.json("quota", "--gpu", "V100", "--market", "on-demand", "--offline")
+    old = workspace.json("quota", "--gpu", "V100", "--market", "on-demand", "--offline")
     assert old["quotas"][0]["limit_vcpus"] == 96
     assert old["quotas"][0]["age_s"] >= 0

@@ -12,8 +12,8 @@ DENIED = {"code": "AccessDenied", "http": 403}
 
 
 @pytest.fixture(scope="module")
-def one_cloud(make_bench, tmp_path_factory):
-    with make_bench(tmp_path_factory.mktemp("one")) as made:
+def one_cloud(make_workspace, tmp_path_factory):
+    with make_workspace(tmp_path_factory.mktemp("one")) as made:
         yield made
 
 
@@ -24,8 +24,8 @@ def shared(one_cloud):
     client.put_faults(one_cloud.cloud, [])
 
 
-def access(bench):
-    cloud = bench.cloud
+def access(workspace):
+    cloud = workspace.cloud
     return {
         "endpoint_url": cloud.url,
         "aws_access_key_id": cloud.access_key_id,
@@ -33,39 +33,39 @@ def access(bench):
     }
 
 
-def s3(bench, region="us-east-1"):
-    return boto3.client("s3", region_name=region, **access(bench))
+def s3(workspace, region="us-east-1"):
+    return boto3.client("s3", region_name=region, **access(workspace))
 
 
-def said(bench, *options, code=0, env=None):
-    told = bench.json("plan", "plain", *options, code=code, env=env)
+def said(workspace, *options, code=0, env=None):
+    told = workspace.json("plan", "plain", *options, code=code, env=env)
     return {one["check"]: (one["severity"], one["message"]) for one in told["findings"]}
 
 
-def test_a_quota_of_96_vcpus_has_room_for_one_node_and_not_for_two(bench):
-    bench.recipe()
-    client.put_quotas(bench.cloud, {"us-east-1/p/on-demand": 96})
-    severity, message = said(bench, code=7)["quota"]
+def test_a_quota_of_96_vcpus_has_room_for_one_node_and_not_for_two(workspace):
+    workspace.recipe()
+    client.put_quotas(workspace.cloud, {"us-east-1/p/on-demand": 96})
+    severity, message = said(workspace, code=7)["quota"]
     assert severity == "error"
     assert "need 192 vCPUs" in message
     assert message.endswith("(L-417A185B) allow 96")
-    assert client.faults(bench.cloud)["mutating_calls"] == 0
-    assert "quota" not in said(bench, "--set", "resources.nodes=1")
+    assert client.faults(workspace.cloud)["mutating_calls"] == 0
+    assert "quota" not in said(workspace, "--set", "resources.nodes=1")
     # The rehearser's own change is known at once; an account's limits are remembered for some minutes.
-    bench.run("rehearsal", "quota", "us-east-1/p/on-demand=192")
-    assert "quota" not in said(bench)
-    bench.run("rehearsal", "fault", "apply", "quota-bound")
-    assert said(bench, code=7)["quota"][0] == "error"
-    bench.run("rehearsal", "fault", "clear")
-    assert "quota" not in said(bench)
+    workspace.run("rehearsal", "quota", "us-east-1/p/on-demand=192")
+    assert "quota" not in said(workspace)
+    workspace.run("rehearsal", "fault", "apply", "quota-bound")
+    assert said(workspace, code=7)["quota"][0] == "error"
+    workspace.run("rehearsal", "fault", "clear")
+    assert "quota" not in said(workspace)
 
 
-def test_what_runs_already_is_counted_and_what_is_denied_is_unknown(bench):
-    bench.recipe()
-    client.put_faults(bench.cloud, [{"action": "ListServiceQuotas", **DENIED}])
-    assert said(bench)["quota"][0] == "unknown"
-    client.put_faults(bench.cloud, [{"action": "DescribeRegions", "code": "UnauthorizedOperation", "http": 403}])
-    severity, message = said(bench)["named"]
+def test_what_runs_already_is_counted_and_what_is_denied_is_unknown(workspace):
+    workspace.recipe()
+    client.put_faults(workspace.cloud, [{"action": "ListServiceQuotas", **DENIED}])
+    assert said(workspace)["quota"][0] == "unknown"
+    client.put_faults(workspace.cloud, [{"action": "DescribeRegions", "code": "UnauthorizedOperation", "http": 403}])
+    severity, message = said(workspace)["named"]
     assert severity == "unknown"
     assert message.startswith("which regions the account has enabled is unknown")
 

@@ -48,146 +48,146 @@ def checked(done):
 
 
 @pytest.fixture(scope="module")
-def desk(make_bench, tmp_path_factory):
-    with make_bench(tmp_path_factory.mktemp("desk")) as made:
+def workspace(make_workspace, tmp_path_factory):
+    with make_workspace(tmp_path_factory.mktemp("workspace")) as made:
         made.recipe()
         made.run("rehearsal", "start")
         yield made
 
 
 @pytest.mark.parametrize("by", ["99999999999999d", "3651d", "9" * 400 + "d"])
-def test_the_clock_is_not_moved_out_of_its_limits(desk, by):
-    done = desk.run("rehearsal", "advance", by, code=2)
+def test_the_clock_is_not_moved_out_of_its_limits(workspace, by):
+    done = workspace.run("rehearsal", "advance", by, code=2)
     assert "3650 days" in done.stderr or "duration" in done.stderr
-    assert desk.run("rehearsal", "status").returncode == 0
+    assert workspace.run("rehearsal", "status").returncode == 0
 
 
-def test_several_moves_add_up_to_no_more(bench):
-    bench.run("rehearsal", "advance", "3000d")
-    done = bench.run("rehearsal", "advance", "3000d", code=12)
+def test_several_moves_add_up_to_no_more(workspace):
+    workspace.run("rehearsal", "advance", "3000d")
+    done = workspace.run("rehearsal", "advance", "3000d", code=12)
     assert "at most 3650 days" in done.stderr
-    bench.run("rehearsal", "advance", "3000d", "--back")
+    workspace.run("rehearsal", "advance", "3000d", "--back")
     for _ in range(2):
-        bench.run("rehearsal", "advance", "1500d", "--back")
-    checked(bench.run("rehearsal", "advance", "1500d", "--back", code=12))
-    bench.run("rehearsal", "advance", "3000d")
-    bench.recipe()
-    bench.run("train", "plain", "--yes")
-    assert bench.left() == {}
+        workspace.run("rehearsal", "advance", "1500d", "--back")
+    checked(workspace.run("rehearsal", "advance", "1500d", "--back", code=12))
+    workspace.run("rehearsal", "advance", "3000d")
+    workspace.recipe()
+    workspace.run("train", "plain", "--yes")
+    assert workspace.left() == {}
 
 
-def test_a_clock_that_was_broken_before_is_the_machines_again(bench):
-    bench.run("rehearsal", "start")
-    bench.run("rehearsal", "stop")
-    files = RehearsalFiles.of(bench.home)
+def test_a_clock_that_was_broken_before_is_the_machines_again(workspace):
+    workspace.run("rehearsal", "start")
+    workspace.run("rehearsal", "stop")
+    files = RehearsalFiles.of(workspace.home)
     files.time.write_text(json.dumps({"ahead_s": 99999999999999 * 86400.0}))
     (files.nodes / "host.json").parent.mkdir(exist_ok=True)
     (files.nodes / "host.json").write_text(json.dumps({"offset_s": 99999999999999 * 86400.0, "credentials": 7}))
-    bench.recipe()
-    bench.run("train", "plain", "--yes")
-    assert bench.left() == {}
+    workspace.recipe()
+    workspace.run("train", "plain", "--yes")
+    assert workspace.left() == {}
     assert not files.time.exists()
 
 
 @harms
 @pytest.mark.parametrize("name", ["time", "keys", "endpoint", "market", "nodes/host.json", "nodes/images.json"])
-def test_a_stopped_cloud_with_a_damaged_file(bench, name, harm):
-    bench.run("rehearsal", "quota", "us-east-1/p/on-demand=960")
-    bench.run("rehearsal", "advance", "1h")
-    bench.run("rehearsal", "stop")
-    files = RehearsalFiles.of(bench.home)
+def test_a_stopped_cloud_with_a_damaged_file(workspace, name, harm):
+    workspace.run("rehearsal", "quota", "us-east-1/p/on-demand=960")
+    workspace.run("rehearsal", "advance", "1h")
+    workspace.run("rehearsal", "stop")
+    files = RehearsalFiles.of(workspace.home)
     path = getattr(files, name, None) or files.root / name
     path.parent.mkdir(exist_ok=True)
     path.touch()
     HARMS[harm](path)
-    done = checked(bench.run("rehearsal", "start", code=None))
+    done = checked(workspace.run("rehearsal", "start", code=None))
     if done.returncode:
         assert name == "market"
         assert str(path) in done.stderr
         path.unlink()
-    bench.run("rehearsal", "start")
-    bench.run("rehearsal", "advance", "1h")
-    bench.run("rehearsal", "status")
-    bench.run("rehearsal", "stop")
+    workspace.run("rehearsal", "start")
+    workspace.run("rehearsal", "advance", "1h")
+    workspace.run("rehearsal", "status")
+    workspace.run("rehearsal", "stop")
 
 
 @harms
-def test_a_damaged_store_is_named_and_reset_begins_anew(bench, harm):
-    bench.run("rehearsal", "start")
-    bench.recipe()
-    bench.run("up", "plain", "--yes")
-    bench.run("rehearsal", "stop")
-    path = next(RehearsalFiles.of(bench.home).state.glob("ec2@us-east-1*.pickle"))
+def test_a_damaged_store_is_named_and_reset_begins_anew(workspace, harm):
+    workspace.run("rehearsal", "start")
+    workspace.recipe()
+    workspace.run("up", "plain", "--yes")
+    workspace.run("rehearsal", "stop")
+    path = next(RehearsalFiles.of(workspace.home).state.glob("ec2@us-east-1*.pickle"))
     HARMS[harm](path)
     for command in (("rehearsal", "start"), ("down", "plain"), ("rehearsal", "stop")):
-        done = checked(bench.run(*command, code=None))
+        done = checked(workspace.run(*command, code=None))
         if command[-1] == "start":
             assert done.returncode == 12
             assert str(path) in done.stderr
             assert "cloudgpu rehearsal reset" in done.stderr
-    bench.run("rehearsal", "reset", "--yes")
-    bench.run("rehearsal", "start")
-    bench.run("down", "plain")
-    assert bench.left() == {}
-    assert bench.json("status")["clusters"] == []
+    workspace.run("rehearsal", "reset", "--yes")
+    workspace.run("rehearsal", "start")
+    workspace.run("down", "plain")
+    assert workspace.left() == {}
+    assert workspace.json("status")["clusters"] == []
 
 
 @pytest.mark.parametrize("harm", ["empty", "list", "pipe"])
 @pytest.mark.parametrize("name", ["keys", "endpoint"])
-def test_a_running_cloud_writes_what_it_is_found_by_anew(bench, name, harm):
-    before = bench.cloud
-    path = getattr(RehearsalFiles.of(bench.home), name)
+def test_a_running_cloud_writes_what_it_is_found_by_anew(workspace, name, harm):
+    before = workspace.cloud
+    path = getattr(RehearsalFiles.of(workspace.home), name)
     HARMS[harm](path)
-    checked(bench.run("rehearsal", "start"))
-    assert bench.cloud == before
+    checked(workspace.run("rehearsal", "start"))
+    assert workspace.cloud == before
     HARMS[harm](path)
-    checked(bench.run("rehearsal", "stop"))
-    assert server_process.holder(RehearsalFiles.of(bench.home)) is None
+    checked(workspace.run("rehearsal", "stop"))
+    assert server_process.holder(RehearsalFiles.of(workspace.home)) is None
 
 
 @pytest.mark.parametrize("harm", HARMS)
-def test_a_damaged_record_of_a_node_costs_the_node_alone(bench, harm):
+def test_a_damaged_record_of_a_node_costs_the_node_alone(workspace, harm):
     """The host boots a node anew whose record it cannot read: as after the loss of a disk."""
-    bench.recipe()
-    made = bench.json("up", "plain", "--yes")
-    files = RehearsalFiles.of(bench.home)
-    os.kill(bench.cloud.pid, 9)
+    workspace.recipe()
+    made = workspace.json("up", "plain", "--yes")
+    files = RehearsalFiles.of(workspace.home)
+    os.kill(workspace.cloud.pid, 9)
     client.NodeHostClient(files.nodes).shutdown()
     HARMS[harm](files.nodes / "instances" / made["nodes"][0]["instance_id"] / "record.json")
-    checked(bench.run("rehearsal", "start"))
-    checked(bench.run("down", "plain"))
-    assert bench.left() == {}
+    checked(workspace.run("rehearsal", "start"))
+    checked(workspace.run("down", "plain"))
+    assert workspace.left() == {}
 
 
 @harms
-def test_clusters_are_known_again_after_the_keys_were_damaged(bench, harm):
-    bench.recipe()
-    bench.run("up", "plain", "--yes")
-    bench.run("rehearsal", "stop")
-    HARMS[harm](RehearsalFiles.of(bench.home).keys)
-    checked(bench.run("down", "plain"))
-    assert bench.json("status")["clusters"] == []
+def test_clusters_are_known_again_after_the_keys_were_damaged(workspace, harm):
+    workspace.recipe()
+    workspace.run("up", "plain", "--yes")
+    workspace.run("rehearsal", "stop")
+    HARMS[harm](RehearsalFiles.of(workspace.home).keys)
+    checked(workspace.run("down", "plain"))
+    assert workspace.json("status")["clusters"] == []
 
 
-def test_reset_ends_nodes_that_run_without_a_server(bench):
-    bench.recipe()
-    bench.run("up", "plain", "--yes")
-    files = RehearsalFiles.of(bench.home)
-    os.kill(bench.cloud.pid, 9)
+def test_reset_ends_nodes_that_run_without_a_server(workspace):
+    workspace.recipe()
+    workspace.run("up", "plain", "--yes")
+    files = RehearsalFiles.of(workspace.home)
+    os.kill(workspace.cloud.pid, 9)
     shutil.rmtree(files.state)
-    bench.run("rehearsal", "reset", "--yes")
+    workspace.run("rehearsal", "reset", "--yes")
     assert [path.name for path in files.root.iterdir()] == ["keys.json"]
     assert not client.NodeHostClient(files.nodes).running()
-    assert bench.json("rehearsal", "reset", "--yes") == {"simulated": True, "existed": False}
+    assert workspace.json("rehearsal", "reset", "--yes") == {"simulated": True, "existed": False}
 
 
-def test_reset_ends_a_server_that_is_deaf(bench):
-    cloud = bench.cloud
+def test_reset_ends_a_server_that_is_deaf(workspace):
+    cloud = workspace.cloud
     os.kill(cloud.pid, 19)  # SIGSTOP: it holds its lock and does not answer
     try:
-        bench.run("rehearsal", "reset", "--yes")
+        workspace.run("rehearsal", "reset", "--yes")
     finally:
         if server_process.alive(cloud.pid):
             os.kill(cloud.pid, 18)
-    assert server_process.holder(RehearsalFiles.of(bench.home)) is None
-    assert bench.cloud.access_key_id == cloud.access_key_id
+    assert server_process.holder(RehearsalFiles.of(workspace.home)) is None
+    assert workspace.cloud.access_key_id == cloud.access_key_id

@@ -28,8 +28,8 @@ TRAIN = """
 """
 
 
-def s3(bench):
-    cloud = bench.cloud
+def s3(workspace):
+    cloud = workspace.cloud
     return boto3.client(
         "s3",
         region_name="us-east-1",
@@ -40,8 +40,8 @@ def s3(bench):
 
 
 @pytest.mark.main_path
-def test_a_mounted_bucket_and_checkpoints_that_outlive_their_nodes(bench):
-    folder = bench.recipe(
+def test_a_mounted_bucket_and_checkpoints_that_outlive_their_nodes(workspace):
+    folder = workspace.recipe(
         script=TRAIN,
         resources="{instance_type: p3dn.24xlarge, nodes: 1, regions: [us-east-1]}",
         params="{x: 1}",
@@ -55,12 +55,12 @@ def test_a_mounted_bucket_and_checkpoints_that_outlive_their_nodes(bench):
     )
     (folder / "sets" / "sub").mkdir(parents=True)
     (folder / "sets" / "sub" / "b.txt").write_text("digits")
-    bench_s3 = s3(bench)
+    bench_s3 = s3(workspace)
     bench_s3.create_bucket(Bucket="kept")
     bench_s3.create_bucket(Bucket="results")
-    first = bench.json("train", "plain", "--on", "rehearsal", "--yes", "--keep")
+    first = workspace.json("train", "plain", "--on", "rehearsal", "--yes", "--keep")
     assert first["state"] == "succeeded", first["tail"]
-    lines = (bench.home.run(first["run_id"]).root / "logs" / "rank-0.log").read_text()
+    lines = (workspace.home.run(first["run_id"]).root / "logs" / "rank-0.log").read_text()
     assert "reads digits\nmounted True\nrefused Read-only file system\nbegins with []" in lines
     assert "checkpoint: 1 files, 1000 B, at s3://kept/runs" in first["notes"]
     keys = [one["Key"] for one in bench_s3.list_objects_v2(Bucket="kept")["Contents"]]
@@ -68,33 +68,33 @@ def test_a_mounted_bucket_and_checkpoints_that_outlive_their_nodes(bench):
     assert f"outputs: 1 files, 3 B, at s3://results/of/{first['run_id']}" in first["notes"]
     keys = [one["Key"] for one in bench_s3.list_objects_v2(Bucket="results")["Contents"]]
     assert keys == [f"of/{first['run_id']}/out/deep/figures.csv"]
-    assert (bench.home.run(first["run_id"]).outputs / "out" / "deep" / "figures.csv").read_text() == "1,2"
-    table = bench.run("ssh", first["cluster"], "--", "cat", "/proc/self/mountinfo").stdout
+    assert (workspace.home.run(first["run_id"]).outputs / "out" / "deep" / "figures.csv").read_text() == "1,2"
+    table = workspace.run("ssh", first["cluster"], "--", "cat", "/proc/self/mountinfo").stdout
     assert "/data/sets" not in table
-    second = bench.json("train", "plain", "--on", "rehearsal", "--yes", "--cluster", first["cluster"])
+    second = workspace.json("train", "plain", "--on", "rehearsal", "--yes", "--cluster", first["cluster"])
     assert second["state"] == "succeeded", second["tail"]
-    lines = (bench.home.run(second["run_id"]).root / "logs" / "rank-0.log").read_text()
+    lines = (workspace.home.run(second["run_id"]).root / "logs" / "rank-0.log").read_text()
     assert "reads digits\nmounted True" in lines
     assert "begins with ['epoch-0.pt']" in lines
-    bench.run("down", first["cluster"])
-    assert bench.left().keys() <= {"buckets"}
+    workspace.run("down", first["cluster"])
+    assert workspace.left().keys() <= {"buckets"}
 
 
-def test_data_that_may_not_be_read_is_found_before_anything_is_bought(bench):
-    folder = bench.recipe(
+def test_data_that_may_not_be_read_is_found_before_anything_is_bought(workspace):
+    folder = workspace.recipe(
         data="[{name: sets, from: 's3://closed/digits', to: /data/sets}]",
         rehearsal="{objects: {'s3://closed/digits': sets}}",
     )
     (folder / "sets").mkdir()
     (folder / "sets" / "a.txt").write_text("1")
     client.put_faults(
-        bench.cloud,
+        workspace.cloud,
         [{"id": "closed", "service": "s3", "action": "HeadObject", "do": "error", "code": "403", "http": 403}],
     )
-    refused = bench.run("train", "plain", "--on", "rehearsal", "--yes", code=None)
+    refused = workspace.run("train", "plain", "--on", "rehearsal", "--yes", code=None)
     assert refused.returncode in (8, 3), refused.stderr
     assert "reading s3://closed/digits/a.txt" in refused.stderr
-    assert bench.left().keys() <= {"buckets"}
+    assert workspace.left().keys() <= {"buckets"}
 
 
 SHOW = """
@@ -108,9 +108,9 @@ SHOW = """
 """
 
 
-def test_data_comes_to_the_first_node_and_goes_on_from_there(bench):
+def test_data_comes_to_the_first_node_and_goes_on_from_there(workspace):
     """Three nodes, one copy from S3 and one from this machine: the others have the very same, and what changes."""
-    folder = bench.recipe(
+    folder = workspace.recipe(
         script=SHOW,
         resources="{instance_type: p3dn.24xlarge, nodes: 3, regions: [us-east-1]}",
         params="{x: 1}",
@@ -129,8 +129,8 @@ def test_data_comes_to_the_first_node_and_goes_on_from_there(bench):
     (folder / "notes/first").write_text("said")
     (folder / "notes/first").chmod(0o750)
     (folder / "notes/again").symlink_to("first")
-    bench.run("up", "plain", "--on", "rehearsal", "--yes", "--name", "trio")
-    done = bench.run("train", "plain", "--cluster", "trio", "--on", "rehearsal", "--yes")
+    workspace.run("up", "plain", "--on", "rehearsal", "--yes", "--name", "trio")
+    done = workspace.run("train", "plain", "--cluster", "trio", "--on", "rehearsal", "--yes")
     for line in ("has one digits 0o644 False", "has first said 0o750 False", "has again said 0o750 True"):
         assert done.stdout.count(line) == 3, done.stdout
     assert "data sets: 6 B moved" in done.stdout, "once, from S3"
@@ -138,8 +138,8 @@ def test_data_comes_to_the_first_node_and_goes_on_from_there(bench):
     assert done.stdout.count("it goes on from node 0 to the others") == 2
     (folder / "notes/first").write_text("sung")
     (folder / "notes/again").unlink()
-    more = bench.run("train", "plain", "--cluster", "trio", "--on", "rehearsal", "--yes")
+    more = workspace.run("train", "plain", "--cluster", "trio", "--on", "rehearsal", "--yes")
     assert more.stdout.count("has first sung 0o750 False") == 3
     assert "has again" not in more.stdout
     assert "data sets: 0 B moved" in more.stdout
-    bench.run("down", "trio", "--yes")
+    workspace.run("down", "trio", "--yes")

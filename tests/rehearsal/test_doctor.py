@@ -11,26 +11,26 @@ from cloudgpu.rehearsal import client
 pytestmark = pytest.mark.rehearsal
 
 
-def test_the_policy_allows_what_a_run_in_its_own_vpc_calls(bench):
-    bench.recipe()
+def test_the_policy_allows_what_a_run_in_its_own_vpc_calls(workspace):
+    workspace.recipe()
     own = {"CLOUDGPU_CREATE_VPC": "true"}
-    bench.run("--debug", "train", "plain", "--yes", env=own)
-    calls = [json.loads(line) for line in bench.home.debug_log.read_text().splitlines()]
+    workspace.run("--debug", "train", "plain", "--yes", env=own)
+    calls = [json.loads(line) for line in workspace.home.debug_log.read_text().splitlines()]
     needed = {action for call in calls for action in actions_for(call["service"], call["operation"])}
     assert {"ec2:CreateFleet", "ec2:DeleteFleets", "ec2:CreateVpc", "iam:CreateRole"} <= needed
     assert needed - granted(GRANTS) == set(), "add them to GRANTS in cloudgpu/aws/permissions.py"
 
 
-def test_a_permission_that_is_missing_is_named(bench):
-    found = bench.json("doctor", "--on", "rehearsal")
+def test_a_permission_that_is_missing_is_named(workspace):
+    found = workspace.json("doctor", "--on", "rehearsal")
     assert (found["failed"], found["simulated"]) == (0, True)
     states = {row["action"]: row["state"] for row in found["permissions"]}
     assert states["ec2:CreateFleet"] == states["ec2:RunInstances"] == states["iam:ListRoles"] == "ok"
     assert states["iam:PassRole"] == "unknown"
-    before = bench.left()
+    before = workspace.left()
     denied = {"id": "denied", "action": "CreateSecurityGroup", "code": "UnauthorizedOperation", "http": 403}
-    client.put_faults(bench.cloud, [denied])
-    done = bench.run("doctor", "--on", "rehearsal", code=15)
+    client.put_faults(workspace.cloud, [denied])
+    done = workspace.run("doctor", "--on", "rehearsal", code=15)
     assert "denied: ec2:CreateSecurityGroup" in done.stdout
-    client.put_faults(bench.cloud, [])
-    assert bench.left() == before == {}
+    client.put_faults(workspace.cloud, [])
+    assert workspace.left() == before == {}

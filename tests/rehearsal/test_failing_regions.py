@@ -19,17 +19,17 @@ def denied(**match):
 
 
 @pytest.fixture
-def moved(bench):
+def moved(workspace):
     """A cluster whose first region had no capacity: its nodes are in the second one."""
-    bench.recipe(resources=TWO_REGIONS)
-    client.put_capacity(bench.cloud, {f"{HOME_REGION}*/*/*": 0})
-    bench.run("up", "plain", "--yes")
-    assert {node.zone[:-1] for node in client.nodes(bench.cloud)} == {OTHER}
-    return bench
+    workspace.recipe(resources=TWO_REGIONS)
+    client.put_capacity(workspace.cloud, {f"{HOME_REGION}*/*/*": 0})
+    workspace.run("up", "plain", "--yes")
+    assert {node.zone[:-1] for node in client.nodes(workspace.cloud)} == {OTHER}
+    return workspace
 
 
-def open_rows(bench):
-    return [row for row in bench.json("cost")["rows"] if row["open_entries"]]
+def open_rows(workspace):
+    return [row for row in workspace.json("cost")["rows"] if row["open_entries"]]
 
 
 @pytest.mark.main_path

@@ -14,8 +14,8 @@ READS = ("Describe", "Get", "List")
 
 
 @pytest.fixture(scope="module")
-def one_cloud(make_bench, tmp_path_factory):
-    with make_bench(tmp_path_factory.mktemp("one")) as made:
+def one_cloud(make_workspace, tmp_path_factory):
+    with make_workspace(tmp_path_factory.mktemp("one")) as made:
         yield made
 
 
@@ -31,8 +31,8 @@ def shared(one_cloud):
     assert one_cloud.json("status")["clusters"] == []
 
 
-def calls(bench):
-    return [json.loads(line) for line in bench.home.debug_log.read_text().splitlines()]
+def calls(workspace):
+    return [json.loads(line) for line in workspace.home.debug_log.read_text().splitlines()]
 
 
 @pytest.mark.main_path

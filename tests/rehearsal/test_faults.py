@@ -19,8 +19,8 @@ DENIED = {"do": "error", "code": "UnauthorizedOperation", "message": "You are no
 
 
 @pytest.fixture(scope="module")
-def one_cloud(make_bench, tmp_path_factory):
-    with make_bench(tmp_path_factory.mktemp("one")) as made:
+def one_cloud(make_workspace, tmp_path_factory):
+    with make_workspace(tmp_path_factory.mktemp("one")) as made:
         yield made
 
 
@@ -34,11 +34,11 @@ def shared(one_cloud):
     assert one_cloud.json("status")["clusters"] == []
 
 
-def one_gang_then_none(bench):
-    assert len(client.nodes(bench.cloud)) == 2
-    client.put_faults(bench.cloud, [])
-    bench.run("down", "plain")
-    assert bench.left() == {}
+def one_gang_then_none(workspace):
+    assert len(client.nodes(workspace.cloud)) == 2
+    client.put_faults(workspace.cloud, [])
+    workspace.run("down", "plain")
+    assert workspace.left() == {}
 
 
 def test_throttling_is_survived(shared):
@@ -142,70 +142,70 @@ GLOBAL = ("roles", "instance_profiles")
 
 
 @pytest.mark.parametrize("phase", ["before", "after_effect"])
-def test_a_cloud_that_dies_during_up_leaves_nothing_after_down(bench, phase):
-    bench.recipe()
-    client.put_faults(bench.cloud, [{"action": "CreateFleet", "do": "die", "phase": phase}])
-    done = bench.run("up", "plain", "--yes", code=None)
+def test_a_cloud_that_dies_during_up_leaves_nothing_after_down(workspace, phase):
+    workspace.recipe()
+    client.put_faults(workspace.cloud, [{"action": "CreateFleet", "do": "die", "phase": phase}])
+    done = workspace.run("up", "plain", "--yes", code=None)
     assert done.returncode in (6, 8, 12), (done.returncode, done.stdout, done.stderr)
     assert "cloudgpu down plain" in done.stderr
-    bench.run("down", "plain")
-    assert bench.left() == {}
-    assert bench.json("status")["clusters"] == []
+    workspace.run("down", "plain")
+    assert workspace.left() == {}
+    assert workspace.json("status")["clusters"] == []
 
 
-def started_ranks(bench, *args):
+def started_ranks(workspace, *args):
     """A `train` whose ranks run, and its cluster."""
-    process = bench.popen("train", "plain", "--yes", *args)
+    process = workspace.popen("train", "plain", "--yes", *args)
     for line in process.stdout:
         if "[rank 3] rank 3 of 4" in line:
-            (record,) = bench.home.clusters.glob("*/cluster.json")
+            (record,) = workspace.home.clusters.glob("*/cluster.json")
             return process, record.parent.name
     pytest.fail(process.stderr.read())
 
 
-def test_a_run_outlives_the_cloud_that_made_it(bench):
+def test_a_run_outlives_the_cloud_that_made_it(workspace):
     """Its nodes go on and so does the run; only ending them must wait until the cloud answers again."""
-    bench.recipe()
-    process, cluster = started_ranks(bench, "--set", "wait_for=go")
-    os.kill(bench.cloud.pid, signal.SIGKILL)
-    run_id = bench.json("status")["clusters"][0]["runs"][0]["run_id"]
+    workspace.recipe()
+    process, cluster = started_ranks(workspace, "--set", "wait_for=go")
+    os.kill(workspace.cloud.pid, signal.SIGKILL)
+    run_id = workspace.json("status")["clusters"][0]["runs"][0]["run_id"]
     for node in ("0", "1"):
-        bench.run("ssh", cluster, "--node", node, "--", "touch", f".cloudgpu/runs/{run_id}/work/go")
+        workspace.run("ssh", cluster, "--node", node, "--", "touch", f".cloudgpu/runs/{run_id}/work/go")
     out, err = process.communicate(timeout=100)
     assert process.returncode == 6, (process.returncode, out, err)
     assert "[rank 3] epoch=3" in out
     assert f"cloudgpu down {cluster}" in out + err
-    (run,) = bench.json("status", "--all")["runs"]
+    (run,) = workspace.json("status", "--all")["runs"]
     assert run["state"] == "succeeded"
-    assert (bench.home.run(run_id).outputs / "outputs/metrics.json").exists()
-    bench.run("down", cluster)
-    assert bench.left() == {}
-    assert bench.json("status")["clusters"] == []
-    assert [row["open_entries"] for row in bench.json("cost")["rows"]] == [0]
+    assert (workspace.home.run(run_id).outputs / "outputs/metrics.json").exists()
+    workspace.run("down", cluster)
+    assert workspace.left() == {}
+    assert workspace.json("status")["clusters"] == []
+    assert [row["open_entries"] for row in workspace.json("cost")["rows"]] == [0]
 
 
-def test_stop_ends_the_nodes_of_a_cloud_that_was_killed(bench):
-    bench.recipe()
-    bench.run("up", "plain", "--yes")
-    nodes = NodeHostClient(RehearsalFiles.of(bench.home).nodes)
-    os.kill(bench.cloud.pid, signal.SIGKILL)
+def test_stop_ends_the_nodes_of_a_cloud_that_was_killed(workspace):
+    workspace.recipe()
+    workspace.run("up", "plain", "--yes")
+    nodes = NodeHostClient(RehearsalFiles.of(workspace.home).nodes)
+    os.kill(workspace.cloud.pid, signal.SIGKILL)
     assert nodes.running()
-    assert bench.json("rehearsal", "stop")["was_running"]
+    assert workspace.json("rehearsal", "stop")["was_running"]
     assert not nodes.running()
-    assert not bench.json("rehearsal", "stop")["was_running"]
-    (cluster,) = bench.json("status", "--refresh")["clusters"]
+    assert not workspace.json("rehearsal", "stop")["was_running"]
+    (cluster,) = workspace.json("status", "--refresh")["clusters"]
     assert {node["state"] for node in cluster["instances"]} == {"terminated"}
-    bench.run("down", "plain")
-    assert bench.left() == {}
+    workspace.run("down", "plain")
+    assert workspace.left() == {}
 
 
 @pytest.mark.parametrize("keep", [False, True], ids=["ended", "kept"])
-def test_a_node_that_goes_away_during_training_is_named_within_seconds(bench, keep):
-    bench.recipe()
-    process, cluster = started_ranks(bench, "--set", "hang=yes", *(["--keep-on-failure"] if keep else []))
-    node = bench.json("status")["clusters"][0]["instances"][1]["id"]
+def test_a_node_that_goes_away_during_training_is_named_within_seconds(workspace, keep):
+    workspace.recipe()
+    process, cluster = started_ranks(workspace, "--set", "hang=yes", *(["--keep-on-failure"] if keep else []))
+    node = workspace.json("status")["clusters"][0]["instances"][1]["id"]
     began = time.monotonic()
-    bench.run("ssh", cluster, "--node", "1", "--", "sudo", "shutdown", "-h", "now", code=None)
+    workspace.run("ssh", cluster, "--node", "1", "--", "sudo", "shutdown", "-h", "now", code=None)
     out, err = process.communicate(timeout=100)
     took_s = time.monotonic() - began
     assert process.returncode in (5, 9), (process.returncode, out, err)
@@ -213,26 +213,26 @@ def test_a_node_that_goes_away_during_training_is_named_within_seconds(bench, ke
     assert node in out + err
     assert took_s < 45, took_s
     if keep:
-        assert [one["cluster"] for one in bench.json("status")["clusters"]] == [cluster]
-        bench.run("down", cluster)
-    assert bench.left() == {}
-    assert bench.json("status")["clusters"] == []
+        assert [one["cluster"] for one in workspace.json("status")["clusters"]] == [cluster]
+        workspace.run("down", cluster)
+    assert workspace.left() == {}
+    assert workspace.json("status")["clusters"] == []
 
 
-def test_a_gang_that_is_gone_altogether_is_not_awaited(bench):
+def test_a_gang_that_is_gone_altogether_is_not_awaited(workspace):
     """The expiry comes while ranks run: no node is left to tell, so the cloud is asked."""
-    bench.recipe()
-    process, cluster = started_ranks(bench, "--set", "hang=yes")
+    workspace.recipe()
+    process, cluster = started_ranks(workspace, "--set", "hang=yes")
     began = time.monotonic()
-    client.advance(bench.cloud, 2 * 3600)
+    client.advance(workspace.cloud, 2 * 3600)
     out, err = process.communicate(timeout=100)
     assert time.monotonic() - began < 45
     assert process.returncode == 5, (process.returncode, out, err)
     assert re.search(r"node [01] \(i-\w+\) is terminated", out + err)
-    (run,) = bench.json("status", "--all")["runs"]
+    (run,) = workspace.json("status", "--all")["runs"]
     assert (run["cluster"], run["state"]) == (cluster, "lost")
-    assert bench.left() == {}
-    assert bench.json("status")["clusters"] == []
+    assert workspace.left() == {}
+    assert workspace.json("status")["clusters"] == []
 
 
 def test_down_does_not_succeed_while_anything_is_left(shared):

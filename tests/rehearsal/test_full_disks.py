@@ -13,61 +13,61 @@ SHOWN = (("status", "--refresh"), ("rehearsal", "status"))
 
 
 @pytest.fixture
-def whole(make_bench, tmp_path):
+def whole(make_workspace, tmp_path):
     """A home with its rehearsal cloud on one small disk."""
-    with mounted("tmpfs", "none", tmp_path / "small", "size=48m") as disk, make_bench(disk) as made:
+    with mounted("tmpfs", "none", tmp_path / "small", "size=48m") as disk, make_workspace(disk) as made:
         made.recipe()
         yield made, disk
         (disk / "ballast").unlink(missing_ok=True)
 
 
 @pytest.fixture
-def apart(bench, tmp_path):
+def apart(workspace, tmp_path):
     """A home of which only the rehearsal cloud lies on a small disk."""
-    with mounted("tmpfs", "none", bench.home.rehearsal, "size=48m") as disk:
-        bench.recipe()
-        yield bench, disk
+    with mounted("tmpfs", "none", workspace.home.rehearsal, "size=48m") as disk:
+        workspace.recipe()
+        yield workspace, disk
         (disk / "ballast").unlink(missing_ok=True)
-        client.stop(bench.home)
+        client.stop(workspace.home)
 
 
-def refused_start(bench, disk, named):
+def refused_start(workspace, disk, named):
     fill(disk)
-    refused = bench.run("rehearsal", "start", code=10)
+    refused = workspace.run("rehearsal", "start", code=10)
     assert f"no space left on the disk that holds {named}" in refused.stderr
     assert "free some space" in refused.stderr.partition("hint:")[2]
     (disk / "ballast").unlink()
 
 
 def test_a_full_home(whole):
-    bench, disk = whole
-    refused_start(bench, disk, bench.home.root)
-    bench.run("up", "plain", "--yes")
+    workspace, disk = whole
+    refused_start(workspace, disk, workspace.home.root)
+    workspace.run("up", "plain", "--yes")
     fill(disk)
     for args in SHOWN:
-        bench.run(*args)
-    refused = bench.run("up", "plain", "--name", "other", "--yes", code=10)
+        workspace.run(*args)
+    refused = workspace.run("up", "plain", "--name", "other", "--yes", code=10)
     assert "no space left on the disk that holds" in refused.stderr
-    done = bench.run("down", "plain", code=None)
-    assert bench.left() == {}, done
+    done = workspace.run("down", "plain", code=None)
+    assert workspace.left() == {}, done
     assert done.returncode in (0, *UNRECORDED), done
     assert "Traceback" not in done.stderr
     (disk / "ballast").unlink()
-    bench.run("down", "plain")
-    assert bench.left() == {}
-    assert bench.json("status")["clusters"] == []
+    workspace.run("down", "plain")
+    assert workspace.left() == {}
+    assert workspace.json("status")["clusters"] == []
 
 
 def test_a_disk_of_the_rehearsal_cloud_that_runs_full_during_up(apart):
-    bench, disk = apart
-    refused_start(bench, disk, disk)
-    bench.run("rehearsal", "start")
-    client.put_faults(bench.cloud, [{"action": "CreateFleet", "do": "hold", "phase": "before", "times": 1}])
-    process = bench.popen("up", "plain", "--yes")
-    bench.until_held(process)
+    workspace, disk = apart
+    refused_start(workspace, disk, disk)
+    workspace.run("rehearsal", "start")
+    client.put_faults(workspace.cloud, [{"action": "CreateFleet", "do": "hold", "phase": "before", "times": 1}])
+    process = workspace.popen("up", "plain", "--yes")
+    workspace.until_held(process)
     (disk / "reserve").unlink()  # as if other writers had taken it
     fill(disk)
-    client.put_faults(bench.cloud, [])
+    client.put_faults(workspace.cloud, [])
     out, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode != 0, out + err
     assert f"no space left on the disk that holds {disk}" in err
@@ -75,19 +75,19 @@ def test_a_disk_of_the_rehearsal_cloud_that_runs_full_during_up(apart):
     assert "Traceback" not in err
     (disk / "ballast").unlink()
     for command in (("down", "plain"), ("up", "plain", "--yes"), ("down", "plain")):
-        bench.run(*command)
-    assert bench.left() == {}
+        workspace.run(*command)
+    assert workspace.left() == {}
 
 
 @pytest.mark.parametrize("command", ["stop", pytest.param("reset", marks=pytest.mark.full)])
 def test_what_ends_the_rehearsal_cloud_works_on_a_full_disk(whole, command):
-    bench, disk = whole
-    bench.run("up", "plain", "--yes")
+    workspace, disk = whole
+    workspace.run("up", "plain", "--yes")
     fill(disk)
-    bench.run("rehearsal", command, *(["--yes"] if command == "reset" else []))
-    assert client.running(bench.home) is None
+    workspace.run("rehearsal", command, *(["--yes"] if command == "reset" else []))
+    assert client.running(workspace.home) is None
     (disk / "ballast").unlink()
-    bench.run("rehearsal", "start")
-    assert client.nodes(bench.cloud) == ()
-    bench.run("down", "plain")
-    assert bench.left() == {}
+    workspace.run("rehearsal", "start")
+    assert client.nodes(workspace.cloud) == ()
+    workspace.run("down", "plain")
+    assert workspace.left() == {}

@@ -18,24 +18,24 @@ LAYOUTS = {
 
 
 @pytest.fixture
-def ec2(bench):
-    cloud = bench.cloud
+def ec2(workspace):
+    cloud = workspace.cloud
     keys = {"aws_access_key_id": cloud.access_key_id, "aws_secret_access_key": cloud.secret_access_key}
     return boto3.client("ec2", region_name="us-east-1", endpoint_url=cloud.url, **keys)
 
 
-def test_every_card_of_a_type_carries_what_it_can(bench, ec2):
+def test_every_card_of_a_type_carries_what_it_can(workspace, ec2):
     for name, layout in LAYOUTS.items():
-        bench.recipe(resources=f"{{instance_type: {name}, nodes: 1, network: efa, regions: [us-east-1]}}")
-        bench.run("up", "plain", "--name", name.replace(".", "-"), "--yes")
+        workspace.recipe(resources=f"{{instance_type: {name}, nodes: 1, network: efa, regions: [us-east-1]}}")
+        workspace.run("up", "plain", "--name", name.replace(".", "-"), "--yes")
         assert load().types[name].efa_interfaces == len(layout)
     nodes = {node["InstanceType"]: node for node in running(ec2)}
     assert {name: interfaces(node) for name, node in nodes.items()} == LAYOUTS
     elastic = {row["InstanceId"]: row["PublicIp"] for row in ec2.describe_addresses()["Addresses"]}
     several = [nodes[name] for name, layout in LAYOUTS.items() if len(layout) > 1]
     assert {node["InstanceId"]: node["PublicIpAddress"] for node in several} == elastic
-    bench.run("down", "--all", "--yes")
-    assert bench.left() == {}
+    workspace.run("down", "--all", "--yes")
+    assert workspace.left() == {}
 
 
 def running(ec2):

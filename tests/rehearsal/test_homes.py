@@ -14,8 +14,8 @@ LIMIT_S = 60
 MIB = 1024 * 1024
 
 
-def refused(bench, home, *args):
-    done = bench.run(*args, env={"CLOUDGPU_HOME": str(home)}, code=10)
+def refused(workspace, home, *args):
+    done = workspace.run(*args, env={"CLOUDGPU_HOME": str(home)}, code=10)
     assert str(home) in done.stderr
     assert "CLOUDGPU_HOME" in done.stderr.partition("hint:")[2]
     assert "Traceback" not in done.stderr
@@ -24,10 +24,10 @@ def refused(bench, home, *args):
 
 @pytest.mark.parametrize("command", [("up", "plain", "--yes"), ("train", "plain", "--yes"), ("cost",)])
 @pytest.mark.parametrize("name", ["file", "file/below"])
-def test_a_home_that_is_or_lies_below_a_file(bench, tmp_path, command, name):
-    bench.recipe()
+def test_a_home_that_is_or_lies_below_a_file(workspace, tmp_path, command, name):
+    workspace.recipe()
     (tmp_path / "file").write_text("mine")
-    refused(bench, tmp_path / name, *command)
+    refused(workspace, tmp_path / name, *command)
     assert (tmp_path / "file").read_text() == "mine"
 
 
@@ -43,11 +43,11 @@ def mounted(kind, source, place, options):
         subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
-def test_a_read_only_home(bench, tmp_path):
-    bench.recipe()
+def test_a_read_only_home(workspace, tmp_path):
+    workspace.recipe()
     with mounted("tmpfs", "none", tmp_path / "fixed", "ro,size=1m") as fixed:
-        refused(bench, fixed, "up", "plain", "--yes")
-        refused(bench, fixed / "home", "up", "plain", "--yes")
+        refused(workspace, fixed, "up", "plain", "--yes")
+        refused(workspace, fixed / "home", "up", "plain", "--yes")
 
 
 def fill(place):
@@ -61,18 +61,18 @@ def fill(place):
                 continue
 
 
-def test_a_full_home(bench, tmp_path):
-    bench.recipe()
+def test_a_full_home(workspace, tmp_path):
+    workspace.recipe()
     with mounted("tmpfs", "none", tmp_path / "full", "size=1m") as full:
         fill(full)
-        done = refused(bench, full, "up", "plain", "--yes")
+        done = refused(workspace, full, "up", "plain", "--yes")
         assert "no space left" in done.stderr
 
 
 @pytest.fixture
-def small(make_bench, tmp_path):
+def small(make_workspace, tmp_path):
     """A home on a small disk of its own; only its rehearsal cloud, which is not what is tested, lies elsewhere."""
-    with mounted("tmpfs", "none", tmp_path / "small", "size=4m") as disk, make_bench(disk) as made:
+    with mounted("tmpfs", "none", tmp_path / "small", "size=4m") as disk, make_workspace(disk) as made:
         elsewhere = tmp_path / "elsewhere"
         elsewhere.mkdir()
         (made.home.root / "rehearsal").symlink_to(elsewhere)
@@ -92,34 +92,34 @@ POINTS = [
 
 @pytest.mark.parametrize(("action", "phase"), POINTS)
 def test_a_disk_that_runs_full_during_up_leaves_nothing_unsaid(small, action, phase):
-    bench, disk = small
-    client.put_faults(bench.cloud, [{"action": action, "do": "hold", "phase": phase, "times": 1}])
-    process = bench.popen("up", "plain", "--yes")
-    bench.until_held(process)
+    workspace, disk = small
+    client.put_faults(workspace.cloud, [{"action": action, "do": "hold", "phase": phase, "times": 1}])
+    process = workspace.popen("up", "plain", "--yes")
+    workspace.until_held(process)
     fill(disk)
-    client.put_faults(bench.cloud, [])
+    client.put_faults(workspace.cloud, [])
     out, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode in (6, 10), out + err
     assert "no space left" in out + err
     assert "Traceback" not in err
-    if bench.left():
+    if workspace.left():
         assert "cloudgpu down plain" in err
-        assert [one["cluster"] for one in bench.json("status")["clusters"]] == ["plain"]
+        assert [one["cluster"] for one in workspace.json("status")["clusters"]] == ["plain"]
     (disk / "ballast").unlink()
-    bench.run("down", "plain")
-    assert bench.left() == {}
-    assert bench.json("status")["clusters"] == []
-    assert [row for row in bench.json("cost")["rows"] if row["open_entries"]] == []
+    workspace.run("down", "plain")
+    assert workspace.left() == {}
+    assert workspace.json("status")["clusters"] == []
+    assert [row for row in workspace.json("cost")["rows"] if row["open_entries"]] == []
 
 
 def test_a_disk_that_runs_full_during_training_does_not_end_the_run(small):
-    bench, disk = small
-    process = bench.popen("train", "plain", "--yes", "--set", "wait_for=go")
+    workspace, disk = small
+    process = workspace.popen("train", "plain", "--yes", "--set", "wait_for=go")
     for line in process.stdout:
         if "[rank 3] rank 3 of 4" in line:
             break
-    run_id = bench.json("status")["clusters"][0]["runs"][0]["run_id"]
-    works = list((bench.home.root / "rehearsal").resolve().glob(f"**/runs/{run_id}/work"))
+    run_id = workspace.json("status")["clusters"][0]["runs"][0]["run_id"]
+    works = list((workspace.home.root / "rehearsal").resolve().glob(f"**/runs/{run_id}/work"))
     assert len(works) == 2
     fill(disk)
     for work in works:
@@ -128,7 +128,7 @@ def test_a_disk_that_runs_full_during_training_does_not_end_the_run(small):
     assert process.returncode == 10, out + err
     assert f"cloudgpu attach {run_id}" in err
     (disk / "ballast").unlink()
-    outcome = bench.json("attach", run_id)
+    outcome = workspace.json("attach", run_id)
     assert outcome["state"] == "succeeded"
-    assert bench.run("logs", run_id).stdout.count("epoch=3") == 4
-    assert bench.left() == {}
+    assert workspace.run("logs", run_id).stdout.count("epoch=3") == 4
+    assert workspace.left() == {}

@@ -12,8 +12,8 @@ OWNER = "x;touch pwned;$(touch pwned)`touch pwned`'\x9b2J\u202e\nhint: touch pwn
 
 
 @pytest.fixture
-def ec2(bench):
-    cloud = bench.cloud
+def ec2(workspace):
+    cloud = workspace.cloud
     key = {"aws_access_key_id": cloud.access_key_id, "aws_secret_access_key": cloud.secret_access_key}
     return boto3.client("ec2", region_name="us-east-1", endpoint_url=cloud.url, **key)
 
@@ -47,8 +47,8 @@ def check_characters(text: str) -> None:
 
 
 @pytest.mark.parametrize("words", [("down", "lab"), ("storage", "delete", "sets", "--delete-data")], ids=" ".join)
-def test_the_hint_that_names_the_owner_runs_nothing_else(bench, tagged, words, tmp_path):
-    done = bench.run(*words, "--yes", code=2)
+def test_the_hint_that_names_the_owner_runs_nothing_else(workspace, tagged, words, tmp_path):
+    done = workspace.run(*words, "--yes", code=2)
     check_characters(done.stdout + done.stderr)
     (hint,) = hints(done.stderr)
     assert "CLOUDGPU_OWNER=" in hint
@@ -67,8 +67,8 @@ def test_the_hint_that_names_the_owner_runs_nothing_else(bench, tagged, words, t
 @pytest.mark.parametrize(
     "words", [("sweep",), ("sweep", "--yes"), ("storage", "list"), ("image", "list")], ids=" ".join
 )
-def test_listings_show_the_owner_in_printable_characters(bench, tagged, words):
-    done = bench.run(*words)
+def test_listings_show_the_owner_in_printable_characters(workspace, tagged, words):
+    done = workspace.run(*words)
     check_characters(done.stdout + done.stderr)
     assert not [line for line in (done.stdout + done.stderr).splitlines() if line.strip().startswith("hint: touch")]
     if words[0] != "image":

@@ -11,8 +11,8 @@ from cloudgpu.rehearsal import client
 pytestmark = pytest.mark.rehearsal
 
 
-def ec2(bench):
-    cloud = bench.cloud
+def ec2(workspace):
+    cloud = workspace.cloud
     return boto3.client(
         "ec2",
         "us-east-1",
@@ -22,67 +22,67 @@ def ec2(bench):
     )
 
 
-def own(bench):
+def own(workspace):
     """Images and snapshots that carry our tag."""
     tagged = [{"Name": "tag-key", "Values": ["cloudgpu:image"]}]
-    images = ec2(bench).describe_images(Owners=["self"], Filters=tagged)["Images"]
-    snapshots = ec2(bench).describe_snapshots(OwnerIds=["self"], Filters=tagged)["Snapshots"]
+    images = ec2(workspace).describe_images(Owners=["self"], Filters=tagged)["Images"]
+    snapshots = ec2(workspace).describe_snapshots(OwnerIds=["self"], Filters=tagged)["Snapshots"]
     return len(images), len(snapshots)
 
 
-def test_an_image_is_baked_used_and_deleted_and_a_killed_bake_goes_on(bench):
-    bench.recipe()
+def test_an_image_is_baked_used_and_deleted_and_a_killed_bake_goes_on(workspace):
+    workspace.recipe()
     # The image is being made, and whoever asked for it dies before the answer comes.
     rule = {"id": "made", "action": "CreateImage", "phase": "after_effect", "do": "hold", "times": 1}
-    client.put_faults(bench.cloud, [rule])
-    process = bench.popen("image", "bake", "plain", "--name", "base", "--yes")
-    bench.until_held(process)
+    client.put_faults(workspace.cloud, [rule])
+    process = workspace.popen("image", "bake", "plain", "--name", "base", "--yes")
+    workspace.until_held(process)
     process.send_signal(signal.SIGKILL)
     process.wait()
     process.stdout.close()
     process.stderr.close()
-    client.put_faults(bench.cloud, [])
-    client.release(bench.cloud)
-    assert len(bench.left()["instances"]) == 1
-    baked = bench.json("image", "bake", "plain", "--name", "base", "--yes")
+    client.put_faults(workspace.cloud, [])
+    client.release(workspace.cloud)
+    assert len(workspace.left()["instances"]) == 1
+    baked = workspace.json("image", "bake", "plain", "--name", "base", "--yes")
     assert (baked["name"], baked["state"], baked["gpu_architecture"]) == ("base", "available", "Volta")
     assert baked["simulated"]
     assert baked["size_gib"] == 200
     assert float(baked["cost"]["usd"]) > 0
-    assert own(bench) == (1, 1)
-    assert bench.left() == {}  # the node is gone; the image is meant to stay
-    again = bench.json("image", "bake", "plain", "--name", "base", "--yes", code=2)
+    assert own(workspace) == (1, 1)
+    assert workspace.left() == {}  # the node is gone; the image is meant to stay
+    again = workspace.json("image", "bake", "plain", "--name", "base", "--yes", code=2)
     assert "already" in again["error"]["message"]
-    (listed,) = bench.json("image", "list")["images"]
+    (listed,) = workspace.json("image", "list")["images"]
     assert listed["id"] == baked["id"]
-    plan = bench.json("plan", "plain", "--set", f"resources.image={baked['id']}")
+    plan = workspace.json("plan", "plain", "--set", f"resources.image={baked['id']}")
     assert {one["image"] for one in plan["candidates"]} == {baked["id"]}
-    outcome = bench.json("train", "plain", "--yes", "--set", f"resources.image={baked['id']}")
+    outcome = workspace.json("train", "plain", "--yes", "--set", f"resources.image={baked['id']}")
     assert outcome["state"] == "succeeded"
-    gone = bench.json("image", "delete", "base", "--yes")
+    gone = workspace.json("image", "delete", "base", "--yes")
     assert (gone["id"], gone["left"]) == (baked["id"], [])
-    assert own(bench) == (0, 0)
-    assert bench.left() == {}
+    assert own(workspace) == (0, 0)
+    assert workspace.left() == {}
 
 
-def steps(bench, cluster):
+def steps(workspace, cluster):
     """What the bootstrap of its node did."""
     read = "cat $CLOUDGPU_NODE_ROOT/var/lib/cloudgpu/bootstrap.json"
-    told = json.loads(bench.run("ssh", cluster, "--", "sh", "-c", f"'{read}'").stdout)
+    told = json.loads(workspace.run("ssh", cluster, "--", "sh", "-c", f"'{read}'").stdout)
     return {step["name"]: step["state"] for step in told["steps"]}
 
 
-def test_a_node_of_a_baked_image_finds_done_what_the_bake_installed(bench):
-    bench.recipe()
-    script = bench.work / "bare.yaml"
+def test_a_node_of_a_baked_image_finds_done_what_the_bake_installed(workspace):
+    workspace.recipe()
+    script = workspace.work / "bare.yaml"
     script.write_text("description: Images without a driver.\nnodes: [{do: bare-image}]\n")
-    bench.run("rehearsal", "fault", "apply", str(script))
+    workspace.run("rehearsal", "fault", "apply", str(script))
     one = ("--set", "resources.nodes=1")
-    bench.run("up", "plain", "--name", "bare", "--yes", *one)
-    assert steps(bench, "bare")["driver"] == "done"
-    baked = bench.json("image", "bake", "plain", "--name", "base", "--yes")
-    bench.run("up", "plain", "--name", "ready", "--yes", *one, "--set", f"resources.image={baked['id']}")
-    assert steps(bench, "ready")["driver"] == "skipped"
-    bench.run("down", "bare", "ready")
-    bench.run("image", "delete", "base", "--yes")
-    assert bench.left() == {}
+    workspace.run("up", "plain", "--name", "bare", "--yes", *one)
+    assert steps(workspace, "bare")["driver"] == "done"
+    baked = workspace.json("image", "bake", "plain", "--name", "base", "--yes")
+    workspace.run("up", "plain", "--name", "ready", "--yes", *one, "--set", f"resources.image={baked['id']}")
+    assert steps(workspace, "ready")["driver"] == "skipped"
+    workspace.run("down", "bare", "ready")
+    workspace.run("image", "delete", "base", "--yes")
+    assert workspace.left() == {}

@@ -24,9 +24,9 @@ GOOD = {"schema": "1", "command": "sh -c true", "value": "fast", "expiry": "1h"}
 
 
 @pytest.fixture
-def ec2(bench):
+def ec2(workspace):
     """A client of the simulated AWS, as anyone in the account may have one."""
-    made = bench.run("rehearsal", "env")
+    made = workspace.run("rehearsal", "env")
     lines = [line.removeprefix("export ").split("=", 1) for line in made.stdout.splitlines() if "=" in line]
     values = {name: value.strip("'\"") for name, value in lines}
     return boto3.client(
@@ -48,64 +48,64 @@ def ec2(bench):
     ],
     ids=["nul", "surrogate", "schema", "expiry"],
 )
-def test_a_recipe_is_refused_before_anything_is_bought(bench, change, said):
-    (bench.work / "it.yaml").write_text(RECIPE.format(**{**GOOD, **change}))
+def test_a_recipe_is_refused_before_anything_is_bought(workspace, change, said):
+    (workspace.work / "it.yaml").write_text(RECIPE.format(**{**GOOD, **change}))
     for command in (("recipe", "check"), ("plan",), ("up", "--yes")):
-        done = bench.run(*command, "it.yaml", code=2)
+        done = workspace.run(*command, "it.yaml", code=2)
         assert said in done.stderr, done.stderr
         assert "Traceback" not in done.stderr
-    assert bench.json("status")["clusters"] == []
+    assert workspace.json("status")["clusters"] == []
 
 
-def test_a_tag_of_a_stranger_stops_no_sweep(bench, ec2):
-    bench.recipe()
-    bench.run("up", "plain", "--yes")
+def test_a_tag_of_a_stranger_stops_no_sweep(workspace, ec2):
+    workspace.recipe()
+    workspace.run("up", "plain", "--yes")
     odd = {"9999-12-31T23:59:59Z": "far", "soon": "../../x", "0001-01-01T00:00:00Z": "x" * 256}
     for place, (expires, cluster) in enumerate(odd.items()):
         tags = {"cloudgpu:cluster": cluster, "cloudgpu:expires-at": expires, "cloudgpu:owner": "stranger"}
         listed = [{"Key": key, "Value": value} for key, value in tags.items()]
         group = ec2.create_security_group(GroupName=f"odd-{place}", Description="x")["GroupId"]
         ec2.create_tags(Resources=[group], Tags=listed)
-    rows = {row["cluster"]: row for row in bench.json("sweep")["clusters"]}
+    rows = {row["cluster"]: row for row in workspace.json("sweep")["clusters"]}
     assert {name: rows[name]["unreadable_expiry"] for name in odd.values()} == {name: at for at, name in odd.items()}
     assert rows["plain"]["unreadable_expiry"] is None
-    assert "expiry unreadable: 9999-12-31T23:59:59Z" in bench.run("sweep").stdout
-    ended = bench.json("sweep", "--yes", "--all-mine")["clusters"]
+    assert "expiry unreadable: 9999-12-31T23:59:59Z" in workspace.run("sweep").stdout
+    ended = workspace.json("sweep", "--yes", "--all-mine")["clusters"]
     assert [row["cluster"] for row in ended if row["ended"]] == ["plain"]
-    removed = bench.json("sweep", "--yes", "--owner", "stranger")["clusters"]
+    removed = workspace.json("sweep", "--yes", "--owner", "stranger")["clusters"]
     assert {row["cluster"] for row in removed if row["ended"]} == set(odd.values())
-    assert bench.left() == {}
+    assert workspace.left() == {}
 
 
-def test_one_damaged_record_hides_no_other_and_its_cluster_ends(bench):
-    bench.recipe()
+def test_one_damaged_record_hides_no_other_and_its_cluster_ends(workspace):
+    workspace.recipe()
     for name in ("good", "bad"):
-        bench.run("up", "plain", "--yes", "--name", name)
-    path = bench.home.cluster("bad").record
+        workspace.run("up", "plain", "--yes", "--name", name)
+    path = workspace.home.cluster("bad").record
     path.write_text(json.dumps({**json.loads(path.read_text()), "node_hourly_usd": "NaN"}))
-    states = {row["cluster"]: row["state"] for row in bench.json("status")["clusters"]}
+    states = {row["cluster"]: row["state"] for row in workspace.json("status")["clusters"]}
     assert states == {"good": "up", "bad": "damaged"}
-    shown = bench.run("status").stdout
+    shown = workspace.run("status").stdout
     assert f"the record {path} is damaged: node_hourly_usd: expected a number of US dollars" in shown
     for wrong in (("--by", "999999999999d"), ("--until", "0001-01-01T00:00+23:59")):
-        assert "Traceback" not in bench.run("extend", "good", *wrong, code=2).stderr
-    bench.run("down", "bad")
-    bench.run("down", "good")
-    assert bench.left() == {}
-    assert not client.nodes(bench.cloud)
+        assert "Traceback" not in workspace.run("extend", "good", *wrong, code=2).stderr
+    workspace.run("down", "bad")
+    workspace.run("down", "good")
+    assert workspace.left() == {}
+    assert not client.nodes(workspace.cloud)
 
 
-def test_settings_that_are_none(bench):
+def test_settings_that_are_none(workspace):
     for text in (
         "boot_seconds = 99999999999999999999",
         "boot_seconds = '٣'",
         'owner = "a\\u0000b"',
         "a = " + "[" * 2000,
     ):
-        (bench.work / "cloudgpu.toml").write_text(text)
-        done = bench.run("status", code=2)
+        (workspace.work / "cloudgpu.toml").write_text(text)
+        done = workspace.run("status", code=2)
         assert "Traceback" not in done.stderr
         assert "cloudgpu.toml" in done.stderr
-    (bench.work / "cloudgpu.toml").unlink()
+    (workspace.work / "cloudgpu.toml").unlink()
     for name, value in (("CLOUDGPU_BOOT_SECONDS", "٣"), ("CLOUDGPU_OWNER", "a\x1bb"), ("CLOUDGPU_TEAM", "caf\udce9")):
-        assert name in bench.run("status", code=2, env={name: value}).stderr
+        assert name in workspace.run("status", code=2, env={name: value}).stderr

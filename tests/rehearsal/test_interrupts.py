@@ -11,9 +11,9 @@ pytestmark = pytest.mark.rehearsal
 
 
 @pytest.fixture
-def bench(cold_bench):
+def workspace(cold_workspace):
     """Every command a new interpreter, as a person has it."""
-    return cold_bench
+    return cold_workspace
 
 
 LIMIT_S = 120
@@ -29,13 +29,13 @@ WRITES_THEN_HANGS = """
 """
 
 
-def interrupted_at(bench, action, *args, phase="before"):
+def interrupted_at(workspace, action, *args, phase="before"):
     """Send Ctrl-C while the endpoint holds this call, let the call go on, and return how the command ended."""
-    client.put_faults(bench.cloud, [{"action": action, "do": "hold", "phase": phase, "times": 1}])
-    process = bench.popen(*args)
-    bench.until_held(process)
+    client.put_faults(workspace.cloud, [{"action": action, "do": "hold", "phase": phase, "times": 1}])
+    process = workspace.popen(*args)
+    workspace.until_held(process)
     process.send_signal(signal.SIGINT)
-    client.put_faults(bench.cloud, [])
+    client.put_faults(workspace.cloud, [])
     out, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130, out + err
     assert "Traceback" not in err
@@ -43,64 +43,64 @@ def interrupted_at(bench, action, *args, phase="before"):
 
 
 @pytest.mark.parametrize(("action", "phase"), [("CreateSecurityGroup", "before"), ("CreateFleet", "after_effect")])
-def test_ctrl_c_while_up_buys_says_what_may_be_left_and_how_to_end_it(bench, action, phase):
-    bench.recipe()
-    out, _ = interrupted_at(bench, action, "up", "plain", "--yes", phase=phase)
+def test_ctrl_c_while_up_buys_says_what_may_be_left_and_how_to_end_it(workspace, action, phase):
+    workspace.recipe()
+    out, _ = interrupted_at(workspace, action, "up", "plain", "--yes", phase=phase)
     assert "cluster plain may be half made and ends itself at" in out
     assert "end it now: cloudgpu down plain" in out
-    (cluster,) = bench.json("status")["clusters"]
+    (cluster,) = workspace.json("status")["clusters"]
     assert cluster["state"] == "making"
-    ended = bench.json("down", "plain")
+    ended = workspace.json("down", "plain")
     assert ended["left"] == []
-    assert bench.left() == {}
-    assert [row for row in bench.json("cost")["rows"] if row["open_entries"]] == []
+    assert workspace.left() == {}
+    assert [row for row in workspace.json("cost")["rows"] if row["open_entries"]] == []
 
 
-def test_an_up_that_was_interrupted_goes_on_where_it_was(bench):
-    bench.recipe()
-    out, _ = interrupted_at(bench, "CreateFleet", "up", "plain", "--yes", "--json", phase="after_effect")
+def test_an_up_that_was_interrupted_goes_on_where_it_was(workspace):
+    workspace.recipe()
+    out, _ = interrupted_at(workspace, "CreateFleet", "up", "plain", "--yes", "--json", phase="after_effect")
     told = json.loads(out)
     assert told["error"]["type"] == "Interrupted"
     assert (told["cluster"], len(told["left"])) == ("plain", 1)
-    assert bench.json("up", "plain", "--yes")["made"]
-    assert len(client.nodes(bench.cloud)) == 2
-    bench.run("down", "plain")
-    assert bench.left() == {}
+    assert workspace.json("up", "plain", "--yes")["made"]
+    assert len(client.nodes(workspace.cloud)) == 2
+    workspace.run("down", "plain")
+    assert workspace.left() == {}
 
 
-def test_ctrl_c_while_up_buys_ends_it_when_asked_to(bench):
-    bench.recipe()
+def test_ctrl_c_while_up_buys_ends_it_when_asked_to(workspace):
+    workspace.recipe()
     args = ("up", "plain", "--yes", "--on-interrupt", "end")
-    out, _ = interrupted_at(bench, "CreateFleet", *args, phase="after_effect")
+    out, _ = interrupted_at(workspace, "CreateFleet", *args, phase="after_effect")
     assert "cluster plain is gone" in out
-    assert bench.left() == {}
-    assert bench.json("status")["clusters"] == []
+    assert workspace.left() == {}
+    assert workspace.json("status")["clusters"] == []
 
 
-def test_ctrl_c_while_train_buys_says_what_may_be_left(bench):
-    bench.recipe()
-    out, _ = interrupted_at(bench, "CreateFleet", "train", "plain", "--yes", "--json", phase="after_effect")
+def test_ctrl_c_while_train_buys_says_what_may_be_left(workspace):
+    workspace.recipe()
+    out, _ = interrupted_at(workspace, "CreateFleet", "train", "plain", "--yes", "--json", phase="after_effect")
     told = json.loads(out)
     assert (told["state"], told["interrupted"]) == ("interrupted", True)
     assert "may be half made" in told["left"][0]
-    assert bench.json("status")["clusters"][0]["cluster"] == told["cluster"]
-    bench.run("down", "--yes")
-    assert bench.left() == {}
+    assert workspace.json("status")["clusters"][0]["cluster"] == told["cluster"]
+    workspace.run("down", "--yes")
+    assert workspace.left() == {}
 
 
-def test_ctrl_c_while_train_buys_ends_it_when_asked_to(bench):
-    bench.recipe()
+def test_ctrl_c_while_train_buys_ends_it_when_asked_to(workspace):
+    workspace.recipe()
     args = ("train", "plain", "--yes", "--on-interrupt", "end", "--json")
-    out, _ = interrupted_at(bench, "CreateFleet", *args, phase="after_effect")
+    out, _ = interrupted_at(workspace, "CreateFleet", *args, phase="after_effect")
     told = json.loads(out)
     assert (told["state"], told["left"]) == ("cancelled", [])
-    assert bench.left() == {}
-    assert bench.json("status", "--all")["runs"][0]["state"] == "cancelled"
+    assert workspace.left() == {}
+    assert workspace.json("status", "--all")["runs"][0]["state"] == "cancelled"
 
 
-def test_outputs_are_brought_back_before_an_interrupted_run_is_ended(bench):
-    bench.recipe(script=WRITES_THEN_HANGS)
-    process = bench.popen("train", "plain", "--yes", "--on-interrupt", "end", "--json")
+def test_outputs_are_brought_back_before_an_interrupted_run_is_ended(workspace):
+    workspace.recipe(script=WRITES_THEN_HANGS)
+    process = workspace.popen("train", "plain", "--yes", "--on-interrupt", "end", "--json")
     for line in process.stderr:
         if "[rank 0] rank 0 has written" in line:
             break
@@ -110,6 +110,6 @@ def test_outputs_are_brought_back_before_an_interrupted_run_is_ended(bench):
     told = json.loads(out)
     assert told["state"] == "cancelled"
     assert told["outputs"]["files"] == ["outputs/metrics.json"]
-    assert (bench.home.run(told["run_id"]).outputs / "outputs/metrics.json").read_text() == "{}"
-    assert "[rank 0] rank 0 has written" in bench.run("logs", told["run_id"]).stdout
-    assert bench.left() == {}
+    assert (workspace.home.run(told["run_id"]).outputs / "outputs/metrics.json").read_text() == "{}"
+    assert "[rank 0] rank 0 has written" in workspace.run("logs", told["run_id"]).stdout
+    assert workspace.left() == {}

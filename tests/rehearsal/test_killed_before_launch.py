@@ -8,26 +8,26 @@ pytestmark = pytest.mark.rehearsal
 
 
 @pytest.fixture
-def killed(bench):
+def killed(workspace):
     """Killed at its first calls that would have changed something: the cloud never heard of it."""
-    bench.recipe()
-    client.put_faults(bench.cloud, [{"do": "hold", "mutating": True, "drop": True}])
-    process = bench.popen("up", "plain", "--yes")
-    bench.until_held(process)
+    workspace.recipe()
+    client.put_faults(workspace.cloud, [{"do": "hold", "mutating": True, "drop": True}])
+    process = workspace.popen("up", "plain", "--yes")
+    workspace.until_held(process)
     process.kill()
     process.communicate()
-    client.put_faults(bench.cloud, [])
-    assert bench.left() == {}
-    assert open_rows(bench) == 1
-    return bench
+    client.put_faults(workspace.cloud, [])
+    assert workspace.left() == {}
+    assert open_rows(workspace) == 1
+    return workspace
 
 
-def open_rows(bench):
-    return sum(row["open_entries"] for row in bench.json("cost")["rows"])
+def open_rows(workspace):
+    return sum(row["open_entries"] for row in workspace.json("cost")["rows"])
 
 
-def cost(bench):
-    return float(bench.json("cost")["simulated_usd"])
+def cost(workspace):
+    return float(workspace.json("cost")["simulated_usd"])
 
 
 @pytest.mark.parametrize("command", [("sweep", "--yes"), ("down", "plain")], ids=["sweep", "down"])

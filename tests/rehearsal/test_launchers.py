@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rehearsal.conftest import Bench
+from tests.rehearsal.conftest import Workspace
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/launchers.md").read_text()
 KVSTORE = PAGE.partition("```python\n")[2].partition("```")[0]
@@ -58,36 +58,36 @@ TENSORFLOW = '{python: {requirements: ["tensorflow-cpu==2.15.1"]}, env: {TF_CPP_
 
 @pytest.fixture(scope="module")
 def cluster(
-    make_bench: Callable[[Path], AbstractContextManager[Bench]], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Bench]:
+    make_workspace: Callable[[Path], AbstractContextManager[Workspace]], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Workspace]:
     """Two nodes that all runs of this file share."""
-    with make_bench(tmp_path_factory.mktemp("launchers")) as bench:
-        recipe = bench.recipe("stay", params="{}", launch="{with: each-node, command: 'true'}", metrics="{}")
-        bench.run("up", str(recipe), "--on", "rehearsal", "--name", "pair", "--yes")
-        yield bench
+    with make_workspace(tmp_path_factory.mktemp("launchers")) as workspace:
+        recipe = workspace.recipe("stay", params="{}", launch="{with: each-node, command: 'true'}", metrics="{}")
+        workspace.run("up", str(recipe), "--on", "rehearsal", "--name", "pair", "--yes")
+        yield workspace
 
 
-def trained(cluster: Bench, name: str, script: str, launch: str, environment: str = "{}", code: int = 0) -> dict:
+def trained(cluster: Workspace, name: str, script: str, launch: str, environment: str = "{}", code: int = 0) -> dict:
     recipe = cluster.recipe(
         name, script=script, params="{}", launch=launch, metrics="{}", outputs="[]", environment=environment
     )
     return cluster.json("train", str(recipe), "--on", "rehearsal", "--cluster", "pair", "--yes", code=code)
 
 
-def printed(cluster: Bench, run: dict) -> list[str]:
+def printed(cluster: Workspace, run: dict) -> list[str]:
     logs = (cluster.home.run(run["run_id"]).root / "logs").glob("rank-*.log")
     lines = [line for log in logs for line in log.read_text().splitlines()]
     return sorted(line for line in lines if ":" in line[:14] or line.startswith("node "))
 
 
-def test_a_command_on_every_node_or_on_the_head_alone(cluster: Bench) -> None:
+def test_a_command_on_every_node_or_on_the_head_alone(cluster: Workspace) -> None:
     each = trained(cluster, "each", PLACES, "{with: each-node, command: train.py}")
     assert printed(cluster, each) == ["node 0 of 2", "node 1 of 2"]
     head = trained(cluster, "head", PLACES, "{with: head-only, command: train.py}")
     assert printed(cluster, head) == ["node 0 of 2"]
 
 
-def test_mxnet_sums_over_its_servers(cluster: Bench) -> None:
+def test_mxnet_sums_over_its_servers(cluster: Workspace) -> None:
     (text,) = (one for one in RECIPES if "name: store" in one)
     folder = cluster.work / "recipes/store"
     folder.mkdir()
@@ -97,13 +97,13 @@ def test_mxnet_sums_over_its_servers(cluster: Bench) -> None:
     assert printed(cluster, run) == ["worker 0 of 2: sum=11", "worker 1 of 2: sum=11"]
 
 
-def test_a_server_that_fails_ends_the_run_and_is_named(cluster: Bench) -> None:
+def test_a_server_that_fails_ends_the_run_and_is_named(cluster: Workspace) -> None:
     launch = "{with: kvstore, kvstore: dist_async, command: train.py}"
     run = trained(cluster, "fails", FAILS, launch, code=5)
     assert (run["state"], run["failed_rank"], run["reason"]) == ("failed", 3, "server: exit code 7")
 
 
-def test_tensorflow_servers_end_with_their_chief(cluster: Bench) -> None:
+def test_tensorflow_servers_end_with_their_chief(cluster: Workspace) -> None:
     launch = "{with: tf-config, servers_per_node: 1, command: train.py}"
     run = trained(cluster, "servers", SERVERS, launch, TENSORFLOW)
     assert printed(cluster, run) == ["chief: weight=20 on /job:ps/replica:0"]

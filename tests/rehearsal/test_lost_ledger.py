@@ -10,34 +10,34 @@ from cloudgpu.ledger.store import open_ledger
 pytestmark = pytest.mark.rehearsal
 
 
-def delete(bench):
-    for path in bench.home.root.glob("ledger.sqlite3*"):
+def delete(workspace):
+    for path in workspace.home.root.glob("ledger.sqlite3*"):
         path.unlink()
 
 
-def empty(bench):
-    delete(bench)
-    bench.home.ledger_db.touch()
+def empty(workspace):
+    delete(workspace)
+    workspace.home.ledger_db.touch()
 
 
-def lose_launches(bench):
+def lose_launches(workspace):
     """Only some of the rows: the purchase is there, one of its nodes is not."""
-    with sqlite3.connect(bench.home.ledger_db) as direct:
+    with sqlite3.connect(workspace.home.ledger_db) as direct:
         direct.execute("DROP TRIGGER launched_delete")
         direct.execute("DELETE FROM launched WHERE position = 1")
     direct.close()
 
 
-def rows(bench):
-    with open_ledger(f"sqlite:///{bench.home.ledger_db}") as ledger:
+def rows(workspace):
+    with open_ledger(f"sqlite:///{workspace.home.ledger_db}") as ledger:
         return ledger.entries()
 
 
 @pytest.fixture
-def standing(bench):
-    bench.recipe()
-    bench.run("up", "plain", "--yes")
-    return bench
+def standing(workspace):
+    workspace.recipe()
+    workspace.run("up", "plain", "--yes")
+    return workspace
 
 
 LOSSES = [(delete, "2 nodes"), (empty, "2 nodes"), (lose_launches, "1 node")]
@@ -121,16 +121,16 @@ def test_an_up_of_a_cluster_that_stands_warns(standing):
     standing.run("down", "plain")
 
 
-def test_rows_of_storage_are_noticed_and_written_again(bench):
-    bench.run("storage", "create", "sets", "--kind", "ebs", "--size", "10", "--zone", "us-east-1c", "--yes")
-    (before,) = rows(bench)
-    delete(bench)
-    done = bench.run("cost", code=13)
+def test_rows_of_storage_are_noticed_and_written_again(workspace):
+    workspace.run("storage", "create", "sets", "--kind", "ebs", "--size", "10", "--zone", "us-east-1c", "--yes")
+    (before,) = rows(workspace)
+    delete(workspace)
+    done = workspace.run("cost", code=13)
     assert "the ledger has no row for storage sets" in done.stderr
-    bench.run("status", "--refresh")
-    bench.run("cost")
-    delete(bench)
-    bench.run("storage", "delete", "sets", "--delete-data", "--yes")
-    (after,) = rows(bench)
+    workspace.run("status", "--refresh")
+    workspace.run("cost")
+    delete(workspace)
+    workspace.run("storage", "delete", "sets", "--delete-data", "--yes")
+    (after,) = rows(workspace)
     assert (after.state, after.spending.entry_id) == ("closed", before.spending.entry_id)
     assert abs((after.launched_at - before.launched_at).total_seconds()) < 60

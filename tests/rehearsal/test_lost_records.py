@@ -37,42 +37,42 @@ def lose_the_inventory(cluster):
     "harm",
     [lose_everything, lose_the_record, damage_the_record, lose_the_journal, tear_the_journal, lose_the_inventory],
 )
-def test_down_ends_what_the_home_does_not_know_any_more(bench, harm):
-    bench.recipe()
-    bench.run("up", "plain", "--yes")
-    harm(bench.home.cluster("plain"))
-    bench.run("status", "--json")
-    done = bench.run("down", "plain")
+def test_down_ends_what_the_home_does_not_know_any_more(workspace, harm):
+    workspace.recipe()
+    workspace.run("up", "plain", "--yes")
+    harm(workspace.home.cluster("plain"))
+    workspace.run("status", "--json")
+    done = workspace.run("down", "plain")
     assert "Traceback" not in done.stderr
-    assert bench.left() == {}
-    assert bench.json("status")["clusters"] == []
-    assert [row for row in bench.json("cost")["rows"] if row["open_entries"]] == []
+    assert workspace.left() == {}
+    assert workspace.json("status")["clusters"] == []
+    assert [row for row in workspace.json("cost")["rows"] if row["open_entries"]] == []
 
 
-def test_down_finds_the_fleet_whose_nodes_have_ended_already(bench):
+def test_down_finds_the_fleet_whose_nodes_have_ended_already(workspace):
     """AWS lists an instant fleet to nobody who does not know its id: what ended of it still carries that."""
-    bench.recipe()
-    made = bench.json("up", "plain", "--yes")
-    cloud = bench.cloud
+    workspace.recipe()
+    made = workspace.json("up", "plain", "--yes")
+    cloud = workspace.cloud
     key = {"aws_access_key_id": cloud.access_key_id, "aws_secret_access_key": cloud.secret_access_key}
     ec2 = boto3.client("ec2", region_name="us-east-1", endpoint_url=cloud.url, **key)
     ec2.terminate_instances(InstanceIds=[node["instance_id"] for node in made["nodes"]])
-    lose_everything(bench.home.cluster("plain"))
-    assert len(bench.left()["fleets"]) == 1
-    bench.run("down", "plain")
-    assert bench.left() == {}
+    lose_everything(workspace.home.cluster("plain"))
+    assert len(workspace.left()["fleets"]) == 1
+    workspace.run("down", "plain")
+    assert workspace.left() == {}
 
 
-def test_a_damaged_journal_is_named_and_its_cluster_still_ended_by_its_tags(bench):
-    bench.recipe()
-    bench.run("up", "plain", "--yes")
-    journal = bench.home.cluster("plain").journal("us-east-1")
+def test_a_damaged_journal_is_named_and_its_cluster_still_ended_by_its_tags(workspace):
+    workspace.recipe()
+    workspace.run("up", "plain", "--yes")
+    journal = workspace.home.cluster("plain").journal("us-east-1")
     lines = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join([lines[0], b"rubbish\n", *lines[2:]]))
     for _ in range(2):
-        done = bench.run("down", "plain", code=None)
+        done = workspace.run("down", "plain", code=None)
         assert done.returncode in (0, 6, 10), done
         if done.returncode:
             assert str(journal) in done.stderr
             assert "hint:" in done.stderr
-    assert bench.left() == {}
+    assert workspace.left() == {}

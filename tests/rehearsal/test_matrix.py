@@ -39,13 +39,13 @@ def example():
     return recipe, script, shlex.split(command)[1:]
 
 
-def test_the_example_of_the_page(bench):
+def test_the_example_of_the_page(workspace):
     recipe, script, command = example()
-    folder = bench.work / "recipes/summing"
+    folder = workspace.work / "recipes/summing"
     folder.mkdir(parents=True)
     (folder / "recipe.yaml").write_text(recipe)
     (folder / "train.py").write_text(script)
-    done = bench.run(*command, "--csv", "results.csv")
+    done = workspace.run(*command, "--csv", "results.csv")
     title = re.search(
         r"^matrix (summing-[0-9a-f]{6}): 4 of 4 combinations have their result \(simulated\)$", done.stdout, re.M
     )
@@ -54,18 +54,18 @@ def test_the_example_of_the_page(bench):
     assert len(re.findall(r"^  (?:loop|sum ) ", table, re.M)) == 4
     # Adding up in C beats a loop, on any machine.
     assert re.search(r"^  sum   \d+ +succeeded .* \*  ", table, re.M)
-    rows = list(csv.DictReader(io.StringIO((bench.work / "results.csv").read_text())))
+    rows = list(csv.DictReader(io.StringIO((workspace.work / "results.csv").read_text())))
     assert [(row["way"], row["step"], row["state"]) for row in rows] == [
         (way, step, "succeeded") for way in ("loop", "sum") for step in ("1000", "100000")
     ]
     assert all(float(row["numbers_per_s"]) > 0 and float(row["usd"]) > 0 for row in rows)
     assert done.stdout.count("EC2 fleet fleet-") == 2  # made once, ended once
-    assert bench.left() == {}
-    shown = bench.run("matrix", "show", title.group(1)).stdout
+    assert workspace.left() == {}
+    shown = workspace.run("matrix", "show", title.group(1)).stdout
     assert shown.partition("\ntable ")[0].strip() == table.partition("\ntable ")[0].strip()
-    assert bench.run("matrix", "csv").stdout == (bench.work / "results.csv").read_text()
-    assert "4 of 4" in bench.run("matrix", "list").stdout
-    bill = {row["run"]: row["usd"] for row in bench.json("cost", "--by", "run")["rows"]}
+    assert workspace.run("matrix", "csv").stdout == (workspace.work / "results.csv").read_text()
+    assert "4 of 4" in workspace.run("matrix", "list").stdout
+    bill = {row["run"]: row["usd"] for row in workspace.json("cost", "--by", "run")["rows"]}
     assert all(bill[row["run_id"]] == row["usd"] for row in rows)
 
 
@@ -83,8 +83,8 @@ def until(process, text):
     pytest.fail(f"it never printed {text!r}: {''.join(read)}")
 
 
-def test_killed_half_way_it_goes_on_with_what_is_missing(bench):
-    bench.recipe(
+def test_killed_half_way_it_goes_on_with_what_is_missing(workspace):
+    workspace.recipe(
         "grid",
         script=SPEEDS,
         params="{way: first, size: 1}",
@@ -93,26 +93,26 @@ def test_killed_half_way_it_goes_on_with_what_is_missing(bench):
         outputs="[]",
     )
     train = ("train", "grid", "--yes", *MATRIX)
-    first = bench.popen(*train)
+    first = workspace.popen(*train)
     until(first, "waiting to be let go")
     first.kill()
     first.communicate()
-    killed = bench.json("matrix", "show")
+    killed = workspace.json("matrix", "show")
     assert states(killed) == ["succeeded", "running", "waiting", "waiting"]
-    (cluster,) = bench.json("status")["clusters"]
+    (cluster,) = workspace.json("status")["clusters"]
     assert (cluster["cluster"], cluster["state"]) == (killed["cluster"], "up")
 
-    again = bench.popen(*train)
+    again = workspace.popen(*train)
     until(again, "was started before: following it to its end")
     going = killed["combinations"][1]["run_id"]
-    bench.run("ssh", killed["cluster"], "--", "touch", f".cloudgpu/runs/{going}/work/go")
+    workspace.run("ssh", killed["cluster"], "--", "touch", f".cloudgpu/runs/{going}/work/go")
     out, err = again.communicate(timeout=120)
     assert again.returncode == 5, out + err
     assert "way=second size=2: " in out
     assert "EC2 fleet" not in out.partition("==> down")[0]  # no second cluster
-    assert bench.left() == {}
+    assert workspace.left() == {}
 
-    ended = bench.json("matrix", "show")
+    ended = workspace.json("matrix", "show")
     assert states(ended) == ["succeeded", "succeeded", "succeeded", "failed"]
     kept = [
         one["run_id"] == other["run_id"]
@@ -122,5 +122,5 @@ def test_killed_half_way_it_goes_on_with_what_is_missing(bench):
     # 101 and 102 of rank 0 and 1 with size 1; the first of three values is left out.
     assert [one["metrics"]["speed"]["value"] for one in ended["combinations"][:3]] == [203, 405, 203]
     assert [one["metrics"]["speed"]["best"] for one in ended["combinations"][:3]] == [False, True, False]
-    assert bench.json("status")["clusters"] == []
-    assert len({run["cluster"] for run in bench.json("status", "--all")["runs"]}) == 1
+    assert workspace.json("status")["clusters"] == []
+    assert len({run["cluster"] for run in workspace.json("status", "--all")["runs"]}) == 1

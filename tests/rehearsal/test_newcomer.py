@@ -9,9 +9,9 @@ pytestmark = pytest.mark.rehearsal
 
 
 @pytest.fixture
-def bench(cold_bench):
+def workspace(cold_workspace):
     """Every command a new interpreter, as a person has it."""
-    return cold_bench
+    return cold_workspace
 
 
 def commands(text: str) -> list[list[str]]:
@@ -25,25 +25,25 @@ def named(found: list[list[str]], *words: str) -> list[str]:
     return one
 
 
-def test_the_help_alone_leads_to_a_run_and_to_its_end(bench):
-    first = commands(bench.run("--help").stdout)
-    listed = bench.run(*named(first, "gpus")).stdout
-    assert named(commands(bench.run("gpus", "--help").stdout), "gpus", "--count") == named(first, "gpus")
+def test_the_help_alone_leads_to_a_run_and_to_its_end(workspace):
+    first = commands(workspace.run("--help").stdout)
+    listed = workspace.run(*named(first, "gpus")).stdout
+    assert named(commands(workspace.run("gpus", "--help").stdout), "gpus", "--count") == named(first, "gpus")
     rows = [line for line in listed.splitlines() if re.match(r"\S+\.\S*large", line)]
     assert {line.split()[0] for line in rows} >= {"p3dn.24xlarge", "p4d.24xlarge"}
 
     following = commands(listed)
-    assert "compute capability" in bench.run(*named(following, "gpus", "show")).stdout
-    begun = bench.run(*named(following, "recipe", "new")).stdout
+    assert "compute capability" in workspace.run(*named(following, "gpus", "show")).stdout
+    begun = workspace.run(*named(following, "recipe", "new")).stdout
 
     following = commands(begun)
-    planned = bench.json(*named(following, "plan"))
+    planned = workspace.json(*named(following, "plan"))
     cheapest = rows[0].split()[0]
     assert {one["instance_type"] for one in planned["candidates"]} == {cheapest}
     assert [one for one in planned["findings"] if one["severity"] == "error"] == []
 
-    assert "--yes" in bench.run("train", "--help").stdout
-    outcome = bench.json(*named(following, "train", "my-run", "--on", "rehearsal"), "--yes")
+    assert "--yes" in workspace.run("train", "--help").stdout
+    outcome = workspace.json(*named(following, "train", "my-run", "--on", "rehearsal"), "--yes")
     assert (outcome["state"], outcome["instance_type"]) == ("succeeded", cheapest)
     assert outcome["metrics"]["steps_per_s"]["value"] > 0
-    assert bench.left() == {}
+    assert workspace.left() == {}

@@ -46,24 +46,24 @@ harms = pytest.mark.parametrize("harm", HARMS, ids=lambda one: one.__name__)
 
 
 @pytest.fixture(scope="module")
-def desk(make_bench, tmp_path_factory):
-    with make_bench(tmp_path_factory.mktemp("desk")) as made:
+def workspace(make_workspace, tmp_path_factory):
+    with make_workspace(tmp_path_factory.mktemp("workspace")) as made:
         made.recipe()
         made.run("rehearsal", "start")
         yield made
 
 
 @pytest.fixture(scope="module")
-def cluster(desk):
-    desk.run("up", "plain", "--yes")
-    yield desk.home.cluster("plain")
-    desk.run("down", "plain")
-    assert desk.left() == {}
+def cluster(workspace):
+    workspace.run("up", "plain", "--yes")
+    yield workspace.home.cluster("plain")
+    workspace.run("down", "plain")
+    assert workspace.left() == {}
 
 
 @pytest.fixture
-def odd(desk, harm):
-    path = desk.work / "odd.json"
+def odd(workspace, harm):
+    path = workspace.work / "odd.json"
     harm(path)
     yield path
     path.unlink()
@@ -80,19 +80,19 @@ def odd(desk, harm):
     ],
     ids=lambda one: "-".join(one[:3]) if isinstance(one, tuple) else "",
 )
-def test_a_file_of_the_command_line(desk, odd, harm, arguments, code):
-    done = desk.run(*arguments, code=code)
+def test_a_file_of_the_command_line(workspace, odd, harm, arguments, code):
+    done = workspace.run(*arguments, code=code)
     assert HARMS[harm] in done.stderr
     assert "Traceback" not in done.stderr
     assert "hint:" in done.stderr
 
 
 @harms
-def test_a_recipe(desk, harm):
-    path = desk.work / "odd.yaml"
+def test_a_recipe(workspace, harm):
+    path = workspace.work / "odd.yaml"
     harm(path)
     try:
-        done = desk.run("plan", "odd.yaml", code=2)
+        done = workspace.run("plan", "odd.yaml", code=2)
     finally:
         path.unlink()
     assert "odd.yaml" in done.stderr
@@ -100,32 +100,32 @@ def test_a_recipe(desk, harm):
 
 
 @harms
-def test_the_ssh_key(desk, odd, harm):
-    done = desk.run("up", "plain", "--yes", "--name", "other", env={"CLOUDGPU_SSH_KEY": str(odd)}, code=10)
+def test_the_ssh_key(workspace, odd, harm):
+    done = workspace.run("up", "plain", "--yes", "--name", "other", env={"CLOUDGPU_SSH_KEY": str(odd)}, code=10)
     assert f"cannot read the SSH key {odd}: {HARMS[harm]}" in done.stderr
-    assert not desk.home.cluster("other").record.exists()
+    assert not workspace.home.cluster("other").record.exists()
 
 
 @harms
-def test_a_configuration_of_aws_is_refused_before_it_is_read(desk, odd, harm):
-    done = desk.run("status", "--refresh", env={"AWS_CONFIG_FILE": str(odd)}, code=None)
+def test_a_configuration_of_aws_is_refused_before_it_is_read(workspace, odd, harm):
+    done = workspace.run("status", "--refresh", env={"AWS_CONFIG_FILE": str(odd)}, code=None)
     assert done.returncode == 0 or HARMS[harm] in done.stderr
 
 
 @harms
-def test_a_file_that_is_written(desk, odd, harm):
+def test_a_file_that_is_written(workspace, odd, harm):
     """A file may be replaced however large it is."""
     written = harm is sparse
-    done = desk.run("plan", "plain", "--out", "odd.json", code=0 if written else 10)
+    done = workspace.run("plan", "plain", "--out", "odd.json", code=0 if written else 10)
     if not written:
         assert f"cannot write the plan odd.json: {HARMS[harm]}" in done.stderr
         assert Path("/dev/zero").is_char_device()
 
 
-def test_endless_standard_input(desk):
+def test_endless_standard_input(workspace):
     with Path("/dev/zero").open("rb") as zero:
         command = [sys.executable, "-m", "cloudgpu", "rehearsal", "faults", "-"]
-        options = {"capture_output": True, "text": True, "env": desk.environment, "timeout": 60}
+        options = {"capture_output": True, "text": True, "env": workspace.environment, "timeout": 60}
         done = subprocess.run(command, stdin=zero, check=False, **options)
     assert done.returncode == 2, done.stderr
     assert "larger than 1 MiB" in done.stderr
@@ -133,7 +133,7 @@ def test_endless_standard_input(desk):
 
 @harms
 @pytest.mark.parametrize("name", ["cluster.json", "inventory.json", "us-east-1.journal", "lease"])
-def test_a_file_of_a_cluster(desk, cluster, harm, name):
+def test_a_file_of_a_cluster(workspace, cluster, harm, name):
     """`status` tells of the cluster all the same, or says what is wrong."""
     path, aside = cluster.root / name, cluster.root.parent.parent / "aside"
     there = path.exists()
@@ -142,7 +142,7 @@ def test_a_file_of_a_cluster(desk, cluster, harm, name):
     harm(path)
     try:
         for arguments in (("status", "--refresh"), ("status",), ("ssh", "plain", "--", "true")):
-            done = desk.run(*arguments, code=None)
+            done = workspace.run(*arguments, code=None)
             assert "Traceback" not in done.stderr, done.stderr
             assert done.returncode == 0 or "hint:" in done.stderr
             if arguments[0] == "status":
@@ -153,27 +153,27 @@ def test_a_file_of_a_cluster(desk, cluster, harm, name):
             shutil.move(aside, path)
 
 
-def test_down_ends_a_cluster_whose_files_are_all_pipes(bench):
-    bench.recipe()
-    bench.run("up", "plain", "--yes")
-    cluster = bench.home.cluster("plain")
+def test_down_ends_a_cluster_whose_files_are_all_pipes(workspace):
+    workspace.recipe()
+    workspace.run("up", "plain", "--yes")
+    cluster = workspace.home.cluster("plain")
     for path in (cluster.record, cluster.inventory, cluster.journal("us-east-1"), cluster.root / "lease"):
         path.unlink(missing_ok=True)
         os.mkfifo(path)
     for _ in range(2):
-        done = bench.run("down", "plain", code=None)
+        done = workspace.run("down", "plain", code=None)
         assert done.returncode in (0, 6, 10), done
         assert "Traceback" not in done.stderr
-    assert bench.left() == {}
+    assert workspace.left() == {}
 
 
-def test_a_run_whose_record_and_log_are_pipes(bench):
-    bench.recipe()
-    run = bench.json("train", "plain", "--yes")["run_id"]
-    for path in (bench.home.run(run).log(0), bench.home.run(run).record):
+def test_a_run_whose_record_and_log_are_pipes(workspace):
+    workspace.recipe()
+    run = workspace.json("train", "plain", "--yes")["run_id"]
+    for path in (workspace.home.run(run).log(0), workspace.home.run(run).record):
         path.unlink()
         os.mkfifo(path)
         for arguments in (("logs", run), ("status", "--all")):
-            done = bench.run(*arguments, code=None)
+            done = workspace.run(*arguments, code=None)
             assert "Traceback" not in done.stderr, done.stderr
             assert done.returncode == 0 or done.returncode in ERRORS

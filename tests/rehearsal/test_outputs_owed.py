@@ -7,23 +7,23 @@ from cloudgpu.rehearsal import client
 pytestmark = pytest.mark.rehearsal
 
 
-def test_outputs_that_could_not_be_fetched_keep_the_cluster_until_attach_has_them(bench):
-    bench.recipe()
-    run = bench.json("train", "plain", "--yes", "--detach", "--set", "wait_for=go")
-    outputs = bench.home.run(run["run_id"]).outputs
+def test_outputs_that_could_not_be_fetched_keep_the_cluster_until_attach_has_them(workspace):
+    workspace.recipe()
+    run = workspace.json("train", "plain", "--yes", "--detach", "--set", "wait_for=go")
+    outputs = workspace.home.run(run["run_id"]).outputs
     outputs.write_text("a file where the folder should be")
     for node in ("0", "1"):
         there = f".cloudgpu/runs/{run['run_id']}/work/go"
-        bench.run("ssh", run["cluster"], "--node", node, "--", "touch", there)
-    owed = bench.json("attach", run["run_id"], code=5)
+        workspace.run("ssh", run["cluster"], "--node", node, "--", "touch", there)
+    owed = workspace.json("attach", run["run_id"], code=5)
     assert owed["state"] == "succeeded"
     assert owed["unfetched"]
     assert owed["left"]
     outputs.unlink()
-    fetched = bench.json("attach", run["run_id"])
+    fetched = workspace.json("attach", run["run_id"])
     assert fetched["unfetched"] == []
     assert (outputs / "outputs/metrics.json").exists()
-    assert bench.left() == {}
+    assert workspace.left() == {}
 
 
 LEAVES_LINKS = """
@@ -42,11 +42,11 @@ LEAVES_LINKS = """
 """
 
 
-def test_links_that_training_libraries_leave_lose_nothing(bench):
-    bench.recipe(script=LEAVES_LINKS, outputs="[outputs/]")
-    run = bench.json("train", "plain", "--yes")
+def test_links_that_training_libraries_leave_lose_nothing(workspace):
+    workspace.recipe(script=LEAVES_LINKS, outputs="[outputs/]")
+    run = workspace.json("train", "plain", "--yes")
     assert (run["state"], run["unfetched"], run["lost"], run["left"]) == ("succeeded", [], [], [])
-    fetched = bench.home.run(run["run_id"]).outputs / "outputs"
+    fetched = workspace.home.run(run["run_id"]).outputs / "outputs"
     assert (fetched / "latest/model.pt").read_text() == "weights"
     assert str((fetched / "latest").readlink()) == "ckpt-100"
     assert {(one["node"], one["path"]) for one in run["outputs"]["skipped"]} == {
@@ -54,19 +54,19 @@ def test_links_that_training_libraries_leave_lose_nothing(bench):
     }
     assert sorted(run["outputs"]["files"]) == ["outputs/ckpt-100/model.pt", "outputs/latest"]
     assert any("outputs/scratch: link that leads out of the directory, to /etc/hostname" in one for one in run["notes"])
-    assert bench.left() == {}
+    assert workspace.left() == {}
 
 
-def test_attach_after_the_expiry_says_that_the_outputs_are_lost(bench, until):
-    bench.recipe()
-    run = bench.json("train", "plain", "--yes", "--detach")
-    bench.run("logs", "-f", run["run_id"])
-    client.advance(bench.cloud, 2 * 3600)
-    until(lambda: all(node.state != "running" for node in client.nodes(bench.cloud)))
-    lost = bench.json("attach", run["run_id"], code=5)
+def test_attach_after_the_expiry_says_that_the_outputs_are_lost(workspace, until):
+    workspace.recipe()
+    run = workspace.json("train", "plain", "--yes", "--detach")
+    workspace.run("logs", "-f", run["run_id"])
+    client.advance(workspace.cloud, 2 * 3600)
+    until(lambda: all(node.state != "running" for node in client.nodes(workspace.cloud)))
+    lost = workspace.json("attach", run["run_id"], code=5)
     assert lost["state"] == "succeeded"
     assert "no outputs of run" in lost["lost"][0]
     assert lost["lost"][0] in lost["notes"]
-    assert bench.left() == {}
-    again = bench.json("attach", run["run_id"], code=5)
+    assert workspace.left() == {}
+    again = workspace.json("attach", run["run_id"], code=5)
     assert "were fetched: its cluster was deleted" in again["error"]["message"]

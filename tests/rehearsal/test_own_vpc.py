@@ -5,11 +5,11 @@ import pytest
 pytestmark = pytest.mark.rehearsal
 
 
-def test_a_cluster_makes_its_own_vpc_and_takes_it_away(bench):
-    bench.recipe()
+def test_a_cluster_makes_its_own_vpc_and_takes_it_away(workspace):
+    workspace.recipe()
     own = {"CLOUDGPU_CREATE_VPC": "true"}
-    outcome = bench.json("train", "plain", "--yes", "--keep", env=own)
+    outcome = workspace.json("train", "plain", "--yes", "--keep", env=own)
     assert outcome["state"] == "succeeded"
-    assert len(bench.left()["vpcs"]) == 1
-    bench.run("down", outcome["cluster"], env=own)
-    assert bench.left() == {}
+    assert len(workspace.left()["vpcs"]) == 1
+    workspace.run("down", outcome["cluster"], env=own)
+    assert workspace.left() == {}

@@ -16,11 +16,11 @@ ALL_PRIVATE = {**SSM, "CLOUDGPU_PUBLIC_ADDRESS": "private"}
 class Account:
     """The simulated account, asked as any other client would."""
 
-    def __init__(self, bench):
-        self.bench = bench
+    def __init__(self, workspace):
+        self.workspace = workspace
 
     def client(self, service):
-        cloud = self.bench.cloud
+        cloud = self.workspace.cloud
         key = {"aws_access_key_id": cloud.access_key_id, "aws_secret_access_key": cloud.secret_access_key}
         return boto3.client(service, region_name="us-east-1", endpoint_url=cloud.url, **key)
 
@@ -39,12 +39,12 @@ class Account:
 
 
 @pytest.fixture
-def account(bench):
-    return Account(bench)
+def account(workspace):
+    return Account(workspace)
 
 
-def inventory(bench, cluster):
-    return json.loads(bench.home.cluster(cluster).inventory.read_text())["nodes"]
+def inventory(workspace, cluster):
+    return json.loads(workspace.home.cluster(cluster).inventory.read_text())["nodes"]
 
 
 def named(home, name):
@@ -54,42 +54,42 @@ def named(home, name):
     return done.stdout or done.stderr
 
 
-def test_a_run_on_nodes_without_address_and_open_port(bench, account, tmp_path):
-    bench.recipe()
-    outcome = bench.json("train", "plain", "--yes", "--keep", env=ALL_PRIVATE)
+def test_a_run_on_nodes_without_address_and_open_port(workspace, account, tmp_path):
+    workspace.recipe()
+    outcome = workspace.json("train", "plain", "--yes", "--keep", env=ALL_PRIVATE)
     assert outcome["state"] == "succeeded"
     assert outcome["outputs"]["files"] == ["outputs/metrics.json"]
     cluster = outcome["cluster"]
     assert account.open_ports() == []
     rows = [row for one in account.client("ec2").describe_instances()["Reservations"] for row in one["Instances"]]
     assert not any(row.get("PublicIpAddress") for row in rows)
-    left = bench.left()
+    left = workspace.left()
     assert {kind: len(left[kind]) for kind in ("addresses", "nat_gateways", "vpcs")} == {
         "addresses": 1,
         "nat_gateways": 1,
         "vpcs": 1,
     }
-    assert [(node["reach"], node["address"] == node["instance_id"]) for node in inventory(bench, cluster)] == [
+    assert [(node["reach"], node["address"] == node["instance_id"]) for node in inventory(workspace, cluster)] == [
         ("ssm", True),
         ("ssm", True),
     ]
     # What is in the inventory holds for later commands, whatever the settings say by then.
-    assert bench.run("ssh", cluster, "--node", "1", "--", "echo", "inside").stdout == "inside\n"
-    line = bench.run("ssh", cluster, "--print").stdout
+    assert workspace.run("ssh", cluster, "--node", "1", "--", "echo", "inside").stdout == "inside\n"
+    line = workspace.run("ssh", cluster, "--print").stdout
     assert "TokenValue" not in line
-    assert bench.run("exec", cluster, "--", "echo", "both").stdout == "nodes 0-1:\n  both\n"
-    bench.run("ssh-config", cluster, env={"HOME": str(tmp_path)})
+    assert workspace.run("exec", cluster, "--", "echo", "both").stdout == "nodes 0-1:\n  both\n"
+    workspace.run("ssh-config", cluster, env={"HOME": str(tmp_path)})
     assert named(tmp_path, f"{cluster}-1") == "named\n"
-    bench.run("extend", cluster, "--by", "10m")
+    workspace.run("extend", cluster, "--by", "10m")
     assert account.open_ports() == []
-    bench.run("down", cluster)
-    assert bench.left() == {}
+    workspace.run("down", cluster)
+    assert workspace.left() == {}
 
 
-def test_no_agent_calls_in_without_permission_or_way_out(bench, account):
-    bench.recipe()
-    bench.run("up", "plain", "--yes", "--set", "resources.nodes=1", env=SSM)
-    (node,) = inventory(bench, "plain")
+def test_no_agent_calls_in_without_permission_or_way_out(workspace, account):
+    workspace.recipe()
+    workspace.run("up", "plain", "--yes", "--set", "resources.nodes=1", env=SSM)
+    (node,) = inventory(workspace, "plain")
     stream = account.session(node["instance_id"])
     assert stream["StreamUrl"].startswith("ws://127.0.0.1:")
     iam, ec2 = account.client("iam"), account.client("ec2")
@@ -99,11 +99,11 @@ def test_no_agent_calls_in_without_permission_or_way_out(bench, account):
     iam.put_role_policy(RoleName=role, PolicyName=policy, PolicyDocument=json.dumps({**document, "Statement": less}))
     with pytest.raises(ClientError, match="TargetNotConnected"):
         account.session(node["instance_id"])
-    refused = bench.run("ssh", "plain", "--", "true", code=9)
+    refused = workspace.run("ssh", "plain", "--", "true", code=9)
     assert "has not called in" in refused.stderr
     assert "its role lacks the Session Manager permissions" in refused.stderr
     iam.put_role_policy(RoleName=role, PolicyName=policy, PolicyDocument=json.dumps(document))
-    assert bench.run("ssh", "plain", "--", "echo", "again").stdout == "again\n"
+    assert workspace.run("ssh", "plain", "--", "echo", "again").stdout == "again\n"
     # No way out for the agent: it cannot call in, though nothing else changed.
     (row,) = ec2.describe_instances(InstanceIds=[node["instance_id"]])["Reservations"][0]["Instances"]
     shut = ec2.create_security_group(GroupName="shut", Description="nothing gets out", VpcId=row["VpcId"])["GroupId"]
@@ -122,23 +122,23 @@ def test_no_agent_calls_in_without_permission_or_way_out(bench, account):
             VpcId=row["VpcId"], ServiceName=service, VpcEndpointType="Interface", SubnetIds=[row["SubnetId"]]
         )
     assert account.session(node["instance_id"])["SessionId"]
-    bench.run("down", "plain")
+    workspace.run("down", "plain")
 
 
-def test_a_missing_plugin_is_told_before_anything_is_bought(bench, tmp_path):
-    bench.recipe()
+def test_a_missing_plugin_is_told_before_anything_is_bought(workspace, tmp_path):
+    workspace.recipe()
     missing = {"CLOUDGPU_SESSION_MANAGER_PLUGIN": str(tmp_path / "nowhere" / "session-manager-plugin")}
-    refused = bench.run("up", "plain", "--yes", env={**SSM, **missing}, code=2)
+    refused = workspace.run("up", "plain", "--yes", env={**SSM, **missing}, code=2)
     assert "session-manager-plugin cannot be run: it carries SSH to nodes" in refused.stderr
-    assert bench.left() == {}
+    assert workspace.left() == {}
 
 
-def test_a_jump_host_of_ones_own_leads_to_a_private_subnet(bench, account, tmp_path):
+def test_a_jump_host_of_ones_own_leads_to_a_private_subnet(workspace, account, tmp_path):
     """The jump host is a node of another cluster: a real SSH server with a key of its own, that nobody told us of."""
-    bench.recipe("gate", resources="{instance_type: p3dn.24xlarge, nodes: 1, regions: [us-east-1]}")
-    bench.recipe()
-    bench.run("up", "gate", "--yes")
-    (gate,) = inventory(bench, "gate")
+    workspace.recipe("gate", resources="{instance_type: p3dn.24xlarge, nodes: 1, regions: [us-east-1]}")
+    workspace.recipe()
+    workspace.run("up", "gate", "--yes")
+    (gate,) = inventory(workspace, "gate")
     subnet = next(
         one["SubnetId"]
         for one in account.client("ec2").describe_subnets()["Subnets"]
@@ -154,26 +154,26 @@ def test_a_jump_host_of_ones_own_leads_to_a_private_subnet(bench, account, tmp_p
     }
     wish = ("train", "plain", "--yes", "--keep", "--set", "resources.zones=us-east-1c")
     # A jump host that the user's own OpenSSH does not know is not gone through, and nothing is bought for it.
-    refused = bench.run(*wish, code=9, env=private)
+    refused = workspace.run(*wish, code=9, env=private)
     assert f"the host key of the bastion {gate['address']}:{gate['port']} is not in {home}" in refused.stderr
-    assert [one["cluster"] for one in bench.json("status")["clusters"]] == ["gate"]
-    known_hosts = bench.home.cluster("gate").root / "known_hosts.0"
-    bench.run("ssh", "gate", "--print")
+    assert [one["cluster"] for one in workspace.json("status")["clusters"]] == ["gate"]
+    known_hosts = workspace.home.cluster("gate").root / "known_hosts.0"
+    workspace.run("ssh", "gate", "--print")
     (home / ".ssh").mkdir(parents=True)
     (home / ".ssh" / "known_hosts").write_text(known_hosts.read_text())
-    outcome = bench.json(*wish, env=private)
+    outcome = workspace.json(*wish, env=private)
     assert outcome["state"] == "succeeded"
     cluster = outcome["cluster"]
-    assert {node["bastion"] for node in inventory(bench, cluster)} == {private["CLOUDGPU_BASTION"]}
+    assert {node["bastion"] for node in inventory(workspace, cluster)} == {private["CLOUDGPU_BASTION"]}
     # Later commands go by what the inventory says; the address that is let in stays the jump host's.
     own = {"HOME": str(home)}
-    assert bench.run("ssh", cluster, "--node", "1", "--", "echo", "inside", env=own).stdout == "inside\n"
-    assert "ProxyCommand" in bench.run("ssh", cluster, "--print", env=own).stdout
-    assert bench.run("exec", cluster, "--", "echo", "both", env=own).stdout == "nodes 0-1:\n  both\n"
-    bench.run("ssh-config", cluster, env=own)
+    assert workspace.run("ssh", cluster, "--node", "1", "--", "echo", "inside", env=own).stdout == "inside\n"
+    assert "ProxyCommand" in workspace.run("ssh", cluster, "--print", env=own).stdout
+    assert workspace.run("exec", cluster, "--", "echo", "both", env=own).stdout == "nodes 0-1:\n  both\n"
+    workspace.run("ssh-config", cluster, env=own)
     assert named(home, f"{cluster}-1") == "named\n"
     # Without its jump host nobody gets in.
-    bench.run("down", "gate")
-    assert bench.run("ssh", cluster, "--", "true", code=9, env=own).stderr
-    bench.run("down", cluster)
-    assert bench.left() == {}
+    workspace.run("down", "gate")
+    assert workspace.run("ssh", cluster, "--", "true", code=9, env=own).stderr
+    workspace.run("down", cluster)
+    assert workspace.left() == {}

@@ -16,9 +16,9 @@ pytestmark = [pytest.mark.main_path, pytest.mark.rehearsal, pytest.mark.timeout(
 
 
 @pytest.fixture
-def bench(cold_bench):
+def workspace(cold_workspace):
     """Every command a new interpreter, as a person has it."""
-    return cold_bench
+    return cold_workspace
 
 
 ROOT = Path(__file__).parents[2]
@@ -49,9 +49,11 @@ class Trained:
         return self.told["metrics"]["accuracy"]["value"]
 
 
-def train(bench) -> Trained:
+def train(workspace) -> Trained:
     cache = {"CLOUDGPU_ENV_CACHE": os.environ.get("CLOUDGPU_ENV_CACHE", str(ROOT / ".cache" / "envs"))}
-    process = bench.popen("train", str(ROOT / "recipes/quickstart"), "--on", "rehearsal", "--yes", "--json", env=cache)
+    process = workspace.popen(
+        "train", str(ROOT / "recipes/quickstart"), "--on", "rehearsal", "--yes", "--json", env=cache
+    )
     try:
         out, err = process.communicate(timeout=INSTALLING_S)
     finally:
@@ -60,9 +62,9 @@ def train(bench) -> Trained:
     return Trained(json.loads(out), err)
 
 
-def stored(bench) -> dict[str, tuple[str, Any]]:
+def stored(workspace) -> dict[str, tuple[str, Any]]:
     """The objects of the recipe's bucket: what they are and when they were put."""
-    cloud = bench.cloud
+    cloud = workspace.cloud
     s3 = boto3.client(
         "s3",
         endpoint_url=cloud.url,
@@ -74,21 +76,21 @@ def stored(bench) -> dict[str, tuple[str, Any]]:
     return {one["Key"]: (one["ETag"], one["LastModified"]) for one in listed}
 
 
-def test_the_quickstart_twice_in_one_home(bench):
-    first = train(bench)
+def test_the_quickstart_twice_in_one_home(workspace):
+    first = train(workspace)
     check_outcome(first)
-    check_logs(bench, first)
+    check_logs(workspace, first)
     check_outputs(first)
-    check_nothing_is_left(bench)
-    put = stored(bench)
+    check_nothing_is_left(workspace)
+    put = stored(workspace)
 
-    second = train(bench)
+    second = train(workspace)
     check_outcome(second)
-    check_nothing_is_left(bench)
+    check_nothing_is_left(workspace)
     assert second.accuracy == first.accuracy, "the same seed, another figure"
     assert INSTALLING not in second.progress
-    assert stored(bench) == put, "the data was sent again"
-    check_bill(bench, [first, second])
+    assert stored(workspace) == put, "the data was sent again"
+    check_bill(workspace, [first, second])
 
 
 def check_outcome(trained: Trained) -> None:
@@ -104,8 +106,8 @@ def check_outcome(trained: Trained) -> None:
     assert told["metrics"]["images_per_s"]["value"] > 0
 
 
-def check_logs(bench, trained: Trained) -> None:
-    logs = bench.run("logs", trained.run_id).stdout
+def check_logs(workspace, trained: Trained) -> None:
+    logs = workspace.run("logs", trained.run_id).stdout
     for rank in (0, 1):
         assert re.search(rf"^ *\[rank {rank}\] rank {rank} of 2 on \S+, CPU, torch ", logs, re.MULTILINE), logs
     epochs = EPOCH.findall(logs)
@@ -124,16 +126,16 @@ def check_outputs(trained: Trained) -> None:
     assert metrics["accuracy"] == pytest.approx(trained.accuracy, abs=1e-4)
 
 
-def check_nothing_is_left(bench) -> None:
-    assert bench.json("status")["clusters"] == []
-    left = bench.left()
+def check_nothing_is_left(workspace) -> None:
+    assert workspace.json("status")["clusters"] == []
+    left = workspace.left()
     assert list(left) == ["buckets"], left
     assert [bucket["id"] for bucket in left["buckets"]] == [BUCKET]
-    assert client.nodes(bench.cloud) == ()
+    assert client.nodes(workspace.cloud) == ()
 
 
-def check_bill(bench, runs: list[Trained]) -> None:
-    bill = bench.json("cost", "--by", "run")
+def check_bill(workspace, runs: list[Trained]) -> None:
+    bill = workspace.json("cost", "--by", "run")
     assert {row["run"] for row in bill["rows"]} == {trained.run_id for trained in runs}
     assert all(row["simulated"] and float(row["usd"]) > 0 and not row["open_entries"] for row in bill["rows"])
     assert float(bill["real_usd"]) == 0

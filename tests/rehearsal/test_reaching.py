@@ -10,8 +10,8 @@ pytestmark = pytest.mark.rehearsal
 P4D = "{instance_type: p4d.24xlarge, nodes: 2, regions: [us-east-1]}"
 
 
-def ec2(bench):
-    cloud = bench.cloud
+def ec2(workspace):
+    cloud = workspace.cloud
     return boto3.client(
         "ec2",
         region_name="us-east-1",
@@ -21,36 +21,36 @@ def ec2(bench):
     )
 
 
-def inventory(bench, cluster: str) -> list[dict]:
-    return json.loads(bench.home.cluster(cluster).inventory.read_text())["nodes"]
+def inventory(workspace, cluster: str) -> list[dict]:
+    return json.loads(workspace.home.cluster(cluster).inventory.read_text())["nodes"]
 
 
-def test_several_interfaces_have_an_elastic_ip_at_the_first(bench):
-    bench.recipe(resources=P4D)
-    outcome = bench.json("train", "plain", "--yes", "--keep")
+def test_several_interfaces_have_an_elastic_ip_at_the_first(workspace):
+    workspace.recipe(resources=P4D)
+    outcome = workspace.json("train", "plain", "--yes", "--keep")
     assert outcome["state"] == "succeeded"
-    addresses = {row["InstanceId"]: row["PublicIp"] for row in ec2(bench).describe_addresses()["Addresses"]}
-    rows = [row for group in ec2(bench).describe_instances()["Reservations"] for row in group["Instances"]]
+    addresses = {row["InstanceId"]: row["PublicIp"] for row in ec2(workspace).describe_addresses()["Addresses"]}
+    rows = [row for group in ec2(workspace).describe_instances()["Reservations"] for row in group["Instances"]]
     assert {row["InstanceId"]: row["PublicIpAddress"] for row in rows} == addresses
     for row in rows:
         kinds = sorted(
             (one["Attachment"]["NetworkCardIndex"], one["InterfaceType"]) for one in row["NetworkInterfaces"]
         )
         assert kinds == [(0, "efa"), (1, "efa-only"), (2, "efa-only"), (3, "efa-only")]
-    bench.run("down", outcome["cluster"])
-    assert bench.left() == {}
+    workspace.run("down", outcome["cluster"])
+    assert workspace.left() == {}
 
 
-def test_behind_nat_the_first_node_is_the_way_to_the_others(bench):
-    bench.recipe(resources=P4D)
+def test_behind_nat_the_first_node_is_the_way_to_the_others(workspace):
+    workspace.recipe(resources=P4D)
     nat = {"CLOUDGPU_PUBLIC_ADDRESS": "nat"}
-    outcome = bench.json("train", "plain", "--yes", "--keep", env=nat)
+    outcome = workspace.json("train", "plain", "--yes", "--keep", env=nat)
     assert outcome["state"] == "succeeded"
     cluster = outcome["cluster"]
-    assert [node["jump"] for node in inventory(bench, cluster)] == [None, 0]
-    assert bench.run("ssh", cluster, "--node", "1", "--", "echo", "inside", env=nat).stdout == "inside\n"
-    assert bench.run("exec", cluster, "--", "echo", "both", env=nat).stdout == "nodes 0-1:\n  both\n"
-    left = bench.left()
+    assert [node["jump"] for node in inventory(workspace, cluster)] == [None, 0]
+    assert workspace.run("ssh", cluster, "--node", "1", "--", "echo", "inside", env=nat).stdout == "inside\n"
+    assert workspace.run("exec", cluster, "--", "echo", "both", env=nat).stdout == "nodes 0-1:\n  both\n"
+    left = workspace.left()
     assert {kind: len(left[kind]) for kind in ("addresses", "nat_gateways", "endpoints", "vpcs")} == {
         "addresses": 2,
         "nat_gateways": 1,
@@ -59,13 +59,13 @@ def test_behind_nat_the_first_node_is_the_way_to_the_others(bench):
     }
     with_address = [
         "PublicIpAddress" in row
-        for group in ec2(bench).describe_instances()["Reservations"]
+        for group in ec2(workspace).describe_instances()["Reservations"]
         for row in group["Instances"]
     ]
     assert sorted(with_address) == [False, True]
     # A second `up` finds everything as it should be.
     calls_before = len(left["addresses"])
-    bench.run("up", "plain", "--name", cluster, "--yes", env=nat)
-    assert len(bench.left()["addresses"]) == calls_before
-    bench.run("down", cluster, env=nat)
-    assert bench.left() == {}
+    workspace.run("up", "plain", "--name", cluster, "--yes", env=nat)
+    assert len(workspace.left()["addresses"]) == calls_before
+    workspace.run("down", cluster, env=nat)
+    assert workspace.left() == {}

@@ -12,9 +12,9 @@ pytestmark = pytest.mark.rehearsal
 
 
 @pytest.fixture
-def bench(cold_bench):
+def workspace(cold_workspace):
     """Every command a new interpreter, as a person has it."""
-    return cold_bench
+    return cold_workspace
 
 
 ROOT = Path(__file__).parents[2]
@@ -27,17 +27,17 @@ def lines(page: str) -> list[str]:
     return [line.partition("#")[0].strip() for block in found for line in block.splitlines() if line.strip()]
 
 
-def run_all(bench, commands: list[str]) -> list[str]:
+def run_all(workspace, commands: list[str]) -> list[str]:
     told = []
     for command in commands:
         program, *arguments = shlex.split(command)
         assert program == "cloudgpu"
-        told.append(bench.run(*arguments).stdout)
+        told.append(workspace.run(*arguments).stdout)
     return told
 
 
-def test_the_readme(bench):
-    *told, cost, stopped = run_all(bench, lines("README.md"))
+def test_the_readme(workspace):
+    *told, cost, stopped = run_all(workspace, lines("README.md"))
     assert "quickstart" in told[0]
     assert "cluster lab is up (simulated)" in told[2]
     assert "is gone, confirmed by a search for its tag; 2 instances ended" in told[-1]
@@ -45,16 +45,16 @@ def test_the_readme(bench):
     assert "stopped" in stopped
 
 
-def test_the_page_of_faults(bench):
-    told = run_all(bench, lines("docs/guides/faults.md"))
+def test_the_page_of_faults(workspace):
+    told = run_all(workspace, lines("docs/guides/faults.md"))
     assert any("us-east-1c/p3dn.24xlarge/* = 0" in one for one in told)
-    assert client.running(bench.home) is not None
-    limits = client.call(bench.cloud, "GET", "capacity"), client.faults(bench.cloud)["rules"]
+    assert client.running(workspace.home) is not None
+    limits = client.call(workspace.cloud, "GET", "capacity"), client.faults(workspace.cloud)["rules"]
     assert limits == ({}, [])
 
 
-def test_the_first_run(bench):
-    *told, stopped = run_all(bench, lines("docs/tutorials/first-run.md"))
+def test_the_first_run(workspace):
+    *told, stopped = run_all(workspace, lines("docs/tutorials/first-run.md"))
     listed, begun, planned, trained, logged, cost, created, host, reused, status, ended = told
     assert "p3dn.24xlarge" in listed
     assert "recipes/my-run/train.py" in begun
@@ -71,42 +71,42 @@ def test_the_first_run(bench):
     assert "stopped" in stopped
 
 
-def test_a_dry_zone_ends_in_the_second_one(bench):
-    bench.recipe()
-    bench.run("rehearsal", "capacity", "us-east-1c/p3dn.24xlarge/*=0")
-    outcome = bench.json("train", "plain", "--yes")
+def test_a_dry_zone_ends_in_the_second_one(workspace):
+    workspace.recipe()
+    workspace.run("rehearsal", "capacity", "us-east-1c/p3dn.24xlarge/*=0")
+    outcome = workspace.json("train", "plain", "--yes")
     assert outcome["zone"] == "us-east-1d"
-    bench.run("rehearsal", "capacity", "*/p3dn.24xlarge/*=1")
-    refused = bench.run("train", "plain", "--yes", code=4)
+    workspace.run("rehearsal", "capacity", "*/p3dn.24xlarge/*=1")
+    refused = workspace.run("train", "plain", "--yes", code=4)
     # Each refusal is told when it happens, and the summary lists them again.
     assert refused.stdout.count("on-demand: no capacity (InsufficientInstanceCapacity)") == 2
     assert refused.stderr.count("InsufficientInstanceCapacity") == 2
-    assert bench.left() == {}
+    assert workspace.left() == {}
 
 
-def test_a_lost_answer_and_a_passed_expiry(bench):
-    bench.recipe()
-    rules = bench.work / "faults.json"
+def test_a_lost_answer_and_a_passed_expiry(workspace):
+    workspace.recipe()
+    rules = workspace.work / "faults.json"
     rules.write_text('[{"action": "CreateFleet", "phase": "after_effect", "do": "drop", "nth": 1}]')
-    assert bench.json("rehearsal", "faults", str(rules))["simulated"] is True
+    assert workspace.json("rehearsal", "faults", str(rules))["simulated"] is True
     # The fleet was made and nobody was told: it is found by its tag and ended, not paid for.
-    error = bench.json("up", "plain", "--yes", code=8)["error"]
+    error = workspace.json("up", "plain", "--yes", code=8)["error"]
     assert "no answer" in error["message"]
-    assert bench.left() == {}
-    bench.run("rehearsal", "faults")
-    assert len(bench.json("up", "plain", "--yes")["nodes"]) == 2
-    bench.run("rehearsal", "advance", "2h")
-    bench.run("down", "plain")
-    assert bench.left() == {}
-    assert bench.json("rehearsal", "advance", "2h", "--back") == {"simulated": True, "advanced_s": -7200}
+    assert workspace.left() == {}
+    workspace.run("rehearsal", "faults")
+    assert len(workspace.json("up", "plain", "--yes")["nodes"]) == 2
+    workspace.run("rehearsal", "advance", "2h")
+    workspace.run("down", "plain")
+    assert workspace.left() == {}
+    assert workspace.json("rehearsal", "advance", "2h", "--back") == {"simulated": True, "advanced_s": -7200}
 
 
 @pytest.mark.parametrize("arguments", [["logs"], ["train", "plain", "--yes"]])
-def test_a_closed_pipe(bench, arguments):
+def test_a_closed_pipe(workspace, arguments):
     """`| head`: what only shows ends with its reader, what spends goes on to its end."""
-    bench.recipe()
-    bench.run("train", "plain", "--yes")
-    process = bench.popen(*arguments)
+    workspace.recipe()
+    workspace.run("train", "plain", "--yes")
+    process = workspace.popen(*arguments)
     process.stdout.readline()
     process.stdout.close()
     err = process.stderr.read()
@@ -114,4 +114,4 @@ def test_a_closed_pipe(bench, arguments):
     assert process.wait(timeout=100) in ((141, 0) if arguments == ["logs"] else (0,)), err
     assert "Traceback" not in err
     assert "BrokenPipe" not in err
-    assert bench.left() == {}
+    assert workspace.left() == {}

@@ -9,18 +9,18 @@ from cloudgpu.remote.keys import ensure_key
 pytestmark = pytest.mark.rehearsal
 
 
-def test_attach_with_another_key_names_it_at_once_and_attach_with_the_right_one_goes_on(bench):
-    bench.recipe()
-    run = bench.json("train", "plain", "--yes", "--detach")
-    key, kept = bench.home.ssh_key, bench.home.ssh_key.with_suffix(".kept")
+def test_attach_with_another_key_names_it_at_once_and_attach_with_the_right_one_goes_on(workspace):
+    workspace.recipe()
+    run = workspace.json("train", "plain", "--yes", "--detach")
+    key, kept = workspace.home.ssh_key, workspace.home.ssh_key.with_suffix(".kept")
     key.rename(kept)
     ensure_key(key)
     began = time.monotonic()
-    refused = bench.json("attach", run["run_id"], code=9)
+    refused = workspace.json("attach", run["run_id"], code=9)
     took_s = time.monotonic() - began
     assert "refused the key" in refused["error"]["message"]
     assert f"cloudgpu attach {run['run_id']}" in refused["error"]["hint"]
     assert took_s < 30, "a refused login was retried as if the node still booted"
     kept.rename(key)
-    assert bench.json("attach", run["run_id"])["state"] == "succeeded"
-    assert bench.left() == {}
+    assert workspace.json("attach", run["run_id"])["state"] == "succeeded"
+    assert workspace.left() == {}

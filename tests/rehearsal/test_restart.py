@@ -5,11 +5,11 @@ import pytest
 pytestmark = pytest.mark.rehearsal
 
 
-def test_nodes_can_write_the_cache_of_uv_after_a_restart(bench):
+def test_nodes_can_write_the_cache_of_uv_after_a_restart(workspace):
     """It was mounted read-only from the second start on, when it was there already: uv failed, and pip had to do."""
-    bench.recipe()
+    workspace.recipe()
     for _ in range(2):
-        bench.run("up", "plain", "--yes")
-        bench.run("exec", "plain", "--", 'mkdir -p "$UV_CACHE_DIR" && touch "$UV_CACHE_DIR/probe"')
-        bench.run("down", "plain")
-        bench.run("rehearsal", "stop")
+        workspace.run("up", "plain", "--yes")
+        workspace.run("exec", "plain", "--", 'mkdir -p "$UV_CACHE_DIR" && touch "$UV_CACHE_DIR/probe"')
+        workspace.run("down", "plain")
+        workspace.run("rehearsal", "stop")

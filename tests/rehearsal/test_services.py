@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rehearsal.conftest import Bench
+from tests.rehearsal.conftest import Workspace
 
 pytestmark = pytest.mark.rehearsal
 
@@ -110,11 +110,11 @@ class Watched:
 
 
 @pytest.fixture(scope="module")
-def lab(make_bench: Callable, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+def lab(make_workspace: Callable, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
     """A standing cluster of two nodes, for every test that needs no other."""
-    with make_bench(tmp_path_factory.mktemp("lab")) as bench:
-        bench.recipe("plain", params="{go: ''}", launch=BESIDE, script=TRAINED, metrics="{}", outputs="[]")
-        bench.recipe(
+    with make_workspace(tmp_path_factory.mktemp("lab")) as workspace:
+        workspace.recipe("plain", params="{go: ''}", launch=BESIDE, script=TRAINED, metrics="{}", outputs="[]")
+        workspace.recipe(
             "web",
             resources="{instance_type: p3dn.24xlarge, nodes: 2, regions: [us-east-1]}",
             params="{status: 200, ends: 'no'}",
@@ -123,14 +123,14 @@ def lab(make_bench: Callable, tmp_path_factory: pytest.TempPathFactory) -> Itera
             metrics="{}",
             outputs="[]",
         )
-        bench.run("up", "plain", "--name", "lab", "--on", "rehearsal", "--yes")
-        yield bench
-        bench.run("down", "lab")
-        assert bench.left() == {}
+        workspace.run("up", "plain", "--name", "lab", "--on", "rehearsal", "--yes")
+        yield workspace
+        workspace.run("down", "lab")
+        assert workspace.left() == {}
 
 
 @pytest.fixture
-def watch(lab: Bench) -> Iterator[Callable[..., Watched]]:
+def watch(lab: Workspace) -> Iterator[Callable[..., Watched]]:
     """Start a command and read it while it goes on. A new interpreter, as for a person: Ctrl-C must reach it."""
     begun: list[Watched] = []
 

@@ -19,9 +19,9 @@ STUBBORN = """
 
 
 @pytest.fixture
-def bench(cold_bench):
+def workspace(cold_workspace):
     """Every command a new interpreter, as a person has it."""
-    return cold_bench
+    return cold_workspace
 
 
 def until_line(stream, text):
@@ -41,16 +41,16 @@ def check_last_lines(lines, run):
     assert delete.strip() == f"delete it: cloudgpu down {run}"
 
 
-def test_each_signal_ends_a_watching_command_in_order_and_the_run_goes_on(bench):
-    bench.recipe()
-    run = bench.json("train", "plain", "--yes", "--detach", "--set", "hang=yes")["run_id"]
+def test_each_signal_ends_a_watching_command_in_order_and_the_run_goes_on(workspace):
+    workspace.recipe()
+    run = workspace.json("train", "plain", "--yes", "--detach", "--set", "hang=yes")["run_id"]
     cases = [
         (("attach", run), signal.SIGTERM, 143),
         (("attach", run), signal.SIGHUP, 129),
         (("logs", "-f", run), signal.SIGINT, 130),
     ]
     for args, number, code in cases:
-        process = bench.popen(*args)
+        process = workspace.popen(*args)
         until_line(process.stdout, "==> train" if args[0] == "attach" else "rank 3 of 4")
         time.sleep(0.5)  # into the wait for the next line, where a person would be
         process.send_signal(number)
@@ -58,15 +58,15 @@ def test_each_signal_ends_a_watching_command_in_order_and_the_run_goes_on(bench)
         assert process.returncode == code, out + err
         assert "Traceback" not in err
         check_last_lines(out.splitlines(), run)
-    assert bench.json("status", "--all")["runs"][0]["state"] == "running"
-    bench.run("down", run)
-    assert bench.left() == {}
+    assert workspace.json("status", "--all")["runs"][0]["state"] == "running"
+    workspace.run("down", run)
+    assert workspace.left() == {}
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_the_second_signal_leaves_at_once_while_the_ranks_are_being_stopped(bench, number, code):
-    bench.recipe(script=STUBBORN, checkpoint="{path: ckpt, signal: SIGTERM, grace: 60s}")
-    process = bench.popen("train", "plain", "--yes", "--on-interrupt", "end", "--json")
+def test_the_second_signal_leaves_at_once_while_the_ranks_are_being_stopped(workspace, number, code):
+    workspace.recipe(script=STUBBORN, checkpoint="{path: ckpt, signal: SIGTERM, grace: 60s}")
+    process = workspace.popen("train", "plain", "--yes", "--on-interrupt", "end", "--json")
     until_line(process.stderr, "rank 0 is deaf")
     process.send_signal(signal.SIGTERM)
     until_line(process.stderr, "stopping the ranks")
@@ -81,24 +81,24 @@ def test_the_second_signal_leaves_at_once_while_the_ranks_are_being_stopped(benc
     run = next(line.split()[1] for line in told["left"] if line.startswith("run "))
     check_last_lines(err.splitlines(), run)
     assert told["left"] == err.splitlines()[-5:]
-    bench.run("down", run)
-    assert bench.left() == {}
+    workspace.run("down", run)
+    assert workspace.left() == {}
 
 
-def test_a_signal_that_the_caller_ignores_stays_ignored(bench):
+def test_a_signal_that_the_caller_ignores_stays_ignored(workspace):
     """As under `nohup`."""
-    bench.recipe()
+    workspace.recipe()
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        process = bench.popen("train", "plain", "--yes", "--json", "--set", "wait_for=go")
+        process = workspace.popen("train", "plain", "--yes", "--json", "--set", "wait_for=go")
     finally:
         signal.signal(signal.SIGHUP, before)
     until_line(process.stderr, "rank 3 of 4")
     process.send_signal(signal.SIGHUP)
-    run = bench.json("status", "--all")["runs"][0]["run_id"]
+    run = workspace.json("status", "--all")["runs"][0]["run_id"]
     for node in ("0", "1"):
-        bench.run("ssh", run, "--node", node, "--", "touch", f".cloudgpu/runs/{run}/work/go")
+        workspace.run("ssh", run, "--node", node, "--", "touch", f".cloudgpu/runs/{run}/work/go")
     out, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0, out + err
     assert json.loads(out)["state"] == "succeeded"
-    assert bench.left() == {}
+    assert workspace.left() == {}

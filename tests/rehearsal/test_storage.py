@@ -11,8 +11,8 @@ from cloudgpu.rehearsal import client
 pytestmark = pytest.mark.rehearsal
 
 
-def aws(bench, service: str):
-    cloud = bench.cloud
+def aws(workspace, service: str):
+    cloud = workspace.cloud
     return boto3.client(
         service,
         region_name="us-east-1",
@@ -22,66 +22,66 @@ def aws(bench, service: str):
     )
 
 
-def create(bench, name: str, kind: str, *options: str) -> dict:
-    return bench.json("storage", "create", name, "--kind", kind, "--on", "rehearsal", "--yes", *options)
+def create(workspace, name: str, kind: str, *options: str) -> dict:
+    return workspace.json("storage", "create", name, "--kind", kind, "--on", "rehearsal", "--yes", *options)
 
 
-def test_storage_outlives_the_cluster_that_uses_it(bench):
-    disk = create(bench, "disk", "ebs", "--size", "100", "--zone", "us-east-1c", "--disposable")
-    files = create(bench, "files", "efs")
-    up = bench.json("up", str(bench.recipe()), "--name", "demo", "--on", "rehearsal", "--yes")
+def test_storage_outlives_the_cluster_that_uses_it(workspace):
+    disk = create(workspace, "disk", "ebs", "--size", "100", "--zone", "us-east-1c", "--disposable")
+    files = create(workspace, "files", "efs")
+    up = workspace.json("up", str(workspace.recipe()), "--name", "demo", "--on", "rehearsal", "--yes")
     (node, other) = [one["instance_id"] for one in up["nodes"]]
-    aws(bench, "ec2").attach_volume(VolumeId=disk["id"], InstanceId=node, Device="/dev/sdf")
-    (interface,) = aws(bench, "ec2").describe_network_interfaces(
+    aws(workspace, "ec2").attach_volume(VolumeId=disk["id"], InstanceId=node, Device="/dev/sdf")
+    (interface,) = aws(workspace, "ec2").describe_network_interfaces(
         Filters=[{"Name": "attachment.instance-id", "Values": [other]}]
     )["NetworkInterfaces"]
     groups = [group["GroupId"] for group in interface["Groups"]]
-    aws(bench, "ec2").modify_network_interface_attribute(
+    aws(workspace, "ec2").modify_network_interface_attribute(
         NetworkInterfaceId=interface["NetworkInterfaceId"], Groups=[*groups, files["security_group_id"]]
     )
 
-    rows = {row["name"]: row for row in bench.json("storage", "list")["storage"]}
+    rows = {row["name"]: row for row in workspace.json("storage", "list")["storage"]}
     assert rows["disk"]["used_by"] == [f"{node} (cluster demo)"]
     assert rows["files"]["used_by"] == [f"{other} (cluster demo)"]
     assert (rows["disk"]["monthly_usd"], rows["disk"]["size_gib"]) == ("8.00", "100")
-    refused = bench.json("storage", "delete", "disk", "--yes", code=11)
+    refused = workspace.json("storage", "delete", "disk", "--yes", code=11)
     assert "cluster demo" in refused["error"]["message"]
 
-    bench.run("down", "demo")
-    left = bench.left()
+    workspace.run("down", "demo")
+    left = workspace.left()
     assert [row["id"] for row in left["volumes"]] == [disk["id"]]
     assert [row["id"] for row in left["file_systems"]] == [files["id"]]
     assert "instances" not in left
 
-    bench.run("storage", "delete", "disk", "--yes")
-    bench.run("storage", "delete", "files", "--delete-data", "--yes")
-    assert bench.left() == {}
+    workspace.run("storage", "delete", "disk", "--yes")
+    workspace.run("storage", "delete", "files", "--delete-data", "--yes")
+    assert workspace.left() == {}
 
 
-def test_a_home_that_lost_its_records_still_deletes_by_tag(bench):
-    made = create(bench, "logs", "s3")
-    aws(bench, "s3").put_object(Bucket=made["id"], Key="run/log", Body=b"x" * 2048)
-    shutil.rmtree(bench.home.root / "storage")
-    (row,) = bench.json("storage", "list")["storage"]
+def test_a_home_that_lost_its_records_still_deletes_by_tag(workspace):
+    made = create(workspace, "logs", "s3")
+    aws(workspace, "s3").put_object(Bucket=made["id"], Key="run/log", Body=b"x" * 2048)
+    shutil.rmtree(workspace.home.root / "storage")
+    (row,) = workspace.json("storage", "list")["storage"]
     assert (row["name"], row["id"], row["size_gib"]) == ("logs", made["id"], "0.0000019073486328125")
-    deleted = bench.json("storage", "delete", "logs", "--delete-data", "--yes")
+    deleted = workspace.json("storage", "delete", "logs", "--delete-data", "--yes")
     assert (deleted["known"], deleted["left"]) == (False, [])
-    assert bench.left() == {}
+    assert workspace.left() == {}
 
 
-def test_a_killed_create_leaves_nothing_that_delete_does_not_find(bench):
+def test_a_killed_create_leaves_nothing_that_delete_does_not_find(workspace):
     hold = {"service": "fsx", "action": "CreateFileSystem", "phase": "after_effect", "do": "hold", "drop": True}
-    client.put_faults(bench.cloud, [hold])
+    client.put_faults(workspace.cloud, [hold])
     wish = ("sets", "--kind", "lustre", "--size", "1200", "--zone", "us-east-1c", "--on", "rehearsal", "--yes")
-    process = bench.popen("storage", "create", *wish)
-    bench.until_held(process)
+    process = workspace.popen("storage", "create", *wish)
+    workspace.until_held(process)
     process.kill()
     process.communicate()
-    client.put_faults(bench.cloud, [])
-    assert len(bench.left()["file_systems"]) == 1
-    deleted = bench.json("storage", "delete", "sets", "--yes")
+    client.put_faults(workspace.cloud, [])
+    assert len(workspace.left()["file_systems"]) == 1
+    deleted = workspace.json("storage", "delete", "sets", "--yes")
     assert deleted["known"]
-    assert bench.left() == {}
+    assert workspace.left() == {}
 
 
 KINDS = {
@@ -95,20 +95,20 @@ KINDS = {
 @pytest.mark.full
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", KINDS)
-def test_killed_at_any_call_it_leaves_nothing(bench, kind):
+def test_killed_at_any_call_it_leaves_nothing(workspace, kind):
     wish = ("sets", "--kind", kind, *KINDS[kind], "--on", "rehearsal", "--yes")
     for nth in range(1, 30):
         hold = {"mutating": True, "nth": nth, "phase": "after_effect", "do": "hold", "drop": True}
-        client.put_faults(bench.cloud, [hold])
-        process = bench.popen("storage", "create", *wish)
-        while process.poll() is None and not client.faults(bench.cloud)["held"]:
+        client.put_faults(workspace.cloud, [hold])
+        process = workspace.popen("storage", "create", *wish)
+        while process.poll() is None and not client.faults(workspace.cloud)["held"]:
             time.sleep(0.02)
         ended = process.poll() is not None
         process.kill()
         process.communicate()
-        client.put_faults(bench.cloud, [])
-        bench.run("storage", "delete", "sets", "--delete-data", "--yes")
-        assert bench.left() == {}, nth
+        client.put_faults(workspace.cloud, [])
+        workspace.run("storage", "delete", "sets", "--delete-data", "--yes")
+        assert workspace.left() == {}, nth
         if ended:
             assert nth > 1
             return

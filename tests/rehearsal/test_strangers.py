@@ -14,25 +14,25 @@ LIMIT_S = 60
 
 
 @pytest.fixture
-def stranger(bench):
+def stranger(workspace):
     """A standing cluster whose node 1 has come back with another host key: (pinned, shown, where its disk lies)."""
-    bench.recipe()
-    bench.run("up", "plain", "--yes")
-    node = json.loads(bench.home.cluster("plain").inventory.read_text())["nodes"][1]
-    (kept,) = bench.home.rehearsal.glob(f"**/{node['instance_id']}/host_key")
+    workspace.recipe()
+    workspace.run("up", "plain", "--yes")
+    node = json.loads(workspace.home.cluster("plain").inventory.read_text())["nodes"][1]
+    (kept,) = workspace.home.rehearsal.glob(f"**/{node['instance_id']}/host_key")
     key = asyncssh.generate_private_key("ssh-ed25519")
     kept.write_bytes(key.export_private_key())
-    bench.run("ssh", "plain", "--node", "1", "--", "sudo", "reboot", code=None)
+    workspace.run("ssh", "plain", "--node", "1", "--", "sudo", "reboot", code=None)
     deadline = time.monotonic() + LIMIT_S
     # While the node reboots, `ssh` gets through, or is refused: exit 9 alone does not say that its server is back.
     while True:
-        done = bench.run("ssh", "plain", "--node", "1", "--", "true", code=None)
+        done = workspace.run("ssh", "plain", "--node", "1", "--", "true", code=None)
         if done.returncode == 9 and "refused the connection" not in done.stderr:
             break
         assert time.monotonic() < deadline
     yield node["host_keys"][0], key.get_fingerprint(), kept.parent / "disk"
-    bench.run("down", "plain")
-    assert bench.left() == {}
+    workspace.run("down", "plain")
+    assert workspace.left() == {}
 
 
 @pytest.mark.parametrize(
@@ -43,17 +43,17 @@ def stranger(bench):
     ],
     ids=["ssh", "train"],
 )
-def test_a_stranger_is_refused_with_both_keys_and_gets_nothing(bench, stranger, args):
+def test_a_stranger_is_refused_with_both_keys_and_gets_nothing(workspace, stranger, args):
     pinned, shown, disk = stranger
     began = time.monotonic()
-    done = bench.run(*args, code=9)
+    done = workspace.run(*args, code=9)
     assert time.monotonic() - began < LIMIT_S
     assert pinned in done.stderr
     assert shown in done.stderr
     assert "hint:" in done.stderr
     assert [path for path in disk.rglob("*") if path.name in ("greeted", ".cloudgpu", "train.py")] == []
-    assert len(client.nodes(bench.cloud)) == 2
+    assert len(client.nodes(workspace.cloud)) == 2
 
 
-def test_the_other_node_is_still_known(bench, stranger):
-    bench.run("ssh", "plain", "--node", "0", "--", "true")
+def test_the_other_node_is_still_known(workspace, stranger):
+    workspace.run("ssh", "plain", "--node", "0", "--", "true")

@@ -14,11 +14,11 @@ HOUR_S = 3600.0
 
 
 @pytest.fixture
-def colleague(bench, tmp_path):
+def colleague(workspace, tmp_path):
     """Another person's home and machine in the same account."""
     home = Home(tmp_path / "other").ensure()
-    (home.root / "rehearsal").symlink_to(bench.home.rehearsal)
-    return replace(bench, home=home)
+    (home.root / "rehearsal").symlink_to(workspace.home.rehearsal)
+    return replace(workspace, home=home)
 
 
 def lose_everything(home):
@@ -28,10 +28,10 @@ def lose_everything(home):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def test_two_people_in_one_account_and_one_of_them_loses_the_laptop(bench, colleague):
+def test_two_people_in_one_account_and_one_of_them_loses_the_laptop(workspace, colleague):
     ann, bob = {"CLOUDGPU_OWNER": "ann"}, {"CLOUDGPU_OWNER": "bob"}
-    bench.recipe()
-    bench.run("up", "plain", "--yes", "--name", "anns", env=ann)
+    workspace.recipe()
+    workspace.run("up", "plain", "--yes", "--name", "anns", env=ann)
     colleague.run("up", "plain", "--yes", "--name", "bobs", env=bob)
 
     def seen(one, who, *args):
@@ -40,39 +40,39 @@ def test_two_people_in_one_account_and_one_of_them_loses_the_laptop(bench, colle
 
     both = {"anns": ("ann", False, False), "bobs": ("bob", False, False)}
     there = ("--region", "us-east-1", "--yes")
-    assert seen(bench, ann, *there) == seen(colleague, bob, *there) == both
-    assert len(client.nodes(bench.cloud)) == 4
-    lose_everything(bench.home)
+    assert seen(workspace, ann, *there) == seen(colleague, bob, *there) == both
+    assert len(client.nodes(workspace.cloud)) == 4
+    lose_everything(workspace.home)
     # Ann's own, which her home does not know any more, goes; bob's stays.
-    assert seen(bench, ann, "--yes") == {"anns": ("ann", True, True), "bobs": ("bob", False, False)}
-    assert {node.cluster for node in client.nodes(bench.cloud)} == {"bobs"}
-    assert bench.run("down", "bobs", env=ann, code=2).stderr.count("belongs to bob") == 1
-    assert seen(bench, ann, "--owner", "bob", "--yes") == {"bobs": ("bob", True, True)}
-    assert bench.left() == {}
+    assert seen(workspace, ann, "--yes") == {"anns": ("ann", True, True), "bobs": ("bob", False, False)}
+    assert {node.cluster for node in client.nodes(workspace.cloud)} == {"bobs"}
+    assert workspace.run("down", "bobs", env=ann, code=2).stderr.count("belongs to bob") == 1
+    assert seen(workspace, ann, "--owner", "bob", "--yes") == {"bobs": ("bob", True, True)}
+    assert workspace.left() == {}
     # Bob is told, and his bill is closed.
     assert colleague.json("down", "bobs", env=bob)["known"]
     assert [row for row in colleague.json("cost")["rows"] if row["open_entries"]] == []
 
 
-def test_with_everything_on_our_side_gone_nodes_end_themselves_and_dead_timers_are_no_way_out(bench, until):
-    bench.recipe()
-    made = bench.json("up", "plain", "--yes")
+def test_with_everything_on_our_side_gone_nodes_end_themselves_and_dead_timers_are_no_way_out(workspace, until):
+    workspace.recipe()
+    made = workspace.json("up", "plain", "--yes")
     healthy, stuck = (node["instance_id"] for node in made["nodes"])
-    bench.run("ssh", "plain", "--node", "1", "--", "sudo systemctl stop 'cloudgpu-expiry-'$(date -u -d "
+    workspace.run("ssh", "plain", "--node", "1", "--", "sudo systemctl stop 'cloudgpu-expiry-'$(date -u -d "
               f"'{made['expires_at']}' +%s).timer")  # fmt: skip
-    lose_everything(bench.home)
-    client.advance(bench.cloud, HOUR_S - 60)
-    assert {node.instance_id for node in client.nodes(bench.cloud)} == {healthy, stuck}
-    client.advance(bench.cloud, 60)
-    until(lambda: {node.instance_id for node in client.nodes(bench.cloud)} == {stuck})
+    lose_everything(workspace.home)
+    client.advance(workspace.cloud, HOUR_S - 60)
+    assert {node.instance_id for node in client.nodes(workspace.cloud)} == {healthy, stuck}
+    client.advance(workspace.cloud, 60)
+    until(lambda: {node.instance_id for node in client.nodes(workspace.cloud)} == {stuck})
     # Its own timer is dead; AWS ends it five minutes later.
-    client.advance(bench.cloud, 240)
-    assert {node.instance_id for node in client.nodes(bench.cloud)} == {stuck}
-    client.advance(bench.cloud, 60)
-    until(lambda: not client.nodes(bench.cloud))
+    client.advance(workspace.cloud, 240)
+    assert {node.instance_id for node in client.nodes(workspace.cloud)} == {stuck}
+    client.advance(workspace.cloud, 60)
+    until(lambda: not client.nodes(workspace.cloud))
     # Another five minutes later the second schedule ends the gang's fleet, for what the first could not.
-    assert len(bench.left()["schedules"]) == 1
-    client.advance(bench.cloud, 300)
-    assert "schedules" not in bench.left()
-    assert [row["ended"] for row in bench.json("sweep", "--yes")["clusters"]] == [True]
-    assert bench.left() == {}
+    assert len(workspace.left()["schedules"]) == 1
+    client.advance(workspace.cloud, 300)
+    assert "schedules" not in workspace.left()
+    assert [row["ended"] for row in workspace.json("sweep", "--yes")["clusters"]] == [True]
+    assert workspace.left() == {}

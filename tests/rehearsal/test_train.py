@@ -11,115 +11,115 @@ from cloudgpu.rehearsal import client
 pytestmark = [pytest.mark.main_path, pytest.mark.rehearsal]
 
 
-def test_a_run_from_plan_to_bill_leaves_nothing(bench):
-    bench.recipe()
-    outcome = bench.json("train", "plain", "--on", "rehearsal", "--yes")
+def test_a_run_from_plan_to_bill_leaves_nothing(workspace):
+    workspace.recipe()
+    outcome = workspace.json("train", "plain", "--on", "rehearsal", "--yes")
     assert outcome["state"] == "succeeded"
     assert outcome["simulated"] is True
     assert outcome["metrics"]["accuracy"]["value"] == 0.93
     assert outcome["left"] == []
     assert {stage["name"] for stage in outcome["stages"]} >= {"provision", "gate", "stage", "train", "collect", "down"}
-    assert bench.left() == {}
-    assert bench.json("status")["clusters"] == []
-    (row,) = bench.json("cost")["rows"]
+    assert workspace.left() == {}
+    assert workspace.json("status")["clusters"] == []
+    (row,) = workspace.json("cost")["rows"]
     assert row["run"] == outcome["run_id"]
     assert row["simulated"] is True
     assert float(row["usd"]) > 0
     # Logs and outputs stay readable after `down`.
-    logs = bench.run("logs", outcome["run_id"]).stdout
+    logs = workspace.run("logs", outcome["run_id"]).stdout
     for rank in range(4):
         assert f"[rank {rank}] rank {rank} of 4 on node {rank // 2}" in logs
-    alone = bench.run("logs", outcome["run_id"], "--rank", "2").stdout.split("\n")[:-1]
+    alone = workspace.run("logs", outcome["run_id"], "--rank", "2").stdout.split("\n")[:-1]
     assert alone
     assert all(line.strip().startswith("[rank 2] ") for line in alone)
-    assert "its ranks are 0 to 3" in bench.run("logs", outcome["run_id"], "--rank", "4", code=2).stderr
-    assert (bench.home.run(outcome["run_id"]).outputs / "outputs/metrics.json").exists()
+    assert "its ranks are 0 to 3" in workspace.run("logs", outcome["run_id"], "--rank", "4", code=2).stderr
+    assert (workspace.home.run(outcome["run_id"]).outputs / "outputs/metrics.json").exists()
 
 
-def test_a_failing_rank_is_named_with_its_last_lines_and_the_cluster_ended(bench):
-    bench.recipe()
-    done = bench.run("train", "plain", "--yes", "--set", "fail_rank=2", code=5)
+def test_a_failing_rank_is_named_with_its_last_lines_and_the_cluster_ended(workspace):
+    workspace.recipe()
+    done = workspace.run("train", "plain", "--yes", "--set", "fail_rank=2", code=5)
     assert "rank 2 ended first (exit code 3)" in done.stdout
     assert "the shape of the tensor is wrong" in done.stdout
-    assert bench.left() == {}
+    assert workspace.left() == {}
 
 
-def test_a_failed_run_keeps_its_cluster_when_asked(bench):
-    bench.recipe()
-    outcome = bench.json("train", "plain", "--yes", "--set", "fail_rank=0", "--keep-on-failure", code=5)
+def test_a_failed_run_keeps_its_cluster_when_asked(workspace):
+    workspace.recipe()
+    outcome = workspace.json("train", "plain", "--yes", "--set", "fail_rank=0", "--keep-on-failure", code=5)
     assert outcome["failed_rank"] == 0
     assert outcome["left"]
-    (cluster,) = bench.json("status")["clusters"]
+    (cluster,) = workspace.json("status")["clusters"]
     assert cluster["state"] == "up"
-    bench.run("down", cluster["cluster"])
-    assert bench.left() == {}
+    workspace.run("down", cluster["cluster"])
+    assert workspace.left() == {}
 
 
-def test_train_uses_a_standing_cluster_and_leaves_it(bench):
-    bench.recipe()
-    first = bench.json("up", "plain", "--yes")
+def test_train_uses_a_standing_cluster_and_leaves_it(workspace):
+    workspace.recipe()
+    first = workspace.json("up", "plain", "--yes")
     assert first["made"]
-    again = bench.json("up", "plain", "--yes")
+    again = workspace.json("up", "plain", "--yes")
     assert not again["made"]
     assert [node["instance_id"] for node in again["nodes"]] == [node["instance_id"] for node in first["nodes"]]
-    outcome = bench.json("train", "plain", "--yes")
+    outcome = workspace.json("train", "plain", "--yes")
     assert outcome["cluster"] == "plain"
     assert outcome["kept"] == "the run did not make it"
-    assert bench.json("status")["clusters"][0]["state"] == "up"
-    ended = bench.json("down", "plain")
+    assert workspace.json("status")["clusters"][0]["state"] == "up"
+    ended = workspace.json("down", "plain")
     assert sorted(ended["instances_ended"]) == sorted(node["instance_id"] for node in first["nodes"])
-    assert bench.left() == {}
-    assert "nothing to end" in bench.run("down", "plain").stdout
+    assert workspace.left() == {}
+    assert "nothing to end" in workspace.run("down", "plain").stdout
 
 
-def test_no_capacity_anywhere_is_exit_4_with_a_line_a_candidate(bench):
-    bench.recipe()
-    client.put_capacity(bench.cloud, {"*/p3dn.24xlarge/*": 0})
-    done = bench.run("train", "plain", "--yes", code=4)
+def test_no_capacity_anywhere_is_exit_4_with_a_line_a_candidate(workspace):
+    workspace.recipe()
+    client.put_capacity(workspace.cloud, {"*/p3dn.24xlarge/*": 0})
+    done = workspace.run("train", "plain", "--yes", code=4)
     tried = [line for line in done.stderr.splitlines() if "InsufficientInstanceCapacity" in line]
     assert [line.split()[0] for line in tried] == ["us-east-1c", "us-east-1d"]
     assert "2 x p3dn.24xlarge cannot be had: no capacity (2 of 2 candidates)" in done.stderr
-    nothing = bench.run("logs")
+    nothing = workspace.run("logs")
     assert nothing.stdout == ""
     assert "failed before a rank was started: 2 x p3dn.24xlarge cannot be had" in nothing.stderr
-    assert bench.left() == {}
-    assert bench.json("status")["clusters"] == []
+    assert workspace.left() == {}
+    assert workspace.json("status")["clusters"] == []
 
 
-def test_a_dry_zone_is_left_for_the_next(bench):
-    bench.recipe()
-    client.put_capacity(bench.cloud, {"us-east-1c/p3dn.24xlarge/*": 0})
-    outcome = bench.json("train", "plain", "--yes")
+def test_a_dry_zone_is_left_for_the_next(workspace):
+    workspace.recipe()
+    client.put_capacity(workspace.cloud, {"us-east-1c/p3dn.24xlarge/*": 0})
+    outcome = workspace.json("train", "plain", "--yes")
     assert outcome["zone"] == "us-east-1d"
-    assert bench.left() == {}
+    assert workspace.left() == {}
 
 
-def test_a_detached_run_goes_on_and_attach_finishes_it(bench, tmp_path):
+def test_a_detached_run_goes_on_and_attach_finishes_it(workspace, tmp_path):
     go = "go"
-    bench.recipe()
-    detached = bench.json("train", "plain", "--yes", "--detach", "--set", f"wait_for={go}")
+    workspace.recipe()
+    detached = workspace.json("train", "plain", "--yes", "--detach", "--set", f"wait_for={go}")
     assert detached["state"] == "running"
     assert detached["kept"] == "detached"
-    bench.run("ssh", detached["cluster"], "--", "touch", f".cloudgpu/runs/{detached['run_id']}/work/{go}")
-    bench.run(
+    workspace.run("ssh", detached["cluster"], "--", "touch", f".cloudgpu/runs/{detached['run_id']}/work/{go}")
+    workspace.run(
         "ssh", detached["cluster"], "--node", "1", "--", "touch", f".cloudgpu/runs/{detached['run_id']}/work/{go}"
     )
-    followed = bench.run("logs", "-f", detached["run_id"])
+    followed = workspace.run("logs", "-f", detached["run_id"])
     assert followed.stdout.count("[rank 3] epoch=3") == 1
-    outcome = bench.json("attach", detached["run_id"])
+    outcome = workspace.json("attach", detached["run_id"])
     assert outcome["state"] == "succeeded"
-    assert bench.left() == {}
-    assert bench.run("logs", detached["run_id"]).stdout.count("[rank 3] epoch=3") == 1
+    assert workspace.left() == {}
+    assert workspace.run("logs", detached["run_id"]).stdout.count("[rank 3] epoch=3") == 1
 
 
-def test_cancel_ends_the_run_and_not_the_cluster(bench):
-    bench.recipe()
-    detached = bench.json("train", "plain", "--yes", "--detach", "--set", "hang=yes")
-    assert bench.json("cancel", detached["run_id"])["state"] == "cancelled"
-    (cluster,) = bench.json("status")["clusters"]
+def test_cancel_ends_the_run_and_not_the_cluster(workspace):
+    workspace.recipe()
+    detached = workspace.json("train", "plain", "--yes", "--detach", "--set", "hang=yes")
+    assert workspace.json("cancel", detached["run_id"])["state"] == "cancelled"
+    (cluster,) = workspace.json("status")["clusters"]
     assert cluster["state"] == "up"
-    bench.run("down", cluster["cluster"])
-    assert bench.left() == {}
+    workspace.run("down", cluster["cluster"])
+    assert workspace.left() == {}
 
 
 def wait_for_line(process, text):
@@ -129,45 +129,47 @@ def wait_for_line(process, text):
     pytest.fail(f"{text!r} never came: {process.stderr.read()}")
 
 
-def test_ctrl_c_leaves_the_run_going_and_says_how_to_end_it(bench):
-    bench.recipe()
-    process = bench.popen("train", "plain", "--yes", "--set", "hang=yes")
+def test_ctrl_c_leaves_the_run_going_and_says_how_to_end_it(workspace):
+    workspace.recipe()
+    process = workspace.popen("train", "plain", "--yes", "--set", "hang=yes")
     wait_for_line(process, "[rank 3] rank 3 of 4")
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "cloudgpu down" in out
-    (cluster,) = bench.json("status")["clusters"]
+    (cluster,) = workspace.json("status")["clusters"]
     assert cluster["runs"][0]["state"] == "running"
-    bench.run("down", cluster["cluster"])
-    assert bench.left() == {}
+    workspace.run("down", cluster["cluster"])
+    assert workspace.left() == {}
 
 
-def test_ctrl_c_ends_it_when_asked_to(bench):
-    bench.recipe()
-    process = bench.popen("train", "plain", "--yes", "--set", "hang=yes", "--on-interrupt", "end")
+def test_ctrl_c_ends_it_when_asked_to(workspace):
+    workspace.recipe()
+    process = workspace.popen("train", "plain", "--yes", "--set", "hang=yes", "--on-interrupt", "end")
     wait_for_line(process, "[rank 3] rank 3 of 4")
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     assert process.returncode == 130
-    assert bench.left() == {}
+    assert workspace.left() == {}
 
 
-def test_a_secret_reaches_the_ranks_and_nothing_else(bench):
+def test_a_secret_reaches_the_ranks_and_nothing_else(workspace):
     secret = "s3cr3t-" + hashlib.sha256(str(time.time()).encode()).hexdigest()
-    bench.recipe(environment="{secrets: [TEST_SECRET]}")
-    process = bench.popen("--debug", "train", "plain", "--yes", "--set", "hang=yes", env={"TEST_SECRET": secret})
+    workspace.recipe(environment="{secrets: [TEST_SECRET]}")
+    process = workspace.popen("--debug", "train", "plain", "--yes", "--set", "hang=yes", env={"TEST_SECRET": secret})
     wait_for_line(process, "[rank 3] rank 3 of 4")
     argv = process_arguments()
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert secret not in argv + out + err
-    holding = [path for path in bench.home.root.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
+    holding = [
+        path for path in workspace.home.root.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()
+    ]
     assert holding == []
-    logs = bench.run("logs").stdout
+    logs = workspace.run("logs").stdout
     assert hashlib.sha256(secret.encode()).hexdigest() in logs
-    bench.run("down", "--yes")
-    assert bench.left() == {}
+    workspace.run("down", "--yes")
+    assert workspace.left() == {}
 
 
 def process_arguments() -> str:
@@ -183,34 +185,34 @@ def process_arguments() -> str:
 
 
 @pytest.mark.parametrize("command", ["up", "train"])
-def test_a_plan_above_the_cap_is_exit_3_and_nothing_is_bought(bench, command):
-    bench.recipe(budget="{max_usd: 10, expiry: 1h}")
-    told = bench.json(command, "plain", "--yes", code=3)
+def test_a_plan_above_the_cap_is_exit_3_and_nothing_is_bought(workspace, command):
+    workspace.recipe(budget="{max_usd: 10, expiry: 1h}")
+    told = workspace.json(command, "plain", "--yes", code=3)
     assert told["error"]["type"] == "BudgetError"
     assert "above budget.max_usd 10 USD" in told["error"]["message"]
     assert "--set budget.max_usd=" in told["error"]["hint"]
-    assert client.nodes(bench.cloud) == ()
-    assert bench.json("cost")["rows"] == []
-    assert bench.json("status", "--all")["runs"] == []
+    assert client.nodes(workspace.cloud) == ()
+    assert workspace.json("cost")["rows"] == []
+    assert workspace.json("status", "--all")["runs"] == []
 
 
-def test_a_missing_secret_is_told_before_anything_is_bought(bench):
-    bench.recipe(environment="{secrets: [TEST_SECRET]}")
-    done = bench.run("train", "plain", "--yes", code=2)
+def test_a_missing_secret_is_told_before_anything_is_bought(workspace):
+    workspace.recipe(environment="{secrets: [TEST_SECRET]}")
+    done = workspace.run("train", "plain", "--yes", code=2)
     assert "TEST_SECRET" in done.stderr
-    assert bench.left() == {}
+    assert workspace.left() == {}
 
 
-def test_a_question_without_a_terminal_is_an_error_not_a_hang(bench):
-    bench.recipe()
-    done = bench.run("train", "plain", code=14)
+def test_a_question_without_a_terminal_is_an_error_not_a_hang(workspace):
+    workspace.recipe()
+    done = workspace.run("train", "plain", code=14)
     assert "--yes" in done.stderr
-    assert bench.left() == {}
+    assert workspace.left() == {}
 
 
-def test_a_container_is_never_reported_as_run(bench):
-    bench.recipe(environment="{container: {image: 'nvcr.io/nvidia/pytorch:24.12-py3'}}")
-    outcome = bench.json("train", "plain", "--yes")
+def test_a_container_is_never_reported_as_run(workspace):
+    workspace.recipe(environment="{container: {image: 'nvcr.io/nvidia/pytorch:24.12-py3'}}")
+    outcome = workspace.json("train", "plain", "--yes")
     assert outcome["state"] == "not-run"
     assert outcome["reason"] == "not run: needs nvcr.io/nvidia/pytorch:24.12-py3"
-    assert bench.left() == {}
+    assert workspace.left() == {}

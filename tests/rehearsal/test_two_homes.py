@@ -28,32 +28,32 @@ CONSOLE = ("GetConsoleOutput", "before")
 
 
 @pytest.fixture(params=[rare("own ledgers"), "one ledger"])
-def homes(request, bench, tmp_path):
+def homes(request, workspace, tmp_path):
     """The laptop and the workstation of one person."""
-    bench.recipe()
+    workspace.recipe()
     home = Home(tmp_path / "other").ensure()
-    bench.home.rehearsal.mkdir(mode=0o700, exist_ok=True)  # either home may be the one that starts the server
-    (home.root / "rehearsal").symlink_to(bench.home.rehearsal)
+    workspace.home.rehearsal.mkdir(mode=0o700, exist_ok=True)  # either home may be the one that starts the server
+    (home.root / "rehearsal").symlink_to(workspace.home.rehearsal)
     ledger = {"CLOUDGPU_LEDGER_URL": f"sqlite:///{tmp_path}/shared.sqlite3"} if request.param == "one ledger" else {}
     owner = {"CLOUDGPU_OWNER": "ann", **ledger}
-    return Person(bench, owner), Person(replace(bench, home=home), owner)
+    return Person(workspace, owner), Person(replace(workspace, home=home), owner)
 
 
 class Person:
     """One of the two homes, with the owner and the ledger that both name."""
 
-    def __init__(self, bench, env):
-        self.bench = bench
+    def __init__(self, workspace, env):
+        self.workspace = workspace
         self.env = env
 
     def run(self, *args, code=0):
-        return self.bench.run(*args, env=self.env, code=code)
+        return self.workspace.run(*args, env=self.env, code=code)
 
     def json(self, *args, code=0):
-        return self.bench.json(*args, env=self.env, code=code)
+        return self.workspace.json(*args, env=self.env, code=code)
 
     def popen(self, *args):
-        return self.bench.popen(*args, env=self.env)
+        return self.workspace.popen(*args, env=self.env)
 
     def open_rows(self):
         return sum(row["open_entries"] for row in self.json("cost")["rows"])
@@ -61,14 +61,14 @@ class Person:
 
 def held(person, args, action, phase):
     """Start a command and keep it at one of its calls."""
-    client.put_faults(person.bench.cloud, [{"action": action, "phase": phase, "do": "hold", "times": 1}])
+    client.put_faults(person.workspace.cloud, [{"action": action, "phase": phase, "do": "hold", "times": 1}])
     process = person.popen(*args)
-    person.bench.until_held(process)
+    person.workspace.until_held(process)
     return process
 
 
 def let_go(person, process):
-    client.put_faults(person.bench.cloud, [])
+    client.put_faults(person.workspace.cloud, [])
     out, err = process.communicate(timeout=LIMIT_S)
     assert "Traceback" not in err, err
     return process.returncode, out + err
@@ -78,7 +78,7 @@ def check_clean(*people):
     """Both say that they are done; then the cloud is empty, no row is open, and no record is left."""
     for one in people:
         one.run(*DOWN)
-    assert people[0].bench.left() == {}
+    assert people[0].workspace.left() == {}
     for one in people:
         assert one.open_rows() == 0
         assert one.json("status")["clusters"] == []
@@ -92,11 +92,11 @@ def test_one_after_the_other(homes):
     assert "there is no cluster plain that is up" in workstation.run(*EXTEND, code=2).stderr
     (row,) = workstation.json("sweep")["clusters"]
     assert (row["goes"], row["why"], row["ended"]) == (True, "yours, and not known to this home", False)
-    assert len(client.nodes(laptop.bench.cloud)) == 2
+    assert len(client.nodes(laptop.workspace.cloud)) == 2
 
     # Whoever names the cluster ends it, from wherever.
     assert not workstation.json(*DOWN)["known"]
-    assert not client.nodes(laptop.bench.cloud)
+    assert not client.nodes(laptop.workspace.cloud)
     assert laptop.json("status", "--refresh")["clusters"][0]["state"] == "degraded"
     assert "cloudgpu down plain" in laptop.run(*UP, code=10).stderr
     check_clean(laptop, workstation)
@@ -115,7 +115,7 @@ def test_an_up_that_another_home_comes_upon(homes, place, other):
     if other == UP and code == 0:
         # Whoever lost has taken nothing of the winner's with it.
         assert done.returncode != 0
-        assert len(client.nodes(laptop.bench.cloud)) == 2
+        assert len(client.nodes(laptop.workspace.cloud)) == 2
     check_clean(laptop, workstation)
 
 
@@ -126,7 +126,7 @@ def test_an_up_that_was_killed_and_another_home(homes, place, other):
     process = held(laptop, UP, *place)
     process.kill()
     process.communicate()
-    client.put_faults(laptop.bench.cloud, [])
+    client.put_faults(laptop.workspace.cloud, [])
     done = workstation.run(*other, code=None)
     assert "Traceback" not in done.stderr
     assert done.returncode in (0, 4, 8, 11), done
@@ -154,7 +154,7 @@ def test_an_end_that_was_killed_half_way_is_taken_up_by_the_other_home(homes, co
     process = held(workstation, command, "DeleteSecurityGroup", phase)
     process.kill()
     process.communicate()
-    client.put_faults(laptop.bench.cloud, [])
+    client.put_faults(laptop.workspace.cloud, [])
     check_clean(laptop, workstation)
 
 
@@ -167,5 +167,5 @@ def test_two_ups_at_once(homes):
         assert "Traceback" not in err, err
         assert process.returncode in (0, 4, 6, 8, 11), out + err
         codes.append(process.returncode)
-    assert len(client.nodes(laptop.bench.cloud)) == 2 * codes.count(0), codes
+    assert len(client.nodes(laptop.workspace.cloud)) == 2 * codes.count(0), codes
     check_clean(laptop, workstation)

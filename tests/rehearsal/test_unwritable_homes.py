@@ -13,9 +13,9 @@ UNRECORDED = (10, 13)
 
 
 @pytest.fixture
-def small(make_bench, tmp_path):
+def small(make_workspace, tmp_path):
     """A cluster whose home, with the user's own ~/.ssh, lies on a small disk; the rehearsal cloud lies elsewhere."""
-    with mounted("tmpfs", "none", tmp_path / "small", "size=4m") as disk, make_bench(disk) as made:
+    with mounted("tmpfs", "none", tmp_path / "small", "size=4m") as disk, make_workspace(disk) as made:
         elsewhere = tmp_path / "elsewhere"
         elsewhere.mkdir()
         (made.home.root / "rehearsal").symlink_to(elsewhere)
@@ -23,9 +23,9 @@ def small(make_bench, tmp_path):
         yield made, disk
 
 
-def up(bench, disk):
-    bench.run("up", "plain", "--yes")
-    bench.run("ssh-config", "plain", env=user(disk))
+def up(workspace, disk):
+    workspace.run("up", "plain", "--yes")
+    workspace.run("ssh-config", "plain", env=user(disk))
     assert (disk / "user" / ".ssh" / "cloudgpu.d" / "plain").exists()
 
 
@@ -51,12 +51,12 @@ def remount(disk, mode):
 harms = pytest.mark.parametrize("harm", [full, read_only])
 
 
-def settled(bench):
+def settled(workspace):
     """The next command writes down what it came to."""
-    done = bench.run("down", "plain")
+    done = workspace.run("down", "plain")
     assert "AWS would have charged" in done.stdout
-    assert bench.json("status")["clusters"] == []
-    (row,) = bench.json("cost", "--by", "cluster")["rows"]
+    assert workspace.json("status")["clusters"] == []
+    (row,) = workspace.json("cost", "--by", "cluster")["rows"]
     assert (row["cluster"], row["open_entries"], row["estimated_entries"]) == ("plain", 0, 0)
     assert float(row["usd"]) > 0
     return row
@@ -65,123 +65,123 @@ def settled(bench):
 @harms
 @pytest.mark.parametrize("debug", [(), ("--debug",)])
 def test_down_deletes_and_says_what_it_could_not_record(small, harm, debug):
-    bench, disk = small
-    up(bench, disk)
+    workspace, disk = small
+    up(workspace, disk)
     heal = harm(disk)
-    done = bench.run(*debug, "down", "plain", code=None, env=user(disk))
-    assert bench.left() == {}, done
+    done = workspace.run(*debug, "down", "plain", code=None, env=user(disk))
+    assert workspace.left() == {}, done
     assert done.returncode in UNRECORDED, done
     assert "cluster plain is gone, confirmed by a search for its tag, but" in done.stderr
     assert "cloudgpu down plain" in done.stderr.partition("hint:")[2]
     assert "Traceback" not in done.stderr
     heal()
-    settled(bench)
+    settled(workspace)
 
 
 @harms
 def test_status_shows_what_it_knows_and_asks_the_cloud(small, harm):
-    bench, disk = small
-    up(bench, disk)
+    workspace, disk = small
+    up(workspace, disk)
     heal = harm(disk)
     for args in ((), ("--refresh",), ("--all",)):
-        (cluster,) = bench.json("status", *args)["clusters"]
+        (cluster,) = workspace.json("status", *args)["clusters"]
         assert (cluster["state"], len(cluster["instances"])) == ("up", 2)
         assert float(cluster["spent_usd"]) > 0
     heal()
-    bench.run("down", "plain")
+    workspace.run("down", "plain")
 
 
 @harms
 def test_sweep_deletes_what_is_past_its_expiry(small, harm, until):
-    bench, disk = small
-    up(bench, disk)
+    workspace, disk = small
+    up(workspace, disk)
     heal = harm(disk)
-    assert [one["cluster"] for one in bench.json("sweep")["clusters"]] == ["plain"]
-    done = bench.run("sweep", "--yes", "--all-mine", code=None)
-    assert bench.left() == {}, done
+    assert [one["cluster"] for one in workspace.json("sweep")["clusters"]] == ["plain"]
+    done = workspace.run("sweep", "--yes", "--all-mine", code=None)
+    assert workspace.left() == {}, done
     assert done.returncode in UNRECORDED, done
     assert "confirmed gone: plain" in done.stderr
     assert "Traceback" not in done.stderr
     heal()
-    settled(bench)
+    settled(workspace)
 
 
 def test_sweep_of_a_cluster_whose_record_was_lost_goes_on(small):
-    bench, disk = small
-    up(bench, disk)
-    bench.home.cluster("plain").record.unlink()
+    workspace, disk = small
+    up(workspace, disk)
+    workspace.home.cluster("plain").record.unlink()
     heal = full(disk)
-    done = bench.run("sweep", "--yes", code=None)
-    assert bench.left() == {}, done
+    done = workspace.run("sweep", "--yes", code=None)
+    assert workspace.left() == {}, done
     assert done.returncode in UNRECORDED, done
     heal()
-    bench.run("down", "plain")
-    assert [row for row in bench.json("cost")["rows"] if row["open_entries"]] == []
+    workspace.run("down", "plain")
+    assert [row for row in workspace.json("cost")["rows"] if row["open_entries"]] == []
 
 
 @pytest.mark.parametrize("action", ["DeleteFleets", "DeleteLaunchTemplate"])
 def test_a_disk_that_runs_full_half_way_stops_no_deletion(small, action):
-    bench, disk = small
-    up(bench, disk)
-    client.put_faults(bench.cloud, [{"action": action, "do": "hold", "phase": "before", "times": 1}])
-    process = bench.popen("down", "plain")
-    bench.until_held(process)
+    workspace, disk = small
+    up(workspace, disk)
+    client.put_faults(workspace.cloud, [{"action": action, "do": "hold", "phase": "before", "times": 1}])
+    process = workspace.popen("down", "plain")
+    workspace.until_held(process)
     heal = full(disk)
-    client.put_faults(bench.cloud, [])
+    client.put_faults(workspace.cloud, [])
     out, err = process.communicate(timeout=LIMIT_S)
-    assert bench.left() == {}, out + err
+    assert workspace.left() == {}, out + err
     assert process.returncode in UNRECORDED, out + err
     assert "Traceback" not in err
     assert "Exception" not in err
     heal()
-    settled(bench)
+    settled(workspace)
 
 
 def test_the_run_of_a_cluster_that_went_with_a_full_disk_is_over(small):
-    bench, disk = small
-    process = bench.popen("train", "plain", "--yes", "--set", "wait_for=go", "--detach")
+    workspace, disk = small
+    process = workspace.popen("train", "plain", "--yes", "--set", "wait_for=go", "--detach")
     out, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0, out + err
-    (cluster,) = bench.json("status")["clusters"]
+    (cluster,) = workspace.json("status")["clusters"]
     heal = full(disk)
-    done = bench.run("down", cluster["cluster"], code=None)
-    assert bench.left() == {}, done
+    done = workspace.run("down", cluster["cluster"], code=None)
+    assert workspace.left() == {}, done
     assert done.returncode in UNRECORDED, done
     heal()
-    bench.run("down", cluster["cluster"])
-    (run,) = bench.json("status", "--all")["runs"]
+    workspace.run("down", cluster["cluster"])
+    (run,) = workspace.json("status", "--all")["runs"]
     assert run["state"] == "cancelled"
     assert run["ended_at"]
 
 
 def test_json_says_what_was_deleted_beside_the_error(small):
-    bench, disk = small
-    up(bench, disk)
+    workspace, disk = small
+    up(workspace, disk)
     heal = full(disk)
-    told = bench.json("down", "plain", code=None)
+    told = workspace.json("down", "plain", code=None)
     assert told["error"]["exit_code"] in UNRECORDED
     assert len(told["instances_ended"]) == 2
     assert told["left"] == []
     heal()
-    settled(bench)
+    settled(workspace)
 
 
-def test_a_home_that_cannot_be_read_is_not_an_empty_one(bench):
-    bench.home.clusters.write_text("no folder")
+def test_a_home_that_cannot_be_read_is_not_an_empty_one(workspace):
+    workspace.home.clusters.write_text("no folder")
     for command in (("status",), ("down", "--all")):
-        done = bench.run(*command, code=10)
-        assert f"cannot read {bench.home.clusters}" in done.stderr
+        done = workspace.run(*command, code=10)
+        assert f"cannot read {workspace.home.clusters}" in done.stderr
 
 
 @harms
 def test_storage_is_deleted_and_its_row_closed_by_the_next_command(small, harm):
-    bench, disk = small
-    bench.run("storage", "create", "sets", "--kind", "ebs", "--size", "10", "--zone", "us-east-1c", "--yes")
+    workspace, disk = small
+    workspace.run("storage", "create", "sets", "--kind", "ebs", "--size", "10", "--zone", "us-east-1c", "--yes")
     heal = harm(disk)
-    done = bench.run("storage", "delete", "sets", "--delete-data", "--yes", code=None)
-    assert bench.left() == {}, done
+    done = workspace.run("storage", "delete", "sets", "--delete-data", "--yes", code=None)
+    assert workspace.left() == {}, done
     assert done.returncode in UNRECORDED, done
     assert "storage sets is gone" in done.stderr
     heal()
-    bench.run("storage", "delete", "sets", "--delete-data", "--yes")
-    assert [row for row in bench.json("cost")["rows"] if row["open_entries"]] == []
+    workspace.run("storage", "delete", "sets", "--delete-data", "--yes")
+    assert [row for row in workspace.json("cost")["rows"] if row["open_entries"]] == []

@@ -21,8 +21,8 @@ COUNT = """
 """
 
 
-def test_everything_arrives_under_its_name_and_what_leads_out_is_named(bench):
-    folder = bench.recipe(script=COUNT.format(names=NAMES), outputs="[]")
+def test_everything_arrives_under_its_name_and_what_leads_out_is_named(workspace):
+    folder = workspace.recipe(script=COUNT.format(names=NAMES), outputs="[]")
     for number in range(FILES):
         place = folder / f"d{number // 500}"
         place.mkdir(exist_ok=True)
@@ -34,7 +34,7 @@ def test_everything_arrives_under_its_name_and_what_leads_out_is_named(bench):
     (folder / "inside").symlink_to("d0/f0")
     (folder / "outside").symlink_to("/etc/passwd")
     (folder / "dead").symlink_to("/nowhere/at/all")
-    done = bench.run("train", "plain", "--yes")
+    done = workspace.run("train", "plain", "--yes")
     for rank in range(4):
         lines = [line.partition("] ")[2] for line in done.stdout.splitlines() if f"[rank {rank}]" in line]
         assert f"files {FILES}" in lines
@@ -43,4 +43,4 @@ def test_everything_arrives_under_its_name_and_what_leads_out_is_named(bench):
         assert "link d0/f0 False False" in lines
     assert "outside" in done.stdout
     assert "/etc/passwd" in done.stdout
-    assert bench.left() == {}
+    assert workspace.left() == {}

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from cloudgpu.aws.faults import is_gone, typed
-from cloudgpu.aws.resources.base import Context, Physical, Properties
+from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
 from cloudgpu.aws.resources.described import Described
 from cloudgpu.aws.resources.network_part import NetworkPart
 from cloudgpu.aws.session import Clients
@@ -21,7 +21,7 @@ class Eip(NetworkPart):
     defaults: ClassVar[Properties] = {"domain": "vpc"}
     replaced_by = frozenset({"domain"})
 
-    def _make(self, ctx: Context, inputs: Properties, tags: list[dict[str, Any]]) -> str:
+    def _make(self, ctx: HandlerContext, inputs: Properties, tags: list[dict[str, Any]]) -> str:
         made = ctx.clients.client("ec2").allocate_address(Domain=inputs["domain"], TagSpecifications=tags)
         return str(made["AllocationId"])
 
@@ -60,7 +60,7 @@ class EipAssociation(Described):
     defaults: ClassVar[Properties] = {"allowReassociation": True}
     replaced_by = accepts
 
-    def create(self, ctx: Context, inputs: Properties) -> Physical:
+    def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
         """Associate. Sending it again with the same interface answers with an association of the same two.
 
         Raises:
@@ -76,7 +76,7 @@ class EipAssociation(Described):
         found = _address(ctx.clients, "allocation-id", inputs["allocationId"]) or {}
         return _physical(found, inputs)
 
-    def find(self, ctx: Context, inputs: Properties) -> Physical | None:
+    def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
         """The association of these two."""
         found = _address(ctx.clients, "allocation-id", inputs["allocationId"])
         if found is None or not found.get("AssociationId"):
@@ -85,16 +85,16 @@ class EipAssociation(Described):
         same = any(inputs.get(key) and inputs[key] == found.get(name) for key, name in names.items())
         return _physical(found, inputs) if same else None
 
-    def read(self, ctx: Context, physical_id: str) -> Physical | None:
+    def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
         """Its present state."""
         found = _address(ctx.clients, "association-id", physical_id)
         return _physical(found, {}) if found else None
 
-    def update(self, ctx: Context, physical_id: str, old: Properties, new: Properties) -> Physical:  # noqa: ARG002
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:  # noqa: ARG002
         """Nothing of it can change in place."""
         return Physical(physical_id, dict(new))
 
-    def delete(self, ctx: Context, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
+    def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
         """Take the address away from the interface."""
         _take_away(ctx.clients, physical_id)
 

@@ -12,7 +12,7 @@ Properties = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Context:
+class HandlerContext:
     """What a handler works with. `token` is this resource's deterministic client token (<= 64 ASCII characters)."""
 
     clients: Clients
@@ -52,17 +52,17 @@ class Handler(Protocol):
     def diff(self, old: Properties, new: Properties) -> Diff:
         """Compare checked inputs."""
 
-    def create(self, ctx: Context, inputs: Properties) -> Physical:
+    def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
         """Make it, tagged in the creating call, and wait until it is usable. Sending the same token again is safe."""
 
-    def find(self, ctx: Context, inputs: Properties) -> Physical | None:
+    def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
         """Adopt what a killed `create` with this token or these tags has made, or None."""
 
-    def read(self, ctx: Context, physical_id: str) -> Physical | None:
+    def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
         """Its present state, or None when AWS says it does not exist."""
 
-    def update(self, ctx: Context, physical_id: str, old: Properties, new: Properties) -> Physical:
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:
         """Change it in place."""
 
-    def delete(self, ctx: Context, physical_id: str, outputs: Properties) -> None:
+    def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:
         """End it and return when AWS confirms the end; already gone is success."""

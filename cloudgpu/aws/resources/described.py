@@ -6,7 +6,7 @@ from functools import wraps
 from typing import Any, ClassVar, Final
 
 from cloudgpu.aws.faults import answered
-from cloudgpu.aws.resources.base import Context, Diff, Physical, Properties
+from cloudgpu.aws.resources.base import Diff, HandlerContext, Physical, Properties
 from cloudgpu.aws.tagging import INTENT
 from cloudgpu.errors import BadRequestError, CloudError, QuotaError, UnsupportedError
 
@@ -85,12 +85,12 @@ class Described:
             raise UnsupportedError(message, code="UnsupportedProperty", hint="leave it out, or use the pulumi engine")
 
 
-def all_tags(ctx: Context, inputs: Properties) -> dict[str, str]:
+def all_tags(ctx: HandlerContext, inputs: Properties) -> dict[str, str]:
     """Every tag of a resource when it is made: the cluster's, its own above them, and the call's own token."""
     return {**ctx.tags, **(inputs.get("tags") or {}), INTENT: ctx.token}
 
 
-def is_ours(ctx: Context, tags: Mapping[str, str]) -> bool:
+def is_ours(ctx: HandlerContext, tags: Mapping[str, str]) -> bool:
     """Whether the tags say that this very call made the resource."""
     return bool(ctx.token) and tags.get(INTENT) == ctx.token
 
@@ -100,7 +100,7 @@ def tag_outputs(inputs: Properties, tags: Mapping[str, str]) -> dict[str, Any]:
     return {"tags": dict(inputs.get("tags") or {}), "tagsAll": dict(tags)}
 
 
-def changed_tags(ctx: Context, new: Properties) -> dict[str, str]:
+def changed_tags(ctx: HandlerContext, new: Properties) -> dict[str, str]:
     """The tags after an update. The creating call's token is left as it is."""
     return {**ctx.tags, **(new.get("tags") or {})}
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from cloudgpu.aws.faults import typed
-from cloudgpu.aws.resources.base import Context, Properties
+from cloudgpu.aws.resources.base import HandlerContext, Properties
 from cloudgpu.aws.resources.network_part import NetworkPart
 from cloudgpu.aws.session import Clients
 
@@ -23,7 +23,7 @@ class Vpc(NetworkPart):
     }
     replaced_by = frozenset({"cidrBlock", "instanceTenancy"})
 
-    def _make(self, ctx: Context, inputs: Properties, tags: list[dict[str, Any]]) -> str:
+    def _make(self, ctx: HandlerContext, inputs: Properties, tags: list[dict[str, Any]]) -> str:
         tenancy = inputs["instanceTenancy"]
         made = ctx.clients.client("ec2").create_vpc(
             CidrBlock=inputs["cidrBlock"], InstanceTenancy=tenancy, TagSpecifications=tags
@@ -67,7 +67,7 @@ class Subnet(NetworkPart):
     defaults: ClassVar[Properties] = {"mapPublicIpOnLaunch": False}
     replaced_by = frozenset({"vpcId", "cidrBlock", "availabilityZone"})
 
-    def _make(self, ctx: Context, inputs: Properties, tags: list[dict[str, Any]]) -> str:
+    def _make(self, ctx: HandlerContext, inputs: Properties, tags: list[dict[str, Any]]) -> str:
         request = {"VpcId": inputs["vpcId"], "CidrBlock": inputs["cidrBlock"], "TagSpecifications": tags}
         if inputs.get("availabilityZone"):
             request["AvailabilityZone"] = inputs["availabilityZone"]
@@ -97,7 +97,7 @@ class InternetGateway(NetworkPart):
     kind, plural, id_key = "internet-gateway", "InternetGateways", "InternetGatewayId"
     accepts = frozenset({"vpcId"})
 
-    def _make(self, ctx: Context, inputs: Properties, tags: list[dict[str, Any]]) -> str:  # noqa: ARG002
+    def _make(self, ctx: HandlerContext, inputs: Properties, tags: list[dict[str, Any]]) -> str:  # noqa: ARG002
         made = ctx.clients.client("ec2").create_internet_gateway(TagSpecifications=tags)
         return str(made["InternetGateway"]["InternetGatewayId"])
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from cloudgpu.aws.faults import answered, is_gone, refusal, typed
 from cloudgpu.aws.instances import ENDING, Instance, describe, matching, terminate
 from cloudgpu.aws.patience import awaited, is_throttled, retried
-from cloudgpu.aws.resources.base import Context, Physical, Properties
+from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
 from cloudgpu.aws.resources.described import Described, all_tags, tag_outputs
 from cloudgpu.aws.resources.fleet_request import NESTED, fleet_request
 from cloudgpu.aws.session import Clients
@@ -56,7 +56,7 @@ class Fleet(Described):
             raise UnsupportedError(message, code="UnsupportedProperty", hint="other fleets launch without saying so")
         return checked
 
-    def create(self, ctx: Context, inputs: Properties) -> Physical:
+    def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
         """Launch the gang and wait until every node runs. Whatever was launched of an incomplete gang is released.
 
         Raises:
@@ -74,7 +74,7 @@ class Fleet(Described):
             raise
         return _physical(ctx.clients, fleet_id, instances, inputs)
 
-    def find(self, ctx: Context, inputs: Properties) -> Physical | None:
+    def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
         """The fleet whose living instances carry this call's token."""
         ours = [one for one in matching(ctx.clients, {f"tag:{INTENT}": [ctx.token]}) if one.state not in ENDING]
         fleets = sorted({one.tags[FLEET_TAG] for one in ours if FLEET_TAG in one.tags})
@@ -83,26 +83,26 @@ class Fleet(Described):
         members = [one for one in ours if one.tags.get(FLEET_TAG) == fleets[0]]
         return _physical(ctx.clients, fleets[0], members, inputs)
 
-    def read(self, ctx: Context, physical_id: str) -> Physical | None:
+    def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
         """Its present state; a fleet without living instances does not exist any more."""
         members = [one for one in _members(ctx.clients, physical_id) if one.state not in ENDING]
         return _physical(ctx.clients, physical_id, members, {}) if members else None
 
-    def update(self, ctx: Context, physical_id: str, old: Properties, new: Properties) -> Physical:
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:
         """Change its tags and those of its instances."""
         before, after = dict(old.get("tags") or {}), dict(new.get("tags") or {})
         members = [one for one in _members(ctx.clients, physical_id) if one.state not in ENDING]
         retag_all(ctx.clients, [physical_id, *(one.id for one in members)], before, after)
         return _physical(ctx.clients, physical_id, members, new)
 
-    def delete(self, ctx: Context, physical_id: str, outputs: Properties) -> None:
+    def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:
         """End the fleet and every instance of it; return when AWS says that all are terminated."""
         sets = outputs.get("fleetInstanceSets") or ()
         recorded = [instance_id for one in sets for instance_id in one.get("instanceIds") or ()]
         _release(ctx, physical_id, recorded)
 
 
-def _launched(ctx: Context, inputs: Properties) -> tuple[str, list[str]]:
+def _launched(ctx: HandlerContext, inputs: Properties) -> tuple[str, list[str]]:
     """Send the launch; after an answer that a moment's patience cures, again, under the next token of the series."""
     deadline = ctx.clock.monotonic() + _PROFILE_SPREAD_S
     for attempt in range(_PROFILE_SPREAD_S):
@@ -119,7 +119,7 @@ def _launched(ctx: Context, inputs: Properties) -> tuple[str, list[str]]:
     raise BadRequestError(message, code="InvalidParameterValue", hint="run it again: IAM takes a while to be seen")
 
 
-def _sent(ctx: Context, inputs: Properties, token: str) -> tuple[str, list[str]]:
+def _sent(ctx: HandlerContext, inputs: Properties, token: str) -> tuple[str, list[str]]:
     request = fleet_request(inputs)
     tags = all_tags(ctx, inputs)
     specifications = [specification("fleet", tags), specification("instance", tags)]
@@ -162,7 +162,7 @@ def _profile_unknown(err: CloudGpuError) -> bool:
     return isinstance(err, BadRequestError) and "instance profile" in err.message.lower()
 
 
-def _running(ctx: Context, fleet_id: str, ids: Sequence[str]) -> tuple[Instance, ...]:
+def _running(ctx: HandlerContext, fleet_id: str, ids: Sequence[str]) -> tuple[Instance, ...]:
     """Wait until all run; one that ended instead says why.
 
     Raises:
@@ -195,7 +195,7 @@ def _members(clients: Clients, fleet_id: str) -> tuple[Instance, ...]:
     return matching(clients, {f"tag:{FLEET_TAG}": [fleet_id]})
 
 
-def _release(ctx: Context, fleet_id: str, recorded: Sequence[str]) -> None:
+def _release(ctx: HandlerContext, fleet_id: str, recorded: Sequence[str]) -> None:
     """End the fleet, then by name whatever of it still lives: recorded or found by AWS's own tag."""
     _delete_fleet(ctx.clients, fleet_id)
     found = [one.id for one in _members(ctx.clients, fleet_id)]

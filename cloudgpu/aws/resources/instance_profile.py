@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from cloudgpu.aws.faults import is_gone, is_in_use, typed
 from cloudgpu.aws.patience import retried
-from cloudgpu.aws.resources.base import Context, Physical, Properties
+from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
 from cloudgpu.aws.resources.described import Described, all_tags, changed_tags, completed, is_ours, tag_outputs
 from cloudgpu.aws.session import Clients
 from cloudgpu.aws.tagging import listed, mapped
@@ -24,7 +24,7 @@ class InstanceProfile(Described):
     defaults: ClassVar[Properties] = {"path": "/"}
     replaced_by = frozenset({"name", "path"})
 
-    def create(self, ctx: Context, inputs: Properties) -> Physical:
+    def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
         """Make it and put the role in.
 
         Raises:
@@ -37,19 +37,19 @@ class InstanceProfile(Described):
             )
         return self._settled(ctx, name, inputs)
 
-    def find(self, ctx: Context, inputs: Properties) -> Physical | None:
+    def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
         """The profile of this name, if this very call made it, with its role put in."""
         found = _described(ctx.clients, inputs["name"])
         if not found or not is_ours(ctx, mapped(found.get("Tags"))):
             return None
         return completed(lambda: self._settled(ctx, inputs["name"], inputs), lambda: _physical(found, inputs))
 
-    def read(self, ctx: Context, physical_id: str) -> Physical | None:
+    def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
         """Its present state."""
         found = _described(ctx.clients, physical_id)
         return _physical(found, {"tags": mapped(found.get("Tags"))}) if found else None
 
-    def update(self, ctx: Context, physical_id: str, old: Properties, new: Properties) -> Physical:
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:
         """Change its role and tags."""
         iam = ctx.clients.client("iam")
         before, after = changed_tags(ctx, old), changed_tags(ctx, new)
@@ -60,7 +60,7 @@ class InstanceProfile(Described):
                 iam.untag_instance_profile(InstanceProfileName=physical_id, TagKeys=removed)
         return self._settled(ctx, physical_id, new)
 
-    def delete(self, ctx: Context, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
+    def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
         """Take the role out and delete it."""
 
         def attempt() -> None:
@@ -76,7 +76,7 @@ class InstanceProfile(Described):
             if not is_gone(err):
                 raise
 
-    def _settled(self, ctx: Context, name: str, inputs: Properties) -> Physical:
+    def _settled(self, ctx: HandlerContext, name: str, inputs: Properties) -> Physical:
         """Its role is the wanted one, however far an earlier attempt came."""
         wanted = inputs.get("role") or ""
         present = _roles(_described(ctx.clients, name))

@@ -3,7 +3,7 @@
 from typing import Any, ClassVar
 
 from cloudgpu.aws.faults import is_gone, typed
-from cloudgpu.aws.resources.base import Context, Physical, Properties
+from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
 from cloudgpu.aws.resources.described import Described, all_tags, changed_tags, existing, is_ours, tag_outputs
 from cloudgpu.aws.session import Clients
 from cloudgpu.aws.tagging import mapped, retag, specification
@@ -18,7 +18,7 @@ class KeyPair(Described):
     requires = frozenset({"keyName", "publicKey"})
     replaced_by = frozenset({"keyName", "publicKey"})
 
-    def create(self, ctx: Context, inputs: Properties) -> Physical:
+    def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
         """Import the key.
 
         Raises:
@@ -33,23 +33,23 @@ class KeyPair(Described):
             )
         return _physical(_described(ctx.clients, name) or {"KeyName": name}, inputs)
 
-    def find(self, ctx: Context, inputs: Properties) -> Physical | None:
+    def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
         """The key of this name, if this very call made it."""
         found = _described(ctx.clients, inputs["keyName"])
         return _physical(found, inputs) if found and is_ours(ctx, mapped(found.get("Tags"))) else None
 
-    def read(self, ctx: Context, physical_id: str) -> Physical | None:
+    def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
         """Its present state."""
         found = _described(ctx.clients, physical_id)
         return _physical(found, {"tags": mapped(found.get("Tags"))}) if found else None
 
-    def update(self, ctx: Context, physical_id: str, old: Properties, new: Properties) -> Physical:
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:
         """Change its tags."""
         found = existing(_described(ctx.clients, physical_id), f"key pair {physical_id}")
         retag(ctx.clients, found["KeyPairId"], changed_tags(ctx, old), changed_tags(ctx, new))
         return _physical(_described(ctx.clients, physical_id) or found, new)
 
-    def delete(self, ctx: Context, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
+    def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
         """Delete it; AWS itself takes a missing one for deleted."""
         with typed(f"deleting key pair {physical_id}"):
             ctx.clients.client("ec2").delete_key_pair(KeyName=physical_id)

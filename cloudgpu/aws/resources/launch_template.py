@@ -5,7 +5,7 @@ import json
 from typing import Any, ClassVar
 
 from cloudgpu.aws.faults import is_gone, typed
-from cloudgpu.aws.resources.base import Context, Physical, Properties
+from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
 from cloudgpu.aws.resources.described import Described, all_tags, changed_tags, existing, is_ours, tag_outputs
 from cloudgpu.aws.resources.launch_data import DATA, NESTED, launch_template_data
 from cloudgpu.aws.session import Clients
@@ -25,7 +25,7 @@ class LaunchTemplate(Described):
     replaced_by = frozenset({"name"})
     nested = NESTED
 
-    def create(self, ctx: Context, inputs: Properties) -> Physical:
+    def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
         """Make it with its first version.
 
         Raises:
@@ -43,21 +43,21 @@ class LaunchTemplate(Described):
             made = ctx.clients.client("ec2").create_launch_template(**request)["LaunchTemplate"]
         return _physical(made, inputs, ctx.clients.region)
 
-    def find(self, ctx: Context, inputs: Properties) -> Physical | None:
+    def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
         """The template of this name, if this very call made it."""
         found = _described(ctx.clients, LaunchTemplateNames=[inputs["name"]])
         if not found or not is_ours(ctx, mapped(found.get("Tags"))):
             return None
         return _physical(found, inputs, ctx.clients.region)
 
-    def read(self, ctx: Context, physical_id: str) -> Physical | None:
+    def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
         """Its present state."""
         found = _described(ctx.clients, LaunchTemplateIds=[physical_id])
         if not found:
             return None
         return _physical(found, {"tags": mapped(found.get("Tags"))}, ctx.clients.region)
 
-    def update(self, ctx: Context, physical_id: str, old: Properties, new: Properties) -> Physical:
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:
         """Add a version where the launch changed, and point the default to it where that was asked for."""
         ec2 = ctx.clients.client("ec2")
         retag(ctx.clients, physical_id, changed_tags(ctx, old), changed_tags(ctx, new))
@@ -76,7 +76,7 @@ class LaunchTemplate(Described):
         found = existing(_described(ctx.clients, LaunchTemplateIds=[physical_id]), f"launch template {physical_id}")
         return _physical(found, new, ctx.clients.region)
 
-    def delete(self, ctx: Context, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
+    def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
         """Delete it with all its versions."""
         try:
             with typed(f"deleting launch template {physical_id}"):

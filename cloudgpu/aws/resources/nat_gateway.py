@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from cloudgpu.aws.faults import typed
 from cloudgpu.aws.patience import awaited
-from cloudgpu.aws.resources.base import Context, Properties
+from cloudgpu.aws.resources.base import HandlerContext, Properties
 from cloudgpu.aws.resources.network_part import NetworkPart
 from cloudgpu.aws.session import Clients
 from cloudgpu.errors import CloudError
@@ -27,7 +27,7 @@ class NatGateway(NetworkPart):
     defaults: ClassVar[Properties] = {"connectivityType": "public"}
     replaced_by = accepts
 
-    def _make(self, ctx: Context, inputs: Properties, tags: list[dict[str, Any]]) -> str:
+    def _make(self, ctx: HandlerContext, inputs: Properties, tags: list[dict[str, Any]]) -> str:
         made = ctx.clients.client("ec2").create_nat_gateway(
             ClientToken=ctx.token,
             SubnetId=inputs["subnetId"],
@@ -37,7 +37,7 @@ class NatGateway(NetworkPart):
         )
         return str(made["NatGateway"]["NatGatewayId"])
 
-    def delete(self, ctx: Context, physical_id: str, outputs: Properties) -> None:
+    def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:
         """Delete it, and wait until its interface and address are free again."""
         super().delete(ctx, physical_id, outputs)
         what = f"NAT gateway {physical_id} to go"

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from cloudgpu.aws.faults import is_gone, is_in_use, typed
 from cloudgpu.aws.patience import awaited, retried
-from cloudgpu.aws.resources.base import Context, Physical, Properties
+from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
 from cloudgpu.aws.resources.described import (
     Described,
     all_tags,
@@ -38,7 +38,7 @@ class NetworkPart(Described):
     appear_s: ClassVar[float] = 60
     """How long it may take to become usable."""
 
-    def create(self, ctx: Context, inputs: Properties) -> Physical:
+    def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
         """Make it, wait until it can be used, then set what can only be set on an existing one.
 
         Raises:
@@ -49,7 +49,7 @@ class NetworkPart(Described):
             physical_id = self._make(ctx, inputs, [spec])
         return self._settled(ctx, physical_id, inputs)
 
-    def find(self, ctx: Context, inputs: Properties) -> Physical | None:
+    def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
         """What this very call made, completed."""
         found = self._described(ctx.clients, [{"Name": f"tag:{INTENT}", "Values": [ctx.token]}])
         if found is None or not is_ours(ctx, mapped(found.get("Tags"))):
@@ -58,17 +58,17 @@ class NetworkPart(Described):
             lambda: self._settled(ctx, found[self.id_key], inputs), lambda: self._physical(ctx, found, inputs)
         )
 
-    def read(self, ctx: Context, physical_id: str) -> Physical | None:
+    def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
         """Its present state."""
         found = self._by_id(ctx.clients, physical_id)
         return self._physical(ctx, found, {"tags": mapped(found.get("Tags"))}) if found else None
 
-    def update(self, ctx: Context, physical_id: str, old: Properties, new: Properties) -> Physical:
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:
         """Change its tags and what else can be changed in place."""
         retag(ctx.clients, physical_id, changed_tags(ctx, old), changed_tags(ctx, new))
         return self._settled(ctx, physical_id, new)
 
-    def delete(self, ctx: Context, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
+    def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
         """Delete it, as soon as nothing stands on it any more."""
 
         def attempt() -> None:
@@ -81,7 +81,7 @@ class NetworkPart(Described):
             if not is_gone(err):
                 raise
 
-    def _settled(self, ctx: Context, physical_id: str, inputs: Properties) -> Physical:
+    def _settled(self, ctx: HandlerContext, physical_id: str, inputs: Properties) -> Physical:
         what = f"{self.kind} {physical_id} to become available"
         found = awaited(ctx.clock, lambda: self._usable(ctx.clients, physical_id), what=what, total_s=self.appear_s)
         with typed(f"setting up {self.kind} {physical_id}"):
@@ -102,7 +102,7 @@ class NetworkPart(Described):
         with typed(f"looking at {self.kind}"):
             return next(iter(describe(Filters=filters)[self.plural]), None)
 
-    def _physical(self, ctx: Context, found: dict[str, Any], inputs: Properties) -> Physical:
+    def _physical(self, ctx: HandlerContext, found: dict[str, Any], inputs: Properties) -> Physical:
         physical_id, owner = found[self.id_key], found.get("OwnerId", "")
         outputs = {
             **{key: value for key, value in inputs.items() if key != "tags"},
@@ -114,7 +114,7 @@ class NetworkPart(Described):
         return Physical(physical_id, outputs)
 
     @abstractmethod
-    def _make(self, ctx: Context, inputs: Properties, tags: list[dict[str, Any]]) -> str:
+    def _make(self, ctx: HandlerContext, inputs: Properties, tags: list[dict[str, Any]]) -> str:
         """Send the creating call and return the id."""
 
     def _set(self, ec2: Any, found: dict[str, Any], inputs: Properties) -> None:  # noqa: ANN401

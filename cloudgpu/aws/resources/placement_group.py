@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from cloudgpu.aws.faults import is_gone, is_in_use, typed
 from cloudgpu.aws.patience import awaited, retried
-from cloudgpu.aws.resources.base import Context, Physical, Properties
+from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
 from cloudgpu.aws.resources.described import Described, all_tags, changed_tags, existing, is_ours, tag_outputs
 from cloudgpu.aws.session import Clients
 from cloudgpu.aws.tagging import mapped, retag, specification
@@ -22,7 +22,7 @@ class PlacementGroup(Described):
     requires = frozenset({"name", "strategy"})
     replaced_by = accepts
 
-    def create(self, ctx: Context, inputs: Properties) -> Physical:
+    def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
         """Make it and wait until it is available.
 
         Raises:
@@ -42,23 +42,23 @@ class PlacementGroup(Described):
             ctx.clients.client("ec2").create_placement_group(**request)
         return self._available(ctx, inputs)
 
-    def find(self, ctx: Context, inputs: Properties) -> Physical | None:
+    def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
         """The group of this name, if this very call made it."""
         found = _described(ctx.clients, inputs["name"])
         return self._available(ctx, inputs) if found and is_ours(ctx, mapped(found.get("Tags"))) else None
 
-    def read(self, ctx: Context, physical_id: str) -> Physical | None:
+    def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
         """Its present state."""
         found = _described(ctx.clients, physical_id)
         return _physical(found, {"tags": mapped(found.get("Tags"))}) if found else None
 
-    def update(self, ctx: Context, physical_id: str, old: Properties, new: Properties) -> Physical:
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:
         """Change its tags."""
         found = existing(_described(ctx.clients, physical_id), f"placement group {physical_id}")
         retag(ctx.clients, found["GroupId"], changed_tags(ctx, old), changed_tags(ctx, new))
         return _physical(_described(ctx.clients, physical_id) or found, new)
 
-    def delete(self, ctx: Context, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
+    def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
         """Delete it, as soon as no instance stands in it, and wait until it is gone."""
 
         def attempt() -> None:
@@ -73,7 +73,7 @@ class PlacementGroup(Described):
         what = f"placement group {physical_id} to go"
         awaited(ctx.clock, lambda: _described(ctx.clients, physical_id) is None or None, what=what, total_s=_RELEASE_S)
 
-    def _available(self, ctx: Context, inputs: Properties) -> Physical:
+    def _available(self, ctx: HandlerContext, inputs: Properties) -> Physical:
         name = inputs["name"]
 
         def look() -> dict[str, Any] | None:

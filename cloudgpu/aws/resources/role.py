@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from cloudgpu.aws.faults import is_gone, is_in_use, typed
 from cloudgpu.aws.patience import retried
-from cloudgpu.aws.resources.base import Context, Physical, Properties
+from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
 from cloudgpu.aws.resources.described import Described, all_tags, changed_tags, completed, is_ours, tag_outputs
 from cloudgpu.aws.session import Clients
 from cloudgpu.aws.tagging import listed, mapped
@@ -36,7 +36,7 @@ class Role(Described):
     replaced_by = frozenset({"name", "path", "permissionsBoundary"})
     nested: ClassVar[Mapping[str, frozenset[str]]] = {"inlinePolicies": frozenset({"name", "policy"})}
 
-    def create(self, ctx: Context, inputs: Properties) -> Physical:
+    def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
         """Make it and give it its policies.
 
         Raises:
@@ -56,19 +56,19 @@ class Role(Described):
             ctx.clients.client("iam").create_role(**request)
         return self._settled(ctx, inputs["name"], inputs)
 
-    def find(self, ctx: Context, inputs: Properties) -> Physical | None:
+    def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
         """The role of this name, if this very call made it, with its policies completed."""
         found = _described(ctx.clients, inputs["name"])
         if not found or not is_ours(ctx, mapped(found.get("Tags"))):
             return None
         return completed(lambda: self._settled(ctx, inputs["name"], inputs), lambda: _physical(found, inputs))
 
-    def read(self, ctx: Context, physical_id: str) -> Physical | None:
+    def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
         """Its present state."""
         found = _described(ctx.clients, physical_id)
         return _physical(found, {"tags": mapped(found.get("Tags"))}) if found else None
 
-    def update(self, ctx: Context, physical_id: str, old: Properties, new: Properties) -> Physical:
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:
         """Change its trust, description, session length, policies and tags."""
         iam = ctx.clients.client("iam")
         before, after = changed_tags(ctx, old), changed_tags(ctx, new)
@@ -85,7 +85,7 @@ class Role(Described):
                 iam.untag_role(RoleName=physical_id, TagKeys=removed)
         return self._settled(ctx, physical_id, new)
 
-    def delete(self, ctx: Context, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
+    def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
         """Strip it of its policies, take it out of every profile, delete it."""
 
         def attempt() -> None:
@@ -99,7 +99,7 @@ class Role(Described):
             if not is_gone(err):
                 raise
 
-    def _settled(self, ctx: Context, name: str, inputs: Properties) -> Physical:
+    def _settled(self, ctx: HandlerContext, name: str, inputs: Properties) -> Physical:
         """Policies named by the program are exactly its policies; a program that names none leaves them alone."""
         iam = ctx.clients.client("iam")
         with typed(f"setting the policies of role {name}"):

@@ -6,7 +6,7 @@ from urllib.parse import unquote
 
 from cloudgpu.aws.faults import is_gone, typed
 from cloudgpu.aws.patience import retried
-from cloudgpu.aws.resources.base import Context, Physical, Properties
+from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
 from cloudgpu.aws.resources.described import Described
 from cloudgpu.aws.session import Clients
 from cloudgpu.errors import CloudGpuError
@@ -26,7 +26,7 @@ class RolePolicy(Described):
     requires = accepts
     replaced_by = frozenset({"name", "role"})
 
-    def create(self, ctx: Context, inputs: Properties) -> Physical:
+    def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
         """Put it in. Sending it again writes the same text again.
 
         Raises:
@@ -35,25 +35,25 @@ class RolePolicy(Described):
         retried(ctx.clock, lambda: _put(ctx.clients, inputs), when=is_gone, total_s=_SPREAD_S)
         return _physical(inputs)
 
-    def find(self, ctx: Context, inputs: Properties) -> Physical | None:
+    def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
         """The policy of this name in this role, with its text completed."""
         if _text(ctx.clients, inputs["role"], inputs["name"]) is None:
             return None
         _put(ctx.clients, inputs)
         return _physical(inputs)
 
-    def read(self, ctx: Context, physical_id: str) -> Physical | None:
+    def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
         """Its present state."""
         role, name = physical_id.split(":", 1)
         text = _text(ctx.clients, role, name)
         return None if text is None else _physical({"role": role, "name": name, "policy": text})
 
-    def update(self, ctx: Context, physical_id: str, old: Properties, new: Properties) -> Physical:  # noqa: ARG002
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:  # noqa: ARG002
         """Change its text."""
         _put(ctx.clients, new)
         return _physical(new)
 
-    def delete(self, ctx: Context, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
+    def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
         """Take it out."""
         role, name = physical_id.split(":", 1)
         try:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from cloudgpu.aws.faults import is_gone, typed
-from cloudgpu.aws.resources.base import Context, Physical, Properties
+from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
 from cloudgpu.aws.resources.described import Described
 from cloudgpu.aws.resources.network_part import NetworkPart
 from cloudgpu.aws.session import Clients
@@ -29,7 +29,7 @@ class RouteTable(NetworkPart):
     replaced_by = frozenset({"vpcId"})
     nested: ClassVar[Mapping[str, frozenset[str]]] = {"routes": frozenset(_ROUTE)}
 
-    def _make(self, ctx: Context, inputs: Properties, tags: list[dict[str, Any]]) -> str:
+    def _make(self, ctx: HandlerContext, inputs: Properties, tags: list[dict[str, Any]]) -> str:
         made = ctx.clients.client("ec2").create_route_table(VpcId=inputs["vpcId"], TagSpecifications=tags)
         return str(made["RouteTable"]["RouteTableId"])
 
@@ -76,7 +76,7 @@ class RouteTableAssociation(Described):
     requires = accepts
     replaced_by = accepts
 
-    def create(self, ctx: Context, inputs: Properties) -> Physical:
+    def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
         """Associate. Sending it again answers with the association that exists.
 
         Raises:
@@ -87,14 +87,14 @@ class RouteTableAssociation(Described):
             association_id = ctx.clients.client("ec2").associate_route_table(**request)["AssociationId"]
         return Physical(association_id, dict(inputs))
 
-    def find(self, ctx: Context, inputs: Properties) -> Physical | None:
+    def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
         """The association of these two."""
         for one in _associations(ctx.clients, "association.subnet-id", inputs["subnetId"]):
             if one.get("SubnetId") == inputs["subnetId"] and one.get("RouteTableId") == inputs["routeTableId"]:
                 return Physical(one["RouteTableAssociationId"], dict(inputs))
         return None
 
-    def read(self, ctx: Context, physical_id: str) -> Physical | None:
+    def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
         """Its present state."""
         name = "association.route-table-association-id"
         for one in _associations(ctx.clients, name, physical_id):
@@ -102,11 +102,11 @@ class RouteTableAssociation(Described):
                 return Physical(physical_id, {"subnetId": one.get("SubnetId"), "routeTableId": one["RouteTableId"]})
         return None
 
-    def update(self, ctx: Context, physical_id: str, old: Properties, new: Properties) -> Physical:  # noqa: ARG002
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:  # noqa: ARG002
         """Nothing of it can change in place."""
         return Physical(physical_id, dict(new))
 
-    def delete(self, ctx: Context, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
+    def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
         """Take it away."""
         try:
             with typed(f"deleting route table association {physical_id}"):

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from cloudgpu.aws.faults import is_gone, is_taken, typed
 from cloudgpu.aws.patience import retried
-from cloudgpu.aws.resources.base import Context, Physical, Properties
+from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
 from cloudgpu.aws.resources.described import Described, completed
 from cloudgpu.aws.session import Clients
 from cloudgpu.errors import BadRequestError, CloudGpuError
@@ -40,7 +40,7 @@ class Schedule(Described):
         "target": frozenset(_TARGET),
     }
 
-    def create(self, ctx: Context, inputs: Properties) -> Physical:
+    def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
         """Make it. A role that was made a moment ago may not be known yet: that is waited for.
 
         Raises:
@@ -54,20 +54,20 @@ class Schedule(Described):
         retried(ctx.clock, send, when=_role_unknown, total_s=_SPREAD_S)
         return _present(ctx.clients, inputs)
 
-    def find(self, ctx: Context, inputs: Properties) -> Physical | None:
+    def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
         """The schedule of this name: whatever is in our group is ours, and is made to be what was asked for."""
         found = _described(ctx.clients, inputs["groupName"], inputs["name"])
         if found is None:
             return None
         return completed(lambda: self.update(ctx, physical_id(inputs), {}, inputs), lambda: _physical(found))
 
-    def read(self, ctx: Context, physical_id: str) -> Physical | None:
+    def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
         """Its present state; None also when it was carried out and has deleted itself."""
         group, _, name = physical_id.partition("/")
         found = _described(ctx.clients, group, name)
         return _physical(found) if found else None
 
-    def update(self, ctx: Context, physical_id: str, old: Properties, new: Properties) -> Physical:  # noqa: ARG002
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:  # noqa: ARG002
         """Change its time, its target, its state. AWS sets to default whatever is left out, so all is sent."""
 
         def send() -> None:
@@ -77,7 +77,7 @@ class Schedule(Described):
         retried(ctx.clock, send, when=_role_unknown, total_s=_SPREAD_S)
         return _present(ctx.clients, new)
 
-    def delete(self, ctx: Context, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
+    def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
         """Delete it; one that was carried out has deleted itself."""
         group, _, name = physical_id.partition("/")
         try:

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from cloudgpu.aws.faults import is_gone, is_in_use, typed
 from cloudgpu.aws.patience import awaited, retried
-from cloudgpu.aws.resources.base import Context, Physical, Properties
+from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
 from cloudgpu.aws.resources.described import Described, all_tags, changed_tags, existing, is_ours, tag_outputs
 from cloudgpu.aws.session import Clients
 from cloudgpu.aws.tagging import listed, mapped
@@ -22,7 +22,7 @@ class ScheduleGroup(Described):
     requires = frozenset({"name"})
     replaced_by = frozenset({"name"})
 
-    def create(self, ctx: Context, inputs: Properties) -> Physical:
+    def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
         """Make it.
 
         Raises:
@@ -35,19 +35,19 @@ class ScheduleGroup(Described):
             )
         return _physical({"Name": name, "Arn": made["ScheduleGroupArn"]}, tags, inputs)
 
-    def find(self, ctx: Context, inputs: Properties) -> Physical | None:
+    def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
         """The group of this name, if this very call made it."""
         found = described(ctx.clients, inputs["name"])
         tags = tags_of(ctx.clients, found)
         return _physical(found, tags, inputs) if found and is_ours(ctx, tags) else None
 
-    def read(self, ctx: Context, physical_id: str) -> Physical | None:
+    def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
         """Its present state."""
         found = described(ctx.clients, physical_id)
         tags = tags_of(ctx.clients, found)
         return _physical(found, tags, {"tags": tags}) if found else None
 
-    def update(self, ctx: Context, physical_id: str, old: Properties, new: Properties) -> Physical:
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:
         """Change its tags."""
         found = existing(described(ctx.clients, physical_id), f"schedule group {physical_id}")
         before, after = _filled(changed_tags(ctx, old)), _filled(changed_tags(ctx, new))
@@ -59,7 +59,7 @@ class ScheduleGroup(Described):
                 scheduler.untag_resource(ResourceArn=found["Arn"], TagKeys=removed)
         return _physical(found, tags_of(ctx.clients, found), new)
 
-    def delete(self, ctx: Context, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
+    def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
         """Delete it with every schedule in it, and wait until it is gone."""
 
         def attempt() -> None:

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from cloudgpu.aws.faults import is_gone, is_in_use, typed
 from cloudgpu.aws.patience import retried
-from cloudgpu.aws.resources.base import Context, Physical, Properties
+from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
 from cloudgpu.aws.resources.described import Described, all_tags, changed_tags, completed, is_ours, tag_outputs
 from cloudgpu.aws.resources.rules import RULE_KEYS, Rule, present, shown, wanted
 from cloudgpu.aws.session import Clients
@@ -27,7 +27,7 @@ class SecurityGroup(Described):
     replaced_by = frozenset({"name", "description", "vpcId"})
     nested: ClassVar[dict[str, frozenset[str]]] = {"ingress": RULE_KEYS, "egress": RULE_KEYS}
 
-    def create(self, ctx: Context, inputs: Properties) -> Physical:
+    def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
         """Make it and set its rules.
 
         Raises:
@@ -44,7 +44,7 @@ class SecurityGroup(Described):
             group_id = ctx.clients.client("ec2").create_security_group(**request)["GroupId"]
         return self._settled(ctx, group_id, inputs)
 
-    def find(self, ctx: Context, inputs: Properties) -> Physical | None:
+    def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
         """The group that this very call made, with its rules completed."""
         filters = [{"Name": "group-name", "Values": [inputs["name"]]}]
         if inputs.get("vpcId"):
@@ -61,12 +61,12 @@ class SecurityGroup(Described):
             lambda: _physical(_required(ctx.clients, group_id), inputs, region),
         )
 
-    def read(self, ctx: Context, physical_id: str) -> Physical | None:
+    def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
         """Its present state."""
         found = _described(ctx.clients, physical_id)
         return _physical(found, {"tags": mapped(found.get("Tags"))}, ctx.clients.region) if found else None
 
-    def drift(self, ctx: Context, physical_id: str, inputs: Properties) -> tuple[str, ...]:
+    def drift(self, ctx: HandlerContext, physical_id: str, inputs: Properties) -> tuple[str, ...]:
         """Every rule that somebody added or took away, in words. A description that was changed lets nobody in.
 
         Raises:
@@ -80,12 +80,12 @@ class SecurityGroup(Described):
             for what in _differences(wanted(inputs.get(key), physical_id), present(found[described]))
         )
 
-    def update(self, ctx: Context, physical_id: str, old: Properties, new: Properties) -> Physical:
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:
         """Change its rules and tags; a rule that stays is never taken away meanwhile."""
         retag(ctx.clients, physical_id, changed_tags(ctx, old), changed_tags(ctx, new))
         return self._settled(ctx, physical_id, new)
 
-    def delete(self, ctx: Context, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
+    def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
         """Delete it, as soon as no interface uses it any more."""
 
         def attempt() -> None:
@@ -98,7 +98,7 @@ class SecurityGroup(Described):
             if not is_gone(err):
                 raise
 
-    def _settled(self, ctx: Context, group_id: str, inputs: Properties) -> Physical:
+    def _settled(self, ctx: HandlerContext, group_id: str, inputs: Properties) -> Physical:
         """Make its rules the wanted ones, however far an earlier attempt came."""
         # A group that was made a moment ago may not be visible to every server yet.
         found = retried(ctx.clock, lambda: _required(ctx.clients, group_id), when=is_gone, total_s=_APPEAR_S)

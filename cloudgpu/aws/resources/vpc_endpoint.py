@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from cloudgpu.aws.faults import is_gone, refusal, typed
 from cloudgpu.aws.patience import awaited
-from cloudgpu.aws.resources.base import Context, Properties
+from cloudgpu.aws.resources.base import HandlerContext, Properties
 from cloudgpu.aws.resources.network_part import NetworkPart
 from cloudgpu.aws.session import Clients
 from cloudgpu.errors import CloudGpuError, UnsupportedError
@@ -37,7 +37,7 @@ class VpcEndpoint(NetworkPart):
             raise UnsupportedError(message, code="UnsupportedProperty", hint="use Gateway, or the pulumi engine")
         return checked
 
-    def _make(self, ctx: Context, inputs: Properties, tags: list[dict[str, Any]]) -> str:
+    def _make(self, ctx: HandlerContext, inputs: Properties, tags: list[dict[str, Any]]) -> str:
         request = {"PolicyDocument": inputs["policy"]} if inputs.get("policy") else {}
         made = ctx.clients.client("ec2").create_vpc_endpoint(
             ClientToken=ctx.token,
@@ -60,7 +60,7 @@ class VpcEndpoint(NetworkPart):
         if request:
             ec2.modify_vpc_endpoint(VpcEndpointId=found["VpcEndpointId"], **request)
 
-    def delete(self, ctx: Context, physical_id: str, outputs: Properties) -> None:
+    def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:
         """Delete it, and wait until its routes are gone from the tables."""
         super().delete(ctx, physical_id, outputs)
         what = f"VPC endpoint {physical_id} to go"

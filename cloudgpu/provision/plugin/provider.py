@@ -9,7 +9,7 @@ from google.protobuf import empty_pb2  # type: ignore[import-untyped]
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
 from cloudgpu.aws.faults import is_taken
-from cloudgpu.aws.resources.base import Context, Handler, Physical
+from cloudgpu.aws.resources.base import Handler, HandlerContext, Physical
 from cloudgpu.aws.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError
@@ -158,7 +158,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         """What is under way runs to its end and is recorded; the CLI begins nothing new by itself."""
         return empty_pb2.Empty()
 
-    def _made(self, handler: Handler, ctx: Context, inputs: Mapping[str, Any], urn: str) -> Physical:
+    def _made(self, handler: Handler, ctx: HandlerContext, inputs: Mapping[str, Any], urn: str) -> Physical:
         try:
             return handler.create(ctx, inputs)
         except CloudGpuError as err:
@@ -172,7 +172,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             self._clear(handler, ctx, inputs, urn)
             raise
 
-    def _looked_for(self, handler: Handler, ctx: Context, inputs: Mapping[str, Any]) -> Physical | None:
+    def _looked_for(self, handler: Handler, ctx: HandlerContext, inputs: Mapping[str, Any]) -> Physical | None:
         for look in range(_LOOKS):
             found = handler.find(ctx, inputs)
             if found is not None or look == _LOOKS - 1:
@@ -180,7 +180,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             ctx.clock.sleep(_LOOK_PAUSE_S)
         return None
 
-    def _clear(self, handler: Handler, ctx: Context, inputs: Mapping[str, Any], urn: str) -> None:
+    def _clear(self, handler: Handler, ctx: HandlerContext, inputs: Mapping[str, Any], urn: str) -> None:
         """A clear no ends the attempt, once what was made on the way to it is gone: Pulumi's state will not have it."""
         remains = handler.find(ctx, inputs)
         if remains is not None:
@@ -193,10 +193,10 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         region = str(values.pop(_REGION, "") or self._configuration.region)
         return self._handlers.handler(_type(urn)), region, values
 
-    def _context(self, region: str, token: str, request: Any) -> Context:  # noqa: ANN401
+    def _context(self, region: str, token: str, request: Any) -> HandlerContext:  # noqa: ANN401
         limit_s = float(request.timeout) or None
         clock = WatchedClock(self._clock, what=request.urn, on_wait=lambda _elapsed_s: None, timeout_s=limit_s)
-        return Context(self._clients_for(region), clock, token, self._configuration.tags)
+        return HandlerContext(self._clients_for(region), clock, token, self._configuration.tags)
 
 
 def _type(urn: str) -> str:

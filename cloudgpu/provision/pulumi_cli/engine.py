@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cloudgpu.aws.resources.base import Context
+from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError, TeardownError, ThrottledError
@@ -152,8 +152,8 @@ class PulumiEngine:
         port, _ = self._opened(stack, _ignore, make=False)
         return guarded(port.document(), stack.region) if port.exists() else []
 
-    def _context(self, region: str, token: str) -> Context:
-        return Context(self._site.clients_for(region), self._clock, token, self._site.tags)
+    def _context(self, region: str, token: str) -> HandlerContext:
+        return HandlerContext(self._site.clients_for(region), self._clock, token, self._site.tags)
 
     def _opened(self, stack: Stack, on_event: OnEvent, *, make: bool = True) -> tuple[StackPort, Recovery]:
         """The stack, with no CLI of a killed command at it any more."""

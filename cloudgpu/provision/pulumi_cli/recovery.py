@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from cloudgpu import files
-from cloudgpu.aws.resources.base import Context, Physical
+from cloudgpu.aws.resources.base import HandlerContext, Physical
 from cloudgpu.aws.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.decoding import decoded
@@ -102,7 +102,7 @@ class Searcher:
         inputs = {name: value for name, value in operation.inputs.items() if name != "region"}
         region = str(operation.inputs.get("region") or self.region)
         token = self.tokens.token(operation.urn, operation.type, region, inputs)
-        return handler.find(Context(self.clients_for(region), clock, token, self.tags), inputs)
+        return handler.find(HandlerContext(self.clients_for(region), clock, token, self.tags), inputs)
 
 
 class Recovery:

@@ -121,9 +121,9 @@ class Recording:
 
 @dataclass
 class Grave:
-    """Where commands of one bench are killed. `cluster` is the one that a case is about."""
+    """Where commands of one workspace are killed. `cluster` is the one that a case is about."""
 
-    bench: Any
+    workspace: Any
     warm: Talk
     clock: Path | None = None
     keeper: Talk | None = None
@@ -132,12 +132,12 @@ class Grave:
 
     @property
     def home(self) -> Any:
-        return self.bench.home
+        return self.workspace.home
 
     def start(self, *argv: str, die_at: str = "", tag: str = "", still: bool = False) -> Command:
-        files = {name: self.bench.work / f"{name}{tag}" for name in ("out", "err", "trail")}
+        files = {name: self.workspace.work / f"{name}{tag}" for name in ("out", "err", "trail")}
         where = {
-            "cwd": str(self.bench.work),
+            "cwd": str(self.workspace.work),
             "home": str(self.home.root),
             "clock": str(self.clock or ""),
             "still": still,
@@ -180,7 +180,7 @@ class Grave:
     def until_held(self, command: Command, count: int = 1) -> None:
         """Wait until the endpoint holds as many calls."""
         deadline = time.monotonic() + _LIMIT_S
-        while len(client.faults(self.bench.cloud)["held"]) < count:
+        while len(client.faults(self.workspace.cloud)["held"]) < count:
             assert not command.over, command.shown()
             assert time.monotonic() < deadline, command.shown()
             time.sleep(0.005)
@@ -236,7 +236,7 @@ class Grave:
 
     def left(self) -> dict[str, Any]:
         """What the endpoint itself says is still there."""
-        return self.bench.left()
+        return self.workspace.left()
 
     def check_empty(self, case: object, *, begun: bool = True) -> None:
         """Nothing is left in the cloud, in the ledger and in the records.
@@ -315,16 +315,16 @@ class Graveyard:
 
 
 @contextmanager
-def dug(folder: Path, make_bench: Any) -> Iterator[Grave]:
+def dug(folder: Path, make_workspace: Any) -> Iterator[Grave]:
     """A cloud whose nodes pretend, on a simulated time."""
     with ExitStack() as stack:
-        bench = stack.enter_context(make_bench(folder))
-        bench.recipe()
+        workspace = stack.enter_context(make_workspace(folder))
+        workspace.recipe()
         clock = folder / "clock"
         clock.write_bytes(bytes(8))
-        keeper = stack.enter_context(talk("cloud.py", bench.home.root, clock))
+        keeper = stack.enter_context(talk("cloud.py", workspace.home.root, clock))
         keeper.ask({"keep": "empty"})
-        grave = Grave(bench, stack.enter_context(talk("warm.py")), clock, keeper)
+        grave = Grave(workspace, stack.enter_context(talk("warm.py")), clock, keeper)
         grave.keep("empty")
         yield grave
 
@@ -341,22 +341,22 @@ def matrix(pytestconfig: pytest.Config) -> Matrix | None:
 
 
 @pytest.fixture(scope="session")
-def graveyard(tmp_path_factory: pytest.TempPathFactory, make_bench, matrix: Matrix | None) -> Iterator[Graveyard]:
+def graveyard(tmp_path_factory: pytest.TempPathFactory, make_workspace, matrix: Matrix | None) -> Iterator[Graveyard]:
     with ExitStack() as stack:
         folders = [tmp_path_factory.mktemp(f"grave{number}") for number in range(SIDE_BY_SIDE)]
-        yield Graveyard(tuple(stack.enter_context(dug(folder, make_bench)) for folder in folders), matrix)
+        yield Graveyard(tuple(stack.enter_context(dug(folder, make_workspace)) for folder in folders), matrix)
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory, make_bench, matrix: Matrix | None) -> Iterator[Graveyard]:
+def running(tmp_path_factory: pytest.TempPathFactory, make_workspace, matrix: Matrix | None) -> Iterator[Graveyard]:
     """Clouds whose nodes really run, in real time."""
     with ExitStack() as stack:
         graves = []
         for number in range(SIDE_BY_SIDE):
-            bench = stack.enter_context(make_bench(tmp_path_factory.mktemp(f"running{number}")))
-            bench.recipe()
-            bench.run("rehearsal", "start")
-            graves.append(Grave(bench, stack.enter_context(talk("warm.py"))))
+            workspace = stack.enter_context(make_workspace(tmp_path_factory.mktemp(f"running{number}")))
+            workspace.recipe()
+            workspace.run("rehearsal", "start")
+            graves.append(Grave(workspace, stack.enter_context(talk("warm.py"))))
         yield Graveyard(tuple(graves), matrix)
 
 

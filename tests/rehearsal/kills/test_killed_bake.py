@@ -17,7 +17,7 @@ DELETE = ("image", "delete", "base", "--yes")
 
 def own(grave):
     """Images and snapshots that carry our tag."""
-    cloud = grave.bench.cloud
+    cloud = grave.workspace.cloud
     key = {"aws_access_key_id": cloud.access_key_id, "aws_secret_access_key": cloud.secret_access_key}
     ec2 = boto3.client("ec2", "us-east-1", endpoint_url=cloud.url, **key)
     tagged = [{"Name": "tag-key", "Values": ["cloudgpu:image"]}]

@@ -57,7 +57,7 @@ def timers(grave) -> tuple[frozenset[datetime], ...]:
 def schedules(grave) -> frozenset[datetime]:
     import boto3
 
-    cloud = grave.bench.cloud
+    cloud = grave.workspace.cloud
     key = {"aws_access_key_id": cloud.access_key_id, "aws_secret_access_key": cloud.secret_access_key}
     scheduler = boto3.client("scheduler", region_name="us-east-1", endpoint_url=cloud.url, **key)
     return frozenset(
@@ -148,8 +148,8 @@ def test_nothing_outlives_the_later_of_both(running, extended, until):
     old = Records(grave.home).cluster("plain").expires_at
     assert grave.kill_at("UpdateSchedule#1 effect", "extend", "plain", "--by", "10m")
     left_s = (old + STEP - datetime.now(UTC)).total_seconds()
-    client.advance(grave.bench.cloud, left_s)
-    until(lambda: not client.nodes(grave.bench.cloud))
+    client.advance(grave.workspace.cloud, left_s)
+    until(lambda: not client.nodes(grave.workspace.cloud))
     for one in running.graves:
         one.run("down", "plain")
         one.check_empty("the end")

@@ -102,7 +102,7 @@ def upped_with_storage(graveyard):
     """Where an undisturbed `up` with storage of its own goes."""
     for grave in graveyard.graves:
         grave.bring("empty")
-        grave.bench.recipe("stored", storage=OWN)
+        grave.workspace.recipe("stored", storage=OWN)
     grave = graveyard.graves[0]
     seen = grave.record(*UP)
     assert seen.actions >= {"CreateFileSystem", "CreateMountTarget", "CreateFleet"}

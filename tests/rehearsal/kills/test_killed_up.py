@@ -20,7 +20,7 @@ SIXTEEN = ("--set", "resources.nodes=16")
 
 def check_bought_is_booked(grave, case):
     """Whoever is killed has written down what it was about to buy."""
-    if client.nodes(grave.bench.cloud):
+    if client.nodes(grave.workspace.cloud):
         assert [row["open_entries"] for row in grave.json("cost", "--by", "user")["rows"]] == [1], case
         assert [one["cluster"] for one in grave.json("status")["clusters"]] == ["plain"], case
 
@@ -96,7 +96,7 @@ def one_gang(whole):
         assert found == whole, place
         assert len(tokens) == 1, place
         assert first in (None, recorded(grave)), place
-        ids = [node.instance_id for node in client.nodes(grave.bench.cloud)]
+        ids = [node.instance_id for node in client.nodes(grave.workspace.cloud)]
         assert sorted(ids) == sorted(node["instance_id"] for node in up["nodes"]), place
         grave.run(*DOWN)
         grave.check_empty(place)

@@ -21,7 +21,7 @@ def made_by(upped):
 
 
 def struck(grave):
-    return any(row["fired"] for row in client.faults(grave.bench.cloud)["rules"] if row["do"] == "delay")
+    return any(row["fired"] for row in client.faults(grave.workspace.cloud)["rules"] if row["do"] == "delay")
 
 
 def until(holds, command=None):
@@ -41,7 +41,7 @@ def killed_under_way(grave, call):
         {"action": action, "nth": nth, "do": "delay", "seconds": late_s},
         {"action": "Describe*", "do": "lag", "seconds": LAG_S},
     ]
-    client.put_faults(grave.bench.cloud, rules)
+    client.put_faults(grave.workspace.cloud, rules)
     command = grave.start(*UP, still=True)
     until(lambda: struck(grave), command)
     command.kill()

@@ -33,11 +33,11 @@ class Done:
 class Stage:
     """A home with its cloud, and what can be done to both."""
 
-    bench: Any
+    workspace: Any
 
     def run(self, *argv: str, **settings: object) -> Done:
         env = {f"CLOUDGPU_{name.upper()}": str(value) for name, value in settings.items()}
-        done = self.bench.run(*argv, code=None, env=env)
+        done = self.workspace.run(*argv, code=None, env=env)
         return Done(argv, done.returncode, done.stdout, done.stderr)
 
     def ok(self, *argv: str) -> Done:
@@ -51,17 +51,17 @@ class Stage:
     def apply(self, *names: str, **given: object) -> None:
         found = [scripts.find(name) for name in names]
         whole = scripts.together(found, {name: str(value) for name, value in given.items()})
-        client.put_script(self.bench.cloud, {"names": list(names), **whole})
+        client.put_script(self.workspace.cloud, {"names": list(names), **whole})
 
     def clear(self) -> None:
-        client.put_script(self.bench.cloud, {})
+        client.put_script(self.workspace.cloud, {})
 
     def in_force(self) -> Mapping[str, Any]:
-        return client.script(self.bench.cloud)
+        return client.script(self.workspace.cloud)
 
     @property
     def nodes(self) -> tuple[client.NodeInfo, ...]:
-        return client.nodes(self.bench.cloud)
+        return client.nodes(self.workspace.cloud)
 
     @property
     def zones(self) -> set[str]:
@@ -74,12 +74,12 @@ class Stage:
             time.sleep(0.02)
 
     def recipe(self, *, regions: str = "[us-east-1]", market: str = "on-demand") -> str:
-        self.bench.recipe("plain", resources=_RESOURCES.format(regions=regions, market=market))
+        self.workspace.recipe("plain", resources=_RESOURCES.format(regions=regions, market=market))
         return "plain"
 
     def befallen(self) -> list[str]:
         """What has struck the nodes that stand, one entry a node and fault."""
-        host = NodeHostClient(RehearsalFiles.of(self.bench.home).nodes)
+        host = NodeHostClient(RehearsalFiles.of(self.workspace.home).nodes)
         living = {node.instance_id for node in self.nodes}
         return [deed for report in host.list() if report.instance_id in living for deed in report.befallen]
 
@@ -89,22 +89,22 @@ class Stage:
         return now["struck"] + sum(rule["fired"] for rule in now["rules"])
 
     def check_nothing_is_left(self) -> None:
-        assert self.bench.left() == {}
+        assert self.workspace.left() == {}
         assert self.json("status")["clusters"] == []
         assert [row for row in self.json("cost")["rows"] if row["open_entries"]] == []
 
 
 @pytest.fixture(scope="package")
-def one_stage(make_bench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    with make_bench(tmp_path_factory.mktemp("library")) as bench:
-        yield Stage(bench)
+def one_stage(make_workspace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    with make_workspace(tmp_path_factory.mktemp("library")) as workspace:
+        yield Stage(workspace)
 
 
 @pytest.fixture
 def stage(one_stage: Stage) -> Iterator[Stage]:
     """The cloud without faults; each test leaves nothing in it."""
     one_stage.clear()
-    one_stage.bench.home.cooldowns.unlink(missing_ok=True)  # or the zone of an earlier fault is tried last
+    one_stage.workspace.home.cooldowns.unlink(missing_ok=True)  # or the zone of an earlier fault is tried last
     yield one_stage
     one_stage.clear()
     for cluster in one_stage.json("status")["clusters"]:

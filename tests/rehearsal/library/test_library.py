@@ -106,11 +106,11 @@ def test_spot_nodes_that_aws_takes_back_are_missed_and_forgotten(stage):
     assert stage.befallen() == ["rebalance"] * 2
     stage.ok("up", recipe, "--yes")  # it is advice: they are whole still
     stage.apply("spot-withdrawn")
-    client.advance(stage.bench.cloud, 110)
+    client.advance(stage.workspace.cloud, 110)
     assert len(stage.nodes) == 2
-    client.advance(stage.bench.cloud, 15)
+    client.advance(stage.workspace.cloud, 15)
     stage.until(lambda: not stage.nodes)
-    client.advance(stage.bench.cloud, -125)
+    client.advance(stage.workspace.cloud, -125)
     (cluster,) = [row for row in stage.json("status", "--refresh")["clusters"] if row["cluster"] == recipe]
     assert cluster["state"] == "degraded"
     again = stage.run("up", recipe, "--yes")

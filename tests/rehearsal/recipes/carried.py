@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tests.rehearsal.conftest import Bench
+from tests.rehearsal.conftest import Workspace
 
 ROOT = Path(__file__).parents[3]
 INSTALLING_S = 1000
@@ -27,10 +27,10 @@ def cached() -> dict[str, str]:
 class Trained:
     """What one `train --json` told, what its ranks said, and what it brought back."""
 
-    def __init__(self, bench: Bench, name: str, *more: str, state: str = "succeeded", **env: str) -> None:
+    def __init__(self, workspace: Workspace, name: str, *more: str, state: str = "succeeded", **env: str) -> None:
         recipe = str(ROOT / "recipes" / name)
         arguments = ("train", recipe, "--on", "rehearsal", "--yes", "--json", *more)
-        process = bench.popen(*arguments, env={**cached(), **env})
+        process = workspace.popen(*arguments, env={**cached(), **env})
         try:
             out, err = process.communicate(timeout=INSTALLING_S)
         finally:
@@ -42,7 +42,7 @@ class Trained:
         self.head_said = [text for rank, text in lines if rank == "0"]
         assert (self.told["state"], self.told["simulated"], self.told["left"]) == (state, True, []), err
         # Data that a recipe puts into the rehearsal's S3 is the user's.
-        assert bench.left().keys() <= {"buckets"}
+        assert workspace.left().keys() <= {"buckets"}
 
     def figure(self, metric: str) -> float:
         """A metric that must have a value."""

@@ -81,10 +81,10 @@ def horovod_python() -> str:
     return str(directory / "bin/python3")
 
 
-def test_horovod(make_bench, tmp_path, horovod_python):
+def test_horovod(make_workspace, tmp_path, horovod_python):
     """Two ranks under a real mpirun, whose gradients are averaged."""
-    with make_bench(tmp_path) as bench:
-        done = Trained(bench, "horovod", CLOUDGPU_REHEARSAL_PYTHON=horovod_python)
+    with make_workspace(tmp_path) as workspace:
+        done = Trained(workspace, "horovod", CLOUDGPU_REHEARSAL_PYTHON=horovod_python)
     for rank in (0, 1):
         assert any(re.match(rf"rank {rank} of 2 on \S+, CPU, MXNet 1\.9\.1$", line) for line in done.said), done.said
     assert done.written["ranks"] == 2

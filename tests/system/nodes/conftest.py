@@ -16,7 +16,7 @@ from cloudgpu.rehearsal.nodes.host_client import NodeHostClient
 from cloudgpu.rehearsal.nodes.values import StartedNode
 
 
-class Bench:
+class Workspace:
     """One home with its host, one key pair, and clients."""
 
     def __init__(self, home: Path, isolation: str) -> None:
@@ -91,29 +91,29 @@ class Bench:
 
 
 @pytest.fixture(params=["cage", "plain"])
-def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
-    yield from _bench(tmp_path, request.param)
+def workspace(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Workspace]:
+    yield from _workspace(tmp_path, request.param)
 
 
 @pytest.fixture
-def caged_bench(tmp_path: Path) -> Iterator[Bench]:
-    yield from _bench(tmp_path, "cage")
+def caged_workspace(tmp_path: Path) -> Iterator[Workspace]:
+    yield from _workspace(tmp_path, "cage")
 
 
 @pytest.fixture
-def plain_bench(tmp_path: Path) -> Iterator[Bench]:
-    yield from _bench(tmp_path, "plain")
+def plain_workspace(tmp_path: Path) -> Iterator[Workspace]:
+    yield from _workspace(tmp_path, "plain")
 
 
-def _bench(folder: Path, isolation: str) -> Iterator[Bench]:
+def _workspace(folder: Path, isolation: str) -> Iterator[Workspace]:
     if shutil.which("ssh") is None:
         pytest.skip("no OpenSSH client here")
     if isolation == "cage":
         refusal = caged.refusal(folder / "probe") if sys.platform == "linux" else "not Linux"
         if refusal:
             pytest.skip(f"no namespaces here: {refusal}")
-    bench = Bench(folder / "home", isolation)
+    workspace = Workspace(folder / "home", isolation)
     try:
-        yield bench
+        yield workspace
     finally:
-        bench.client.shutdown()
+        workspace.client.shutdown()

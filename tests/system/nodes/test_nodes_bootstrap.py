@@ -18,24 +18,24 @@ step store
 """
 
 
-def test_a_step_that_needs_a_boot_gets_one_and_the_rest_follows(bench):
+def test_a_step_that_needs_a_boot_gets_one_and_the_rest_follows(workspace):
     text = script(NodeKind("V100", "Volta")).replace("step store\n", _STEP.lstrip())
     expires_at = (datetime.now(UTC) + timedelta(hours=1)).replace(microsecond=0)
     whole = user_data(expires_at, packed(text))
-    node = bench.client.start(bench.spec(user_data=whole))
+    node = workspace.client.start(workspace.spec(user_data=whole))
 
     def told() -> dict:
-        answer = bench.ssh(node, 'cat "${CLOUDGPU_NODE_ROOT:-}/var/lib/cloudgpu/bootstrap.json"')
+        answer = workspace.ssh(node, 'cat "${CLOUDGPU_NODE_ROOT:-}/var/lib/cloudgpu/bootstrap.json"')
         state = json.loads(answer.stdout) if answer.returncode == 0 else {}
         return state if state.get("state") == "done" else {}
 
-    state = bench.until(told, seconds=60)
+    state = workspace.until(told, seconds=60)
     states = {step["name"]: step["state"] for step in state["steps"]}
     assert states == {name: "skipped" for name in ("quiet", "python", "store", "driver")} | {"again": "rebooting"}
-    console = bench.client.console(bench.spec().instance_id).decode()
+    console = workspace.client.console(workspace.spec().instance_id).decode()
     assert console.count("booting again for step again") == 1
     assert console.count("cloudgpu bootstrap: done") == 1
     # The expiry is armed by the second boot as well, once, for the same moment.
-    timers = bench.ssh(node, "systemctl list-timers").stdout.decode()
+    timers = workspace.ssh(node, "systemctl list-timers").stdout.decode()
     assert timers.count(f"cloudgpu-expiry-{int(expires_at.timestamp())}.timer") == 1
     assert timers.count("cloudgpu-expiry-") == timers.count(f"cloudgpu-expiry-{int(expires_at.timestamp())}.")

@@ -42,8 +42,8 @@ def scanned(node) -> str:
     return shown.stdout.split()[1]
 
 
-def metadata(bench, number: int, path: str) -> str:
-    folder = bench.client.directory / "instances" / f"i-{number:017x}"
+def metadata(workspace, number: int, path: str) -> str:
+    folder = workspace.client.directory / "instances" / f"i-{number:017x}"
     record = json.loads((folder / "record.json").read_text())
     base = f"http://{record['address']}:{record['metadata_port']}"
     ask = urllib.request.Request(f"{base}/latest/api/token", method="PUT")
@@ -53,129 +53,129 @@ def metadata(bench, number: int, path: str) -> str:
     return urllib.request.urlopen(found, timeout=5).read().decode()
 
 
-def test_faults_of_ssh_befall_living_nodes_and_new_ones(bench):
-    node = bench.client.start(bench.spec(1))
+def test_faults_of_ssh_befall_living_nodes_and_new_ones(workspace):
+    node = workspace.client.start(workspace.spec(1))
     assert scanned(node) == node.host_key
-    bench.client.put_faults([NodeFault("host-key-changes")])
+    workspace.client.put_faults([NodeFault("host-key-changes")])
     assert scanned(node) != node.host_key
     with socket.create_connection((node.address, node.port), 5) as standing:
         assert standing.recv(64)
-        bench.client.put_faults([NodeFault("sshd-dies", count=2)])
+        workspace.client.put_faults([NodeFault("sshd-dies", count=2)])
         assert hangs_up(standing), "who is in is cut off"
     assert greeting(node) == ""
-    second, third = (bench.client.start(bench.spec(number)) for number in (2, 3))
+    second, third = (workspace.client.start(workspace.spec(number)) for number in (2, 3))
     assert (greeting(second), greeting(third)) == ("", "SSH-2.0-cloudgpu-rehearsal\r\n")
-    assert second.host_key.encode() in bench.finished(2).encode(), "it booted, only SSH is gone"
-    assert bench.state(2)[0] == "running"
+    assert second.host_key.encode() in workspace.finished(2).encode(), "it booted, only SSH is gone"
+    assert workspace.state(2)[0] == "running"
 
 
-def test_a_node_that_never_boots_runs_and_says_nothing(bench):
-    bench.client.put_faults([NodeFault("boot-hangs", count=1)])
-    node = bench.client.start(bench.spec(1, user_data="#!/bin/sh\necho hello\n"))
-    other = bench.client.start(bench.spec(2))
-    assert (greeting(node), bench.state(1)[0], bench.client.console("i-" + f"{1:017x}")) == ("", "running", b"")
+def test_a_node_that_never_boots_runs_and_says_nothing(workspace):
+    workspace.client.put_faults([NodeFault("boot-hangs", count=1)])
+    node = workspace.client.start(workspace.spec(1, user_data="#!/bin/sh\necho hello\n"))
+    other = workspace.client.start(workspace.spec(2))
+    assert (greeting(node), workspace.state(1)[0], workspace.client.console("i-" + f"{1:017x}")) == ("", "running", b"")
     assert greeting(other)
-    bench.client.stop(f"i-{1:017x}")
-    assert bench.state(1)[0] == "off"
+    workspace.client.stop(f"i-{1:017x}")
+    assert workspace.state(1)[0] == "off"
 
 
-def test_a_launch_that_fails_leaves_no_node(plain_bench):
-    plain_bench.client.put_faults([NodeFault("boot-fails", count=1)])
+def test_a_launch_that_fails_leaves_no_node(plain_workspace):
+    plain_workspace.client.put_faults([NodeFault("boot-fails", count=1)])
     with pytest.raises(RehearsalError, match="Internal error on launch"):
-        plain_bench.client.start(plain_bench.spec(1))
-    assert plain_bench.client.list() == ()
-    assert greeting(plain_bench.client.start(plain_bench.spec(2)))
+        plain_workspace.client.start(plain_workspace.spec(1))
+    assert plain_workspace.client.list() == ()
+    assert greeting(plain_workspace.client.start(plain_workspace.spec(2)))
 
 
-def test_a_full_disk_has_room_for_next_to_nothing(caged_bench):
-    caged_bench.client.put_faults([NodeFault("disk-full", kib=64)])
-    node = caged_bench.client.start(caged_bench.spec(1))
-    assert caged_bench.ssh(node, "head -c 16000 /dev/zero > small").returncode == 0
-    refused = caged_bench.ssh(node, "head -c 200000 /dev/zero > large")
+def test_a_full_disk_has_room_for_next_to_nothing(caged_workspace):
+    caged_workspace.client.put_faults([NodeFault("disk-full", kib=64)])
+    node = caged_workspace.client.start(caged_workspace.spec(1))
+    assert caged_workspace.ssh(node, "head -c 16000 /dev/zero > small").returncode == 0
+    refused = caged_workspace.ssh(node, "head -c 200000 /dev/zero > large")
     assert refused.returncode != 0
     assert b"No space left" in refused.stderr
 
 
-def test_a_spot_node_is_told_and_then_taken_back(plain_bench):
-    bench = plain_bench
-    node = bench.client.start(bench.spec(1, spot=True))
-    bench.client.start(bench.spec(2))
+def test_a_spot_node_is_told_and_then_taken_back(plain_workspace):
+    workspace = plain_workspace
+    node = workspace.client.start(workspace.spec(1, spot=True))
+    workspace.client.start(workspace.spec(2))
     for path in ("spot/instance-action", "events/recommendations/rebalance"):
         with pytest.raises(urllib.error.HTTPError, match="404"):
-            metadata(bench, 1, f"/latest/meta-data/{path}")
-    bench.client.put_faults([NodeFault("spot-notice", seconds=120), NodeFault("rebalance")])
-    assert "noticeTime" in json.loads(metadata(bench, 1, "/latest/meta-data/events/recommendations/rebalance"))
-    notice = json.loads(metadata(bench, 1, "/latest/meta-data/spot/instance-action"))
+            metadata(workspace, 1, f"/latest/meta-data/{path}")
+    workspace.client.put_faults([NodeFault("spot-notice", seconds=120), NodeFault("rebalance")])
+    assert "noticeTime" in json.loads(metadata(workspace, 1, "/latest/meta-data/events/recommendations/rebalance"))
+    notice = json.loads(metadata(workspace, 1, "/latest/meta-data/spot/instance-action"))
     assert notice["action"] == "terminate"
-    assert metadata(bench, 1, "/latest/meta-data/spot/termination-time") == notice["time"]
-    bench.client.advance(110)
-    assert (bench.state(1)[0], bool(greeting(node))) == ("running", True)
-    bench.client.advance(15)
-    bench.until(lambda: bench.state(1)[0] == "off")
-    assert bench.state(1)[1] == "AWS took the spot instance back"
-    assert bench.state(2)[0] == "running", "on-demand nodes stay"
+    assert metadata(workspace, 1, "/latest/meta-data/spot/termination-time") == notice["time"]
+    workspace.client.advance(110)
+    assert (workspace.state(1)[0], bool(greeting(node))) == ("running", True)
+    workspace.client.advance(15)
+    workspace.until(lambda: workspace.state(1)[0] == "off")
+    assert workspace.state(1)[1] == "AWS took the spot instance back"
+    assert workspace.state(2)[0] == "running", "on-demand nodes stay"
 
 
-def test_metadata_can_be_off_and_clocks_wrong(plain_bench):
-    bench = plain_bench
-    bench.client.put_faults([NodeFault("metadata-off"), NodeFault("clock-skew", seconds=-3600)])
-    node = bench.client.start(bench.spec(1))
+def test_metadata_can_be_off_and_clocks_wrong(plain_workspace):
+    workspace = plain_workspace
+    workspace.client.put_faults([NodeFault("metadata-off"), NodeFault("clock-skew", seconds=-3600)])
+    node = workspace.client.start(workspace.spec(1))
     with pytest.raises(urllib.error.URLError):
-        metadata(bench, 1, "/latest/meta-data/instance-id")
-    bench.finished(1)
-    bench.ssh(node, "shutdown -h +30")
-    bench.client.advance(31 * 60)
-    bench.until(lambda: bench.state(1)[0] == "off")
+        metadata(workspace, 1, "/latest/meta-data/instance-id")
+    workspace.finished(1)
+    workspace.ssh(node, "shutdown -h +30")
+    workspace.client.advance(31 * 60)
+    workspace.until(lambda: workspace.state(1)[0] == "off")
     # Absolute times are where a wrong clock tells: what is due for other nodes is an hour away for this one.
-    wrong = bench.client.start(bench.spec(2))
-    bench.client.put_faults([])
-    right = bench.client.start(bench.spec(3))
+    wrong = workspace.client.start(workspace.spec(2))
+    workspace.client.put_faults([])
+    right = workspace.client.start(workspace.spec(3))
     for number, one in ((2, wrong), (3, right)):
-        bench.finished(number)
+        workspace.finished(number)
         timer = "--on-calendar=\"$(date -u -d '+65 min' '+%F %T UTC')\""
-        assert bench.ssh(one, f"systemd-run --unit=end {timer} systemctl poweroff").returncode == 0
-    bench.client.advance(60 * 60)
-    bench.until(lambda: bench.state(3)[0] == "off")
-    assert bench.state(2)[0] == "running"
+        assert workspace.ssh(one, f"systemd-run --unit=end {timer} systemctl poweroff").returncode == 0
+    workspace.client.advance(60 * 60)
+    workspace.until(lambda: workspace.state(3)[0] == "off")
+    assert workspace.state(2)[0] == "running"
 
 
-def test_a_node_is_reached_as_its_groups_and_routes_say(bench):
+def test_a_node_is_reached_as_its_groups_and_routes_say(workspace):
     name = f"i-{1:017x}"
-    node = bench.client.start(bench.spec(1, ssh_open=False))
+    node = workspace.client.start(workspace.spec(1, ssh_open=False))
     assert greeting(node) == ""
-    assert bench.finished(1), "it booted all the same"
-    bench.client.put_reach(name, Opened(ssh=True, egress=True))
+    assert workspace.finished(1), "it booted all the same"
+    workspace.client.put_reach(name, Opened(ssh=True, egress=True))
     assert scanned(node) == node.host_key
     hanging = socket.create_connection((node.address, node.port), 5)
     assert hanging.recv(64)
-    bench.client.put_reach(name, Opened(ssh=False, egress=True))
+    workspace.client.put_reach(name, Opened(ssh=False, egress=True))
     assert greeting(node) == ""
     hanging.settimeout(0.5)
     with contextlib.suppress(TimeoutError):
         assert hanging.recv(4096) != b"", "a connection that stands is not cut"
     hanging.close()
-    bench.client.put_reach(name, Opened(ssh=True, egress=True))
-    assert bench.ssh(node, "true").returncode == 0
+    workspace.client.put_reach(name, Opened(ssh=True, egress=True))
+    assert workspace.ssh(node, "true").returncode == 0
 
 
-def test_what_fetches_fails_without_a_way_out(bench):
-    node = bench.client.start(bench.spec(1, egress=False))
-    bench.finished(1)
+def test_what_fetches_fails_without_a_way_out(workspace):
+    node = workspace.client.start(workspace.spec(1, egress=False))
+    workspace.finished(1)
 
     def run(command: str) -> tuple[int, str]:
-        done = bench.ssh(node, command)
+        done = workspace.ssh(node, command)
         return done.returncode, done.stderr.decode()
 
     for command, code in (("sudo apt-get update", 100), ("apt-get install -y nvtop", 100), ("snap install x", 1)):
         status, said = run(command)
         assert (status, "no way to the internet" in said) == (code, True), (command, said)
     assert run("apt-get --version")[0] == 0
-    if bench.ssh(node, "command -v curl").returncode == 0:
+    if workspace.ssh(node, "command -v curl").returncode == 0:
         assert run("curl -sS https://example.com/")[0] == 28
         with socket.create_server(("127.0.0.1", 0)) as server:
             # Metadata and the endpoint lie on loopback: the call gets there, and nobody answers it.
             status, said = run(f"curl -sS -m 1 http://127.0.0.1:{server.getsockname()[1]}/")
         assert "no way to the internet" not in said
         assert status == 28
-    bench.client.put_reach(f"i-{1:017x}", Opened(ssh=True, egress=True))
+    workspace.client.put_reach(f"i-{1:017x}", Opened(ssh=True, egress=True))
     assert run("sudo apt-get update")[0] == 0

@@ -18,95 +18,99 @@ from cloudgpu.rehearsal.nodes.values import RoleCredentials
 pytestmark = pytest.mark.system
 
 
-def _crash(bench) -> None:
-    pid = bench.host_pid()
+def _crash(workspace) -> None:
+    pid = workspace.host_pid()
     os.kill(pid, signal.SIGKILL)
-    bench.until(lambda: not Path(f"/proc/{pid}/fd").exists() or not any(Path(f"/proc/{pid}/fd").iterdir()))
+    workspace.until(lambda: not Path(f"/proc/{pid}/fd").exists() or not any(Path(f"/proc/{pid}/fd").iterdir()))
 
 
-def test_racing_callers_get_one_host(bench):
+def test_racing_callers_get_one_host(workspace):
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda _: NodeHostClient(bench.client.directory, isolation=bench.isolation).list(), range(8)))
-    log = (bench.client.directory / "host.log").read_text()
+        list(
+            pool.map(
+                lambda _: NodeHostClient(workspace.client.directory, isolation=workspace.isolation).list(), range(8)
+            )
+        )
+    log = (workspace.client.directory / "host.log").read_text()
     assert log.count(" with isolation ") == 1
 
 
-def test_nodes_processes_timers_clock_and_keys_survive_a_crash_of_the_host(bench):
-    node = bench.client.start(bench.spec(role="r"))
-    bench.finished()
+def test_nodes_processes_timers_clock_and_keys_survive_a_crash_of_the_host(workspace):
+    node = workspace.client.start(workspace.spec(role="r"))
+    workspace.finished()
     keys = RoleCredentials("AKIAX", "secret", "token", datetime(2030, 1, 1, tzinfo=UTC))
-    bench.client.give_credentials(keys)
-    bench.client.advance(100)
-    bench.ssh(node, "echo kept > mark; sleep 300 >/dev/null 2>&1 </dev/null & echo $! > pid; shutdown -h +60")
-    _crash(bench)
-    assert bench.client.start(bench.spec()) == node
-    assert bench.ssh(node, 'cat mark && kill -0 "$(cat pid)"').stdout == b"kept\n"
-    assert b"AKIAX" in bench.ssh(node, _metadata("iam/security-credentials/r")).stdout
-    bench.client.advance(3601)
-    bench.until(lambda: bench.state()[0] == "off")
+    workspace.client.give_credentials(keys)
+    workspace.client.advance(100)
+    workspace.ssh(node, "echo kept > mark; sleep 300 >/dev/null 2>&1 </dev/null & echo $! > pid; shutdown -h +60")
+    _crash(workspace)
+    assert workspace.client.start(workspace.spec()) == node
+    assert workspace.ssh(node, 'cat mark && kill -0 "$(cat pid)"').stdout == b"kept\n"
+    assert b"AKIAX" in workspace.ssh(node, _metadata("iam/security-credentials/r")).stdout
+    workspace.client.advance(3601)
+    workspace.until(lambda: workspace.state()[0] == "off")
 
 
-def test_a_crash_in_the_middle_of_a_boot_boots_the_node_again(bench):
+def test_a_crash_in_the_middle_of_a_boot_boots_the_node_again(workspace):
     script = '#!/bin/sh\necho once >> "$CLOUDGPU_NODE_ROOT/var/once"\nsleep 1000 # crash\n'
-    node = bench.client.start(bench.spec(user_data=script))
-    bench.until(lambda: bench.ssh(node, 'test -s "$CLOUDGPU_NODE_ROOT/var/once"').returncode == 0)
-    _crash(bench)
-    assert bench.client.start(bench.spec()) == node
-    bench.until(lambda: b"status: done" in bench.ssh(node, "cloud-init status").stdout)
+    node = workspace.client.start(workspace.spec(user_data=script))
+    workspace.until(lambda: workspace.ssh(node, 'test -s "$CLOUDGPU_NODE_ROOT/var/once"').returncode == 0)
+    _crash(workspace)
+    assert workspace.client.start(workspace.spec()) == node
+    workspace.until(lambda: b"status: done" in workspace.ssh(node, "cloud-init status").stdout)
     # As cloud-init has it, scripts are done once they were begun: the second boot does not start them again.
-    assert bench.ssh(node, 'cat "$CLOUDGPU_NODE_ROOT/var/once"').stdout == b"once\n"
+    assert workspace.ssh(node, 'cat "$CLOUDGPU_NODE_ROOT/var/once"').stdout == b"once\n"
 
 
-def test_a_dead_init_is_a_power_off(caged_bench):
-    bench = caged_bench
-    bench.client.start(bench.spec())
-    bench.finished()
-    record = (bench.client.directory / "instances" / bench.spec().instance_id / "record.json").read_text()
+def test_a_dead_init_is_a_power_off(caged_workspace):
+    workspace = caged_workspace
+    workspace.client.start(workspace.spec())
+    workspace.finished()
+    record = (workspace.client.directory / "instances" / workspace.spec().instance_id / "record.json").read_text()
     os.kill(int(record.split('"pid": ')[1].split(",")[0]), signal.SIGKILL)
-    bench.until(lambda: bench.state() == ("off", "its init ended"))
+    workspace.until(lambda: workspace.state() == ("off", "its init ended"))
 
 
-def test_a_node_that_no_record_knows_is_ended_by_the_next_host(caged_bench):
-    bench = caged_bench
-    node = bench.client.start(bench.spec())
-    bench.finished()
-    bench.ssh(node, "sleep 4242 >/dev/null 2>&1 </dev/null &")
-    _crash(bench)
-    (bench.client.directory / "instances" / bench.spec().instance_id / "record.json").write_text("rubbish")
-    assert bench.client.list() == ()
-    bench.until(
+def test_a_node_that_no_record_knows_is_ended_by_the_next_host(caged_workspace):
+    workspace = caged_workspace
+    node = workspace.client.start(workspace.spec())
+    workspace.finished()
+    workspace.ssh(node, "sleep 4242 >/dev/null 2>&1 </dev/null &")
+    _crash(workspace)
+    (workspace.client.directory / "instances" / workspace.spec().instance_id / "record.json").write_text("rubbish")
+    assert workspace.client.list() == ()
+    workspace.until(
         lambda: subprocess.run(["pgrep", "-f", "^sleep 4242"], capture_output=True, check=False).returncode == 1
     )
 
 
-def test_a_deleted_home_ends_its_host(bench):
-    bench.client.start(bench.spec())
-    pid = bench.host_pid()
-    bench.client.directory.rename(bench.client.directory.with_name("moved"))
-    bench.until(
+def test_a_deleted_home_ends_its_host(workspace):
+    workspace.client.start(workspace.spec())
+    pid = workspace.host_pid()
+    workspace.client.directory.rename(workspace.client.directory.with_name("moved"))
+    workspace.until(
         lambda: not Path(f"/proc/{pid}").exists() or Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z", 30
     )
-    bench.client.directory.with_name("moved").rename(bench.client.directory)
+    workspace.client.directory.with_name("moved").rename(workspace.client.directory)
 
 
-def test_two_homes_have_their_own_nodes_and_addresses(bench, tmp_path):
-    other = NodeHostClient(tmp_path / "other" / "rehearsal" / "nodes", isolation=bench.isolation)
+def test_two_homes_have_their_own_nodes_and_addresses(workspace, tmp_path):
+    other = NodeHostClient(tmp_path / "other" / "rehearsal" / "nodes", isolation=workspace.isolation)
     try:
-        one, two = bench.client.start(bench.spec()), other.start(bench.spec())
+        one, two = workspace.client.start(workspace.spec()), other.start(workspace.spec())
         assert (one.address, one.port) != (two.address, two.port)
         assert one.host_key != two.host_key
-        other.stop(bench.spec().instance_id)
-        assert bench.state()[0] == "running"
+        other.stop(workspace.spec().instance_id)
+        assert workspace.state()[0] == "running"
     finally:
         other.shutdown()
 
 
-def test_a_home_with_a_very_long_name_works(bench, tmp_path):
+def test_a_home_with_a_very_long_name_works(workspace, tmp_path):
     deep = tmp_path / ("x" * 100) / ("y' z" * 25) / "rehearsal"
-    client = NodeHostClient(deep, isolation=bench.isolation)
+    client = NodeHostClient(deep, isolation=workspace.isolation)
     try:
-        node = client.start(bench.spec())
-        assert bench.ssh(node, "nvidia-smi -L").stdout.count(b"V100 (simulated)") == 8
+        node = client.start(workspace.spec())
+        assert workspace.ssh(node, "nvidia-smi -L").stdout.count(b"V100 (simulated)") == 8
     finally:
         client.shutdown()
 
@@ -130,13 +134,13 @@ def test_the_client_is_light():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-def test_many_nodes_start_and_stop_at_once(bench):
+def test_many_nodes_start_and_stop_at_once(workspace):
     began = time.monotonic()
     with ThreadPoolExecutor(16) as pool:
-        nodes = list(pool.map(lambda number: bench.client.start(bench.spec(number)), range(1, 17)))
+        nodes = list(pool.map(lambda number: workspace.client.start(workspace.spec(number)), range(1, 17)))
         assert len({node.address for node in nodes}) == len(nodes)
-        list(pool.map(lambda number: bench.client.stop(bench.spec(number).instance_id), range(1, 17)))
-    assert {report.state for report in bench.client.list()} == {"off"}
+        list(pool.map(lambda number: workspace.client.stop(workspace.spec(number).instance_id), range(1, 17)))
+    assert {report.state for report in workspace.client.list()} == {"off"}
     assert time.monotonic() - began < 60
 
 

@@ -92,26 +92,26 @@ def _machine(own: Path) -> dict[str, object]:
     }
 
 
-def test_hostile_user_data_changes_nothing_and_ends_only_its_node(caged_bench, tmp_path):
-    bench = caged_bench
+def test_hostile_user_data_changes_nothing_and_ends_only_its_node(caged_workspace, tmp_path):
+    workspace = caged_workspace
     canary = tmp_path / "canary"
     canary.mkdir()
     (canary / "bird").write_text("alive")
     outside = Path("/var/lib") / f"cloudgpu-canary-{os.getpid()}"
     outside.mkdir()
-    secret = bench.home / "ssh-key"
+    secret = workspace.home / "ssh-key"
     secret.write_text("the secret")
     before, clock = _machine(tmp_path), time.time() - time.monotonic()
     try:
-        script = _HOSTILE.format(canary=f"{canary}' '{outside}", home=bench.home, secret=secret)
-        bench.client.start(bench.spec(user_data=script))
-        bench.client.start(bench.spec(2))
-        event = next(bench.client.events())
+        script = _HOSTILE.format(canary=f"{canary}' '{outside}", home=workspace.home, secret=secret)
+        workspace.client.start(workspace.spec(user_data=script))
+        workspace.client.start(workspace.spec(2))
+        event = next(workspace.client.events())
         assert (canary / "bird").read_text() == "alive"
         assert outside.is_dir()
     finally:
         outside.rmdir()
-    console = bench.client.console(bench.spec().instance_id).decode()
+    console = workspace.client.console(workspace.spec().instance_id).decode()
     assert event.reason == "it powered itself off", console
     assert "still here" in console
     assert "the secret" not in console
@@ -119,40 +119,40 @@ def test_hostile_user_data_changes_nothing_and_ends_only_its_node(caged_bench, t
     assert "cad -1 1" in console
     assert abs(time.time() - time.monotonic() - clock) < 5
     assert _machine(tmp_path) == before
-    assert bench.state(2)[0] == "running"
+    assert workspace.state(2)[0] == "running"
 
 
-def test_a_full_bootstrap_leaves_the_machine_as_it_was(bench, tmp_path):
+def test_a_full_bootstrap_leaves_the_machine_as_it_was(workspace, tmp_path):
     before = _machine(tmp_path)
     whole = user_data(datetime.now(UTC) + timedelta(hours=1), packed(script(NodeKind("V100", "Volta", efa=True))))
-    node = bench.client.start(bench.spec(user_data=whole))
-    console = bench.finished()
+    node = workspace.client.start(workspace.spec(user_data=whole))
+    console = workspace.finished()
     assert "cloudgpu bootstrap: done" in console
-    state = json.loads(bench.ssh(node, 'cat "${CLOUDGPU_NODE_ROOT:-}/var/lib/cloudgpu/bootstrap.json"').stdout)
+    state = json.loads(workspace.ssh(node, 'cat "${CLOUDGPU_NODE_ROOT:-}/var/lib/cloudgpu/bootstrap.json"').stdout)
     assert state["state"] == "done"
     assert [step["name"] for step in state["steps"]] == ["quiet", "python", "store", "driver", "efa"]
     assert _machine(tmp_path) == before
-    bench.client.stop(bench.spec().instance_id)
+    workspace.client.stop(workspace.spec().instance_id)
     assert _machine(tmp_path) == before
 
 
-def test_links_that_a_node_laid_are_not_followed_when_it_boots_again(caged_bench, tmp_path):
-    bench = caged_bench
+def test_links_that_a_node_laid_are_not_followed_when_it_boots_again(caged_workspace, tmp_path):
+    workspace = caged_workspace
     trap = Path("/var/lib") / f"cloudgpu-trap-{os.getpid()}"
     trap.mkdir()
     try:
-        node = bench.client.start(bench.spec())
-        bench.finished()
+        node = workspace.client.start(workspace.spec())
+        workspace.finished()
         places = ("/mnt", "/srv", "~/.ssh", "/var/log", "/var/tmp")
         commands = [
             *(f"rm -rf {place}; ln -s {trap} {place}" for place in places),
             f"ln -s {trap} /tmp/{tmp_path.name}",
         ]
-        laid = bench.ssh(node, "; ".join(commands))
+        laid = workspace.ssh(node, "; ".join(commands))
         assert laid.returncode == 0
-        bench.client.reboot(bench.spec().instance_id)
-        assert bench.ssh(node, "true").returncode == 0
-        bench.client.stop(bench.spec().instance_id)
+        workspace.client.reboot(workspace.spec().instance_id)
+        assert workspace.ssh(node, "true").returncode == 0
+        workspace.client.stop(workspace.spec().instance_id)
         assert list(trap.iterdir()) == []
     finally:
         for left in trap.iterdir():
@@ -160,30 +160,30 @@ def test_links_that_a_node_laid_are_not_followed_when_it_boots_again(caged_bench
         trap.rmdir()
 
 
-def test_the_state_home_and_the_user_s_home_are_out_of_sight_wherever_they_lie(caged_bench):
+def test_the_state_home_and_the_user_s_home_are_out_of_sight_wherever_they_lie(caged_workspace):
     folder = Path(tempfile.mkdtemp(prefix="cloudgpu-test-", dir="/srv"))
-    bench = type(caged_bench)(folder / "state home", "cage")
+    workspace = type(caged_workspace)(folder / "state home", "cage")
     try:
-        (bench.home / "ledger").write_text("the secret")
-        node = bench.client.start(bench.spec())
-        home = f"'{bench.home}'"
-        seen = bench.ssh(node, f"ls -A {home}; cat {home}/ledger; touch {home}/new; ls -A '{Path.home()}'")
+        (workspace.home / "ledger").write_text("the secret")
+        node = workspace.client.start(workspace.spec())
+        home = f"'{workspace.home}'"
+        seen = workspace.ssh(node, f"ls -A {home}; cat {home}/ledger; touch {home}/new; ls -A '{Path.home()}'")
         assert "envs" in seen.stdout.decode().split()
         assert b"ledger" not in seen.stdout
         assert b"the secret" not in seen.stdout
-        assert not (bench.home / "new").exists()
+        assert not (workspace.home / "new").exists()
         private = {path.name for path in Path.home().iterdir()} - {".cache", ".local", ".pyenv", ".config", ".pip"}
         assert private.isdisjoint(seen.stdout.decode().split())
     finally:
-        bench.client.shutdown()
+        workspace.client.shutdown()
         shutil.rmtree(folder)
 
 
-def test_a_node_sees_neither_other_nodes_nor_processes_nor_services_of_its_machine(caged_bench):
-    bench = caged_bench
-    node = bench.client.start(bench.spec())
-    bench.client.start(bench.spec(2))
-    done = bench.ssh(
+def test_a_node_sees_neither_other_nodes_nor_processes_nor_services_of_its_machine(caged_workspace):
+    workspace = caged_workspace
+    node = workspace.client.start(workspace.spec())
+    workspace.client.start(workspace.spec(2))
+    done = workspace.ssh(
         node, "hostname; ps ax -o pid= | wc -l; ls /run; ls /dev; ls /home; cat /proc/kcore | head -c 1 | wc -c"
     )
     lines = done.stdout.decode().split()
@@ -191,21 +191,21 @@ def test_a_node_sees_neither_other_nodes_nor_processes_nor_services_of_its_machi
     assert int(lines[1]) < 12
     assert {"vda", "sda", "kmsg", "mem"}.isdisjoint(lines)
     assert lines[-1] == "0"
-    assert bench.ssh(node, "id -un; echo ~").stdout == b"ubuntu\n/home/ubuntu\n"
+    assert workspace.ssh(node, "id -un; echo ~").stdout == b"ubuntu\n/home/ubuntu\n"
 
 
-def test_machine_changing_commands_are_simulated_and_say_so(bench):
-    node = bench.client.start(bench.spec())
-    done = bench.ssh(node, "sudo -E apt-get install -y sl && modprobe nvidia && systemctl enable --now docker")
+def test_machine_changing_commands_are_simulated_and_say_so(workspace):
+    node = workspace.client.start(workspace.spec())
+    done = workspace.ssh(node, "sudo -E apt-get install -y sl && modprobe nvidia && systemctl enable --now docker")
     assert done.returncode == 0
     assert done.stdout.count(b"simulated") == 2
-    log = bench.ssh(node, 'cat "$CLOUDGPU_NODE_ROOT/var/log/cloudgpu-rehearsal.log"').stdout.decode()
+    log = workspace.ssh(node, 'cat "$CLOUDGPU_NODE_ROOT/var/log/cloudgpu-rehearsal.log"').stdout.decode()
     assert "simulated: apt-get install -y sl" in log
     assert "simulated: systemctl enable --now docker" in log
 
 
-def test_metadata_needs_a_token_and_refuses_foreign_hosts(bench):
-    node = bench.client.start(bench.spec(role="r"))
+def test_metadata_needs_a_token_and_refuses_foreign_hosts(workspace):
+    node = workspace.client.start(workspace.spec(role="r"))
     base = "$AWS_EC2_METADATA_SERVICE_ENDPOINT/latest"
     code = "-s -o /dev/null -w '%{http_code} '"
     token = f"curl -s -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 60' {base}/api/token"
@@ -218,5 +218,5 @@ def test_metadata_needs_a_token_and_refuses_foreign_hosts(bench):
         f'curl -s -H "$H" {base}/meta-data/placement/availability-zone',
         f'curl -s -H "$H" {base}/meta-data/local-ipv4',
     ]
-    done = bench.ssh(node, "; ".join(asked))
+    done = workspace.ssh(node, "; ".join(asked))
     assert done.stdout.decode() == f"401 200 403 404 us-east-1c{node.address}"

@@ -13,42 +13,42 @@ from cloudgpu.errors import RehearsalError
 pytestmark = pytest.mark.system
 
 
-def test_a_command_has_its_output_its_errors_and_its_exit_status(bench):
-    node = bench.client.start(bench.spec())
-    done = bench.ssh(node, "echo out; echo err >&2; exit 7")
+def test_a_command_has_its_output_its_errors_and_its_exit_status(workspace):
+    node = workspace.client.start(workspace.spec())
+    done = workspace.ssh(node, "echo out; echo err >&2; exit 7")
     assert (done.returncode, done.stdout, done.stderr) == (7, b"out\n", b"err\n")
 
 
-def test_fifty_mebibytes_go_through_and_come_back_whole(bench):
-    node = bench.client.start(bench.spec())
+def test_fifty_mebibytes_go_through_and_come_back_whole(workspace):
+    node = workspace.client.start(workspace.spec())
     data = os.urandom(50 << 20)
-    assert bench.ssh(node, "cat", data=data).stdout == data
-    assert bench.ssh(node, "sha256sum", data=data).stdout.split()[0].decode() == hashlib.sha256(data).hexdigest()
+    assert workspace.ssh(node, "cat", data=data).stdout == data
+    assert workspace.ssh(node, "sha256sum", data=data).stdout.split()[0].decode() == hashlib.sha256(data).hexdigest()
 
 
-def test_an_empty_input_ends_at_once(bench):
-    node = bench.client.start(bench.spec())
-    assert bench.ssh(node, "cat; echo end", data=b"").stdout == b"end\n"
+def test_an_empty_input_ends_at_once(workspace):
+    node = workspace.client.start(workspace.spec())
+    assert workspace.ssh(node, "cat; echo end", data=b"").stdout == b"end\n"
 
 
-def test_a_terminal_is_the_node_s_own_and_has_a_size(bench):
-    node = bench.client.start(bench.spec())
-    done = bench.ssh(node, "tty && echo said > /dev/tty; test -t 0; exit $?", "-tt")
+def test_a_terminal_is_the_node_s_own_and_has_a_size(workspace):
+    node = workspace.client.start(workspace.spec())
+    done = workspace.ssh(node, "tty && echo said > /dev/tty; test -t 0; exit $?", "-tt")
     assert done.returncode == 0
     assert done.stdout.startswith(b"/dev/pts/")
     assert b"said" in done.stdout
 
 
-def test_a_process_in_the_background_outlives_its_session_and_does_not_hold_it(bench):
-    node = bench.client.start(bench.spec())
-    assert bench.ssh(node, "sleep 300 >/dev/null 2>&1 </dev/null & echo $! > pid").returncode == 0
-    assert bench.ssh(node, 'kill -0 "$(cat pid)"').returncode == 0
+def test_a_process_in_the_background_outlives_its_session_and_does_not_hold_it(workspace):
+    node = workspace.client.start(workspace.spec())
+    assert workspace.ssh(node, "sleep 300 >/dev/null 2>&1 </dev/null & echo $! > pid").returncode == 0
+    assert workspace.ssh(node, 'kill -0 "$(cat pid)"').returncode == 0
 
 
-def test_only_the_pinned_key_and_user_get_in(bench, tmp_path):
-    node = bench.client.start(bench.spec())
+def test_only_the_pinned_key_and_user_get_in(workspace, tmp_path):
+    node = workspace.client.start(workspace.spec())
     stranger = paramiko.RSAKey.generate(2048)
-    for user, key in (("root", paramiko.Ed25519Key(filename=str(bench.key))), ("ubuntu", stranger)):
+    for user, key in (("root", paramiko.Ed25519Key(filename=str(workspace.key))), ("ubuntu", stranger)):
         with (
             paramiko.Transport((node.address, node.port)) as transport,
             pytest.raises(paramiko.AuthenticationException),
@@ -56,22 +56,22 @@ def test_only_the_pinned_key_and_user_get_in(bench, tmp_path):
             transport.connect(username=user, pkey=key)
 
 
-def test_the_host_key_is_the_one_that_start_and_the_console_tell(bench):
-    node = bench.client.start(bench.spec())
+def test_the_host_key_is_the_one_that_start_and_the_console_tell(workspace):
+    node = workspace.client.start(workspace.spec())
     with paramiko.Transport((node.address, node.port)) as transport:
         transport.start_client(timeout=20)
         shown = transport.get_remote_server_key().fingerprint
         public = transport.get_remote_server_key().get_base64()
     assert shown == node.host_key
-    console = bench.finished()
+    console = workspace.finished()
     framed = console.split("-----BEGIN SSH HOST KEY FINGERPRINTS-----")[1].split("-----END")[0]
     assert f"256 {node.host_key} root@" in framed
     keys = console.split("-----BEGIN SSH HOST KEY KEYS-----\r\n")[1].split("-----END")[0]
     assert keys.startswith(f"ssh-ed25519 {public} root@")
 
 
-def test_files_travel_by_scp_sftp_and_rsync(bench, tmp_path):
-    node = bench.client.start(bench.spec())
+def test_files_travel_by_scp_sftp_and_rsync(workspace, tmp_path):
+    node = workspace.client.start(workspace.spec())
     tree = tmp_path / "tree"
     tree.mkdir()
     names = ["plain", "with space", "quote'\"", "new\nline", "ünïcode"]
@@ -79,10 +79,10 @@ def test_files_travel_by_scp_sftp_and_rsync(bench, tmp_path):
         (tree / name).write_text(name)
     (tree / "dead link").symlink_to("nowhere")
     there = f"ubuntu@{node.address}"
-    ssh = " ".join(bench.ssh_command(node))
+    ssh = " ".join(workspace.ssh_command(node))
     commands = [
-        [*bench.ssh_command(node, "-r", program="scp"), str(tree / "plain"), f"{there}:one"],
-        [*bench.ssh_command(node, program="scp"), f"{there}:one", str(tmp_path / "back")],
+        [*workspace.ssh_command(node, "-r", program="scp"), str(tree / "plain"), f"{there}:one"],
+        [*workspace.ssh_command(node, program="scp"), f"{there}:one", str(tmp_path / "back")],
     ]
     if shutil.which("rsync"):
         commands.append(["rsync", "-a", "-e", ssh, f"{tree}/", f"{there}:tree/"])
@@ -95,17 +95,17 @@ def test_files_travel_by_scp_sftp_and_rsync(bench, tmp_path):
         assert sorted(path.name for path in (tmp_path / "again").iterdir()) == sorted([*names, "dead link"])
     batch = b"mkdir a\nput %s a/b\nrename a/b a/c\nchmod 600 a/c\nls -l a\nrm a/c\nrmdir a\n" % bytes(tree / "plain")
     done = subprocess.run(
-        [*bench.ssh_command(node, "-b", "-", program="sftp"), there], input=batch, capture_output=True, check=False
+        [*workspace.ssh_command(node, "-b", "-", program="sftp"), there], input=batch, capture_output=True, check=False
     )
     assert done.returncode == 0, done.stderr
     assert b"-rw-------" in done.stdout
 
 
-def test_paramiko_has_many_channels_files_and_a_tunnel(bench):
-    node = bench.client.start(bench.spec())
+def test_paramiko_has_many_channels_files_and_a_tunnel(workspace):
+    node = workspace.client.start(workspace.spec())
     with paramiko.SSHClient() as client:
         client.set_missing_host_key_policy(paramiko.AutoAddPolicy())
-        client.connect(node.address, node.port, "ubuntu", key_filename=str(bench.key), allow_agent=False)
+        client.connect(node.address, node.port, "ubuntu", key_filename=str(workspace.key), allow_agent=False)
         running = [client.exec_command(f"read x; echo {number}; exit {number}") for number in range(9)]
         for stdin, _, _ in running:
             stdin.write("go\n")
@@ -129,20 +129,20 @@ def test_paramiko_has_many_channels_files_and_a_tunnel(bench):
             client.get_transport().open_channel("direct-tcpip", ("192.0.2.1", 22), ("127.0.0.1", 1))
 
 
-def test_a_node_finds_python_uv_settings_and_shared_environments(bench):
-    node = bench.client.start(bench.spec())
+def test_a_node_finds_python_uv_settings_and_shared_environments(workspace):
+    node = workspace.client.start(workspace.spec())
     asked = (
         'python3 -c "import sys; print(sys.version_info[:2] >= (3, 8))"; echo $CLOUDGPU_ENVS; touch $CLOUDGPU_ENVS/x'
     )
-    done = bench.ssh(node, asked)
-    assert done.stdout.decode().split() == ["True", str(bench.home / "envs")]
-    assert (bench.home / "envs" / "x").exists()
+    done = workspace.ssh(node, asked)
+    assert done.stdout.decode().split() == ["True", str(workspace.home / "envs")]
+    assert (workspace.home / "envs" / "x").exists()
 
 
-def test_starting_twice_is_answered_and_rubbish_is_refused(bench):
-    first = bench.client.start(bench.spec())
-    assert bench.client.start(bench.spec()) == first
+def test_starting_twice_is_answered_and_rubbish_is_refused(workspace):
+    first = workspace.client.start(workspace.spec())
+    assert workspace.client.start(workspace.spec()) == first
     for changes in ({"instance_id": "../x"}, {"user": "a b"}, {"user": "../root"}):
         with pytest.raises(RehearsalError):
-            bench.client.start(bench.spec(**changes))
-    assert len(bench.client.list()) == 1
+            workspace.client.start(workspace.spec(**changes))
+    assert len(workspace.client.list()) == 1

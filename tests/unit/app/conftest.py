@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.app.desk import Desk
+from cloudgpu.app.context import CloudContext
 from cloudgpu.app.provisioning import Buyer, Provisioning
 from cloudgpu.app.records import Records
 from cloudgpu.app.teardown import Teardown
@@ -222,7 +222,7 @@ def plan_of(*candidates, nodes=2, findings=(), expiry_s=3600, **sections):
 
 
 @dataclass
-class Bench:
+class Workspace:
     """Everything a use case works with, on a scripted cloud and a clock that is moved by hand."""
 
     cloud: ScriptedCloud
@@ -238,23 +238,23 @@ class Bench:
         return [one.text for one in self.heard if isinstance(one, Note)]
 
     @property
-    def desk(self):
-        return Desk(self.cloud, self.ledger, self.records, self.home, self.clock, self.owner, self.heard.append)
+    def context(self):
+        return CloudContext(self.cloud, self.ledger, self.records, self.home, self.clock, self.owner, self.heard.append)
 
     @property
     def provisioning(self):
-        return Provisioning(self.desk, Buyer(self.owner, "vision", "ssh-ed25519 AAAA", {}))
+        return Provisioning(self.context, Buyer(self.owner, "vision", "ssh-ed25519 AAAA", {}))
 
     @property
     def teardown(self):
-        return Teardown(self.desk)
+        return Teardown(self.context)
 
 
 @dataclass
 class Gang:
     """The nodes of a scripted cluster: hosts in memory whose agents say what a test wants."""
 
-    bench: "Bench"
+    workspace: "Workspace"
     hosts: dict = field(default_factory=dict)
     dialled: list = field(default_factory=list)
     ended: dict = field(default_factory=dict)
@@ -312,12 +312,12 @@ class Gang:
 
 
 @pytest.fixture
-def gang(bench):
-    return Gang(bench)
+def gang(workspace):
+    return Gang(workspace)
 
 
 @pytest.fixture
-def training(bench, gang, tmp_path):
+def training(workspace, gang, tmp_path):
     """`train`, as a person asks for it."""
 
     def train(*candidates, cluster="", expiry_s=3600, sections=None, **request):
@@ -325,24 +325,24 @@ def training(bench, gang, tmp_path):
         work.mkdir(exist_ok=True)
         (work / "train.py").write_text("print(1)")
         plan = plan_of(*(candidates or [candidate()]), expiry_s=expiry_s, **(sections or {}))
-        buyer = Buyer(bench.owner, "vision", "ssh-ed25519 AAAA", {})
+        buyer = Buyer(workspace.owner, "vision", "ssh-ed25519 AAAA", {})
         wanted = TrainRequest(plan=plan, recipe_path=work / "recipe.yaml", base=work, cluster=cluster, **request)
-        return Training(bench.desk, buyer, gang.dial).train(wanted)
+        return Training(workspace.context, buyer, gang.dial).train(wanted)
 
     return train
 
 
 @pytest.fixture
-def watching(bench, gang):
-    return Watching(bench.desk, gang.dial)
+def watching(workspace, gang):
+    return Watching(workspace.context, gang.dial)
 
 
 @pytest.fixture
-def bench(tmp_path: Path):
+def workspace(tmp_path: Path):
     home = Home(tmp_path / "home").ensure()
     ledger = open_ledger(f"sqlite:///{home.ledger_db}")
     clock = ManualClock(START)
-    yield Bench(ScriptedCloud(clock=clock), home, Records(home), ledger, clock, [])
+    yield Workspace(ScriptedCloud(clock=clock), home, Records(home), ledger, clock, [])
     ledger.dispose()
 
 

@@ -14,50 +14,50 @@ LINE = "security group sg-1: tcp 22 of 0.0.0.0/0 was let in"
 
 
 @pytest.fixture
-def record(bench, make):
-    return bench.provisioning.up(make.plan(make.candidate()), "demo").record
+def record(workspace, make):
+    return workspace.provisioning.up(make.plan(make.candidate()), "demo").record
 
 
-def test_a_rule_that_somebody_added_is_taken_away(bench, record):
-    bench.cloud.drifted = (LINE,)
-    assert let_in(bench.desk, record) == record
-    assert bench.cloud.calls[-1] == ("mend", "us-east-1", (LINE,))
-    assert bench.notes[-1] == f"put right: {LINE}"
+def test_a_rule_that_somebody_added_is_taken_away(workspace, record):
+    workspace.cloud.drifted = (LINE,)
+    assert let_in(workspace.context, record) == record
+    assert workspace.cloud.calls[-1] == ("mend", "us-east-1", (LINE,))
+    assert workspace.notes[-1] == f"put right: {LINE}"
 
 
-def test_rules_as_they_should_be_are_left_alone(bench, record):
-    bench.cloud.calls.clear()
-    let_in(bench.desk, record)
-    assert bench.cloud.calls == []
+def test_rules_as_they_should_be_are_left_alone(workspace, record):
+    workspace.cloud.calls.clear()
+    let_in(workspace.context, record)
+    assert workspace.cloud.calls == []
 
 
-def test_who_is_at_the_cluster_meanwhile_is_not_disturbed(bench, record):
-    bench.cloud.drifted = (LINE,)
-    with Lease(bench.home.cluster("demo").root / "lease", bench.clock, "bob").hold(tidy=True):
-        let_in(bench.desk, record)
-    assert ("mend", "us-east-1", (LINE,)) not in bench.cloud.calls
-    assert bench.notes[-1].startswith("not put right, ")
-    assert bench.notes[-1].endswith(LINE)
+def test_who_is_at_the_cluster_meanwhile_is_not_disturbed(workspace, record):
+    workspace.cloud.drifted = (LINE,)
+    with Lease(workspace.home.cluster("demo").root / "lease", workspace.clock, "bob").hold(tidy=True):
+        let_in(workspace.context, record)
+    assert ("mend", "us-east-1", (LINE,)) not in workspace.cloud.calls
+    assert workspace.notes[-1].startswith("not put right, ")
+    assert workspace.notes[-1].endswith(LINE)
 
 
-def test_who_cannot_ask_the_cloud_is_told_and_goes_on(bench, record):
-    bench.cloud.cidr = AuthError("the credentials have expired")
-    assert let_in_if_possible(bench.desk, record) == record
-    assert bench.notes[-1] == "who may reach cluster demo is left as it is: the credentials have expired"
+def test_who_cannot_ask_the_cloud_is_told_and_goes_on(workspace, record):
+    workspace.cloud.cidr = AuthError("the credentials have expired")
+    assert let_in_if_possible(workspace.context, record) == record
+    assert workspace.notes[-1] == "who may reach cluster demo is left as it is: the credentials have expired"
 
 
-def test_another_accounts_rules_are_nobodys_business(bench, record):
-    bench.cloud.account_id = "999900001111"
-    bench.cloud.drifted = (LINE,)
-    assert let_in_if_possible(bench.desk, record) == record
-    assert bench.cloud.drifted == (LINE,)
+def test_another_accounts_rules_are_nobodys_business(workspace, record):
+    workspace.cloud.account_id = "999900001111"
+    workspace.cloud.drifted = (LINE,)
+    assert let_in_if_possible(workspace.context, record) == record
+    assert workspace.cloud.drifted == (LINE,)
 
 
 class Login:
     """`ssh`, with a node that answers as often as it is told to."""
 
-    def __init__(self, bench, monkeypatch, *answers):
-        self.bench, self.answers, self.admitted = bench, list(answers), []
+    def __init__(self, workspace, monkeypatch, *answers):
+        self.workspace, self.answers, self.admitted = workspace, list(answers), []
         monkeypatch.setattr(logging_in, "_argv", self._argv)
 
     def _argv(self, *_):
@@ -67,41 +67,46 @@ class Login:
         return answer
 
     def run(self):
-        bench = self.bench
-        means = logging_in.Means(Path("key"), bench.clock, None, lambda cluster, index: [], self.admitted.append)
-        return logging_in.login(bench.records, bench.home, means, cluster="demo", index=0)
+        workspace = self.workspace
+        means = logging_in.Means(Path("key"), workspace.clock, None, lambda cluster, index: [], self.admitted.append)
+        return logging_in.login(workspace.records, workspace.home, means, cluster="demo", index=0)
 
 
-def test_ssh_opens_the_way_only_where_a_node_does_not_answer(bench, record, monkeypatch):
-    straight = Login(bench, monkeypatch, ["ssh"])
+def test_ssh_opens_the_way_only_where_a_node_does_not_answer(workspace, record, monkeypatch):
+    straight = Login(workspace, monkeypatch, ["ssh"])
     assert (straight.run(), straight.admitted) == (["ssh"], [])
-    moved = Login(bench, monkeypatch, ConnectError("no answer"), ["ssh"])
+    moved = Login(workspace, monkeypatch, ConnectError("no answer"), ["ssh"])
     assert moved.run() == ["ssh"]
     assert [one.name for one in moved.admitted] == ["demo"]
 
 
-def test_ssh_opens_nothing_for_a_host_that_is_another(bench, record, monkeypatch):
-    wrong = Login(bench, monkeypatch, HostKeyError("another key"))
+def test_ssh_opens_nothing_for_a_host_that_is_another(workspace, record, monkeypatch):
+    wrong = Login(workspace, monkeypatch, HostKeyError("another key"))
     with pytest.raises(HostKeyError):
         wrong.run()
     assert wrong.admitted == []
 
 
-def test_a_caller_that_moved_waits_for_nobody(bench, record):
-    bench.cloud.cidr = "198.51.100.7/32"
-    with Lease(bench.home.cluster("demo").root / "lease", bench.clock, "bob").hold(tidy=True), pytest.raises(BusyError):
-        let_in(bench.desk, record)
+def test_a_caller_that_moved_waits_for_nobody(workspace, record):
+    workspace.cloud.cidr = "198.51.100.7/32"
+    with (
+        Lease(workspace.home.cluster("demo").root / "lease", workspace.clock, "bob").hold(tidy=True),
+        pytest.raises(BusyError),
+    ):
+        let_in(workspace.context, record)
 
 
-def test_by_session_manager_nobody_is_let_in_wherever_the_caller_is(bench, record):
-    carried = bench.records.save_cluster(replace(record, config={**record.config, "reach": "ssm"}), bench.clock.now())
-    bench.cloud.cidr = ConnectError("asked for nothing")
-    assert let_in(bench.desk, carried) == carried
-    assert not any("unchanged" in note for note in bench.notes)
+def test_by_session_manager_nobody_is_let_in_wherever_the_caller_is(workspace, record):
+    carried = workspace.records.save_cluster(
+        replace(record, config={**record.config, "reach": "ssm"}), workspace.clock.now()
+    )
+    workspace.cloud.cidr = ConnectError("asked for nothing")
+    assert let_in(workspace.context, carried) == carried
+    assert not any("unchanged" in note for note in workspace.notes)
 
 
-def test_behind_a_jump_host_its_own_address_stays_the_one_that_is_let_in(bench, record):
-    path = bench.home.cluster("demo").inventory
+def test_behind_a_jump_host_its_own_address_stays_the_one_that_is_let_in(workspace, record):
+    path = workspace.home.cluster("demo").inventory
     path.write_text(path.read_text().replace('"bastion": ""', '"bastion": "ann@gate.example.org"'))
-    bench.cloud.cidr = "198.51.100.7/32"
-    assert let_in(bench.desk, record).config["sshCidr"] == "127.0.0.1/32"
+    workspace.cloud.cidr = "198.51.100.7/32"
+    assert let_in(workspace.context, record).config["sshCidr"] == "127.0.0.1/32"

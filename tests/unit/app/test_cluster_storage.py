@@ -73,22 +73,22 @@ class Stores:
 
 
 @pytest.fixture
-def stores(bench):
-    bench.cloud.stores = Stores()
-    return bench.cloud.stores
+def stores(workspace):
+    workspace.cloud.stores = Stores()
+    return workspace.cloud.stores
 
 
 @pytest.fixture
-def room(bench, stores):
-    return ClusterStorage(bench.desk)
+def room(workspace, stores):
+    return ClusterStorage(workspace.context)
 
 
 @pytest.fixture
-def begun(bench, make):
+def begun(workspace, make):
     """A cluster that is being made, and a candidate for it."""
     candidate = replace(make.candidate(), region="us-east-1", zone="us-east-1c")
-    record = bench.provisioning._new(make.plan(candidate), "demo", "")
-    return bench.desk.records.save_cluster(record, START), candidate
+    record = workspace.provisioning._new(make.plan(candidate), "demo", "")
+    return workspace.context.records.save_cluster(record, START), candidate
 
 
 def recipe(make, *storage):
@@ -100,27 +100,27 @@ def names(stores):
     return sorted(one.name for one in stores.there)
 
 
-def test_what_stands_is_mounted_with_its_group_and_stays(room, stores, begun, make, bench):
+def test_what_stands_is_mounted_with_its_group_and_stays(room, stores, begun, make, workspace):
     stores.there = [stands("sets", "lustre", "us-east-1c")]
     record, ready = room.ready(recipe(make, SETS), *begun, {})
     (mount,) = ready.mounts
     assert (mount.to, mount.read_only, mount.mount_name) == ("/sets", True, "mnt")
     assert mount.source == "fs-sets.fsx.us-east-1.amazonaws.com"
     assert ready.config["storageSecurityGroupIds"] == "sg-sets"
-    assert [row.ends for row in bench.desk.records.cluster("demo").storage] == [False]
+    assert [row.ends for row in workspace.context.records.cluster("demo").storage] == [False]
     ended = room.end(record)
     assert (ended.ended, [one.name for one in ended.kept]) == ((), ["sets"])
     assert names(stores) == ["sets"]
 
 
-def test_what_is_the_clusters_own_has_a_name_of_its_own_and_goes_with_it(room, stores, begun, make, bench):
+def test_what_is_the_clusters_own_has_a_name_of_its_own_and_goes_with_it(room, stores, begun, make, workspace):
     record, _ = room.ready(recipe(make, SCRATCH), *begun, {})
     (row,) = record.storage
     assert row.name == own_name(recipe(make, SCRATCH).storage[0], record.token) != "scratch"
     assert stores.there[0].made_for == "demo"
     assert room.end(settled(record)).ended == (row.name,)
     assert stores.there == []
-    assert bench.desk.ledger.entries(cluster=f"storage {row.name}")[0].state == "closed"
+    assert workspace.context.ledger.entries(cluster=f"storage {row.name}")[0].state == "closed"
 
 
 def test_what_is_kept_goes_only_as_long_as_the_cluster_never_stood(room, stores, begun, make):
@@ -143,7 +143,7 @@ def test_what_another_cluster_has_made_and_kept_is_used_and_never_ended(room, st
     assert names(stores) == ["kept"]
 
 
-def test_it_is_made_anew_where_the_next_candidate_is(room, stores, begun, make, bench):
+def test_it_is_made_anew_where_the_next_candidate_is(room, stores, begun, make, workspace):
     record, candidate = begun
     first, _ = room.ready(recipe(make, SCRATCH), record, candidate, {})
     second, _ = room.ready(recipe(make, SCRATCH), first, replace(candidate, zone="us-east-1d"), {})
@@ -183,13 +183,13 @@ def test_a_cluster_without_the_storage_does_not_fit(room, stores, begun, make):
     assert lacking(recipe(make, {**SETS, "mode": "rw"}), record.storage) == ["sets"]
 
 
-def test_the_bill_counts_it_by_the_hour_and_no_node(room, begun, make, bench):
+def test_the_bill_counts_it_by_the_hour_and_no_node(room, begun, make, workspace):
     record, _ = room.ready(recipe(make, SCRATCH), *begun, {})
-    (row,) = bench.desk.ledger.report(by="run", now=START + timedelta(hours=10)).rows
+    (row,) = workspace.context.ledger.report(by="run", now=START + timedelta(hours=10)).rows
     assert row.key == f"storage {record.storage[0].name}"
     assert (row.node_hours, row.open_entries) == (0, 1)
     assert row.usd == Decimal("2.333333")  # 168 USD a month of 720 hours, ten of them
-    StorageRecords(bench.desk.home).forget(record.storage[0].name)
+    StorageRecords(workspace.context.home).forget(record.storage[0].name)
 
 
 def test_down_names_what_went_and_what_stays():

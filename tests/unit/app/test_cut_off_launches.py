@@ -40,67 +40,67 @@ class NoImages:
 
 
 @pytest.fixture
-def killed(bench, make):
+def killed(workspace, make):
     """A cluster at AWS whose `up` was killed after its row was opened and before anything was launched."""
-    bench.cloud.target, bench.cloud.endpoint = "aws", ""
-    bench.cloud.anybodys = lambda region: [one for one in bench.cloud.strays if one.region == region]
+    workspace.cloud.target, workspace.cloud.endpoint = "aws", ""
+    workspace.cloud.anybodys = lambda region: [one for one in workspace.cloud.strays if one.region == region]
 
     def die(stack):
         raise Killed
 
-    bench.cloud.before_up = die
+    workspace.cloud.before_up = die
     with pytest.raises(Killed):
-        bench.provisioning.up(replace(make.plan(make.candidate()), target="aws"), "demo")
-    bench.cloud.searched.clear()
-    bench.began = bench.clock.now()
-    return bench
+        workspace.provisioning.up(replace(make.plan(make.candidate()), target="aws"), "demo")
+    workspace.cloud.searched.clear()
+    workspace.began = workspace.clock.now()
+    return workspace
 
 
-def write_journal(bench):
-    bench.home.cluster("demo").journal("us-east-1").write_text("")
+def write_journal(workspace):
+    workspace.home.cluster("demo").journal("us-east-1").write_text("")
 
 
-def lose_record(bench):
-    bench.home.cluster("demo").record.unlink()
+def lose_record(workspace):
+    workspace.home.cluster("demo").record.unlink()
 
 
-def waited_s(bench):
-    return (bench.clock.now() - bench.began).total_seconds()
+def waited_s(workspace):
+    return (workspace.clock.now() - workspace.began).total_seconds()
 
 
-def token(bench):
-    (entry,) = bench.ledger.entries(cluster="demo")
+def token(workspace):
+    (entry,) = workspace.ledger.entries(cluster="demo")
     return entry.spending.entry_id.partition("/")[0]
 
 
-def node(bench, name="i-late"):
+def node(workspace, name="i-late"):
     return Thing("instance", name, "us-east-1", {"cloudgpu:cluster": "demo", "cloudgpu:owner": "ann",
-                                                 "cloudgpu:token": token(bench)})  # fmt: skip
+                                                 "cloudgpu:token": token(workspace)})  # fmt: skip
 
 
-def closed_at_zero(bench):
-    (entry,) = bench.ledger.entries(cluster="demo")
+def closed_at_zero(workspace):
+    (entry,) = workspace.ledger.entries(cluster="demo")
     return entry.state == "closed" and entry.launched_at is None
 
 
-def sweep(bench, *regions, **wish):
-    sweeping = Sweeping(bench.desk, NoImages())
+def sweep(workspace, *regions, **wish):
+    sweeping = Sweeping(workspace.context, NoImages())
     seen = sweeping.look(regions, Wish("ann", **wish))
     return seen, sweeping.end(seen.going, "us-east-1")
 
 
-def appears_after_the_first_search(bench, things):
+def appears_after_the_first_search(workspace, things):
     """A search by tag lags: what was launched is not in the first answer."""
-    search, asked = bench.cloud.search, []
+    search, asked = workspace.cloud.search, []
 
     def late(cluster, regions):
-        asked.append(bench.clock.now())
-        if bench.clock.now() > bench.began:
-            bench.cloud.strays += things
+        asked.append(workspace.clock.now())
+        if workspace.clock.now() > workspace.began:
+            workspace.cloud.strays += things
             things.clear()
         return search(cluster, regions)
 
-    bench.cloud.search = late
+    workspace.cloud.search = late
 
 
 def test_down_with_a_journal_that_holds_no_launch_closes_at_zero_at_once(killed):
@@ -196,7 +196,7 @@ def test_sweep_leaves_the_row_of_somebody_else_until_it_has_expired(killed):
     lose_record(killed)
     killed.clock.sleep(SENT_AGAIN_S + LAUNCH_SHOWS_S)
     killed.owner = "bob"
-    sweeping = Sweeping(killed.desk, NoImages())
+    sweeping = Sweeping(killed.context, NoImages())
     assert sweeping.look((), Wish("bob")).going == ()
     killed.clock.sleep(timedelta(hours=2).total_seconds())
     assert [one.cluster for one in sweeping.look((), Wish("bob")).going] == ["demo"]
@@ -211,32 +211,36 @@ def test_sweep_ends_nodes_although_the_ledger_cannot_be_read(killed, monkeypatch
     def broken():
         raise LedgerError("the ledger is damaged")
 
-    desk = replace(killed.desk, ledger=LenientLedger(broken))
-    sweeping = Sweeping(desk, NoImages())
+    context = replace(killed.context, ledger=LenientLedger(broken))
+    sweeping = Sweeping(context, NoImages())
     sweeping.end(sweeping.look((), Wish("ann")).going, "us-east-1")
     assert killed.cloud.strays == []
 
 
 @pytest.mark.parametrize("refused", [False, True], ids=["launched", "refused after a part was launched"])
-def test_a_row_that_another_home_closed_during_the_launch_is_billed_all_the_same(bench, make, refused):
+def test_a_row_that_another_home_closed_during_the_launch_is_billed_all_the_same(workspace, make, refused):
     def swept(stack):
-        bench.clock.sleep(60)
-        (entry,) = bench.ledger.entries(state="open")
-        bench.ledger.close(entry.spending.entry_id, bench.clock.now())
+        workspace.clock.sleep(60)
+        (entry,) = workspace.ledger.entries(state="open")
+        workspace.ledger.close(entry.spending.entry_id, workspace.clock.now())
         if refused:
             err = CapacityError("no capacity", code="InsufficientInstanceCapacity")
             err.launched = ("i-part",)
             raise err
 
-    bench.cloud.before_up = swept
+    workspace.cloud.before_up = swept
     if refused:
         with pytest.raises(NoCapacityError):
-            bench.provisioning.up(make.plan(make.candidate()), "demo")
-        assert bench.ledger.entries(state="open") == ()
+            workspace.provisioning.up(make.plan(make.candidate()), "demo")
+        assert workspace.ledger.entries(state="open") == ()
     else:
-        bench.provisioning.up(make.plan(make.candidate()), "demo")
-        (entry,) = bench.ledger.entries(state="open")
+        workspace.provisioning.up(make.plan(make.candidate()), "demo")
+        (entry,) = workspace.ledger.entries(state="open")
         assert entry.instance_ids == ("i-us-east-1c-0", "i-us-east-1c-1")
     assert (
-        sum(row.usd for row in bench.ledger.report(by="cluster", now=bench.clock.now() + timedelta(minutes=1)).rows) > 0
+        sum(
+            row.usd
+            for row in workspace.ledger.report(by="cluster", now=workspace.clock.now() + timedelta(minutes=1)).rows
+        )
+        > 0
     )

@@ -31,12 +31,12 @@ CLUSTER = {
 
 
 @pytest.mark.parametrize(("field", "value"), [(field, value) for field, values in CLUSTER.items() for value in values])
-def test_a_cluster_record_with_an_impossible_value_is_damaged_and_the_others_are_shown(bench, make, field, value):
-    bench.provisioning.up(make.plan(make.candidate()), "demo")
-    bench.provisioning.up(make.plan(make.candidate()), "other")
-    path = bench.home.cluster("demo").record
+def test_a_cluster_record_with_an_impossible_value_is_damaged_and_the_others_are_shown(workspace, make, field, value):
+    workspace.provisioning.up(make.plan(make.candidate()), "demo")
+    workspace.provisioning.up(make.plan(make.candidate()), "other")
+    path = workspace.home.cluster("demo").record
     path.write_text(json.dumps({**json.loads(path.read_text()), field: value}))
-    shown = {one.record.name: one for one in recorded(bench.records, bench.clock.now())}
+    shown = {one.record.name: one for one in recorded(workspace.records, workspace.clock.now())}
     assert {name: one.state for name, one in shown.items()} == {"demo": "damaged", "other": "up"}
     problem = shown["demo"].as_json()["problem"]
     assert str(path) in problem
@@ -47,41 +47,41 @@ def test_a_cluster_record_with_an_impossible_value_is_damaged_and_the_others_are
     ("field", "value"),
     [("ranks", {"x": [0]}), ("ranks", {"0": ["0"]}), ("stages", [["up"]]), ("started_at", "9999-01-01")],
 )
-def test_a_run_record_with_an_impossible_value_is_damaged(bench, make, field, value):
+def test_a_run_record_with_an_impossible_value_is_damaged(workspace, make, field, value):
     row = {
         **dict.fromkeys(("run_id", "cluster", "recipe", "recipe_path", "owner", "team", "target"), "good-1"),
-        "started_at": bench.clock.now().isoformat(),
+        "started_at": workspace.clock.now().isoformat(),
     }
     for run_id, content in (("good-1", row), ("bad-1", {**row, field: value})):
-        path = bench.home.run(run_id).record
+        path = workspace.home.run(run_id).record
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps(content))
-    assert [one.run_id for one in bench.records.runs()] == ["good-1"]
-    assert bench.records.damaged_runs() == ["bad-1"]
-    assert str(bench.home.run("bad-1").record) in bench.records.run_damage("bad-1")
-    assert field in bench.records.run_damage("bad-1")
+    assert [one.run_id for one in workspace.records.runs()] == ["good-1"]
+    assert workspace.records.damaged_runs() == ["bad-1"]
+    assert str(workspace.home.run("bad-1").record) in workspace.records.run_damage("bad-1")
+    assert field in workspace.records.run_damage("bad-1")
 
 
 @pytest.mark.parametrize("name", ["", "..", "../other", "a\0b", "a\nb", "x" * 256, "a/b"])
-def test_a_tag_that_names_no_file_names_no_cluster_of_this_home(bench, make, name):
-    bench.provisioning.up(make.plan(make.candidate()), "other")
-    assert bench.records.cluster(name) is None
-    assert bench.records.last_known(name) is None
-    assert bench.records.run(name) is None
-    assert StorageRecords(bench.home).one(name) is None
-    assert MatrixRecords(bench.home).matrix(name) is None
+def test_a_tag_that_names_no_file_names_no_cluster_of_this_home(workspace, make, name):
+    workspace.provisioning.up(make.plan(make.candidate()), "other")
+    assert workspace.records.cluster(name) is None
+    assert workspace.records.last_known(name) is None
+    assert workspace.records.run(name) is None
+    assert StorageRecords(workspace.home).one(name) is None
+    assert MatrixRecords(workspace.home).matrix(name) is None
 
 
 @pytest.mark.parametrize(("field", "value"), [("disposable", 1), ("created_at", "0001-01-01"), ("config", {"a": 1})])
-def test_storage_with_a_damaged_record_is_named(bench, field, value):
-    records = StorageRecords(bench.home)
+def test_storage_with_a_damaged_record_is_named(workspace, field, value):
+    records = StorageRecords(workspace.home)
     good = StorageRecord(
-        "sets", "efs", "t", "ann", "", "aws", "1", "", "us-east-1", bench.clock.now(), disposable=False
+        "sets", "efs", "t", "ann", "", "aws", "1", "", "us-east-1", workspace.clock.now(), disposable=False
     )
     records.save(good)
-    path = bench.home.storage("odd").record
+    path = workspace.home.storage("odd").record
     path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({**json.loads(bench.home.storage("sets").record.read_text()), field: value}))
+    path.write_text(json.dumps({**json.loads(workspace.home.storage("sets").record.read_text()), field: value}))
     assert records.all() == [good]
     (why,) = records.damaged().values()
     assert str(path) in why
@@ -93,49 +93,49 @@ def test_storage_with_a_damaged_record_is_named(bench, field, value):
 @pytest.mark.parametrize(
     ("field", "value"), [("spent", {"t": "NaN"}), ("made", 1), ("rows", [{}]), ("created_at", "1")]
 )
-def test_a_matrix_with_a_damaged_record_is_named(bench, field, value):
-    records = MatrixRecords(bench.home)
+def test_a_matrix_with_a_damaged_record_is_named(workspace, field, value):
+    records = MatrixRecords(workspace.home)
     good = MatrixRecord(
-        "one", "r", "r.yaml", "aws", (("a", ("1", "2")),), (), bench.clock.now(), (), spent={"t": "1.5"}
+        "one", "r", "r.yaml", "aws", (("a", ("1", "2")),), (), workspace.clock.now(), (), spent={"t": "1.5"}
     )
     records.save(good)
-    path = bench.home.matrix("odd").record
+    path = workspace.home.matrix("odd").record
     path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({**json.loads(bench.home.matrix("one").record.read_text()), field: value}))
+    path.write_text(json.dumps({**json.loads(workspace.home.matrix("one").record.read_text()), field: value}))
     assert records.all() == ([good], ["odd"])
     assert str(path) in records.damage("odd")
     assert field in records.damage("odd")
 
 
 @pytest.mark.parametrize("row", [5, {}, {"at": "9999-12-31T23:59:59-23:59"}, {"at": 5}, {"market": "free"}])
-def test_a_damaged_cool_down_loses_no_other(bench, make, row):
-    cooldowns = Cooldowns(bench.home, bench.clock)
+def test_a_damaged_cool_down_loses_no_other(workspace, make, row):
+    cooldowns = Cooldowns(workspace.home, workspace.clock)
     candidate = make.candidate()
-    cooldowns.note(bench.cloud, candidate)
-    stored = json.loads(bench.home.cooldowns.read_text())
+    cooldowns.note(workspace.cloud, candidate)
+    stored = json.loads(workspace.home.cooldowns.read_text())
     (good,) = stored["refused"]
     stored["refused"].insert(0, {**good, "zone": "us-east-1f", **row} if isinstance(row, dict) and row else row)
-    bench.home.cooldowns.write_text(json.dumps(stored))
-    bench.clock.sleep(60)
-    assert cooldowns.recent(bench.cloud) == {(candidate.instance_type, candidate.zone, candidate.market): 60}
+    workspace.home.cooldowns.write_text(json.dumps(stored))
+    workspace.clock.sleep(60)
+    assert cooldowns.recent(workspace.cloud) == {(candidate.instance_type, candidate.zone, candidate.market): 60}
 
 
 @pytest.mark.parametrize("change", [{"port": 0}, {"port": True}, {"port": 65536}, {"gpus": "8"}, {"host_keys": "x"}])
-def test_a_damaged_inventory_is_a_damaged_inventory(bench, make, change):
-    up = bench.provisioning.up(make.plan(make.candidate()), "demo")
-    path = bench.home.cluster("demo").inventory
+def test_a_damaged_inventory_is_a_damaged_inventory(workspace, make, change):
+    up = workspace.provisioning.up(make.plan(make.candidate()), "demo")
+    path = workspace.home.cluster("demo").inventory
     content = json.loads(path.read_text())
     content["nodes"][0] |= change
     path.write_text(json.dumps(content))
     with pytest.raises(StateError, match=next(iter(change))) as caught:
-        stored_inventory(bench.home, bench.records.cluster("demo"))
+        stored_inventory(workspace.home, workspace.records.cluster("demo"))
     assert str(path) in caught.value.message
     assert up is not None
 
 
 @pytest.mark.parametrize("heartbeat", ["soon", 5, "9999-12-31T23:59:59-23:59", "0001-01-01T00:00+23:59"])
-def test_a_lease_that_nobody_can_have_written_is_nobodys(tmp_path, bench, heartbeat):
-    lease = Lease(tmp_path / "lease", bench.clock, "ann")
+def test_a_lease_that_nobody_can_have_written_is_nobodys(tmp_path, workspace, heartbeat):
+    lease = Lease(tmp_path / "lease", workspace.clock, "ann")
     with lease.hold():
         content = json.loads(lease.path.read_text())
     lease.path.write_text(json.dumps({**content, "host": "elsewhere", "heartbeat": heartbeat}))
@@ -147,16 +147,16 @@ def test_a_lease_that_nobody_can_have_written_is_nobodys(tmp_path, bench, heartb
     ['{"schema": true, "current": 0, "entries": []}', '{"schema": 1, "current": true, "entries": []}', "[" * 100_000],
     ids=["schema", "current", "deep"],
 )
-def test_a_damaged_index_of_the_catalogue_is_named(bench, index):
-    path = bench.home.catalog("aws").index
+def test_a_damaged_index_of_the_catalogue_is_named(workspace, index):
+    path = workspace.home.catalog("aws").index
     path.parent.mkdir(parents=True)
     path.write_text(index)
     with pytest.raises(StateError) as caught:
-        Overlays(bench.home, "aws").history()
+        Overlays(workspace.home, "aws").history()
     assert str(path) in caught.value.message
     (path.parent / "overlay-²٣.json").write_text("{}")
     path.unlink()
-    assert Overlays(bench.home, "aws").history().entries == ()
+    assert Overlays(workspace.home, "aws").history().entries == ()
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "9" * 5000, '{"sha256": NaN}'], ids=["deep", "long", "nan"])

@@ -54,11 +54,11 @@ def test_a_directory_that_is_not_there_is_the_recipes_error(base):
         lister(None, base)(dataset(**{"from": "nowhere"}))
 
 
-def test_objects_of_a_rehearsal_come_from_directories(base, bench, make):
+def test_objects_of_a_rehearsal_come_from_directories(base, workspace, make):
     objects = {"objects": {"s3://bucket/digits": "data/a.csv"}}
     recipe = make.plan(make.candidate(), rehearsal=objects).recipe
     with pytest.raises(RecipeError, match=r"a\.csv is not a directory"):
-        put_rehearsal_objects(recipe, base, bench.cloud)
+        put_rehearsal_objects(recipe, base, workspace.cloud)
 
 
 class Buckets:
@@ -93,7 +93,7 @@ def test_a_bucket_to_write_to_must_be_there_and_may_be_empty(base, make, section
         check_checkpoint(recipe("s3://nobodys/of/{run}"), cloud, lister(cloud, base))
 
 
-def test_a_local_dataset_of_which_something_cannot_be_sent_is_refused(bench, base, make):
+def test_a_local_dataset_of_which_something_cannot_be_sent_is_refused(workspace, base, make):
     """Training on a part of the data would look like success."""
     folder = base / "data"
     folder.mkdir(exist_ok=True)
@@ -101,8 +101,8 @@ def test_a_local_dataset_of_which_something_cannot_be_sent_is_refused(bench, bas
     (folder / "part-1").symlink_to("/etc/hostname")
     recipe = make.plan(make.candidate(), data=[{"name": "set", "from": "data", "to": "/data"}]).recipe
     with pytest.raises(RecipeError, match=r"1 of the entries of .* cannot be sent: part-1: link that") as caught:
-        lister(bench.cloud, base)(recipe.data[0])
+        lister(workspace.cloud, base)(recipe.data[0])
     assert ".cloudgpuignore" in caught.value.hint
     (folder / "part-1").unlink()
     (folder / "part-1").symlink_to(folder / "part-0")
-    assert {"part-0", "part-1"} <= {file.relative for file in lister(bench.cloud, base)(recipe.data[0])}
+    assert {"part-0", "part-1"} <= {file.relative for file in lister(workspace.cloud, base)(recipe.data[0])}

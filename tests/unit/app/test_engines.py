@@ -69,56 +69,56 @@ def test_the_lines_for_a_pulumi_run_by_hand(engines):
     assert len(list((home.pulumi / "by-hand").rglob("pulumi-resource-aws"))) == 1
 
 
-def test_a_new_clusters_record_names_its_engine(bench, make):
+def test_a_new_clusters_record_names_its_engine(workspace, make):
     for asked, engine, name in (("", "direct", "a"), ("pulumi", "pulumi", "b")):
-        bench.cloud.engine_asked_for = asked
-        standing = bench.provisioning.up(make.plan(make.candidate()), name)
+        workspace.cloud.engine_asked_for = asked
+        standing = workspace.provisioning.up(make.plan(make.candidate()), name)
         assert standing.record.engine == engine
-        assert bench.records.cluster(name).engine == engine
+        assert workspace.records.cluster(name).engine == engine
 
 
 @pytest.mark.parametrize("state", ["up", "making"])
-def test_another_engine_is_refused_and_changes_nothing(bench, make, state):
+def test_another_engine_is_refused_and_changes_nothing(workspace, make, state):
     plan = make.plan(make.candidate())
-    bench.provisioning.up(plan, "demo")
-    bench.records.save_cluster(replace(bench.records.cluster("demo"), state=state), bench.clock.now())
-    bench.cloud.calls.clear()
-    bench.cloud.engine_asked_for = "pulumi"
+    workspace.provisioning.up(plan, "demo")
+    workspace.records.save_cluster(replace(workspace.records.cluster("demo"), state=state), workspace.clock.now())
+    workspace.cloud.calls.clear()
+    workspace.cloud.engine_asked_for = "pulumi"
     with pytest.raises(UsageError, match="made by the direct engine, not the pulumi engine") as caught:
-        bench.provisioning.up(plan, "demo")
+        workspace.provisioning.up(plan, "demo")
     assert "cloudgpu down demo" in caught.value.hint
-    assert bench.cloud.calls == []
-    assert bench.records.cluster("demo").state == state
-    bench.cloud.engine_asked_for = "direct"
-    bench.provisioning.up(plan, "demo")
+    assert workspace.cloud.calls == []
+    assert workspace.records.cluster("demo").state == state
+    workspace.cloud.engine_asked_for = "direct"
+    workspace.provisioning.up(plan, "demo")
 
 
-def test_an_engine_that_cannot_work_says_so_before_anything_is_written(bench, make):
+def test_an_engine_that_cannot_work_says_so_before_anything_is_written(workspace, make):
     def missing(record):
         raise UsageError("no CLI", hint="install it")
 
-    bench.cloud.engine = missing
+    workspace.cloud.engine = missing
     with pytest.raises(UsageError, match="no CLI"):
-        bench.provisioning.up(make.plan(make.candidate()), "demo")
-    assert bench.records.cluster("demo") is None
-    assert list(bench.ledger.entries()) == []
+        workspace.provisioning.up(make.plan(make.candidate()), "demo")
+    assert workspace.records.cluster("demo") is None
+    assert list(workspace.ledger.entries()) == []
 
 
-def test_down_without_the_engines_tool_ends_everything_by_tag(bench, make):
-    bench.provisioning.up(make.plan(make.candidate()), "demo")
-    bench.cloud.strays = [make.thing("instance", "i-0", "us-east-1")]
+def test_down_without_the_engines_tool_ends_everything_by_tag(workspace, make):
+    workspace.provisioning.up(make.plan(make.candidate()), "demo")
+    workspace.cloud.strays = [make.thing("instance", "i-0", "us-east-1")]
 
     def missing(record):
         raise UsageError("no CLI", hint="install it")
 
-    bench.cloud.engine = missing
-    ended = bench.teardown.down("demo", "us-east-1")
+    workspace.cloud.engine = missing
+    ended = workspace.teardown.down("demo", "us-east-1")
     assert ended.strays == ("instance i-0",)
-    assert bench.records.cluster("demo") is None
+    assert workspace.records.cluster("demo") is None
 
 
-def test_a_refusal_under_either_engine_moves_on(bench, make):
-    bench.cloud.engine_asked_for = "pulumi"
-    bench.cloud.refusals = {"us-east-1c": CapacityError("none", code="InsufficientInstanceCapacity")}
-    standing = bench.provisioning.up(make.plan(make.candidate("us-east-1c"), make.candidate("us-east-1d")), "demo")
+def test_a_refusal_under_either_engine_moves_on(workspace, make):
+    workspace.cloud.engine_asked_for = "pulumi"
+    workspace.cloud.refusals = {"us-east-1c": CapacityError("none", code="InsufficientInstanceCapacity")}
+    standing = workspace.provisioning.up(make.plan(make.candidate("us-east-1c"), make.candidate("us-east-1d")), "demo")
     assert (standing.record.zone, standing.record.engine) == ("us-east-1d", "pulumi")

@@ -12,121 +12,121 @@ def dry(code="InsufficientInstanceCapacity"):
     return CapacityError(f"launching 2 instances: none ({code})", code=code)
 
 
-def ups(bench):
-    return [zone for kind, _, zone in bench.cloud.calls if kind == "up"]
+def ups(workspace):
+    return [zone for kind, _, zone in workspace.cloud.calls if kind == "up"]
 
 
-def test_the_next_candidate_is_tried_without_waiting(bench, make):
-    bench.cloud.refusals = {"us-east-1c": dry(), "us-east-1d": dry()}
-    bench.provisioning.up(make.plan(*map(make.candidate, ZONES)), "demo")
-    assert ups(bench) == list(ZONES)
-    assert bench.clock.monotonic() == 0
+def test_the_next_candidate_is_tried_without_waiting(workspace, make):
+    workspace.cloud.refusals = {"us-east-1c": dry(), "us-east-1d": dry()}
+    workspace.provisioning.up(make.plan(*map(make.candidate, ZONES)), "demo")
+    assert ups(workspace) == list(ZONES)
+    assert workspace.clock.monotonic() == 0
 
 
-def test_nothing_is_ended_between_two_zones_of_a_region(bench, make):
-    bench.cloud.refusals = {"us-east-1c": dry()}
-    bench.provisioning.up(make.plan(*map(make.candidate, ZONES)), "demo")
-    assert [kind for kind, _, _ in bench.cloud.calls] == ["up", "up"]
+def test_nothing_is_ended_between_two_zones_of_a_region(workspace, make):
+    workspace.cloud.refusals = {"us-east-1c": dry()}
+    workspace.provisioning.up(make.plan(*map(make.candidate, ZONES)), "demo")
+    assert [kind for kind, _, _ in workspace.cloud.calls] == ["up", "up"]
 
 
-def test_one_line_an_attempt(bench, make):
+def test_one_line_an_attempt(workspace, make):
     refused = "launching 2 instances: none (InsufficientInstanceCapacity)"
 
     def refuse(stack):
         if stack.config["zone"] == "us-east-1c":
             fleet = Event("failed", "create", "urn", "aws:ec2/fleet:Fleet", "s1", refused)
-            bench.cloud.on_event(fleet)
+            workspace.cloud.on_event(fleet)
 
-    bench.cloud.before_up = refuse
-    bench.cloud.refusals = {"us-east-1c": dry()}
-    bench.provisioning.up(make.plan(*map(make.candidate, ZONES)), "demo")
-    assert bench.notes[:3] == [
+    workspace.cloud.before_up = refuse
+    workspace.cloud.refusals = {"us-east-1c": dry()}
+    workspace.provisioning.up(make.plan(*map(make.candidate, ZONES)), "demo")
+    assert workspace.notes[:3] == [
         "trying us-east-1c p3dn.24xlarge on-demand: 2 x $31.212/h",
         "us-east-1c p3dn.24xlarge on-demand: no capacity (InsufficientInstanceCapacity)",
         "trying us-east-1d p3dn.24xlarge on-demand: 2 x $31.212/h",
     ]
-    assert not [one for one in bench.heard if isinstance(one, Event)]
+    assert not [one for one in workspace.heard if isinstance(one, Event)]
 
 
-def test_a_refusal_that_ends_it_is_told_in_awss_own_words(bench, make):
-    bench.cloud.before_up = lambda stack: bench.cloud.on_event(
+def test_a_refusal_that_ends_it_is_told_in_awss_own_words(workspace, make):
+    workspace.cloud.before_up = lambda stack: workspace.cloud.on_event(
         Event("failed", "create", "urn", "aws:ec2/fleet:Fleet", "s1", "no such snapshot")
     )
-    bench.cloud.refusals = {"us-east-1c": LaunchError("no such snapshot", code="Client.InvalidSnapshot.NotFound")}
+    workspace.cloud.refusals = {"us-east-1c": LaunchError("no such snapshot", code="Client.InvalidSnapshot.NotFound")}
     with pytest.raises(LaunchError):
-        bench.provisioning.up(make.plan(*map(make.candidate, ZONES)), "demo")
-    assert [one.detail for one in bench.heard if isinstance(one, Event)] == ["no such snapshot"]
-    assert ups(bench) == ["us-east-1c"]
-    assert bench.records.clusters() == []
-    assert bench.ledger.entries(state="open") == ()
+        workspace.provisioning.up(make.plan(*map(make.candidate, ZONES)), "demo")
+    assert [one.detail for one in workspace.heard if isinstance(one, Event)] == ["no such snapshot"]
+    assert ups(workspace) == ["us-east-1c"]
+    assert workspace.records.clusters() == []
+    assert workspace.ledger.entries(state="open") == ()
 
 
-def test_too_many_fleets_lead_out_of_the_region(bench, make):
-    bench.cloud.refusals = {"us-east-1c": QuotaError("too many fleets", code="MaxFleetCountExceeded")}
+def test_too_many_fleets_lead_out_of_the_region(workspace, make):
+    workspace.cloud.refusals = {"us-east-1c": QuotaError("too many fleets", code="MaxFleetCountExceeded")}
     spot = make.candidate("us-east-1d", market="spot")
-    bench.provisioning.up(make.plan(make.candidate(), spot, make.candidate("us-west-2b")), "demo")
-    assert ups(bench) == ["us-east-1c", "us-west-2b"]
+    workspace.provisioning.up(make.plan(make.candidate(), spot, make.candidate("us-west-2b")), "demo")
+    assert ups(workspace) == ["us-east-1c", "us-west-2b"]
 
 
-def test_a_spot_quota_leaves_the_on_demand_pool_of_the_region(bench, make):
-    bench.cloud.refusals = {"us-east-1c": QuotaError("spot quota", code="MaxSpotInstanceCountExceeded")}
+def test_a_spot_quota_leaves_the_on_demand_pool_of_the_region(workspace, make):
+    workspace.cloud.refusals = {"us-east-1c": QuotaError("spot quota", code="MaxSpotInstanceCountExceeded")}
     spot = [make.candidate(zone, market="spot") for zone in ("us-east-1c", "us-east-1d")]
-    bench.provisioning.up(make.plan(*spot, make.candidate("us-east-1e")), "demo")
-    assert ups(bench) == ["us-east-1c", "us-east-1e"]
+    workspace.provisioning.up(make.plan(*spot, make.candidate("us-east-1e")), "demo")
+    assert ups(workspace) == ["us-east-1c", "us-east-1e"]
 
 
-def test_what_is_not_asked_is_named_with_the_reason(bench, make):
-    bench.cloud.refusals = {"us-east-1c": QuotaError("limit", code="VcpuLimitExceeded")}
-    bench.provisioning.up(make.plan(*map(make.candidate, ZONES)), "demo")
-    assert bench.notes[1:3] == [
+def test_what_is_not_asked_is_named_with_the_reason(workspace, make):
+    workspace.cloud.refusals = {"us-east-1c": QuotaError("limit", code="VcpuLimitExceeded")}
+    workspace.provisioning.up(make.plan(*map(make.candidate, ZONES)), "demo")
+    assert workspace.notes[1:3] == [
         "us-east-1c p3dn.24xlarge on-demand: quota reached (VcpuLimitExceeded)",
         "not asked, for the same quota: us-east-1d p3dn.24xlarge on-demand",
     ]
 
 
-def test_without_capacity_another_type_is_among_what_would_help(bench, make):
-    bench.cloud.refusals = dict.fromkeys(ZONES, dry())
+def test_without_capacity_another_type_is_among_what_would_help(workspace, make):
+    workspace.cloud.refusals = dict.fromkeys(ZONES, dry())
     with pytest.raises(NoCapacityError) as caught:
-        bench.provisioning.up(make.plan(*map(make.candidate, ZONES)), "demo")
+        workspace.provisioning.up(make.plan(*map(make.candidate, ZONES)), "demo")
     assert caught.value.hint == (
         "--set resources.market=spot; or --set resources.regions=us-east-1,us-west-2,eu-west-1,ap-northeast-1; "
         "or --set resources.instance_type=p4d.24xlarge; or wait until there is some: --retry-until-up"
     )
 
 
-def test_a_quota_that_no_zone_cures_ends_it(bench, make):
-    bench.cloud.refusals = {"us-east-1c": QuotaError("addresses", code="AddressLimitExceeded", hint="release some")}
+def test_a_quota_that_no_zone_cures_ends_it(workspace, make):
+    workspace.cloud.refusals = {"us-east-1c": QuotaError("addresses", code="AddressLimitExceeded", hint="release some")}
     with pytest.raises(QuotaError, match="addresses"):
-        bench.provisioning.up(make.plan(*map(make.candidate, ZONES)), "demo")
-    assert ups(bench) == ["us-east-1c"]
+        workspace.provisioning.up(make.plan(*map(make.candidate, ZONES)), "demo")
+    assert ups(workspace) == ["us-east-1c"]
 
 
-def test_a_retired_type_is_asked_for_once_and_another_type_is_still_tried(bench, make):
+def test_a_retired_type_is_asked_for_once_and_another_type_is_still_tried(workspace, make):
     gone = NotOfferedError("no such type", code="InvalidInstanceType", hint="AWS has retired this type")
-    bench.cloud.refusals = {"us-east-1c": gone}
+    workspace.cloud.refusals = {"us-east-1c": gone}
     other = make.candidate("us-east-1d", instance_type="p4d.24xlarge")
-    bench.provisioning.up(make.plan(make.candidate("us-east-1c"), make.candidate("us-west-2b"), other), "demo")
-    assert ups(bench) == ["us-east-1c", "us-east-1d"]
+    workspace.provisioning.up(make.plan(make.candidate("us-east-1c"), make.candidate("us-west-2b"), other), "demo")
+    assert ups(workspace) == ["us-east-1c", "us-east-1d"]
 
 
-def test_a_retired_type_alone_fails_at_once_and_says_retired(bench, make):
+def test_a_retired_type_alone_fails_at_once_and_says_retired(workspace, make):
     gone = NotOfferedError("no such type", code="InvalidInstanceType", hint="AWS has retired this type")
-    bench.cloud.refusals = dict.fromkeys(ZONES, gone)
+    workspace.cloud.refusals = dict.fromkeys(ZONES, gone)
     with pytest.raises(NoCapacityError) as caught:
-        bench.provisioning.up(make.plan(*map(make.candidate, ZONES)), "demo", retry_s=3600)
-    assert ups(bench) == ["us-east-1c"]
+        workspace.provisioning.up(make.plan(*map(make.candidate, ZONES)), "demo", retry_s=3600)
+    assert ups(workspace) == ["us-east-1c"]
     assert caught.value.hint.startswith("AWS has retired this type; or --set resources.market=spot")
     assert "--retry-until-up" not in caught.value.hint
-    assert bench.clock.monotonic() == 0
+    assert workspace.clock.monotonic() == 0
 
 
-def test_a_part_of_a_gang_that_had_begun_is_in_the_bill(bench, make):
+def test_a_part_of_a_gang_that_had_begun_is_in_the_bill(workspace, make):
     part = dry()
     part.launched = ("i-half",)
-    bench.cloud.refusals = {"us-east-1c": part}
-    bench.cloud.before_up = lambda stack: bench.clock.sleep(90)
-    bench.provisioning.up(make.plan(*map(make.candidate, ZONES)), "demo")
-    first, second = bench.ledger.entries(cluster="demo")
+    workspace.cloud.refusals = {"us-east-1c": part}
+    workspace.cloud.before_up = lambda stack: workspace.clock.sleep(90)
+    workspace.provisioning.up(make.plan(*map(make.candidate, ZONES)), "demo")
+    first, second = workspace.ledger.entries(cluster="demo")
     assert (first.state, first.instance_ids) == ("closed", ("i-half",))
     assert (first.closed_at - first.launched_at).total_seconds() == 90
     assert (second.state, second.instance_ids) == ("open", ("i-us-east-1d-0", "i-us-east-1d-1"))

@@ -12,70 +12,70 @@ from cloudgpu.errors import AuthError, CloudError, StateError, TeardownError
 DENIED = AuthError("not authorized", code="UnauthorizedOperation", request_id="r", hint="check your permissions")
 
 
-def moved(bench, make):
+def moved(workspace, make):
     """A cluster that failed over from us-west-2 to us-east-1."""
-    record = bench.provisioning.up(make.plan(make.candidate()), "demo").record
+    record = workspace.provisioning.up(make.plan(make.candidate()), "demo").record
     two = make.replace(record, regions=("us-west-2", "us-east-1"))
-    return bench.records.save_cluster(two, bench.clock.now())
+    return workspace.records.save_cluster(two, workspace.clock.now())
 
 
-def failing(bench, *regions, err=DENIED):
-    search = bench.cloud.search
+def failing(workspace, *regions, err=DENIED):
+    search = workspace.cloud.search
 
     def asked(cluster, wanted):
         if set(wanted) & set(regions):
             raise err
         return search(cluster, wanted)
 
-    bench.cloud.search = asked
+    workspace.cloud.search = asked
 
 
 def own(record):
     return {"cloudgpu:owner": "ann", "cloudgpu:token": record.token}
 
 
-def test_nodes_elsewhere_are_ended_and_the_failure_names_region_reason_and_command(bench, make):
-    record = moved(bench, make)
-    bench.cloud.strays = [make.thing("instance", "i-us-east-1c-0", "us-east-1", own(record))]
-    failing(bench, "us-west-2")
+def test_nodes_elsewhere_are_ended_and_the_failure_names_region_reason_and_command(workspace, make):
+    record = moved(workspace, make)
+    workspace.cloud.strays = [make.thing("instance", "i-us-east-1c-0", "us-east-1", own(record))]
+    failing(workspace, "us-west-2")
     with pytest.raises(TeardownError) as caught:
-        bench.teardown.down("demo", "us-east-1")
-    assert bench.cloud.strays == []
+        workspace.teardown.down("demo", "us-east-1")
+    assert workspace.cloud.strays == []
     assert caught.value.left == ("us-west-2: not authorized",)
     assert caught.value.message == "cluster demo is not confirmed gone in us-west-2"
     assert caught.value.hint == "check your permissions; then run again: cloudgpu down demo"
-    assert bench.records.cluster("demo").state == "ending"
+    assert workspace.records.cluster("demo").state == "ending"
     # Its nodes are confirmed gone, so they cost nothing any more.
-    assert bench.ledger.entries(state="open") == ()
+    assert workspace.ledger.entries(state="open") == ()
 
 
-def test_recorded_nodes_are_ended_by_their_ids_where_no_search_is_answered(bench, make):
-    record = moved(bench, make)
-    failing(bench, "us-east-1", "us-west-2", "global")
-    bench.cloud.destroy_fails = StateError("the journal is damaged")
+def test_recorded_nodes_are_ended_by_their_ids_where_no_search_is_answered(workspace, make):
+    record = moved(workspace, make)
+    failing(workspace, "us-east-1", "us-west-2", "global")
+    workspace.cloud.destroy_fails = StateError("the journal is damaged")
     with pytest.raises(TeardownError) as caught:
-        bench.teardown.down("demo", "us-east-1")
-    assert ("terminate", "us-east-1", record.instance_ids) in bench.cloud.calls
+        workspace.teardown.down("demo", "us-east-1")
+    assert ("terminate", "us-east-1", record.instance_ids) in workspace.cloud.calls
     assert {line.partition(":")[0] for line in caught.value.left} == {"us-east-1", "us-west-2"}
-    assert len(bench.ledger.entries(state="open")) == 1
+    assert len(workspace.ledger.entries(state="open")) == 1
 
 
-def test_iam_that_fails_leaves_no_row_open(bench, make):
-    moved(bench, make)
-    failing(bench, "global")
+def test_iam_that_fails_leaves_no_row_open(workspace, make):
+    moved(workspace, make)
+    failing(workspace, "global")
     with pytest.raises(TeardownError) as caught:
-        bench.teardown.down("demo", "us-east-1")
+        workspace.teardown.down("demo", "us-east-1")
     assert caught.value.left == ("IAM: not authorized",)
-    assert bench.ledger.entries(state="open") == ()
-    assert bench.records.cluster("demo") is not None
+    assert workspace.ledger.entries(state="open") == ()
+    assert workspace.records.cluster("demo") is not None
 
 
-def test_a_region_that_hangs_delays_no_other(bench, make):
+def test_a_region_that_hangs_delays_no_other(workspace, make):
     """The one answers only after the nodes of the other have ended."""
-    record = moved(bench, make)
-    bench.cloud.strays = [make.thing("instance", "i-us-east-1c-0", "us-east-1", own(record))]
+    record = moved(workspace, make)
+    workspace.cloud.strays = [make.thing("instance", "i-us-east-1c-0", "us-east-1", own(record))]
     ended = threading.Event()
-    release, search = bench.cloud.release, bench.cloud.search
+    release, search = workspace.cloud.release, workspace.cloud.search
 
     def released(found):
         release(found)
@@ -86,29 +86,29 @@ def test_a_region_that_hangs_delays_no_other(bench, make):
             assert ended.wait(timeout=20)
         return search(cluster, wanted)
 
-    bench.cloud.release, bench.cloud.search = released, asked
-    assert bench.teardown.down("demo", "us-east-1").known
+    workspace.cloud.release, workspace.cloud.search = released, asked
+    assert workspace.teardown.down("demo", "us-east-1").known
 
 
-def test_a_region_that_the_account_does_not_have_is_said_with_the_file_that_names_it(bench, make):
-    record = moved(bench, make)
-    bench.records.save_cluster(make.replace(record, regions=("mars-1", "us-east-1")), bench.clock.now())
-    failing(bench, "mars-1", err=CloudError("no answer: cannot connect"))
+def test_a_region_that_the_account_does_not_have_is_said_with_the_file_that_names_it(workspace, make):
+    record = moved(workspace, make)
+    workspace.records.save_cluster(make.replace(record, regions=("mars-1", "us-east-1")), workspace.clock.now())
+    failing(workspace, "mars-1", err=CloudError("no answer: cannot connect"))
     with pytest.raises(TeardownError) as caught:
-        bench.teardown.down("demo", "us-east-1")
+        workspace.teardown.down("demo", "us-east-1")
     (line,) = caught.value.left
     assert line.startswith("mars-1: no answer: cannot connect (the account has no such region enabled")
-    assert str(bench.home.cluster("demo").record) in line
+    assert str(workspace.home.cluster("demo").record) in line
 
 
-def test_the_journals_tell_the_regions_when_the_record_and_the_ledger_do_not(bench, make):
-    moved(bench, make)
-    cluster = bench.home.cluster("demo")
+def test_the_journals_tell_the_regions_when_the_record_and_the_ledger_do_not(workspace, make):
+    moved(workspace, make)
+    cluster = workspace.home.cluster("demo")
     cluster.record.unlink()
     cluster.journal("eu-west-1").write_text("")
-    bench.cloud.searched.clear()
-    bench.teardown.down("demo", "us-east-1")
-    assert ("eu-west-1",) in bench.cloud.searched
+    workspace.cloud.searched.clear()
+    workspace.teardown.down("demo", "us-east-1")
+    assert ("eu-west-1",) in workspace.cloud.searched
 
 
 def test_one_error_of_the_only_region_is_raised_as_it_is():

@@ -13,21 +13,21 @@ from cloudgpu.provision.lease import Lease
 
 
 @pytest.fixture
-def ending(bench, make):
+def ending(workspace, make):
     """A cluster that somebody is ending."""
-    record = bench.provisioning.up(make.plan(make.candidate()), "demo").record
-    return bench.records.save_cluster(replace(record, state="ending"), bench.clock.now())
+    record = workspace.provisioning.up(make.plan(make.candidate()), "demo").record
+    return workspace.records.save_cluster(replace(record, state="ending"), workspace.clock.now())
 
 
-def lease(bench):
-    return Lease(bench.home.cluster("demo").root / "lease", bench.clock, "bob").hold(tidy=True)
+def lease(workspace):
+    return Lease(workspace.home.cluster("demo").root / "lease", workspace.clock, "bob").hold(tidy=True)
 
 
-def destroyed(bench):
-    return [call for call in bench.cloud.calls if call[0] == "destroy"]
+def destroyed(workspace):
+    return [call for call in workspace.cloud.calls if call[0] == "destroy"]
 
 
-def after_a_while(bench, monkeypatch, happens):
+def after_a_while(workspace, monkeypatch, happens):
     """It happens while we wait for the third time."""
     real, waits = ManualClock.sleep, []
 
@@ -40,34 +40,34 @@ def after_a_while(bench, monkeypatch, happens):
     monkeypatch.setattr(ManualClock, "sleep", sleep)
 
 
-def test_the_others_confirmation_is_enough(bench, ending, monkeypatch):
-    after_a_while(bench, monkeypatch, lambda: bench.records.forget_cluster("demo"))
-    with lease(bench):
-        end_or_wait(bench.desk, bench.teardown, ending)
-    assert destroyed(bench) == []
-    assert [note for note in bench.notes if "waiting for its confirmation" in note]
+def test_the_others_confirmation_is_enough(workspace, ending, monkeypatch):
+    after_a_while(workspace, monkeypatch, lambda: workspace.records.forget_cluster("demo"))
+    with lease(workspace):
+        end_or_wait(workspace.context, workspace.teardown, ending)
+    assert destroyed(workspace) == []
+    assert [note for note in workspace.notes if "waiting for its confirmation" in note]
 
 
-def test_who_waited_goes_on_where_the_other_died(bench, ending, monkeypatch):
-    held = lease(bench)
+def test_who_waited_goes_on_where_the_other_died(workspace, ending, monkeypatch):
+    held = lease(workspace)
     held.__enter__()
-    after_a_while(bench, monkeypatch, lambda: held.__exit__(None, None, None))
-    end_or_wait(bench.desk, bench.teardown, ending)
-    assert len(destroyed(bench)) == 1
-    assert bench.records.cluster("demo") is None
+    after_a_while(workspace, monkeypatch, lambda: held.__exit__(None, None, None))
+    end_or_wait(workspace.context, workspace.teardown, ending)
+    assert len(destroyed(workspace)) == 1
+    assert workspace.records.cluster("demo") is None
 
 
-def test_who_is_at_it_for_another_reason_is_not_waited_for(bench, ending):
-    standing = bench.records.save_cluster(replace(ending, state="up"), bench.clock.now())
-    with lease(bench), pytest.raises(BusyError):
-        end_or_wait(bench.desk, bench.teardown, standing)
+def test_who_is_at_it_for_another_reason_is_not_waited_for(workspace, ending):
+    standing = workspace.records.save_cluster(replace(ending, state="up"), workspace.clock.now())
+    with lease(workspace), pytest.raises(BusyError):
+        end_or_wait(workspace.context, workspace.teardown, standing)
 
 
-def test_nobody_is_waited_for_without_end(bench, ending):
-    began = bench.clock.monotonic()
-    with lease(bench), pytest.raises(BusyError):
-        end_or_wait(bench.desk, bench.teardown, ending)
-    assert bench.clock.monotonic() - began >= 1200
+def test_nobody_is_waited_for_without_end(workspace, ending):
+    began = workspace.clock.monotonic()
+    with lease(workspace), pytest.raises(BusyError):
+        end_or_wait(workspace.context, workspace.teardown, ending)
+    assert workspace.clock.monotonic() - began >= 1200
 
 
 AT = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

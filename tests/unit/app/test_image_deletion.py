@@ -37,19 +37,19 @@ def store():
     return Images([image("ami-1"), image("ami-2")])
 
 
-def test_one_image_that_fails_does_not_keep_the_other(bench, store):
+def test_one_image_that_fails_does_not_keep_the_other(workspace, store):
     store.refused = "ami-1"
     with pytest.raises(AuthError):
-        delete(bench.desk, store, "us-east-1", "base")
+        delete(workspace.context, store, "us-east-1", "base")
     assert [one.id for one in store.there] == ["ami-1"]
 
 
-def test_a_node_that_fails_does_not_keep_the_image(bench, make, store):
-    bench.provisioning.up(make.plan(make.candidate()), bake_cluster("base"))
-    bench.cloud.destroy_fails = CloudError("cannot reach ec2.us-east-1")
+def test_a_node_that_fails_does_not_keep_the_image(workspace, make, store):
+    workspace.provisioning.up(make.plan(make.candidate()), bake_cluster("base"))
+    workspace.cloud.destroy_fails = CloudError("cannot reach ec2.us-east-1")
     store.refused = "ami-2"
     with pytest.raises(TeardownError) as caught:
-        delete(bench.desk, store, "us-east-1", "base")
+        delete(workspace.context, store, "us-east-1", "base")
     assert [one.id for one in store.there] == ["ami-2"]
     assert caught.value.left == ("cannot reach ec2.us-east-1", "not authorized to deregister ami-2")
     assert caught.value.hint == "cloudgpu image delete base"

@@ -9,15 +9,15 @@ from cloudgpu.app.inventories import stored_inventory, with_known_boots
 
 
 @pytest.fixture
-def nodes(bench, make):
+def nodes(workspace, make):
     """Whether the nodes of cluster `lab` count as booted."""
 
     def booted():
-        record = bench.records.cluster("lab")
-        inventory = with_known_boots(bench.records, stored_inventory(bench.home, record), bench.clock.now())
+        record = workspace.records.cluster("lab")
+        inventory = with_known_boots(workspace.records, stored_inventory(workspace.home, record), workspace.clock.now())
         return {node.booted for node in inventory.nodes}
 
-    bench.provisioning.up(make.plan(make.candidate()), "lab")
+    workspace.provisioning.up(make.plan(make.candidate()), "lab")
     return booted
 
 
@@ -25,8 +25,8 @@ def test_nodes_of_a_new_cluster_may_still_boot(nodes):
     assert nodes() == {False}
 
 
-def test_nodes_of_an_old_cluster_do_not(bench, nodes):
-    bench.clock.sleep(timedelta(minutes=16).total_seconds())
+def test_nodes_of_an_old_cluster_do_not(workspace, nodes):
+    workspace.clock.sleep(timedelta(minutes=16).total_seconds())
     assert nodes() == {True}
 
 
@@ -35,11 +35,13 @@ def test_nodes_that_a_run_was_started_on_do_not(nodes, training):
     assert nodes() == {True}
 
 
-def test_nodes_of_a_cluster_that_its_own_run_made_do_not(bench, gang, training):
+def test_nodes_of_a_cluster_that_its_own_run_made_do_not(workspace, gang, training):
     """Its run began before it."""
-    gang.before["start"] = lambda: bench.clock.sleep(1)
+    gang.before["start"] = lambda: workspace.clock.sleep(1)
     run = training(detach=True).record
-    record = bench.records.cluster(run.cluster)
-    bench.records.save_cluster(replace(record, created_at=record.created_at + timedelta(seconds=1)), bench.clock.now())
-    inventory = with_known_boots(bench.records, stored_inventory(bench.home, record), bench.clock.now())
+    record = workspace.records.cluster(run.cluster)
+    workspace.records.save_cluster(
+        replace(record, created_at=record.created_at + timedelta(seconds=1)), workspace.clock.now()
+    )
+    inventory = with_known_boots(workspace.records, stored_inventory(workspace.home, record), workspace.clock.now())
     assert {node.booted for node in inventory.nodes} == {True}

@@ -13,71 +13,71 @@ from cloudgpu.remote.landing import Skipped
 OUTPUTS = {"outputs": ["outputs/metrics.json"]}
 
 
-def end_nodes(bench):
-    bench.cloud.alive = dict.fromkeys(bench.cloud.alive, "terminated")
+def end_nodes(workspace):
+    workspace.cloud.alive = dict.fromkeys(workspace.cloud.alive, "terminated")
 
 
 @pytest.fixture
-def unfetched(bench, gang, training, watching):
+def unfetched(workspace, gang, training, watching):
     """A run that succeeded, and whose outputs are still on its nodes."""
     run = training(detach=True, sections=OUTPUTS).record
     watching.logs(run.run_id)
     return run
 
 
-def test_attach_after_the_expiry_says_that_the_outputs_are_lost(bench, watching, unfetched):
-    end_nodes(bench)
-    bench.clock.sleep(2 * 3600)
+def test_attach_after_the_expiry_says_that_the_outputs_are_lost(workspace, watching, unfetched):
+    end_nodes(workspace)
+    workspace.clock.sleep(2 * 3600)
     outcome = watching.attach(unfetched.run_id)
     assert outcome.record.state == "succeeded"
     (line,) = outcome.lost
     assert line.startswith(f"no outputs of run {unfetched.run_id} (outputs/metrics.json) were fetched: its cluster exp")
     assert outcome.as_json()["lost"] == [line]
-    assert line in bench.notes
+    assert line in workspace.notes
     assert exit_code(outcome) == RemoteCommandError.exit_code
 
 
-def test_attach_after_down_says_that_the_outputs_are_lost(bench, watching, unfetched):
-    bench.teardown.down(unfetched.cluster, "us-east-1")
+def test_attach_after_down_says_that_the_outputs_are_lost(workspace, watching, unfetched):
+    workspace.teardown.down(unfetched.cluster, "us-east-1")
     with pytest.raises(RemoteCommandError, match=r"no outputs of run .* were fetched: its cluster was deleted"):
         watching.attach(unfetched.run_id)
 
 
-def test_attach_after_down_to_a_run_that_has_its_outputs_is_a_mistake_of_usage(bench, gang, training, watching):
+def test_attach_after_down_to_a_run_that_has_its_outputs_is_a_mistake_of_usage(workspace, gang, training, watching):
     run = training(sections=OUTPUTS).record
     with pytest.raises(UsageError, match="is not running: succeeded"):
         watching.attach(run.run_id)
-    assert bench.records.run(run.run_id).collected
+    assert workspace.records.run(run.run_id).collected
 
 
-def test_a_run_without_outputs_loses_none(bench, training, watching):
+def test_a_run_without_outputs_loses_none(workspace, training, watching):
     run = training(detach=True).record
     watching.logs(run.run_id)
-    end_nodes(bench)
+    end_nodes(workspace)
     outcome = watching.attach(run.run_id)
     assert outcome.lost == ()
     assert exit_code(outcome) == 0
 
 
-def test_a_record_of_an_earlier_version_is_not_blamed(bench, unfetched):
-    record = bench.records.run(unfetched.run_id)
+def test_a_record_of_an_earlier_version_is_not_blamed(workspace, unfetched):
+    record = workspace.records.run(unfetched.run_id)
     assert record.uncollected == ("outputs/metrics.json",)
     assert replace(record, outputs=("outputs/metrics.json",)).uncollected == ()
     assert replace(record, outputs=("outputs/metrics.json",), collected=False).uncollected != ()
 
 
-def test_a_node_that_is_gone_takes_its_outputs_with_it(bench, watching, unfetched):
-    second = next(one for one in bench.cloud.alive if one.endswith("-1"))
-    bench.cloud.alive[second] = "terminated"
+def test_a_node_that_is_gone_takes_its_outputs_with_it(workspace, watching, unfetched):
+    second = next(one for one in workspace.cloud.alive if one.endswith("-1"))
+    workspace.cloud.alive[second] = "terminated"
     outcome = watching.attach(unfetched.run_id)
     assert outcome.lost == (f"node 1 ({second}) is gone, and what it held",)
     assert exit_code(outcome) == RemoteCommandError.exit_code
-    assert bench.records.run(unfetched.run_id).collected is False
+    assert workspace.records.run(unfetched.run_id).collected is False
 
 
-def test_outputs_that_cannot_be_fetched_while_the_cluster_is_deleted_are_lost(bench, gang, training, monkeypatch):
+def test_outputs_that_cannot_be_fetched_while_the_cluster_is_deleted_are_lost(workspace, gang, training, monkeypatch):
     def down_then_fail(*_args):
-        bench.records.forget_cluster(bench.records.runs()[-1].cluster)
+        workspace.records.forget_cluster(workspace.records.runs()[-1].cluster)
         raise RemoteCommandError("the disk is gone")
 
     def planned():
@@ -91,7 +91,7 @@ def test_outputs_that_cannot_be_fetched_while_the_cluster_is_deleted_are_lost(be
     assert exit_code(outcome) == RemoteCommandError.exit_code
 
 
-def test_skipped_outputs_are_in_the_json_and_an_unreadable_one_keeps_the_cluster(bench, gang, training, watching):
+def test_skipped_outputs_are_in_the_json_and_an_unreadable_one_keeps_the_cluster(workspace, gang, training, watching):
     def plant():
         gang.hosts["i-us-east-1c-0"].skipped = [
             Skipped("outputs/pipe", "named pipe", lost=False),
@@ -105,31 +105,33 @@ def test_skipped_outputs_are_in_the_json_and_an_unreadable_one_keeps_the_cluster
     assert exit_code(outcome) == RemoteCommandError.exit_code
     gang.before.clear()
     gang.hosts["i-us-east-1c-0"].skipped = []
-    assert bench.records.cluster(outcome.record.cluster).expires_at > bench.clock.now() + timedelta(minutes=1)
+    assert workspace.records.cluster(outcome.record.cluster).expires_at > workspace.clock.now() + timedelta(minutes=1)
     assert exit_code(watching.attach(outcome.record.run_id)) == 0
 
 
-def unasked(bench, monkeypatch, error):
+def unasked(workspace, monkeypatch, error):
     def nodes_alive(self, region, instance_ids):
         raise error
 
-    monkeypatch.setattr(type(bench.cloud), "nodes_alive", nodes_alive)
+    monkeypatch.setattr(type(workspace.cloud), "nodes_alive", nodes_alive)
 
 
 def test_outputs_of_a_failed_run_are_fetched_although_not_every_node_can_be_asked(
-    bench, gang, training, watching, monkeypatch
+    workspace, gang, training, watching, monkeypatch
 ):
     """On your own hosts that is an SSH connection to each of them."""
     gang.tell("failed", reason="because")
-    gang.before["follow"] = lambda: unasked(bench, monkeypatch, ConnectError("blue does not answer"))
+    gang.before["follow"] = lambda: unasked(workspace, monkeypatch, ConnectError("blue does not answer"))
     outcome = training(sections=OUTPUTS)
     assert (outcome.record.state, outcome.record.collected) == ("failed", True)
 
 
 @pytest.mark.parametrize("verb", ["attach", "logs", "cancel"])
-def test_a_node_that_cannot_be_asked_does_not_hide_that_the_run_may_go_on(bench, training, watching, monkeypatch, verb):
+def test_a_node_that_cannot_be_asked_does_not_hide_that_the_run_may_go_on(
+    workspace, training, watching, monkeypatch, verb
+):
     run = training(detach=True).record
-    unasked(bench, monkeypatch, ConnectError("blue does not answer", hint="plug it in"))
+    unasked(workspace, monkeypatch, ConnectError("blue does not answer", hint="plug it in"))
     with pytest.raises(ConnectError, match="blue does not answer") as caught:
         getattr(watching, verb)(run.run_id)
     going_on = f"run {run.run_id} may be going on: `cloudgpu attach {run.run_id}` comes back to it"
@@ -137,7 +139,7 @@ def test_a_node_that_cannot_be_asked_does_not_hide_that_the_run_may_go_on(bench,
 
 
 @pytest.mark.parametrize("state", ["succeeded", "failed"])
-def test_a_full_disk_does_not_hide_how_the_ranks_ended(bench, gang, training, monkeypatch, state):
+def test_a_full_disk_does_not_hide_how_the_ranks_ended(workspace, gang, training, monkeypatch, state):
     gang.tell(state)
     save = Records.save_run
 

@@ -31,7 +31,7 @@ class Killed(BaseException):
 class Bed:
     """A matrix of three on two nodes, typed again and again."""
 
-    bench: object
+    workspace: object
     gang: object
     make: object
     folder: object
@@ -51,21 +51,21 @@ class Bed:
 
     @property
     def matrices(self):
-        buyer = Buyer(self.bench.owner, "vision", "ssh-ed25519 AAAA", {})
-        training = Training(self.bench.desk, buyer, self.gang.dial)
-        return Matrices(self.bench.desk, training, buyer, self.gang.dial)
+        buyer = Buyer(self.workspace.owner, "vision", "ssh-ed25519 AAAA", {})
+        training = Training(self.workspace.context, buyer, self.gang.dial)
+        return Matrices(self.workspace.context, training, buyer, self.gang.dial)
 
     def run(self, **more):
         return self.matrices.run(self.request(**more))
 
     @property
     def record(self):
-        (record,) = MatrixRecords(self.bench.home).all()[0]
+        (record,) = MatrixRecords(self.workspace.home).all()[0]
         return record
 
     @property
     def bought(self):
-        return [call for call in self.bench.cloud.calls if call[0] == "up"]
+        return [call for call in self.workspace.cloud.calls if call[0] == "up"]
 
     def on_run(self, place, happens):
         """Let something happen when the run of this place, from 1, is started."""
@@ -87,11 +87,11 @@ class Bed:
 
 
 @pytest.fixture
-def bed(bench, gang, make, tmp_path):
+def bed(workspace, gang, make, tmp_path):
     folder = tmp_path / "recipe"
     folder.mkdir()
     (folder / "train.py").write_text("print(1)")
-    return Bed(bench, gang, make, folder)
+    return Bed(workspace, gang, make, folder)
 
 
 def states(outcome):
@@ -119,16 +119,16 @@ def test_every_combination_runs_in_one_cluster_that_is_ended(bed):
     assert [row.measured[0].value for row in outcome.rows] == [0.91, 0.92, 0.93]
     assert [sorted(row.best) for row in outcome.rows] == [[], [], ["accuracy"]]
     assert len(bed.bought) == 1
-    assert bed.bench.records.clusters() == []
+    assert bed.workspace.records.clusters() == []
     assert (outcome.left, outcome.kept, outcome.stopped, outcome.unended) == ((), "", "", "")
     assert outcome.complete
-    ledger = {run.run_id: (run.state, run.cluster) for run in bed.bench.ledger.runs()}
+    ledger = {run.run_id: (run.state, run.cluster) for run in bed.workspace.ledger.runs()}
     assert ledger == {row.run_id: ("succeeded", bed.record.cluster) for row in outcome.rows}
 
 
 def test_the_table_is_in_the_home(bed):
     bed.run()
-    rows = list(csv.DictReader(io.StringIO(bed.bench.home.matrix(bed.record.name).table.read_text())))
+    rows = list(csv.DictReader(io.StringIO(bed.workspace.home.matrix(bed.record.name).table.read_text())))
     assert [(row["way"], row["size"], row["state"], row["accuracy"]) for row in rows] == [
         (*dict(values).values(), "succeeded", "0.97") for values in COMBINATIONS
     ]
@@ -136,9 +136,9 @@ def test_the_table_is_in_the_home(bed):
 
 
 def test_the_bill_is_the_clusters(bed):
-    bed.gang.before["follow"] = lambda: bed.bench.clock.sleep(600)
+    bed.gang.before["follow"] = lambda: bed.workspace.clock.sleep(600)
     outcome = bed.run()
-    bill = bed.bench.ledger.report(by="cluster", now=bed.bench.clock.now())
+    bill = bed.workspace.ledger.report(by="cluster", now=bed.workspace.clock.now())
     assert outcome.usd == sum(row.usd for row in bill.rows)
     assert Decimal(0) < sum(row.usd for row in outcome.rows) <= outcome.usd
 
@@ -148,7 +148,7 @@ def test_one_that_fails_does_not_stop_the_others_and_alone_is_run_again(bed):
     outcome = bed.run()
     assert states(outcome) == ["succeeded", "failed", "succeeded"]
     assert outcome.rows[1].reason == "exit code 3"
-    assert bed.bench.records.clusters() == []
+    assert bed.workspace.records.clusters() == []
     fail_on(bed)
     again = bed.run()
     assert states(again) == ["succeeded"] * 3
@@ -164,7 +164,7 @@ def test_with_fail_fast_no_other_begins(bed):
     outcome = bed.run(fail_fast=True)
     assert states(outcome) == ["succeeded", "failed", "waiting"]
     assert "--fail-fast" in outcome.stopped
-    assert bed.bench.records.clusters() == []
+    assert bed.workspace.records.clusters() == []
 
 
 def test_a_combination_that_cannot_be_started_is_a_failed_one(bed):
@@ -175,7 +175,7 @@ def test_a_combination_that_cannot_be_started_is_a_failed_one(bed):
     outcome = bed.run()
     assert states(outcome) == ["succeeded", "failed", "succeeded"]
     assert outcome.rows[1].reason == "the disk is full"
-    assert bed.bench.records.clusters() == []
+    assert bed.workspace.records.clusters() == []
 
 
 def test_a_run_that_may_go_on_holds_its_gpus_so_nothing_is_started_beside_it(bed):
@@ -187,18 +187,18 @@ def test_a_run_that_may_go_on_holds_its_gpus_so_nothing_is_started_beside_it(bed
         bed.run()
     assert "the same command goes on with what is missing" in caught.value.hint
     assert f"cloudgpu down {bed.record.cluster}" in caught.value.hint
-    assert [row["state"] for row in caught.value.context["combinations"]] == [
+    assert [row["state"] for row in caught.value.partial_result["combinations"]] == [
         "succeeded", "running", "waiting",
     ]  # fmt: skip
     going = bed.record.rows[1].run_id
-    assert bed.bench.records.run(going).state == "running"
+    assert bed.workspace.records.run(going).state == "running"
     bed.gang.before.clear()
     outcome = bed.run()
     assert states(outcome) == ["succeeded"] * 3
     assert outcome.rows[1].run_id == going
-    assert f"run {going} was started before: following it to its end" in bed.bench.notes
+    assert f"run {going} was started before: following it to its end" in bed.workspace.notes
     assert len(bed.bought) == 1
-    assert bed.bench.records.clusters() == []
+    assert bed.workspace.records.clusters() == []
 
 
 @pytest.mark.parametrize("place", [1, 3])
@@ -211,13 +211,13 @@ def test_whoever_is_killed_before_the_ranks_types_it_again(bed, place):
     with pytest.raises(Killed):
         bed.run()
     begun = bed.record.rows[place - 1].run_id
-    assert bed.bench.records.run(begun).ranks
+    assert bed.workspace.records.run(begun).ranks
     bed.gang.before.clear()
     outcome = bed.run()
     assert states(outcome) == ["succeeded"] * 3
     assert outcome.rows[place - 1].run_id == begun
     assert len(bed.bought) == 1
-    assert bed.bench.records.clusters() == []
+    assert bed.workspace.records.clusters() == []
 
 
 def test_a_run_that_was_killed_before_it_had_ranks_is_closed_and_run_again(bed, monkeypatch):
@@ -229,28 +229,28 @@ def test_a_run_that_was_killed_before_it_had_ranks_is_closed_and_run_again(bed, 
         with pytest.raises(Killed):
             bed.run()
     begun = bed.record.rows[0].run_id
-    assert bed.bench.records.run(begun).state == "preparing"
+    assert bed.workspace.records.run(begun).state == "preparing"
     outcome = bed.run()
     assert states(outcome) == ["succeeded"] * 3
     assert outcome.rows[0].run_id != begun
-    assert bed.bench.records.run(begun).state == "interrupted"
-    assert {run.run_id: run.ended_at is not None for run in bed.bench.ledger.runs()}[begun]
+    assert bed.workspace.records.run(begun).state == "interrupted"
+    assert {run.run_id: run.ended_at is not None for run in bed.workspace.ledger.runs()}[begun]
 
 
 def test_whoever_is_killed_while_nodes_are_bought_goes_on_with_that_cluster(bed):
     def die(stack):
         raise Killed
 
-    bed.bench.cloud.before_up = die
+    bed.workspace.cloud.before_up = die
     with pytest.raises(Killed):
         bed.run()
-    half = bed.bench.records.cluster(bed.record.cluster)
+    half = bed.workspace.records.cluster(bed.record.cluster)
     assert (half.state, bed.record.made) == ("making", True)
-    bed.bench.cloud.before_up = lambda stack: None
+    bed.workspace.cloud.before_up = lambda stack: None
     outcome = bed.run()
     assert states(outcome) == ["succeeded"] * 3
     assert outcome.record.token == half.token
-    assert bed.bench.records.clusters() == []
+    assert bed.workspace.records.clusters() == []
 
 
 @pytest.mark.parametrize("end", [True, False])
@@ -270,48 +270,48 @@ def test_ctrl_c_is_asked_about_once(bed, end):
     assert len(bed.asked) == 1
     if end:
         assert states(outcome) == ["succeeded", "cancelled", "waiting"]
-        assert bed.bench.records.clusters() == []
+        assert bed.workspace.records.clusters() == []
     else:
         assert states(outcome) == ["succeeded", "running", "waiting"]
         assert outcome.left
-        assert bed.bench.records.cluster(bed.record.cluster).state == "up"
+        assert bed.workspace.records.cluster(bed.record.cluster).state == "up"
     bed.gang.tell("succeeded", ("accuracy=0.97",))
     assert states(bed.run()) == ["succeeded"] * 3
-    assert bed.bench.records.clusters() == []
+    assert bed.workspace.records.clusters() == []
 
 
 def test_a_cluster_that_expires_is_followed_by_another(bed):
-    bed.on_run(2, lambda: bed.gang.before.update(follow=lambda: bed.bench.clock.sleep(4000)))
+    bed.on_run(2, lambda: bed.gang.before.update(follow=lambda: bed.workspace.clock.sleep(4000)))
     outcome = bed.run()
     assert outcome.stopped.endswith("has expired")
     assert states(outcome)[2:] == ["waiting"]
-    assert bed.bench.records.clusters() == []
+    assert bed.workspace.records.clusters() == []
     bed.gang.before.clear()
     assert states(bed.run()) == ["succeeded"] * 3
     assert len(bed.bought) == 2
 
 
 def test_too_little_time_is_told_of(bed):
-    bed.gang.before["follow"] = lambda: bed.bench.clock.sleep(1600)
+    bed.gang.before["follow"] = lambda: bed.workspace.clock.sleep(1600)
     bed.run()
-    (told,) = [note for note in bed.bench.notes if "min left" in note]
+    (told,) = [note for note in bed.workspace.notes if "min left" in note]
     assert "has 7 min left, and the longest run so far took 27 min: `cloudgpu extend" in told
 
 
 def test_somebody_elses_cluster_is_used_and_left(bed, make):
-    bed.bench.provisioning.up(make.plan(make.candidate()), "lab")
+    bed.workspace.provisioning.up(make.plan(make.candidate()), "lab")
     outcome = bed.run(cluster="lab")
     assert states(outcome) == ["succeeded"] * 3
-    assert bed.bench.records.cluster("lab").state == "up"
+    assert bed.workspace.records.cluster("lab").state == "up"
     assert len(bed.bought) == 1
     assert outcome.usd == sum(row.usd for row in outcome.rows)
-    assert {run.cluster for run in bed.bench.records.runs()} == {"lab"}
+    assert {run.cluster for run in bed.workspace.records.runs()} == {"lab"}
 
 
 def test_the_cluster_called_like_the_recipe_is_used_as_train_does(bed, make):
-    bed.bench.provisioning.up(make.plan(make.candidate()), "quickstart")
+    bed.workspace.provisioning.up(make.plan(make.candidate()), "quickstart")
     bed.run()
-    assert bed.bench.records.cluster("quickstart").state == "up"
+    assert bed.workspace.records.cluster("quickstart").state == "up"
     assert len(bed.bought) == 1
 
 
@@ -319,10 +319,10 @@ def test_its_own_cluster_stays_when_asked(bed):
     outcome = bed.run(keep=True)
     assert outcome.kept == "--keep"
     assert f"`cloudgpu down {bed.record.cluster}`" in outcome.left[0]
-    assert bed.bench.records.cluster(bed.record.cluster).state == "up"
+    assert bed.workspace.records.cluster(bed.record.cluster).state == "up"
     # With nothing to run, the same command without --keep ends it.
     assert bed.run().left == ()
-    assert bed.bench.records.clusters() == []
+    assert bed.workspace.records.clusters() == []
 
 
 def test_another_cluster_is_refused_while_its_own_is_up(bed):
@@ -358,36 +358,39 @@ def test_again_runs_what_has_a_result(bed):
 
 
 def test_a_lost_node_ends_it_with_what_is_left_to_do(bed):
-    bed.on_run(2, lambda: bed.bench.cloud.alive.update({"i-us-east-1c-0": "terminated"}))
+    bed.on_run(2, lambda: bed.workspace.cloud.alive.update({"i-us-east-1c-0": "terminated"}))
     with pytest.raises(StateError, match="no longer whole"):
         bed.run()
     bed.gang.before.clear()
     outcome = bed.run()
     assert states(outcome) == ["succeeded"] * 3
     assert len(bed.bought) == 2
-    assert bed.bench.records.clusters() == []
+    assert bed.workspace.records.clusters() == []
 
 
 def test_a_teardown_that_fails_loses_no_result(bed):
-    bed.bench.cloud.destroy_fails = TeardownError("2 resources are left", left=["volume v-1"])
+    bed.workspace.cloud.destroy_fails = TeardownError("2 resources are left", left=["volume v-1"])
     outcome = bed.run()
     assert states(outcome) == ["succeeded"] * 3
     assert (outcome.unended, outcome.left) == ("2 resources are left", ("volume v-1",))
-    bed.bench.cloud.destroy_fails = None
+    bed.workspace.cloud.destroy_fails = None
     assert bed.run().unended == ""
-    assert bed.bench.records.clusters() == []
+    assert bed.workspace.records.clusters() == []
 
 
 def test_two_processes_are_not_at_one_matrix(bed):
     bed.run()
-    with Lease(bed.bench.home.matrix(bed.record.name).lease, bed.bench.clock, "bob").hold(), pytest.raises(BusyError):
+    with (
+        Lease(bed.workspace.home.matrix(bed.record.name).lease, bed.workspace.clock, "bob").hold(),
+        pytest.raises(BusyError),
+    ):
         bed.run(again=True)
 
 
 def test_a_damaged_record_is_told_of(bed):
     bed.run()
-    bed.bench.home.matrix(bed.record.name).record.write_text("{")
+    bed.workspace.home.matrix(bed.record.name).record.write_text("{")
     with pytest.raises(StateError, match="is damaged"):
         bed.run()
-    known, damaged = MatrixRecords(bed.bench.home).all()
+    known, damaged = MatrixRecords(bed.workspace.home).all()
     assert (known, len(damaged)) == ([], 1)

@@ -84,14 +84,14 @@ class Images:
 
 
 @pytest.fixture
-def sweeping(bench):
-    bench.cloud.regions = lambda: ("us-east-1",)
-    bench.cloud.anybodys = lambda region: []
-    bench.cloud.stores = Stores([stored("going"), stored("kept", keep="true", made_for="")])
-    return Sweeping(bench.desk, Images())
+def sweeping(workspace):
+    workspace.cloud.regions = lambda: ("us-east-1",)
+    workspace.cloud.anybodys = lambda region: []
+    workspace.cloud.stores = Stores([stored("going"), stored("kept", keep="true", made_for="")])
+    return Sweeping(workspace.context, Images())
 
 
-def test_a_sweep_ends_what_outlived_its_cluster_and_confirms_it(bench, sweeping):
+def test_a_sweep_ends_what_outlived_its_cluster_and_confirms_it(workspace, sweeping):
     seen = sweeping.look([], ANN)
     assert [(one.label, what.goes) for one, what in seen.outliving] == [
         ("storage going", True),
@@ -100,33 +100,33 @@ def test_a_sweep_ends_what_outlived_its_cluster_and_confirms_it(bench, sweeping)
     ]
     swept = sweeping.end_storage(seen.storage_going, Swept(()))
     assert [one.name for one in swept.ended] == ["going"]
-    assert [one.name for one in bench.cloud.stores.there] == ["kept"]
+    assert [one.name for one in workspace.cloud.stores.there] == ["kept"]
     assert problem(seen, swept) is None
 
 
-def test_what_will_not_end_is_named(bench, sweeping):
-    bench.cloud.stores.stubborn = True
+def test_what_will_not_end_is_named(workspace, sweeping):
+    workspace.cloud.stores.stubborn = True
     seen = sweeping.look([], ANN)
     failure = problem(seen, sweeping.end_storage(seen.storage_going, Swept(())))
     assert "1 piece of storage is not confirmed gone" in failure.message
     assert any("it will not" in line for line in failure.left)
 
 
-def test_a_region_whose_storage_is_silent_is_unknown(bench, sweeping):
+def test_a_region_whose_storage_is_silent_is_unknown(workspace, sweeping):
     def silent(region, name=""):
         raise CloudError("no answer")
 
-    bench.cloud.stores.found = silent
+    workspace.cloud.stores.found = silent
     seen = sweeping.look([], ANN)
     assert dict(seen.unknown)["us-east-1"] == "no answer"
     assert seen.outliving == ()
 
 
-def test_who_may_not_look_at_storage_sweeps_clusters_all_the_same(bench, sweeping):
+def test_who_may_not_look_at_storage_sweeps_clusters_all_the_same(workspace, sweeping):
     def denied(region, name=""):
         raise AuthError("not authorized to perform elasticfilesystem:DescribeFileSystems")
 
-    bench.cloud.stores.found = denied
+    workspace.cloud.stores.found = denied
     seen = sweeping.look([], ANN)
     assert seen.regions == ("us-east-1",)
     assert "DescribeFileSystems" in dict(seen.unseen)["us-east-1"]
@@ -138,10 +138,10 @@ def test_an_image_costs_its_snapshot_at_most():
     assert of_image(image).monthly_usd == Decimal(10)
 
 
-def test_storage_of_a_cluster_that_goes_goes_after_it_and_not_without_it(bench, sweeping):
+def test_storage_of_a_cluster_that_goes_goes_after_it_and_not_without_it(workspace, sweeping):
     tags = {"cloudgpu:cluster": "lab", "cloudgpu:owner": "ann", "cloudgpu:token": "t"}
     node = Thing("instance", "i-1", "us-east-1", tags)
-    bench.cloud.anybodys = lambda region: [node] if region == "us-east-1" else []
+    workspace.cloud.anybodys = lambda region: [node] if region == "us-east-1" else []
     seen = sweeping.look([], ANN)
     assert [one.name for one in seen.storage_going] == ["going"]
     failed = Swept((), ((seen.going[0], CloudError("no")),))
@@ -149,9 +149,9 @@ def test_storage_of_a_cluster_that_goes_goes_after_it_and_not_without_it(bench, 
     assert sweeping.end_storage(seen.storage_going, Swept(seen.going)).ended == seen.storage_going
 
 
-def test_what_is_still_in_use_when_its_turn_comes_is_left_alone(bench, sweeping):
+def test_what_is_still_in_use_when_its_turn_comes_is_left_alone(workspace, sweeping):
     going = sweeping.look([], ANN).storage_going
-    bench.cloud.stores.there[0] = replace(bench.cloud.stores.there[0], users=("i-9 (cluster lab)",))
+    workspace.cloud.stores.there[0] = replace(workspace.cloud.stores.there[0], users=("i-9 (cluster lab)",))
     ((one, err),) = sweeping.end_storage(going, Swept(())).failed
     assert (one.name, "i-9" in err.message) == ("going", True)
-    assert len(bench.cloud.stores.there) == 2
+    assert len(workspace.cloud.stores.there) == 2

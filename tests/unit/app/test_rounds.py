@@ -15,69 +15,71 @@ def dry():
     return CapacityError("none", code="InsufficientInstanceCapacity")
 
 
-def ups(bench):
-    return [zone for kind, _, zone in bench.cloud.calls if kind == "up"]
+def ups(workspace):
+    return [zone for kind, _, zone in workspace.cloud.calls if kind == "up"]
 
 
-def waits(bench):
-    return [note for note in bench.notes if "Ctrl-C" in note]
+def waits(workspace):
+    return [note for note in workspace.notes if "Ctrl-C" in note]
 
 
-def capacity_after(bench, rounds, zone="us-east-1c"):
+def capacity_after(workspace, rounds, zone="us-east-1c"):
     """The zone has none for so many tries."""
     seen = []
 
     def before(stack):
         if stack.config["zone"] == zone:
-            seen.append(bench.records.cluster("demo"))
-            bench.cloud.refusals = {zone: dry()} if len(seen) <= rounds else {}
+            seen.append(workspace.records.cluster("demo"))
+            workspace.cloud.refusals = {zone: dry()} if len(seen) <= rounds else {}
 
-    bench.cloud.before_up = before
+    workspace.cloud.before_up = before
     return seen
 
 
-def test_it_goes_round_until_there_is_capacity(bench, make):
-    records = capacity_after(bench, 3)
-    standing = bench.provisioning.up(make.plan(make.candidate()), "demo", retry_s=HOUR_S)
+def test_it_goes_round_until_there_is_capacity(workspace, make):
+    records = capacity_after(workspace, 3)
+    standing = workspace.provisioning.up(make.plan(make.candidate()), "demo", retry_s=HOUR_S)
     assert standing.made
-    assert len(ups(bench)) == 4
-    assert len(waits(bench)) == 3
-    assert 30 * 0.8 + 48 * 0.8 + 76.8 * 0.8 <= bench.clock.monotonic() <= 1.2 * (30 + 48 + 76.8)
+    assert len(ups(workspace)) == 4
+    assert len(waits(workspace)) == 3
+    assert 30 * 0.8 + 48 * 0.8 + 76.8 * 0.8 <= workspace.clock.monotonic() <= 1.2 * (30 + 48 + 76.8)
     # A repeated token would be answered with the first refusal for a day.
     assert len({record.token for record in records}) == 4
 
 
-def test_waiting_takes_nothing_from_the_clusters_time_and_adds_nothing_to_its_worst_case(bench, make):
-    capacity_after(bench, 8)
+def test_waiting_takes_nothing_from_the_clusters_time_and_adds_nothing_to_its_worst_case(workspace, make):
+    capacity_after(workspace, 8)
     plan = make.plan(make.candidate(), expiry_s=600)
-    record = bench.provisioning.up(plan, "demo", retry_s=2 * HOUR_S).record
-    assert bench.clock.monotonic() > 600
-    assert timedelta(0) <= timedelta(seconds=600) - (record.expires_at - bench.clock.now()) < timedelta(seconds=1)
-    entries = bench.ledger.entries(cluster="demo")
+    record = workspace.provisioning.up(plan, "demo", retry_s=2 * HOUR_S).record
+    assert workspace.clock.monotonic() > 600
+    assert timedelta(0) <= timedelta(seconds=600) - (record.expires_at - workspace.clock.now()) < timedelta(seconds=1)
+    entries = workspace.ledger.entries(cluster="demo")
     assert [one.state for one in entries] == ["closed"] * 8 + ["open"]
     assert all(one.launched_at is None for one in entries[:-1])
     worst = entries[-1].spending
     assert worst.node_hourly_usd * worst.nodes * 600 / 3600 <= plan.worst_case_usd
 
 
-def test_nothing_stands_while_it_waits(bench, make):
-    capacity_after(bench, 2)
+def test_nothing_stands_while_it_waits(workspace, make):
+    capacity_after(workspace, 2)
     seen = []
-    sleep = bench.clock.sleep
+    sleep = workspace.clock.sleep
 
     def look(seconds):
-        seen.append((bench.records.clusters(), bench.ledger.entries(state="open"), bench.cloud.calls[-1][0]))
+        seen.append(
+            (workspace.records.clusters(), workspace.ledger.entries(state="open"), workspace.cloud.calls[-1][0])
+        )
         sleep(seconds)
 
-    bench.clock.sleep = look
-    bench.provisioning.up(make.plan(make.candidate()), "demo", retry_s=HOUR_S)
+    workspace.clock.sleep = look
+    workspace.provisioning.up(make.plan(make.candidate()), "demo", retry_s=HOUR_S)
     assert seen == [([], (), "destroy")] * 2
 
 
-def test_the_pause_says_what_it_waits_for_and_until_when(bench, make):
-    capacity_after(bench, 1)
-    desk = bench.desk
-    rounds = Rounds(desk, HOUR_S, jitter=lambda: 0.5)
+def test_the_pause_says_what_it_waits_for_and_until_when(workspace, make):
+    capacity_after(workspace, 1)
+    context = workspace.context
+    rounds = Rounds(context, HOUR_S, jitter=lambda: 0.5)
     attempts = iter([NoCapacityError("none", passing=True), None])
 
     def attempt():
@@ -87,61 +89,61 @@ def test_the_pause_says_what_it_waits_for_and_until_when(bench, make):
         return "standing"
 
     assert rounds.until_up(attempt) == "standing"
-    assert bench.notes == [
+    assert workspace.notes == [
         "no capacity in round 1; nothing stands and nothing is billed. Round 2 in 30 s, at 12:00:30 UTC; "
         "gives up at 2026-11-21 13:00 UTC; Ctrl-C ends it"
     ]
 
 
-def test_it_ends_at_its_limit_and_says_how_long_it_tried(bench, make):
-    bench.cloud.refusals = {"us-east-1c": dry()}
+def test_it_ends_at_its_limit_and_says_how_long_it_tried(workspace, make):
+    workspace.cloud.refusals = {"us-east-1c": dry()}
     with pytest.raises(NoCapacityError) as caught:
-        bench.provisioning.up(make.plan(make.candidate()), "demo", retry_s=HOUR_S)
-    assert bench.clock.monotonic() == pytest.approx(HOUR_S, abs=1)
-    rounds = len(ups(bench))
+        workspace.provisioning.up(make.plan(make.candidate()), "demo", retry_s=HOUR_S)
+    assert workspace.clock.monotonic() == pytest.approx(HOUR_S, abs=1)
+    rounds = len(ups(workspace))
     assert 12 < rounds < 25
     assert caught.value.message.endswith(f"; {rounds} rounds in 1h")
     assert caught.value.tried == (
         "us-east-1c p3dn.24xlarge on-demand: no capacity (InsufficientInstanceCapacity): none",
     )
-    assert bench.records.clusters() == []
-    assert bench.ledger.entries(state="open") == ()
+    assert workspace.records.clusters() == []
+    assert workspace.ledger.entries(state="open") == ()
 
 
-def test_without_the_option_there_is_one_round(bench, make):
-    bench.cloud.refusals = {"us-east-1c": dry()}
+def test_without_the_option_there_is_one_round(workspace, make):
+    workspace.cloud.refusals = {"us-east-1c": dry()}
     with pytest.raises(NoCapacityError, match=r"no capacity \(1 of 1 candidates\)$"):
-        bench.provisioning.up(make.plan(make.candidate()), "demo")
-    assert len(ups(bench)) == 1
+        workspace.provisioning.up(make.plan(make.candidate()), "demo")
+    assert len(ups(workspace)) == 1
 
 
 @pytest.mark.parametrize(
     "err", [QuotaError("limit", code="VcpuLimitExceeded"), BadRequestError("bad", code="InvalidSubnetID.NotFound")]
 )
-def test_what_waiting_does_not_cure_is_not_waited_for(bench, make, err):
-    bench.cloud.refusals = {"us-east-1c": err}
+def test_what_waiting_does_not_cure_is_not_waited_for(workspace, make, err):
+    workspace.cloud.refusals = {"us-east-1c": err}
     with pytest.raises((NoCapacityError, BadRequestError)):
-        bench.provisioning.up(make.plan(make.candidate()), "demo", retry_s=HOUR_S)
-    assert bench.clock.monotonic() == 0
+        workspace.provisioning.up(make.plan(make.candidate()), "demo", retry_s=HOUR_S)
+    assert workspace.clock.monotonic() == 0
 
 
-def test_ctrl_c_while_it_waits_leaves_nothing(bench, make):
-    bench.cloud.refusals = {"us-east-1c": dry()}
+def test_ctrl_c_while_it_waits_leaves_nothing(workspace, make):
+    workspace.cloud.refusals = {"us-east-1c": dry()}
 
     def interrupted(seconds):
         raise KeyboardInterrupt
 
-    bench.clock.sleep = interrupted
+    workspace.clock.sleep = interrupted
     with pytest.raises(KeyboardInterrupt):
-        bench.provisioning.up(make.plan(make.candidate()), "demo", retry_s=HOUR_S)
-    assert bench.records.clusters() == []
-    assert bench.ledger.entries(state="open") == ()
-    assert [kind for kind, _, _ in bench.cloud.calls] == ["up", "destroy"]
-    assert not (bench.home.cluster("demo").root / "lease").exists()
+        workspace.provisioning.up(make.plan(make.candidate()), "demo", retry_s=HOUR_S)
+    assert workspace.records.clusters() == []
+    assert workspace.ledger.entries(state="open") == ()
+    assert [kind for kind, _, _ in workspace.cloud.calls] == ["up", "destroy"]
+    assert not (workspace.home.cluster("demo").root / "lease").exists()
 
 
-def test_a_plan_that_may_not_be_applied_is_not_waited_for(bench, make):
+def test_a_plan_that_may_not_be_applied_is_not_waited_for(workspace, make):
     plan = make.plan(make.candidate(), findings=[Finding("retired", "error", "gone")])
     with pytest.raises(Exception, match="cannot be applied"):
-        bench.provisioning.up(plan, "demo", retry_s=HOUR_S)
-    assert bench.cloud.calls == []
+        workspace.provisioning.up(plan, "demo", retry_s=HOUR_S)
+    assert workspace.cloud.calls == []

@@ -87,14 +87,14 @@ def record(found: Recipe, **changes) -> RunRecord:
     return replace(made, resolved=found.model_dump(mode="json", by_alias=True), **changes)
 
 
-class Bench:
-    """A desk, what was said on it, and whether the run was stopped."""
+class Workspace:
+    """A context, its progress events, and whether the run was stopped."""
 
     def __init__(self, root):
         self.said, self.stopped, self.changed = [], threading.Event(), threading.Condition()
         cluster = SimpleNamespace(expires_at=START + timedelta(hours=2))
         records = SimpleNamespace(cluster=lambda _name: cluster)
-        self.desk = SimpleNamespace(say=self.hear, home=Home(root), clock=Quick(), records=records)
+        self.context = SimpleNamespace(say=self.hear, home=Home(root), clock=Quick(), records=records)
 
     def hear(self, note):
         with self.changed:
@@ -106,12 +106,12 @@ class Bench:
             assert self.changed.wait_for(lambda: any(text in line for line in self.said), WAIT_S), self.said
 
     def serving(self, found, host, *, fresh=True, stop=None):
-        return Serving(self.desk, record(found), host, stop or self.stopped.set, fresh=fresh)
+        return Serving(self.context, record(found), host, stop or self.stopped.set, fresh=fresh)
 
 
 @pytest.fixture
-def bench(tmp_path):
-    return Bench(tmp_path)
+def workspace(tmp_path):
+    return Workspace(tmp_path)
 
 
 def near(port=0) -> Near:
@@ -119,28 +119,28 @@ def near(port=0) -> Near:
     return Near(node(0, private_address="10.0.0.2"))
 
 
-def test_a_service_is_opened_once_it_is_ready_with_its_token(bench, web):
+def test_a_service_is_opened_once_it_is_ready_with_its_token(workspace, web):
     port = web.server_address[1]
     web.statuses = [503, 302]
-    with bench.serving(recipe(port), near()) as services:
-        bench.until("opens it again")
+    with workspace.serving(recipe(port), near()) as services:
+        workspace.until("opens it again")
         (one,) = services.services
         assert services.judged(Verdict("succeeded")) == Verdict("succeeded")
     assert web.paths == ["/api"] * 2
-    assert bench.said[0].startswith("web is ready after ")
-    assert bench.said[1:] == [
+    assert workspace.said[0].startswith("web is ready after ")
+    assert workspace.said[1:] == [
         f"http://127.0.0.1:{port}/lab?token={one.token}",
         "it stays when this command is left, and ends at 2026-11-21 14:00 UTC at the latest; "
         "`cloudgpu tunnel web-1` opens it again",
     ]
     assert len(one.token) == 40
-    assert not bench.stopped.is_set()
+    assert not workspace.stopped.is_set()
 
 
-def test_a_service_that_ends_with_its_command_says_so(bench, web):
+def test_a_service_that_ends_with_its_command_says_so(workspace, web):
     found = recipe(web.server_address[1], stays="command")
-    with bench.serving(found, near()):
-        bench.until("it ends with this command (Ctrl-C), and at 2026-11-21 14:00 UTC at the latest")
+    with workspace.serving(found, near()):
+        workspace.until("it ends with this command (Ctrl-C), and at 2026-11-21 14:00 UTC at the latest")
     assert ends_with_its_command(found)
     assert not ends_with_its_command(recipe(1024))
 
@@ -152,23 +152,23 @@ def test_a_service_that_ends_with_its_command_says_so(bench, web):
         (200, 204, "GET /api on port {} is answered with 200, 204 is expected"),
     ],
 )
-def test_a_service_that_never_gets_ready_is_ended_and_failed(bench, web, status, wanted, why):
+def test_a_service_that_never_gets_ready_is_ended_and_failed(workspace, web, status, wanted, why):
     port = web.server_address[1]
     web.statuses = [status]
-    with bench.serving(recipe(port, ready={"status": wanted}), near()) as services:
-        assert bench.stopped.wait(WAIT_S)
-        bench.until("; ending it")
+    with workspace.serving(recipe(port, ready={"status": wanted}), near()) as services:
+        assert workspace.stopped.wait(WAIT_S)
+        workspace.until("; ending it")
         verdict = services.judged(Verdict("cancelled"))
     assert verdict == Verdict("failed", None, 0, 0, f"web is not ready after 1s: {why.format(port)}")
 
 
-def test_the_status_that_is_named_is_the_one_that_counts(bench, web):
+def test_the_status_that_is_named_is_the_one_that_counts(workspace, web):
     web.statuses = [401]
-    with bench.serving(recipe(web.server_address[1], ready={"status": 401}), near()):
-        bench.until("web is ready")
+    with workspace.serving(recipe(web.server_address[1], ready={"status": 401}), near()):
+        workspace.until("web is ready")
 
 
-def test_a_port_that_nobody_answers_is_told_by_its_reason(bench):
+def test_a_port_that_nobody_answers_is_told_by_its_reason(workspace):
     host = near()
 
     def refused(port, *, told, **_more):
@@ -176,12 +176,12 @@ def test_a_port_that_nobody_answers_is_told_by_its_reason(bench):
         return 1  # nobody listens there
 
     host.forward = refused
-    with bench.serving(recipe(8888, ready={"http": None}), host):
-        assert bench.stopped.wait(WAIT_S)
-    assert "web is not ready after 1s: " in bench.said[0]
+    with workspace.serving(recipe(8888, ready={"http": None}), host):
+        assert workspace.stopped.wait(WAIT_S)
+    assert "web is not ready after 1s: " in workspace.said[0]
 
 
-def test_without_a_path_a_connection_that_is_accepted_is_enough(bench, web):
+def test_without_a_path_a_connection_that_is_accepted_is_enough(workspace, web):
     port = web.server_address[1]
     host = near()
 
@@ -190,30 +190,30 @@ def test_without_a_path_a_connection_that_is_accepted_is_enough(bench, web):
         return remote
 
     host.forward = forward
-    with bench.serving(recipe(port, ready={"http": None}), host):
-        bench.until("web is ready")
+    with workspace.serving(recipe(port, ready={"http": None}), host):
+        workspace.until("web is ready")
 
 
-def test_one_beside_the_ranks_never_ends_them(bench, web):
+def test_one_beside_the_ranks_never_ends_them(workspace, web):
     web.statuses = [503]
-    with bench.serving(recipe(web.server_address[1], beside=True), near()) as services:
-        bench.until("board is not ready after 1s: ")
+    with workspace.serving(recipe(web.server_address[1], beside=True), near()) as services:
+        workspace.until("board is not ready after 1s: ")
         assert services.judged(Verdict("succeeded")).succeeded
-    assert bench.said[0].endswith("; the run goes on")
-    assert not bench.stopped.is_set()
+    assert workspace.said[0].endswith("; the run goes on")
+    assert not workspace.stopped.is_set()
 
 
-def test_coming_back_to_a_service_never_ends_it(bench, web):
+def test_coming_back_to_a_service_never_ends_it(workspace, web):
     web.statuses = [503]
-    with bench.serving(recipe(web.server_address[1]), near(), fresh=False) as services:
-        bench.until("; the run goes on")
+    with workspace.serving(recipe(web.server_address[1]), near(), fresh=False) as services:
+        workspace.until("; the run goes on")
         assert services.judged(Verdict("succeeded")).succeeded
-    assert not bench.stopped.is_set()
+    assert not workspace.stopped.is_set()
 
 
-def test_a_service_that_ends_before_it_is_ready_has_failed(bench, web):
+def test_a_service_that_ends_before_it_is_ready_has_failed(workspace, web):
     web.statuses = [503]
-    with bench.serving(recipe(web.server_address[1]), near()) as services:
+    with workspace.serving(recipe(web.server_address[1]), near()) as services:
         assert services.judged(Verdict("succeeded")) == Verdict(
             "failed", 0, 0, 0, "the service ended before it was ready"
         )
@@ -221,29 +221,29 @@ def test_a_service_that_ends_before_it_is_ready_has_failed(bench, web):
         assert services.judged(broken) == broken
 
 
-def test_who_only_reads_logs_opens_nothing(bench):
-    with bench.serving(recipe(8888), None) as services:
+def test_who_only_reads_logs_opens_nothing(workspace):
+    with workspace.serving(recipe(8888), None) as services:
         assert services.judged(Verdict("succeeded")).succeeded
-    assert bench.said == []
+    assert workspace.said == []
 
 
-def test_a_run_that_cannot_be_stopped_is_told(bench, web):
+def test_a_run_that_cannot_be_stopped_is_told(workspace, web):
     web.statuses = [503]
 
     def stop():
         raise RemoteCommandError("the agent is gone")
 
-    with bench.serving(recipe(web.server_address[1]), near(), stop=stop):
-        bench.until("it could not be ended: the agent is gone")
+    with workspace.serving(recipe(web.server_address[1]), near(), stop=stop):
+        workspace.until("it could not be ended: the agent is gone")
 
 
-def test_tokens_are_kept_out_of_the_logs_byte_for_byte(bench):
-    with bench.serving(recipe(8888), None) as services:
+def test_tokens_are_kept_out_of_the_logs_byte_for_byte(workspace):
+    with workspace.serving(recipe(8888), None) as services:
         (one,) = services.services
         text = f"listening ?token={one.token} ü\n"
         chunk = Chunk(0, 0, len(text.encode()), text)
         assert services.shown(chunk).text == f"listening ?token={'*' * 40} ü\n"
-        logs = services.logs(bench.desk.home.run("web-1"))
+        logs = services.logs(workspace.context.home.run("web-1"))
         assert logs.add(chunk)
         assert logs.offset(0) == chunk.size
         assert list(logs.lines(0)) == [f"listening ?token={'*' * 40} ü"]

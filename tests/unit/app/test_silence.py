@@ -12,56 +12,58 @@ TROUBLE = ConnectError("no route to host")
 
 
 @pytest.fixture
-def silence(bench, make):
-    record = bench.provisioning.up(make.plan(make.candidate()), "demo").record
-    bench.heard.clear()
-    run = RunRecord("r-1", "demo", "quickstart", "", "ann", "", "rehearsal", bench.clock.now())
-    nodes = bench.cloud.inventory(record, record.instance_ids, None).nodes
-    return Silence(bench.desk, run), nodes
+def silence(workspace, make):
+    record = workspace.provisioning.up(make.plan(make.candidate()), "demo").record
+    workspace.heard.clear()
+    run = RunRecord("r-1", "demo", "quickstart", "", "ann", "", "rehearsal", workspace.clock.now())
+    nodes = workspace.cloud.inventory(record, record.instance_ids, None).nodes
+    return Silence(workspace.context, run), nodes
 
 
-def test_a_node_that_lives_is_awaited_and_told(bench, silence):
+def test_a_node_that_lives_is_awaited_and_told(workspace, silence):
     silent, nodes = silence
     silent(nodes[1], TROUBLE)
-    assert [(note.text, note.node) for note in bench.heard] == [("does not answer, trying again: no route to host", 1)]
+    assert [(note.text, note.node) for note in workspace.heard] == [
+        ("does not answer, trying again: no route to host", 1)
+    ]
     assert not silent.all_gone()
 
 
-def test_a_node_that_is_gone_is_named_and_not_awaited(bench, silence):
+def test_a_node_that_is_gone_is_named_and_not_awaited(workspace, silence):
     silent, nodes = silence
-    bench.cloud.alive[nodes[1].instance_id] = "terminated"
+    workspace.cloud.alive[nodes[1].instance_id] = "terminated"
     with pytest.raises(ConnectError, match=rf"node 1 \({nodes[1].instance_id}\) is terminated$"):
         silent(nodes[1], TROUBLE)
     assert not silent.all_gone()
-    bench.cloud.alive[nodes[0].instance_id] = "shutting-down"
+    workspace.cloud.alive[nodes[0].instance_id] = "shutting-down"
     assert silent.all_gone()
 
 
-def test_the_expiry_is_given_as_the_reason(bench, silence):
+def test_the_expiry_is_given_as_the_reason(workspace, silence):
     silent, nodes = silence
-    bench.cloud.alive.clear()
-    bench.clock.sleep(7200)
+    workspace.cloud.alive.clear()
+    workspace.clock.sleep(7200)
     with pytest.raises(ConnectError, match="is terminated: the cluster expired at"):
         silent(nodes[0], TROUBLE)
 
 
-def test_a_cloud_that_cannot_be_asked_ends_nothing(bench, silence, monkeypatch):
+def test_a_cloud_that_cannot_be_asked_ends_nothing(workspace, silence, monkeypatch):
     silent, nodes = silence
 
     def unreachable(region, instance_ids):
         raise CloudError("no answer")
 
-    monkeypatch.setattr(bench.cloud, "nodes_alive", unreachable)
+    monkeypatch.setattr(workspace.cloud, "nodes_alive", unreachable)
     silent(nodes[0], TROUBLE)
-    assert len(bench.heard) == 1
+    assert len(workspace.heard) == 1
     assert not silent.all_gone()
 
 
-def test_a_cluster_whose_record_is_gone_already_is_still_asked_for(bench, silence):
+def test_a_cluster_whose_record_is_gone_already_is_still_asked_for(workspace, silence):
     silent, nodes = silence
-    bench.cloud.alive.clear()
-    shutil.rmtree(bench.desk.home.cluster("demo").root)
-    assert bench.desk.records.cluster("demo") is None
+    workspace.cloud.alive.clear()
+    shutil.rmtree(workspace.context.home.cluster("demo").root)
+    assert workspace.context.records.cluster("demo") is None
     with pytest.raises(ConnectError, match=r"is terminated$"):
         silent(nodes[0], TROUBLE)
     assert silent.all_gone()

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.app.storage import StorageRoom
-from cloudgpu.app.storage_desk import StorageDesk, Wish
+from cloudgpu.app.storage_context import StorageContext, Wish
 from cloudgpu.app.storage_overview import overview
 from cloudgpu.app.storage_records import StorageRecords
 from cloudgpu.aws.stored_parts import Part, Stored
@@ -111,7 +111,7 @@ def ledger(home):
 @pytest.fixture
 def room(cloud, home, told, ledger):
     return StorageRoom(
-        StorageDesk(cloud, StorageRecords(home), home, ManualClock(START), "ada", "lab", told.append, ledger)
+        StorageContext(cloud, StorageRecords(home), home, ManualClock(START), "ada", "lab", told.append, ledger)
     )
 
 

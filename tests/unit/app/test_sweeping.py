@@ -30,9 +30,9 @@ class Thing:
 
 
 @pytest.fixture
-def account(bench):
-    """An account of three regions; things lie in `bench.cloud.strays`, and regions can be silent."""
-    cloud = bench.cloud
+def account(workspace):
+    """An account of three regions; things lie in `workspace.cloud.strays`, and regions can be silent."""
+    cloud = workspace.cloud
     cloud.silent = {}
     cloud.asked = []
 
@@ -44,7 +44,7 @@ def account(bench):
 
     cloud.regions = lambda: REGIONS
     cloud.anybodys = anybodys
-    return bench
+    return workspace
 
 
 def thing(name, *, owner="ann", expires=LATER, region="us-east-1", kind="instance", cluster="lab", token="t"):
@@ -57,12 +57,12 @@ class NoImages:
         return []
 
 
-def look(bench, *regions, **wish):
-    return Sweeping(bench.desk, NoImages()).look(regions, Wish("ann", **wish))
+def look(workspace, *regions, **wish):
+    return Sweeping(workspace.context, NoImages()).look(regions, Wish("ann", **wish))
 
 
-def end(bench, seen):
-    return Sweeping(bench.desk, NoImages()).end(seen.going, "us-east-1")
+def end(workspace, seen):
+    return Sweeping(workspace.context, NoImages()).end(seen.going, "us-east-1")
 
 
 def test_every_enabled_region_and_iam_are_asked_once(account):

@@ -8,65 +8,65 @@ import pytest
 from cloudgpu.errors import CloudError, StateError, TeardownError
 
 
-def standing(bench, make):
-    return bench.provisioning.up(make.plan(make.candidate()), "demo").record
+def standing(workspace, make):
+    return workspace.provisioning.up(make.plan(make.candidate()), "demo").record
 
 
-def test_down_ends_the_cluster_closes_the_bill_and_forgets(bench, make):
-    standing(bench, make)
-    bench.clock.sleep(1800)
-    ended = bench.teardown.down("demo", "us-east-1")
+def test_down_ends_the_cluster_closes_the_bill_and_forgets(workspace, make):
+    standing(workspace, make)
+    workspace.clock.sleep(1800)
+    ended = workspace.teardown.down("demo", "us-east-1")
     assert ended.instances == ("i-us-east-1c-0", "i-us-east-1c-1")
     assert ended.usd == Decimal("31.212")
     assert ended.simulated
-    assert bench.records.clusters() == []
-    assert bench.ledger.entries(state="open") == ()
+    assert workspace.records.clusters() == []
+    assert workspace.ledger.entries(state="open") == ()
 
 
-def test_down_of_nothing_says_so(bench):
-    ended = bench.teardown.down("demo", "us-east-1")
+def test_down_of_nothing_says_so(workspace):
+    ended = workspace.teardown.down("demo", "us-east-1")
     assert not ended.known
     assert ended.strays == ()
 
 
-def test_down_finds_by_tag_what_no_record_knows(bench, make):
-    bench.cloud.strays = [make.thing("instance", "i-stray", "us-east-1")]
-    ended = bench.teardown.down("demo", "us-east-1")
+def test_down_finds_by_tag_what_no_record_knows(workspace, make):
+    workspace.cloud.strays = [make.thing("instance", "i-stray", "us-east-1")]
+    ended = workspace.teardown.down("demo", "us-east-1")
     assert ended.strays == ("instance i-stray",)
-    assert ("release", "", ("i-stray",)) in bench.cloud.calls
+    assert ("release", "", ("i-stray",)) in workspace.cloud.calls
 
 
-def test_down_fails_until_the_search_is_empty(bench, make):
-    standing(bench, make)
-    bench.cloud.stubborn = [make.thing("volume", "vol-1", "us-east-1")]
+def test_down_fails_until_the_search_is_empty(workspace, make):
+    standing(workspace, make)
+    workspace.cloud.stubborn = [make.thing("volume", "vol-1", "us-east-1")]
     with pytest.raises(TeardownError) as caught:
-        bench.teardown.down("demo", "us-east-1")
+        workspace.teardown.down("demo", "us-east-1")
     assert caught.value.left == ("volume vol-1 in us-east-1",)
-    assert bench.records.cluster("demo").state == "ending"
-    assert len(bench.ledger.entries(state="open")) == 1
-    bench.cloud.stubborn = []
-    assert bench.teardown.down("demo", "us-east-1").known
+    assert workspace.records.cluster("demo").state == "ending"
+    assert len(workspace.ledger.entries(state="open")) == 1
+    workspace.cloud.stubborn = []
+    assert workspace.teardown.down("demo", "us-east-1").known
 
 
-def test_unreachable_is_never_gone(bench, make):
-    standing(bench, make)
-    bench.cloud.destroy_fails = CloudError("cannot reach ec2.us-east-1")
+def test_unreachable_is_never_gone(workspace, make):
+    standing(workspace, make)
+    workspace.cloud.destroy_fails = CloudError("cannot reach ec2.us-east-1")
     with pytest.raises(CloudError):
-        bench.teardown.down("demo", "us-east-1")
-    assert bench.records.cluster("demo") is not None
-    assert len(bench.ledger.entries(state="open")) == 1
+        workspace.teardown.down("demo", "us-east-1")
+    assert workspace.records.cluster("demo") is not None
+    assert len(workspace.ledger.entries(state="open")) == 1
 
 
 @pytest.mark.parametrize("change", ["account_id", "endpoint"])
-def test_another_account_or_endpoint_is_an_error(bench, make, change):
-    standing(bench, make)
-    setattr(bench.cloud, change, "other")
+def test_another_account_or_endpoint_is_an_error(workspace, make, change):
+    standing(workspace, make)
+    setattr(workspace.cloud, change, "other")
     with pytest.raises(StateError, match="was made in"):
-        bench.teardown.down("demo", "us-east-1")
-    assert bench.records.cluster("demo") is not None
+        workspace.teardown.down("demo", "us-east-1")
+    assert workspace.records.cluster("demo") is not None
 
 
-def test_a_node_that_outlived_its_expiry_is_billed_to_now(bench, make):
-    standing(bench, make)
-    bench.clock.sleep(timedelta(hours=3).total_seconds())
-    assert bench.teardown.down("demo", "us-east-1").usd == 2 * Decimal("31.212") * 3
+def test_a_node_that_outlived_its_expiry_is_billed_to_now(workspace, make):
+    standing(workspace, make)
+    workspace.clock.sleep(timedelta(hours=3).total_seconds())
+    assert workspace.teardown.down("demo", "us-east-1").usd == 2 * Decimal("31.212") * 3

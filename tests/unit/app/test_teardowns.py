@@ -15,21 +15,23 @@ from cloudgpu.run.progress import Note
 
 
 @pytest.fixture
-def three(bench, make):
+def three(workspace, make):
     """Three clusters; the last one is bob's."""
     for name in ("one", "two", "three"):
-        bench.owner = "bob" if name == "three" else "ann"
-        bench.provisioning.up(make.plan(make.candidate()), name)
-    bench.owner = "ann"
-    return bench
+        workspace.owner = "bob" if name == "three" else "ann"
+        workspace.provisioning.up(make.plan(make.candidate()), name)
+    workspace.owner = "ann"
+    return workspace
 
 
-def end(bench, *names):
-    return end_all(names, lambda _, say: Teardown(replace(bench.desk, say=say)), "us-east-1", bench.heard.append)
+def end(workspace, *names):
+    return end_all(
+        names, lambda _, say: Teardown(replace(workspace.context, say=say)), "us-east-1", workspace.heard.append
+    )
 
 
-def choose(bench, *names, every=False, run_id="", owner=None):
-    return chosen(bench.records, names, every=every, run_id=run_id, owner=owner)
+def choose(workspace, *names, every=False, run_id="", owner=None):
+    return chosen(workspace.records, names, every=every, run_id=run_id, owner=owner)
 
 
 def test_several_end_at_once_each_with_its_bill(three):
@@ -64,7 +66,7 @@ def test_one_that_fails_does_not_stop_the_others_and_each_reason_is_told(three):
         if name == "two":
             raise TeardownError("left", left=["volume vol-1 in us-east-1", "key-pair k in us-east-1"])
         ended.set()
-        return Teardown(replace(three.desk, say=say, owner="bob"))
+        return Teardown(replace(three.context, say=say, owner="bob"))
 
     came_to = end_all(["one", "two", "three"], teardown, "us-east-1", three.heard.append)
     assert ended.is_set()
@@ -135,15 +137,15 @@ def test_two_ways_at_once_are_refused(three, more):
         choose(three, "one", **more)
 
 
-def test_what_was_deleted_and_not_recorded_is_not_called_left(bench, make):
+def test_what_was_deleted_and_not_recorded_is_not_called_left(workspace, make):
     for name in ("one", "two"):
-        bench.provisioning.up(make.plan(make.candidate()), name)
+        workspace.provisioning.up(make.plan(make.candidate()), name)
 
     def damaged():
         raise LedgerError("the ledger is damaged", hint="restore a copy")
 
-    desk = replace(bench.desk, ledger=LenientLedger(damaged))
-    came_to = end_all(("one", "two"), lambda _name, _say: Teardown(desk), "us-east-1", bench.heard.append)
+    context = replace(workspace.context, ledger=LenientLedger(damaged))
+    came_to = end_all(("one", "two"), lambda _name, _say: Teardown(context), "us-east-1", workspace.heard.append)
     assert (came_to.failed, came_to.left) == ((), ())
     assert [name for name, _ in came_to.unrecorded] == ["one", "two"]
     error = came_to.error()

@@ -12,7 +12,7 @@ import pytest
 from botocore.stub import Stubber
 from moto import mock_aws
 
-from cloudgpu.aws.resources.base import Context
+from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.session import Endpoint, Session
 from cloudgpu.clock import ManualClock
 
@@ -56,8 +56,8 @@ def session(shared: Session) -> Iterator[Session]:
 
 
 @pytest.fixture
-def context(session: Session, clock: ManualClock) -> Callable[[str], Context]:
-    return lambda token: Context(session, clock, token, TAGS)
+def context(session: Session, clock: ManualClock) -> Callable[[str], HandlerContext]:
+    return lambda token: HandlerContext(session, clock, token, TAGS)
 
 
 @dataclass

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from cloudgpu.aws.resources.base import Context
+from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.resources.registry import handler
 from cloudgpu.errors import BadRequestError, CloudError, UnsupportedError
 
@@ -21,7 +21,7 @@ PULL = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3
 ZONE_SUBNET = [{"Name": "availability-zone", "Values": ["us-east-1c"]}]
 
 
-def interface(ctx: Context) -> str:
+def interface(ctx: HandlerContext) -> str:
     ec2 = ctx.clients.client("ec2")
     subnet = ec2.describe_subnets(Filters=ZONE_SUBNET)["Subnets"][0]["SubnetId"]
     return str(ec2.create_network_interface(SubnetId=subnet)["NetworkInterface"]["NetworkInterfaceId"])
@@ -79,7 +79,7 @@ class TestEip:
         ec2.add_response("describe_addresses", {"Addresses": [{**there, "AssociationId": "eipassoc-1"}]})
         ec2.add_response("disassociate_address", {}, {"AssociationId": "eipassoc-1"})
         ec2.add_response("release_address", {}, {"AllocationId": "eipalloc-1"})
-        handler(self.type).delete(Context(scripted, clock, "", {}), "eipalloc-1", {})
+        handler(self.type).delete(HandlerContext(scripted, clock, "", {}), "eipalloc-1", {})
         scripted.done()
 
     def test_one_of_a_nat_gateway_waits_until_the_gateway_is_gone(self, scripted, clock) -> None:
@@ -91,7 +91,7 @@ class TestEip:
             ec2.add_client_error("release_address", "InvalidIPAddress.InUse", http_status_code=400)
         ec2.add_response("describe_addresses", {"Addresses": [{**there, "AssociationId": ""}]})
         ec2.add_response("release_address", {}, {"AllocationId": "eipalloc-1"})
-        handler(self.type).delete(Context(scripted, clock, "", {}), "eipalloc-1", {})
+        handler(self.type).delete(HandlerContext(scripted, clock, "", {}), "eipalloc-1", {})
         assert clock.monotonic() > 0
         scripted.done()
 
@@ -117,7 +117,7 @@ class TestNatGateway:
         scripted.stub("ec2").add_response("create_nat_gateway", {"NatGateway": self.there}, request)
 
     def test_it_is_awaited_when_made_and_when_ended(self, scripted, clock) -> None:
-        one, ctx, ec2 = handler(self.type), Context(scripted, clock, "i", {}), scripted.stub("ec2")
+        one, ctx, ec2 = handler(self.type), HandlerContext(scripted, clock, "i", {}), scripted.stub("ec2")
         self.create(scripted)
         ec2.add_response("describe_nat_gateways", self.shown("pending"), self.by_id)
         ec2.add_response("describe_nat_gateways", self.shown("available"), self.by_id)
@@ -136,7 +136,7 @@ class TestNatGateway:
         scripted.done()
 
     def test_one_that_aws_could_not_make_says_why(self, scripted, clock) -> None:
-        one, ctx = handler(self.type), Context(scripted, clock, "i", {})
+        one, ctx = handler(self.type), HandlerContext(scripted, clock, "i", {})
         self.create(scripted)
         failed = self.shown("failed", FailureCode="Gateway.NotAttached", FailureMessage="Network vpc-1 has no gateway")
         scripted.stub("ec2").add_response("describe_nat_gateways", failed, self.by_id)
@@ -145,7 +145,7 @@ class TestNatGateway:
         assert caught.value.code == "Gateway.NotAttached"
 
     def test_a_failed_or_deleted_one_is_gone(self, scripted, clock) -> None:
-        ctx, ec2 = Context(scripted, clock, "i", {}), scripted.stub("ec2")
+        ctx, ec2 = HandlerContext(scripted, clock, "i", {}), scripted.stub("ec2")
         for state in ("failed", "deleted"):
             ec2.add_response("describe_nat_gateways", self.shown(state), self.by_id)
             assert handler(self.type).read(ctx, "nat-1") is None
@@ -154,7 +154,7 @@ class TestNatGateway:
         ec2 = scripted.stub("ec2")
         ec2.add_response("describe_nat_gateways", self.shown("deleting"), self.by_id)
         ec2.add_response("describe_nat_gateways", self.shown("deleted"), self.by_id)
-        handler(self.type).delete(Context(scripted, clock, "", {}), "nat-1", {})
+        handler(self.type).delete(HandlerContext(scripted, clock, "", {}), "nat-1", {})
         scripted.done()
 
 
@@ -187,7 +187,7 @@ class TestVpcEndpoint:
         wrong = {"ResourceId": "vpce-1", "Error": {"Code": "InvalidParameter", "Message": "it is not yours"}}
         scripted.stub("ec2").add_response("delete_vpc_endpoints", {"Unsuccessful": [wrong]})
         with pytest.raises(BadRequestError, match="it is not yours"):
-            handler(self.type).delete(Context(scripted, clock, "", {}), "vpce-1", {})
+            handler(self.type).delete(HandlerContext(scripted, clock, "", {}), "vpce-1", {})
 
     def test_its_route_is_left_to_it(self, scripted, clock) -> None:
         """A table that a gateway endpoint serves has a route to a prefix list, which is no route of the program."""
@@ -205,7 +205,7 @@ class TestVpcEndpoint:
             ec2.add_response("describe_route_tables", {"RouteTables": [table]})
         one = handler("aws:ec2/routeTable:RouteTable")
         same = one.check({"vpcId": "vpc-1", "routes": [{"cidrBlock": "0.0.0.0/0", "gatewayId": "igw-1"}]})
-        one.update(Context(scripted, clock, "i", {}), "rtb-1", same, same)
+        one.update(HandlerContext(scripted, clock, "i", {}), "rtb-1", same, same)
         scripted.done()
 
 
@@ -235,7 +235,7 @@ class TestRolePolicy:
         iam.add_client_error("put_role_policy", "NoSuchEntity", http_status_code=404)
         iam.add_response("put_role_policy", {})
         one = handler(self.type)
-        one.create(Context(scripted, clock, "i", {}), one.check({"name": "p", "role": "r", "policy": "{}"}))
+        one.create(HandlerContext(scripted, clock, "i", {}), one.check({"name": "p", "role": "r", "policy": "{}"}))
         assert clock.monotonic() > 0
         scripted.done()
 
@@ -276,7 +276,7 @@ class TestSecurityGroupRules:
         ec2.add_client_error("authorize_security_group_ingress", "InvalidParameterValue", http_status_code=400)
         ec2.add_response("describe_security_groups", {"SecurityGroups": [group]})
         one = handler(self.type)
-        found = one.find(Context(scripted, clock, "i", {}), one.check({"name": "demo", "ingress": [self.ssh]}))
+        found = one.find(HandlerContext(scripted, clock, "i", {}), one.check({"name": "demo", "ingress": [self.ssh]}))
         assert found is not None
         assert (found.id, found.settled, found.outputs["ingress"]) == ("sg-1", False, [])
         scripted.done()

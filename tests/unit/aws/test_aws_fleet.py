@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from botocore.stub import ANY
 
-from cloudgpu.aws.resources.base import Context
+from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.resources.registry import handler
 from cloudgpu.errors import (
     AuthError,
@@ -66,8 +66,8 @@ BOTH = ["i-a", "i-b"]
 
 
 @pytest.fixture
-def ctx(scripted, clock) -> Context:
-    return Context(scripted, clock, "token-1", {"cloudgpu:token": "tok"})
+def ctx(scripted, clock) -> HandlerContext:
+    return HandlerContext(scripted, clock, "token-1", {"cloudgpu:token": "tok"})
 
 
 def instance(instance_id: str, state: str, reason: str = "", fleet: str = "fleet-1") -> dict[str, Any]:
@@ -135,7 +135,7 @@ def inputs() -> Any:
     return FLEET.check(INPUTS)
 
 
-def test_a_gang(script: Script, ctx: Context, clock) -> None:
+def test_a_gang(script: Script, ctx: HandlerContext, clock) -> None:
     script.launched(["i-b", "i-a"])
     script.seen(instance("i-a", "pending"))  # the other one is not visible yet
     script.seen(instance("i-a", "running"), instance("i-b", "pending"))
@@ -160,7 +160,9 @@ def test_a_gang(script: Script, ctx: Context, clock) -> None:
         ("UnauthorizedOperation", AuthError),
     ],
 )
-def test_an_empty_gang_says_why_and_leaves_no_fleet(script: Script, ctx: Context, code: str, expected: type) -> None:
+def test_an_empty_gang_says_why_and_leaves_no_fleet(
+    script: Script, ctx: HandlerContext, code: str, expected: type
+) -> None:
     script.launched([], (code, "none here"))
     script.released()
     with pytest.raises(expected) as caught:
@@ -170,14 +172,14 @@ def test_an_empty_gang_says_why_and_leaves_no_fleet(script: Script, ctx: Context
     assert "none here" in caught.value.message
 
 
-def test_of_several_reasons_the_decisive_one_counts(script: Script, ctx: Context) -> None:
+def test_of_several_reasons_the_decisive_one_counts(script: Script, ctx: HandlerContext) -> None:
     script.launched([], ("InsufficientInstanceCapacity", "none"), ("VcpuLimitExceeded", "limit"))
     script.released()
     with pytest.raises(QuotaError):
         FLEET.create(ctx, inputs())
 
 
-def test_half_a_gang_is_released_before_the_error(script: Script, ctx: Context) -> None:
+def test_half_a_gang_is_released_before_the_error(script: Script, ctx: HandlerContext) -> None:
     script.launched(["i-a"], ("InsufficientInstanceCapacity", "only one"))
     script.released(instance("i-a", "running"))
     with pytest.raises(CapacityError) as caught:
@@ -185,7 +187,7 @@ def test_half_a_gang_is_released_before_the_error(script: Script, ctx: Context) 
     assert caught.value.launched == ("i-a",)
 
 
-def test_an_answer_that_asks_for_patience_gets_the_next_token(script: Script, ctx: Context, clock) -> None:
+def test_an_answer_that_asks_for_patience_gets_the_next_token(script: Script, ctx: HandlerContext, clock) -> None:
     """It was an answer, so the same token would be told the same for a day."""
     script.launched([], ("RequestLimitExceeded", "Request limit exceeded."))
     script.released()
@@ -195,7 +197,7 @@ def test_an_answer_that_asks_for_patience_gets_the_next_token(script: Script, ct
     assert 0 < clock.monotonic() < 5
 
 
-def test_no_instances_and_no_reason_is_no_capacity(script: Script, ctx: Context) -> None:
+def test_no_instances_and_no_reason_is_no_capacity(script: Script, ctx: HandlerContext) -> None:
     script.launched([])
     script.released()
     with pytest.raises(CapacityError, match="gave no reason"):
@@ -214,7 +216,7 @@ def test_no_instances_and_no_reason_is_no_capacity(script: Script, ctx: Context)
     ],
 )
 def test_a_node_that_dies_while_starting_takes_the_gang_with_it(
-    script: Script, ctx: Context, reason: str, expected: type
+    script: Script, ctx: HandlerContext, reason: str, expected: type
 ) -> None:
     dead, alive = instance("i-a", "terminated", reason), instance("i-b", "running")
     script.launched(BOTH)
@@ -226,14 +228,14 @@ def test_a_node_that_dies_while_starting_takes_the_gang_with_it(
     assert caught.value.launched == tuple(BOTH)
 
 
-def test_a_capacity_error_comes_back_at_once(script: Script, ctx: Context, clock) -> None:
+def test_a_capacity_error_comes_back_at_once(script: Script, ctx: HandlerContext, clock) -> None:
     script.refused("InsufficientInstanceCapacity", status=500)
     with pytest.raises(CapacityError):
         FLEET.create(ctx, inputs())
     assert clock.monotonic() == 0
 
 
-def test_throttling_sends_the_same_token_again(script: Script, ctx: Context) -> None:
+def test_throttling_sends_the_same_token_again(script: Script, ctx: HandlerContext) -> None:
     script.refused("RequestLimitExceeded", status=503)
     script.refused("InternalError", status=500)
     script.launched(BOTH)
@@ -241,7 +243,7 @@ def test_throttling_sends_the_same_token_again(script: Script, ctx: Context) -> 
     assert FLEET.create(ctx, inputs()).id == "fleet-1"
 
 
-def test_throttling_without_end_is_told(scripted, ctx: Context, clock) -> None:
+def test_throttling_without_end_is_told(scripted, ctx: HandlerContext, clock) -> None:
     for _ in range(60):
         Script(scripted).refused("RequestLimitExceeded", status=503)
     with pytest.raises(ThrottledError):
@@ -249,7 +251,7 @@ def test_throttling_without_end_is_told(scripted, ctx: Context, clock) -> None:
     assert 60 < clock.monotonic() <= 120
 
 
-def test_a_new_profile_that_ec2_does_not_know_yet(script: Script, ctx: Context) -> None:
+def test_a_new_profile_that_ec2_does_not_know_yet(script: Script, ctx: HandlerContext) -> None:
     said = "Value (x) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"
     script.launched([], ("InvalidParameterValue", said))
     script.released()
@@ -258,7 +260,7 @@ def test_a_new_profile_that_ec2_does_not_know_yet(script: Script, ctx: Context) 
     assert FLEET.create(ctx, inputs()).id == "fleet-1"
 
 
-def test_gangs_that_never_run_are_told_in_time(scripted, ctx: Context, clock) -> None:
+def test_gangs_that_never_run_are_told_in_time(scripted, ctx: HandlerContext, clock) -> None:
     script = Script(scripted)
     script.launched(BOTH)
     for _ in range(90):
@@ -269,7 +271,7 @@ def test_gangs_that_never_run_are_told_in_time(scripted, ctx: Context, clock) ->
     assert clock.monotonic() <= 600
 
 
-def test_find_by_the_calls_own_tag(script: Script, ctx: Context) -> None:
+def test_find_by_the_calls_own_tag(script: Script, ctx: HandlerContext) -> None:
     script.seen(
         instance("i-0", "terminated", fleet="fleet-0"),
         instance("i-a", "running"),
@@ -282,22 +284,22 @@ def test_find_by_the_calls_own_tag(script: Script, ctx: Context) -> None:
     assert found.outputs["fleetInstanceSets"][0]["instanceIds"] == BOTH
 
 
-def test_nothing_to_find(script: Script, ctx: Context) -> None:
+def test_nothing_to_find(script: Script, ctx: HandlerContext) -> None:
     script.seen()
     assert FLEET.find(ctx, inputs()) is None
 
 
-def test_a_fleet_whose_instances_are_gone_is_gone(script: Script, ctx: Context) -> None:
+def test_a_fleet_whose_instances_are_gone_is_gone(script: Script, ctx: HandlerContext) -> None:
     script.seen(instance("i-a", "terminated"), instance("i-b", "shutting-down"))
     assert FLEET.read(ctx, "fleet-1") is None
 
 
-def test_delete_ends_recorded_and_found_instances(script: Script, ctx: Context) -> None:
+def test_delete_ends_recorded_and_found_instances(script: Script, ctx: HandlerContext) -> None:
     script.released(instance("i-a", "running"), instance("i-b", "shutting-down"))
     FLEET.delete(ctx, "fleet-1", {"fleetInstanceSets": [{"instanceIds": ["i-a"]}]})
 
 
-def test_delete_of_a_fleet_that_is_gone(script: Script, ctx: Context) -> None:
+def test_delete_of_a_fleet_that_is_gone(script: Script, ctx: HandlerContext) -> None:
     failed = {"FleetId": "fleet-1", "Error": {"Code": "fleetIdDoesNotExist", "Message": "no"}}
     script.ec2.add_response("delete_fleets", {"UnsuccessfulFleetDeletions": [failed]})
     script.seen()
@@ -306,14 +308,14 @@ def test_delete_of_a_fleet_that_is_gone(script: Script, ctx: Context) -> None:
     FLEET.delete(ctx, "fleet-1", {"fleetInstanceSets": [{"instanceIds": ["i-a"]}]})
 
 
-def test_a_fleet_that_cannot_be_deleted_is_an_error(script: Script, ctx: Context) -> None:
+def test_a_fleet_that_cannot_be_deleted_is_an_error(script: Script, ctx: HandlerContext) -> None:
     failed = {"FleetId": "fleet-1", "Error": {"Code": "unexpectedError", "Message": "no"}}
     script.ec2.add_response("delete_fleets", {"UnsuccessfulFleetDeletions": [failed]})
     with pytest.raises(CloudError):
         FLEET.delete(ctx, "fleet-1", {})
 
 
-def test_one_instance_that_vanished_does_not_save_the_others(script: Script, ctx: Context) -> None:
+def test_one_instance_that_vanished_does_not_save_the_others(script: Script, ctx: HandlerContext) -> None:
     both = instance("i-a", "running"), instance("i-b", "running")
     script.ec2.add_response("delete_fleets", {})
     script.seen(*both)
@@ -337,7 +339,7 @@ def test_everything_but_tags_needs_a_new_gang() -> None:
     assert FLEET.diff(old, {**old, "targetCapacitySpecification": {}}).replace == ("targetCapacitySpecification",)
 
 
-def test_a_new_tag_reaches_twelve_hundred_nodes_in_three_calls(script: Script, ctx: Context) -> None:
+def test_a_new_tag_reaches_twelve_hundred_nodes_in_three_calls(script: Script, ctx: HandlerContext) -> None:
     ids = [f"i-{number:04}" for number in range(1200)]
     script.seen(*(instance(one, "running") for one in ids), instance("i-ended", "terminated"))
     tags, everything = [{"Key": "Name", "Value": "later"}], ["fleet-1", *ids]

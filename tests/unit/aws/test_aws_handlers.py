@@ -313,32 +313,32 @@ def test_routes_follow_the_program(context) -> None:
 
 
 def test_deleting_waits_for_what_stands_on_it(scripted, clock) -> None:
-    from cloudgpu.aws.resources.base import Context
+    from cloudgpu.aws.resources.base import HandlerContext
 
     ec2 = scripted.stub("ec2")
     for _ in range(3):
         ec2.add_client_error("delete_security_group", "DependencyViolation", http_status_code=400)
     ec2.add_response("delete_security_group", {}, {"GroupId": "sg-1"})
-    handler("aws:ec2/securityGroup:SecurityGroup").delete(Context(scripted, clock, "", {}), "sg-1", {})
+    handler("aws:ec2/securityGroup:SecurityGroup").delete(HandlerContext(scripted, clock, "", {}), "sg-1", {})
     assert clock.monotonic() > 0
     scripted.done()
 
 
 def test_unreachable_is_never_gone(scripted, clock) -> None:
-    from cloudgpu.aws.resources.base import Context
+    from cloudgpu.aws.resources.base import HandlerContext
     from cloudgpu.errors import AuthError
 
     scripted.stub("ec2").add_client_error("delete_security_group", "UnauthorizedOperation", http_status_code=403)
     with pytest.raises(AuthError):
-        handler("aws:ec2/securityGroup:SecurityGroup").delete(Context(scripted, clock, "", {}), "sg-1", {})
+        handler("aws:ec2/securityGroup:SecurityGroup").delete(HandlerContext(scripted, clock, "", {}), "sg-1", {})
 
 
 def test_placement_group_life(scripted, clock) -> None:
-    from cloudgpu.aws.resources.base import Context
+    from cloudgpu.aws.resources.base import HandlerContext
 
     one, ctx, ec2 = (
         handler("aws:ec2/placementGroup:PlacementGroup"),
-        Context(scripted, clock, "i", {}),
+        HandlerContext(scripted, clock, "i", {}),
         scripted.stub("ec2"),
     )
     group = {"GroupName": "g", "GroupId": "pg-1", "Strategy": "cluster", "GroupArn": "arn"}

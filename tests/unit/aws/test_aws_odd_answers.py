@@ -8,7 +8,7 @@ import pytest
 from cloudgpu.aws import quotas
 from cloudgpu.aws.faults import UNREACHABLE
 from cloudgpu.aws.own_images import OwnImage, orphans
-from cloudgpu.aws.resources.base import Context
+from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.resources.registry import handler, invoke
 from cloudgpu.errors import CloudError
 from tests.unit.fuzz.shapes import FakeClients
@@ -28,7 +28,7 @@ class _Bare:
 
 @pytest.mark.parametrize("operation", ["read", "find", "create", "update"])
 def test_a_handler_that_cannot_read_an_answer_says_so(operation, clock):
-    one, ctx = handler("aws:ec2/keyPair:KeyPair"), Context(_Bare(), clock, "t", {})  # type: ignore[arg-type]
+    one, ctx = handler("aws:ec2/keyPair:KeyPair"), HandlerContext(_Bare(), clock, "t", {})  # type: ignore[arg-type]
     inputs = {"keyName": "lab", "publicKey": "ssh-ed25519 AAAA"}
     given = {"read": ("lab",), "find": (inputs,), "create": (inputs,), "update": ("lab", inputs, inputs)}
     with pytest.raises(CloudError, match="keyPair:KeyPair: an answer that makes no sense: it lacks 'KeyPairs'") as err:

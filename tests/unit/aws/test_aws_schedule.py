@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.aws.resources.base import Context
+from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.resources.registry import handler
 from cloudgpu.errors import BadRequestError
 
@@ -60,7 +60,7 @@ def test_a_group_that_goes_slowly_is_waited_for(scripted, clock) -> None:
     shown = {"Arn": "arn:group", "Name": "g", "State": "DELETING", "CreationDate": AT, "LastModificationDate": AT}
     stub.add_response("get_schedule_group", shown)
     stub.add_client_error("get_schedule_group", "ResourceNotFoundException", http_status_code=404)
-    GROUP.delete(Context(scripted, clock, "token-of-it", {}), "g", {})
+    GROUP.delete(HandlerContext(scripted, clock, "token-of-it", {}), "g", {})
     scripted.done()
 
 
@@ -82,7 +82,7 @@ def schedule_shown(**more):
 
 @pytest.fixture
 def ctx(scripted, clock):
-    return Context(scripted, clock, "token-of-it", {})
+    return HandlerContext(scripted, clock, "token-of-it", {})
 
 
 def test_a_role_that_is_not_known_yet_is_waited_for(scripted, ctx) -> None:

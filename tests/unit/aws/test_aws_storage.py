@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.aws.resources.base import Context
+from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.resources.registry import handler
 from cloudgpu.aws.tagging import listed
 from cloudgpu.errors import BadRequestError, CloudError, UnsupportedError
@@ -136,7 +136,7 @@ def test_a_bucket_in_another_region_says_which(scripted, clock) -> None:
     stub.add_client_error("get_bucket_tagging", "NoSuchBucket", expected_params=name)
     stub.add_response("create_bucket", {}, {**name, "CreateBucketConfiguration": configuration})
     stub.add_response("get_bucket_tagging", {"TagSet": listed(tags)}, name)
-    made = handler(BUCKET).create(Context(scripted, clock, "t", {}), {"bucket": "b-1", "forceDestroy": False})
+    made = handler(BUCKET).create(HandlerContext(scripted, clock, "t", {}), {"bucket": "b-1", "forceDestroy": False})
     assert made.outputs["tagsAll"] == tags
     scripted.done()
 
@@ -225,7 +225,7 @@ def test_lustre_is_awaited_until_it_can_be_mounted(scripted, clock) -> None:
     stub.add_response("create_file_system", {"FileSystem": lustre("CREATING")}, wanted)
     for lifecycle in ("CREATING", "CREATING", "AVAILABLE"):
         stub.add_response("describe_file_systems", {"FileSystems": [lustre(lifecycle)]})
-    made = one.create(Context(scripted, clock, "t", {}), one.check(lustre_inputs()))
+    made = one.create(HandlerContext(scripted, clock, "t", {}), one.check(lustre_inputs()))
     assert made.id == "fs-0123456789abcdef0"
     assert made.outputs["mountName"] == "abcdef"
     assert made.outputs["securityGroupIds"] == ["sg-0a1b2c3d4e5"]
@@ -238,7 +238,7 @@ def test_lustre_that_fails_says_why_and_can_still_be_adopted_to_be_ended(scripte
     failed = lustre("FAILED", FailureDetails={"Message": "no capacity left in this zone"})
     stub.add_response("create_file_system", {"FileSystem": lustre("CREATING")})
     stub.add_response("describe_file_systems", {"FileSystems": [failed]})
-    ctx, inputs = Context(scripted, clock, "t", {}), one.check(lustre_inputs())
+    ctx, inputs = HandlerContext(scripted, clock, "t", {}), one.check(lustre_inputs())
     with pytest.raises(CloudError, match="no capacity left in this zone"):
         one.create(ctx, inputs)
     for _ in range(2):
@@ -255,7 +255,7 @@ def test_lustre_ends_without_a_backup_that_would_go_on_costing(scripted, clock) 
     stub.add_response("delete_file_system", {}, wanted)
     stub.add_response("describe_file_systems", {"FileSystems": [lustre("DELETING")]})
     stub.add_client_error("describe_file_systems", "FileSystemNotFound")
-    ctx = Context(scripted, clock, "t", {})
+    ctx = HandlerContext(scripted, clock, "t", {})
     one.delete(ctx, "fs-0123456789abcdef0", {"deploymentType": "PERSISTENT_2", "skipFinalBackup": True})
     stub.add_response("delete_file_system", {}, {"FileSystemId": "fs-0123456789abcdef0"})
     stub.add_client_error("describe_file_systems", "FileSystemNotFound")
@@ -300,7 +300,7 @@ def test_a_link_to_s3_keeps_both_sides_in_step_and_is_found_by_its_tag(scripted,
     stub.add_response("create_data_repository_association", answer, wanted)
     for _ in range(4):
         stub.add_response("describe_data_repository_associations", {"Associations": [shown]})
-    ctx = Context(scripted, clock, "t", {})
+    ctx = HandlerContext(scripted, clock, "t", {})
     made = one.create(ctx, inputs)
     assert made.outputs["s3"] == policy
     assert one.find(ctx, inputs) == made

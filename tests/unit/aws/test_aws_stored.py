@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cloudgpu.aws.buckets import empty, holds
-from cloudgpu.aws.resources.base import Context
+from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.resources.registry import handler
 from cloudgpu.aws.stored import end, stored
 from cloudgpu.aws.tagging import listed
@@ -34,7 +34,7 @@ def tags(name: str, kind: str, token: str = "tok", keep: str = "true") -> dict[s
 def make(session, clock):
     def make(type_token: str, own: dict[str, str], **inputs: Any):
         one = handler(type_token)
-        return one.create(Context(session, clock, f"{type_token}{own}"[:40], own), one.check(inputs))
+        return one.create(HandlerContext(session, clock, f"{type_token}{own}"[:40], own), one.check(inputs))
 
     return make
 

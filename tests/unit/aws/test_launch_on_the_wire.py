@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.aws.resources.base import Context
+from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.resources.registry import handler
 from cloudgpu.aws.session import Endpoint, connect
 from cloudgpu.errors import (
@@ -96,7 +96,7 @@ def wire(served: Wire) -> Wire:
 
 @pytest.fixture
 def launch(wire: Wire, clients: Any, clock: Any) -> Any:
-    ctx = Context(clients, clock, "token-1", {"cloudgpu:token": "tok"})
+    ctx = HandlerContext(clients, clock, "token-1", {"cloudgpu:token": "tok"})
     return lambda: FLEET.create(ctx, FLEET.check(INPUTS))
 
 

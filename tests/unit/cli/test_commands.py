@@ -12,7 +12,7 @@ import typer
 
 from cloudgpu import errors
 from cloudgpu.cli import main as boundary
-from cloudgpu.cli.interruption import come_to
+from cloudgpu.cli.interruption import reporting_partial_result
 from cloudgpu.cli.main import app, main, split
 from cloudgpu.cli.rehearsal_faults import limit_lines, read_prices, read_rows, read_rules
 from cloudgpu.cli.wiring import wire
@@ -102,7 +102,7 @@ def test_ctrl_c(end, code, monkeypatch, capsys):
 def test_what_an_error_broke_off_stands_beside_it(monkeypatch, capsys):
     def fail(**_kwargs):
         err = CloudGpuError("what happened")
-        err.context = {"run_id": "r1", "left": ["cluster c"]}
+        err.partial_result = {"run_id": "r1", "left": ["cluster c"]}
         raise err
 
     monkeypatch.setattr(boundary, "app", fail)
@@ -114,7 +114,7 @@ def test_what_an_error_broke_off_stands_beside_it(monkeypatch, capsys):
 
 def test_an_interrupted_command_tells_what_it_had_come_to(monkeypatch, capsys):
     def interrupted(**_kwargs):
-        with come_to(lambda: {"cluster": "c", "left": ["cluster c"]}):
+        with reporting_partial_result(lambda: {"cluster": "c", "left": ["cluster c"]}):
             raise KeyboardInterrupt
 
     monkeypatch.setattr(boundary, "app", interrupted)

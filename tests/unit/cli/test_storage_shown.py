@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.storage_desk import Created, Deleted, Wish
+from cloudgpu.app.storage_context import Created, Deleted, Wish
 from cloudgpu.app.storage_overview import StorageRow
 from cloudgpu.app.storage_records import StorageRecord
 from cloudgpu.aws.stored_parts import Part, Stored

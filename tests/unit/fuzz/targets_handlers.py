@@ -3,7 +3,7 @@
 import contextlib
 from typing import Any
 
-from cloudgpu.aws.resources.base import Context
+from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.resources.registry import HANDLERS, LOOKUPS, invoke
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import CloudGpuError
@@ -51,7 +51,7 @@ _DESCRIBED = {
 def _handled(answer: Any) -> None:
     """Every handler reads, looks for and deletes a resource; every lookup is asked."""
     for one in HANDLERS.values():
-        ctx = Context(_clients(answer), _Ticking(NOW), "token", {})
+        ctx = HandlerContext(_clients(answer), _Ticking(NOW), "token", {})
         for operation in (
             lambda one=one, ctx=ctx: one.read(ctx, "a"),
             lambda one=one, ctx=ctx: one.find(ctx, _INPUTS),

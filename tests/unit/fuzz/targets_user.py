@@ -284,9 +284,9 @@ def _left_hosts(value: Any) -> None:
     """A host is gone only where its agent has said that nothing is left."""
     if isinstance(value, Mapping):
         answer = Answer(value, "a")
-        desk: Any = mock.Mock()
-        desk.cloud.told.return_value = {NODE.index: answer}
-        found = HostTeardown(desk)._left([NODE], mock.Mock())
+        context: Any = mock.Mock()
+        context.cloud.told.return_value = {NODE.index: answer}
+        found = HostTeardown(context)._left([NODE], mock.Mock())
         assert bool(found.gone) != bool(found.left)
         assert not found.gone or value["left"] == []
 

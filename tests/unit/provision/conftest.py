@@ -1,4 +1,4 @@
-"""A cloud of Python objects behind real handlers' seam, and a bench that runs real Pulumi programs against it."""
+"""A cloud of Python objects behind real handlers' seam, and a workspace that runs real Pulumi programs against it."""
 
 import textwrap
 import threading
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.aws.resources.base import Context, Diff, Physical, Properties
+from cloudgpu.aws.resources.base import Diff, HandlerContext, Physical, Properties
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import UnsupportedError
 from cloudgpu.provision import journal as journal_module
@@ -101,7 +101,7 @@ class FakeHandler:
         forcing = ("name", "keyName", "zone", "parentId")
         return Diff(changed, tuple(key for key in changed if key in forcing))
 
-    def create(self, ctx: Context, inputs: Properties) -> Physical:
+    def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
         name = name_of(inputs)
         self.cloud.say("create", name)
         with self.cloud.lock:
@@ -113,17 +113,17 @@ class FakeHandler:
         self.cloud.say("created", name)
         return self.physical(physical_id)
 
-    def find(self, ctx: Context, inputs: Properties) -> Physical | None:
+    def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
         self.cloud.say("find", name_of(inputs))
         with self.cloud.lock:
             known = [key for key, thing in self.cloud.things.items() if thing.token == ctx.token]
         return self.physical(known[0]) if known else None
 
-    def read(self, ctx: Context, physical_id: str) -> Physical | None:
+    def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
         self.cloud.say("read", physical_id)
         return self.physical(physical_id) if physical_id in self.cloud.things else None
 
-    def update(self, ctx: Context, physical_id: str, old: Properties, new: Properties) -> Physical:
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:
         name = name_of(new)
         self.cloud.say("update", name)
         with self.cloud.lock:
@@ -132,7 +132,7 @@ class FakeHandler:
         self.cloud.say("updated", name)
         return self.physical(physical_id)
 
-    def delete(self, ctx: Context, physical_id: str, outputs: Properties) -> None:
+    def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:
         thing = self.cloud.things.get(physical_id)
         name = thing.name if thing else "?"
         self.cloud.say("delete", name)
@@ -161,7 +161,7 @@ class Thing(pulumi.CustomResource):
 
 
 @dataclass
-class Bench:
+class Workspace:
     root: Path
     cloud: FakeCloud
     clock: ManualClock
@@ -174,7 +174,7 @@ class Bench:
     def journal(self) -> Path:
         return self.root / "state" / "us-east-1.journal"
 
-    def program(self, text: str, prelude: str = PRELUDE) -> "Bench":
+    def program(self, text: str, prelude: str = PRELUDE) -> "Workspace":
         directory = self.root / "program"
         directory.mkdir(exist_ok=True)
         (directory / "Pulumi.yaml").write_text(PROJECT)
@@ -221,20 +221,20 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path, FakeCloud(), ManualClock(datetime(2026, 11, 21, tzinfo=UTC)))
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path, FakeCloud(), ManualClock(datetime(2026, 11, 21, tzinfo=UTC)))
 
 
 @pytest.fixture
-def new_bench(tmp_path: Path) -> Callable[[], Bench]:
+def new_bench(tmp_path: Path) -> Callable[[], Workspace]:
     """For property tests, which need a fresh one each example."""
     count = [0]
 
-    def make() -> Bench:
+    def make() -> Workspace:
         count[0] += 1
         root = tmp_path / str(count[0])
         root.mkdir()
-        return Bench(root, FakeCloud(), ManualClock(datetime(2026, 11, 21, tzinfo=UTC)))
+        return Workspace(root, FakeCloud(), ManualClock(datetime(2026, 11, 21, tzinfo=UTC)))
 
     return make
 

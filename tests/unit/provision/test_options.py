@@ -6,33 +6,33 @@ from cloudgpu.errors import BadRequestError, CloudError, TeardownError, Unsuppor
 from cloudgpu.provision.options import seconds
 
 
-def test_depends_on(bench):
-    bench.up('a = Thing("a")\nThing("b", opts=ResourceOptions(depends_on=[a]))')
-    assert bench.cloud.moments("created") == ["a", "b"]
-    bench.destroy()
-    assert bench.cloud.moments("deleted") == ["b", "a"]
+def test_depends_on(workspace):
+    workspace.up('a = Thing("a")\nThing("b", opts=ResourceOptions(depends_on=[a]))')
+    assert workspace.cloud.moments("created") == ["a", "b"]
+    workspace.destroy()
+    assert workspace.cloud.moments("deleted") == ["b", "a"]
 
 
-def test_parent_names_and_orders(bench):
-    bench.up('a = Thing("a")\nThing("b", opts=ResourceOptions(parent=a))')
-    urns = [resource.urn for resource in bench.engine().recorded(bench.stack()).resources]
+def test_parent_names_and_orders(workspace):
+    workspace.up('a = Thing("a")\nThing("b", opts=ResourceOptions(parent=a))')
+    urns = [resource.urn for resource in workspace.engine().recorded(workspace.stack()).resources]
     assert "urn:pulumi:demo::cloudgpu::fake:index:Thing$fake:index:Thing::b" in urns
-    bench.destroy()
-    assert bench.cloud.moments("deleted") == ["b", "a"]
+    workspace.destroy()
+    assert workspace.cloud.moments("deleted") == ["b", "a"]
 
 
-def test_protect(bench):
-    bench.up('Thing("a", zone="1", opts=ResourceOptions(protect=True))\nThing("b")')
+def test_protect(workspace):
+    workspace.up('Thing("a", zone="1", opts=ResourceOptions(protect=True))\nThing("b")')
     with pytest.raises(TeardownError, match="protected"):
-        bench.destroy()
-    assert len(bench.cloud.things) == 2, "nothing at all is ended"
+        workspace.destroy()
+    assert len(workspace.cloud.things) == 2, "nothing at all is ended"
     with pytest.raises(BadRequestError, match="protected and would be replaced, because zone changed"):
-        bench.up('Thing("a", zone="2", opts=ResourceOptions(protect=True))\nThing("b")')
+        workspace.up('Thing("a", zone="2", opts=ResourceOptions(protect=True))\nThing("b")')
     with pytest.raises(TeardownError, match="protected"):
-        bench.up('Thing("b")')
-    bench.up('Thing("a", zone="1")\nThing("b")')
-    bench.destroy()
-    assert bench.cloud.things == {}
+        workspace.up('Thing("b")')
+    workspace.up('Thing("a", zone="1")\nThing("b")')
+    workspace.destroy()
+    assert workspace.cloud.things == {}
 
 
 @pytest.mark.parametrize(
@@ -47,131 +47,131 @@ def test_protect(bench):
         ("*", "size=2, zone='1'", "size=3, zone='2'"),
     ],
 )
-def test_ignore_changes(bench, path, before, after):
+def test_ignore_changes(workspace, path, before, after):
     comma = ", " if before else ""
-    bench.up(f'Thing("a"{comma}{before})')
-    applied = bench.up(f'Thing("a", {after}, opts=ResourceOptions(ignore_changes=[{path!r}]))')
+    workspace.up(f'Thing("a"{comma}{before})')
+    applied = workspace.up(f'Thing("a", {after}, opts=ResourceOptions(ignore_changes=[{path!r}]))')
     assert dict(applied.changes) == {"same": 1}
 
 
-def test_ignore_changes_keeps_the_old_value_when_something_else_changes(bench):
-    bench.up('Thing("a", size=2, color="red")')
-    bench.up('Thing("a", size=3, color="blue", opts=ResourceOptions(ignore_changes=["size"]))')
-    assert {key: bench.cloud.named("a")[0].inputs[key] for key in ("size", "color")} == {"size": 2, "color": "blue"}
+def test_ignore_changes_keeps_the_old_value_when_something_else_changes(workspace):
+    workspace.up('Thing("a", size=2, color="red")')
+    workspace.up('Thing("a", size=3, color="blue", opts=ResourceOptions(ignore_changes=["size"]))')
+    assert {key: workspace.cloud.named("a")[0].inputs[key] for key in ("size", "color")} == {"size": 2, "color": "blue"}
 
 
-def test_a_path_that_is_none_is_refused(bench):
-    bench.up('Thing("a", size=2)')
+def test_a_path_that_is_none_is_refused(workspace):
+    workspace.up('Thing("a", size=2)')
     with pytest.raises(BadRequestError, match="not a property path"):
-        bench.up('Thing("a", size=3, opts=ResourceOptions(ignore_changes=["[x"]))')
+        workspace.up('Thing("a", size=3, opts=ResourceOptions(ignore_changes=["[x"]))')
 
 
-def test_replace_on_changes(bench):
-    bench.up('Thing("a", tags={"x": 1})')
-    applied = bench.up('Thing("a", tags={"x": 2}, opts=ResourceOptions(replace_on_changes=["tags.x"]))')
+def test_replace_on_changes(workspace):
+    workspace.up('Thing("a", tags={"x": 1})')
+    applied = workspace.up('Thing("a", tags={"x": 2}, opts=ResourceOptions(replace_on_changes=["tags.x"]))')
     assert applied.changes["replace"] == 1
-    applied = bench.up('Thing("a", tags={"x": 2, "y": 1}, opts=ResourceOptions(replace_on_changes=["tags.x"]))')
+    applied = workspace.up('Thing("a", tags={"x": 2, "y": 1}, opts=ResourceOptions(replace_on_changes=["tags.x"]))')
     assert applied.changes["update"] == 1
 
 
-def test_retain_on_delete(bench):
-    bench.up('Thing("a", opts=ResourceOptions(retain_on_delete=True))\nThing("b")')
-    bench.destroy()
-    assert [thing.name for thing in bench.cloud.things.values()] == ["a"]
-    assert bench.engine().recorded(bench.stack()).resources == ()
+def test_retain_on_delete(workspace):
+    workspace.up('Thing("a", opts=ResourceOptions(retain_on_delete=True))\nThing("b")')
+    workspace.destroy()
+    assert [thing.name for thing in workspace.cloud.things.values()] == ["a"]
+    assert workspace.engine().recorded(workspace.stack()).resources == ()
 
 
-def test_deleted_with(bench):
+def test_deleted_with(workspace):
     program = """
         a = Thing("a")
         b = Thing("b", uses=a.id, opts=ResourceOptions(deleted_with=a))
         Thing("c", uses=b.id)
     """
-    bench.up(program)
-    bench.destroy()
-    assert bench.cloud.moments("delete") == ["c", "a"]
-    assert bench.engine().recorded(bench.stack()).resources == ()
+    workspace.up(program)
+    workspace.destroy()
+    assert workspace.cloud.moments("delete") == ["c", "a"]
+    assert workspace.engine().recorded(workspace.stack()).resources == ()
 
 
-def test_deleted_with_something_that_stays_is_an_ordinary_delete(bench):
-    bench.up('a = Thing("a")\nThing("b", opts=ResourceOptions(deleted_with=a))')
-    bench.up('a = Thing("a")')
-    assert [thing.name for thing in bench.cloud.things.values()] == ["a"]
+def test_deleted_with_something_that_stays_is_an_ordinary_delete(workspace):
+    workspace.up('a = Thing("a")\nThing("b", opts=ResourceOptions(deleted_with=a))')
+    workspace.up('a = Thing("a")')
+    assert [thing.name for thing in workspace.cloud.things.values()] == ["a"]
 
 
-def test_replace_with(bench):
+def test_replace_with(workspace):
     program = 'a = Thing("a", zone="{zone}")\nThing("b", opts=ResourceOptions(replace_with=[a]))'
-    bench.up(program.format(zone=1))
-    applied = bench.up(program.format(zone=2))
+    workspace.up(program.format(zone=1))
+    applied = workspace.up(program.format(zone=2))
     assert applied.changes["replace"] == 2
-    assert dict(bench.up().changes) == {"same": 2}
+    assert dict(workspace.up().changes) == {"same": 2}
 
 
-def test_replacement_trigger(bench):
-    bench.up('Thing("a", opts=ResourceOptions(replacement_trigger="1"))')
-    assert dict(bench.up().changes) == {"same": 1}
-    applied = bench.up('Thing("a", opts=ResourceOptions(replacement_trigger="2"))')
+def test_replacement_trigger(workspace):
+    workspace.up('Thing("a", opts=ResourceOptions(replacement_trigger="1"))')
+    assert dict(workspace.up().changes) == {"same": 1}
+    applied = workspace.up('Thing("a", opts=ResourceOptions(replacement_trigger="2"))')
     assert applied.changes["replace"] == 1
 
 
-def test_aliases_keep_the_resource(bench):
-    bench.up('a = Thing("a", name="n")\nThing("b", uses=a.id)')
-    applied = bench.up("""
+def test_aliases_keep_the_resource(workspace):
+    workspace.up('a = Thing("a", name="n")\nThing("b", uses=a.id)')
+    applied = workspace.up("""
         a = Thing("renamed", name="n", opts=ResourceOptions(aliases=[pulumi.Alias(name="a")]))
         Thing("b", uses=a.id)
     """)
     assert dict(applied.changes) == {"same": 2}
-    assert bench.cloud.made == {"n": 1, "b": 1}
-    bench.destroy()
-    assert bench.cloud.moments("deleted") == ["b", "n"]
+    assert workspace.cloud.made == {"n": 1, "b": 1}
+    workspace.destroy()
+    assert workspace.cloud.moments("deleted") == ["b", "n"]
 
 
-def test_aliases_are_inherited_from_a_renamed_component(bench):
+def test_aliases_are_inherited_from_a_renamed_component(workspace):
     program = """
         class Part(pulumi.ComponentResource):
             def __init__(self, name, opts=None):
                 super().__init__("my:x:Part", name, opts=opts)
                 Thing(f"{name}-in", name="n", opts=ResourceOptions(parent=self))
     """
-    bench.up(program + '\n        Part("old")')
-    applied = bench.up(program + '\n        Part("new", ResourceOptions(aliases=[pulumi.Alias(name="old")]))')
+    workspace.up(program + '\n        Part("old")')
+    applied = workspace.up(program + '\n        Part("new", ResourceOptions(aliases=[pulumi.Alias(name="old")]))')
     assert dict(applied.changes) == {"same": 1}
-    assert bench.cloud.made == {"n": 1}
+    assert workspace.cloud.made == {"n": 1}
 
 
-def test_moving_under_a_component_with_an_alias(bench):
-    bench.up('Thing("a")')
-    applied = bench.up("""
+def test_moving_under_a_component_with_an_alias(workspace):
+    workspace.up('Thing("a")')
+    applied = workspace.up("""
         part = pulumi.ComponentResource("my:x:Part", "part")
         Thing("a", opts=ResourceOptions(parent=part, aliases=[pulumi.Alias(parent=None)]))
     """)
     assert dict(applied.changes) == {"same": 1}
 
 
-def test_preview_follows_aliases(bench):
-    bench.up('Thing("a", name="n")')
-    steps = bench.preview('Thing("b", name="n", opts=ResourceOptions(aliases=[pulumi.Alias(name="a")]))')
+def test_preview_follows_aliases(workspace):
+    workspace.up('Thing("a", name="n")')
+    steps = workspace.preview('Thing("b", name="n", opts=ResourceOptions(aliases=[pulumi.Alias(name="a")]))')
     assert [step.operation for step in steps] == ["same"]
 
 
-def test_hide_diffs_hides_names_only(bench):
-    bench.up('Thing("a", size=1, color=1)')
-    (step,) = bench.preview('Thing("a", size=2, color=2, opts=ResourceOptions(hide_diffs=["size"]))')
+def test_hide_diffs_hides_names_only(workspace):
+    workspace.up('Thing("a", size=1, color=1)')
+    (step,) = workspace.preview('Thing("a", size=2, color=2, opts=ResourceOptions(hide_diffs=["size"]))')
     assert (step.operation, step.changed) == ("update", ("color",))
 
 
-def test_transformations_of_the_sdk_are_honoured(bench):
-    bench.up("""
+def test_transformations_of_the_sdk_are_honoured(workspace):
+    workspace.up("""
         def bigger(args):
             return pulumi.ResourceTransformationResult({**args.props, "size": 9}, args.opts)
         Thing("a", opts=ResourceOptions(transformations=[bigger]))
     """)
-    assert bench.cloud.named("a")[0].inputs["size"] == 9
+    assert workspace.cloud.named("a")[0].inputs["size"] == 9
 
 
-def test_delete_timeout(bench):
-    handler = type(bench.cloud.handler("fake:index:Thing"))
-    bench.up('Thing("a", opts=ResourceOptions(custom_timeouts=pulumi.CustomTimeouts(delete="1m30s")))')
+def test_delete_timeout(workspace):
+    handler = type(workspace.cloud.handler("fake:index:Thing"))
+    workspace.up('Thing("a", opts=ResourceOptions(custom_timeouts=pulumi.CustomTimeouts(delete="1m30s")))')
 
     def never(self, ctx, physical_id, outputs):
         while True:
@@ -180,7 +180,7 @@ def test_delete_timeout(bench):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(handler, "delete", never)
         with pytest.raises(TeardownError, match="longer than its timeout of 90 s"):
-            bench.destroy()
+            workspace.destroy()
 
 
 @pytest.mark.parametrize(
@@ -196,25 +196,25 @@ def test_delete_timeout(bench):
         ),
     ],
 )
-def test_refused_by_name(bench, option, name):
+def test_refused_by_name(workspace, option, name):
     with pytest.raises(UnsupportedError, match=name):
-        bench.up(f'Thing("a", opts=ResourceOptions({option}))')
-    assert bench.cloud.things == {}
+        workspace.up(f'Thing("a", opts=ResourceOptions({option}))')
+    assert workspace.cloud.things == {}
 
 
-def test_stack_transforms_and_hooks_are_refused_by_name(bench):
+def test_stack_transforms_and_hooks_are_refused_by_name(workspace):
     with pytest.raises(UnsupportedError, match="transforms"):
-        bench.up("pulumi.runtime.register_resource_transform(lambda args: None)")
+        workspace.up("pulumi.runtime.register_resource_transform(lambda args: None)")
     with pytest.raises(UnsupportedError, match="resource hooks"):
-        bench.up("""
+        workspace.up("""
             hook = pulumi.ResourceHook("h", lambda args: None)
             Thing("a", opts=ResourceOptions(hooks=pulumi.ResourceHookBinding(before_create=[hook])))
         """)
 
 
-def test_files_as_values_are_refused_by_name(bench):
+def test_files_as_values_are_refused_by_name(workspace):
     with pytest.raises(UnsupportedError, match=r"source.*an asset"):
-        bench.up('Thing("a", source=pulumi.StringAsset("x"))')
+        workspace.up('Thing("a", source=pulumi.StringAsset("x"))')
 
 
 @pytest.mark.parametrize(("text", "expected"), [("90s", 90), ("5m", 300), ("1h30m", 5400), ("250ms", 0.25), ("", None)])
@@ -235,12 +235,12 @@ from pulumi import ResourceOptions
 """
 
 
-def up_aws(bench, text):
-    bench.program(text, prelude=AWS)
-    return bench.up()
+def up_aws(workspace, text):
+    workspace.program(text, prelude=AWS)
+    return workspace.up()
 
 
-def test_real_pulumi_aws_types(bench):
+def test_real_pulumi_aws_types(workspace):
     program = """
         vpc = aws.ec2.get_vpc(default=True)
         group = aws.ec2.SecurityGroup(
@@ -251,17 +251,17 @@ def test_real_pulumi_aws_types(bench):
         key = aws.ec2.KeyPair("k", key_name="k", public_key=group.arn)
         pulumi.export("key", key.key_name)
     """
-    assert up_aws(bench, program).outputs == {"key": "k"}
-    inputs = bench.cloud.named("g")[0].inputs
+    assert up_aws(workspace, program).outputs == {"key": "k"}
+    inputs = workspace.cloud.named("g")[0].inputs
     assert inputs["ingress"] == [{"protocol": "tcp", "fromPort": 22, "toPort": 22, "cidrBlocks": ["10.0.0.0/8"]}]
     assert isinstance(inputs["ingress"][0]["fromPort"], int)
-    applied = up_aws(bench, program.replace("vpc_id=vpc.id", "vpc_id=vpc.id, revoke_rules_on_delete=True"))
+    applied = up_aws(workspace, program.replace("vpc_id=vpc.id", "vpc_id=vpc.id, revoke_rules_on_delete=True"))
     assert dict(applied.changes) == {"same": 2}
 
 
-def test_an_explicit_provider_s_region_is_honoured(bench):
+def test_an_explicit_provider_s_region_is_honoured(workspace):
     up_aws(
-        bench,
+        workspace,
         """
         west = aws.Provider("west", region="us-west-2")
         aws.ec2.KeyPair("a", key_name="a", public_key="x", opts=ResourceOptions(provider=west))
@@ -270,7 +270,7 @@ def test_an_explicit_provider_s_region_is_honoured(bench):
         pulumi.export("vpc", aws.ec2.get_vpc(id="x", opts=pulumi.InvokeOptions(provider=west)).id)
     """,
     )
-    assert {thing.name: thing.region for thing in bench.cloud.things.values()} == {
+    assert {thing.name: thing.region for thing in workspace.cloud.things.values()} == {
         "a": "us-west-2",
         "b": "eu-west-1",
         "c": "us-east-1",
@@ -278,21 +278,21 @@ def test_an_explicit_provider_s_region_is_honoured(bench):
 
 
 @pytest.mark.parametrize("setting", ["profile='x'", "access_key='AKIA'", "default_tags={'tags': {'a': 'b'}}"])
-def test_other_provider_settings_are_refused_by_name(bench, setting):
+def test_other_provider_settings_are_refused_by_name(workspace, setting):
     names = {"profile": "profile", "access_key": "accessKey", "default_tags": "defaultTags"}
     with pytest.raises(UnsupportedError, match=names[setting.partition("=")[0]]):
-        up_aws(bench, f'aws.Provider("p", region="us-west-2", {setting})')
+        up_aws(workspace, f'aws.Provider("p", region="us-west-2", {setting})')
 
 
-def test_another_major_version_of_the_provider_is_refused(bench):
+def test_another_major_version_of_the_provider_is_refused(workspace):
     with pytest.raises(UnsupportedError, match=r"version 6\.1\.0"):
-        up_aws(bench, 'aws.ec2.KeyPair("a", public_key="x", opts=ResourceOptions(version="6.1.0"))')
+        up_aws(workspace, 'aws.ec2.KeyPair("a", public_key="x", opts=ResourceOptions(version="6.1.0"))')
 
 
-def test_an_outcome_that_is_lost_names_the_resource(bench):
+def test_an_outcome_that_is_lost_names_the_resource(workspace):
     def script(moment, name):
         raise CloudError("connection lost")
 
-    bench.cloud.script = script
+    workspace.cloud.script = script
     with pytest.raises(CloudError, match="connection lost"):
-        bench.up('Thing("a")')
+        workspace.up('Thing("a")')

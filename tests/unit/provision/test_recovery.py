@@ -20,132 +20,132 @@ Thing("c", uses=b.arn)
 """
 
 
-def test_intent_is_durable_before_the_call(bench):
+def test_intent_is_durable_before_the_call(workspace):
     seen = []
 
     def script(moment, name):
         if moment == "create":
-            seen.append(f'"name":"{name}"' in bench.journal.read_text().splitlines()[-1])
+            seen.append(f'"name":"{name}"' in workspace.journal.read_text().splitlines()[-1])
 
-    bench.cloud.script = script
-    bench.up(CHAIN)
+    workspace.cloud.script = script
+    workspace.up(CHAIN)
     assert seen == [True, True, True]
 
 
 @pytest.mark.parametrize("moment", ["create", "created"])
 @pytest.mark.parametrize("name", ["a", "b", "c"])
-def test_killed_around_a_creation_then_up(bench, crash, moment, name):
-    bench.crash_when(moment, name)
+def test_killed_around_a_creation_then_up(workspace, crash, moment, name):
+    workspace.crash_when(moment, name)
     with pytest.raises(crash):
-        bench.up(CHAIN)
-    bench.revive()
-    bench.up()
-    assert bench.cloud.made == {"a": 1, "b": 1, "c": 1}
-    bench.destroy()
-    assert bench.cloud.things == {}
+        workspace.up(CHAIN)
+    workspace.revive()
+    workspace.up()
+    assert workspace.cloud.made == {"a": 1, "b": 1, "c": 1}
+    workspace.destroy()
+    assert workspace.cloud.things == {}
 
 
 @pytest.mark.parametrize("moment", ["create", "created"])
 @pytest.mark.parametrize("name", ["a", "b", "c"])
-def test_killed_around_a_creation_then_down(bench, crash, moment, name):
-    bench.crash_when(moment, name)
+def test_killed_around_a_creation_then_down(workspace, crash, moment, name):
+    workspace.crash_when(moment, name)
     with pytest.raises(crash):
-        bench.up(CHAIN)
-    bench.revive()
-    bench.destroy()
-    assert bench.cloud.things == {}
-    bench.engine().close(bench.stack())
-    assert bench.engine().recorded(bench.stack()).resources == ()
+        workspace.up(CHAIN)
+    workspace.revive()
+    workspace.destroy()
+    assert workspace.cloud.things == {}
+    workspace.engine().close(workspace.stack())
+    assert workspace.engine().recorded(workspace.stack()).resources == ()
 
 
 @pytest.mark.parametrize("moment", ["delete", "deleted"])
-def test_killed_while_ending(bench, crash, moment):
-    bench.up(CHAIN)
-    bench.crash_when(moment, "b")
+def test_killed_while_ending(workspace, crash, moment):
+    workspace.up(CHAIN)
+    workspace.crash_when(moment, "b")
     with pytest.raises(crash):
-        bench.destroy()
-    bench.revive()
-    bench.destroy()
-    assert bench.cloud.things == {}
+        workspace.destroy()
+    workspace.revive()
+    workspace.destroy()
+    assert workspace.cloud.things == {}
 
 
 @pytest.mark.parametrize("moment", ["delete", "deleted"])
-def test_up_after_a_killed_down_makes_what_is_gone_again(bench, crash, moment):
-    bench.up(CHAIN)
-    bench.crash_when(moment, "c")
+def test_up_after_a_killed_down_makes_what_is_gone_again(workspace, crash, moment):
+    workspace.up(CHAIN)
+    workspace.crash_when(moment, "c")
     with pytest.raises(crash):
-        bench.destroy()
-    bench.revive()
-    bench.up()
-    assert sorted(thing.name for thing in bench.cloud.things.values()) == ["a", "b", "c"]
-    assert bench.cloud.made == {"a": 1, "b": 1, "c": 2}
+        workspace.destroy()
+    workspace.revive()
+    workspace.up()
+    assert sorted(thing.name for thing in workspace.cloud.things.values()) == ["a", "b", "c"]
+    assert workspace.cloud.made == {"a": 1, "b": 1, "c": 2}
 
 
 @pytest.mark.parametrize("moment", ["update", "updated"])
-def test_a_killed_update_is_carried_out_again(bench, crash, moment):
-    bench.up('Thing("a", size=2)')
-    bench.program('Thing("a", size=3)')
-    bench.crash_when(moment)
+def test_a_killed_update_is_carried_out_again(workspace, crash, moment):
+    workspace.up('Thing("a", size=2)')
+    workspace.program('Thing("a", size=3)')
+    workspace.crash_when(moment)
     with pytest.raises(crash):
-        bench.up()
-    bench.revive()
-    applied = bench.up('Thing("a", size=2)')
+        workspace.up()
+    workspace.revive()
+    applied = workspace.up('Thing("a", size=2)')
     assert applied.changes["update"] == 1, "back to the old inputs, but nobody knows what the cloud has"
-    assert bench.cloud.named("a")[0].inputs["size"] == 2
-    assert dict(bench.up().changes) == {"same": 1}
+    assert workspace.cloud.named("a")[0].inputs["size"] == 2
+    assert dict(workspace.up().changes) == {"same": 1}
 
 
 @pytest.mark.parametrize("moment", ["create", "created", "delete", "deleted"])
-def test_a_killed_replacement_leaves_one(bench, crash, moment):
-    bench.up('Thing("a", zone="1")')
-    bench.program('Thing("a", zone="2")')
-    bench.crash_when(moment)
+def test_a_killed_replacement_leaves_one(workspace, crash, moment):
+    workspace.up('Thing("a", zone="1")')
+    workspace.program('Thing("a", zone="2")')
+    workspace.crash_when(moment)
     with pytest.raises(crash):
-        bench.up()
-    bench.revive()
-    bench.up()
-    assert [thing.inputs["zone"] for thing in bench.cloud.named("a")] == ["2"]
-    assert bench.cloud.made["a"] == 2
+        workspace.up()
+    workspace.revive()
+    workspace.up()
+    assert [thing.inputs["zone"] for thing in workspace.cloud.named("a")] == ["2"]
+    assert workspace.cloud.made["a"] == 2
 
 
-def test_killed_creation_then_other_inputs(bench, crash):
-    bench.crash_when("created", "a")
+def test_killed_creation_then_other_inputs(workspace, crash):
+    workspace.crash_when("created", "a")
     with pytest.raises(crash):
-        bench.up('Thing("a", zone="1")')
-    bench.revive()
-    bench.up('Thing("a", zone="2")')
-    assert [thing.inputs["zone"] for thing in bench.cloud.named("a")] == ["2"]
+        workspace.up('Thing("a", zone="1")')
+    workspace.revive()
+    workspace.up('Thing("a", zone="2")')
+    assert [thing.inputs["zone"] for thing in workspace.cloud.named("a")] == ["2"]
 
 
-def test_killed_creation_of_what_the_program_drops_then(bench, crash):
-    bench.crash_when("created", "a")
+def test_killed_creation_of_what_the_program_drops_then(workspace, crash):
+    workspace.crash_when("created", "a")
     with pytest.raises(crash):
-        bench.up('Thing("a")')
-    bench.revive()
-    bench.up('Thing("b")')
-    assert [thing.name for thing in bench.cloud.things.values()] == ["b"]
+        workspace.up('Thing("a")')
+    workspace.revive()
+    workspace.up('Thing("b")')
+    assert [thing.name for thing in workspace.cloud.things.values()] == ["b"]
 
 
-def test_a_lost_connection_is_no_answer(bench):
+def test_a_lost_connection_is_no_answer(workspace):
     def script(moment, name):
         if moment == "created":
             raise CloudError("connection lost")
 
-    bench.cloud.script = script
+    workspace.cloud.script = script
     with pytest.raises(CloudError):
-        bench.up('Thing("a")')
-    bench.revive()
-    bench.up()
-    assert bench.cloud.made["a"] == 1
+        workspace.up('Thing("a")')
+    workspace.revive()
+    workspace.up()
+    assert workspace.cloud.made["a"] == 1
 
 
-def test_one_empty_search_does_not_close_an_intent(bench, crash):
+def test_one_empty_search_does_not_close_an_intent(workspace, crash):
     """The cloud lists what it has made only some seconds later."""
-    bench.crash_when("created", "a")
+    workspace.crash_when("created", "a")
     with pytest.raises(crash):
-        bench.up('Thing("a")')
-    bench.revive()
-    handler = type(bench.cloud.handler("fake:index:Thing"))
+        workspace.up('Thing("a")')
+    workspace.revive()
+    handler = type(workspace.cloud.handler("fake:index:Thing"))
     find, looks = handler.find, []
 
     def late(self, ctx, inputs):
@@ -154,27 +154,27 @@ def test_one_empty_search_does_not_close_an_intent(bench, crash):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(handler, "find", late)
-        bench.destroy()
-    assert bench.cloud.things == {}
+        workspace.destroy()
+    assert workspace.cloud.things == {}
     assert len(looks) == 4
 
 
-def test_an_intent_that_cannot_be_asked_about_is_left_over(bench, crash):
-    bench.crash_when("created", "a")
+def test_an_intent_that_cannot_be_asked_about_is_left_over(workspace, crash):
+    workspace.crash_when("created", "a")
     with pytest.raises(crash):
-        bench.up('Thing("a")')
-    bench.revive()
+        workspace.up('Thing("a")')
+    workspace.revive()
 
     def script(moment, name):
         if moment == "find":
             raise CloudError("connection lost")
 
-    bench.cloud.script = script
+    workspace.cloud.script = script
     with pytest.raises(TeardownError, match="if it was made"):
-        bench.destroy()
-    bench.revive()
-    bench.destroy()
-    assert bench.cloud.things == {}
+        workspace.destroy()
+    workspace.revive()
+    workspace.destroy()
+    assert workspace.cloud.things == {}
 
 
 def test_killed_at_every_byte_of_the_journal(new_bench, cut_journal, heal_journal, crash):
@@ -182,17 +182,17 @@ def test_killed_at_every_byte_of_the_journal(new_bench, cut_journal, heal_journa
     whole.up(CHAIN)
     size = whole.journal.stat().st_size
     for cut in range(0, size, 61):
-        bench = new_bench()
-        cut_journal(bench.cloud, cut)
+        workspace = new_bench()
+        cut_journal(workspace.cloud, cut)
         with pytest.raises(crash):
-            bench.up(CHAIN)
+            workspace.up(CHAIN)
         heal_journal()
-        bench.revive()
+        workspace.revive()
         if cut % 2:
-            bench.up()
-        bench.destroy()
-        assert bench.cloud.things == {}, cut
-        assert set(bench.cloud.made.values()) <= {1}, cut
+            workspace.up()
+        workspace.destroy()
+        assert workspace.cloud.things == {}, cut
+        assert set(workspace.cloud.made.values()) <= {1}, cut
 
 
 def test_a_journal_cut_at_every_byte_of_its_last_row_is_repaired(new_bench):
@@ -203,27 +203,27 @@ def test_a_journal_cut_at_every_byte_of_its_last_row_is_repaired(new_bench):
     last = data.rstrip(b"\n").rindex(b"\n") + 1
     for cut in range(last, len(data)):
         for tail in (b"", b"\0" * 8):
-            bench = new_bench().program('Thing("a")')
-            bench.journal.parent.mkdir()
-            bench.journal.write_bytes(data[:cut] + tail)
-            bench.up()
-            assert len(bench.cloud.things) == 1
-            assert b"\0" not in bench.journal.read_bytes()
+            workspace = new_bench().program('Thing("a")')
+            workspace.journal.parent.mkdir()
+            workspace.journal.write_bytes(data[:cut] + tail)
+            workspace.up()
+            assert len(workspace.cloud.things) == 1
+            assert b"\0" not in workspace.journal.read_bytes()
 
 
-def test_damage_in_the_middle_is_an_error(bench):
-    bench.up(CHAIN)
-    data = bytearray(bench.journal.read_bytes())
+def test_damage_in_the_middle_is_an_error(workspace):
+    workspace.up(CHAIN)
+    data = bytearray(workspace.journal.read_bytes())
     for place in range(len(data) // 3, len(data) // 3 + 40):
         broken = bytes(data[:place]) + bytes([data[place] ^ 1]) + bytes(data[place + 1 :])
-        bench.journal.write_bytes(broken)
-        for act in (bench.up, bench.preview, bench.destroy):
+        workspace.journal.write_bytes(broken)
+        for act in (workspace.up, workspace.preview, workspace.destroy):
             with pytest.raises(StateError, match="damaged at line"):
                 act()
-    assert len(bench.cloud.things) == 3
+    assert len(workspace.cloud.things) == 3
 
 
-def test_a_full_disk_stops_before_the_call(bench, monkeypatch):
+def test_a_full_disk_stops_before_the_call(workspace, monkeypatch):
     real = journal_module._write
 
     def full(descriptor, data):
@@ -234,14 +234,14 @@ def test_a_full_disk_stops_before_the_call(bench, monkeypatch):
 
     monkeypatch.setattr(journal_module, "_write", full)
     with pytest.raises(StateError, match="no space left"):
-        bench.up('Thing("a")')
-    assert bench.cloud.calls == []
+        workspace.up('Thing("a")')
+    assert workspace.cloud.calls == []
     monkeypatch.setattr(journal_module, "_write", real)
-    bench.up()
-    assert bench.cloud.made == {"a": 1}
+    workspace.up()
+    assert workspace.cloud.made == {"a": 1}
 
 
-def test_a_disk_that_fills_up_after_the_call_loses_nothing(bench, monkeypatch):
+def test_a_disk_that_fills_up_after_the_call_loses_nothing(workspace, monkeypatch):
     real = journal_module._write
 
     def full(descriptor, data):
@@ -251,23 +251,23 @@ def test_a_disk_that_fills_up_after_the_call_loses_nothing(bench, monkeypatch):
 
     monkeypatch.setattr(journal_module, "_write", full)
     with pytest.raises(StateError, match="no space left"):
-        bench.up('Thing("a")')
+        workspace.up('Thing("a")')
     monkeypatch.setattr(journal_module, "_write", real)
-    bench.up()
-    assert bench.cloud.made == {"a": 1}
+    workspace.up()
+    assert workspace.cloud.made == {"a": 1}
 
 
-def test_ctrl_c_in_the_program_waits_for_what_is_under_way(bench):
+def test_ctrl_c_in_the_program_waits_for_what_is_under_way(workspace):
     with pytest.raises(KeyboardInterrupt):
-        bench.up("""
+        workspace.up("""
             Thing("a")
             import asyncio
             async def later():
                 await asyncio.sleep(0)
             pulumi.Output.from_input(later()).apply(lambda _: (_ for _ in ()).throw(KeyboardInterrupt()))
         """)
-    known = {resource.id for resource in bench.engine().recorded(bench.stack()).resources}
-    assert known == set(bench.cloud.things)
+    known = {resource.id for resource in workspace.engine().recorded(workspace.stack()).resources}
+    assert known == set(workspace.cloud.things)
 
 
 def _dag(rng, size):
@@ -284,92 +284,92 @@ def _dag(rng, size):
 def test_whatever_is_killed_whenever_ends_empty(new_bench, crash, seed, size, crashes, refusals):
     """Random programs, killed at random calls of random commands, with refusals between: never two, never one left."""
     rng = random.Random(seed)
-    bench = new_bench().program(_dag(rng, size))
+    workspace = new_bench().program(_dag(rng, size))
     for _ in range(crashes):
         left = [rng.randint(0, 6 * size)]
 
         def script(moment, name, left=left):
             left[0] -= 1
             if left[0] < 0:
-                bench.cloud.dead = True
+                workspace.cloud.dead = True
                 raise crash
             if refusals and moment == "create" and rng.random() < 0.2:
                 raise BadRequestError("not like this")
 
-        bench.cloud.script = script
-        bench.config["zone"] = "1"
+        workspace.cloud.script = script
+        workspace.config["zone"] = "1"
         with contextlib.suppress(crash, BadRequestError):
-            rng.choice([bench.up, bench.up, bench.destroy])()
-        bench.revive()
-        assert max((len(bench.cloud.named(name)) for name in bench.cloud.made), default=0) <= 1
-    bench.up()
-    assert sorted(thing.name for thing in bench.cloud.things.values()) == [f"n{number}" for number in range(size)]
-    bench.destroy()
-    assert bench.cloud.things == {}
+            rng.choice([workspace.up, workspace.up, workspace.destroy])()
+        workspace.revive()
+        assert max((len(workspace.cloud.named(name)) for name in workspace.cloud.made), default=0) <= 1
+    workspace.up()
+    assert sorted(thing.name for thing in workspace.cloud.things.values()) == [f"n{number}" for number in range(size)]
+    workspace.destroy()
+    assert workspace.cloud.things == {}
 
 
-def test_ctrl_c_during_a_creation_waits_for_its_end_and_begins_nothing_new(bench):
+def test_ctrl_c_during_a_creation_waits_for_its_end_and_begins_nothing_new(workspace):
     def script(moment, name):
         if (moment, name) == ("create", "a"):
             os.kill(os.getpid(), signal.SIGINT)
             threading.Event().wait(0.2)
 
-    bench.cloud.script = script
+    workspace.cloud.script = script
     with pytest.raises(KeyboardInterrupt):
-        bench.up(CHAIN)
-    assert [resource.name for resource in bench.engine().recorded(bench.stack()).resources] == ["a"]
-    assert list(bench.cloud.made) == ["a"]
-    bench.revive()
-    bench.up()
-    assert bench.cloud.made == {"a": 1, "b": 1, "c": 1}
+        workspace.up(CHAIN)
+    assert [resource.name for resource in workspace.engine().recorded(workspace.stack()).resources] == ["a"]
+    assert list(workspace.cloud.made) == ["a"]
+    workspace.revive()
+    workspace.up()
+    assert workspace.cloud.made == {"a": 1, "b": 1, "c": 1}
 
 
-def test_ctrl_c_while_ending_waits_and_begins_nothing_new(bench):
-    bench.up(CHAIN)
+def test_ctrl_c_while_ending_waits_and_begins_nothing_new(workspace):
+    workspace.up(CHAIN)
 
     def script(moment, name):
         if (moment, name) == ("delete", "c"):
             os.kill(os.getpid(), signal.SIGINT)
             threading.Event().wait(0.2)
 
-    bench.cloud.script = script
+    workspace.cloud.script = script
     with pytest.raises(KeyboardInterrupt):
-        bench.destroy()
-    assert [resource.name for resource in bench.engine().recorded(bench.stack()).resources] == ["a", "b"]
-    assert len(bench.cloud.things) == 2
-    bench.revive()
-    bench.destroy()
-    assert bench.cloud.things == {}
+        workspace.destroy()
+    assert [resource.name for resource in workspace.engine().recorded(workspace.stack()).resources] == ["a", "b"]
+    assert len(workspace.cloud.things) == 2
+    workspace.revive()
+    workspace.destroy()
+    assert workspace.cloud.things == {}
 
 
-def test_recovery_leaves_no_intent_unanswered(bench, crash):
-    bench.crash_when("create", "a")
+def test_recovery_leaves_no_intent_unanswered(workspace, crash):
+    workspace.crash_when("create", "a")
     with pytest.raises(crash):
-        bench.up('Thing("a")')
-    bench.revive()
-    assert dict(bench.up().changes) == {"create": 1}
-    assert journal_module.load(bench.journal, bench.identity).state.open == {}
-    assert bench.journal.read_text().count('"row":"intent"') == 1, "the same intent, the same token"
+        workspace.up('Thing("a")')
+    workspace.revive()
+    assert dict(workspace.up().changes) == {"create": 1}
+    assert journal_module.load(workspace.journal, workspace.identity).state.open == {}
+    assert workspace.journal.read_text().count('"row":"intent"') == 1, "the same intent, the same token"
 
 
-def test_a_second_life_gets_another_token(bench):
+def test_a_second_life_gets_another_token(workspace):
     """AWS remembers a token for a day after its instances have ended, and would answer with those."""
-    bench.up('Thing("a")')
-    (first,) = bench.cloud.things.values()
-    bench.destroy()
-    bench.up()
-    (second,) = bench.cloud.things.values()
+    workspace.up('Thing("a")')
+    (first,) = workspace.cloud.things.values()
+    workspace.destroy()
+    workspace.up()
+    (second,) = workspace.cloud.things.values()
     assert first.token != second.token
 
 
-def test_an_update_after_a_killed_one_starts_from_what_the_cloud_has(bench, crash):
-    bench.up('Thing("a", size=2)')
-    bench.program('Thing("a", size=3)')
-    bench.crash_when("updated")
+def test_an_update_after_a_killed_one_starts_from_what_the_cloud_has(workspace, crash):
+    workspace.up('Thing("a", size=2)')
+    workspace.program('Thing("a", size=3)')
+    workspace.crash_when("updated")
     with pytest.raises(crash):
-        bench.up()
-    bench.revive()
-    handler = type(bench.cloud.handler("fake:index:Thing"))
+        workspace.up()
+    workspace.revive()
+    handler = type(workspace.cloud.handler("fake:index:Thing"))
     update, olds = handler.update, []
 
     def noting(self, ctx, physical_id, old, new):
@@ -378,11 +378,11 @@ def test_an_update_after_a_killed_one_starts_from_what_the_cloud_has(bench, cras
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(handler, "update", noting)
-        bench.up('Thing("a", size=4)')
+        workspace.up('Thing("a", size=4)')
     assert olds == [3]
 
 
-def test_nothing_is_begun_after_a_failure_while_the_program_still_runs(bench):
+def test_nothing_is_begun_after_a_failure_while_the_program_still_runs(workspace):
     failed = threading.Event()
 
     def script(moment, name):
@@ -393,11 +393,11 @@ def test_nothing_is_begun_after_a_failure_while_the_program_still_runs(bench):
             assert failed.wait(20)
             threading.Event().wait(0.1)
 
-    bench.cloud.script = script
+    workspace.cloud.script = script
     with pytest.raises(BadRequestError, match="no"):
-        bench.up("""
+        workspace.up("""
             Thing("bad")
             pulumi.runtime.invoke("aws:ec2/getVpc:getVpc", {})
             Thing("after")
         """)
-    assert "after" not in bench.cloud.moments("create")
+    assert "after" not in workspace.cloud.moments("create")

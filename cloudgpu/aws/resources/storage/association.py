@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from cloudgpu.aws.faults import is_gone, typed
-from cloudgpu.aws.resources.base import Context, Properties
+from cloudgpu.aws.resources.base import HandlerContext, Properties
 from cloudgpu.aws.resources.described import all_tags, changed_tags, is_ours, tag_outputs
 from cloudgpu.aws.resources.storage.living import Found, Living
 from cloudgpu.aws.resources.storage.lustre import retagged
@@ -44,7 +44,7 @@ class DataRepositoryAssociation(Living):
     appear_s = 1200
     release_s = 1200
 
-    def _make(self, ctx: Context, inputs: Properties) -> str:
+    def _make(self, ctx: HandlerContext, inputs: Properties) -> str:
         request: dict[str, Any] = {
             "ClientRequestToken": ctx.token,
             "FileSystemId": inputs["fileSystemId"],
@@ -57,7 +57,7 @@ class DataRepositoryAssociation(Living):
         made = ctx.clients.client("fsx").create_data_repository_association(**request)
         return str(made["Association"]["AssociationId"])
 
-    def _made(self, ctx: Context, inputs: Properties) -> str:
+    def _made(self, ctx: HandlerContext, inputs: Properties) -> str:
         filters = [{"Name": "file-system-id", "Values": [inputs["fileSystemId"]]}]
         try:
             with typed("looking for a data repository association"):
@@ -76,7 +76,7 @@ class DataRepositoryAssociation(Living):
     def _state(self, found: Found) -> str:
         return str(found["Lifecycle"])
 
-    def _change(self, ctx: Context, found: Found, old: Properties, new: Properties) -> None:
+    def _change(self, ctx: HandlerContext, found: Found, old: Properties, new: Properties) -> None:
         fsx = ctx.clients.client("fsx")
         if _sizes(old) != _sizes(new):
             physical_id = found["AssociationId"]
@@ -85,7 +85,7 @@ class DataRepositoryAssociation(Living):
             )
         retagged(fsx, found["ResourceARN"], changed_tags(ctx, old), changed_tags(ctx, new))
 
-    def _unmake(self, ctx: Context, physical_id: str, outputs: Properties) -> None:
+    def _unmake(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:
         wipe = bool(outputs.get("deleteDataInFilesystem"))
         fsx = ctx.clients.client("fsx")
         fsx.delete_data_repository_association(AssociationId=physical_id, DeleteDataInFileSystem=wipe)

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Final
 from cloudgpu.aws.buckets import bucket_tags, empty
 from cloudgpu.aws.faults import is_gone, typed
 from cloudgpu.aws.patience import awaited
-from cloudgpu.aws.resources.base import Context, Physical, Properties
+from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
 from cloudgpu.aws.resources.described import Described, all_tags, changed_tags, existing, is_ours, tag_outputs
 from cloudgpu.aws.session import Clients
 from cloudgpu.aws.tagging import listed
@@ -26,7 +26,7 @@ class Bucket(Described):
     defaults: ClassVar[Properties] = {"forceDestroy": False}
     replaced_by = frozenset({"bucket"})
 
-    def create(self, ctx: Context, inputs: Properties) -> Physical:
+    def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
         """Make it.
 
         Raises:
@@ -43,17 +43,17 @@ class Bucket(Described):
             ctx.clients.client("s3").create_bucket(Bucket=name, CreateBucketConfiguration=configuration)
         return self._settled(ctx, inputs)
 
-    def find(self, ctx: Context, inputs: Properties) -> Physical | None:
+    def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
         """The bucket of this name, if this very call made it."""
         tags = bucket_tags(ctx.clients, inputs["bucket"])
         return self._settled(ctx, inputs) if tags is not None and is_ours(ctx, tags) else None
 
-    def read(self, ctx: Context, physical_id: str) -> Physical | None:
+    def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
         """Its present state."""
         tags = bucket_tags(ctx.clients, physical_id)
         return None if tags is None else _physical(ctx.clients, physical_id, {"tags": tags}, tags)
 
-    def update(self, ctx: Context, physical_id: str, old: Properties, new: Properties) -> Physical:
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:
         """Change its tags; S3 replaces all of them at once, so those that others set are kept by hand."""
         present = existing(bucket_tags(ctx.clients, physical_id), f"bucket {physical_id}")
         removed = changed_tags(ctx, old).keys() - changed_tags(ctx, new).keys()
@@ -61,7 +61,7 @@ class Bucket(Described):
         _tag(ctx.clients, physical_id, wanted)
         return _physical(ctx.clients, physical_id, new, wanted)
 
-    def delete(self, ctx: Context, physical_id: str, outputs: Properties) -> None:
+    def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:
         """Delete it, with all that it holds where `forceDestroy` says so.
 
         Raises:
@@ -82,7 +82,7 @@ class Bucket(Described):
             total_s=_RELEASE_S,
         )
 
-    def _settled(self, ctx: Context, inputs: Properties) -> Physical:
+    def _settled(self, ctx: HandlerContext, inputs: Properties) -> Physical:
         name = inputs["bucket"]
         what = f"bucket {name} to appear"
         tags = awaited(ctx.clock, lambda: bucket_tags(ctx.clients, name), what=what, total_s=_APPEAR_S)

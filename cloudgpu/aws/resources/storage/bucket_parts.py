@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Final
 
 from cloudgpu.aws.faults import is_gone, typed
 from cloudgpu.aws.patience import retried
-from cloudgpu.aws.resources.base import Context, Physical, Properties
+from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
 from cloudgpu.aws.resources.described import Described
 from cloudgpu.aws.session import Clients
 from cloudgpu.errors import CloudGpuError
@@ -33,7 +33,7 @@ class BucketPart(Described):
         self._refuse({"tags"} & {key for key, value in inputs.items() if value})
         return super().check(inputs)
 
-    def create(self, ctx: Context, inputs: Properties) -> Physical:
+    def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
         """Set it, also on a bucket that was made a moment ago and is not known everywhere yet.
 
         Raises:
@@ -47,13 +47,13 @@ class BucketPart(Described):
         retried(ctx.clock, attempt, when=is_gone, total_s=_APPEAR_S)
         return Physical(inputs["bucket"], dict(inputs))
 
-    def find(self, ctx: Context, inputs: Properties) -> Physical | None:
+    def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
         """The setting, where it is the wanted one."""
         found = self.read(ctx, inputs["bucket"])
         wanted = {key: value for key, value in inputs.items() if key != "tags"}
         return found if found and self._plain(found.outputs) == self._plain(wanted) else None
 
-    def read(self, ctx: Context, physical_id: str) -> Physical | None:
+    def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
         """Its present state."""
         try:
             with typed(f"looking at {self.noun} of bucket {physical_id}"):
@@ -64,11 +64,11 @@ class BucketPart(Described):
             raise
         return Physical(physical_id, {"bucket": physical_id, **found})
 
-    def update(self, ctx: Context, physical_id: str, old: Properties, new: Properties) -> Physical:  # noqa: ARG002
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:  # noqa: ARG002
         """Set it anew."""
         return self.create(ctx, new)
 
-    def delete(self, ctx: Context, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
+    def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
         """Take it away; without its bucket it is gone already."""
         try:
             with typed(f"taking {self.noun} from bucket {physical_id}"):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from cloudgpu.aws.faults import typed
-from cloudgpu.aws.resources.base import Context, Properties
+from cloudgpu.aws.resources.base import HandlerContext, Properties
 from cloudgpu.aws.resources.described import all_tags, changed_tags, is_ours, tag_outputs
 from cloudgpu.aws.resources.storage.living import Found, Living
 from cloudgpu.aws.session import Clients
@@ -23,7 +23,7 @@ class FileSystem(Living):
     failed = frozenset({"error"})
     over = frozenset({"deleted"})
 
-    def _make(self, ctx: Context, inputs: Properties) -> str:
+    def _make(self, ctx: HandlerContext, inputs: Properties) -> str:
         request: dict[str, Any] = {
             "CreationToken": _token(ctx, inputs),
             "ThroughputMode": inputs["throughputMode"],
@@ -37,7 +37,7 @@ class FileSystem(Living):
             request["PerformanceMode"] = inputs["performanceMode"]
         return str(ctx.clients.client("efs").create_file_system(**request)["FileSystemId"])
 
-    def _made(self, ctx: Context, inputs: Properties) -> str:
+    def _made(self, ctx: HandlerContext, inputs: Properties) -> str:
         with typed("looking for an EFS file system"):
             answer = ctx.clients.client("efs").describe_file_systems(CreationToken=_token(ctx, inputs))
         ours = [one for one in answer["FileSystems"] if is_ours(ctx, mapped(one.get("Tags")))]
@@ -50,7 +50,7 @@ class FileSystem(Living):
     def _state(self, found: Found) -> str:
         return str(found["LifeCycleState"])
 
-    def _change(self, ctx: Context, found: Found, old: Properties, new: Properties) -> None:
+    def _change(self, ctx: HandlerContext, found: Found, old: Properties, new: Properties) -> None:
         efs, physical_id = ctx.clients.client("efs"), found["FileSystemId"]
         if found.get("ThroughputMode") != new["throughputMode"]:
             efs.update_file_system(FileSystemId=physical_id, ThroughputMode=new["throughputMode"])
@@ -60,7 +60,7 @@ class FileSystem(Living):
         if removed:
             efs.untag_resource(ResourceId=physical_id, TagKeys=removed)
 
-    def _unmake(self, ctx: Context, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
+    def _unmake(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
         ctx.clients.client("efs").delete_file_system(FileSystemId=physical_id)
 
     def _outputs(self, clients: Clients, found: Found, inputs: Properties) -> Mapping[str, Any]:
@@ -90,5 +90,5 @@ class FileSystem(Living):
         }
 
 
-def _token(ctx: Context, inputs: Properties) -> str:
+def _token(ctx: HandlerContext, inputs: Properties) -> str:
     return str(inputs.get("creationToken") or ctx.token)

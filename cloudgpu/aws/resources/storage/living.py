@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from cloudgpu.aws.faults import is_gone, is_in_use, typed
 from cloudgpu.aws.patience import awaited, retried
-from cloudgpu.aws.resources.base import Context, Physical, Properties
+from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
 from cloudgpu.aws.resources.described import Described, existing
 from cloudgpu.aws.session import Clients
 from cloudgpu.errors import CloudError, CloudGpuError
@@ -30,7 +30,7 @@ class Living(Described):
     appear_s: ClassVar[float] = 600
     release_s: ClassVar[float] = 600
 
-    def create(self, ctx: Context, inputs: Properties) -> Physical:
+    def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
         """Make it, tagged in the creating call, and wait until it can be used.
 
         Raises:
@@ -40,7 +40,7 @@ class Living(Described):
             physical_id = self._make(ctx, inputs)
         return self._settled(ctx, physical_id, inputs)
 
-    def find(self, ctx: Context, inputs: Properties) -> Physical | None:
+    def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
         """What this very call made, once it can be used; what failed is shown as it is, for it has to end too."""
         physical_id = self._made(ctx, inputs)
         found = self._seen(ctx.clients, physical_id) if physical_id else None
@@ -48,19 +48,19 @@ class Living(Described):
             return Physical(physical_id, self._outputs(ctx.clients, found, inputs))
         return self._settled(ctx, physical_id, inputs) if found else None
 
-    def read(self, ctx: Context, physical_id: str) -> Physical | None:
+    def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
         """Its present state."""
         found = self._seen(ctx.clients, physical_id)
         return Physical(physical_id, self._outputs(ctx.clients, found, {})) if found else None
 
-    def update(self, ctx: Context, physical_id: str, old: Properties, new: Properties) -> Physical:
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:
         """Change what can be changed in place."""
         found = existing(self._seen(ctx.clients, physical_id), f"{self.noun} {physical_id}")
         with typed(f"changing {self.noun} {physical_id}"):
             self._change(ctx, found, old, new)
         return self._settled(ctx, physical_id, new)
 
-    def delete(self, ctx: Context, physical_id: str, outputs: Properties) -> None:
+    def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:
         """End it, as soon as nothing needs it any more, and wait until AWS no longer shows it."""
 
         def attempt() -> None:
@@ -84,7 +84,7 @@ class Living(Described):
             total_s=self.release_s,
         )
 
-    def _settled(self, ctx: Context, physical_id: str, inputs: Properties) -> Physical:
+    def _settled(self, ctx: HandlerContext, physical_id: str, inputs: Properties) -> Physical:
         def look() -> Found | None:
             found = self._seen(ctx.clients, physical_id)
             if found and self._state(found) in self.failed:
@@ -112,11 +112,11 @@ class Living(Described):
         return found if found and self._state(found) not in self.over else None
 
     @abstractmethod
-    def _make(self, ctx: Context, inputs: Properties) -> str:
+    def _make(self, ctx: HandlerContext, inputs: Properties) -> str:
         """Send the creating call and return the id."""
 
     @abstractmethod
-    def _made(self, ctx: Context, inputs: Properties) -> str:
+    def _made(self, ctx: HandlerContext, inputs: Properties) -> str:
         """The id of what this very call made; empty when it made nothing."""
 
     @abstractmethod
@@ -132,11 +132,11 @@ class Living(Described):
         return str((found.get("FailureDetails") or {}).get("Message") or "AWS says no more")
 
     @abstractmethod
-    def _change(self, ctx: Context, found: Found, old: Properties, new: Properties) -> None:
+    def _change(self, ctx: HandlerContext, found: Found, old: Properties, new: Properties) -> None:
         """Send the calls that change it."""
 
     @abstractmethod
-    def _unmake(self, ctx: Context, physical_id: str, outputs: Properties) -> None:
+    def _unmake(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:
         """Send the deleting call."""
 
     @abstractmethod

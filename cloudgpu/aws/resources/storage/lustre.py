@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from cloudgpu.aws.faults import typed
-from cloudgpu.aws.resources.base import Context, Diff, Properties
+from cloudgpu.aws.resources.base import Diff, HandlerContext, Properties
 from cloudgpu.aws.resources.described import all_tags, changed_tags, is_ours, tag_outputs
 from cloudgpu.aws.resources.storage.living import Found, Living
 from cloudgpu.aws.session import Clients
@@ -61,7 +61,7 @@ class LustreFileSystem(Living):
             return Diff(found.changed, tuple(sorted({*found.replace, "storageCapacity"})))
         return found
 
-    def _make(self, ctx: Context, inputs: Properties) -> str:
+    def _make(self, ctx: HandlerContext, inputs: Properties) -> str:
         request: dict[str, Any] = {
             "ClientRequestToken": ctx.token,
             "FileSystemType": "LUSTRE",
@@ -79,7 +79,7 @@ class LustreFileSystem(Living):
             request["SecurityGroupIds"] = list(inputs["securityGroupIds"])
         return str(ctx.clients.client("fsx").create_file_system(**request)["FileSystem"]["FileSystemId"])
 
-    def _made(self, ctx: Context, inputs: Properties) -> str:  # noqa: ARG002
+    def _made(self, ctx: HandlerContext, inputs: Properties) -> str:  # noqa: ARG002
         with typed("looking for a Lustre file system"):
             pages = ctx.clients.client("fsx").get_paginator("describe_file_systems").paginate()
             found = [one for page in pages for one in page["FileSystems"]]
@@ -92,7 +92,7 @@ class LustreFileSystem(Living):
     def _state(self, found: Found) -> str:
         return str(found["Lifecycle"])
 
-    def _change(self, ctx: Context, found: Found, old: Properties, new: Properties) -> None:
+    def _change(self, ctx: HandlerContext, found: Found, old: Properties, new: Properties) -> None:
         fsx, physical_id = ctx.clients.client("fsx"), found["FileSystemId"]
         request: dict[str, Any] = {}
         if int(found["StorageCapacity"]) != int(new["storageCapacity"]):
@@ -104,7 +104,7 @@ class LustreFileSystem(Living):
             fsx.update_file_system(FileSystemId=physical_id, ClientRequestToken=ctx.token, **request)
         retagged(fsx, found["ResourceARN"], changed_tags(ctx, old), changed_tags(ctx, new))
 
-    def _unmake(self, ctx: Context, physical_id: str, outputs: Properties) -> None:
+    def _unmake(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:
         request: dict[str, Any] = {}
         if str(outputs.get("deploymentType", "")).startswith("PERSISTENT"):
             request["LustreConfiguration"] = {"SkipFinalBackup": bool(outputs.get("skipFinalBackup", True))}

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from cloudgpu.aws.faults import is_gone, typed
-from cloudgpu.aws.resources.base import Context, Properties
+from cloudgpu.aws.resources.base import HandlerContext, Properties
 from cloudgpu.aws.resources.storage.living import Found, Living
 from cloudgpu.aws.session import Clients
 from cloudgpu.errors import CloudGpuError
@@ -32,7 +32,7 @@ class MountTarget(Living):
         self._refuse({"tags"} & {key for key, value in inputs.items() if value})
         return super().check(inputs)
 
-    def _make(self, ctx: Context, inputs: Properties) -> str:
+    def _make(self, ctx: HandlerContext, inputs: Properties) -> str:
         request = {"FileSystemId": inputs["fileSystemId"], "SubnetId": inputs["subnetId"]}
         if inputs.get("securityGroups") is not None:
             request["SecurityGroups"] = list(inputs["securityGroups"])
@@ -40,7 +40,7 @@ class MountTarget(Living):
             request["IpAddress"] = inputs["ipAddress"]
         return str(ctx.clients.client("efs").create_mount_target(**request)["MountTargetId"])
 
-    def _made(self, ctx: Context, inputs: Properties) -> str:
+    def _made(self, ctx: HandlerContext, inputs: Properties) -> str:
         try:
             with typed(f"looking for mount targets of {inputs['fileSystemId']}"):
                 answer = ctx.clients.client("efs").describe_mount_targets(FileSystemId=inputs["fileSystemId"])
@@ -62,13 +62,13 @@ class MountTarget(Living):
     def _state(self, found: Found) -> str:
         return str(found["LifeCycleState"])
 
-    def _change(self, ctx: Context, found: Found, old: Properties, new: Properties) -> None:  # noqa: ARG002
+    def _change(self, ctx: HandlerContext, found: Found, old: Properties, new: Properties) -> None:  # noqa: ARG002
         if new.get("securityGroups") is not None:
             groups = list(new["securityGroups"])
             efs = ctx.clients.client("efs")
             efs.modify_mount_target_security_groups(MountTargetId=found["MountTargetId"], SecurityGroups=groups)
 
-    def _unmake(self, ctx: Context, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
+    def _unmake(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
         ctx.clients.client("efs").delete_mount_target(MountTargetId=physical_id)
 
     def _outputs(self, clients: Clients, found: Found, inputs: Properties) -> Mapping[str, Any]:  # noqa: ARG002

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from cloudgpu.aws.faults import typed
-from cloudgpu.aws.resources.base import Context, Properties
+from cloudgpu.aws.resources.base import HandlerContext, Properties
 from cloudgpu.aws.resources.described import all_tags, changed_tags, tag_outputs
 from cloudgpu.aws.resources.storage.living import Found, Living
 from cloudgpu.aws.session import Clients
@@ -35,7 +35,7 @@ class Volume(Living):
     failed = frozenset({"error"})
     over = frozenset({"deleted"})
 
-    def _make(self, ctx: Context, inputs: Properties) -> str:
+    def _make(self, ctx: HandlerContext, inputs: Properties) -> str:
         request: dict[str, Any] = {
             "ClientToken": ctx.token,
             "TagSpecifications": [specification("volume", all_tags(ctx, inputs))],
@@ -45,7 +45,7 @@ class Volume(Living):
             request["Encrypted"] = bool(inputs["encrypted"])
         return str(ctx.clients.client("ec2").create_volume(**request)["VolumeId"])
 
-    def _made(self, ctx: Context, inputs: Properties) -> str:  # noqa: ARG002
+    def _made(self, ctx: HandlerContext, inputs: Properties) -> str:  # noqa: ARG002
         with typed("looking for an EBS volume"):
             found = _described(ctx.clients, f"tag:{INTENT}", ctx.token)
         return str(found["VolumeId"]) if found and self._state(found) not in self.over else ""
@@ -56,14 +56,14 @@ class Volume(Living):
     def _state(self, found: Found) -> str:
         return str(found["State"])
 
-    def _change(self, ctx: Context, found: Found, old: Properties, new: Properties) -> None:
+    def _change(self, ctx: HandlerContext, found: Found, old: Properties, new: Properties) -> None:
         physical_id = found["VolumeId"]
         changed = frozenset(key for key in _CHANGEABLE if old.get(key) != new.get(key))
         if changed:
             ctx.clients.client("ec2").modify_volume(VolumeId=physical_id, **_given(new, changed))
         retag(ctx.clients, physical_id, changed_tags(ctx, old), changed_tags(ctx, new))
 
-    def _unmake(self, ctx: Context, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
+    def _unmake(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
         ctx.clients.client("ec2").delete_volume(VolumeId=physical_id)
 
     def _outputs(self, clients: Clients, found: Found, inputs: Properties) -> Mapping[str, Any]:

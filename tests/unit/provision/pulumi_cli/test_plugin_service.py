@@ -43,19 +43,19 @@ class Asked:
 
 
 @pytest.fixture
-def asked(bench, tmp_path) -> Iterator[Asked]:
+def asked(workspace, tmp_path) -> Iterator[Asked]:
     tokens = Tokens(tmp_path / "notes")
     provider = Provider(
         version="7.51.1",
-        handlers=bench.cloud,
+        handlers=workspace.cloud,
         clients_for=Region,
         environ=ENVIRON,
         tokens=tokens,
-        clock=bench.clock,
+        clock=workspace.clock,
     )
     server, port = serve(provider)
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        made = Asked(provider_pb2_grpc.ResourceProviderStub(channel), bench.cloud, tokens)
+        made = Asked(provider_pb2_grpc.ResourceProviderStub(channel), workspace.cloud, tokens)
         made.configure()
         yield made
     server.stop(0).wait()

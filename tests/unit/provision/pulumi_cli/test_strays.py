@@ -30,13 +30,13 @@ def cloud(monkeypatch):
     return made
 
 
-def test_nodes_of_recorded_fleets_stay(cloud, bench):
-    assert end_stray_nodes(None, TAGS, {"fleet-1"}, bench.clock) == ("i-2", "fleet-2")
+def test_nodes_of_recorded_fleets_stay(cloud, workspace):
+    assert end_stray_nodes(None, TAGS, {"fleet-1"}, workspace.clock) == ("i-2", "fleet-2")
     assert [one.id for one in cloud.released] == ["i-2", "fleet-2"]
     assert cloud.asked == [("demo", "t1")]
 
 
-def test_without_a_name_and_a_token_nothing_is_ours(cloud, bench):
+def test_without_a_name_and_a_token_nothing_is_ours(cloud, workspace):
     for tags in ({}, {"cloudgpu:cluster": "demo"}, {"cloudgpu:token": "t1"}):
-        assert end_stray_nodes(None, tags, (), bench.clock) == ()
+        assert end_stray_nodes(None, tags, (), workspace.clock) == ()
     assert (cloud.asked, cloud.released) == ([], [])

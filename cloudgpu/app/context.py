@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Bench:
+class Context:
     """What every use case works with: one place, one ledger, one home, one clock, one person, one listener.
 
     Attributes:
@@ -33,14 +33,14 @@ class Bench:
 
 
 @dataclass(frozen=True)
-class Desk(Bench):
+class CloudContext(Context):
     """The same where nodes are bought of a cloud."""
 
     cloud: Cloud
 
 
 @dataclass(frozen=True)
-class HostDesk(Bench):
+class HostsContext(Context):
     """The same where nodes are hosts of one's own."""
 
     cloud: HostGround

@@ -42,7 +42,7 @@ class StorageCloud(Place, Protocol):
 
 
 @dataclass(frozen=True)
-class StorageDesk:
+class StorageContext:
     """What these use cases work with. `owner` and `team` are on the tags of what is made."""
 
     cloud: StorageCloud
