@@ -4,7 +4,7 @@ import contextlib
 from dataclasses import replace
 from typing import Any
 
-from cloudgpu.app.books import Books
+from cloudgpu.app.books import ClusterBilling
 from cloudgpu.app.context import Context
 from cloudgpu.app.outcome import RunOutcome
 from cloudgpu.app.records import ClusterRecord, RunRecord
@@ -20,7 +20,7 @@ class Account:
     def __init__(self, context: Context, stages: Stages) -> None:
         self._context = context
         self._stages = stages
-        self._books = Books(context)
+        self._billing = ClusterBilling(context)
 
     def come_to(self, record: RunRecord) -> dict[str, Any]:
         """What the run had come to, as far as the records can still tell."""
@@ -64,7 +64,7 @@ class Account:
         outcome = RunOutcome(
             record=record,
             simulated=record.target == "rehearsal",
-            usd=self._books.run_usd(record),
+            usd=self._billing.run_usd(record),
             kept=kept,
             logs=str(paths.logs),
             outputs=str(paths.outputs),

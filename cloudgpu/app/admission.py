@@ -12,7 +12,7 @@ from cloudgpu.provision.lease import Lease
 from cloudgpu.run.progress import Note
 
 
-def let_in(context: CloudContext, record: ClusterRecord) -> ClusterRecord:
+def authorize_ssh(context: CloudContext, record: ClusterRecord) -> ClusterRecord:
     """Open port 22 of a standing cluster to where the caller is now, and put right what somebody did to its rules.
 
     Nothing else is touched.
@@ -39,11 +39,11 @@ def let_in(context: CloudContext, record: ClusterRecord) -> ClusterRecord:
         return context.records.save_cluster(moved, context.clock.now())
 
 
-def let_in_if_possible(context: CloudContext, record: ClusterRecord) -> ClusterRecord:
+def authorize_ssh_if_possible(context: CloudContext, record: ClusterRecord) -> ClusterRecord:
     """The same for who goes on without it: what stands in the way is told and is no error."""
     try:
         check_identity(record, context.cloud)
-        return let_in(context, record)
+        return authorize_ssh(context, record)
     except CloudGpuError as err:
         context.say(Note(f"who may reach cluster {record.name} is left as it is: {err.message}"))
         return record

@@ -3,13 +3,13 @@
 from dataclasses import replace
 from datetime import datetime
 
-from cloudgpu.app.books import Books
+from cloudgpu.app.books import ClusterBilling
 from cloudgpu.app.cluster_costs import spending_of
 from cloudgpu.app.cluster_storage import ClusterStorage
 from cloudgpu.app.context import CloudContext
 from cloudgpu.app.cooldowns import Cooldowns
 from cloudgpu.app.happenings import Happening
-from cloudgpu.app.purchase import Buyer, chosen
+from cloudgpu.app.purchase import Requester, chosen
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.app.teardown import stack_of
 from cloudgpu.errors import CapacityError, CloudGpuError, LaunchError
@@ -25,10 +25,10 @@ _FLEET = "aws:ec2/fleet:Fleet"
 class Attempts:
     """Carries the program out for one candidate after another."""
 
-    def __init__(self, context: CloudContext, buyer: Buyer) -> None:
+    def __init__(self, context: CloudContext, requester: Requester) -> None:
         self._context = context
-        self._buyer = buyer
-        self._books = Books(context)
+        self._requester = requester
+        self._billing = ClusterBilling(context)
         self._storage = ClusterStorage(context)
         self._cooldowns = Cooldowns(context.home, context.clock)
 
@@ -41,8 +41,8 @@ class Attempts:
         """
         context = self._context
         context.say(Note(f"trying {candidate.label}: {plan.nodes} x ${candidate.node_hourly_usd}/h"))
-        record, ready = self._storage.ready(plan.recipe, record, candidate, self._buyer.existing)
-        record = chosen(record, plan, candidate, self._buyer, context.cloud.caller_cidr(), ready)
+        record, ready = self._storage.ready(plan.recipe, record, candidate, self._requester.existing)
+        record = chosen(record, plan, candidate, self._requester, context.cloud.caller_cidr(), ready)
         row = spending_of(record, context.clock.now())
         record = context.records.save_cluster(record, context.clock.now())
         context.ledger.open(row)
@@ -76,7 +76,7 @@ class Attempts:
         Another home may have closed it meanwhile, by `down` or `sweep` of a cluster that it saw half made. It is opened
         again, for what was bought has to be on the bill.
         """
-        rows = self._books.rows(record)
+        rows = self._billing.rows(record)
         opened = (one.spending for one in rows if one.spending.entry_id == row.entry_id and one.state == "open")
         present = next(opened, None)
         if present is None:

@@ -14,7 +14,7 @@ from cloudgpu.ledger.entry import Entry
 
 
 @dataclass(frozen=True)
-class Books:
+class ClusterBilling:
     """What use cases ask of the ledger. The ledger may be shared, and a cluster's name used again: rows go by token."""
 
     context: Context

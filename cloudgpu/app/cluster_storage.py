@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from cloudgpu.app.attached import AttachedStorage, own_name
 from cloudgpu.app.context import CloudContext
-from cloudgpu.app.lasting import LastingBooks
+from cloudgpu.app.lasting import RetainedBilling
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.app.storage import StorageRoom
 from cloudgpu.app.storage_context import StorageContext, Wish
@@ -49,7 +49,7 @@ class ClusterStorage:
         _refuse_own_vpc(rows, existing)
         if self._made(recipe, record, existing, there):
             there = self._there(candidate.region)
-        found = [_standing(row, candidate, there) for row in rows]
+        found = [_find_existing(row, candidate, there) for row in rows]
         pairs = zip(rows, found, strict=True)
         rows = tuple(replace(row, id=one.data.id if one.data else "") for row, one in pairs)
         record = self.context.records.save_cluster(replace(record, storage=rows), self.context.clock.now())
@@ -133,7 +133,7 @@ class ClusterStorage:
         if left:
             hint = "`cloudgpu sweep` again; it looks at everything anew"
             raise TeardownError(f"storage {name} is not gone: {'; '.join(left)}", left=left, hint=hint)
-        LastingBooks(self.context.ledger, self.context.clock).ended(f"storage {name}", [token], found=bool(found))
+        RetainedBilling(self.context.ledger, self.context.clock).ended(f"storage {name}", [token], found=bool(found))
 
     def _mine(self, one: Stored) -> bool:
         return one.tag("cloudgpu:owner") in ("", self.context.owner)
@@ -236,7 +236,7 @@ def _beside(row: AttachedStorage, candidate: Candidate) -> bool:
     return row.region == candidate.region and row.zone in ("", candidate.zone)
 
 
-def _standing(row: AttachedStorage, candidate: Candidate, there: Mapping[str, Stored]) -> Stored:
+def _find_existing(row: AttachedStorage, candidate: Candidate, there: Mapping[str, Stored]) -> Stored:
     """What stands under this name beside the candidate.
 
     Raises:

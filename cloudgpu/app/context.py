@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cloudgpu.app.happenings import Say
-    from cloudgpu.app.host_ground import HostGround
-    from cloudgpu.app.ports import Cloud, Ground, Ledger
+    from cloudgpu.app.host_ground import HostsBackend
+    from cloudgpu.app.ports import Backend, Cloud, Ledger
     from cloudgpu.app.records import Records
     from cloudgpu.clock import Clock
     from cloudgpu.paths import Home
@@ -23,7 +23,7 @@ class Context:
         say: Who hears what happens meanwhile.
     """
 
-    cloud: Ground
+    cloud: Backend
     ledger: Ledger
     records: Records
     home: Home
@@ -43,4 +43,4 @@ class CloudContext(Context):
 class HostsContext(Context):
     """The same where nodes are hosts of one's own."""
 
-    cloud: HostGround
+    cloud: HostsBackend

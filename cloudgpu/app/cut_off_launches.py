@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from cloudgpu.app.books import Books
+from cloudgpu.app.books import ClusterBilling
 from cloudgpu.app.context import CloudContext
 from cloudgpu.app.region_failures import RegionFailures
 from cloudgpu.app.strays import Strays, Whose
@@ -47,7 +47,7 @@ class CutOffLaunches:
         if asked:
             found = Strays(self.context).search(name, asked, whose)
             failures.add_all(found.failures)
-            Books(self.context).note_launched(rows, [*found.found, *found.terminated])
+            ClusterBilling(self.context).note_launched(rows, [*found.found, *found.terminated])
 
 
 def shown_by(rows: Sequence[Entry], now: datetime, endpoint: str) -> datetime:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from cloudgpu.app.ports import Ground
+from cloudgpu.app.ports import Backend
 from cloudgpu.app.web_files import web_files
 from cloudgpu.errors import BadRequestError, RecipeError, UsageError
 from cloudgpu.files import MANIFEST_BYTES, open_for_reading, read_text
@@ -23,7 +23,7 @@ _URL_LIFE_S = 6 * 3600
 _SHOWN = 100
 
 
-def put_rehearsal_objects(recipe: Recipe, base: Path, cloud: Ground) -> int:
+def put_rehearsal_objects(recipe: Recipe, base: Path, cloud: Backend) -> int:
     """Fill the rehearsal's buckets as the recipe's rehearsal stanza says; bytes sent, 0 when all was there.
 
     Raises:
@@ -39,7 +39,7 @@ def put_rehearsal_objects(recipe: Recipe, base: Path, cloud: Ground) -> int:
     return sum(cloud.put_objects(url, base / source) for url, source in objects.items())
 
 
-def lister(cloud: Ground, base: Path) -> Files:
+def lister(cloud: Backend, base: Path) -> Files:
     """How a dataset's files are listed, with fresh presigned addresses and the manifest's checksums.
 
     A dataset on this machine is held against its manifest here, for nothing checks it on the way.
@@ -59,7 +59,7 @@ def lister(cloud: Ground, base: Path) -> Files:
     return files
 
 
-def check_checkpoint(recipe: Recipe, cloud: Ground, files: Files) -> None:
+def check_checkpoint(recipe: Recipe, cloud: Backend, files: Files) -> None:
     """Find out whether checkpoints can be kept and resumed, and outputs be kept, before anything is bought.
 
     Raises:
@@ -70,7 +70,7 @@ def check_checkpoint(recipe: Recipe, cloud: Ground, files: Files) -> None:
         _bucket_there(cloud, to.partition("{")[0])
 
 
-def _bucket_there(cloud: Ground, url: str) -> None:
+def _bucket_there(cloud: Backend, url: str) -> None:
     """That nothing lies there yet is as it should be."""
     try:
         cloud.objects(url, expires_s=1)

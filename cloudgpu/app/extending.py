@@ -1,6 +1,6 @@
 """`extend`: let nodes live longer, in an order in which no crash leaves a node without its end.
 
-At every moment each node has a timer on itself for a moment that was paid for in the books before:
+Every node always has a power-off timer for a time that the ledger already accounts for:
 
 1. the ledger's row, then the record: until when it may cost something;
 2. the program: the schedule outside the nodes moves, and every resource says its new expiry;

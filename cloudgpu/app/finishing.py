@@ -21,7 +21,7 @@ from cloudgpu.app.running import Followed, Running, judged
 from cloudgpu.app.stages import Stages
 from cloudgpu.app.standing import ALIVE
 from cloudgpu.app.teardown import Ended, unended
-from cloudgpu.app.works import ends
+from cloudgpu.app.works import cluster_deleter
 from cloudgpu.errors import CloudGpuError, LedgerError, StateError, TeardownError
 from cloudgpu.run.collect import Collected
 from cloudgpu.run.progress import Note
@@ -37,7 +37,7 @@ class Finishing:
         self._context = context
         self._stages = stages
         self._account = Account(context, stages)
-        self._teardown = ends(context)
+        self._teardown = cluster_deleter(context)
         self._verdict: RunRecord | None = None
 
     def judge(self, record: RunRecord, followed: Followed) -> RunRecord:
@@ -52,7 +52,7 @@ class Finishing:
     def finish(
         self, record: RunRecord, running: Running | None, followed: Followed | None = None, *, insist: bool = False
     ) -> RunOutcome:
-        """Collect, end the cluster unless it is to be kept, close the books.
+        """Collect the outputs, delete the cluster unless it is kept, and close the ledger rows.
 
         Args:
             record: With the verdict.
@@ -77,7 +77,7 @@ class Finishing:
         if collected.failures and kept:
             outcome = self._owed(record, kept, collected.failures, collected.notes)
         else:
-            # Worked out before the cluster's end closes the books.
+            # Computed before deleting the cluster closes its ledger rows.
             lost = self._lost(record, collected, cluster)
             outcome = replace(self._closed(record, kept, (*collected.notes, *lost)), lost=lost)
         outcome = replace(outcome, skipped=collected.skipped)
@@ -92,7 +92,7 @@ class Finishing:
         return never_fetched(record, _why_unreachable(cluster, self._context.clock.now()))
 
     def _owed(self, record: RunRecord, kept: str, failures: tuple[str, ...], notes: tuple[str, ...]) -> RunOutcome:
-        """Outputs are still on the nodes: the run's books stay open, so that `attach` can fetch them."""
+        """Keep the run's ledger rows open: its outputs are still on the nodes, where `attach` can fetch them."""
         record = self._context.records.save_run(replace(record, stages=tuple(self._stages.done)))
         for note in (
             *notes,
@@ -218,7 +218,7 @@ class Finishing:
         return next((text for holds, text in reasons if holds), "")
 
     def _closed(self, record: RunRecord, kept: str, notes: tuple[str, ...]) -> RunOutcome:
-        """End the cluster unless it is kept, then close the books. That it would not end is part of the outcome."""
+        """Delete the cluster unless it is kept, then close the ledger rows; a failure becomes part of the outcome."""
         cluster = self._account.cluster(record)
         failure: CloudGpuError | None = None
         ended: Ended | None = None
@@ -241,7 +241,7 @@ class Finishing:
         stored = self._account.known(record)
         record = replace(record, stages=tuple(self._stages.done))
         if stored.ended_at is not None:
-            # The `down` of another process has closed the run's books.
+            # Another process's `down` has already closed the run's ledger rows.
             return self._context.records.save_run(replace(record, ended_at=stored.ended_at))
         now = self._context.clock.now()
         record = self._context.records.save_run(replace(record, ended_at=now))

@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from cloudgpu.app.ports import Cloud
-from cloudgpu.app.purchase import Buyer, chosen
+from cloudgpu.app.purchase import Requester, chosen
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.app.teardown import stack_of
 from cloudgpu.clock import Clock
@@ -37,7 +37,9 @@ class Forecast:
         return {"type": self.type, "name": self.name}
 
 
-def forecast(plan: Plan, cluster: str, *, cloud: Cloud, buyer: Buyer, home: Home, clock: Clock) -> tuple[Forecast, ...]:
+def forecast(
+    plan: Plan, cluster: str, *, cloud: Cloud, requester: Requester, home: Home, clock: Clock
+) -> tuple[Forecast, ...]:
     """What a cluster of this name would be made of at the first candidate; none without candidates.
 
     Changes nothing anywhere. `buyer` needs no key of its own.
@@ -48,7 +50,11 @@ def forecast(plan: Plan, cluster: str, *, cloud: Cloud, buyer: Buyer, home: Home
     if not plan.candidates:
         return ()
     record = chosen(
-        _record(plan, cluster, cloud, clock), plan, plan.candidates[0], replace(buyer, public_key=_NOT_A_KEY), _NOBODY
+        _record(plan, cluster, cloud, clock),
+        plan,
+        plan.candidates[0],
+        replace(requester, public_key=_NOT_A_KEY),
+        _NOBODY,
     )
     journal: Path = home.cluster(cluster).journal(record.region).with_name(_NO_JOURNAL)
     stack = replace(stack_of(home, record), journal=journal)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from cloudgpu.app.context import Context
 from cloudgpu.app.records import ClusterRecord, RunRecord
 from cloudgpu.app.teardown import Ended
-from cloudgpu.app.works import Ends
+from cloudgpu.app.works import ClusterDeleter
 from cloudgpu.errors import BusyError, StateError
 from cloudgpu.run.progress import Note
 
@@ -25,7 +25,7 @@ def taken_away(record: RunRecord, cluster: ClusterRecord | None) -> RunRecord:
     return replace(record, state="cancelled", reason=ENDED) if ending and nameless and record.ranks else record
 
 
-def end_or_wait(context: Context, teardown: Ends, cluster: ClusterRecord) -> Ended | None:
+def end_or_wait(context: Context, teardown: ClusterDeleter, cluster: ClusterRecord) -> Ended | None:
     """End a cluster. Where another process is ending it, that one's confirmation is awaited; if it dies, we go on.
 
     Returns what came of it, None where another process has ended it.

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from decimal import Decimal
 
-from cloudgpu.app.books import Books
+from cloudgpu.app.books import ClusterBilling
 from cloudgpu.app.context import HostsContext
 from cloudgpu.app.lost_rows import missing_nodes, reopened, unusable
 from cloudgpu.app.records import ClusterRecord
@@ -24,7 +24,7 @@ def opened(context: HostsContext, record: ClusterRecord, chosen: HostSet) -> Non
 def launched(context: HostsContext, record: ClusterRecord) -> None:
     """Every lease was taken: the time counts from now."""
     now = context.clock.now()
-    for entry in Books(context).rows(record):
+    for entry in ClusterBilling(context).rows(record):
         if entry.state == "open" and entry.launched_at is None:
             host = entry.spending.zone
             context.ledger.launched(entry.spending.entry_id, [f"{host}@{record.name}"], now)
@@ -36,7 +36,7 @@ def restored(context: HostsContext, record: ClusterRecord, nodes: Iterable[Node]
     Raises:
         LedgerError: The ledger cannot be written, and is not a lenient one.
     """
-    missing = missing_nodes(record, Books(context).rows(record))
+    missing = missing_nodes(record, ClusterBilling(context).rows(record))
     if not missing or unusable(context.ledger):
         return
     rate = Decimal(record.node_hourly_usd) or None
@@ -51,7 +51,7 @@ def restored(context: HostsContext, record: ClusterRecord, nodes: Iterable[Node]
 def closed(context: HostsContext, record: ClusterRecord, hosts: Iterable[str]) -> None:
     """These hosts were given back, confirmed. What lapsed at its expiry cost nothing after it."""
     at, gone = min(context.clock.now(), record.expires_at), frozenset(hosts)
-    rows = [one for one in Books(context).rows(record) if one.state == "open" and one.spending.zone in gone]
+    rows = [one for one in ClusterBilling(context).rows(record) if one.state == "open" and one.spending.zone in gone]
     for entry in rows:
         context.ledger.close(entry.spending.entry_id, max(at, entry.launched_at or entry.spending.opened_at))
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from cloudgpu.app.host_answers import LeasesAnswer
 from cloudgpu.app.host_nodes import node_of
 from cloudgpu.app.inventories import stored_inventory
-from cloudgpu.app.ports import Ground
+from cloudgpu.app.ports import Backend
 from cloudgpu.app.records import Records
 from cloudgpu.decoding import decoded, described
 from cloudgpu.errors import CloudGpuError, HostKeyError
@@ -35,7 +35,7 @@ DialAll = Callable[[Sequence[Node]], "Mapping[int, Host | CloudGpuError]"]
 
 
 @dataclass(frozen=True)
-class HostGround:
+class HostsBackend:
     """The hosts of one inventory, as one home reaches them.
 
     Attributes:
@@ -51,7 +51,7 @@ class HostGround:
     dial_all: DialAll
     known_hosts: tuple[Path, ...]
     shown_key: Callable[[Node], ShownKey]
-    objects_of: Callable[[], Ground]
+    objects_of: Callable[[], Backend]
 
     @property
     def target(self) -> Target:

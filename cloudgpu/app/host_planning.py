@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
-from cloudgpu.app.host_ground import HostGround
+from cloudgpu.app.host_ground import HostsBackend
 from cloudgpu.app.host_nodes import host_of
 from cloudgpu.app.planning import Planned, read_sets
 from cloudgpu.app.surveying import Surveyor
@@ -27,7 +27,7 @@ def make_host_plan(
     name: str,
     sets: Sequence[str],
     *,
-    ground: HostGround,
+    backend: HostsBackend,
     catalog: Catalog,
     today: date,
     roots: Sequence[Path],
@@ -43,16 +43,16 @@ def make_host_plan(
     loaded = loading.load(loading.find(name, roots=roots))
     recipe = resolve(loaded, sets=read_sets(sets), rehearsal=False)
     quotes = Quotes(survey=surveyor.survey(recipe, loaded.base, (), None))
-    view = HostsView(ground.file(), standing=_standing(ground))
+    view = HostsView(backend.file(), running=_running_clusters(backend))
     question = Question(recipe, "ssh", catalog, quotes, _NO_REGION, today, hosts=view)
     if not offline:
         meant = dict.fromkeys(host for wish in question.wishes for host in matching(question, parsed(wish)))
         # Where nothing fits there is nobody to ask, and the plan says why.
-        view = replace(view, seen=ground.look(list(meant)) if meant else {})
+        view = replace(view, seen=backend.look(list(meant)) if meant else {})
         question = Question(recipe, "ssh", catalog, quotes, _NO_REGION, today, hosts=view)
     return Planned(planner.answer(question), loaded.path, loaded.base, question)
 
 
-def _standing(ground: HostGround) -> tuple[tuple[tuple[str, ...], int], ...]:
-    records = [one for one in ground.records.clusters() if (one.target, one.state) == ("ssh", "up")]
+def _running_clusters(backend: HostsBackend) -> tuple[tuple[tuple[str, ...], int], ...]:
+    records = [one for one in backend.records.clusters() if (one.target, one.state) == ("ssh", "up")]
     return tuple((tuple(host_of(name) for name in one.instance_ids), one.gpus_per_node) for one in records)

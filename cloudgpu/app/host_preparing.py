@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cloudgpu.app.happenings import Say
-from cloudgpu.app.host_ground import HostGround
+from cloudgpu.app.host_ground import HostsBackend
 from cloudgpu.app.host_scanning import Scanned, scan
 from cloudgpu.catalog import Catalog
 from cloudgpu.errors import RemoteCommandError, UsageError
@@ -50,9 +50,9 @@ class Step:
     commands: tuple[str, ...]
 
 
-def lacking(ground: HostGround, hosts: Sequence[OwnHost], catalog: Catalog) -> list[tuple[Scanned, tuple[str, ...]]]:
+def lacking(backend: HostsBackend, hosts: Sequence[OwnHost], catalog: Catalog) -> list[tuple[Scanned, tuple[str, ...]]]:
     """Each host with what it lacks, of what `prepare` can install."""
-    return [(one, _lacks(one)) for one in scan(ground, hosts, catalog, None)]
+    return [(one, _lacks(one)) for one in scan(backend, hosts, catalog, None)]
 
 
 def steps(found: Sequence[tuple[Scanned, tuple[str, ...]]], wanted: Sequence[str]) -> list[Step]:
@@ -75,7 +75,7 @@ def steps(found: Sequence[tuple[Scanned, tuple[str, ...]]], wanted: Sequence[str
     return planned
 
 
-def carry_out(ground: HostGround, planned: Sequence[Step], say: Say) -> None:
+def carry_out(backend: HostsBackend, planned: Sequence[Step], say: Say) -> None:
     """Run the commands, on all hosts at once, each host's one after the other.
 
     Raises:
@@ -91,7 +91,7 @@ def carry_out(ground: HostGround, planned: Sequence[Step], say: Say) -> None:
             say(Note(f"{host.node.zone}: {command}"))
             host.run(Command(Raw(command)), timeout_s=_INSTALL_S)
 
-    with ground.connected(ground.nodes(hosts)) as outcomes:
+    with backend.connected(backend.nodes(hosts)) as outcomes:
         all_or_raise(on_all(all_or_raise(outcomes).values(), install))
 
 

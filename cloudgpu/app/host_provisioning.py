@@ -14,9 +14,15 @@ from cloudgpu.app.host_nodes import member
 from cloudgpu.app.host_teardown import HostTeardown
 from cloudgpu.app.identifiers import new_token
 from cloudgpu.app.inventories import stored_inventory
-from cloudgpu.app.purchase import Buyer
+from cloudgpu.app.purchase import Requester
 from cloudgpu.app.records import ClusterRecord, write_durably
-from cloudgpu.app.standing import Standing, check_alive, check_fits, check_own, standing_record
+from cloudgpu.app.standing import (
+    ProvisionedCluster,
+    find_running_cluster,
+    require_all_nodes_running,
+    require_matching,
+    require_usable,
+)
 from cloudgpu.app.teardown import end_after
 from cloudgpu.decoding import described
 from cloudgpu.errors import (
@@ -45,14 +51,14 @@ _TAKEN = frozenset({"leased", "in-use", "no-gpu", "busy"})
 class HostProvisioning:
     """Makes clusters stand on hosts that are there. One object for one inventory and one home."""
 
-    def __init__(self, context: HostsContext, buyer: Buyer) -> None:
+    def __init__(self, context: HostsContext, requester: Requester) -> None:
         self._context = context
-        self._buyer = buyer
+        self._requester = requester
         self._teardown = HostTeardown(context)
 
     def up(
         self, plan: Plan, name: str, *, run_id: str = "", keep_on_failure: bool = False, retry_s: int = 0
-    ) -> Standing:
+    ) -> ProvisionedCluster:
         """Lease the hosts; a cluster that stands already is checked and left as it is.
 
         Raises:
@@ -71,12 +77,12 @@ class HostProvisioning:
             record = self._context.records.cluster(name)
             if record is None or record.state != "up":
                 if record is not None:
-                    check_own(self._context, record)
+                    require_usable(self._context, record)
                     self._teardown.end(record)  # what a killed `up` left
                 return self._made(plan, name, run_id, retry_s)
-        return self.standing(name, plan)
+        return self.reuse(name, plan)
 
-    def standing(self, name: str, plan: Plan) -> Standing:
+    def reuse(self, name: str, plan: Plan) -> ProvisionedCluster:
         """A cluster as recorded, fit for the plan, its leases confirmed.
 
         Raises:
@@ -84,12 +90,12 @@ class HostProvisioning:
             StateError: A lease has lapsed.
             ConnectError: A host cannot be reached.
         """
-        record = standing_record(self._context, name)
-        check_fits(plan, record)
-        check_alive(self._context, record)
-        return Standing(record, stored_inventory(self._context.home, record), made=False)
+        record = find_running_cluster(self._context, name)
+        require_matching(plan, record)
+        require_all_nodes_running(self._context, record)
+        return ProvisionedCluster(record, stored_inventory(self._context.home, record), made=False)
 
-    def _made(self, plan: Plan, name: str, run_id: str, retry_s: int) -> Standing:
+    def _made(self, plan: Plan, name: str, run_id: str, retry_s: int) -> ProvisionedCluster:
         clock = self._context.clock
         deadline = clock.monotonic() + retry_s
         while True:
@@ -101,7 +107,7 @@ class HostProvisioning:
                 self._context.say(Note(f"{err.message}; looking again in {_LOOK_EVERY_S:.0f} s"))
                 clock.sleep(_LOOK_EVERY_S)
 
-    def _round(self, plan: Plan, name: str, run_id: str) -> Standing:
+    def _round(self, plan: Plan, name: str, run_id: str) -> ProvisionedCluster:
         """Every set once, in order."""
         refused: list[tuple[HostSet, CloudGpuError]] = []
         for candidate in plan.candidates:
@@ -128,8 +134,8 @@ class HostProvisioning:
         return ClusterRecord(
             name=name,
             token=new_token(),
-            owner=self._buyer.owner,
-            team=self._buyer.team,
+            owner=self._requester.owner,
+            team=self._requester.team,
             recipe=plan.recipe.name,
             target="ssh",
             account=self._context.cloud.account(),
@@ -151,7 +157,7 @@ class HostProvisioning:
             max_usd=str(plan.recipe.budget.max_usd or ""),
         )
 
-    def _attempt(self, record: ClusterRecord, chosen: HostSet, tried: list[str]) -> Standing:
+    def _attempt(self, record: ClusterRecord, chosen: HostSet, tried: list[str]) -> ProvisionedCluster:
         """Lease one set. Record, inventory and ledger stand before the first host is asked: `down` finds everything."""
         context = self._context
         by_name = context.cloud.file().by_name
@@ -168,7 +174,7 @@ class HostProvisioning:
         self._write(record, nodes)
         host_books.launched(context, record)
         record = context.records.save_cluster(replace(record, state="up"), context.clock.now())
-        return Standing(record, Inventory(record.name, tuple(nodes)), made=True, tried=tuple(tried))
+        return ProvisionedCluster(record, Inventory(record.name, tuple(nodes)), made=True, tried=tuple(tried))
 
     def _leased(self, record: ClusterRecord, nodes: list[Node]) -> list[Node]:
         """The nodes with the GPUs that they got; all of them, or whatever one had got is given back.

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cloudgpu.app.host_answers import HostFacts, LeasesAnswer
-from cloudgpu.app.host_ground import HostGround
+from cloudgpu.app.host_ground import HostsBackend
 from cloudgpu.catalog import Catalog
 from cloudgpu.catalog.wishes import written
 from cloudgpu.decoding import MALFORMED, described
@@ -62,7 +62,7 @@ class Scanned:
         }
 
 
-def scan(ground: HostGround, hosts: Sequence[OwnHost], catalog: Catalog, trust: Trust | None) -> list[Scanned]:
+def scan(backend: HostsBackend, hosts: Sequence[OwnHost], catalog: Catalog, trust: Trust | None) -> list[Scanned]:
     """Look at hosts, all at once. Those whose key nobody knows are asked about first, one after the other.
 
     `trust` None asks nobody: such a host is not looked at.
@@ -71,7 +71,7 @@ def scan(ground: HostGround, hosts: Sequence[OwnHost], catalog: Catalog, trust: 
     pinned: dict[str, str] = {}
     refused: dict[str, Scanned] = {}
     gates: dict[str, str] = {}
-    for host, known in zip(hosts, ground.nodes(hosts), strict=True):
+    for host, known in zip(hosts, backend.nodes(hosts), strict=True):
         # What was confirmed a moment ago holds for those behind it too.
         gate = gates.get(known.bastion)
         node = replace(known, bastion_keys=(gate,)) if gate and not known.bastion_keys else known
@@ -79,7 +79,7 @@ def scan(ground: HostGround, hosts: Sequence[OwnHost], catalog: Catalog, trust: 
             nodes.append(node)
             continue
         try:
-            key = ground.shown_key(node)
+            key = backend.shown_key(node)
         except CloudGpuError as err:
             refused[host.name] = Scanned(host, err.message, err.hint)
             continue
@@ -89,11 +89,11 @@ def scan(ground: HostGround, hosts: Sequence[OwnHost], catalog: Catalog, trust: 
             nodes.append(replace(node, host_keys=(key.fingerprint,)))
         else:
             refused[host.name] = Scanned(host, f"its host key {key.fingerprint} was not confirmed")
-    answers = _described(ground, nodes)
+    answers = _described(backend, nodes)
     return [refused.get(host.name) or _scanned(host, answers[host.name], pinned, catalog) for host in hosts]
 
 
-def _described(ground: HostGround, nodes: Sequence[Node]) -> dict[str, Mapping[str, Any] | CloudGpuError]:
+def _described(backend: HostsBackend, nodes: Sequence[Node]) -> dict[str, Mapping[str, Any] | CloudGpuError]:
     def ask(host: Host) -> dict[str, Any]:
         leases = ask_once(host, "lease", {"action": "show"}, LeasesAnswer)
         return {
@@ -102,7 +102,7 @@ def _described(ground: HostGround, nodes: Sequence[Node]) -> dict[str, Mapping[s
             "processes": leases["processes"],
         }
 
-    answers = ground.told(nodes, ask)
+    answers = backend.told(nodes, ask)
     return {node.zone: answers[node.index] for node in nodes}
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cloudgpu.app import host_books
-from cloudgpu.app.books import Books
+from cloudgpu.app.books import ClusterBilling
 from cloudgpu.app.context import HostsContext
 from cloudgpu.app.host_answers import LeaveAnswer
 from cloudgpu.app.host_nodes import host_of, member, own_directory
@@ -38,7 +38,7 @@ class HostTeardown:
 
     def __init__(self, context: HostsContext) -> None:
         self._context = context
-        self._books = Books(context)
+        self._billing = ClusterBilling(context)
 
     def down(self, name: str, default_region: str) -> Ended:
         """End a cluster; nothing to end is success.
@@ -83,7 +83,7 @@ class HostTeardown:
             until = f"its leases lapse by themselves at {record.expires_at:%Y-%m-%d %H:%M} UTC"
             hint = f"`{command('cloudgpu', 'down', record.name)}` again when they answer; {until}"
             raise TeardownError(message, left=found.left, hint=hint)
-        usd = self._books.usd(self._books.rows(record), self._context.clock.now())
+        usd = self._billing.usd(self._billing.rows(record), self._context.clock.now())
         unsaved = end_runs(self._context, record.name) if runs_too else ()
         return Ended(
             record.name,
@@ -96,7 +96,7 @@ class HostTeardown:
         )
 
     def forget(self, record: ClusterRecord) -> None:
-        """Close the books of a cluster of which no host has anything."""
+        """Close the ledger rows of a cluster that no host holds anything of."""
         host_books.closed(self._context, record, [node.zone for node in self._nodes(record)])
         forget(self._context, record.name)
 
@@ -142,7 +142,7 @@ class HostTeardown:
                 message, left=found.left, hint=f"`{command('cloudgpu', 'down', name)}` again when they answer"
             )
         strays = tuple(host for host in found.gone if answers[host]["clusters"])
-        usd = self._books.settle(self._books.rows_without_record(name), running=bool(strays))
+        usd = self._billing.settle(self._billing.rows_without_record(name), running=bool(strays))
         unsaved = (*end_runs(self._context, name), *forget(self._context, name))
         return Ended(name, known=False, strays=strays, usd=usd, own=True, unsaved=unsaved)
 

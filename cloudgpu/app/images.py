@@ -8,14 +8,14 @@ from typing import Any, Protocol
 
 from cloudgpu.app.context import CloudContext
 from cloudgpu.app.identifiers import checked_cluster
-from cloudgpu.app.lasting import Lasting, LastingBooks
+from cloudgpu.app.lasting import RetainedBilling, RetainedSpending
 from cloudgpu.app.ports import Dial
-from cloudgpu.app.provisioning import Buyer, Provisioning
+from cloudgpu.app.provisioning import Provisioning, Requester
 from cloudgpu.app.purchase import node_kind
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.app.running import Running
 from cloudgpu.app.stages import Stages
-from cloudgpu.app.standing import Standing
+from cloudgpu.app.standing import ProvisionedCluster
 from cloudgpu.app.teardown import Teardown
 from cloudgpu.aws.own_images import OwnImage
 from cloudgpu.catalog.other_prices import other_price, shipped_price
@@ -87,7 +87,7 @@ class Baking:
     """Makes images. One object for one cloud and one home."""
 
     context: CloudContext
-    buyer: Buyer
+    requester: Requester
     dial: Dial
     store: ImageStore
     stages: Stages
@@ -122,36 +122,36 @@ class Baking:
             region = there[0].region
         else:
             with self.stages.stage("provision"):
-                standing = Provisioning(self.context, self.buyer).up(plan, cluster)
-            region = standing.record.region
-            self._strip(standing)
+                provisioned = Provisioning(self.context, self.requester).up(plan, cluster)
+            region = provisioned.record.region
+            self._strip(provisioned)
             self.context.say(Note("the node boots again while AWS copies its disk"))
-            row = in_books(name, standing.record, plan)
-            self._books.open(row)
-            made = self.store.make(region, standing.record.instance_ids[0], name, self._tags(plan, standing))
-            self._books.made(row, made)
+            row = retained_spending(name, provisioned.record, plan)
+            self._billing.open(row)
+            made = self.store.make(region, provisioned.record.instance_ids[0], name, self._tags(plan, provisioned))
+            self._billing.made(row, made)
         with self.stages.stage("image"):
             return self.store.ready(region, name)
 
     @property
-    def _books(self) -> LastingBooks:
-        return LastingBooks(self.context.ledger, self.context.clock)
+    def _billing(self) -> RetainedBilling:
+        return RetainedBilling(self.context.ledger, self.context.clock)
 
     def _unmade(self, name: str, cluster: str) -> None:
         """Close the row of an image that was never made."""
         record = self.context.records.last_known(cluster)
         if record is not None and record.region and not self.store.found(record.region, name):
-            self._books.ended(f"image {name}", [record.token], found=False)
+            self._billing.ended(f"image {name}", [record.token], found=False)
 
-    def _strip(self, standing: Standing) -> None:
+    def _strip(self, provisioned: ProvisionedCluster) -> None:
         """Wait for the bootstrap, hold the node against what was bought, and leave only what an image should have."""
         with Running(self.context, self.dial, self.stages) as running:
-            running.connect(standing.inventory)
+            running.connect(provisioned.inventory)
             running.gate()
             running.strip()
 
-    def _tags(self, plan: Plan, standing: Standing) -> dict[str, str]:
-        record = standing.record
+    def _tags(self, plan: Plan, provisioned: ProvisionedCluster) -> dict[str, str]:
+        record = provisioned.record
         candidate = next(one for one in plan.candidates if one.instance_type == record.instance_type)
         return {
             "cloudgpu:owner": record.owner,
@@ -169,10 +169,10 @@ class Baking:
             return Teardown(self.context).down(cluster, region).usd
 
 
-def in_books(name: str, record: ClusterRecord, plan: Plan) -> Lasting:
+def retained_spending(name: str, record: ClusterRecord, plan: Plan) -> RetainedSpending:
     """What the ledger is told of an image: its snapshot's cost, at most, where the price is known."""
     price = other_price("snapshot_gib_month_usd", record.region)
-    return Lasting(
+    return RetainedSpending(
         noun="image",
         name=name,
         what="snapshot",
@@ -225,7 +225,7 @@ def delete(context: CloudContext, store: ImageStore, region: str, name: str) -> 
     if errors:
         raise _one_error(name, errors)
     tokens = [*(image.tags.get("cloudgpu:token", "") for image in there), *([begun.token] if begun else [])]
-    books = LastingBooks(context.ledger, context.clock)
+    books = RetainedBilling(context.ledger, context.clock)
     books.ended(f"image {name}", tokens, found=bool(there))
     # A deletion that was killed before it closed its row, or that was made elsewhere, has left nothing but the row.
     closed = 0 if there else books.deleted_elsewhere(f"image {name}", context.cloud, region)

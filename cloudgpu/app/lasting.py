@@ -17,7 +17,7 @@ NEVER: Final = datetime(9999, 12, 31, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
-class Lasting:
+class RetainedSpending:
     """One thing that costs money by the month.
 
     Attributes:
@@ -71,13 +71,13 @@ class Lasting:
 
 
 @dataclass(frozen=True)
-class LastingBooks:
+class RetainedBilling:
     """Opens and closes such rows."""
 
     ledger: Ledger
     clock: Clock
 
-    def open(self, one: Lasting) -> None:
+    def open(self, one: RetainedSpending) -> None:
         """Before the first call that makes any of it; again, it is one row.
 
         Raises:
@@ -85,7 +85,7 @@ class LastingBooks:
         """
         self.ledger.open(one.spending(self.clock.now()))
 
-    def made(self, one: Lasting, physical_id: str) -> None:
+    def made(self, one: RetainedSpending, physical_id: str) -> None:
         """It stands.
 
         Raises:
@@ -93,7 +93,7 @@ class LastingBooks:
         """
         self.ledger.launched(one.spending(NEVER).entry_id, [physical_id or one.name], self.clock.now())
 
-    def restore(self, one: Lasting, at: datetime, physical_id: str) -> None:
+    def restore(self, one: RetainedSpending, at: datetime, physical_id: str) -> None:
         """Write the row of something that was made at this moment again, if the ledger has lost it.
 
         Raises:

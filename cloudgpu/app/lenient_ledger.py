@@ -30,13 +30,13 @@ class LenientLedger:
         self._failure = self._failure or failure
 
     def check(self, what: str) -> None:
-        """Refuse to call `what` done without a word when its books could not be read or closed.
+        """Reject `what` as done if its ledger rows could not be read or closed.
 
         Raises:
             LedgerError: They could not.
         """
         if self._failure is not None:
-            message = f"{what}, but its books are not closed: {self._failure.message}"
+            message = f"{what}, but its ledger rows are not closed: {self._failure.message}"
             raise LedgerError(message, hint=self._failure.hint) from self._failure
 
     def open(self, spending: Spending) -> None:

@@ -31,7 +31,7 @@ class Means:
     clock: Clock
     ways: Ways
     carrying: Callable[[str, int], Sequence[str]]
-    admit: Callable[[ClusterRecord], object]
+    authorize_caller: Callable[[ClusterRecord], object]
 
 
 def login(
@@ -55,7 +55,7 @@ def login(
     except (HostKeyError, AuthRefusedError):
         raise
     except ConnectError:
-        means.admit(record)
+        means.authorize_caller(record)
         return argv()
 
 

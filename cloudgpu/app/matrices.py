@@ -19,12 +19,12 @@ from cloudgpu.app.matrix_records import MatrixRecord, MatrixRecords, MatrixRow
 from cloudgpu.app.matrix_request import Beginning, MatrixRequest, beginning, has_result, train_request
 from cloudgpu.app.outcome import CLUSTER_DELETED, RunOutcome, never_fetched
 from cloudgpu.app.ports import Dial
-from cloudgpu.app.purchase import Buyer
+from cloudgpu.app.purchase import Requester
 from cloudgpu.app.records import RunRecord, write_durably
 from cloudgpu.app.stages import Stages
 from cloudgpu.app.training import Training
 from cloudgpu.app.watching import Watching
-from cloudgpu.app.works import provisions
+from cloudgpu.app.works import cluster_creator
 from cloudgpu.errors import AuthError, BusyError, CloudGpuError, LedgerError, StateError
 from cloudgpu.provision.lease import Lease
 from cloudgpu.run.progress import Note
@@ -51,12 +51,12 @@ class _Asked:
 class Matrices:
     """Carries matrices out. One object for one cloud and one home."""
 
-    def __init__(self, context: Context, training: Training, buyer: Buyer, dial: Dial) -> None:
+    def __init__(self, context: Context, training: Training, requester: Requester, dial: Dial) -> None:
         self._context = context
         self._dial = dial
         self._training = training
         self._records = MatrixRecords(context.home)
-        self._cluster = MatrixCluster(context, self._records, provisions(context, buyer))
+        self._cluster = MatrixCluster(context, self._records, cluster_creator(context, requester))
 
     def beginning(self, request: MatrixRequest) -> Beginning:
         """Where the matrix stands; nothing is changed.

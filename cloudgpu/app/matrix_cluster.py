@@ -7,8 +7,8 @@ from cloudgpu.app.handover import end_or_wait
 from cloudgpu.app.matrix_records import MatrixRecord, MatrixRecords
 from cloudgpu.app.matrix_request import MatrixRequest
 from cloudgpu.app.records import ClusterRecord
-from cloudgpu.app.standing import check_alive, fits
-from cloudgpu.app.works import Provisions, ends
+from cloudgpu.app.standing import matches, require_all_nodes_running
+from cloudgpu.app.works import ClusterCreator, cluster_deleter
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.plan.plan import Plan
 from cloudgpu.run.progress import Note
@@ -18,11 +18,11 @@ from cloudgpu.text import command
 class MatrixCluster:
     """Makes it stand, and ends it. One object for one matrix."""
 
-    def __init__(self, context: Context, matrices: MatrixRecords, provisioning: Provisions) -> None:
+    def __init__(self, context: Context, matrices: MatrixRecords, provisioning: ClusterCreator) -> None:
         self._context = context
         self._matrices = matrices
         self._provisioning = provisioning
-        self._ends = ends(context)
+        self._cluster_deleter = cluster_deleter(context)
 
     def own(self, record: MatrixRecord) -> ClusterRecord | None:
         """The cluster that the matrix made, as long as it is not confirmed gone."""
@@ -46,19 +46,21 @@ class MatrixCluster:
             record, mine = self.end(record, mine), None
         if mine is not None and mine.state == "up":
             self._context.say(Note(f"using cluster {mine.name}, which is up until {mine.expires_at:%H:%M} UTC"))
-            self._provisioning.standing(mine.name, plan)
+            self._provisioning.reuse(mine.name, plan)
             return record
         name = mine.name if mine is not None else self.name(record, request)
         present = self._context.records.cluster(name)
         made = mine is not None or present is None
         # Whose it is stands in the record before the first call: whoever is killed from here on ends it again.
         record = self._matrices.save(replace(record, cluster=name, made=made, token="" if made else record.token))
-        standing = self._provisioning.up(plan, name, keep_on_failure=request.keep_on_failure, retry_s=request.retry_s)
-        return self._matrices.save(replace(record, token=standing.record.token))
+        provisioned = self._provisioning.up(
+            plan, name, keep_on_failure=request.keep_on_failure, retry_s=request.retry_s
+        )
+        return self._matrices.save(replace(record, token=provisioned.record.token))
 
     def name(self, record: MatrixRecord, request: MatrixRequest) -> str:
         """The cluster that was named; else one called like the recipe, as `train` has it; else one of its own."""
-        return request.cluster or standing_alike(self._context, request.plan.lead.plan) or record.name
+        return request.cluster or find_matching_cluster(self._context, request.plan.lead.plan) or record.name
 
     def end(self, record: MatrixRecord, present: ClusterRecord) -> MatrixRecord:
         """End the matrix's own cluster, and write down what it came to.
@@ -66,7 +68,7 @@ class MatrixCluster:
         Raises:
             CloudGpuError: It could not be ended.
         """
-        ended = end_or_wait(self._context, self._ends, present)
+        ended = end_or_wait(self._context, self._cluster_deleter, present)
         usd = str(ended.usd) if ended is not None else "0"
         return self._matrices.save(replace(record, spent={**(record.spent or {}), present.token: usd}))
 
@@ -76,16 +78,16 @@ class MatrixCluster:
         if present.state != "up":
             return False
         try:
-            check_alive(self._context, present)
+            require_all_nodes_running(self._context, present)
         except StateError as err:
             self._context.say(Note(err.message))
             return True
         return False
 
 
-def standing_alike(context: Context, plan: Plan) -> str:
+def find_matching_cluster(context: Context, plan: Plan) -> str:
     """The cluster called like the recipe, where it is up and fits; empty where there is none."""
     alike = context.records.cluster(plan.recipe.name)
     if alike is None or (alike.state, alike.target) != ("up", plan.target):
         return ""
-    return alike.name if alike.expires_at > context.clock.now() and fits(plan, alike) else ""
+    return alike.name if alike.expires_at > context.clock.now() and matches(plan, alike) else ""

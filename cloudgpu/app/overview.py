@@ -9,7 +9,7 @@ from typing import Any
 
 from cloudgpu.app.cluster_costs import cluster_hourly_usd, recorded_entry, spent_usd
 from cloudgpu.app.lost_rows import missing_nodes, rows_of
-from cloudgpu.app.ports import Ground, Ledger
+from cloudgpu.app.ports import Backend, Ledger
 from cloudgpu.app.records import ClusterRecord, Records, RunRecord
 from cloudgpu.app.teardown import check_identity
 from cloudgpu.errors import CloudGpuError, LedgerError, StateError
@@ -137,7 +137,7 @@ def _status(record: ClusterRecord, runs: Sequence[RunRecord], now: datetime, dam
     return ClusterStatus(record, state, age_s, live, spent, in_s, problem=damage)
 
 
-def refresh(one: ClusterStatus, cloud: Ground, records: Records, now: datetime) -> ClusterStatus:
+def refresh(one: ClusterStatus, cloud: Backend, records: Records, now: datetime) -> ClusterStatus:
     """The same cluster with its nodes' states as the cloud tells them, and its record confirmed now.
 
     Where the cloud cannot tell, or is not the one that the cluster was made in, its state is `unknown`.

@@ -90,7 +90,7 @@ class Place(Protocol):
         """Account id of the credentials in use."""
 
 
-class Ground(Place, Protocol):
+class Backend(Place, Protocol):
     """What a run needs of the place it runs in, whether its nodes were bought or are hosts of one's own."""
 
     def nodes_alive(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, str]:
@@ -106,7 +106,7 @@ class Ground(Place, Protocol):
         """Which service has the bucket of an address, for nodes that ask it themselves."""
 
 
-class Cloud(Ground, Protocol):
+class Cloud(Backend, Protocol):
     """One cloud, as the use cases see it."""
 
     def images(self, wanted: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], str]:

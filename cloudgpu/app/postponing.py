@@ -1,14 +1,14 @@
-"""What it takes to let a cluster live longer, wherever it stands: the moment, the budget, the books."""
+"""Extend a cluster's expiry on any backend: the new time, the budget, the ledger."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from cloudgpu.app.books import Books
+from cloudgpu.app.books import ClusterBilling
 from cloudgpu.app.cluster_costs import worst_case_usd
 from cloudgpu.app.context import Context
 from cloudgpu.app.records import ClusterRecord
-from cloudgpu.app.standing import check_alive, standing_record
+from cloudgpu.app.standing import find_running_cluster, require_all_nodes_running
 from cloudgpu.errors import BudgetError, UsageError
 from cloudgpu.text import command
 
@@ -35,8 +35,8 @@ def to_extend(context: Context, name: str, max_usd: Decimal | None) -> ClusterRe
         StateError: Nodes are gone.
         BusyError: It is being ended.
     """
-    record = standing_record(context, name)
-    check_alive(context, record)
+    record = find_running_cluster(context, name)
+    require_all_nodes_running(context, record)
     return record if max_usd is None else replace(record, max_usd=format(max_usd, "f"))
 
 
@@ -71,7 +71,7 @@ def refuse_costly(later: ClusterRecord) -> None:
 def written_down(context: Context, later: ClusterRecord) -> ClusterRecord:
     """The ledger's rows and then the record say until when it may cost something."""
     now = context.clock.now()
-    for row in Books(context).rows(later):
+    for row in ClusterBilling(context).rows(later):
         if row.state == "open":
             context.ledger.extend(row.spending.entry_id, later.expires_at, now)
     return context.records.save_cluster(later, now)

@@ -5,25 +5,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from cloudgpu.app.admission import let_in
+from cloudgpu.app.admission import authorize_ssh
 from cloudgpu.app.attempts import Attempts, instances
-from cloudgpu.app.books import Books, taken
+from cloudgpu.app.books import ClusterBilling, taken
 from cloudgpu.app.cluster_storage import ClusterStorage, settled
 from cloudgpu.app.context import CloudContext
 from cloudgpu.app.identifiers import new_token
 from cloudgpu.app.inventories import stored_inventory
 from cloudgpu.app.known_catalog import known_catalog
-from cloudgpu.app.purchase import Buyer, in_turn
+from cloudgpu.app.purchase import Requester, in_turn
 from cloudgpu.app.records import ClusterRecord, write_durably
 from cloudgpu.app.refusals import Refusal, exhausted, skipped_line
 from cloudgpu.app.rounds import Rounds
 from cloudgpu.app.standing import (
-    Standing,
-    check_alive,
-    check_engine,
-    check_fits,
-    check_own,
-    standing_record,
+    ProvisionedCluster,
+    find_running_cluster,
+    require_all_nodes_running,
+    require_matching,
+    require_same_engine,
+    require_usable,
 )
 from cloudgpu.app.teardown import Teardown, end_after
 from cloudgpu.errors import LaunchError, PlanError
@@ -33,7 +33,7 @@ from cloudgpu.provision.engine import Applied
 from cloudgpu.provision.lease import Lease
 from cloudgpu.run.progress import Note
 
-__all__ = ["Buyer", "Provisioning", "Standing"]
+__all__ = ["ProvisionedCluster", "Provisioning", "Requester"]
 
 _START_LOOK_S = 30.0
 """A machine that sleeps meanwhile must notice its clock when it wakes."""
@@ -42,16 +42,16 @@ _START_LOOK_S = 30.0
 class Provisioning:
     """Makes clusters stand. One object for one cloud and one home."""
 
-    def __init__(self, context: CloudContext, buyer: Buyer) -> None:
+    def __init__(self, context: CloudContext, requester: Requester) -> None:
         self._context = context
-        self._buyer = buyer
-        self._books = Books(context)
+        self._requester = requester
+        self._billing = ClusterBilling(context)
         self._teardown = Teardown(context)
-        self._attempts = Attempts(context, buyer)
+        self._attempts = Attempts(context, requester)
 
     def up(
         self, plan: Plan, name: str, *, run_id: str = "", keep_on_failure: bool = False, retry_s: int = 0
-    ) -> Standing:
+    ) -> ProvisionedCluster:
         """Make the cluster stand; one that stands already is checked and left as it is.
 
         With `retry_s`, a lack of capacity is waited for so long: every round is a cluster of its own, with a token
@@ -75,7 +75,7 @@ class Provisioning:
                 self._wait_for_start(plan)
                 rounds = Rounds(self._context, retry_s)
                 return rounds.until_up(lambda: self._round(plan, name, run_id, keep_on_failure=keep_on_failure))
-        return self.standing(name, plan)
+        return self.reuse(name, plan)
 
     def _wait_for_start(self, plan: Plan) -> None:
         """A Capacity Block is not there before its start, and AWS calls that a lack of capacity. Nothing stands yet."""
@@ -86,22 +86,24 @@ class Provisioning:
         while (left_s := (plan.starts_at - clock.now()).total_seconds()) > 0:
             clock.sleep(min(left_s, _START_LOOK_S))
 
-    def _round(self, plan: Plan, name: str, run_id: str, *, keep_on_failure: bool) -> Standing:
+    def _round(self, plan: Plan, name: str, run_id: str, *, keep_on_failure: bool) -> ProvisionedCluster:
         record = self._begun(plan, name, self._context.records.cluster(name), run_id)
         return self._made(plan, record, keep_on_failure=keep_on_failure)
 
-    def standing(self, name: str, plan: Plan) -> Standing:
+    def reuse(self, name: str, plan: Plan) -> ProvisionedCluster:
         """A cluster as recorded, fit for the plan, its nodes confirmed alive and open to the caller.
 
         Raises:
             UsageError: There is none, it is not up, or it has another shape.
             StateError: Some of its nodes are gone.
         """
-        record = standing_record(self._context, name)
-        check_engine(self._context, record)
-        check_fits(plan, record)
-        check_alive(self._context, record)
-        return Standing(let_in(self._context, record), stored_inventory(self._context.home, record), made=False)
+        record = find_running_cluster(self._context, name)
+        require_same_engine(self._context, record)
+        require_matching(plan, record)
+        require_all_nodes_running(self._context, record)
+        return ProvisionedCluster(
+            authorize_ssh(self._context, record), stored_inventory(self._context.home, record), made=False
+        )
 
     def _begun(self, plan: Plan, name: str, record: ClusterRecord | None, run_id: str) -> ClusterRecord:
         """The record of a cluster that is to be made: a new one, or the one that a killed `up` left."""
@@ -110,10 +112,10 @@ class Provisioning:
             self._context.cloud.engine(record)  # an engine that cannot work says so before anything is written
             self._refuse_taken(plan, record)
             return self._context.records.save_cluster(record, self._context.clock.now())
-        check_own(self._context, record)
-        check_engine(self._context, record)
+        require_usable(self._context, record)
+        require_same_engine(self._context, record)
         if record.region:
-            check_fits(plan, record)
+            require_matching(plan, record)
         return record
 
     def _new(self, plan: Plan, name: str, run_id: str) -> ClusterRecord:
@@ -121,8 +123,8 @@ class Provisioning:
         return ClusterRecord(
             name=name,
             token=new_token(),
-            owner=self._buyer.owner,
-            team=self._buyer.team,
+            owner=self._requester.owner,
+            team=self._requester.team,
             recipe=plan.recipe.name,
             target=plan.target,
             account=self._context.cloud.account(),
@@ -140,14 +142,14 @@ class Provisioning:
         """Refuse a name that is in use elsewhere: by the shared ledger, and by the tags that everybody can see."""
         if record.name == record.run_id:
             return  # made up a moment ago
-        self._books.refuse_taken(record)
+        self._billing.refuse_taken(record)
         regions = tuple(dict.fromkeys(candidate.region for candidate in plan.candidates))
         found = [one for one in self._context.cloud.search(record.name, regions) if one.kind == "instance"]
         if found:
             tags = found[0].tags
             raise taken(record.name, tags.get("cloudgpu:owner", ""), tags.get("cloudgpu:expires-at", "?"))
 
-    def _made(self, plan: Plan, record: ClusterRecord, *, keep_on_failure: bool) -> Standing:
+    def _made(self, plan: Plan, record: ClusterRecord, *, keep_on_failure: bool) -> ProvisionedCluster:
         """Make it, or leave nothing behind: also after an error that nobody foresaw."""
         try:
             return self._make(plan, record)
@@ -159,7 +161,7 @@ class Provisioning:
                 end_after(self._teardown.end, record, err)
             raise
 
-    def _make(self, plan: Plan, record: ClusterRecord) -> Standing:
+    def _make(self, plan: Plan, record: ClusterRecord) -> ProvisionedCluster:
         refusals: list[Refusal] = []
         waiting = tuple(in_turn(plan, record))
         while waiting:
@@ -188,11 +190,11 @@ class Provisioning:
             self._context.say(Note(skipped_line(refused, skipped, skips)))
         return remaining
 
-    def _finish(self, record: ClusterRecord, applied: Applied, tried: Sequence[str]) -> Standing:
+    def _finish(self, record: ClusterRecord, applied: Applied, tried: Sequence[str]) -> ProvisionedCluster:
         # Before anything is waited for: a node's boot waits for its disks.
         ClusterStorage(self._context).attach(record, instances(applied))
         inventory = self._context.cloud.inventory(record, instances(applied), self._context.say)
         path = self._context.home.cluster(record.name).inventory
         write_durably(path, json.dumps(inventory.as_json(), indent=1) + "\n")
         record = self._context.records.save_cluster(replace(settled(record), state="up"), self._context.clock.now())
-        return Standing(record, inventory, made=True, tried=tuple(tried))
+        return ProvisionedCluster(record, inventory, made=True, tried=tuple(tried))

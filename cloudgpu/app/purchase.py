@@ -14,7 +14,7 @@ from cloudgpu.recipe.schema import Recipe
 
 
 @dataclass(frozen=True)
-class Buyer:
+class Requester:
     """Who buys, and what of theirs is used instead of made."""
 
     owner: str
@@ -25,7 +25,12 @@ class Buyer:
 
 
 def chosen(
-    record: ClusterRecord, plan: Plan, candidate: Candidate, buyer: Buyer, ssh_cidr: str, storage: Ready = NO_STORAGE
+    record: ClusterRecord,
+    plan: Plan,
+    candidate: Candidate,
+    requester: Requester,
+    ssh_cidr: str,
+    storage: Ready = NO_STORAGE,
 ) -> ClusterRecord:
     """The record of a cluster that is about to be tried with this candidate.
 
@@ -42,10 +47,10 @@ def chosen(
         token=record.token,
         candidate=candidate,
         nodes=plan.nodes,
-        public_key=buyer.public_key,
+        public_key=requester.public_key,
         ssh_cidr=ssh_cidr,
         disk_gib=int(plan.recipe.resources.disk),
-        existing=buyer.existing,
+        existing=requester.existing,
         bootstrap=packed(script(replace(node_kind(plan, candidate), mounts=storage.mounts))),
         grants=_granted(plan.recipe, storage),
     )

@@ -146,7 +146,7 @@ class RunRecord:
 
     @property
     def judged(self) -> bool:
-        """Whether its end is known, even when the books are not closed yet."""
+        """Return True if its end is known, even if its ledger rows are still open."""
         return self.state in FINAL
 
     @property

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from secrets import SystemRandom
 
 from cloudgpu.app.context import CloudContext
-from cloudgpu.app.standing import Standing
+from cloudgpu.app.standing import ProvisionedCluster
 from cloudgpu.errors import NoCapacityError
 from cloudgpu.plan.failover import pauses_s
 from cloudgpu.recipe.units import DurationS
@@ -22,7 +22,7 @@ class Rounds:
         self._limit = timedelta(seconds=limit_s)
         self._jitter = jitter
 
-    def until_up(self, attempt: Callable[[], Standing]) -> Standing:
+    def until_up(self, attempt: Callable[[], ProvisionedCluster]) -> ProvisionedCluster:
         """Attempt it, at least once; every attempt that raises has left nothing behind.
 
         Raises:

@@ -54,7 +54,7 @@ def write(home: Home, cluster: str, found: Entries, folder: SshFolder) -> bool:
     Raises:
         StateError: Something cannot be written, or another home has a cluster of this name there.
     """
-    folder.check_own(cluster, home.root)
+    folder.require_usable(cluster, home.root)
     mark(home, cluster, folder)  # first, so that what is written is found again whatever happens
     return folder.write(cluster, found.text)
 

@@ -17,7 +17,7 @@ HARMLESS = frozenset({"same", "read", "update"})
 
 
 @dataclass(frozen=True)
-class Standing:
+class ProvisionedCluster:
     """A cluster that stands."""
 
     record: ClusterRecord
@@ -28,7 +28,7 @@ class Standing:
     """One line for every candidate that could not be had."""
 
 
-def standing_record(context: Context, name: str) -> ClusterRecord:
+def find_running_cluster(context: Context, name: str) -> ClusterRecord:
     """The record of a cluster that is up and may be used from here.
 
     Raises:
@@ -40,11 +40,11 @@ def standing_record(context: Context, name: str) -> ClusterRecord:
     if record is None or record.state != "up":
         message = f"there is no cluster {name} that is up" if record is None else f"cluster {name} is {record.state}"
         raise UsageError(message, hint="`cloudgpu status` lists the clusters")
-    check_own(context, record)
+    require_usable(context, record)
     return record
 
 
-def check_own(context: Context, record: ClusterRecord) -> None:
+def require_usable(context: Context, record: ClusterRecord) -> None:
     """Refuse a cluster that is another cloud's, is over, or is being ended.
 
     Raises:
@@ -62,7 +62,7 @@ def check_own(context: Context, record: ClusterRecord) -> None:
         )
 
 
-def check_engine(context: CloudContext, record: ClusterRecord) -> None:
+def require_same_engine(context: CloudContext, record: ClusterRecord) -> None:
     """Refuse to carry a cluster on with another engine: neither knows what the other has made.
 
     Raises:
@@ -76,14 +76,14 @@ def check_engine(context: CloudContext, record: ClusterRecord) -> None:
         raise UsageError(message, hint=hint)
 
 
-def fits(plan: Plan, record: ClusterRecord) -> bool:
+def matches(plan: Plan, record: ClusterRecord) -> bool:
     """Whether it has the nodes that the plan asks for, and, when it is up, the storage."""
     if record.state == "up" and lacking(plan.recipe, record.storage):
         return False
     return record.nodes == plan.nodes and record.instance_type in {one.instance_type for one in plan.candidates}
 
 
-def check_fits(plan: Plan, record: ClusterRecord) -> None:
+def require_matching(plan: Plan, record: ClusterRecord) -> None:
     """Refuse a cluster of another shape.
 
     Raises:
@@ -93,7 +93,7 @@ def check_fits(plan: Plan, record: ClusterRecord) -> None:
     if missing:
         message = f"the nodes of cluster {record.name} do not mount storage {', '.join(missing)} as the recipe does"
         raise UsageError(message, hint="another name with --name or --cluster: storage is mounted when nodes boot")
-    if not fits(plan, record):
+    if not matches(plan, record):
         wanted = " or ".join(sorted({candidate.instance_type for candidate in plan.candidates}))
         half = "half-made " if record.state == "making" else ""
         raise UsageError(
@@ -103,7 +103,7 @@ def check_fits(plan: Plan, record: ClusterRecord) -> None:
         )
 
 
-def check_alive(context: Context, record: ClusterRecord) -> None:
+def require_all_nodes_running(context: Context, record: ClusterRecord) -> None:
     """Refuse a cluster that lost nodes.
 
     Raises:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from decimal import Decimal
 
 from cloudgpu.app.identifiers import checked_storage, new_token
-from cloudgpu.app.lasting import Lasting, LastingBooks
+from cloudgpu.app.lasting import RetainedBilling, RetainedSpending
 from cloudgpu.app.lenient_ledger import LenientLedger
 from cloudgpu.app.storage_context import Created, Deleted, StorageContext, Wish
 from cloudgpu.app.storage_records import StorageRecord
@@ -24,7 +24,7 @@ class StorageRoom:
 
     def __init__(self, context: StorageContext) -> None:
         self._context = context
-        self._books = LastingBooks(context.ledger, context.clock)
+        self._billing = RetainedBilling(context.ledger, context.clock)
         self._unsaved: list[str] = []
 
     def create(self, wish: Wish) -> Created:
@@ -123,7 +123,7 @@ class StorageRoom:
             self._unsaved.append(err.message)
 
     def _restore(self, record: StorageRecord) -> None:
-        self._books.restore(in_books(record), record.created_at, str(record.outputs.get("id") or ""))
+        self._billing.restore(retained_spending(record), record.created_at, str(record.outputs.get("id") or ""))
 
     def _lease(self, name: str) -> Lease:
         path = self._context.home.storage(checked_storage(name)).lease
@@ -161,14 +161,14 @@ class StorageRoom:
 
     def _made(self, record: StorageRecord) -> StorageRecord:
         engine, stack = self._context.cloud.engine(record), self._stack(record)
-        row = in_books(record)
-        self._books.open(row)
+        row = retained_spending(record)
+        self._billing.open(row)
         try:
             applied = engine.up(stack, self._context.say)
         except CloudGpuError as err:
             self._undo(record, err)
             raise
-        self._books.made(row, str(applied.outputs.get("id") or ""))
+        self._billing.made(row, str(applied.outputs.get("id") or ""))
         return self._context.records.save(record, state="ready", outputs=dict(applied.outputs))
 
     def _undo(self, record: StorageRecord, cause: CloudGpuError) -> None:
@@ -188,7 +188,7 @@ class StorageRoom:
 
     def _closed(self, name: str, record: StorageRecord | None, found: Sequence[Stored]) -> None:
         tokens = [*(one.token for one in found), *([record.token] if record else [])]
-        self._books.ended(f"storage {name}", tokens, found=any(one.data for one in found))
+        self._billing.ended(f"storage {name}", tokens, found=any(one.data for one in found))
 
     def _stack(self, record: StorageRecord) -> Stack:
         return Stack(
@@ -315,12 +315,12 @@ class StorageRoom:
             raise UsageError(message, hint="choose another name; `cloudgpu storage list` shows what there is")
 
 
-def in_books(record: StorageRecord) -> Lasting:
+def retained_spending(record: StorageRecord) -> RetainedSpending:
     """What the ledger is told of it. What grows with what it holds has no price that could be told before."""
     kind = next((kind for kind in KINDS if kind == record.kind), None)
     price = storage_price(kind, record.region, record.config.get("deployment", "")) if kind else None
     size = record.config.get("sizeGib")
-    return Lasting(
+    return RetainedSpending(
         noun="storage",
         name=record.name,
         what=" ".join(part for part in (record.kind, record.config.get("deployment", "")) if part),

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 
-from cloudgpu.app.books import Books
+from cloudgpu.app.books import ClusterBilling
 from cloudgpu.app.closing import Closing
 from cloudgpu.app.cluster_storage import ClusterStorage
 from cloudgpu.app.context import CloudContext
@@ -79,7 +79,7 @@ class Sweeping:
     def __init__(self, context: CloudContext, images: ImageStore) -> None:
         self._context = context
         self._images = images
-        self._books = Books(context)
+        self._billing = ClusterBilling(context)
         self._unsaved: list[str] = []
 
     def look(self, regions: Sequence[str], wish: Wish) -> Seen:
@@ -115,10 +115,10 @@ class Sweeping:
 
     def end_storage(self, storage: Sequence[Outliving], clusters: "Swept") -> Swept:
         """End this storage, unless its cluster would not end; what goes wrong with one does not stop the others."""
-        standing = {one.cluster for one, _ in clusters.failed if isinstance(one, Remains)}
+        remaining = {one.cluster for one, _ in clusters.failed if isinstance(one, Remains)}
         ended: list[Outliving] = []
         failed: list[tuple[Outliving, CloudGpuError]] = []
-        for one in (one for one in storage if one.made_for not in standing):
+        for one in (one for one in storage if one.made_for not in remaining):
             try:
                 ClusterStorage(self._context).end_stray(one.name, one.token, one.region)
                 ended.append(one)
@@ -199,7 +199,7 @@ class Sweeping:
         known = record is not None and record.token == one.token
         up = known and record is not None and record.state == "up"
         if one.billed_in and not known:
-            at = settled_at(self._books.rows_of(one.cluster, one.token), self._context.cloud.endpoint)
+            at = settled_at(self._billing.rows_of(one.cluster, one.token), self._context.cloud.endpoint)
             if at > self._now():
                 why = f"nothing carries its tag; a launch may still show until {at:%Y-%m-%d %H:%M:%S} UTC"
                 return Verdict(goes=False, why=why)
@@ -249,17 +249,17 @@ class Sweeping:
             return has_token(thing, one.token)
 
         strays, launches = Strays(self._context), CutOffLaunches(self._context)
-        rows = self._books.rows_of(one.cluster, one.token)
+        rows = self._billing.rows_of(one.cluster, one.token)
         closing = Closing.begun(self._context, rows)
         done = strays.end_nodes(one.cluster, regions, whose, Recorded())
         failures.add_all(done.errors)
-        self._books.note_launched(rows, done.seen)
+        self._billing.note_launched(rows, done.seen)
         launches.wait(unlaunched(rows), begun_at)
         strays.end_rest(one.cluster, one.regions, whose, failures)
-        launches.note_ended(one.cluster, self._books.rows_of(one.cluster, one.token), whose, failures)
+        launches.note_ended(one.cluster, self._billing.rows_of(one.cluster, one.token), whose, failures)
         closing.close(
             row
-            for row in self._books.rows_of(one.cluster, one.token)
+            for row in self._billing.rows_of(one.cluster, one.token)
             if row.spending.region in regions and row.spending.region not in failures
         )
         failures.raise_any()

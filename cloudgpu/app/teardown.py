@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
-from cloudgpu.app.books import Books
+from cloudgpu.app.books import ClusterBilling
 from cloudgpu.app.closing import Closing
 from cloudgpu.app.cluster_storage import ClusterStorage
 from cloudgpu.app.context import CloudContext, Context
@@ -108,7 +108,7 @@ class Teardown:
 
     def __init__(self, context: CloudContext) -> None:
         self._context = context
-        self._books = Books(context)
+        self._billing = ClusterBilling(context)
         self._strays = Strays(context)
         self._launches = CutOffLaunches(context)
 
@@ -156,7 +156,7 @@ class Teardown:
         record = self._context.records.cluster(record.name) or record
         check_identity(record, self._context.cloud)
         restore(self._context, record)
-        rows = self._books.rows(record)
+        rows = self._billing.rows(record)
         regions = _distinct([*record.regions, *self._regions_of(record.name, rows)])
         failures = RegionFailures(record.name, regions)
         record = self._marked(record)
@@ -164,12 +164,12 @@ class Teardown:
         asked = whose or (lambda one: has_token(one, record.token))
         strays = self._emptied(record, asked, failures, cut_off=whose is not None)
         # Where a region is confirmed empty nothing costs money any more, whatever is unknown elsewhere.
-        closing.close([row for row in self._books.rows(record) if row.spending.region not in failures])
+        closing.close([row for row in self._billing.rows(record) if row.spending.region not in failures])
         storage = NOTHING
         with failures.guard(record.region):
             storage = ClusterStorage(self._context).end(record)
         failures.raise_any(self._not_enabled(record, failures))
-        rows = self._books.rows(record)
+        rows = self._billing.rows(record)
         unsaved = end_runs(self._context, record.name) if whose is not None else ()
         return Ended(
             cluster=record.name,
@@ -177,7 +177,7 @@ class Teardown:
             unsaved=(*unsaved, *forget(self._context, record.name)),
             instances=record.instance_ids,
             strays=strays,
-            usd=self._books.usd(rows, self._context.clock.now()),
+            usd=self._billing.usd(rows, self._context.clock.now()),
             estimated=any(part.estimated for row in rows for part in row.parts.values()),
             simulated=record.simulated,
             run_id=record.run_id,
@@ -217,7 +217,7 @@ class Teardown:
             UsageError: All that carries the name is somebody else's.
             TeardownError: Something is left, or a region could not be asked.
         """
-        rows = self._books.rows_without_record(name)
+        rows = self._billing.rows_without_record(name)
         regions = _distinct([default_region, *self._regions_of(name, rows)])
         done = UnrecordedTeardown(self._context, name, regions).end()
         return Ended(
@@ -272,11 +272,13 @@ class Teardown:
         name, regions = record.name, failures.asked
         if not regions:
             return ()  # it was killed before its first attempt anywhere
-        doubtful = unlaunched(self._books.rows(record))
+        doubtful = unlaunched(self._billing.rows(record))
         known = {region for region in regions if not cut_off or self._has_journal(record, region)}
         done = self._strays.end_nodes(name, regions, whose, Recorded(record.region, record.instance_ids))
         failures.add_all(done.errors)
-        self._books.note_launched(self._books.rows(record), [one for one in done.seen if has_token(one, record.token)])
+        self._billing.note_launched(
+            self._billing.rows(record), [one for one in done.seen if has_token(one, record.token)]
+        )
         # A region that did not answer comes last: its journal may wait for it again and again.
         in_turn = sorted(regions, key=failures.__contains__)
         blind = {region for region in in_turn if self._destroyed(record, region, failures)}
@@ -284,7 +286,7 @@ class Teardown:
         unknown = [row for row in doubtful if row.spending.region not in known - blind]
         if self._launches.wait(unknown, begun_at) or self._settled(blind):
             strays += self._strays.end_rest(name, (*regions, GLOBAL), whose, failures)
-        own = self._books.rows(record)
+        own = self._billing.rows(record)
         self._launches.note_ended(name, own, lambda one: has_token(one, record.token), failures)
         return strays
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cloudgpu.app.happenings import Happening, Say
 from cloudgpu.app.records import Records
 from cloudgpu.app.teardown import Ended
-from cloudgpu.app.works import Ends
+from cloudgpu.app.works import ClusterDeleter
 from cloudgpu.errors import CloudGpuError, LedgerError, StateError, TeardownError, UsageError
 from cloudgpu.run.progress import Note
 from cloudgpu.text import command
@@ -15,7 +15,7 @@ from cloudgpu.text import command
 _AT_ONCE = 8
 """Each ends the things of its cluster in parallel as well."""
 
-TeardownOf = Callable[[str, Say], Ends]
+TeardownOf = Callable[[str, Say], ClusterDeleter]
 """How the cluster of this name is ended, telling what happens."""
 
 

@@ -11,14 +11,14 @@ from cloudgpu.app.finishing import Finishing
 from cloudgpu.app.identifiers import new_run_id
 from cloudgpu.app.outcome import RunOutcome
 from cloudgpu.app.ports import Dial
-from cloudgpu.app.purchase import Buyer
+from cloudgpu.app.purchase import Requester
 from cloudgpu.app.records import RunRecord
 from cloudgpu.app.registry_logins import none_fetched
 from cloudgpu.app.running import Running
 from cloudgpu.app.serving import ends_with_its_command, stage_of
 from cloudgpu.app.stages import Stages
-from cloudgpu.app.standing import Standing, fits
-from cloudgpu.app.works import provisions
+from cloudgpu.app.standing import ProvisionedCluster, matches
+from cloudgpu.app.works import cluster_creator
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.plan.plan import Plan
 from cloudgpu.run.files import Files
@@ -60,12 +60,14 @@ class TrainRequest:
 class Training:
     """Carries out one request. One object for one cloud and one home."""
 
-    def __init__(self, context: Context, buyer: Buyer, dial: Dial, fetch_login: FetchLogin = none_fetched) -> None:
+    def __init__(
+        self, context: Context, requester: Requester, dial: Dial, fetch_login: FetchLogin = none_fetched
+    ) -> None:
         self._context = context
-        self._buyer = buyer
+        self._requester = requester
         self._dial = dial
         self._fetch_login = fetch_login
-        self._provisioning = provisions(context, buyer)
+        self._provisioning = cluster_creator(context, requester)
 
     def train(self, request: TrainRequest) -> RunOutcome:
         """Run it.
@@ -117,10 +119,10 @@ class Training:
         with stages.stage("check data"):
             self._check(request, files)
         with stages.stage("provision"):
-            standing = self._cluster(request, record)
-        record = self._context.records.save_run(replace(record, tried=standing.tried))
-        job = Job(record.run_id, request.plan.recipe, standing.inventory, new_gang_token())
-        running.connect(standing.inventory)
+            provisioned = self._cluster(request, record)
+        record = self._context.records.save_run(replace(record, tried=provisioned.tried))
+        job = Job(record.run_id, request.plan.recipe, provisioned.inventory, new_gang_token())
+        running.connect(provisioned.inventory)
         running.gate()
         staged = running.stage(job, request.base, files, self._login(request))
         needs = missing_on_rehearsal(request.plan)
@@ -163,8 +165,8 @@ class Training:
             cluster=self._cluster_name(request, run_id),
             recipe=recipe.name,
             recipe_path=str(request.recipe_path),
-            owner=self._buyer.owner,
-            team=self._buyer.team,
+            owner=self._requester.owner,
+            team=self._requester.team,
             target=request.plan.target,
             started_at=self._context.clock.now(),
             keep=request.keep,
@@ -180,18 +182,18 @@ class Training:
         alike = self._context.records.cluster(request.plan.recipe.name)
         if alike is None or alike.state != "up" or alike.target != request.plan.target:
             return run_id
-        if alike.expires_at <= self._context.clock.now() or not fits(request.plan, alike):
+        if alike.expires_at <= self._context.clock.now() or not matches(request.plan, alike):
             self._context.say(Note(f"cluster {alike.name} is over or of another shape; this run makes its own"))
             return run_id
         return alike.name
 
-    def _cluster(self, request: TrainRequest, record: RunRecord) -> Standing:
+    def _cluster(self, request: TrainRequest, record: RunRecord) -> ProvisionedCluster:
         existing = self._context.records.cluster(record.cluster)
         if existing is not None and existing.state == "up":
             self._context.say(
                 Note(f"using cluster {record.cluster}, which is up until {existing.expires_at:%H:%M} UTC")
             )
-            return self._provisioning.standing(record.cluster, request.plan)
+            return self._provisioning.reuse(record.cluster, request.plan)
         return self._provisioning.up(
             request.plan,
             record.cluster,

@@ -23,7 +23,7 @@ _LOOK_S = 1.0
 _PROBE_EVERY_S = 15.0
 _PAUSES_S = (1.0, 2.0, 5.0, 10.0)
 
-Admit = Callable[[ClusterRecord], object]
+AuthorizeCaller = Callable[[ClusterRecord], object]
 """Opens the way to a caller who has moved."""
 
 
@@ -104,7 +104,15 @@ def described(one: Open, cluster: str, node: int, served: Sequence[Served] = ())
     return f"{service.url(one.local)} is {service.name}, {what}"
 
 
-def hold(host: SshHost, cluster: ClusterRecord, *, records: Records, clock: Clock, say: Say, admit: Admit) -> None:
+def hold(
+    host: SshHost,
+    cluster: ClusterRecord,
+    *,
+    records: Records,
+    clock: Clock,
+    say: Say,
+    authorize_caller: AuthorizeCaller,
+) -> None:
     """Keep the connection up, dialling again whenever it breaks; returns never, Ctrl-C ends it.
 
     Raises:
@@ -121,7 +129,7 @@ def hold(host: SshHost, cluster: ClusterRecord, *, records: Records, clock: Cloc
         except HostKeyError:
             raise
         except ConnectError as err:
-            _again(host, cluster, err, records=records, clock=clock, say=say, admit=admit)
+            _again(host, cluster, err, records=records, clock=clock, say=say, authorize_caller=authorize_caller)
         next_probe = clock.monotonic() + _PROBE_EVERY_S
 
 
@@ -133,7 +141,7 @@ def _again(
     records: Records,
     clock: Clock,
     say: Say,
-    admit: Admit,
+    authorize_caller: AuthorizeCaller,
 ) -> None:
     """Dial until the node answers. A caller who has moved is let in first."""
     say(Note(f"{err.message}; trying again"))
@@ -147,7 +155,7 @@ def _again(
             raise  # trying again brings no other key
         except ConnectError:
             if tries == 0:
-                admit(cluster)
+                authorize_caller(cluster)
             clock.sleep(_PAUSES_S[min(tries, len(_PAUSES_S) - 1)])
             tries += 1
         else:

@@ -4,7 +4,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from decimal import Decimal
 
-from cloudgpu.app.books import Books
+from cloudgpu.app.books import ClusterBilling
 from cloudgpu.app.closing import Closing
 from cloudgpu.app.cluster_storage import ClusterStorage
 from cloudgpu.app.context import CloudContext
@@ -40,7 +40,7 @@ class UnrecordedTeardown:
     def __init__(self, context: CloudContext, name: str, regions: Sequence[str]) -> None:
         self._context = context
         self._name = name
-        self._books = Books(context)
+        self._billing = ClusterBilling(context)
         self._strays = Strays(context)
         self._launches = CutOffLaunches(context)
         self._failures = RegionFailures(name, regions)
@@ -53,7 +53,7 @@ class UnrecordedTeardown:
             TeardownError: Something is left, or a region could not be asked.
         """
         begun_at = self._context.clock.now()
-        rows = self._books.rows_without_record(self._name)
+        rows = self._billing.rows_without_record(self._name)
         opened = {row.spending.entry_id for row in rows if row.state == "open"}
         closing = Closing.begun(self._context, rows)
         found = self._strays.search(self._name, (*self._failures.asked, GLOBAL), lambda _: True)
@@ -62,16 +62,16 @@ class UnrecordedTeardown:
         if found.found and not mine and not self._failures:
             raise _not_yours(self._name, found.found[0])
         strays = self._nodes_ended(mine)
-        self._books.note_launched(rows, [*mine, *(one for one in found.terminated if self._mine(one))])
+        self._billing.note_launched(rows, [*mine, *(one for one in found.terminated if self._mine(one))])
         # Without a journal nobody knows which calls are unanswered: one empty search is not enough.
         self._launches.wait(unlaunched(rows), begun_at)
         strays += self._strays.end_rest(self._name, (*self._failures.asked, GLOBAL), self._mine, self._failures)
-        rows = self._books.rows_without_record(self._name)
+        rows = self._billing.rows_without_record(self._name)
         self._launches.note_ended(self._name, rows, self._mine, self._failures)
         closed = self._closed(closing, opened)
         storage = self._storage_ended()
         self._failures.raise_any()
-        usd = self._books.usd(closed, self._context.clock.now())
+        usd = self._billing.usd(closed, self._context.clock.now())
         return Unrecorded(strays, usd, any(part.estimated for row in closed for part in row.parts.values()), storage)
 
     def _mine(self, one: Leftover) -> bool:
@@ -86,9 +86,9 @@ class UnrecordedTeardown:
 
     def _closed(self, closing: Closing, opened: Set[str]) -> tuple[Entry, ...]:
         """Close the rows of every region that is confirmed empty; return all that were open at the beginning."""
-        rows = [row for row in self._books.rows_without_record(self._name) if row.spending.entry_id in opened]
+        rows = [row for row in self._billing.rows_without_record(self._name) if row.spending.entry_id in opened]
         closing.close(row for row in rows if row.spending.region not in self._failures)
-        return tuple(row for row in self._books.rows_without_record(self._name) if row.spending.entry_id in opened)
+        return tuple(row for row in self._billing.rows_without_record(self._name) if row.spending.entry_id in opened)
 
     def _storage_ended(self) -> Settled:
         answered = [region for region in self._failures.asked if region not in self._failures]

@@ -51,7 +51,7 @@ class SshFolder:
             return ""
         return first.partition(_OWNER)[2]
 
-    def check_own(self, cluster: str, home: Path) -> None:
+    def require_usable(self, cluster: str, home: Path) -> None:
         """Refuse to write over a cluster of another home.
 
         Raises:

@@ -66,7 +66,7 @@ def reached(means: Means, cluster: Visited, indices: Collection[int]) -> Iterato
     outcomes = dict(_dialled(means, cluster.nodes, asked))
     silent = [node for node in asked if _may_have_moved(outcomes[node.index])]
     if silent:
-        means.admit(cluster.record)
+        means.authorize_caller(cluster.record)
         outcomes |= _dialled(means, cluster.nodes, silent)
     try:
         yield {node.index: outcomes[node.index] for node in asked}

@@ -15,7 +15,7 @@ from cloudgpu.app.serving import stage_of
 from cloudgpu.app.stages import Stages
 from cloudgpu.app.standing import ALIVE
 from cloudgpu.app.teardown import check_identity
-from cloudgpu.app.works import admit
+from cloudgpu.app.works import authorize_caller
 from cloudgpu.errors import CloudGpuError, ConnectError, RemoteCommandError, StateError, UsageError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.paths import Home
@@ -116,7 +116,7 @@ class Watching:
         states = self._context.cloud.nodes_alive(cluster.region, cluster.instance_ids)
         if not any(state in ALIVE for state in states.values()):
             return Inventory(cluster.name, ())
-        admit(self._context, cluster)
+        authorize_caller(self._context, cluster)
         inventory = stored_inventory(self._context.home, cluster)
         for node in inventory.nodes:
             if states.get(node.instance_id) not in ALIVE:
@@ -127,7 +127,7 @@ class Watching:
         inventory = self._left(cluster)
         if not inventory.nodes:
             message = f"none of the nodes of run {record.run_id} is left"
-            raise StateError(message, hint=f"`{command('cloudgpu', 'attach', record.run_id)}` closes its books")
+            raise StateError(message, hint=f"`{command('cloudgpu', 'attach', record.run_id)}` closes its ledger rows")
         return inventory
 
     def _lost(self, record: RunRecord, cluster: ClusterRecord) -> RunRecord:

@@ -51,7 +51,7 @@ def check(names: Names = None, hosts: Inventory = None, json: Json = False) -> N
     from cloudgpu.errors import UnfitError
 
     wiring = wire(json=json, hosts=hosts)
-    found = scan(wiring.hosts.ground, _chosen(wiring, names), wiring.catalog, None)
+    found = scan(wiring.hosts.backend, _chosen(wiring, names), wiring.catalog, None)
     if json:
         wiring.screen.document(scanned_json(found, {}))
     else:
@@ -87,7 +87,7 @@ def scan(
     wiring = wire(json=json, hosts=hosts)
     file = wiring.hosts.file
     found = host_scanning.scan(
-        wiring.hosts.ground, _chosen(wiring, names), wiring.catalog, _trusting(wiring, trust or [])
+        wiring.hosts.backend, _chosen(wiring, names), wiring.catalog, _trusting(wiring, trust or [])
     )
     told = {one.host.name: one.found for one in found}
     text, added = filled(_text_of(file.path), told)
@@ -121,14 +121,14 @@ def prepare(
     from cloudgpu.cli.wiring import wire
 
     wiring = wire(json=json, hosts=hosts)
-    ground, chosen = wiring.hosts.ground, _chosen(wiring, names)
-    found = lacking(ground, chosen, wiring.catalog)
+    backend, chosen = wiring.hosts.backend, _chosen(wiring, names)
+    found = lacking(backend, chosen, wiring.catalog)
     planned = steps(found, install or [])
     if not json:
         wiring.screen.lines(step_lines(planned) if install else lacking_lines(found))
     if planned:
         wiring.questions.confirm("Run these commands?", yes=yes)
-        carry_out(ground, planned, wiring.say)
+        carry_out(backend, planned, wiring.say)
     if json:
         wiring.screen.document(prepared_json(found, planned))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloudgpu.app.happenings import Happening
-from cloudgpu.app.ports import Dial, Ground
+from cloudgpu.app.ports import Backend, Dial
 from cloudgpu.app.records import ClusterRecord, Records
 from cloudgpu.cli.screen import Screen
 from cloudgpu.clock import Clock
@@ -49,7 +49,7 @@ class Reaching:
     clock: Clock
     records: Records
     cloud: "Callable[[Target], AwsCloud]"
-    ground: "Callable[[ClusterRecord], Ground]"
+    backend: "Callable[[ClusterRecord], Backend]"
     context: "Callable[[Target], CloudContext]"
     screen: Screen
     environ: dict[str, str]
@@ -89,11 +89,11 @@ class Reaching:
         """What `ssh` logs in with."""
         from cloudgpu.app.logging_in import Means
 
-        return Means(self.settings.ssh_key, self.clock, self.ways, self._carrying_line, self.admit)
+        return Means(self.settings.ssh_key, self.clock, self.ways, self._carrying_line, self.authorize_caller)
 
-    def admit(self, record: ClusterRecord) -> None:
+    def authorize_caller(self, record: ClusterRecord) -> None:
         """Open the way to this caller; what is said of it goes to standard error, which is nobody's data."""
-        from cloudgpu.app.admission import let_in_if_possible
+        from cloudgpu.app.admission import authorize_ssh_if_possible
 
         def say(what: Happening) -> None:
             if isinstance(what, Note):
@@ -102,7 +102,7 @@ class Reaching:
         if record.target == "ssh":
             return
         target: Target = "aws" if record.target == "aws" else "rehearsal"
-        let_in_if_possible(replace(self.context(target), say=say), record)
+        authorize_ssh_if_possible(replace(self.context(target), say=say), record)
 
     def refreshed(self, clusters: "Sequence[ClusterStatus]") -> "tuple[ClusterStatus, ...]":
         """The clusters with their nodes' states as the cloud tells them, those that are up open to this caller."""
@@ -114,11 +114,11 @@ class Reaching:
         if one.record.state == "damaged":
             return one
         try:
-            found = refresh(one, self.ground(one.record), self.records, self.clock.now())
+            found = refresh(one, self.backend(one.record), self.records, self.clock.now())
             if not found.problem:
                 self._bill(found.record)
             if found.state == "up":
-                self.admit(found.record)
+                self.authorize_caller(found.record)
         except CloudGpuError as err:
             # What fails for one cluster leaves the others to be asked.
             return replace(one, state="unknown", problem=err.message)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from cloudgpu.app.cluster_costs import cluster_hourly_usd
-from cloudgpu.app.provisioning import Standing
+from cloudgpu.app.provisioning import ProvisionedCluster
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.app.stages import Stages
 from cloudgpu.app.teardown import Ended
@@ -13,21 +13,21 @@ from cloudgpu.cli.panel import Row
 from cloudgpu.text import command
 
 
-def standing_json(standing: Standing, stages: Stages) -> dict[str, Any]:
+def provisioned_json(provisioned: ProvisionedCluster, stages: Stages) -> dict[str, Any]:
     """The documented `up --json` form."""
-    record = standing.record
+    record = provisioned.record
     return {
         "cluster": record.name,
         "run_id": record.run_id,
-        "made": standing.made,
+        "made": provisioned.made,
         "simulated": record.simulated,
         "region": record.region,
         "zone": record.zone,
         "instance_type": record.instance_type,
-        "nodes": standing.inventory.as_json()["nodes"],
+        "nodes": provisioned.inventory.as_json()["nodes"],
         "node_hourly_usd": record.node_hourly_usd,
         "expires_at": record.expires_at.isoformat(),
-        "tried": list(standing.tried),
+        "tried": list(provisioned.tried),
         "stages": stages.as_json(),
         "cost": {
             "hourly_usd": format(cluster_hourly_usd(record), "f"),
@@ -53,22 +53,22 @@ def unfinished_json(cluster: str, record: ClusterRecord | None, stages: Stages) 
     return {**told, "run_id": record.run_id, "simulated": record.simulated, "left": [left]}
 
 
-def standing_title(standing: Standing) -> str:
+def provisioned_title(provisioned: ProvisionedCluster) -> str:
     """`cluster s1 is up (simulated)`."""
-    record = standing.record
-    state = "is up" if standing.made else "was up already, and is as it should be"
+    record = provisioned.record
+    state = "is up" if provisioned.made else "was up already, and is as it should be"
     return f"cluster {record.name} {state}{' (simulated)' if record.simulated else ''}"
 
 
-def standing_rows(standing: Standing) -> list[Row]:
+def provisioned_rows(provisioned: ProvisionedCluster) -> list[Row]:
     """What stands, until when, and how to use and end it."""
-    record = standing.record
+    record = provisioned.record
     return [
         ("is", f"{record.nodes} x {record.instance_type} in {record.zone}"),
         ("expires", f"{moment(record.expires_at)}, whatever happens to this machine"),
         *(
             (f"node {node.index}", f"{node.instance_id}  {node.user}@{node.address} port {node.port}")
-            for node in standing.inventory.nodes
+            for node in provisioned.inventory.nodes
         ),
         ("log in", command("cloudgpu", "ssh", record.name)),
         ("train", command("cloudgpu", "train", "RECIPE", "--cluster", record.name)),

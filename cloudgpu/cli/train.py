@@ -112,9 +112,9 @@ def train(  # noqa: PLR0917
     if axes:
         train_matrix(wiring, wanted, axes, options)
     planned = wanted.planned(wiring)
-    show(planned, cluster or wiring.standing_for(planned.plan), wiring)
+    show(planned, cluster or wiring.find_reusable_cluster(planned.plan), wiring)
     wiring.questions.confirm("Go ahead?", yes=yes)
-    tell_what_runs(wiring.records, cluster or wiring.standing_for(planned.plan))
+    tell_what_runs(wiring.records, cluster or wiring.find_reusable_cluster(planned.plan))
     request = TrainRequest(
         plan=planned.plan,
         recipe_path=planned.path,

@@ -85,8 +85,8 @@ def train_matrix(wiring: "Wiring", wanted: Asked, axes: "Sequence[Axis]", option
     if begun.missing:
         cluster = matrices.cluster_name(begun, request)
         show(request.plan.lead, cluster, wiring)
-        standing = wiring.records.last_known(cluster)
-        up = standing if standing is not None and standing.state == "up" else None
+        known = wiring.records.last_known(cluster)
+        up = known if known is not None and known.state == "up" else None
         wiring.screen.lines(plan_lines(request.plan, begun, up, wiring.clock.now()))
         wiring.questions.confirm("Go ahead?", yes=options.yes)
     else:

@@ -59,7 +59,14 @@ def tunnel(
             wiring.screen.document({"cluster": name, "node": node, "tunnels": rows})
         wiring.screen.lines([*(described(one, name, node, served) for one in opened), "Ctrl-C closes it"])
         try:
-            hold(host, found.record, records=wiring.records, clock=wiring.clock, say=wiring.say, admit=means.admit)
+            hold(
+                host,
+                found.record,
+                records=wiring.records,
+                clock=wiring.clock,
+                say=wiring.say,
+                authorize_caller=means.authorize_caller,
+            )
         except KeyboardInterrupt:
             wiring.screen.lines(["", "the tunnel is closed; what it led to goes on"])
             raise typer.Exit(_INTERRUPTED) from None

@@ -51,9 +51,9 @@ def up(  # noqa: PLR0917
     wanted = asked(plan, recipe, sets, prefer, on=on, region=region)
     from cloudgpu.app.identifiers import checked_cluster
     from cloudgpu.app.stages import Stages
-    from cloudgpu.app.works import provisions
+    from cloudgpu.app.works import cluster_creator
     from cloudgpu.cli.interruption import ask_about_cluster, reporting_partial_result, tell_what_runs
-    from cloudgpu.cli.show_cluster import standing_json, standing_rows, standing_title, unfinished_json
+    from cloudgpu.cli.show_cluster import provisioned_json, provisioned_rows, provisioned_title, unfinished_json
     from cloudgpu.cli.wiring import wire
 
     retry_s = seconds(retry_until_up, "--retry-until-up")
@@ -71,17 +71,17 @@ def up(  # noqa: PLR0917
     cluster = checked_cluster(name or planned.plan.recipe.name)
     show(planned, cluster, wiring)
     wiring.questions.confirm("Go ahead?", yes=yes)
-    provisioning = provisions(wiring.context(planned.plan.target), wiring.buyer)
+    provisioning = cluster_creator(wiring.context(planned.plan.target), wiring.requester)
     stages = Stages(wiring.clock, wiring.say)
     tell_what_runs(wiring.records, cluster)
     with reporting_partial_result(lambda: unfinished_json(cluster, wiring.records.last_known(cluster), stages)):
         try:
             with stages.stage("provision"):
-                standing = provisioning.up(planned.plan, cluster, retry_s=retry_s)
+                provisioned = provisioning.up(planned.plan, cluster, retry_s=retry_s)
         except KeyboardInterrupt:
             ask_about_cluster(wiring, cluster, on_interrupt)
             raise
     if json:
-        wiring.screen.document(standing_json(standing, stages))
+        wiring.screen.document(provisioned_json(provisioned, stages))
     else:
-        wiring.screen.panel(standing_title(standing), standing_rows(standing), "green")
+        wiring.screen.panel(provisioned_title(provisioned), provisioned_rows(provisioned), "green")

@@ -9,7 +9,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from cloudgpu.app.happenings import Happening, Say
-from cloudgpu.app.ports import Cloud, Dial, Ground, Ledger
+from cloudgpu.app.ports import Backend, Cloud, Dial, Ledger
 from cloudgpu.app.records import ClusterRecord, Records, RunRecord
 from cloudgpu.cli.questions import Questions
 from cloudgpu.cli.screen import Screen
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cloudgpu.app.matrices import Matrices
     from cloudgpu.app.overlays import Overlays
     from cloudgpu.app.planning import Planned
-    from cloudgpu.app.provisioning import Buyer
+    from cloudgpu.app.provisioning import Requester
     from cloudgpu.app.quota_rooms import QuotaRooms
     from cloudgpu.app.refreshing import Refreshing
     from cloudgpu.app.stages import Stages
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from cloudgpu.app.teardowns import TeardownOf
     from cloudgpu.app.training import Training
     from cloudgpu.app.watching import Watching
-    from cloudgpu.app.works import Ends
+    from cloudgpu.app.works import ClusterDeleter
     from cloudgpu.catalog import Catalog
     from cloudgpu.cli.reaching import Reaching
     from cloudgpu.cli.wiring_hosts import HostWiring
@@ -168,16 +168,16 @@ class Wiring:
         return CallLog(self.home.debug_log if self.settings.debug else None, self.clock, required=self.needs_disk)
 
     @cached_property
-    def buyer(self) -> "Buyer":
+    def requester(self) -> "Requester":
         """Who buys, with the public half of the key that nodes are reached with."""
         from cloudgpu.app.existing import for_clusters
-        from cloudgpu.app.provisioning import Buyer
+        from cloudgpu.app.provisioning import Requester
         from cloudgpu.remote.keys import ensure_key
 
         settings = self.settings
         if settings.target != "ssh":
             self.reaching.check()
-        return Buyer(settings.owner, settings.team, ensure_key(settings.ssh_key).line, for_clusters(settings))
+        return Requester(settings.owner, settings.team, ensure_key(settings.ssh_key).line, for_clusters(settings))
 
     @property
     def dial(self) -> Dial:
@@ -189,11 +189,11 @@ class Wiring:
         """How nodes are reached, in detail."""
         from cloudgpu.cli.reaching import Reaching
 
-        def ground(record: ClusterRecord) -> Ground:
-            return self.hosts.ground if record.target == "ssh" else self.cloud(as_target(record.target))
+        def backend(record: ClusterRecord) -> Backend:
+            return self.hosts.backend if record.target == "ssh" else self.cloud(as_target(record.target))
 
         context_for = self.cloud_cleanup_context
-        clouds = (self._aws_cloud, ground)
+        clouds = (self._aws_cloud, backend)
         return Reaching(self.settings, self.clock, self.records, *clouds, context_for, self.screen, environ())
 
     @cached_property
@@ -218,7 +218,7 @@ class Wiring:
         """`train` on one target."""
         from cloudgpu.app.training import Training
 
-        return Training(self.context(target), self.buyer, self.dial, self.registries.logins)
+        return Training(self.context(target), self.requester, self.dial, self.registries.logins)
 
     @cached_property
     def registries(self) -> RegistryWiring:
@@ -229,7 +229,7 @@ class Wiring:
         """`train --matrix` on one target."""
         from cloudgpu.app.matrices import Matrices
 
-        return Matrices(self.context(target), self.training(target), self.buyer, self.dial)
+        return Matrices(self.context(target), self.training(target), self.requester, self.dial)
 
     def watching(self, record: RunRecord, *, only_rank: int | None = None) -> "Watching":
         """`logs -f`, `attach` and `cancel` of one run, on the target it runs on."""
@@ -251,14 +251,14 @@ class Wiring:
         """`image bake` on one target."""
         from cloudgpu.app.images import Baking
 
-        return Baking(self.cloud_context(self.cloud(target)), self.buyer, self.dial, self.images(target), stages)
+        return Baking(self.cloud_context(self.cloud(target)), self.requester, self.dial, self.images(target), stages)
 
-    def teardown(self, cluster: str) -> "Ends":
+    def teardown(self, cluster: str) -> "ClusterDeleter":
         """`down` of one cluster, on the target it was made on."""
-        from cloudgpu.app.works import ends
+        from cloudgpu.app.works import cluster_deleter
 
         known = self.records.target(cluster)
-        return ends(self.cleanup_context(as_target(known) if known else self.settings.target))
+        return cluster_deleter(self.cleanup_context(as_target(known) if known else self.settings.target))
 
     def cleanup_context(self, target: Target) -> "Context":
         """Return the context for deletions: an unusable ledger must not keep nodes running."""
@@ -270,26 +270,26 @@ class Wiring:
         """Return the deletion context for a cloud target."""
         from cloudgpu.app.context import CloudContext
 
-        books, owner = self.billing.lenient(), self.settings.owner
+        ledger, owner = self.billing.lenient(), self.settings.owner
         return CloudContext(
-            self._aws_cloud(target).for_deletion(), books, self.records, self.home, self.clock, owner, self.say
+            self._aws_cloud(target).for_deletion(), ledger, self.records, self.home, self.clock, owner, self.say
         )
 
     @property
     def teardowns(self) -> "TeardownOf":
         """`down` of several clusters at once: one cloud a target, whichever thread comes first."""
-        from cloudgpu.app.works import ends
+        from cloudgpu.app.works import cluster_deleter
 
         contexts: dict[Target, Context] = {}
         lock = Lock()
 
-        def teardown(cluster: str, say: Say) -> "Ends":
+        def teardown(cluster: str, say: Say) -> "ClusterDeleter":
             known = self.records.target(cluster)
             target = as_target(known) if known else self.settings.target
             with lock:
                 if target not in contexts:
                     contexts[target] = self.cleanup_context(target)
-            return ends(replace(contexts[target], say=say))
+            return cluster_deleter(replace(contexts[target], say=say))
 
         return teardown
 
@@ -344,11 +344,11 @@ class Wiring:
 
         return only_cluster(self)
 
-    def standing_for(self, plan: "Plan") -> str:
+    def find_reusable_cluster(self, plan: "Plan") -> str:
         """The cluster that a `train` of this plan uses without being told; empty when it makes one of its own."""
-        from cloudgpu.cli.wiring_plans import standing_for
+        from cloudgpu.cli.wiring_plans import find_reusable_cluster
 
-        return standing_for(self, plan)
+        return find_reusable_cluster(self, plan)
 
     def planned(self, recipe: str, sets: Sequence[str], *, offline: bool, all_regions: bool = False) -> "Planned":
         """The plan of a recipe on this command's target."""

@@ -7,13 +7,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudgpu.app.ports import Ground, Ledger
+from cloudgpu.app.ports import Backend, Ledger
 from cloudgpu.errors import UsageError
 from cloudgpu.settings import Target
 
 if TYPE_CHECKING:
     from cloudgpu.app.context import HostsContext
-    from cloudgpu.app.host_ground import HostGround
+    from cloudgpu.app.host_ground import HostsBackend
     from cloudgpu.cli.wiring import Wiring
     from cloudgpu.errors import CloudGpuError
     from cloudgpu.hosts.host import HostsFile
@@ -44,12 +44,12 @@ class HostWiring:
         return load(self.wiring.settings.hosts, user=getpass.getuser(), catalog=load_catalog())
 
     @cached_property
-    def ground(self) -> "HostGround":
+    def backend(self) -> "HostsBackend":
         """The hosts, as this home reaches them."""
-        from cloudgpu.app.host_ground import HostGround
+        from cloudgpu.app.host_ground import HostsBackend
 
         wiring = self.wiring
-        return HostGround(
+        return HostsBackend(
             wiring.home,
             wiring.records,
             lambda: self.file,
@@ -80,7 +80,7 @@ class HostWiring:
 
         wiring = self.wiring
         return HostsContext(
-            self.ground, ledger, wiring.records, wiring.home, wiring.clock, wiring.settings.owner, wiring.say
+            self.backend, ledger, wiring.records, wiring.home, wiring.clock, wiring.settings.owner, wiring.say
         )
 
     def _shown_key(self, node: "Node") -> "ShownKey":
@@ -88,7 +88,7 @@ class HostWiring:
 
         return shown_key(node, self.wiring.reaching.ways.carrier(node), timeout_s=_ANSWER_S)
 
-    def _objects_of(self) -> Ground:
+    def _objects_of(self) -> Backend:
         return self.wiring.cloud("aws")
 
 

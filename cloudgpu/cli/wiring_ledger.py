@@ -59,9 +59,9 @@ class LedgerWiring:
 
     def restore_storage_rows(self) -> None:
         """Write the rows of storage that the ledger has lost again; the records alone tell all of it."""
-        from cloudgpu.app.lasting import LastingBooks
-        from cloudgpu.app.storage import in_books
+        from cloudgpu.app.lasting import RetainedBilling
+        from cloudgpu.app.storage import retained_spending
 
-        books = LastingBooks(self.lenient(), self.wiring.clock)
+        billing = RetainedBilling(self.lenient(), self.wiring.clock)
         for one in (one for one in self.wiring.storage_records.all() if one.state == "ready"):
-            books.restore(in_books(one), one.created_at, str(one.outputs.get("id") or ""))
+            billing.restore(retained_spending(one), one.created_at, str(one.outputs.get("id") or ""))

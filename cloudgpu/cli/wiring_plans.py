@@ -32,7 +32,7 @@ def planned(
         return make_host_plan(
             recipe,
             sets,
-            ground=wiring.hosts.ground,
+            backend=wiring.hosts.backend,
             catalog=wiring.catalog,
             today=today,
             roots=recipe_roots(),
@@ -61,22 +61,22 @@ def forecast(wiring: "Wiring", plan: "Plan") -> "tuple[Forecast, ...]":
     """Exactly what a plan would make at its first candidate; nothing is changed, not even a key made."""
     from cloudgpu.app.existing import for_clusters
     from cloudgpu.app.forecasting import forecast
-    from cloudgpu.app.purchase import Buyer
+    from cloudgpu.app.purchase import Requester
 
     settings = wiring.settings
-    buyer = Buyer(settings.owner, settings.team, "", for_clusters(settings))
+    requester = Requester(settings.owner, settings.team, "", for_clusters(settings))
     cloud, home = wiring.cloud(plan.target), Home(settings.home)
-    return forecast(plan, plan.recipe.name, cloud=cloud, buyer=buyer, home=home, clock=wiring.clock)
+    return forecast(plan, plan.recipe.name, cloud=cloud, requester=requester, home=home, clock=wiring.clock)
 
 
-def standing_for(wiring: "Wiring", plan: "Plan") -> str:
+def find_reusable_cluster(wiring: "Wiring", plan: "Plan") -> str:
     """The cluster that a `train` of this plan uses without being told; empty when it makes one of its own."""
-    from cloudgpu.app.standing import fits
+    from cloudgpu.app.standing import matches
 
     record = wiring.records.cluster(plan.recipe.name)
     if record is None or (record.state, record.target) != ("up", plan.target):
         return ""
-    return record.name if record.expires_at > wiring.clock.now() and fits(plan, record) else ""
+    return record.name if record.expires_at > wiring.clock.now() and matches(plan, record) else ""
 
 
 def only_cluster(wiring: "Wiring") -> str:

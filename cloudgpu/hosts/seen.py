@@ -34,7 +34,7 @@ class HostsView:
 
     file: HostsFile
     seen: Mapping[str, HostSeen] = field(default_factory=dict)
-    standing: tuple[tuple[tuple[str, ...], int], ...] = ()
+    running: tuple[tuple[tuple[str, ...], int], ...] = ()
     """The hosts of each cluster of the caller's that is up, and how many GPUs of each it has."""
 
     @property

@@ -106,7 +106,7 @@ def _sets(question: Question, group: Sequence[OwnHost], wish: GpuWish) -> Iterat
     for start in starts:
         yield _set(question, usable[start : start + nodes], count)
     by_name = {one.name: one for one in group}
-    for names, gpus in () if view is None else view.standing:
+    for names, gpus in () if view is None else view.running:
         # What a cluster of the caller's own holds is taken, and there for a run on that very cluster.
         if gpus == count and len(names) == nodes and by_name.keys() >= set(names):
             yield _set(question, [by_name[name] for name in names], count)

@@ -29,7 +29,7 @@ def looked_for(recipe: Recipe) -> tuple[Storage, ...]:
     return tuple(one for one in recipe.storage if one.make is None or one.keep)
 
 
-def standing(recipe: Recipe, seen: Seen) -> Iterator[tuple[StorageSeen, ...]]:
+def existing_storage(recipe: Recipe, seen: Seen) -> Iterator[tuple[StorageSeen, ...]]:
     """Of each piece that stands somewhere, where it does."""
     for one in looked_for(recipe):
         if seen.get(one.name):
@@ -40,13 +40,13 @@ def near(question: "Question", region: str, zone: str) -> bool:
     """Whether nodes in a zone can mount all that stands."""
     return all(
         any(one.region == region and one.zone in ("", zone) for one in places)
-        for places in standing(question.recipe, question.quotes.storage)
+        for places in existing_storage(question.recipe, question.quotes.storage)
     )
 
 
 def made(question: "Question", region: str) -> tuple[CostItem, ...]:
     """What the storage costs that would be made in a region; what stays when the cluster ends by the month."""
-    there = {one[0].name for one in standing(question.recipe, question.quotes.storage)}
+    there = {one[0].name for one in existing_storage(question.recipe, question.quotes.storage)}
     return tuple(
         item(one, one.make, region) for one in question.recipe.storage if one.make is not None and one.name not in there
     )

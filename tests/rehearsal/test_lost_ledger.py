@@ -34,7 +34,7 @@ def rows(workspace):
 
 
 @pytest.fixture
-def standing(workspace):
+def running(workspace):
     workspace.recipe()
     workspace.run("up", "plain", "--yes")
     return workspace
@@ -44,81 +44,81 @@ LOSSES = [(delete, "2 nodes"), (empty, "2 nodes"), (lose_launches, "1 node")]
 
 
 @pytest.mark.parametrize(("harm", "count"), LOSSES)
-def test_lost_rows_are_noticed_and_down_writes_them_again(standing, harm, count):
-    (before,) = rows(standing)
-    harm(standing)
+def test_lost_rows_are_noticed_and_down_writes_them_again(running, harm, count):
+    (before,) = rows(running)
+    harm(running)
     told = f"the ledger has no row for {count} of cluster plain"
-    done = standing.run("cost", code=13)
+    done = running.run("cost", code=13)
     assert told in done.stderr
     assert "cloudgpu status --refresh" in done.stderr.partition("hint:")[2]
-    bill = standing.json("cost", "--by", "cluster", code=13)
+    bill = running.json("cost", "--by", "cluster", code=13)
     assert bill["error"]["type"] == "LedgerError"
     assert "rows" in bill
-    status = standing.run("status", "--json")
+    status = running.run("status", "--json")
     assert told in status.stderr
-    ended = standing.json("down", "plain")
+    ended = running.json("down", "plain")
     assert float(ended["cost"]["usd"]) > 0
     assert ended["cost"]["estimated"] is False
-    (after,) = rows(standing)
+    (after,) = rows(running)
     assert after.spending.entry_id == before.spending.entry_id
     assert set(after.instance_ids) == set(before.instance_ids)
     assert abs((after.launched_at - before.launched_at).total_seconds()) < 60
     assert after.state == "closed"
-    standing.run("cost")
+    running.run("cost")
 
 
-def test_extend_writes_the_rows_again(standing):
-    delete(standing)
-    standing.run("extend", "plain", "--by", "1h")
-    (row,) = rows(standing)
+def test_extend_writes_the_rows_again(running):
+    delete(running)
+    running.run("extend", "plain", "--by", "1h")
+    (row,) = rows(running)
     assert (row.state, len(row.instance_ids)) == ("open", 2)
     assert row.spending.expires_at > datetime.now(UTC)
-    standing.run("cost")
-    standing.run("down", "plain")
+    running.run("cost")
+    running.run("down", "plain")
 
 
-def test_status_with_refresh_writes_the_rows_again(standing):
-    delete(standing)
-    (told,) = standing.json("status")["clusters"]
+def test_status_with_refresh_writes_the_rows_again(running):
+    delete(running)
+    (told,) = running.json("status")["clusters"]
     assert len(told["unbilled"]) == 2
     assert float(told["spent_usd"]) > 0
-    (cluster,) = standing.json("status", "--refresh")["clusters"]
+    (cluster,) = running.json("status", "--refresh")["clusters"]
     assert cluster["unbilled"] == []
-    standing.run("cost")
-    standing.run("down", "plain")
+    running.run("cost")
+    running.run("down", "plain")
 
 
-def test_sweep_writes_the_rows_again(standing):
-    delete(standing)
-    standing.run("sweep", "--yes", "--all-mine")
-    (row,) = rows(standing)
+def test_sweep_writes_the_rows_again(running):
+    delete(running)
+    running.run("sweep", "--yes", "--all-mine")
+    (row,) = rows(running)
     assert (row.state, len(row.instance_ids)) == ("closed", 2)
-    assert standing.left() == {}
+    assert running.left() == {}
 
 
-def test_rubbish_in_place_of_the_ledger_keeps_the_record_until_there_is_a_ledger_again(standing):
-    delete(standing)
-    standing.home.ledger_db.write_bytes(b"dear diary, " * 1000)
-    assert float(standing.json("status")["clusters"][0]["spent_usd"]) > 0
-    done = standing.run("down", "plain", code=13)
+def test_rubbish_in_place_of_the_ledger_keeps_the_record_until_there_is_a_ledger_again(running):
+    delete(running)
+    running.home.ledger_db.write_bytes(b"dear diary, " * 1000)
+    assert float(running.json("status")["clusters"][0]["spent_usd"]) > 0
+    done = running.run("down", "plain", code=13)
     assert "not a ledger, or it is damaged" in done.stderr
-    assert standing.left() == {}
-    (cluster,) = standing.json("status")["clusters"]
+    assert running.left() == {}
+    (cluster,) = running.json("status")["clusters"]
     assert cluster["state"] == "ending"
-    delete(standing)
-    standing.run("cost", code=13)
-    ended = standing.json("down", "plain")
+    delete(running)
+    running.run("cost", code=13)
+    ended = running.json("down", "plain")
     assert float(ended["cost"]["usd"]) > 0
     assert ended["cost"]["estimated"] is False
-    standing.run("cost")
-    assert standing.json("status")["clusters"] == []
+    running.run("cost")
+    assert running.json("status")["clusters"] == []
 
 
-def test_an_up_of_a_cluster_that_stands_warns(standing):
-    delete(standing)
-    done = standing.run("up", "plain", "--yes")
+def test_an_up_of_a_cluster_that_stands_warns(running):
+    delete(running)
+    done = running.run("up", "plain", "--yes")
     assert "warning: the ledger has no row for 2 nodes of cluster plain" in done.stdout + done.stderr
-    standing.run("down", "plain")
+    running.run("down", "plain")
 
 
 def test_rows_of_storage_are_noticed_and_written_again(workspace):

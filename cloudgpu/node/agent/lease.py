@@ -51,7 +51,7 @@ def _take(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _free(wanted: int, ids: dict[str, int], token: str) -> tuple[int, ...]:
-    others = [one for one in leases.standing() if one.token != token]
+    others = [one for one in leases.active() if one.token != token]
     leased = {gpu for one in others for gpu in one.gpus}
     foreign = [one for one in gpu_use.processes(ids) if one.gpu not in leased]
     free = sorted(set(ids.values()) - leased - {one.gpu for one in foreign})
@@ -70,7 +70,7 @@ def _free(wanted: int, ids: dict[str, int], token: str) -> tuple[int, ...]:
 def _show(spec: dict[str, Any]) -> dict[str, Any]:
     """Who has what. A host without a driver has no GPUs and says why."""
     token = str(spec.get("token", ""))
-    stands = leases.standing()
+    stands = leases.active()
     problem, ids, busy = "", {}, []
     try:
         ids = gpu_use.gpu_ids()

@@ -81,7 +81,7 @@ def held() -> Iterator[None]:
         os.close(handle)
 
 
-def standing() -> list[Lease]:
+def active() -> list[Lease]:
     """Every lease that has not lapsed. The caller holds the lock, or lives with an answer that is a moment old."""
     found = [_read(name) for name in _names()]
     return sorted((one for one in found if one is not None and not one.over), key=lambda one: one.gpus)

@@ -88,7 +88,7 @@ def _alike(cluster: str, owner: str) -> list[tuple[str, str]]:
     # This login may have another home directory than the one that took the lease.
     found += [
         (one.token, _checked(one.home))
-        for one in leases.standing()
+        for one in leases.active()
         if one.home and one.user == leases.me() and (one.cluster, one.owner) == (cluster, owner)
     ]
     return list(dict(found).items())

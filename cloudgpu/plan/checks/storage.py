@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from cloudgpu.plan.checks.check import Case, Found, check
-from cloudgpu.plan.storage import GROUPED, looked_for, standing
+from cloudgpu.plan.storage import GROUPED, existing_storage, looked_for
 from cloudgpu.plan.storage_seen import StorageSeen
 from cloudgpu.text import command
 
@@ -29,7 +29,7 @@ def storage_there(case: Case) -> Iterator[Found]:
 @check("storage-zone", "note", "Storage in one zone leaves the others out, and with them their capacity.")
 def storage_binds(case: Case) -> Iterator[Found]:
     """Zones that are left out since storage stands elsewhere."""
-    for places in standing(case.question.recipe, case.question.quotes.storage):
+    for places in existing_storage(case.question.recipe, case.question.quotes.storage):
         zones = [one.zone for one in places if one.zone]
         if zones:
             yield Found(f"storage {places[0].name} stands in {', '.join(zones)}: other zones are left out")
@@ -38,7 +38,7 @@ def storage_binds(case: Case) -> Iterator[Found]:
 @check("storage-kept", "note", "What stays when the cluster ends goes on costing money, and somebody has to know it.")
 def storage_kept(case: Case) -> Iterator[Found]:
     """What is made with the cluster, and which of it stays."""
-    there = {places[0].name for places in standing(case.question.recipe, case.question.quotes.storage)}
+    there = {places[0].name for places in existing_storage(case.question.recipe, case.question.quotes.storage)}
     for one in case.question.recipe.storage:
         if one.make is None or one.name in there:
             continue

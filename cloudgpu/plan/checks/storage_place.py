@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from cloudgpu.catalog import InstanceType
 from cloudgpu.plan.checks.rule import Reason, region_rule
 from cloudgpu.plan.question import Question
-from cloudgpu.plan.storage import standing
+from cloudgpu.plan.storage import existing_storage
 from cloudgpu.text import command
 
 
@@ -13,7 +13,7 @@ from cloudgpu.text import command
 def storage_elsewhere(question: Question, kind: InstanceType, region: str) -> Iterator[Reason]:
     """Storage that stands where the type is not offered."""
     zones = question.zones_offering(kind, region)
-    for places in standing(question.recipe, question.quotes.storage):
+    for places in existing_storage(question.recipe, question.quotes.storage):
         here = [one for one in places if one.region == region]
         name = places[0].name
         if not here:

@@ -47,7 +47,7 @@ def test_down_needs_no_disk_and_the_next_one_closes_the_books(lea: Caller, lab_h
     assert (code, "no space left on the disk that holds" in said) == (10, True)
     code, said = run(lea, "down pair")
     assert code == 13, said
-    assert "cluster pair is gone, confirmed by its hosts, but its books are not closed" in said
+    assert "cluster pair is gone, confirmed by its hosts, but its ledger rows are not closed" in said
     assert str(disk) in said
     assert "/cloudgpu-ledger-" not in said, "the path of a copy helps nobody"
     assert {name: left_on(lab_hosts[name]) for name in ("red", "blue")} == {"red": [], "blue": []}

@@ -12,7 +12,7 @@ from tests.system.ssh.callers import Caller, left_on
 ONE = ("--set", "resources.nodes=1", "--set", "resources.pool=dgx")
 LATE = """
 import subprocess
-from cloudgpu.app.works import provisions
+from cloudgpu.app.works import cluster_creator
 from cloudgpu.cli.wiring import wire
 from cloudgpu.errors import CapacityError
 
@@ -21,7 +21,7 @@ plan = wiring.planned("tiny", [], offline=False).plan
 # Between plan and lease somebody takes the second host.
 subprocess.run({theirs!r}, check=True, cwd={folder!r}, env={env!r}, stdout=subprocess.DEVNULL)
 try:
-    provisions(wiring.bench("ssh"), wiring.buyer).up(plan, "late")
+    cluster_creator(wiring.context("ssh"), wiring.requester).up(plan, "late")
 except CapacityError as err:
     print(err.code, err.message)
 """

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.app.context import CloudContext
-from cloudgpu.app.provisioning import Buyer, Provisioning
+from cloudgpu.app.provisioning import Provisioning, Requester
 from cloudgpu.app.records import Records
 from cloudgpu.app.teardown import Teardown
 from cloudgpu.app.training import Training, TrainRequest
@@ -243,7 +243,7 @@ class Workspace:
 
     @property
     def provisioning(self):
-        return Provisioning(self.context, Buyer(self.owner, "vision", "ssh-ed25519 AAAA", {}))
+        return Provisioning(self.context, Requester(self.owner, "vision", "ssh-ed25519 AAAA", {}))
 
     @property
     def teardown(self):
@@ -325,9 +325,9 @@ def training(workspace, gang, tmp_path):
         work.mkdir(exist_ok=True)
         (work / "train.py").write_text("print(1)")
         plan = plan_of(*(candidates or [candidate()]), expiry_s=expiry_s, **(sections or {}))
-        buyer = Buyer(workspace.owner, "vision", "ssh-ed25519 AAAA", {})
+        requester = Requester(workspace.owner, "vision", "ssh-ed25519 AAAA", {})
         wanted = TrainRequest(plan=plan, recipe_path=work / "recipe.yaml", base=work, cluster=cluster, **request)
-        return Training(workspace.context, buyer, gang.dial).train(wanted)
+        return Training(workspace.context, requester, gang.dial).train(wanted)
 
     return train
 

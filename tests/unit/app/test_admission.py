@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.app import logging_in
-from cloudgpu.app.admission import let_in, let_in_if_possible
+from cloudgpu.app.admission import authorize_ssh, authorize_ssh_if_possible
 from cloudgpu.errors import AuthError, BusyError, ConnectError, HostKeyError
 from cloudgpu.provision.lease import Lease
 
@@ -20,21 +20,21 @@ def record(workspace, make):
 
 def test_a_rule_that_somebody_added_is_taken_away(workspace, record):
     workspace.cloud.drifted = (LINE,)
-    assert let_in(workspace.context, record) == record
+    assert authorize_ssh(workspace.context, record) == record
     assert workspace.cloud.calls[-1] == ("mend", "us-east-1", (LINE,))
     assert workspace.notes[-1] == f"put right: {LINE}"
 
 
 def test_rules_as_they_should_be_are_left_alone(workspace, record):
     workspace.cloud.calls.clear()
-    let_in(workspace.context, record)
+    authorize_ssh(workspace.context, record)
     assert workspace.cloud.calls == []
 
 
 def test_who_is_at_the_cluster_meanwhile_is_not_disturbed(workspace, record):
     workspace.cloud.drifted = (LINE,)
     with Lease(workspace.home.cluster("demo").root / "lease", workspace.clock, "bob").hold(tidy=True):
-        let_in(workspace.context, record)
+        authorize_ssh(workspace.context, record)
     assert ("mend", "us-east-1", (LINE,)) not in workspace.cloud.calls
     assert workspace.notes[-1].startswith("not put right, ")
     assert workspace.notes[-1].endswith(LINE)
@@ -42,14 +42,14 @@ def test_who_is_at_the_cluster_meanwhile_is_not_disturbed(workspace, record):
 
 def test_who_cannot_ask_the_cloud_is_told_and_goes_on(workspace, record):
     workspace.cloud.cidr = AuthError("the credentials have expired")
-    assert let_in_if_possible(workspace.context, record) == record
+    assert authorize_ssh_if_possible(workspace.context, record) == record
     assert workspace.notes[-1] == "who may reach cluster demo is left as it is: the credentials have expired"
 
 
 def test_another_accounts_rules_are_nobodys_business(workspace, record):
     workspace.cloud.account_id = "999900001111"
     workspace.cloud.drifted = (LINE,)
-    assert let_in_if_possible(workspace.context, record) == record
+    assert authorize_ssh_if_possible(workspace.context, record) == record
     assert workspace.cloud.drifted == (LINE,)
 
 
@@ -93,7 +93,7 @@ def test_a_caller_that_moved_waits_for_nobody(workspace, record):
         Lease(workspace.home.cluster("demo").root / "lease", workspace.clock, "bob").hold(tidy=True),
         pytest.raises(BusyError),
     ):
-        let_in(workspace.context, record)
+        authorize_ssh(workspace.context, record)
 
 
 def test_by_session_manager_nobody_is_let_in_wherever_the_caller_is(workspace, record):
@@ -101,7 +101,7 @@ def test_by_session_manager_nobody_is_let_in_wherever_the_caller_is(workspace, r
         replace(record, config={**record.config, "reach": "ssm"}), workspace.clock.now()
     )
     workspace.cloud.cidr = ConnectError("asked for nothing")
-    assert let_in(workspace.context, carried) == carried
+    assert authorize_ssh(workspace.context, carried) == carried
     assert not any("unchanged" in note for note in workspace.notes)
 
 
@@ -109,4 +109,4 @@ def test_behind_a_jump_host_its_own_address_stays_the_one_that_is_let_in(workspa
     path = workspace.home.cluster("demo").inventory
     path.write_text(path.read_text().replace('"bastion": ""', '"bastion": "ann@gate.example.org"'))
     workspace.cloud.cidr = "198.51.100.7/32"
-    assert let_in(workspace.context, record).config["sshCidr"] == "127.0.0.1/32"
+    assert authorize_ssh(workspace.context, record).config["sshCidr"] == "127.0.0.1/32"

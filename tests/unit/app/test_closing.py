@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.books import Books
+from cloudgpu.app.books import ClusterBilling
 from cloudgpu.app.closing import note_ends
 from cloudgpu.app.lost_rows import missing_nodes
 from cloudgpu.app.overview import recorded
@@ -183,7 +183,7 @@ def test_sweep_of_what_no_record_knows_closes_by_the_clouds_times(workspace, mak
     swept = Sweeping(workspace.context, None).end(grouped([thing], load(), workspace.clock.now()), "us-east-1")
     assert swept.failed == ()
     assert closed(workspace).closed_at == standing.created_at + timedelta(hours=2)
-    assert Books(workspace.context).usd(workspace.ledger.entries(), workspace.clock.now()) == HOURLY * 2
+    assert ClusterBilling(workspace.context).usd(workspace.ledger.entries(), workspace.clock.now()) == HOURLY * 2
 
 
 class Leftover:

@@ -12,7 +12,7 @@ from cloudgpu.app.matrix_planning import MatrixPlan, PlannedRun
 from cloudgpu.app.matrix_records import MatrixRecords
 from cloudgpu.app.matrix_request import MatrixRequest
 from cloudgpu.app.planning import Planned
-from cloudgpu.app.provisioning import Buyer
+from cloudgpu.app.provisioning import Requester
 from cloudgpu.app.training import Training
 from cloudgpu.errors import BusyError, ConnectError, StateError, TeardownError, UsageError
 from cloudgpu.provision.lease import Lease
@@ -51,9 +51,9 @@ class Bed:
 
     @property
     def matrices(self):
-        buyer = Buyer(self.workspace.owner, "vision", "ssh-ed25519 AAAA", {})
-        training = Training(self.workspace.context, buyer, self.gang.dial)
-        return Matrices(self.workspace.context, training, buyer, self.gang.dial)
+        requester = Requester(self.workspace.owner, "vision", "ssh-ed25519 AAAA", {})
+        training = Training(self.workspace.context, requester, self.gang.dial)
+        return Matrices(self.workspace.context, training, requester, self.gang.dial)
 
     def run(self, **more):
         return self.matrices.run(self.request(**more))

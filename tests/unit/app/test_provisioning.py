@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.app.purchase import Buyer, chosen
+from cloudgpu.app.purchase import Requester, chosen
 from cloudgpu.errors import (
     BadRequestError,
     BusyError,
@@ -180,8 +180,10 @@ def test_an_attempt_that_was_cut_off_goes_on_with_the_image_that_it_began_with(w
     first = replace(make.candidate(), image="ami-1", image_parameter=parameter)
     newer, elsewhere = replace(first, image="ami-2"), replace(first, image="ami-2", region="us-west-2")
     another = replace(first, image="ami-3", image_parameter="/another")
-    buyer = Buyer("ann", "vision", "ssh-ed25519 AAAA", {})
+    requester = Requester("ann", "vision", "ssh-ed25519 AAAA", {})
     plan = make.plan(first)
-    begun = chosen(workspace.provisioning._new(plan, "demo", ""), plan, first, buyer, "192.0.2.1/32")
-    images = [chosen(begun, plan, one, buyer, "192.0.2.1/32").config["image"] for one in (newer, elsewhere, another)]
+    begun = chosen(workspace.provisioning._new(plan, "demo", ""), plan, first, requester, "192.0.2.1/32")
+    images = [
+        chosen(begun, plan, one, requester, "192.0.2.1/32").config["image"] for one in (newer, elsewhere, another)
+    ]
     assert (begun.config["image"], images) == ("ami-1", ["ami-1", "ami-2", "ami-3"])

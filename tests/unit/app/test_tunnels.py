@@ -95,22 +95,22 @@ def test_a_port_that_nobody_listens_on_is_told_once_and_when_it_answers():
 
 
 def held(host, *, gone=False):
-    said, let_in, clock = Said(), [], ManualClock(START)
+    said, authorize_caller, clock = Said(), [], ManualClock(START)
     records = SimpleNamespace(cluster=lambda _name: None if gone else LAB)
     error = None
     try:
-        hold(host, LAB, records=records, clock=clock, say=said, admit=let_in.append)
+        hold(host, LAB, records=records, clock=clock, say=said, admit=authorize_caller.append)
     except (KeyboardInterrupt, StateError, HostKeyError) as raised:
         error = raised
-    return said, let_in, clock.monotonic(), error
+    return said, authorize_caller, clock.monotonic(), error
 
 
 def test_a_connection_that_breaks_is_dialled_again_and_who_has_moved_is_let_in():
     lost = ConnectError("lost the connection to node 1")
-    said, let_in, _, error = held(Host(probes=[lost], dials=[lost, lost, None]))
+    said, authorize_caller, _, error = held(Host(probes=[lost], dials=[lost, lost, None]))
     assert isinstance(error, KeyboardInterrupt)
     assert said == ["lost the connection to node 1; trying again", "connected again after 3 s"]
-    assert let_in == [LAB]
+    assert authorize_caller == [LAB]
 
 
 def test_a_quiet_connection_is_asked_for_a_sign_of_life_now_and_then():

@@ -185,7 +185,7 @@ def test_train_says_whose_cluster_it_would_use(cluster, now, capsys):
     assert main(["plan", "quickstart", "--offline"]) == 0
     assert "\na cluster of its own: 2 ranks" in capsys.readouterr().out
     plan = wire().planned("quickstart", [], offline=True).plan
-    assert wire().standing_for(plan) == ""
+    assert wire().find_reusable_cluster(plan) == ""
     up = replace(cluster, name="quickstart", expires_at=datetime.now(UTC) + timedelta(hours=1))
     for record, used in (
         (up, "quickstart"),
@@ -195,7 +195,7 @@ def test_train_says_whose_cluster_it_would_use(cluster, now, capsys):
         (replace(up, expires_at=up.created_at), ""),
     ):
         wire().records.save_cluster(record, now)
-        assert wire().standing_for(plan) == used
+        assert wire().find_reusable_cluster(plan) == used
 
 
 @pytest.mark.usefixtures("home")

@@ -10,7 +10,7 @@ from cloudgpu.errors import RehearsalError
 
 
 def test_a_cloud_that_does_not_start_leaves_the_other_clusters_to_be_asked(cluster, now, monkeypatch):
-    def ground(record):
+    def backend(record):
         if record.name == "broken":
             raise RehearsalError("the rehearsal cloud did not start")
         return SimpleNamespace(
@@ -22,7 +22,7 @@ def test_a_cloud_that_does_not_start_leaves_the_other_clusters_to_be_asked(clust
     records = SimpleNamespace(last_known=lambda name: None, save_cluster=lambda record, at: record)
     monkeypatch.setattr(Reaching, "admit", lambda self, record: None)
     monkeypatch.setattr(Reaching, "_bill", lambda self, record: None)
-    reaching = Reaching(None, ManualClock(now), records, None, ground, None, None, {})
+    reaching = Reaching(None, ManualClock(now), records, None, backend, None, None, {})
     rows = [replace(cluster, name=name, state="up") for name in ("broken", "whole")]
     broken, whole = reaching.refreshed([ClusterStatus(row, "up", 0.0, (), row.max_usd or 0) for row in rows])
     assert (broken.state, broken.problem) == ("unknown", "the rehearsal cloud did not start")

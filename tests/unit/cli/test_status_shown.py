@@ -4,12 +4,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from cloudgpu.app.provisioning import Standing
+from cloudgpu.app.provisioning import ProvisionedCluster
 from cloudgpu.app.stages import Stages
 from cloudgpu.app.teardown import Ended
 from cloudgpu.cli import panel
 from cloudgpu.cli.screen import Screen
-from cloudgpu.cli.show_cluster import ended_lines, standing_json, standing_rows, standing_title
+from cloudgpu.cli.show_cluster import ended_lines, provisioned_json, provisioned_rows, provisioned_title
 from cloudgpu.cli.show_cost import report_json, report_lines
 from cloudgpu.cli.show_rehearsal import status_json
 from cloudgpu.cli.show_rehearsal import status_lines as rehearsal_lines
@@ -91,9 +91,9 @@ def test_runs_with_their_age(run, now):
 
 
 def test_a_cluster_that_stands(cluster):
-    standing = Standing(cluster, Inventory("s1", (NODE,)), made=True)
+    standing = ProvisionedCluster(cluster, Inventory("s1", (NODE,)), made=True)
     assert (
-        "\n".join(panel.plain(standing_title(standing), standing_rows(standing), 100))
+        "\n".join(panel.plain(provisioned_title(standing), provisioned_rows(standing), 100))
         == """
 cluster s1 is up (simulated)
   is       2 x p3dn.24xlarge in us-east-1c
@@ -103,12 +103,12 @@ cluster s1 is up (simulated)
   train    cloudgpu train RECIPE --cluster s1
   end it   cloudgpu down s1"""
     )
-    assert standing_title(replace(standing, made=False)).startswith("cluster s1 was up already")
+    assert provisioned_title(replace(standing, made=False)).startswith("cluster s1 was up already")
     clock = ManualClock(datetime(2026, 11, 21, tzinfo=UTC))
     stages = Stages(clock, lambda _what: None)
     with stages.stage("provision"):
         clock.sleep(3.5)
-    document = standing_json(standing, stages)
+    document = provisioned_json(standing, stages)
     assert document["stages"] == [{"name": "provision", "seconds": 3.5}]
     assert document["cost"]["hourly_usd"] == "62.424"
     assert set(document) == {
