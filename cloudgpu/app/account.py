@@ -45,7 +45,7 @@ class Account:
         try:
             return self._context.records.cluster(record.cluster)
         except StateError as err:
-            self._context.say(Note(err.message))
+            self._context.emit(Note(err.message))
             return None
 
     def outcome(self, record: RunRecord, cluster: ClusterRecord | None = None, kept: str = "") -> RunOutcome:

@@ -32,10 +32,12 @@ def authorize_ssh(context: CloudContext, record: ClusterRecord) -> ClusterRecord
         grave = sorted({step.name for step in engine.preview(stack) if step.operation not in HARMLESS})
         if grave:
             # The program is newer than the cluster: carrying it out now would take nodes from under their users.
-            context.say(Note(f"port 22 stays open to {record.config['sshCidr']} only: {', '.join(grave)} would change"))
+            context.emit(
+                Note(f"port 22 stays open to {record.config['sshCidr']} only: {', '.join(grave)} would change")
+            )
             return record
-        context.say(Note(f"opening port 22 to {cidr} instead of {record.config['sshCidr']}"))
-        engine.up(stack, context.say)
+        context.emit(Note(f"opening port 22 to {cidr} instead of {record.config['sshCidr']}"))
+        engine.up(stack, context.emit)
         return context.records.save_cluster(moved, context.clock.now())
 
 
@@ -45,7 +47,7 @@ def authorize_ssh_if_possible(context: CloudContext, record: ClusterRecord) -> C
         check_identity(record, context.cloud)
         return authorize_ssh(context, record)
     except CloudGpuError as err:
-        context.say(Note(f"who may reach cluster {record.name} is left as it is: {err.message}"))
+        context.emit(Note(f"who may reach cluster {record.name} is left as it is: {err.message}"))
         return record
 
 
@@ -61,7 +63,7 @@ def caller(context: CloudContext, record: ClusterRecord) -> str:
     try:
         return context.cloud.caller_cidr()
     except ConnectError as err:
-        context.say(Note(f"{err.message}; taken to be unchanged"))
+        context.emit(Note(f"{err.message}; taken to be unchanged"))
         return record.config.get("sshCidr", "")
 
 
@@ -74,10 +76,10 @@ def _mend(context: CloudContext, record: ClusterRecord) -> None:
     try:
         with _lease(context, record).hold(tidy=True):
             for line in engine.mend(stack):
-                context.say(Note(f"put right: {line}"))
+                context.emit(Note(f"put right: {line}"))
     except BusyError as err:
         for line in strayed:
-            context.say(Note(f"not put right, {err.message}: {line}"))
+            context.emit(Note(f"not put right, {err.message}: {line}"))
 
 
 def _lease(context: CloudContext, record: ClusterRecord) -> Lease:

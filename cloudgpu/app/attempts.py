@@ -8,7 +8,7 @@ from cloudgpu.app.cluster_costs import spending_of
 from cloudgpu.app.cluster_storage import ClusterStorage
 from cloudgpu.app.context import CloudContext
 from cloudgpu.app.cooldowns import Cooldowns
-from cloudgpu.app.happenings import Happening
+from cloudgpu.app.events import ProgressEvent
 from cloudgpu.app.purchase import Requester, chosen
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.app.teardown import stack_of
@@ -40,7 +40,7 @@ class Attempts:
             CloudGpuError: Something else failed; what was made stands.
         """
         context = self._context
-        context.say(Note(f"trying {candidate.label}: {plan.nodes} x ${candidate.node_hourly_usd}/h"))
+        context.emit(Note(f"trying {candidate.label}: {plan.nodes} x ${candidate.node_hourly_usd}/h"))
         record, ready = self._storage.ready(plan.recipe, record, candidate, self._requester.existing)
         record = chosen(record, plan, candidate, self._requester, context.cloud.caller_cidr(), ready)
         row = spending_of(record, context.clock.now())
@@ -48,7 +48,7 @@ class Attempts:
         context.ledger.open(row)
         launch = _Launch(context)
         try:
-            applied = context.cloud.engine(record).up(stack_of(context.home, record), launch.hear)
+            applied = context.cloud.engine(record).up(stack_of(context.home, record), launch.on_event)
         except LaunchError as err:
             self._refused(record, candidate, row, err)
             launch.settle(err)
@@ -92,7 +92,7 @@ class _Launch:
         self._context = context
         self._refused: Event | None = None
 
-    def hear(self, what: Happening) -> None:
+    def on_event(self, what: ProgressEvent) -> None:
         """Pass it on, apart from the launch's own refusal."""
         if isinstance(what, Event) and what.type == _FLEET:
             if what.kind == "failed":
@@ -100,13 +100,13 @@ class _Launch:
                 return
             if what.kind == "done" and what.operation == "create":
                 self.at = self._context.clock.now()
-        self._context.say(what)
+        self._context.emit(what)
 
     def settle(self, err: CloudGpuError) -> None:
         """A refusal that leads to the next candidate is told in one line with it; any other is told here."""
         moves_on = isinstance(err, LaunchError) and rule_of(err).skips != "stop"
         if self._refused is not None and not moves_on:
-            self._context.say(self._refused)
+            self._context.emit(self._refused)
 
 
 def instances(applied: Applied) -> tuple[str, ...]:

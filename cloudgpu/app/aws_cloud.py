@@ -15,7 +15,7 @@ from cloudgpu.app.aws_regions import AwsRegions
 from cloudgpu.app.aws_storage import AwsStorage
 from cloudgpu.app.calls import CallLog
 from cloudgpu.app.engines import Engines
-from cloudgpu.app.happenings import Say
+from cloudgpu.app.events import Emit
 from cloudgpu.app.node_addresses import HEAD, by_session, by_ssm, private, region_of, way
 from cloudgpu.app.ports import Leftover
 from cloudgpu.app.records import ClusterRecord
@@ -155,7 +155,7 @@ class AwsCloud:
             return ""  # nobody is let in
         return "127.0.0.1/32" if self.target == "rehearsal" else own_address()
 
-    def inventory(self, record: ClusterRecord, instance_ids: Sequence[str], say: Say) -> Inventory:
+    def inventory(self, record: ClusterRecord, instance_ids: Sequence[str], emit: Emit) -> Inventory:
         """Wait until every instance has an address and has printed its host keys on its console.
 
         Raises:
@@ -167,7 +167,7 @@ class AwsCloud:
         while True:
             for node in self._came(record, instance_ids, [one for one in instance_ids if one not in nodes]):
                 nodes[node.instance_id] = node
-                say(Note(f"{node.instance_id} is up at {node.address}, host key {node.host_keys[0]}", node.index))
+                emit(Note(f"{node.instance_id} is up at {node.address}, host key {node.host_keys[0]}", node.index))
             if len(nodes) == len(instance_ids):
                 return Inventory(record.name, tuple(sorted(nodes.values(), key=lambda node: node.index)))
             if self._clock.monotonic() > deadline:

@@ -65,7 +65,7 @@ class ClusterStorage:
             CloudError: AWS refused.
         """
         for number, row in enumerate(row for row in record.storage if row.kind == "ebs"):
-            self.context.say(Note(f"attaching storage {row.name} to {instance_ids[0]}"))
+            self.context.emit(Note(f"attaching storage {row.name} to {instance_ids[0]}"))
             self.context.cloud.storage().attach(row.region, row.id, instance_ids[0], number)
 
     def end(self, record: ClusterRecord) -> Settled:
@@ -88,7 +88,7 @@ class ClusterStorage:
         try:
             there = self._there(region)
         except CloudGpuError as err:
-            self.context.say(Note(f"{err.message}; what the storage there costs is unknown"))
+            self.context.emit(Note(f"{err.message}; what the storage there costs is unknown"))
             return [Kept(row.name, row.kind, row.region, None, record.simulated) for row in rows]
         found = [there[row.name] for row in rows if row.name in there]
         return [Kept(one.name, one.kind, one.region, monthly_usd(one), record.simulated) for one in found]
@@ -142,7 +142,7 @@ class ClusterStorage:
         """What was made beside an earlier candidate, and nobody has used, ends before it is made anew elsewhere."""
         away = [row for row in record.storage if row.ends and not _beside(row, candidate)]
         for row in away:
-            self.context.say(Note(f"storage {row.name} stands in {row.zone or row.region}: it is made anew"))
+            self.context.emit(Note(f"storage {row.name} stands in {row.zone or row.region}: it is made anew"))
             self._delete(record, row.name, row.region)
         return replace(record, storage=tuple(row for row in record.storage if row not in away))
 
@@ -157,7 +157,7 @@ class ClusterStorage:
         begun = False
         for one, row in zip(recipe.storage, record.storage, strict=True):
             if one.make is not None and (row.ends or row.name not in there):
-                self.context.say(Note(f"making storage {row.name} ({row.kind}) in {row.zone or row.region}"))
+                self.context.emit(Note(f"making storage {row.name} ({row.kind}) in {row.zone or row.region}"))
                 self._room(record.team).create(_wish(one, one.make, row, record.name, existing))
                 begun = True
         return begun
@@ -179,7 +179,7 @@ class ClusterStorage:
                 context.clock,
                 context.owner,
                 team,
-                context.say,
+                context.emit,
                 context.ledger,
             )
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cloudgpu.app.happenings import Say
+    from cloudgpu.app.events import Emit
     from cloudgpu.app.host_ground import HostsBackend
     from cloudgpu.app.ports import Backend, Cloud, Ledger
     from cloudgpu.app.records import Records
@@ -29,7 +29,7 @@ class Context:
     home: Home
     clock: Clock
     owner: str
-    say: Say
+    emit: Emit
 
 
 @dataclass(frozen=True)

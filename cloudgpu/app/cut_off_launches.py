@@ -34,7 +34,7 @@ class CutOffLaunches:
         until = shown_by(rows, now, self.context.cloud.endpoint)
         left_s = (until - self.context.clock.now()).total_seconds()
         if left_s > 0:
-            self.context.say(
+            self.context.emit(
                 Note(f"waiting until {until:%H:%M:%S} UTC: a launch that was never answered may show up to then")
             )
             self.context.clock.sleep(left_s)

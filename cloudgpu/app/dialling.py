@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
 
-from cloudgpu.app.happenings import Say
+from cloudgpu.app.events import Emit
 from cloudgpu.app.ports import Dial
 from cloudgpu.clock import Clock
 from cloudgpu.launch.inventory import Node
@@ -69,8 +69,8 @@ class Ways:
 def dialler(key: Path, clock: Clock, boot_s: float, ways: Ways) -> Dial:
     """How nodes are reached with this key; waits up to `boot_s` for a node that boots."""
 
-    def dial(nodes: Sequence[Node], say: Say) -> list[Host]:
-        say(Note(f"connecting to {len(nodes)} nodes"))
+    def dial(nodes: Sequence[Node], emit: Emit) -> list[Host]:
+        emit(Note(f"connecting to {len(nodes)} nodes"))
         if all(node.own for node in nodes):
             # Nothing of it boots: a host that does not answer now will not answer for waiting.
             return list(all_or_raise(dial_all(nodes, key, clock=clock, carrier=ways.carrier)).values())

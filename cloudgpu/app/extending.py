@@ -68,7 +68,7 @@ class Extending:
             later = self._later(record, before, wanted)
             self._refuse_grave(later)
             later = written_down(self._context, later)
-            self._context.cloud.engine(later).up(stack_of(self._context.home, later), self._context.say)
+            self._context.cloud.engine(later).up(stack_of(self._context.home, later), self._context.emit)
             self._retag(later)
             self._rearm(later)
             return confirmed(self._context, later, before)
@@ -138,7 +138,7 @@ class Extending:
         """
         stored = stored_inventory(self._context.home, later)
         nodes = with_known_boots(self._context.records, stored, self._context.clock.now()).nodes
-        hosts = self._dial(nodes, self._context.say)
+        hosts = self._dial(nodes, self._context.emit)
         try:
             all_or_raise(on_all(hosts, lambda host: _told(host, later.expires_at)))
         except CloudGpuError as err:
@@ -149,7 +149,7 @@ class Extending:
         finally:
             for host in hosts:
                 host.close()
-        self._context.say(Note(f"{len(nodes)} nodes end themselves at {utc(later.expires_at)} now"))
+        self._context.emit(Note(f"{len(nodes)} nodes end themselves at {utc(later.expires_at)} now"))
 
 
 def _told(host: Host, until: datetime) -> None:

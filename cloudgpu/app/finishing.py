@@ -98,7 +98,7 @@ class Finishing:
             *notes,
             f"`{command('cloudgpu', 'attach', record.run_id)}` fetches them; the cluster is left up for that",
         ):
-            self._context.say(Note(note))
+            self._context.emit(Note(note))
         return replace(self._account.outcome(record, kept=kept), notes=notes, unfetched=failures)
 
     def _dead(self, record: RunRecord, cluster: ClusterRecord | None) -> list[str]:
@@ -124,7 +124,7 @@ class Finishing:
         cluster = self._context.records.cluster(record.cluster)
         going = bool(record.ranks) and not record.judged
         if cluster is not None:
-            self._context.say(Note(still_up(cluster)))
+            self._context.emit(Note(still_up(cluster)))
         own = cluster is not None and cluster.run_id == run_id
         if (going or own) and end_now(what_runs(record, cluster)):
             return replace(self._ended_as_asked(record, running, own=own), interrupted=True)
@@ -193,12 +193,12 @@ class Finishing:
         """Stop the ranks and take their last words; nodes that do not answer are ended without them."""
         followed = None
         try:
-            self._context.say(Note("stopping the ranks"))
+            self._context.emit(Note("stopping the ranks"))
             running.stop(record)
             followed = running.follow(record)
             record = judged(record, followed)
         except CloudGpuError as err:
-            self._context.say(Note(f"the ranks could not be asked to stop: {err.message}"))
+            self._context.emit(Note(f"the ranks could not be asked to stop: {err.message}"))
         if not record.judged or record.state == "cancelled":
             record = replace(record, state="cancelled", reason=_INTERRUPTED)
         return self._context.records.save_run(record), followed
@@ -230,7 +230,7 @@ class Finishing:
                 failure = err
         record = self._ended(record)
         for note in notes:
-            self._context.say(Note(note))
+            self._context.emit(Note(note))
         outcome = replace(self._account.outcome(record, cluster, kept), notes=notes)
         if failure is None:
             return outcome if ended is None else replace(outcome, left=ended.storage.lines)

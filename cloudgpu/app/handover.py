@@ -43,7 +43,7 @@ def end_or_wait(context: Context, teardown: ClusterDeleter, cluster: ClusterReco
             if present.state != "ending" or context.clock.monotonic() > deadline:
                 raise
             if not told:
-                context.say(Note(f"{err.message}, and is ending it: waiting for its confirmation"))
+                context.emit(Note(f"{err.message}, and is ending it: waiting for its confirmation"))
             told = True
         context.clock.sleep(_LOOK_S)
     return None

@@ -45,7 +45,7 @@ def restored(context: HostsContext, record: ClusterRecord, nodes: Iterable[Node]
         if not reopened(context.ledger, row):
             return
         context.ledger.launched(row.entry_id, [f"{host}@{record.name}"], record.created_at)
-    context.say(Note(f"the ledger had no row for {', '.join(missing)}; written again from the record"))
+    context.emit(Note(f"the ledger had no row for {', '.join(missing)}; written again from the record"))
 
 
 def closed(context: HostsContext, record: ClusterRecord, hosts: Iterable[str]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cloudgpu.app.happenings import Say
+from cloudgpu.app.events import Emit
 from cloudgpu.app.host_ground import HostsBackend
 from cloudgpu.app.host_scanning import Scanned, scan
 from cloudgpu.catalog import Catalog
@@ -75,7 +75,7 @@ def steps(found: Sequence[tuple[Scanned, tuple[str, ...]]], wanted: Sequence[str
     return planned
 
 
-def carry_out(backend: HostsBackend, planned: Sequence[Step], say: Say) -> None:
+def carry_out(backend: HostsBackend, planned: Sequence[Step], emit: Emit) -> None:
     """Run the commands, on all hosts at once, each host's one after the other.
 
     Raises:
@@ -88,7 +88,7 @@ def carry_out(backend: HostsBackend, planned: Sequence[Step], say: Say) -> None:
 
     def install(host: Any) -> None:  # noqa: ANN401 - a connection
         for command in by_host[host.node.zone]:
-            say(Note(f"{host.node.zone}: {command}"))
+            emit(Note(f"{host.node.zone}: {command}"))
             host.run(Command(Raw(command)), timeout_s=_INSTALL_S)
 
     with backend.connected(backend.nodes(hosts)) as outcomes:

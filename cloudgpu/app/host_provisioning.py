@@ -104,7 +104,7 @@ class HostProvisioning:
             except CapacityError as err:
                 if clock.monotonic() >= deadline:
                     raise
-                self._context.say(Note(f"{err.message}; looking again in {_LOOK_EVERY_S:.0f} s"))
+                self._context.emit(Note(f"{err.message}; looking again in {_LOOK_EVERY_S:.0f} s"))
                 clock.sleep(_LOOK_EVERY_S)
 
     def _round(self, plan: Plan, name: str, run_id: str) -> ProvisionedCluster:
@@ -119,7 +119,7 @@ class HostProvisioning:
                 raise
             except (CapacityError, ConnectError) as err:
                 refused.append((candidate, err))
-                self._context.say(Note(f"{candidate.label}: {err.message}"))
+                self._context.emit(Note(f"{candidate.label}: {err.message}"))
         if len(refused) == 1:
             raise refused[0][1]
         tried = [f"{one.label}: {why.message}" for one, why in refused]
@@ -169,7 +169,7 @@ class HostProvisioning:
         record = context.records.save_cluster(record, context.clock.now())
         self._write(record, nodes)
         host_books.opened(context, record, chosen)
-        context.say(Note(f"leasing {chosen.gpus_per_node} x {chosen.gpu} on {chosen.label}"))
+        context.emit(Note(f"leasing {chosen.gpus_per_node} x {chosen.gpu} on {chosen.label}"))
         nodes = self._leased(record, nodes)
         self._write(record, nodes)
         host_books.launched(context, record)

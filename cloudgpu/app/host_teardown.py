@@ -52,7 +52,7 @@ class HostTeardown:
         path = self._context.home.cluster(checked_cluster(name)).root / "lease"
         with Lease(path, self._context.clock, self._context.owner).hold(tidy=True, required=False) as lease:
             if lease.problem:
-                self._context.say(Note(f"{lease.problem}; deleting cluster {name} all the same"))
+                self._context.emit(Note(f"{lease.problem}; deleting cluster {name} all the same"))
             record = self._recorded(name)
             ended = self._end_unrecorded(name) if record is None else self.end(record, runs_too=True)
         check_recorded(self._context, ended, f"cluster {name} is gone, confirmed by its hosts")
@@ -104,7 +104,7 @@ class HostTeardown:
         try:
             return self._context.records.cluster(name)
         except StateError as err:
-            self._context.say(Note(f"{err.message}; asking the hosts of the inventory"))
+            self._context.emit(Note(f"{err.message}; asking the hosts of the inventory"))
             return None
 
     def _nodes(self, record: ClusterRecord) -> tuple[Node, ...]:

@@ -125,7 +125,7 @@ class Baking:
                 provisioned = Provisioning(self.context, self.requester).up(plan, cluster)
             region = provisioned.record.region
             self._strip(provisioned)
-            self.context.say(Note("the node boots again while AWS copies its disk"))
+            self.context.emit(Note("the node boots again while AWS copies its disk"))
             row = retained_spending(name, provisioned.record, plan)
             self._billing.open(row)
             made = self.store.make(region, provisioned.record.instance_ids[0], name, self._tags(plan, provisioned))

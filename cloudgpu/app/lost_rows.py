@@ -101,7 +101,7 @@ def restore(context: CloudContext, record: ClusterRecord) -> None:
     for node in nodes:
         ledger.launched(row.entry_id, [node], started[node])
     count = f"{len(nodes)} {'node' if len(nodes) == 1 else 'nodes'}"
-    context.say(
+    context.emit(
         Note(f"the ledger had no row for {count} of cluster {record.name}; it was written again from the record")
     )
 

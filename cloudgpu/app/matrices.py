@@ -93,7 +93,7 @@ class Matrices:
         """
         begun = self.beginning(request)
         if begun.missing:
-            with Stages(self._context.clock, self._context.say).stage("check data"):
+            with Stages(self._context.clock, self._context.emit).stage("check data"):
                 self._check(request)
         lease = Lease(self._context.home.matrix(begun.record.name).lease, self._context.clock, self._context.owner)
         with lease.hold():
@@ -139,13 +139,13 @@ class _Session:
         """Run what is missing; returns why combinations are left, empty when none is."""
         missing = [run for run in self._request.plan.runs if not self._has_result(run)]
         if missing:
-            with Stages(self._context.clock, self._context.say).stage("provision"):
+            with Stages(self._context.clock, self._context.emit).stage("provision"):
                 self._record = self._cluster.up(self._record, self._request)
         for place, run in enumerate(missing, start=1):
             expired = self._expired()
             if expired:
                 return expired
-            self._context.say(Note(f"combination {place} of {len(missing)}: {run.combination.label}"))
+            self._context.emit(Note(f"combination {place} of {len(missing)}: {run.combination.label}"))
             good = self._one(run)
             self._write_table()
             if self._interrupted:
@@ -177,7 +177,7 @@ class _Session:
         )
 
     def _attached(self, going: RunRecord) -> RunOutcome:
-        self._context.say(Note(f"run {going.run_id} was started before: following it to its end"))
+        self._context.emit(Note(f"run {going.run_id} was started before: following it to its end"))
         watching = Watching(self._context, self._dial)
         try:
             return watching.attach(going.run_id)
@@ -221,7 +221,7 @@ class _Session:
         known = known_run(row, self._context.records)
         if isinstance(err, _EVERY_ONE) or (known is not None and known.ranks and known.ended_at is None):
             raise err
-        self._context.say(Note(f"{run.combination.label} failed: {err.message}"))
+        self._context.emit(Note(f"{run.combination.label} failed: {err.message}"))
         if known is None:
             self._save_row(replace(row, reason=err.message))
 
@@ -237,7 +237,7 @@ class _Session:
         if left_s < longest:
             told = f"cluster {cluster.name} has {left_s / 60:.0f} min left, and the longest run so far took"
             extend = command("cloudgpu", "extend", cluster.name)
-            self._context.say(Note(f"{told} {longest / 60:.0f} min: `{extend}` gives it more"))
+            self._context.emit(Note(f"{told} {longest / 60:.0f} min: `{extend}` gives it more"))
         return ""
 
     def _finished(self, stopped: str) -> MatrixOutcome:
@@ -247,7 +247,7 @@ class _Session:
         unended: CloudGpuError | None = None
         if present is not None and not kept:
             try:
-                with Stages(self._context.clock, self._context.say).stage("down"):
+                with Stages(self._context.clock, self._context.emit).stage("down"):
                     self._record = self._cluster.end(self._record, present)
             except CloudGpuError as err:
                 unended = err

@@ -42,10 +42,10 @@ class MatrixCluster:
             message = f"matrix {record.name} has cluster {mine.name}, which is {mine.state}"
             raise UsageError(message, hint=f"leave --cluster out, or `{command('cloudgpu', 'down', mine.name)}` first")
         if mine is not None and self._over(mine):
-            self._context.say(Note(f"cluster {mine.name} is over: it is ended, and another one made"))
+            self._context.emit(Note(f"cluster {mine.name} is over: it is ended, and another one made"))
             record, mine = self.end(record, mine), None
         if mine is not None and mine.state == "up":
-            self._context.say(Note(f"using cluster {mine.name}, which is up until {mine.expires_at:%H:%M} UTC"))
+            self._context.emit(Note(f"using cluster {mine.name}, which is up until {mine.expires_at:%H:%M} UTC"))
             self._provisioning.reuse(mine.name, plan)
             return record
         name = mine.name if mine is not None else self.name(record, request)
@@ -80,7 +80,7 @@ class MatrixCluster:
         try:
             require_all_nodes_running(self._context, present)
         except StateError as err:
-            self._context.say(Note(err.message))
+            self._context.emit(Note(err.message))
             return True
         return False
 

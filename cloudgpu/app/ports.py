@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from cloudgpu.app.happenings import Say
+    from cloudgpu.app.events import Emit
     from cloudgpu.app.records import ClusterRecord
     from cloudgpu.app.storage_context import StorageCloud
     from cloudgpu.app.surveying import Inspector
@@ -137,7 +137,7 @@ class Cloud(Backend, Protocol):
     def caller_cidr(self) -> str:
         """The one address that may reach port 22, as `a.b.c.d/32`."""
 
-    def inventory(self, record: ClusterRecord, instance_ids: Sequence[str], say: Say) -> Inventory:
+    def inventory(self, record: ClusterRecord, instance_ids: Sequence[str], emit: Emit) -> Inventory:
         """Wait until every instance has an address and has printed its host keys."""
 
     def lifetimes(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, Lifetime]:
@@ -207,5 +207,5 @@ class Ledger(Protocol):
         """The bill."""
 
 
-Dial = Callable[["Sequence[Node]", "Say"], "list[Host]"]
+Dial = Callable[["Sequence[Node]", "Emit"], "list[Host]"]
 """Connect to every node, waiting while they boot; all or a typed error."""

@@ -82,7 +82,7 @@ class Provisioning:
         clock = self._context.clock
         if plan.starts_at is None or plan.starts_at <= clock.now():
             return
-        self._context.say(Note(f"waiting until {plan.starts_at:%Y-%m-%d %H:%M} UTC, when what is reserved starts"))
+        self._context.emit(Note(f"waiting until {plan.starts_at:%Y-%m-%d %H:%M} UTC, when what is reserved starts"))
         while (left_s := (plan.starts_at - clock.now()).total_seconds()) > 0:
             clock.sleep(min(left_s, _START_LOOK_S))
 
@@ -175,7 +175,7 @@ class Provisioning:
                 if skips == "stop":
                     raise
                 refusals.append(Refusal(candidate, err))
-                self._context.say(Note(refusals[-1].line))
+                self._context.emit(Note(refusals[-1].line))
                 waiting = self._left(waiting, candidate, skips)
                 record = self._context.records.cluster(record.name) or record
                 continue
@@ -187,13 +187,13 @@ class Provisioning:
         remaining = left(waiting, refused, skips)
         skipped = [one for one in waiting if one not in remaining]
         if skipped:
-            self._context.say(Note(skipped_line(refused, skipped, skips)))
+            self._context.emit(Note(skipped_line(refused, skipped, skips)))
         return remaining
 
     def _finish(self, record: ClusterRecord, applied: Applied, tried: Sequence[str]) -> ProvisionedCluster:
         # Before anything is waited for: a node's boot waits for its disks.
         ClusterStorage(self._context).attach(record, instances(applied))
-        inventory = self._context.cloud.inventory(record, instances(applied), self._context.say)
+        inventory = self._context.cloud.inventory(record, instances(applied), self._context.emit)
         path = self._context.home.cluster(record.name).inventory
         write_durably(path, json.dumps(inventory.as_json(), indent=1) + "\n")
         record = self._context.records.save_cluster(replace(settled(record), state="up"), self._context.clock.now())

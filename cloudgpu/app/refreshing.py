@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final, Protocol
 
-from cloudgpu.app.happenings import Say
+from cloudgpu.app.events import Emit
 from cloudgpu.app.overlays import Entry, Overlays
 from cloudgpu.app.ports import Place
 from cloudgpu.catalog import Catalog
@@ -89,7 +89,7 @@ class Refreshing:
     overlays: Overlays
     shipped: Catalog
     clock: Clock
-    say: Say
+    emit: Emit
 
     def refresh(self, regions: Sequence[str], *, everywhere: bool = False) -> Refreshed:
         """Read these regions, or all that the account can use; what one does not tell leaves the others as told.
@@ -102,7 +102,7 @@ class Refreshing:
         wanted = self._regions(regions, everywhere=everywhere)
         before = self.overlays.current()
         account = self.source.account()
-        self.say(Note(f"asking {self.source.target} about {_counted(wanted)}"))
+        self.emit(Note(f"asking {self.source.target} about {_counted(wanted)}"))
         read = dict(self._read(wanted, apply(self.shipped, before) if before else self.shipped))
         told = {place: one for place, one in read.items() if not isinstance(one, CloudGpuError)}
         refused = {place: one for place, one in read.items() if isinstance(one, CloudGpuError)}
@@ -155,7 +155,7 @@ class Refreshing:
                 for part in others:
                     yield (region, part), asked[region, part]()
                 if len(regions) > 1:
-                    self.say(Note(f"{region} has answered"))
+                    self.emit(Note(f"{region} has answered"))
 
     def _asking(self, workers: ThreadPoolExecutor) -> Callable[..., Callable[[], Any]]:
         def told(part: str, call: Callable[[str], Mapping[str, Any]], region: str) -> Any:  # noqa: ANN401

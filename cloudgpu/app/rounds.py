@@ -45,7 +45,7 @@ class Rounds:
     def _wait(self, count: int, wait_s: float, until: datetime) -> None:
         clock = self._context.clock
         again = clock.now() + timedelta(seconds=wait_s)
-        self._context.say(
+        self._context.emit(
             Note(
                 f"no capacity in round {count}; nothing stands and nothing is billed. Round {count + 1} in "
                 f"{wait_s:.0f} s, at {again:%H:%M:%S} UTC; gives up at {until:%Y-%m-%d %H:%M} UTC; Ctrl-C ends it"

@@ -88,7 +88,7 @@ class Running:
         """
         with self._stages.stage("connect"):
             inventory = with_known_boots(self._context.records, inventory, self._context.clock.now())
-            hosts = self._dial(inventory.nodes, self._context.say)
+            hosts = self._dial(inventory.nodes, self._context.emit)
             for host in hosts:
                 self._hosts.callback(host.close)
             self._agents = list(all_or_raise(on_all(hosts, install)).values())
@@ -105,10 +105,10 @@ class Running:
             RemoteCommandError: A node is not fit to run.
         """
         with self._stages.stage("gate"):
-            for health in gate.check(self._agents, self._context.clock, self._context.say):
+            for health in gate.check(self._agents, self._context.clock, self._context.emit):
                 gpus = f"{len(health.gpus)} x {health.gpus[0]}" if health.gpus else "no GPU"
                 mark = " (simulated)" if health.simulated and "simulated" not in gpus else ""
-                self._context.say(Note(f"{gpus}{mark}, Python {health.python}", health.node))
+                self._context.emit(Note(f"{gpus}{mark}, Python {health.python}", health.node))
 
     def strip(self) -> None:
         """Take from every node what belongs to it alone; nobody can log in there afterwards.
@@ -130,13 +130,13 @@ class Running:
         """
         with self._stages.stage("stage"), left_clean(job, self._agents):
             with self._only_sender(job):
-                sent = send_workdir(job, self._agents, base, self._context.say)
+                sent = send_workdir(job, self._agents, base, self._context.emit)
             services = self._context.cloud.bucket_service
-            staged = stage(job, self._agents, files, base, self._context.say, sent_bytes=sent, services=services)
+            staged = stage(job, self._agents, files, base, self._context.emit, sent_bytes=sent, services=services)
             container = job.recipe.environment.container
             if container is None or job.inventory.head.simulated:
                 return staged
-            return replace(staged, images=provide_image(container, self._agents, login, self._context.say))
+            return replace(staged, images=provide_image(container, self._agents, login, self._context.emit))
 
     def ranks(self, job: Job, staged: Staged) -> dict[str, tuple[int, ...]]:
         """The ranks of every node, before any is started.
@@ -158,7 +158,7 @@ class Running:
             uploads.prepare(job, self._agents, self._context.cloud.bucket_service)
             lines = (container_line(job, self._agents, staged), *told(launches(job, self._agents, staged)))
             for line in filter(None, lines):
-                self._context.say(Note(line))
+                self._context.emit(Note(line))
             services = services_of(job.recipe, job.run_id, self._context.home)
             check_free(self._head(), services)
             start(job, self._agents, staged, {**secrets, **secrets_of(services)})
@@ -246,15 +246,15 @@ class Running:
             try:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                self._context.say(Note(f"waiting for another run that sends {job.recipe.name}'s work directory"))
+                self._context.emit(Note(f"waiting for another run that sends {job.recipe.name}'s work directory"))
                 fcntl.flock(held, fcntl.LOCK_EX)
             yield
 
     def _tell(self, chunk: Chunk, metrics: Metrics) -> None:
         for line in chunk.raw.decode(errors="replace").splitlines():
-            self._context.say(RankLine(chunk.rank, _shortened(line)))
+            self._context.emit(RankLine(chunk.rank, _shortened(line)))
             for name, value, unit in metrics.read(line, chunk.rank):
-                self._context.say(MetricValue(name, value, unit))
+                self._context.emit(MetricValue(name, value, unit))
 
     def _head(self) -> Host | None:
         """The node that services run on; None where it is gone."""

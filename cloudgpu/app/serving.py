@@ -104,13 +104,13 @@ class Serving:
 
     def _opened(self, one: Served, probe: Probe, seconds: float) -> None:
         self._ready.add(one.name)
-        say = self._context.say
-        say(Note(f"{one.name} is ready after {seconds:.1f} s; open in a browser:"))
-        say(Note(one.url(probe.local)))
+        emit = self._context.emit
+        emit(Note(f"{one.name} is ready after {seconds:.1f} s; open in a browser:"))
+        emit(Note(one.url(probe.local)))
         if probe.local != one.endpoint.port:
-            say(Note(f"its port is {probe.local} here: {probe.why_moved}"))
+            emit(Note(f"its port is {probe.local} here: {probe.why_moved}"))
         if one.main:
-            say(Note(self._how_long()))
+            emit(Note(self._how_long()))
 
     def _how_long(self) -> str:
         cluster = self._context.records.cluster(self._record.cluster)
@@ -124,14 +124,14 @@ class Serving:
         """A run that is its service ends when that does not get ready; one that has it beside its ranks goes on."""
         told = f"{one.name} is not ready{why}"
         if not (one.main and self._fresh):
-            self._context.say(Note(f"{told}; the run goes on"))
+            self._context.emit(Note(f"{told}; the run goes on"))
             return
         self._late = told
-        self._context.say(Note(f"{told}; ending it"))
+        self._context.emit(Note(f"{told}; ending it"))
         try:
             self._stop()
         except CloudGpuError as err:
-            self._context.say(Note(f"it could not be ended: {err.message}"))
+            self._context.emit(Note(f"it could not be ended: {err.message}"))
 
 
 class _Discreet(LogStore):

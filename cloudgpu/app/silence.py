@@ -33,7 +33,7 @@ class Silence:
         if state and state not in ALIVE:
             message = f"node {node.index} ({node.instance_id}) is {state}{self._expired()}"
             raise ConnectError(message, hint="what it held is lost")
-        self._context.say(Note(f"does not answer, trying again: {trouble.message}", node.index))
+        self._context.emit(Note(f"does not answer, trying again: {trouble.message}", node.index))
 
     def all_gone(self) -> bool:
         """Whether the cloud says that no node of the run is left; not knowing is no."""

@@ -74,7 +74,7 @@ class StorageRoom:
         """
         with self._lease(name).hold(tidy=True, required=False) as lease:
             if lease.problem:
-                self._context.say(Note(f"{lease.problem}; deleting storage {name} all the same"))
+                self._context.emit(Note(f"{lease.problem}; deleting storage {name} all the same"))
             record = self._known(name)
             found = self._found(name, record, region)
             _refuse_kept(name, record, found, delete_data=delete_data)
@@ -110,7 +110,7 @@ class StorageRoom:
         try:
             self._context.records.save(record, state="deleting")
         except StateError as err:
-            self._context.say(Note(f"{err.message}; going on all the same"))
+            self._context.emit(Note(f"{err.message}; going on all the same"))
 
     def _forget(self, name: str) -> None:
         """Remove the record, unless the next deletion has to write from it what the storage has cost."""
@@ -119,7 +119,7 @@ class StorageRoom:
         try:
             self._context.records.forget(name)
         except StateError as err:
-            self._context.say(Note(err.message))
+            self._context.emit(Note(err.message))
             self._unsaved.append(err.message)
 
     def _restore(self, record: StorageRecord) -> None:
@@ -164,7 +164,7 @@ class StorageRoom:
         row = retained_spending(record)
         self._billing.open(row)
         try:
-            applied = engine.up(stack, self._context.say)
+            applied = engine.up(stack, self._context.emit)
         except CloudGpuError as err:
             self._undo(record, err)
             raise
@@ -173,7 +173,7 @@ class StorageRoom:
 
     def _undo(self, record: StorageRecord, cause: CloudGpuError) -> None:
         """Nobody has put data into what never stood: it ends at once, or the failure goes on costing."""
-        self._context.say(Note(f"ending what was made of storage {record.name}"))
+        self._context.emit(Note(f"ending what was made of storage {record.name}"))
         try:
             found = self._found(record.name, record, record.region)
             self._end(record.name, record, found)
@@ -210,7 +210,7 @@ class StorageRoom:
             left = self._end_recorded(record, found)
             found = self._tagged(name, {record.region}, {record.token})
         for part in [part for one in found for part in one.parts]:
-            self._context.say(Note(f"ending {part.label}"))
+            self._context.emit(Note(f"ending {part.label}"))
         left += [line for one in found for line in self._context.cloud.end(one)]
         if not left and found:
             again = self._tagged(name, {one.region for one in found}, {one.token for one in found})
@@ -232,11 +232,11 @@ class StorageRoom:
             except CloudGpuError as err:
                 left.append(err.message)
         try:
-            self._context.cloud.engine(record).destroy(self._stack(record), self._context.say)
+            self._context.cloud.engine(record).destroy(self._stack(record), self._context.emit)
         except TeardownError as err:
             left += err.left
         except StateError as err:
-            self._context.say(Note(f"{err.message}; looking for what it knew by tags"))
+            self._context.emit(Note(f"{err.message}; looking for what it knew by tags"))
         return left
 
     def _tagged(self, name: str, regions: Set[str], tokens: Set[str]) -> list[Stored]:
@@ -252,7 +252,7 @@ class StorageRoom:
         try:
             record = self._context.records.one(name)
         except StateError as err:
-            self._context.say(Note(f"{err.message}; looking for it by its tags"))
+            self._context.emit(Note(f"{err.message}; looking for it by its tags"))
             return None
         if record is not None:
             self._check_identity(record)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from cloudgpu.app.happenings import Say
+from cloudgpu.app.events import Emit
 from cloudgpu.app.ports import Ledger, Place
 from cloudgpu.app.storage_records import StorageRecord, StorageRecords
 from cloudgpu.clock import Clock
@@ -51,7 +51,7 @@ class StorageContext:
     clock: Clock
     owner: str
     team: str
-    say: Say
+    emit: Emit
     ledger: Ledger
 
 

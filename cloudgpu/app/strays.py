@@ -120,7 +120,7 @@ class Strays:
         found = self.search(name, [region], whose).complete()
         if not found:
             return []
-        self.context.say(Note(f"found by tag: {', '.join(thing.id for thing in found)}"))
+        self.context.emit(Note(f"found by tag: {', '.join(thing.id for thing in found)}"))
         self._release(name, found)
         left = [f"{thing.kind} {thing.id} in {thing.region}" for thing in self.search(name, [region], whose).complete()]
         if left:

@@ -90,7 +90,9 @@ class Sweeping:
             CloudError: Nobody can tell which regions there are, and none is named.
         """
         wanted = self._wanted(regions)
-        self._context.say(Note(f"looking through {', '.join(wanted) if regions else f'{len(wanted)} regions and IAM'}"))
+        self._context.emit(
+            Note(f"looking through {', '.join(wanted) if regions else f'{len(wanted)} regions and IAM'}")
+        )
         asked = wanted if regions else (*wanted, _IAM)
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sweep") as pool:
             answers = dict(zip(asked, pool.map(self._asked, asked), strict=True))
@@ -123,7 +125,7 @@ class Sweeping:
                 ClusterStorage(self._context).end_stray(one.name, one.token, one.region)
                 ended.append(one)
             except CloudGpuError as err:
-                self._context.say(Note(f"{one.label}: {err.message}"))
+                self._context.emit(Note(f"{one.label}: {err.message}"))
                 failed.append((one, err))
         return Swept(tuple(ended), tuple(failed))
 
@@ -221,7 +223,7 @@ class Sweeping:
             try:
                 self._end(one, default_region)
             except CloudGpuError as err:
-                self._context.say(Note(f"{one.cluster}: {err.message}"))
+                self._context.emit(Note(f"{one.cluster}: {err.message}"))
                 return err
             return None
 

@@ -138,7 +138,7 @@ class Teardown:
         path = self._context.home.cluster(checked_cluster(name)).root / "lease"
         with Lease(path, self._context.clock, self._context.owner).hold(tidy=True, required=False) as lease:
             if lease.problem:
-                self._context.say(Note(f"{lease.problem}; deleting cluster {name} all the same"))
+                self._context.emit(Note(f"{lease.problem}; deleting cluster {name} all the same"))
             return self._ended(name, default_region)
 
     def _ended(self, name: str, default_region: str) -> Ended:
@@ -198,7 +198,7 @@ class Teardown:
         if record.engine == "pulumi":
             self._context.home.ensure()  # its command line writes its state before and after every call
         try:
-            engine.destroy(stack_of(self._context.home, record, region), self._context.say)
+            engine.destroy(stack_of(self._context.home, record, region), self._context.emit)
         except OSError as err:
             raise unwritable(self._context.home.root, err) from err
 
@@ -207,7 +207,7 @@ class Teardown:
         try:
             return self._context.records.cluster(name)
         except StateError as err:
-            self._context.say(Note(f"{err.message}; looking for the cluster by its tags"))
+            self._context.emit(Note(f"{err.message}; looking for the cluster by its tags"))
             return None
 
     def _end_unrecorded(self, name: str, default_region: str) -> Ended:
@@ -254,7 +254,7 @@ class Teardown:
         try:
             return self._context.records.save_cluster(replace(record, state="ending"), self._context.clock.now())
         except StateError as err:
-            self._context.say(Note(f"{err.message}; going on all the same"))
+            self._context.emit(Note(f"{err.message}; going on all the same"))
             return record
 
     def _emptied(
@@ -302,7 +302,7 @@ class Teardown:
             try:
                 self.end_region(record, region)
             except StateError as err:
-                self._context.say(Note(f"{err.message}; looking for what it knew by tags"))
+                self._context.emit(Note(f"{err.message}; looking for what it knew by tags"))
                 return True
         return False
 

@@ -35,7 +35,7 @@ def forget(context: Context, name: str) -> tuple[str, ...]:
     Returns what could not be removed.
     """
     for trouble in ssh_marks.remove(context.home, name):
-        context.say(Note(trouble))
+        context.emit(Note(trouble))
     try:
         if isinstance(context.ledger, LenientLedger) and context.ledger.failed:
             _keep_record(context, name)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from cloudgpu.app.happenings import Happening, Say
+from cloudgpu.app.events import Emit, ProgressEvent
 from cloudgpu.app.records import Records
 from cloudgpu.app.teardown import Ended
 from cloudgpu.app.works import ClusterDeleter
@@ -15,7 +15,7 @@ from cloudgpu.text import command
 _AT_ONCE = 8
 """Each ends the things of its cluster in parallel as well."""
 
-TeardownOf = Callable[[str, Say], ClusterDeleter]
+TeardownOf = Callable[[str, Emit], ClusterDeleter]
 """How the cluster of this name is ended, telling what happens."""
 
 
@@ -88,14 +88,14 @@ def chosen(records: Records, names: Sequence[str], *, every: bool, run_id: str, 
     return Choice(tuple(one.name for one in known if owner is None or one.owner in ("", owner)), asked=False)
 
 
-def end_all(names: Sequence[str], teardown_of: TeardownOf, region: str, say: Say) -> AllEnded:
+def end_all(names: Sequence[str], teardown_of: TeardownOf, region: str, emit: Emit) -> AllEnded:
     """End these clusters at once; what goes wrong with one does not stop the others. Only our own errors are kept."""
 
     def end(name: str) -> Ended | CloudGpuError:
         try:
-            return teardown_of(name, _named(name, say)).down(name, region)
+            return teardown_of(name, _named(name, emit)).down(name, region)
         except CloudGpuError as err:
-            say(Note(f"{name}: {err.message}"))
+            emit(Note(f"{name}: {err.message}"))
             return err
 
     with ThreadPoolExecutor(max(1, min(_AT_ONCE, len(names))), thread_name_prefix="down") as pool:
@@ -114,11 +114,11 @@ def _is_deleted(err: CloudGpuError) -> bool:
     return isinstance(err, LedgerError | StateError) and "instances_ended" in err.partial_result
 
 
-def _named(name: str, say: Say) -> Say:
+def _named(name: str, emit: Emit) -> Emit:
     """Notes of clusters that end at the same time say which one they are about."""
 
-    def tell(what: Happening) -> None:
-        say(Note(f"{name}: {what.text}") if isinstance(what, Note) and what.node is None else what)
+    def tell(what: ProgressEvent) -> None:
+        emit(Note(f"{name}: {what.text}") if isinstance(what, Note) and what.node is None else what)
 
     return tell
 

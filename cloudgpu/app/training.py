@@ -78,7 +78,7 @@ class Training:
         """
         secrets = secret_values(request.plan.recipe.environment.secrets, request.environ)
         self._login(request)  # what is missing for it is said before anything is bought
-        stages = Stages(self._context.clock, self._context.say)
+        stages = Stages(self._context.clock, self._context.emit)
         record = self._new_run(request)
         self._context.ledger.run_started(
             record.run_id, record.cluster, record.recipe, record.owner, record.team, record.started_at
@@ -183,14 +183,14 @@ class Training:
         if alike is None or alike.state != "up" or alike.target != request.plan.target:
             return run_id
         if alike.expires_at <= self._context.clock.now() or not matches(request.plan, alike):
-            self._context.say(Note(f"cluster {alike.name} is over or of another shape; this run makes its own"))
+            self._context.emit(Note(f"cluster {alike.name} is over or of another shape; this run makes its own"))
             return run_id
         return alike.name
 
     def _cluster(self, request: TrainRequest, record: RunRecord) -> ProvisionedCluster:
         existing = self._context.records.cluster(record.cluster)
         if existing is not None and existing.state == "up":
-            self._context.say(
+            self._context.emit(
                 Note(f"using cluster {record.cluster}, which is up until {existing.expires_at:%H:%M} UTC")
             )
             return self._provisioning.reuse(record.cluster, request.plan)

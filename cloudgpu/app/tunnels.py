@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 from cloudgpu import bounds
-from cloudgpu.app.happenings import Say
+from cloudgpu.app.events import Emit
 from cloudgpu.app.records import ClusterRecord, Records
 from cloudgpu.app.service_pages import Served
 from cloudgpu.clock import Clock
@@ -81,7 +81,7 @@ def read_wishes(texts: Sequence[str], local: int | None = None) -> tuple[Wish, .
     return wishes
 
 
-def open_all(host: SshHost, wishes: Sequence[Wish], say: Say) -> tuple[Open, ...]:
+def open_all(host: SshHost, wishes: Sequence[Wish], emit: Emit) -> tuple[Open, ...]:
     """Listen for all of them; a local port that was named is that one or none.
 
     Raises:
@@ -89,7 +89,7 @@ def open_all(host: SshHost, wishes: Sequence[Wish], say: Say) -> tuple[Open, ...
     """
     opened = []
     for wish in wishes:
-        told = _Teller(host.node.index, wish.remote, say)
+        told = _Teller(host.node.index, wish.remote, emit)
         wanted = wish.local or usual_local(host.node, wish.remote)
         opened.append(Open(wish.remote, host.forward(wish.remote, local=wanted, near=not wish.local, told=told)))
     return tuple(opened)
@@ -110,7 +110,7 @@ def hold(
     *,
     records: Records,
     clock: Clock,
-    say: Say,
+    emit: Emit,
     authorize_caller: AuthorizeCaller,
 ) -> None:
     """Keep the connection up, dialling again whenever it breaks; returns never, Ctrl-C ends it.
@@ -129,7 +129,7 @@ def hold(
         except HostKeyError:
             raise
         except ConnectError as err:
-            _again(host, cluster, err, records=records, clock=clock, say=say, authorize_caller=authorize_caller)
+            _again(host, cluster, err, records=records, clock=clock, emit=emit, authorize_caller=authorize_caller)
         next_probe = clock.monotonic() + _PROBE_EVERY_S
 
 
@@ -140,11 +140,11 @@ def _again(
     *,
     records: Records,
     clock: Clock,
-    say: Say,
+    emit: Emit,
     authorize_caller: AuthorizeCaller,
 ) -> None:
     """Dial until the node answers. A caller who has moved is let in first."""
-    say(Note(f"{err.message}; trying again"))
+    emit(Note(f"{err.message}; trying again"))
     lost, tries = clock.monotonic(), 0
     while True:
         if records.cluster(cluster.name) is None:
@@ -159,7 +159,7 @@ def _again(
             clock.sleep(_PAUSES_S[min(tries, len(_PAUSES_S) - 1)])
             tries += 1
         else:
-            say(Note(f"connected again after {clock.monotonic() - lost:.0f} s"))
+            emit(Note(f"connected again after {clock.monotonic() - lost:.0f} s"))
             return
 
 
@@ -169,7 +169,7 @@ class _Teller:
 
     node: int
     port: int
-    say: Say
+    emit: Emit
     _silent: bool = False
     _lock: Lock = field(default_factory=Lock)
 
@@ -179,11 +179,11 @@ class _Teller:
         if not changed:
             return
         if trouble is None:
-            self.say(Note(f"port {self.port} of node {self.node} answers now"))
+            self.emit(Note(f"port {self.port} of node {self.node} answers now"))
         elif isinstance(trouble, SilentPortError):
-            self.say(Note(f"nothing listens on port {self.port} of node {self.node}; every connection tries again"))
+            self.emit(Note(f"nothing listens on port {self.port} of node {self.node}; every connection tries again"))
         else:
-            self.say(Note(trouble.message))
+            self.emit(Note(trouble.message))
 
 
 def _read(text: str) -> Wish:

@@ -61,7 +61,7 @@ class Watching:
         record, cluster = self._live(run_id, also_judged=True)
         if keep and not record.keep:
             record = self._context.records.save_run(replace(record, keep=True))
-        stages = Stages(self._context.clock, self._context.say, record.stages)
+        stages = Stages(self._context.clock, self._context.emit, record.stages)
         finishing = Finishing(self._context, stages)
         with Running(self._context, self._dial, stages) as running:
             try:
@@ -91,7 +91,9 @@ class Watching:
                 running.connect(inventory)
                 running.stop(record)
                 record = judged(record, running.follow(record))
-            self._context.say(Note(f"cluster {cluster.name} is still up until {cluster.expires_at:%Y-%m-%d %H:%M} UTC"))
+            self._context.emit(
+                Note(f"cluster {cluster.name} is still up until {cluster.expires_at:%Y-%m-%d %H:%M} UTC")
+            )
         else:
             record = self._lost(record, cluster)
         now = self._context.clock.now()
@@ -120,7 +122,7 @@ class Watching:
         inventory = stored_inventory(self._context.home, cluster)
         for node in inventory.nodes:
             if states.get(node.instance_id) not in ALIVE:
-                self._context.say(Note(f"{node.instance_id} is {states.get(node.instance_id, 'unknown')}", node.index))
+                self._context.emit(Note(f"{node.instance_id} is {states.get(node.instance_id, 'unknown')}", node.index))
         return replace(inventory, nodes=tuple(n for n in inventory.nodes if states.get(n.instance_id) in ALIVE))
 
     def _some_left(self, record: RunRecord, cluster: ClusterRecord) -> Inventory:
@@ -139,7 +141,7 @@ class Watching:
         return self._context.records.save_run(replace(record, state="lost", reason=reason))
 
     def _running(self) -> Running:
-        return Running(self._context, self._dial, Stages(self._context.clock, self._context.say))
+        return Running(self._context, self._dial, Stages(self._context.clock, self._context.emit))
 
 
 @contextmanager

@@ -37,7 +37,7 @@ def down(  # noqa: PLR0917
     from cloudgpu.cli.wiring import wire
 
     wiring = wire(json=json, needs_disk=False, target=on, region=region)
-    stages = Stages(wiring.clock, wiring.say)
+    stages = Stages(wiring.clock, wiring.emit)
     if names or every or mine or run:
         owner = wiring.settings.owner if mine else None
         choice = chosen(wiring.records, names or [], every=every, run_id=run, owner=owner)
@@ -85,7 +85,7 @@ def _end_several(wiring: "Wiring", clusters: tuple[str, ...], stages: "Stages", 
         told_when_interrupted(wiring.screen, unfinished),
     ):
         with stages.stage("down") if clusters else nullcontext():
-            came_to = end_all(clusters, wiring.teardowns, wiring.settings.region, wiring.say)
+            came_to = end_all(clusters, wiring.teardowns, wiring.settings.region, wiring.emit)
         if not json:
             wiring.screen.lines(all_ended_lines(came_to))
         failure = came_to.error()

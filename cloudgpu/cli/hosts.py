@@ -128,7 +128,7 @@ def prepare(
         wiring.screen.lines(step_lines(planned) if install else lacking_lines(found))
     if planned:
         wiring.questions.confirm("Run these commands?", yes=yes)
-        carry_out(backend, planned, wiring.say)
+        carry_out(backend, planned, wiring.emit)
     if json:
         wiring.screen.document(prepared_json(found, planned))
 

@@ -48,7 +48,7 @@ def bake(  # noqa: PLR0917
     if planned.plan.errors:
         raise refuse(planned.plan)
     wiring.questions.confirm("Go ahead?", yes=yes)
-    stages, name = Stages(wiring.clock, wiring.say), name or planned.plan.recipe.name
+    stages, name = Stages(wiring.clock, wiring.emit), name or planned.plan.recipe.name
     tell_what_runs(wiring.records, bake_cluster(name))
     baked = wiring.baking(planned.plan.target, stages).bake(planned.plan, name)
     if json:

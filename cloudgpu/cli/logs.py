@@ -28,7 +28,7 @@ def logs(
     record = found_run(wiring.records, run)
     shown = 0
     for shown, (one, line) in enumerate(stored_lines(wiring.home, record, rank), 1):  # noqa: B007
-        wiring.say(RankLine(one, line))
+        wiring.emit(RankLine(one, line))
     if not shown and not follow:
         wiring.screen.remark(no_lines(record))
     if record.state != "running":

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from cloudgpu.app.happenings import Happening, StageChange
+from cloudgpu.app.events import ProgressEvent, StageChange
 from cloudgpu.cli.figures import duration
 from cloudgpu.cli.terminal import Colour, Line, Span
 from cloudgpu.provision.engine import Event
@@ -52,7 +52,7 @@ class Narrator:
     def __init__(self, *, verbose: bool = False) -> None:
         self._verbose = verbose
 
-    def lines(self, what: Happening) -> list[Line]:
+    def lines(self, what: ProgressEvent) -> list[Line]:
         """The lines of one happening; none for what is not worth one."""
         match what:
             case StageChange():

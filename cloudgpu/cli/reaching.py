@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudgpu.app.happenings import Happening
+from cloudgpu.app.events import ProgressEvent
 from cloudgpu.app.ports import Backend, Dial
 from cloudgpu.app.records import ClusterRecord, Records
 from cloudgpu.cli.screen import Screen
@@ -95,14 +95,14 @@ class Reaching:
         """Open the way to this caller; what is said of it goes to standard error, which is nobody's data."""
         from cloudgpu.app.admission import authorize_ssh_if_possible
 
-        def say(what: Happening) -> None:
+        def emit(what: ProgressEvent) -> None:
             if isinstance(what, Note):
                 self.screen.remark(what.text)
 
         if record.target == "ssh":
             return
         target: Target = "aws" if record.target == "aws" else "rehearsal"
-        authorize_ssh_if_possible(replace(self.context(target), say=say), record)
+        authorize_ssh_if_possible(replace(self.context(target), emit=emit), record)
 
     def refreshed(self, clusters: "Sequence[ClusterStatus]") -> "tuple[ClusterStatus, ...]":
         """The clusters with their nodes' states as the cloud tells them, those that are up open to this caller."""

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
-from cloudgpu.app.happenings import Happening
+from cloudgpu.app.events import ProgressEvent
 from cloudgpu.cli.json_text import json_text
 from cloudgpu.cli.narration import Narrator
 from cloudgpu.cli.panel import Mood, Row, framed, plain
@@ -32,7 +32,7 @@ class Screen:
         """Columns of the terminal that lines go to; None where they go to a pipe or a file, which have no end."""
         return self._out.columns if self._out.is_terminal else None
 
-    def say(self, what: Happening) -> None:
+    def emit(self, what: ProgressEvent) -> None:
         """Show one happening."""
         self._out.lines(self._narrator.lines(what))
 

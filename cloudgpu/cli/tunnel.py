@@ -53,7 +53,7 @@ def tunnel(
         host = nodes[node]
         if not isinstance(host, SshHost):
             raise host
-        opened, name = open_all(host, wishes, wiring.say), found.record.name
+        opened, name = open_all(host, wishes, wiring.emit), found.record.name
         if json:
             rows = [{"remote": one.remote, "local": one.local} for one in opened]
             wiring.screen.document({"cluster": name, "node": node, "tunnels": rows})
@@ -64,7 +64,7 @@ def tunnel(
                 found.record,
                 records=wiring.records,
                 clock=wiring.clock,
-                say=wiring.say,
+                emit=wiring.emit,
                 authorize_caller=means.authorize_caller,
             )
         except KeyboardInterrupt:

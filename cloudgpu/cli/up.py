@@ -72,7 +72,7 @@ def up(  # noqa: PLR0917
     show(planned, cluster, wiring)
     wiring.questions.confirm("Go ahead?", yes=yes)
     provisioning = cluster_creator(wiring.context(planned.plan.target), wiring.requester)
-    stages = Stages(wiring.clock, wiring.say)
+    stages = Stages(wiring.clock, wiring.emit)
     tell_what_runs(wiring.records, cluster)
     with reporting_partial_result(lambda: unfinished_json(cluster, wiring.records.last_known(cluster), stages)):
         try:

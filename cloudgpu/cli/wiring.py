@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from cloudgpu.app.happenings import Happening, Say
+from cloudgpu.app.events import Emit, ProgressEvent
 from cloudgpu.app.ports import Backend, Cloud, Dial, Ledger
 from cloudgpu.app.records import ClusterRecord, Records, RunRecord
 from cloudgpu.cli.questions import Questions
@@ -76,9 +76,9 @@ class Wiring:
         return Questions(self.screen)
 
     @property
-    def say(self) -> Say:
+    def emit(self) -> Emit:
         """Where progress goes."""
-        return self.screen.say
+        return self.screen.emit
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -117,7 +117,7 @@ class Wiring:
         from cloudgpu.catalog import load as load_catalog
 
         source = AwsCatalog(self._aws_cloud(self.settings.target), self.clock)
-        return Refreshing(source, self.overlays, load_catalog(), self.clock, self.say)
+        return Refreshing(source, self.overlays, load_catalog(), self.clock, self.emit)
 
     @property
     def quota_rooms(self) -> "QuotaRooms":
@@ -212,7 +212,7 @@ class Wiring:
         """Return the context for use cases that need a cloud."""
         from cloudgpu.app.context import CloudContext
 
-        return CloudContext(cloud, self.ledger, self.records, self.home, self.clock, self.settings.owner, self.say)
+        return CloudContext(cloud, self.ledger, self.records, self.home, self.clock, self.settings.owner, self.emit)
 
     def training(self, target: Target) -> "Training":
         """`train` on one target."""
@@ -235,11 +235,11 @@ class Wiring:
         """`logs -f`, `attach` and `cancel` of one run, on the target it runs on."""
         from cloudgpu.app.watching import Watching
 
-        def say(what: Happening) -> None:
+        def emit(what: ProgressEvent) -> None:
             if only_rank is None or not isinstance(what, RankLine) or what.rank == only_rank:
-                self.say(what)
+                self.emit(what)
 
-        return Watching(replace(self.context(as_target(record.target)), say=say), self.dial)
+        return Watching(replace(self.context(as_target(record.target)), emit=emit), self.dial)
 
     def images(self, target: Target) -> "ImageStore":
         """The machine images of a target."""
@@ -272,7 +272,7 @@ class Wiring:
 
         ledger, owner = self.billing.lenient(), self.settings.owner
         return CloudContext(
-            self._aws_cloud(target).for_deletion(), ledger, self.records, self.home, self.clock, owner, self.say
+            self._aws_cloud(target).for_deletion(), ledger, self.records, self.home, self.clock, owner, self.emit
         )
 
     @property
@@ -283,13 +283,13 @@ class Wiring:
         contexts: dict[Target, Context] = {}
         lock = Lock()
 
-        def teardown(cluster: str, say: Say) -> "ClusterDeleter":
+        def teardown(cluster: str, emit: Emit) -> "ClusterDeleter":
             known = self.records.target(cluster)
             target = as_target(known) if known else self.settings.target
             with lock:
                 if target not in contexts:
                     contexts[target] = self.cleanup_context(target)
-            return cluster_deleter(replace(contexts[target], say=say))
+            return cluster_deleter(replace(contexts[target], emit=emit))
 
         return teardown
 
@@ -317,7 +317,7 @@ class Wiring:
             self.clock,
             settings.owner,
             settings.team,
-            self.screen.say,
+            self.screen.emit,
             self.billing.lenient(),
         )
         return StorageRoom(context)

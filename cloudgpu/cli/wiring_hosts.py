@@ -80,7 +80,7 @@ class HostWiring:
 
         wiring = self.wiring
         return HostsContext(
-            self.backend, ledger, wiring.records, wiring.home, wiring.clock, wiring.settings.owner, wiring.say
+            self.backend, ledger, wiring.records, wiring.home, wiring.clock, wiring.settings.owner, wiring.emit
         )
 
     def _shown_key(self, node: "Node") -> "ShownKey":

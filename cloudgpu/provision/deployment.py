@@ -52,7 +52,7 @@ class Report:
     changes: Counter[Operation] = field(default_factory=Counter)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def say(
+    def emit(
         self, kind: EventKind, operation: Operation, about: Subject, *, detail: str = "", seconds: float = 0.0
     ) -> None:
         """Pass one event on."""
@@ -89,7 +89,7 @@ class Deployment:
         """A clock that tells the report when a handler waits."""
 
         def waiting(elapsed_s: float) -> None:
-            self.report.say("waiting", operation, about, detail=f"after {elapsed_s:.0f} s", seconds=elapsed_s)
+            self.report.emit("waiting", operation, about, detail=f"after {elapsed_s:.0f} s", seconds=elapsed_s)
 
         what = f"{operation} of {about.type} {about.name!r}"
         return WatchedClock(self.clock, what=what, on_wait=waiting, timeout_s=timeout_s)
@@ -98,7 +98,7 @@ class Deployment:
         """Say so, with no secret in it."""
         err.message = self.vault.scrubbed(err.message)
         err.args = (err.message, *err.args[1:])
-        self.report.say("failed", operation, about, detail=err.message)
+        self.report.emit("failed", operation, about, detail=err.message)
 
 
 def is_definite(err: CloudGpuError) -> bool:

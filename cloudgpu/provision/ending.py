@@ -60,7 +60,7 @@ def end_one(deployment: Deployment, resource: Resource) -> None:
     seq = deployment.journal.next_seq()
     clock = deployment.watched("delete", resource, resource.meta.delete_timeout_s)
     deployment.journal.add(_delete_intent(deployment, resource, seq).as_row())
-    deployment.report.say("start", "delete", resource, detail=resource.id)
+    deployment.report.emit("start", "delete", resource, detail=resource.id)
     try:
         handler = deployment.handlers.handler(resource.type)
         context = deployment.context(resource.region, resource.token, clock)
@@ -69,7 +69,7 @@ def end_one(deployment: Deployment, resource: Resource) -> None:
         deployment.failed("delete", resource, err)
         raise
     deployment.journal.add({"row": "done", "seq": seq})
-    deployment.report.say("done", "delete", resource, detail=resource.id, seconds=clock.elapsed())
+    deployment.report.emit("done", "delete", resource, detail=resource.id, seconds=clock.elapsed())
 
 
 def search_all(deployment: Deployment, intents: Sequence[Intent], *, ending: bool = False) -> list[str]:
@@ -122,7 +122,7 @@ def _delete_intent(deployment: Deployment, resource: Resource, seq: int) -> Inte
 
 def _forget(deployment: Deployment, resource: Resource, why: str) -> None:
     deployment.journal.add({"row": "gone", "urn": resource.urn, "id": resource.id})
-    deployment.report.say("done", "delete", resource, detail=why)
+    deployment.report.emit("done", "delete", resource, detail=why)
 
 
 def _hosted(nodes: dict[Key, Resource]) -> dict[Key, Key]:

@@ -113,7 +113,7 @@ class Registrar:
         deployment = self._deployment
         clock = deployment.watched(operation, wanted, wanted.options.create_timeout_s)
         context = deployment.context(wanted.region, intent.token, clock)
-        deployment.report.say("start", operation, wanted)
+        deployment.report.emit("start", operation, wanted)
         try:
             physical = _made(handler, context, wanted)
         except CloudGpuError as err:
@@ -121,7 +121,7 @@ class Registrar:
             deployment.failed(operation, wanted, err)
             raise
         self._journal.add(made_row(deployment.vault, intent, physical))
-        deployment.report.say("done", operation, wanted, detail=physical.id, seconds=clock.elapsed())
+        deployment.report.emit("done", operation, wanted, detail=physical.id, seconds=clock.elapsed())
         return self._registered(wanted, physical)
 
     def _not_created(self, intent: Intent, handler: Handler, context: HandlerContext, err: CloudGpuError) -> None:
@@ -143,14 +143,14 @@ class Registrar:
         context = deployment.context(wanted.region, present.token, clock)
         old = self._as_it_is(handler, context, present) if present.unsettled else present.inputs
         intent = self._begin("update", wanted, present)
-        deployment.report.say("start", "update", wanted, detail=present.id)
+        deployment.report.emit("start", "update", wanted, detail=present.id)
         try:
             physical = handler.update(context, present.id, old, wanted.inputs)
         except CloudGpuError as err:
             deployment.failed("update", wanted, err)
             raise
         self._journal.add(made_row(deployment.vault, intent, physical))
-        deployment.report.say("done", "update", wanted, detail=physical.id, seconds=clock.elapsed())
+        deployment.report.emit("done", "update", wanted, detail=physical.id, seconds=clock.elapsed())
         return self._registered(wanted, physical)
 
     def _as_it_is(self, handler: Handler, context: HandlerContext, present: Resource) -> Mapping[str, Any]:

@@ -61,7 +61,7 @@ def adopt(deployment: Deployment, intent: Intent, *, ending: bool = False) -> bo
     if found is None:
         return False
     deployment.journal.add(made_row(deployment.vault, intent, found))
-    deployment.report.say("done", "adopt", intent, detail=found.id)
+    deployment.report.emit("done", "adopt", intent, detail=found.id)
     return True
 
 
@@ -84,7 +84,7 @@ def _said(deployment: Deployment, intent: Intent, until: datetime) -> WatchedClo
 
     def waiting(elapsed_s: float) -> None:
         detail = f"whose call nobody saw answered and which may still come, until {until:%H:%M:%S} UTC"
-        deployment.report.say("waiting", "adopt", intent, detail=detail, seconds=elapsed_s)
+        deployment.report.emit("waiting", "adopt", intent, detail=detail, seconds=elapsed_s)
 
     what = f"adopt of {intent.type} {intent.name!r}"
     return WatchedClock(deployment.clock, what=what, on_wait=waiting, say_every_s=_SAY_EVERY_S)

@@ -46,7 +46,7 @@ class Gang:
 
     def tick(self, report: Report, now: float) -> None:
         """Take this node's report, exchange word with the others, decide."""
-        self._head.hear(0, report, now)
+        self._head.receive(0, report, now)
         self._head.tick(now)
 
     def released(self, now: float) -> bool:
@@ -112,7 +112,7 @@ class HeadGang(Gang):
         if link in self._strangers and link.wire.ready:
             self._welcome(link)
         for report in reports:
-            self._head.hear(link.wire.peer or 0, report, time.monotonic())
+            self._head.receive(link.wire.peer or 0, report, time.monotonic())
 
     def _welcome(self, link: Link) -> None:
         """A node that lost its connection comes back on a new one; the old one is dead even if nobody noticed."""
@@ -218,7 +218,7 @@ class WorkerGang(Gang):
             self._drop()
             return
         for order in orders:
-            self._core.hear(order, time.monotonic())
+            self._core.receive(order, time.monotonic())
 
     def _flush(self, link: Link) -> None:
         try:

@@ -24,11 +24,11 @@ class Guard:
 
     def watch(self, group: int) -> None:
         """Name a process group to end."""
-        self._say(b"%d\n" % group)
+        self._send(b"%d\n" % group)
 
     def hold(self, *, there: bool) -> None:
         """Say whether there is a container to end. Once it is gone its name may be that of another try to start."""
-        self._say(b"hold\n" if there else b"free\n")
+        self._send(b"hold\n" if there else b"free\n")
 
     def kill_hidden(self) -> None:
         """End what carries the run's mark, the guard itself excepted: it never had it in its environment."""
@@ -36,10 +36,10 @@ class Guard:
 
     def dismiss(self) -> None:
         """The run is over: the guard goes home."""
-        self._say(b"bye\n")
+        self._send(b"bye\n")
         os.close(self._write)
 
-    def _say(self, line: bytes) -> None:
+    def _send(self, line: bytes) -> None:
         try:
             os.write(self._write, line)
         except BrokenPipeError:

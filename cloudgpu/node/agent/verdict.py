@@ -97,7 +97,7 @@ class HeadCore:
         """What every worker is told."""
         return {"formed": self.formed, "verdict": self.verdict}
 
-    def hear(self, node: int, report: Report, now: float) -> None:
+    def receive(self, node: int, report: Report, now: float) -> None:
         """A node reports."""
         self._heard[node] = now
         self._closed.pop(node, None)
@@ -197,7 +197,7 @@ class WorkerCore:
         if self._cancelled_at is None:
             self._cancelled_at, self._cancel = now, request
 
-    def hear(self, order: dict[str, Any], now: float) -> None:
+    def receive(self, order: dict[str, Any], now: float) -> None:
         """The head's order."""
         self._heard, self._closed = now, None
         self.formed = self.formed or order["formed"]

@@ -47,7 +47,7 @@ class Listener:
         self._began: dict[tuple[str, str], float] = {}
         self._lock = threading.Lock()
 
-    def hear(self, event: Any) -> None:  # noqa: ANN401  `pulumi.automation.EngineEvent`, untyped
+    def on_event(self, event: Any) -> None:  # noqa: ANN401  `pulumi.automation.EngineEvent`, untyped
         """One event."""
         with self._lock:
             try:

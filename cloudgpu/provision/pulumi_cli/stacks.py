@@ -109,16 +109,20 @@ class CliStack:
 
     def preview(self, listener: Listener) -> None:
         """What `up` would do."""
-        self._run("preview", listener, lambda one: one.preview(on_event=listener.hear, **_QUIETLY))
+        self._run("preview", listener, lambda one: one.preview(on_event=listener.on_event, **_QUIETLY))
 
     def up(self, listener: Listener) -> Mapping[str, tuple[Any, bool]]:
         """Carry the program out; outputs, each with whether it is secret."""
-        result = self._run("up", listener, lambda one: one.up(on_event=listener.hear, show_secrets=False, **_QUIETLY))
+        result = self._run(
+            "up", listener, lambda one: one.up(on_event=listener.on_event, show_secrets=False, **_QUIETLY)
+        )
         return {name: (value.value, value.secret) for name, value in result.outputs.items()}
 
     def refresh(self, listener: Listener) -> None:
         """Read every resource again."""
-        self._run("refresh", listener, lambda one: one.refresh(on_event=listener.hear, show_secrets=False, **_QUIETLY))
+        self._run(
+            "refresh", listener, lambda one: one.refresh(on_event=listener.on_event, show_secrets=False, **_QUIETLY)
+        )
 
     def destroy(self, listener: Listener, urns: list[str] | None = None) -> None:
         """End all of it, or these and what depends on them."""
@@ -126,7 +130,7 @@ class CliStack:
         self._run(
             "destroy",
             listener,
-            lambda one: one.destroy(on_event=listener.hear, show_secrets=False, **chosen, **_QUIETLY),
+            lambda one: one.destroy(on_event=listener.on_event, show_secrets=False, **chosen, **_QUIETLY),
         )
 
     def outputs(self) -> Mapping[str, tuple[Any, bool]]:

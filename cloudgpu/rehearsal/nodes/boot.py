@@ -62,9 +62,9 @@ class CloudInit:
         Raises:
             OSError: The console cannot be written.
         """
-        self._say(f"Cloud-init v. {_VERSION} running 'init' at {_now():%a, %d %b %Y %H:%M:%S} +0000. (simulated)")
+        self._write(f"Cloud-init v. {_VERSION} running 'init' at {_now():%a, %d %b %Y %H:%M:%S} +0000. (simulated)")
         for line in self._data.refused:
-            self._say(f"ERROR: {line}")
+            self._write(f"ERROR: {line}")
         for part in self._data.of("boothook"):
             await self._run(part)
         self._console.write(f"Generating public/private ed25519 key pair.\nThe key fingerprint is:\n{key.fingerprint} ")
@@ -80,7 +80,7 @@ class CloudInit:
         code = await self._started(["/bin/sh", "-c", _PER_BOOT, "cloud-init", folder], b"")
         if code:
             self.failed = True
-            self._say(f"WARNING: scripts of every boot ended with {code}")
+            self._write(f"WARNING: scripts of every boot ended with {code}")
 
     async def scripts(self) -> None:
         """What runs once in a node's life, while people may log in already.
@@ -88,7 +88,7 @@ class CloudInit:
         Raises:
             OSError: The console cannot be written.
         """
-        self._say(f"Cloud-init v. {_VERSION} running 'modules:final' at {_now():%a, %d %b %Y %H:%M:%S} +0000.")
+        self._write(f"Cloud-init v. {_VERSION} running 'modules:final' at {_now():%a, %d %b %Y %H:%M:%S} +0000.")
         for part in self._data.of("script"):
             await self._run(part)
 
@@ -119,7 +119,7 @@ class CloudInit:
         finished = (
             f"finished at {_now():%a, %d %b %Y %H:%M:%S} +0000. Datasource DataSourceEc2Local.  Up {up_s:.2f} seconds"
         )
-        self._say(f"Cloud-init v. {_VERSION} {finished}")
+        self._write(f"Cloud-init v. {_VERSION} {finished}")
 
     async def _run(self, part: Part) -> None:
         folder = f"{self._body.layer.shown}/var/lib/cloud/instance/{_FOLDERS[part.kind]}"
@@ -127,12 +127,12 @@ class CloudInit:
         code = await self._started(argv, part.body)
         if code:
             self.failed = True
-            self._say(f"WARNING: {part.kind} {part.name} ended with {code}")
+            self._write(f"WARNING: {part.kind} {part.name} ended with {code}")
 
     async def _started(self, argv: list[str], stdin: bytes) -> int:
         return await superuser.run(self._body, self._console, argv, self._environment, stdin)
 
-    def _say(self, text: str) -> None:
+    def _write(self, text: str) -> None:
         up_s = time.monotonic() - self._began_s
         self._console.write(f"[{up_s:12.6f}] cloud-init[1]: {text}\n")
 

@@ -137,7 +137,7 @@ class ScriptedCloud:
             raise self.cidr
         return self.cidr
 
-    def inventory(self, record, instance_ids, say):
+    def inventory(self, record, instance_ids, emit):
         nodes = tuple(node(index, one, record.zone) for index, one in enumerate(instance_ids))
         return Inventory(record.name, nodes)
 
@@ -261,7 +261,7 @@ class Gang:
     before: dict = field(default_factory=dict)
     """Verb -> what happens on node 0 before it is answered."""
 
-    def dial(self, nodes, say):
+    def dial(self, nodes, emit):
         self.dialled.append([one.instance_id for one in nodes])
         return [self.hosts.setdefault(one.instance_id, self._host(one)) for one in nodes]
 

@@ -94,9 +94,9 @@ class Workspace:
         self.said, self.stopped, self.changed = [], threading.Event(), threading.Condition()
         cluster = SimpleNamespace(expires_at=START + timedelta(hours=2))
         records = SimpleNamespace(cluster=lambda _name: cluster)
-        self.context = SimpleNamespace(say=self.hear, home=Home(root), clock=Quick(), records=records)
+        self.context = SimpleNamespace(emit=self.on_event, home=Home(root), clock=Quick(), records=records)
 
-    def hear(self, note):
+    def on_event(self, note):
         with self.changed:
             self.said.append(note.text)
             self.changed.notify_all()

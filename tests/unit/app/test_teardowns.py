@@ -26,7 +26,7 @@ def three(workspace, make):
 
 def end(workspace, *names):
     return end_all(
-        names, lambda _, say: Teardown(replace(workspace.context, say=say)), "us-east-1", workspace.heard.append
+        names, lambda _, emit: Teardown(replace(workspace.context, emit=emit)), "us-east-1", workspace.heard.append
     )
 
 
@@ -60,13 +60,13 @@ def test_they_really_end_at_the_same_time(three):
 def test_one_that_fails_does_not_stop_the_others_and_each_reason_is_told(three):
     ended = threading.Event()
 
-    def teardown(name, say):
+    def teardown(name, emit):
         if name == "one":
             raise AuthError("the token has expired")
         if name == "two":
             raise TeardownError("left", left=["volume vol-1 in us-east-1", "key-pair k in us-east-1"])
         ended.set()
-        return Teardown(replace(three.context, say=say, owner="bob"))
+        return Teardown(replace(three.context, emit=emit, owner="bob"))
 
     came_to = end_all(["one", "two", "three"], teardown, "us-east-1", three.heard.append)
     assert ended.is_set()
@@ -91,7 +91,7 @@ def test_each_has_a_lease_of_its_own(three):
 
 
 def test_a_bug_is_no_outcome(three):
-    def teardown(name, say):
+    def teardown(name, emit):
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -145,7 +145,7 @@ def test_what_was_deleted_and_not_recorded_is_not_called_left(workspace, make):
         raise LedgerError("the ledger is damaged", hint="restore a copy")
 
     context = replace(workspace.context, ledger=LenientLedger(damaged))
-    came_to = end_all(("one", "two"), lambda _name, _say: Teardown(context), "us-east-1", workspace.heard.append)
+    came_to = end_all(("one", "two"), lambda _name, _emit: Teardown(context), "us-east-1", workspace.heard.append)
     assert (came_to.failed, came_to.left) == ((), ())
     assert [name for name, _ in came_to.unrecorded] == ["one", "two"]
     error = came_to.error()

@@ -292,10 +292,10 @@ def test_two_runs_of_a_recipe_send_their_work_directories_one_after_the_other(wo
 
 
 class _Heard(list):
-    def __init__(self, hear):
+    def __init__(self, on_event):
         super().__init__()
-        self.hear = hear
+        self.on_event = on_event
 
     def append(self, one):
         super().append(one)
-        self.hear(one)
+        self.on_event(one)

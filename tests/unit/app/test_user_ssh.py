@@ -128,7 +128,7 @@ def test_down_takes_the_entries_back(folder, lab):
     write(lab, "lab", entries(lab, "lab"), folder)
     forgotten = []
     forget(
-        SimpleNamespace(home=lab, say=print, ledger=None, records=SimpleNamespace(forget_cluster=forgotten.append)),
+        SimpleNamespace(home=lab, emit=print, ledger=None, records=SimpleNamespace(forget_cluster=forgotten.append)),
         "lab",
     )
     assert forgotten == ["lab"]

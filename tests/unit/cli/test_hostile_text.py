@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import cloudgpu.cli
 from cloudgpu import errors
+from cloudgpu.app.events import ProgressEvent
 from cloudgpu.app.executing import NodeOutcome
-from cloudgpu.app.happenings import Happening
 from cloudgpu.cli.main import main
 from cloudgpu.cli.panel import framed, plain
 from cloudgpu.cli.screen import Screen
@@ -97,14 +97,14 @@ def test_every_error(err, json_mode, streams):
         assert json.loads(shown[0].getvalue())["error"]["message"] == HOSTILE
 
 
-@pytest.mark.parametrize("kind", typing.get_args(Happening), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", typing.get_args(ProgressEvent), ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("verbose", [False, True])
 def test_every_happening(kind, verbose, streams):
     shown = streams()
     made = filled(kind)
     screen = Screen(verbose=verbose)
     for one in made:
-        screen.say(one)
+        screen.emit(one)
     check(*shown)
     lines = "".join(stream.getvalue() for stream in shown).count("\n")
     assert lines <= len(made)

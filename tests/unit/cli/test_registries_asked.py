@@ -28,6 +28,6 @@ def test_a_registry_is_asked_where_nodes_would_pull(monkeypatch, tmp_path, targe
     monkeypatch.setattr(planning, "make_plan", made)
     monkeypatch.setattr(host_planning, "make_host_plan", made)
     settings = load(flags={"target": target}, environ={"CLOUDGPU_HOME": str(tmp_path)}, cwd=tmp_path)
-    wiring = Wiring(settings, SimpleNamespace(say=print), SystemClock())
+    wiring = Wiring(settings, SimpleNamespace(emit=print), SystemClock())
     surveyor = wiring_plans.planned(wiring, "tiny", [], offline=offline).surveyor
     assert surveyor.ask_registry is (wiring.registries.images if asks else None)

@@ -15,7 +15,7 @@ def report(*, done: bool = False, failed: dict | None = None, cancel: dict | Non
 def formed(nodes: int = 2, at: float = 0.0) -> HeadCore:
     head = HeadCore(nodes, LIMITS, at)
     for node in range(nodes):
-        head.hear(node, report(), at)
+        head.receive(node, report(), at)
     head.tick(at)
     assert head.formed
     return head
@@ -24,10 +24,10 @@ def formed(nodes: int = 2, at: float = 0.0) -> HeadCore:
 def test_it_forms_when_the_last_node_is_there() -> None:
     head = HeadCore(3, LIMITS, 0)
     for node in (0, 2):
-        head.hear(node, report(), 1)
+        head.receive(node, report(), 1)
         head.tick(1)
     assert not head.formed
-    head.hear(1, report(), 2)
+    head.receive(1, report(), 2)
     head.tick(2)
     assert head.formed
     assert head.verdict is None
@@ -35,8 +35,8 @@ def test_it_forms_when_the_last_node_is_there() -> None:
 
 def test_missing_nodes_are_named_after_the_start_timeout() -> None:
     head = HeadCore(4, LIMITS, 0)
-    head.hear(0, report(), 0)
-    head.hear(2, report(), 299)
+    head.receive(0, report(), 0)
+    head.receive(2, report(), 299)
     head.tick(300)
     assert head.verdict is None
     head.tick(300.1)
@@ -46,38 +46,38 @@ def test_missing_nodes_are_named_after_the_start_timeout() -> None:
 
 def test_a_node_that_leaves_while_forming_must_come_again() -> None:
     head = HeadCore(2, LIMITS, 0)
-    head.hear(1, report(), 0)
+    head.receive(1, report(), 0)
     head.closed(1, 1)
-    head.hear(0, report(), 1)
+    head.receive(0, report(), 1)
     head.tick(1)
     assert not head.formed
 
 
 def test_success_needs_every_node() -> None:
     head = formed(2)
-    head.hear(0, report(done=True), 1)
+    head.receive(0, report(done=True), 1)
     head.tick(1)
     assert head.verdict is None
-    head.hear(1, report(done=True), 1.5)
+    head.receive(1, report(done=True), 1.5)
     head.tick(1.5)
     assert head.verdict["state"] == "succeeded"
 
 
 def test_the_earliest_failure_is_named_even_if_heard_last() -> None:
     head = formed(3)
-    head.hear(0, report(failed={**failure(0, "late", rank=0, exit_code=1), "age_s": 0.01}), 10.0)
+    head.receive(0, report(failed={**failure(0, "late", rank=0, exit_code=1), "age_s": 0.01}), 10.0)
     head.tick(10.0)
     assert head.verdict is None
-    head.hear(2, report(failed={**failure(2, "early", rank=5, exit_code=3), "age_s": 0.15}), 10.1)
+    head.receive(2, report(failed={**failure(2, "early", rank=5, exit_code=3), "age_s": 0.15}), 10.1)
     head.tick(10.3)
     assert head.verdict["first_failure"] == failure(2, "early", rank=5, exit_code=3)
 
 
 def test_success_does_not_overtake_a_failure() -> None:
     head = formed(2)
-    head.hear(1, report(failed={**failure(1, "x"), "age_s": 0}), 1)
-    head.hear(0, report(done=True), 1)
-    head.hear(1, report(done=True), 1)
+    head.receive(1, report(failed={**failure(1, "x"), "age_s": 0}), 1)
+    head.receive(0, report(done=True), 1)
+    head.receive(1, report(done=True), 1)
     head.tick(1)
     assert head.verdict is None
     head.tick(2)
@@ -104,16 +104,16 @@ def test_silence_and_departure() -> None:
 def test_a_node_that_comes_back_in_time_is_forgiven() -> None:
     head = formed(2)
     head.closed(1, 1)
-    head.hear(1, report(), 5)
+    head.receive(1, report(), 5)
     head.tick(9)
     assert head.verdict is None
 
 
 def test_the_head_stays_until_the_others_have_ended() -> None:
     head = formed(3)
-    head.hear(0, report(cancel={"signal": "SIGUSR1", "grace_s": 90}), 1)
+    head.receive(0, report(cancel={"signal": "SIGUSR1", "grace_s": 90}), 1)
     assert head.verdict == {"state": "cancelled", "first_failure": None, "signal": "SIGUSR1", "grace_s": 90}
-    head.hear(1, report(ended=True), 2)
+    head.receive(1, report(ended=True), 2)
     assert not head.released(2)
     head.closed(2, 3)
     assert head.released(3)
@@ -121,11 +121,11 @@ def test_the_head_stays_until_the_others_have_ended() -> None:
 
 def test_a_worker_obeys_the_first_verdict() -> None:
     worker = WorkerCore(LIMITS, 0)
-    worker.hear({"formed": True, "verdict": None}, 1)
+    worker.receive({"formed": True, "verdict": None}, 1)
     assert worker.formed
     first = {"state": "failed", "first_failure": failure(0, "x"), "signal": "SIGTERM", "grace_s": 1}
-    worker.hear({"formed": True, "verdict": first}, 2)
-    worker.hear({"formed": True, "verdict": {**first, "state": "succeeded"}}, 3)
+    worker.receive({"formed": True, "verdict": first}, 2)
+    worker.receive({"formed": True, "verdict": {**first, "state": "succeeded"}}, 3)
     worker.tick(1000)
     assert worker.verdict == first
 
@@ -133,7 +133,7 @@ def test_a_worker_obeys_the_first_verdict() -> None:
 @pytest.mark.parametrize(("limit", "reason"), [(20.0, "silent for 20 s"), (5.0, "its agent went away")])
 def test_a_worker_without_a_head_ends_alone(limit: float, reason: str) -> None:
     worker = WorkerCore(LIMITS, 0)
-    worker.hear({"formed": True, "verdict": None}, 1)
+    worker.receive({"formed": True, "verdict": None}, 1)
     if limit == 5.0:
         worker.closed(1)
     worker.tick(1 + limit)
@@ -173,9 +173,9 @@ def test_a_gang_always_ends_and_never_changes_its_mind(events: list) -> None:
     head, now, verdicts, failed = HeadCore(3, LIMITS, 0.0), 0.0, [], False
     for kind, node, value in events:
         if kind == "hear":
-            head.hear(node, report(done=value), now)
+            head.receive(node, report(done=value), now)
         elif kind == "fail":
-            head.hear(node, report(failed={**failure(node, "x", rank=node, exit_code=1), "age_s": value}), now)
+            head.receive(node, report(failed={**failure(node, "x", rank=node, exit_code=1), "age_s": value}), now)
             failed = failed or head.verdict is None
         elif kind == "close":
             head.closed(node, now)

@@ -47,7 +47,7 @@ class FakeCloud:
     refused: set[str] = field(default_factory=set)
     deletes_first: bool = False
 
-    def say(self, moment: str, name: str) -> None:
+    def emit(self, moment: str, name: str) -> None:
         if self.dead:
             raise Crash
         with self.lock:
@@ -66,7 +66,7 @@ class FakeCloud:
         return FakeHandler(type_token, self)
 
     def invoke(self, token: str, args: Properties, clients: Any) -> Mapping[str, Any]:
-        self.say("invoke", token)
+        self.emit("invoke", token)
         return {"id": "vpc-1", "echo": dict(args), "region": clients.region}
 
 
@@ -103,42 +103,42 @@ class FakeHandler:
 
     def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
         name = name_of(inputs)
-        self.cloud.say("create", name)
+        self.cloud.emit("create", name)
         with self.cloud.lock:
             known = [key for key, thing in self.cloud.things.items() if thing.token == ctx.token]
             physical_id = known[0] if known else f"{name}-{sum(self.cloud.made.values())}"
             if not known:
                 self.cloud.made[name] += 1
                 self.cloud.things[physical_id] = Thing(self.type, name, ctx.token, dict(inputs), ctx.clients.region)
-        self.cloud.say("created", name)
+        self.cloud.emit("created", name)
         return self.physical(physical_id)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
-        self.cloud.say("find", name_of(inputs))
+        self.cloud.emit("find", name_of(inputs))
         with self.cloud.lock:
             known = [key for key, thing in self.cloud.things.items() if thing.token == ctx.token]
         return self.physical(known[0]) if known else None
 
     def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
-        self.cloud.say("read", physical_id)
+        self.cloud.emit("read", physical_id)
         return self.physical(physical_id) if physical_id in self.cloud.things else None
 
     def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:
         name = name_of(new)
-        self.cloud.say("update", name)
+        self.cloud.emit("update", name)
         with self.cloud.lock:
             thing = self.cloud.things[physical_id]
             self.cloud.things[physical_id] = Thing(self.type, name, thing.token, dict(new), thing.region)
-        self.cloud.say("updated", name)
+        self.cloud.emit("updated", name)
         return self.physical(physical_id)
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:
         thing = self.cloud.things.get(physical_id)
         name = thing.name if thing else "?"
-        self.cloud.say("delete", name)
+        self.cloud.emit("delete", name)
         with self.cloud.lock:
             self.cloud.things.pop(physical_id, None)
-        self.cloud.say("deleted", name)
+        self.cloud.emit("deleted", name)
 
     def physical(self, physical_id: str) -> Physical:
         thing = self.cloud.things[physical_id]

@@ -40,8 +40,8 @@ def heard():
             self.events = []
             self.listener = Listener(DEMO, self.events.append, self.clock)
 
-        def hear(self, kind, **body):
-            self.listener.hear(EngineEvent.from_json({"sequence": 1, "timestamp": 1, kind: body}))
+        def on_event(self, kind, **body):
+            self.listener.on_event(EngineEvent.from_json({"sequence": 1, "timestamp": 1, kind: body}))
 
         def said(self):
             return [(one.kind, one.operation, one.name, one.detail) for one in self.events]
@@ -50,9 +50,9 @@ def heard():
 
 
 def test_a_creation_with_its_id_and_its_time(heard):
-    heard.hear("resourcePreEvent", metadata=metadata("create"))
+    heard.on_event("resourcePreEvent", metadata=metadata("create"))
     heard.clock.sleep(2.5)
-    heard.hear("resOutputsEvent", metadata=metadata("create", physical_id="sg-1"))
+    heard.on_event("resOutputsEvent", metadata=metadata("create", physical_id="sg-1"))
     assert heard.said() == [("start", "create", "demo", ""), ("done", "create", "demo", "sg-1")]
     assert heard.events[1].seconds == 2.5
     assert heard.events[1].type == "aws:ec2/securityGroup:SecurityGroup"
@@ -64,8 +64,8 @@ def test_a_creation_with_its_id_and_its_time(heard):
     [("update", "update"), ("delete", "delete"), ("create-replacement", "replace"), ("delete-replaced", "delete")],
 )
 def test_the_other_operations(heard, op, operation):
-    heard.hear("resourcePreEvent", metadata=metadata(op, physical_id="sg-1", diffs=["ingress"]))
-    heard.hear("resOutputsEvent", metadata=metadata(op, physical_id="sg-1"))
+    heard.on_event("resourcePreEvent", metadata=metadata(op, physical_id="sg-1", diffs=["ingress"]))
+    heard.on_event("resOutputsEvent", metadata=metadata(op, physical_id="sg-1"))
     assert heard.said() == [("start", operation, "demo", "sg-1"), ("done", operation, "demo", "sg-1")]
     (step,) = heard.listener.steps
     assert (step.operation, step.changed) == (operation, ("ingress",))
@@ -73,8 +73,8 @@ def test_the_other_operations(heard, op, operation):
 
 def test_what_stays_is_counted_and_is_no_news(heard):
     for op in ("same", "read", "refresh"):
-        heard.hear("resourcePreEvent", metadata=metadata(op))
-        heard.hear("resOutputsEvent", metadata=metadata(op))
+        heard.on_event("resourcePreEvent", metadata=metadata(op))
+        heard.on_event("resOutputsEvent", metadata=metadata(op))
     assert heard.events == []
     assert dict(heard.listener.changes) == {"same": 1, "read": 2}
 
@@ -83,31 +83,35 @@ def test_the_stack_components_providers_and_announcements_are_no_resources(heard
     provider = "urn:pulumi:demo::cloudgpu::pulumi:providers:aws::default"
     component = "urn:pulumi:demo::cloudgpu::cloudgpu:infra:Gang::demo"
     for one in (metadata("create", STACK), metadata("create", provider), metadata("create", component, custom=False)):
-        heard.hear("resourcePreEvent", metadata=one)
-        heard.hear("resOutputsEvent", metadata=one)
-    heard.hear("resourcePreEvent", metadata=metadata("replace"))
+        heard.on_event("resourcePreEvent", metadata=one)
+        heard.on_event("resOutputsEvent", metadata=one)
+    heard.on_event("resourcePreEvent", metadata=metadata("replace"))
     assert (heard.events, heard.listener.steps) == ([], [])
 
 
 def test_a_failure_says_why_and_is_kept(heard):
-    heard.hear("resourcePreEvent", metadata=metadata("create"))
-    heard.hear("diagnosticEvent", urn=GROUP, message="<{%fg 1%}>no room<{%reset%}>\n", color="raw", severity="error")
-    heard.hear("resOpFailedEvent", metadata=metadata("create"), status=2, steps=1)
-    heard.hear("diagnosticEvent", urn=STACK, message="update failed", color="raw", severity="error")
+    heard.on_event("resourcePreEvent", metadata=metadata("create"))
+    heard.on_event(
+        "diagnosticEvent", urn=GROUP, message="<{%fg 1%}>no room<{%reset%}>\n", color="raw", severity="error"
+    )
+    heard.on_event("resOpFailedEvent", metadata=metadata("create"), status=2, steps=1)
+    heard.on_event("diagnosticEvent", urn=STACK, message="update failed", color="raw", severity="error")
     assert heard.said()[-1] == ("failed", "create", "demo", "no room")
     assert heard.listener.errors == [(GROUP, "no room")]
 
 
 def test_a_secret_that_a_service_echoes_is_not_passed_on(heard):
-    heard.hear("diagnosticEvent", urn=GROUP, message="hush-hush is too short", color="raw", severity="error")
-    heard.hear("diagnosticEvent", urn=STACK, message="using hush-hush", color="raw", severity="info")
+    heard.on_event("diagnosticEvent", urn=GROUP, message="hush-hush is too short", color="raw", severity="error")
+    heard.on_event("diagnosticEvent", urn=STACK, message="using hush-hush", color="raw", severity="info")
     assert heard.listener.errors == [(GROUP, "[secret] is too short")]
     assert heard.events[0].detail == "using [secret]"
 
 
 def test_what_the_program_says_is_passed_on_and_debugging_is_not(heard):
     for severity, ephemeral in (("info", False), ("warning", False), ("debug", False), ("info", True)):
-        heard.hear("diagnosticEvent", urn=STACK, message=severity, color="raw", severity=severity, ephemeral=ephemeral)
+        heard.on_event(
+            "diagnosticEvent", urn=STACK, message=severity, color="raw", severity=severity, ephemeral=ephemeral
+        )
     assert [(one.type, one.name, one.detail) for one in heard.events] == [
         ("pulumi:log", "info", "info"),
         ("pulumi:log", "warning", "warning"),
@@ -119,7 +123,7 @@ def test_what_a_listener_raises_is_not_lost_in_the_streams_thread(heard):
         raise KeyError("oh")
 
     listener = Listener(DEMO, broken, heard.clock)
-    listener.hear(
+    listener.on_event(
         EngineEvent.from_json({"sequence": 1, "timestamp": 1, "resourcePreEvent": {"metadata": metadata("create")}})
     )
     assert isinstance(listener.failure, KeyError)

@@ -15,5 +15,5 @@ class StageChange:
     seconds: float | None = None
 
 
-Happening = Progress | Event | StageChange
-Say = Callable[[Happening], None]
+ProgressEvent = Progress | Event | StageChange
+Emit = Callable[[ProgressEvent], None]
