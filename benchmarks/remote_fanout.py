@@ -26,7 +26,7 @@ from measure import show
 from cloudgpu.clock import SystemClock
 from cloudgpu.launch.inventory import Node
 from cloudgpu.remote.command import Command
-from cloudgpu.remote.fanout import LIMIT, all_or_raise, dial_all, on_all
+from cloudgpu.remote.fanout import LIMIT, all_or_raise, connect_all, on_all
 from cloudgpu.remote.keys import ensure_key, fingerprint
 
 SERVERS = 256
@@ -65,7 +65,7 @@ async def _serve(count: int, public: str) -> None:
 
 def ours(nodes: list[Node], key: Path) -> Callable[[], None]:
     """First contact; returns what sends one more command everywhere."""
-    hosts = all_or_raise(dial_all(nodes, key, clock=SystemClock()))
+    hosts = all_or_raise(connect_all(nodes, key, clock=SystemClock()))
 
     def command() -> None:
         answers = all_or_raise(on_all(hosts.values(), lambda host: host.run(Command("hostname"))))

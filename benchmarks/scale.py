@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from measure import CLOUDGPU, ROOT, show
 
-from cloudgpu.app.dialling import Ways, dialler
+from cloudgpu.app.dialling import Ways, connector
 from cloudgpu.clock import SystemClock
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.paths import Home
@@ -105,7 +105,7 @@ def first_answers_s(home: Path, name: str) -> float:
     settings = load(flags={}, environ={"CLOUDGPU_HOME": str(home)}, cwd=home)
     clock = SystemClock()
     ways = Ways(settings.ssh_key, clock, (), _no_session)
-    hosts = dialler(settings.ssh_key, clock, float(settings.boot_seconds), ways)(
+    hosts = connector(settings.ssh_key, clock, float(settings.boot_seconds), ways)(
         Inventory.from_json(stored).nodes, lambda _: None
     )
     for host in hosts:

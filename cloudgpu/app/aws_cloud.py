@@ -13,11 +13,11 @@ from cloudgpu.app.aws_account import AwsAccount
 from cloudgpu.app.aws_inspector import AwsInspector
 from cloudgpu.app.aws_regions import AwsRegions
 from cloudgpu.app.aws_storage import AwsStorage
-from cloudgpu.app.calls import CallLog
+from cloudgpu.app.calls import ApiCallLog
 from cloudgpu.app.engines import Engines
 from cloudgpu.app.events import Emit
 from cloudgpu.app.node_addresses import HEAD, by_session, by_ssm, private, region_of, way
-from cloudgpu.app.ports import Leftover
+from cloudgpu.app.ports import TaggedResource
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.aws import host_keys, instances, lifetimes, machine_images, objects, offers, quotas, reservations
 from cloudgpu.aws.found import GLOBAL, Found, SearchResult
@@ -71,7 +71,7 @@ class Where:
 class AwsCloud:
     """AWS, or what stands in for it, in every region that is asked for."""
 
-    def __init__(self, where: Where, reach: Reach, settings: Settings, clock: Clock, calls: CallLog) -> None:
+    def __init__(self, where: Where, reach: Reach, settings: Settings, clock: Clock, calls: ApiCallLog) -> None:
         self._engines = Engines(settings, self._session, where.endpoint, where.environ, clock)
         self._regions = AwsRegions(self._session, settings.region, clock)
         self.target: Target = where.target
@@ -246,7 +246,7 @@ class AwsCloud:
         """Search a region (`global`: IAM) for the tag of any cluster."""
         return self._regions.search("", [region])
 
-    def retag(self, found: Sequence[Leftover], tags: Mapping[str, str]) -> None:
+    def retag(self, found: Sequence[TaggedResource], tags: Mapping[str, str]) -> None:
         """Set these tags on instances, volumes and interfaces that do not have them yet."""
         for region in sorted({one.region for one in found} - {GLOBAL}):
             here = [one for one in found if one.region == region]
@@ -256,7 +256,7 @@ class AwsCloud:
         """Terminate instances by their ids and wait until AWS confirms it."""
         self._regions.terminate(region, instance_ids)
 
-    def release(self, found: Sequence[Leftover]) -> None:
+    def release(self, found: Sequence[TaggedResource]) -> None:
         """Delete what a search found and wait until it is confirmed; a region that fails never stops the others.
 
         Raises:
@@ -334,7 +334,7 @@ def cluster_tags(record: ClusterRecord) -> dict[str, str]:
     }
 
 
-def connect_aws(settings: Settings, environ: Mapping[str, str], clock: Clock, calls: CallLog) -> AwsCloud:
+def connect_aws(settings: Settings, environ: Mapping[str, str], clock: Clock, calls: ApiCallLog) -> AwsCloud:
     """The real AWS with the user's own credentials; `AWS_ENDPOINT_URL` is ignored."""
 
     def reach(found: Sequence[Instance], private: Set[str]) -> Mapping[str, tuple[str, int]]:
@@ -345,7 +345,7 @@ def connect_aws(settings: Settings, environ: Mapping[str, str], clock: Clock, ca
 
 
 def connect_rehearsal(
-    settings: Settings, home: Home, environ: Mapping[str, str], clock: Clock, calls: CallLog
+    settings: Settings, home: Home, environ: Mapping[str, str], clock: Clock, calls: ApiCallLog
 ) -> AwsCloud:
     """This home's rehearsal cloud, started when it does not run.
 

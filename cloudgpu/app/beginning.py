@@ -14,8 +14,8 @@ from typing import Final, NoReturn
 from cloudgpu.app.beginning_launchers import TEXTS, LauncherChoice
 from cloudgpu.app.beginning_text import RECIPE
 from cloudgpu.catalog import Catalog, Gpu, InstanceType
+from cloudgpu.catalog.gpu_spec import misfit, spec_name, types_for_spec
 from cloudgpu.catalog.ranking import Market, Offer, offer_of
-from cloudgpu.catalog.wishes import misfit, types_meant, written
 from cloudgpu.errors import UsageError
 from cloudgpu.paths import unwritable
 from cloudgpu.recipe.loading import FILE_NAME
@@ -37,7 +37,7 @@ _FEW = 3
 
 
 @dataclass(frozen=True)
-class Wish:
+class ScaffoldRequest:
     """What was typed."""
 
     name: str
@@ -51,7 +51,7 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Begun:
+class Scaffold:
     """What a first recipe will hold: its files as text, and the machine that it will most likely get."""
 
     name: str
@@ -64,22 +64,22 @@ class Begun:
     files: dict[str, str]
 
 
-def begin(wish: Wish, catalog: Catalog, home_region: str) -> Begun:
-    """The files of a first recipe for a wish. Writes nothing.
+def make_scaffold(request: ScaffoldRequest, catalog: Catalog, home_region: str) -> Scaffold:
+    """Build the files of a first recipe. Writes nothing.
 
     Raises:
-        UsageError: The name is none, or nothing that is known and offered fits the wish.
+        UsageError: The name is invalid, or no known and offered type matches the request.
     """
-    if not _NAME.fullmatch(wish.name):
-        message = f"{wish.name} is no name for a recipe"
+    if not _NAME.fullmatch(request.name):
+        message = f"{request.name} is no name for a recipe"
         raise UsageError(message, hint="lower case letters, digits and dashes, for instance my-run")
-    offers = _offers(wish, catalog, home_region)
-    text = TEXTS[wish.launcher]
-    files = {FILE_NAME: _recipe(wish, offers), text.script_name: text.script}
-    return Begun(wish.name, wish.nodes, wish.market, offers[0], _taken(offers)[-1], files)
+    offers = _offers(request, catalog, home_region)
+    text = TEXTS[request.launcher]
+    files = {FILE_NAME: _recipe(request, offers), text.script_name: text.script}
+    return Scaffold(request.name, request.nodes, request.market, offers[0], _taken(offers)[-1], files)
 
 
-def write(begun: Begun, folder: Path) -> None:
+def write(begun: Scaffold, folder: Path) -> None:
     """Put the files into a new folder, all of them or none.
 
     Raises:
@@ -99,20 +99,22 @@ def write(begun: Begun, folder: Path) -> None:
         raise unwritable(folder, err) from err
 
 
-def _offers(wish: Wish, catalog: Catalog, home_region: str) -> tuple[Offer, ...]:
-    """The types that the wish means, in the region that the recipe will name, the cheapest first."""
-    kinds = [kind for kind in types_meant(wish.gpu, catalog) if not kind.retired]
+def _offers(request: ScaffoldRequest, catalog: Catalog, home_region: str) -> tuple[Offer, ...]:
+    """Return the types that the request matches in the recipe's region, cheapest first."""
+    kinds = [kind for kind in types_for_spec(request.gpu, catalog) if not kind.retired]
     if not kinds:
-        raise _nothing(wish, catalog)
-    kinds = [kind for kind in kinds if wish.market in kind.usage_classes] or kinds
-    if wish.region and wish.region not in catalog.regions:
-        message = f"--region {wish.region}: no such region in the catalogue{suggestion(wish.region, catalog.regions)}"
-        raise UsageError(message, hint=f"{command('cloudgpu', 'gpus')} shows where {wish.gpu} is cheapest")
-    here = _priced(catalog, kinds, wish.region or home_region)
-    if here or wish.region:
-        return here or _refuse(wish, kinds)
+        raise _nothing(request, catalog)
+    kinds = [kind for kind in kinds if request.market in kind.usage_classes] or kinds
+    if request.region and request.region not in catalog.regions:
+        message = (
+            f"--region {request.region}: no such region in the catalogue{suggestion(request.region, catalog.regions)}"
+        )
+        raise UsageError(message, hint=f"{command('cloudgpu', 'gpus')} shows where {request.gpu} is cheapest")
+    here = _priced(catalog, kinds, request.region or home_region)
+    if here or request.region:
+        return here or _refuse(request, kinds)
     anywhere = _by_price(offer_of(catalog, kind, "on-demand", "", home_region) for kind in kinds)
-    return _priced(catalog, kinds, anywhere[0].region or "") if anywhere else _refuse(wish, kinds)
+    return _priced(catalog, kinds, anywhere[0].region or "") if anywhere else _refuse(request, kinds)
 
 
 def _priced(catalog: Catalog, kinds: Sequence[InstanceType], region: str) -> tuple[Offer, ...]:
@@ -125,55 +127,56 @@ def _by_price(offers: Iterable[Offer]) -> tuple[Offer, ...]:
     return tuple(one for _, _, one in sorted(priced, key=lambda row: row[:2]))
 
 
-def _refuse(wish: Wish, kinds: Sequence[InstanceType]) -> NoReturn:
-    raise _not_here(wish, kinds)
+def _refuse(request: ScaffoldRequest, kinds: Sequence[InstanceType]) -> NoReturn:
+    raise _not_here(request, kinds)
 
 
-def _not_here(wish: Wish, kinds: Sequence[InstanceType]) -> UsageError:
+def _not_here(request: ScaffoldRequest, kinds: Sequence[InstanceType]) -> UsageError:
     """Why there is no price by the hour: offered elsewhere, or nowhere at a known price."""
     priced = sorted({region for kind in kinds for region in kind.on_demand_usd if kind.zones.get(region)})
-    if wish.region and priced:
-        message = f"{wish.gpu} is not offered in {wish.region} at a known price; it is in {', '.join(priced)}"
+    if request.region and priced:
+        message = f"{request.gpu} is not offered in {request.region} at a known price; it is in {', '.join(priced)}"
         return UsageError(
-            message, hint=command("cloudgpu", "recipe", "new", wish.name, "--gpu", wish.gpu, "--region", priced[0])
+            message,
+            hint=command("cloudgpu", "recipe", "new", request.name, "--gpu", request.gpu, "--region", priced[0]),
         )
-    message = f"nobody knows what {wish.gpu} costs by the hour"
-    return UsageError(message, hint=command("cloudgpu", "gpus", "show", written(kinds[0].gpu)))
+    message = f"nobody knows what {request.gpu} costs by the hour"
+    return UsageError(message, hint=command("cloudgpu", "gpus", "show", spec_name(kinds[0].gpu)))
 
 
-def _nothing(wish: Wish, catalog: Catalog) -> UsageError:
-    """Why a wish means nothing that can be launched, with the command that would."""
-    begin_with = ("cloudgpu", "recipe", "new", wish.name, "--gpu")
-    retired = types_meant(wish.gpu, catalog)
+def _nothing(request: ScaffoldRequest, catalog: Catalog) -> UsageError:
+    """Explain why nothing that matches can be launched, and suggest a command that would work."""
+    begin_with = ("cloudgpu", "recipe", "new", request.name, "--gpu")
+    retired = types_for_spec(request.gpu, catalog)
     if retired:
         names = ", ".join(kind.name for kind in retired)
-        begin = command(*begin_with, retired[0].replacement or "")
-        return UsageError(f"AWS retired {names}: nobody can launch it", hint=begin)
-    why = misfit(wish.gpu, catalog)
-    message, fix = (f"{wish.gpu} means nothing", "") if why is None else (why.message, why.fix)
+        make_scaffold = command(*begin_with, retired[0].replacement or "")
+        return UsageError(f"AWS retired {names}: nobody can launch it", hint=make_scaffold)
+    why = misfit(request.gpu, catalog)
+    message, fix = (f"{request.gpu} means nothing", "") if why is None else (why.message, why.fix)
     words = shlex.split(fix) if fix.startswith("--set ") else []
     instead = words[1].partition("=")[2] if words else ""
-    return UsageError(f"--gpu {wish.gpu}: {message}", hint=command(*begin_with, instead) if instead else fix)
+    return UsageError(f"--gpu {request.gpu}: {message}", hint=command(*begin_with, instead) if instead else fix)
 
 
-def _recipe(wish: Wish, offers: Sequence[Offer]) -> str:
+def _recipe(request: ScaffoldRequest, offers: Sequence[Offer]) -> str:
     offer, taken = offers[0], _taken(offers)
     kind, dearest = offer.kind, taken[-1].hourly_usd or Decimal(0)
-    cap = (dearest * wish.nodes * _ROOM).to_integral_value(ROUND_CEILING)
-    launched = TEXTS[wish.launcher]
-    named = Template(launched.run).substitute(name=wish.name)
+    cap = (dearest * request.nodes * _ROOM).to_integral_value(ROUND_CEILING)
+    launched = TEXTS[request.launcher]
+    named = Template(launched.run).substitute(name=request.name)
     text = RECIPE.substitute(
         description=launched.description,
         run=named,
         rehearsal=launched.rehearsal,
-        name=wish.name,
-        nodes=wish.nodes,
+        name=request.name,
+        nodes=request.nodes,
         machine=f"{kind.name} ({kind.gpus} x {kind.gpu} {kind.gpu_memory_gib.normalize():f} GiB)",
         usd=f"{offer.hourly_usd:f}",
         region=offer.region,
         read_on="" if offer.priced_on is None else offer.priced_on.isoformat(),
-        hardware=_hardware(wish, taken, offers[len(taken) :]),
-        market=_MARKETS[wish.market],
+        hardware=_hardware(request, taken, offers[len(taken) :]),
+        market=_MARKETS[request.market],
         max_usd=max(cap, Decimal(1)),
         torch=_torch(offer.gpu),
         gpu=offer.gpu.name,
@@ -191,14 +194,16 @@ def _taken(offers: Sequence[Offer]) -> tuple[Offer, ...]:
     return tuple(one for one in offers if one.hourly_usd is not None and one.hourly_usd <= _TWICE * cheapest)
 
 
-def _hardware(wish: Wish, taken: Sequence[Offer], dearer: Sequence[Offer]) -> str:
+def _hardware(request: ScaffoldRequest, taken: Sequence[Offer], dearer: Sequence[Offer]) -> str:
     names = [one.kind.name for one in taken]
-    if wish.gpu in names:
-        return f"instance_type: {wish.gpu}  # or gpu: and what `cloudgpu gpus` lists, for instance {taken[0].wish}"
+    if request.gpu in names:
+        return f"instance_type: {request.gpu}  # or gpu: and what `cloudgpu gpus` lists, for instance {taken[0].spec}"
     if not dearer:
-        return f"gpu: {wish.gpu}  # what `cloudgpu gpus` lists: a GPU and how many a node, or instance_type: and a type"
+        return (
+            f"gpu: {request.gpu}  # what `cloudgpu gpus` lists: a GPU and how many a node, or instance_type: and a type"
+        )
     few = ", ".join(one.kind.name for one in dearer[:_FEW]) + (" ..." if len(dearer) > _FEW else "")
-    about = f"# {wish.gpu}; left out at more than twice the price: {few}"
+    about = f"# {request.gpu}; left out at more than twice the price: {few}"
     return f"{about}\n  " + (f"instance_type: {names[0]}" if len(names) == 1 else f"any_of: [{', '.join(names)}]")
 
 

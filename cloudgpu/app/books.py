@@ -6,7 +6,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from cloudgpu.app.context import Context
-from cloudgpu.app.ports import Leftover
+from cloudgpu.app.ports import TaggedResource
 from cloudgpu.app.records import ClusterRecord, RunRecord
 from cloudgpu.errors import BusyError, StateError
 from cloudgpu.ledger.billing import entry_usd
@@ -63,7 +63,7 @@ class ClusterBilling:
             if same_place and not what.entry_id.startswith(f"{record.token}/") and what.expires_at > now:
                 raise taken(record.name, what.owner, f"{what.expires_at:%Y-%m-%d %H:%M} UTC")
 
-    def note_launched(self, entries: Iterable[Entry], found: Sequence[Leftover]) -> None:
+    def note_launched(self, entries: Iterable[Entry], found: Sequence[TaggedResource]) -> None:
         """Write down instances whose launch was never answered, or their time would be free.
 
         They count from the moment their row was opened: the call came right after it.

@@ -34,7 +34,7 @@ class Call(Protocol):
         """From sending to the answer."""
 
 
-class CallLog:
+class ApiCallLog:
     """Appends calls to a file; without a file, or where it cannot be written any more, it does nothing.
 
     It is called between AWS's answer and whoever waits for it: an error here would lose the answer of a launch.

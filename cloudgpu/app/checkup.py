@@ -24,7 +24,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Checkup:
+class DiagnosticReport:
     """Everything that was looked at. `permissions` has one row an action: `action`, `state` and `why`."""
 
     target: str

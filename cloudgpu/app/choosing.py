@@ -27,7 +27,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Loosened:
+class RelaxedQuery:
     """How many types would fit with one of the options changed."""
 
     change: str
@@ -41,7 +41,7 @@ class Answer:
 
     asked: Asked
     found: Found
-    loosened: tuple[Loosened, ...]
+    loosened: tuple[RelaxedQuery, ...]
     home_region: str
 
 
@@ -65,7 +65,7 @@ def answer(asked: Asked, catalog: Catalog, home_region: str) -> Answer:
     return Answer(asked, found, loosened, home_region)
 
 
-def _loosened(asked: Asked, wanted: Wanted, catalog: Catalog) -> Iterator[Loosened]:
+def _loosened(asked: Asked, wanted: Wanted, catalog: Catalog) -> Iterator[RelaxedQuery]:
     """What each single change would find; those that find nothing by themselves are left out."""
     without = {
         command("--min-memory", asked.min_memory): replace(wanted, min_memory_gib=Decimal(0)),
@@ -79,7 +79,7 @@ def _loosened(asked: Asked, wanted: Wanted, catalog: Catalog) -> Iterator[Loosen
     for change, looser in {**changes, "with --all": replace(wanted, everything=True)}.items():
         types = len(ranked(catalog, looser, asked.sort, home_region="").offers)
         if types:
-            yield Loosened(change, types)
+            yield RelaxedQuery(change, types)
 
 
 def _memory(option: str, said: str) -> Decimal:

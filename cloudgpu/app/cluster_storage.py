@@ -7,8 +7,8 @@ from cloudgpu.app.attached import AttachedStorage, own_name
 from cloudgpu.app.context import CloudContext
 from cloudgpu.app.lasting import RetainedBilling
 from cloudgpu.app.records import ClusterRecord
-from cloudgpu.app.storage import StorageRoom
-from cloudgpu.app.storage_context import StorageContext, Wish
+from cloudgpu.app.storage import StorageManager
+from cloudgpu.app.storage_context import StorageContext, StorageRequest
 from cloudgpu.app.storage_outcome import NO_STORAGE, Kept, Ready, Settled
 from cloudgpu.app.storage_overview import monthly_usd
 from cloudgpu.app.storage_records import StorageRecords
@@ -168,10 +168,10 @@ class ClusterStorage:
     def _there(self, region: str) -> Mapping[str, Stored]:
         return {one.name: one for one in self.context.cloud.storage().found(region)}
 
-    def _room(self, team: str) -> StorageRoom:
+    def _room(self, team: str) -> StorageManager:
         context = self.context
         records = StorageRecords(context.home)
-        return StorageRoom(
+        return StorageManager(
             StorageContext(
                 context.cloud.storage(),
                 records,
@@ -267,7 +267,7 @@ def _mount(one: Storage, stored: Stored) -> Mount:
     )
 
 
-def _wish(one: Storage, make: Make, row: AttachedStorage, cluster: str, existing: Mapping[str, str]) -> Wish:
+def _wish(one: Storage, make: Make, row: AttachedStorage, cluster: str, existing: Mapping[str, str]) -> StorageRequest:
     named = {"vpcId": "vpcId", "subnetIds": "subnetId", "kmsKeyId": "kmsKeyId"}
     config = {
         "zone": row.zone,
@@ -278,7 +278,7 @@ def _wish(one: Storage, make: Make, row: AttachedStorage, cluster: str, existing
         **{key: existing.get(name, "") for key, name in named.items()},
     }
     wanted = {key: text for key, text in config.items() if text}
-    return Wish(row.name, make.kind, row.region, not one.keep, wanted, "" if one.keep else cluster)
+    return StorageRequest(row.name, make.kind, row.region, not one.keep, wanted, "" if one.keep else cluster)
 
 
 def _refuse_own_vpc(rows: Sequence[AttachedStorage], existing: Mapping[str, str]) -> None:

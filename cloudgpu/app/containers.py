@@ -11,7 +11,7 @@ from cloudgpu.recipe.nearest import suggestion
 
 
 @dataclass(frozen=True)
-class Sought:
+class ImageQuery:
     """What was typed, option by option."""
 
     framework: str = ""
@@ -41,7 +41,7 @@ class Listing:
     latest: bool
 
 
-def containers(sought: Sought, catalog: Catalog, software: Software) -> Listing:
+def containers(sought: ImageQuery, catalog: Catalog, software: Software) -> Listing:
     """The containers that were asked for, in the order of the catalogue; with a GPU, only those that run on it.
 
     Raises:

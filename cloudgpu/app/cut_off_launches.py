@@ -11,14 +11,14 @@ from datetime import datetime
 from cloudgpu.app.books import ClusterBilling
 from cloudgpu.app.context import CloudContext
 from cloudgpu.app.region_failures import RegionFailures
-from cloudgpu.app.strays import Strays, Whose
+from cloudgpu.app.strays import TagSearch, Whose
 from cloudgpu.ledger.entry import Entry
 from cloudgpu.provision.delays import delays_at, launch_shown_by
 from cloudgpu.run.progress import Note
 
 
 @dataclass(frozen=True)
-class CutOffLaunches:
+class UnansweredLaunches:
     """The launches of one cluster whose answer nobody wrote down."""
 
     context: CloudContext
@@ -45,7 +45,7 @@ class CutOffLaunches:
         doubtful = {row.spending.region for row in unlaunched(rows)}
         asked = [region for region in failures.asked if region in doubtful and region not in failures]
         if asked:
-            found = Strays(self.context).search(name, asked, whose)
+            found = TagSearch(self.context).search(name, asked, whose)
             failures.add_all(found.failures)
             ClusterBilling(self.context).note_launched(rows, [*found.found, *found.terminated])
 

@@ -5,14 +5,14 @@ from pathlib import Path
 from threading import Lock
 
 from cloudgpu.app.events import Emit
-from cloudgpu.app.ports import Dial
+from cloudgpu.app.ports import Connect
 from cloudgpu.clock import Clock
 from cloudgpu.launch.inventory import Node
 from cloudgpu.remote.base import Host
 from cloudgpu.remote.bastion import bastion
 from cloudgpu.remote.carrier import Carrier, CarryingCommand, ProgramCarrier
 from cloudgpu.remote.connection import SshHost
-from cloudgpu.remote.fanout import all_or_raise, dial_all, wait_for_all
+from cloudgpu.remote.fanout import all_or_raise, connect_all, wait_for_all
 from cloudgpu.remote.session import Patience
 from cloudgpu.run.progress import Note
 
@@ -45,36 +45,36 @@ class Ways:
         Raises:
             HostKeyError: Its host key is not known.
         """
-        return self._dialled(node.bastion, node.bastion_keys, node.key)
+        return self._connected(node.bastion, node.bastion_keys, node.key)
 
-    def bastion(self, wish: str) -> SshHost:
+    def bastion(self, address: str) -> SshHost:
         """The jump host; it is dialled when something goes through it.
 
         Raises:
             HostKeyError: Its host key is not known.
         """
-        return self._dialled(wish)
+        return self._connected(address)
 
-    def _dialled(self, wish: str, pinned: tuple[str, ...] = (), key: str = "") -> SshHost:
+    def _connected(self, address: str, pinned: tuple[str, ...] = (), key: str = "") -> SshHost:
         with self._lock:
-            place = (wish, pinned, key)
+            place = (address, pinned, key)
             if place not in self._bastions:
-                host = bastion(wish, self._known_hosts, pinned, key)
+                host = bastion(address, self._known_hosts, pinned, key)
                 self._bastions[place] = SshHost(
                     host, self._key, clock=self._clock, timeout_s=_BASTION_S, via=None, patience=Patience()
                 )
             return self._bastions[place]
 
 
-def dialler(key: Path, clock: Clock, boot_s: float, ways: Ways) -> Dial:
+def connector(key: Path, clock: Clock, boot_s: float, ways: Ways) -> Connect:
     """How nodes are reached with this key; waits up to `boot_s` for a node that boots."""
 
-    def dial(nodes: Sequence[Node], emit: Emit) -> list[Host]:
+    def connect(nodes: Sequence[Node], emit: Emit) -> list[Host]:
         emit(Note(f"connecting to {len(nodes)} nodes"))
         if all(node.own for node in nodes):
             # Nothing of it boots: a host that does not answer now will not answer for waiting.
-            return list(all_or_raise(dial_all(nodes, key, clock=clock, carrier=ways.carrier)).values())
+            return list(all_or_raise(connect_all(nodes, key, clock=clock, carrier=ways.carrier)).values())
         found = wait_for_all(nodes, key, clock=clock, deadline_s=boot_s, carrier=ways.carrier)
         return list(all_or_raise(found).values())
 
-    return dial
+    return connect

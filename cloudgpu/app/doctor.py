@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from cloudgpu.app.checkup import Check, Checkup, State, worst
+from cloudgpu.app.checkup import Check, DiagnosticReport, State, worst
 from cloudgpu.aws.credentials import EXPIRED
 from cloudgpu.aws.grants import Grant
 from cloudgpu.aws.probing import Verdict
@@ -38,19 +38,19 @@ def examine(
     account: Callable[[], Account],
     grants: Sequence[Grant],
     machine: Sequence[Callable[[], Check]],
-) -> Checkup:
+) -> DiagnosticReport:
     """Look at everything; what goes wrong while looking is a finding, never the end of it."""
     checks = [look() for look in machine]
     try:
         asked = account()
         identity = asked.identity()
     except CloudGpuError as err:
-        return Checkup(target, region, (*checks, *_nobody(err)))
+        return DiagnosticReport(target, region, (*checks, *_nobody(err)))
     checks.append(Check("credentials", "ok", f"account {identity.account}, {identity.arn} ({identity.login.label})"))
     verdicts = asked.verdicts(identity, grants)
     checks += [_permission(grant, verdicts) for grant in grants]
     checks += _quotas(asked, region)
-    return Checkup(target, region, tuple(checks), tuple(vars(one) for one in verdicts))
+    return DiagnosticReport(target, region, tuple(checks), tuple(vars(one) for one in verdicts))
 
 
 def _nobody(err: CloudGpuError) -> Iterator[Check]:

@@ -19,7 +19,7 @@ from cloudgpu.app.admission import caller
 from cloudgpu.app.context import CloudContext
 from cloudgpu.app.inventories import stored_inventory, with_known_boots
 from cloudgpu.app.lost_rows import restore
-from cloudgpu.app.ports import Dial
+from cloudgpu.app.ports import Connect
 from cloudgpu.app.postponing import Extended, confirmed, moments, refuse_costly, to_extend, utc, written_down
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.app.standing import HARMLESS
@@ -41,9 +41,9 @@ _EXPIRES = "cloudgpu:expires-at"
 class Extending:
     """Renews the power-off timers. One object for one cloud and one home."""
 
-    def __init__(self, context: CloudContext, dial: Dial) -> None:
+    def __init__(self, context: CloudContext, connect: Connect) -> None:
         self._context = context
-        self._dial = dial
+        self._connect = connect
 
     def extend(
         self, name: str, *, until: datetime | None = None, by: timedelta | None = None, max_usd: Decimal | None = None
@@ -138,7 +138,7 @@ class Extending:
         """
         stored = stored_inventory(self._context.home, later)
         nodes = with_known_boots(self._context.records, stored, self._context.clock.now()).nodes
-        hosts = self._dial(nodes, self._context.emit)
+        hosts = self._connect(nodes, self._context.emit)
         try:
             all_or_raise(on_all(hosts, lambda host: _told(host, later.expires_at)))
         except CloudGpuError as err:

@@ -14,7 +14,7 @@ from datetime import datetime
 
 from cloudgpu.app.account import Account, still_up, what_runs
 from cloudgpu.app.context import Context
-from cloudgpu.app.handover import end_or_wait, taken_away
+from cloudgpu.app.handover import cancelled_by_deletion, delete_or_wait
 from cloudgpu.app.outcome import CLUSTER_DELETED, RunOutcome, never_fetched
 from cloudgpu.app.records import ClusterRecord, RunRecord
 from cloudgpu.app.running import Followed, Running, judged
@@ -65,7 +65,7 @@ class Finishing:
             LedgerError: The ledger cannot be written.
         """
         cluster = self._account.cluster(record)
-        record = taken_away(record, cluster)
+        record = cancelled_by_deletion(record, cluster)
         collected = Collected()
         if running is not None and running.connected and not (insist and record.outputs):
             running.forget(self._dead(record, cluster))
@@ -204,7 +204,7 @@ class Finishing:
         return self._context.records.save_run(record), followed
 
     def _why_kept(self, record: RunRecord, failures: tuple[str, ...], *, insist: bool) -> str:
-        """Why the cluster stays, empty when it is to be ended. What could not be fetched weighs more than a wish."""
+        """Return why the cluster is kept, or an empty string. Outputs not yet downloaded override the request."""
         cluster = self._account.cluster(record)
         if cluster is None:
             return ""
@@ -225,7 +225,7 @@ class Finishing:
         if cluster is not None and not kept:
             try:
                 with self._stages.stage("down"):
-                    ended = end_or_wait(self._context, self._teardown, cluster)
+                    ended = delete_or_wait(self._context, self._teardown, cluster)
             except CloudGpuError as err:
                 failure = err
         record = self._ended(record)

@@ -15,7 +15,7 @@ _LONGEST_S = 1200.0
 ENDED = "its cluster was ended"
 
 
-def taken_away(record: RunRecord, cluster: ClusterRecord | None) -> RunRecord:
+def cancelled_by_deletion(record: RunRecord, cluster: ClusterRecord | None) -> RunRecord:
     """The run as cancelled, where it went wrong only because somebody was ending its cluster meanwhile.
 
     A rank that failed by itself did so before, and stays the reason.
@@ -25,7 +25,7 @@ def taken_away(record: RunRecord, cluster: ClusterRecord | None) -> RunRecord:
     return replace(record, state="cancelled", reason=ENDED) if ending and nameless and record.ranks else record
 
 
-def end_or_wait(context: Context, teardown: ClusterDeleter, cluster: ClusterRecord) -> Ended | None:
+def delete_or_wait(context: Context, teardown: ClusterDeleter, cluster: ClusterRecord) -> Ended | None:
     """End a cluster. Where another process is ending it, that one's confirmation is awaited; if it dies, we go on.
 
     Returns what came of it, None where another process has ended it.

@@ -25,7 +25,7 @@ class ProcessRow:
 
 
 @dataclass(frozen=True)
-class LeasesAnswer:
+class LeasesResponse:
     """The answer to `lease` with the action `show`."""
 
     gpus: tuple[int, ...]
@@ -37,7 +37,7 @@ class LeasesAnswer:
 
 
 @dataclass(frozen=True)
-class TakenAnswer:
+class TakenResponse:
     """The answer to `lease` with the action `take`."""
 
     devices: tuple[int, ...]
@@ -45,14 +45,14 @@ class TakenAnswer:
 
 
 @dataclass(frozen=True)
-class ExtendedAnswer:
+class ExtendedResponse:
     """The answer to `lease` with the action `extend`."""
 
     devices: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class LeaveAnswer:
+class LeaveResponse:
     """The answer to `leave`."""
 
     clusters: int

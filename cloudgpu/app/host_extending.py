@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from cloudgpu.app.context import HostsContext
-from cloudgpu.app.host_answers import ExtendedAnswer
+from cloudgpu.app.host_answers import ExtendedResponse
 from cloudgpu.app.host_books import restored
 from cloudgpu.app.host_nodes import own_directory
 from cloudgpu.app.inventories import stored_inventory
@@ -53,7 +53,7 @@ class HostExtending:
             home = own_directory(host.node, home_of(host))
             until = int(record.expires_at.timestamp())
             request = {"action": "extend", "token": record.token, "home": home, "expires_epoch_s": until}
-            ask_once(host, "lease", request, ExtendedAnswer)
+            ask_once(host, "lease", request, ExtendedResponse)
 
         with self._context.cloud.connected(stored_inventory(self._context.home, record).nodes) as outcomes:
             all_or_raise(on_all(all_or_raise(outcomes).values(), renew))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cloudgpu.app.host_answers import LeasesAnswer
+from cloudgpu.app.host_answers import LeasesResponse
 from cloudgpu.app.host_nodes import node_of
 from cloudgpu.app.inventories import stored_inventory
 from cloudgpu.app.ports import Backend
@@ -30,7 +30,7 @@ ACCOUNT = "own hosts"
 
 _T = TypeVar("_T")
 
-DialAll = Callable[[Sequence[Node]], "Mapping[int, Host | CloudGpuError]"]
+ConnectAll = Callable[[Sequence[Node]], "Mapping[int, Host | CloudGpuError]"]
 """Connects to hosts, each by itself: index -> connection or why there is none."""
 
 
@@ -48,7 +48,7 @@ class HostsBackend:
     home: Home
     records: Records
     file: Callable[[], HostsFile]
-    dial_all: DialAll
+    connect_all: ConnectAll
     known_hosts: tuple[Path, ...]
     shown_key: Callable[[Node], ShownKey]
     objects_of: Callable[[], Backend]
@@ -123,14 +123,16 @@ class HostsBackend:
         """
         with self.connected(nodes) as outcomes:
             hosts = all_or_raise(outcomes)
-            answers = all_or_raise(on_all(hosts.values(), lambda host: ask_once(host, "lease", request, LeasesAnswer)))
+            answers = all_or_raise(
+                on_all(hosts.values(), lambda host: ask_once(host, "lease", request, LeasesResponse))
+            )
             return [(hosts[index].node, answer) for index, answer in answers.items()]
 
     @contextmanager
     def connected(self, nodes: Sequence[Node]) -> Iterator[dict[int, Host | CloudGpuError]]:
         """Connections for a while: node index -> connection, or why there is none."""
         with ExitStack() as opened:
-            outcomes = dict(self.dial_all([node for node in nodes if node.host_keys]))
+            outcomes = dict(self.connect_all([node for node in nodes if node.host_keys]))
             for one in outcomes.values():
                 if not isinstance(one, CloudGpuError):
                     opened.callback(one.close)
@@ -147,7 +149,7 @@ class HostsBackend:
     def look(self, hosts: Sequence[OwnHost]) -> dict[str, HostSeen]:
         """What each says of its GPUs; one that does not answer is an answer too."""
         nodes = self.nodes(hosts)
-        answers = self.told(nodes, lambda host: ask_once(host, "lease", {"action": "show"}, LeasesAnswer))
+        answers = self.told(nodes, lambda host: ask_once(host, "lease", {"action": "show"}, LeasesResponse))
         return {node.zone: _seen(answers[node.index]) for node in nodes}
 
 
@@ -165,7 +167,7 @@ def _seen(answer: object) -> HostSeen:
     if not isinstance(answer, dict):
         return HostSeen(problem="it gave no answer")
     try:
-        state = decoded(LeasesAnswer, answer)
+        state = decoded(LeasesResponse, answer)
     except ValueError as err:
         return HostSeen(problem=f"its answer makes no sense: {described(err)}")
     leased = {gpu for one in state.leases for gpu in one.gpus}

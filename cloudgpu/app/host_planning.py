@@ -8,9 +8,9 @@ from pathlib import Path
 from cloudgpu.app.host_ground import HostsBackend
 from cloudgpu.app.host_nodes import host_of
 from cloudgpu.app.planning import Planned, read_sets
-from cloudgpu.app.surveying import Surveyor
+from cloudgpu.app.surveying import Preflight
 from cloudgpu.catalog import Catalog
-from cloudgpu.catalog.wishes import parsed
+from cloudgpu.catalog.gpu_spec import parse_gpu_spec
 from cloudgpu.hosts.seen import HostsView
 from cloudgpu.plan import planner
 from cloudgpu.plan.host_sets import matching
@@ -31,7 +31,7 @@ def make_host_plan(
     catalog: Catalog,
     today: date,
     roots: Sequence[Path],
-    surveyor: Surveyor,
+    surveyor: Preflight,
     offline: bool,
 ) -> Planned:
     """Plan a recipe on the hosts of the inventory; `offline` asks none of them.
@@ -46,7 +46,7 @@ def make_host_plan(
     view = HostsView(backend.file(), running=_running_clusters(backend))
     question = Question(recipe, "ssh", catalog, quotes, _NO_REGION, today, hosts=view)
     if not offline:
-        meant = dict.fromkeys(host for wish in question.wishes for host in matching(question, parsed(wish)))
+        meant = dict.fromkeys(host for spec in question.specs for host in matching(question, parse_gpu_spec(spec)))
         # Where nothing fits there is nobody to ask, and the plan says why.
         view = replace(view, seen=backend.look(list(meant)) if meant else {})
         question = Question(recipe, "ssh", catalog, quotes, _NO_REGION, today, hosts=view)

@@ -9,7 +9,7 @@ from typing import Any
 from cloudgpu import bounds
 from cloudgpu.app import host_books
 from cloudgpu.app.context import HostsContext
-from cloudgpu.app.host_answers import LeasesAnswer, TakenAnswer
+from cloudgpu.app.host_answers import LeasesResponse, TakenResponse
 from cloudgpu.app.host_nodes import member
 from cloudgpu.app.host_teardown import HostTeardown
 from cloudgpu.app.identifiers import new_token
@@ -206,7 +206,7 @@ class HostProvisioning:
         Raises:
             RemoteCommandError: Its clock and this machine's differ by minutes.
         """
-        shown = ask_once(host, "lease", {"action": "show"}, LeasesAnswer)
+        shown = ask_once(host, "lease", {"action": "show"}, LeasesResponse)
         ahead_s = number(shown, "epoch_s") - self._context.clock.now().timestamp()
         if abs(ahead_s) > _CLOCK_OFF_S:
             minutes = round(abs(ahead_s) / 60)
@@ -227,7 +227,7 @@ class HostProvisioning:
             "expires_epoch_s": int(record.expires_at.timestamp()),
             "home": agent.home,
         }
-        return require_shape(agent.host.node, "lease", agent.ask("lease", request), TakenAnswer)
+        return require_shape(agent.host.node, "lease", agent.ask("lease", request), TakenResponse)
 
     def _write(self, record: ClusterRecord, nodes: list[Node]) -> None:
         path = self._context.home.cluster(record.name).inventory

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cloudgpu.app.host_answers import HostFacts, LeasesAnswer
+from cloudgpu.app.host_answers import HostFacts, LeasesResponse
 from cloudgpu.app.host_ground import HostsBackend
 from cloudgpu.catalog import Catalog
-from cloudgpu.catalog.wishes import written
+from cloudgpu.catalog.gpu_spec import spec_name
 from cloudgpu.decoding import MALFORMED, described
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.hosts.host import Jump, OwnHost
@@ -95,7 +95,7 @@ def scan(backend: HostsBackend, hosts: Sequence[OwnHost], catalog: Catalog, trus
 
 def _described(backend: HostsBackend, nodes: Sequence[Node]) -> dict[str, Mapping[str, Any] | CloudGpuError]:
     def ask(host: Host) -> dict[str, Any]:
-        leases = ask_once(host, "lease", {"action": "show"}, LeasesAnswer)
+        leases = ask_once(host, "lease", {"action": "show"}, LeasesResponse)
         return {
             **ask_once(host, "describe", {}, HostFacts),
             "leases": leases["leases"],
@@ -139,13 +139,13 @@ def spelled(gpus: Sequence[Mapping[str, Any]], catalog: Catalog) -> str:
     if len({str(one["name"]) for one in gpus}) != 1:
         return ""
     words = str(gpus[0]["name"]).replace("-", " ").split()
-    known = [name for name in catalog.gpus if written(name).replace("-", " ").split()[0] in words]
+    known = [name for name in catalog.gpus if spec_name(name).replace("-", " ").split()[0] in words]
     gib = number(gpus[0], "memory_mib") / _MIB_A_GIB
     for name in sorted(known, key=len, reverse=True):
         sizes = [one for one in catalog.gpus[name].memories if abs(float(one.gib) - gib) <= _SLACK_GIB]
         if sizes:
             several = len(catalog.gpus[name].memories) > 1
-            return f"{written(name)}{f'-{sizes[0].sold_as_gb}GB' if several else ''}:{len(gpus)}"
+            return f"{spec_name(name)}{f'-{sizes[0].sold_as_gb}GB' if several else ''}:{len(gpus)}"
     return ""
 
 
@@ -157,8 +157,8 @@ def _differing(host: OwnHost, facts: Mapping[str, Any], catalog: Catalog) -> lis
         lines.append(f"it shows {len(shown)} GPUs, and the inventory says {host.gpus}")
     told = spelled(shown, catalog)
     model = told.partition(":")[0]
-    if told and host.gpu and not f"{model}-".startswith(f"{written(host.gpu)}-"):
-        lines.append(f"it shows {model}, and the inventory says {written(host.gpu)}")
+    if told and host.gpu and not f"{model}-".startswith(f"{spec_name(host.gpu)}-"):
+        lines.append(f"it shows {model}, and the inventory says {spec_name(host.gpu)}")
     driver = str(shown[0]["driver"]) if shown else ""
     if host.driver and driver and driver != host.driver:
         lines.append(f"its driver is {driver}, and the inventory says {host.driver}")

@@ -8,7 +8,7 @@ from typing import Any
 from cloudgpu.app import host_books
 from cloudgpu.app.books import ClusterBilling
 from cloudgpu.app.context import HostsContext
-from cloudgpu.app.host_answers import LeaveAnswer
+from cloudgpu.app.host_answers import LeaveResponse
 from cloudgpu.app.host_nodes import host_of, member, own_directory
 from cloudgpu.app.identifiers import checked_cluster
 from cloudgpu.app.inventories import stored_inventory
@@ -73,7 +73,7 @@ class HostTeardown:
         def leave(host: Host) -> dict[str, Any]:
             home = own_directory(host.node, home_of(host))
             request = {"token": record.token, "home": home, "keep_cache": host.node.zone in keep}
-            return ask_once(host, "leave", request, LeaveAnswer)
+            return ask_once(host, "leave", request, LeaveResponse)
 
         found = self._left(nodes, leave)
         host_books.restored(self._context, record, nodes)
@@ -132,7 +132,7 @@ class HostTeardown:
         answers: dict[str, Mapping[str, Any]] = {}
 
         def leave(host: Host) -> dict[str, Any]:
-            answers[host.node.zone] = answer = ask_once(host, "leave", request, LeaveAnswer)
+            answers[host.node.zone] = answer = ask_once(host, "leave", request, LeaveResponse)
             return answer
 
         found = self._left(self._context.cloud.nodes(self._context.cloud.file().hosts), leave)
@@ -156,7 +156,7 @@ class HostTeardown:
                 left.append(f"{node.zone} could not be asked: {answer.message}")
                 continue
             try:
-                still = decoded(LeaveAnswer, answer).left
+                still = decoded(LeaveResponse, answer).left
             except ValueError as err:
                 left.append(f"{node.zone} sent an answer that makes no sense: {described(err)}")
                 continue

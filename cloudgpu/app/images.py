@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from cloudgpu.app.context import CloudContext
 from cloudgpu.app.identifiers import checked_cluster
 from cloudgpu.app.lasting import RetainedBilling, RetainedSpending
-from cloudgpu.app.ports import Dial
+from cloudgpu.app.ports import Connect
 from cloudgpu.app.provisioning import Provisioning, Requester
 from cloudgpu.app.purchase import node_kind
 from cloudgpu.app.records import ClusterRecord
@@ -88,7 +88,7 @@ class Baking:
 
     context: CloudContext
     requester: Requester
-    dial: Dial
+    connect: Connect
     store: ImageStore
     stages: Stages
 
@@ -145,7 +145,7 @@ class Baking:
 
     def _strip(self, provisioned: ProvisionedCluster) -> None:
         """Wait for the bootstrap, hold the node against what was bought, and leave only what an image should have."""
-        with Running(self.context, self.dial, self.stages) as running:
+        with Running(self.context, self.connect, self.stages) as running:
             running.connect(provisioned.inventory)
             running.gate()
             running.strip()

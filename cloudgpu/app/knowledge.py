@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
 
-from cloudgpu.app.overlays import Entry, Overlays
+from cloudgpu.app.overlays import CatalogSnapshots, Entry
 from cloudgpu.catalog import Catalog
 from cloudgpu.catalog.overlay import PARTS, Overlay, Retirement
 
@@ -44,7 +44,7 @@ class Knowledge:
         return self.target == "rehearsal"
 
 
-def knowledge(overlays: Overlays, target: str, shipped: Catalog, region: str = "") -> Knowledge:
+def knowledge(overlays: CatalogSnapshots, target: str, shipped: Catalog, region: str = "") -> Knowledge:
     """What is known, of one region or of all that were read.
 
     Raises:

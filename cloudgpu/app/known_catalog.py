@@ -1,6 +1,6 @@
 """The catalogue as this home knows it for a target: what came with cloudgpu, and what was read since."""
 
-from cloudgpu.app.overlays import Overlays
+from cloudgpu.app.overlays import CatalogSnapshots
 from cloudgpu.catalog import Catalog, load
 from cloudgpu.catalog.overlay_apply import apply
 from cloudgpu.paths import Home
@@ -12,5 +12,5 @@ def known_catalog(home: Home, target: str) -> Catalog:
     Raises:
         StateError: The overlay is damaged; the hint says how to go on with the shipped catalogue.
     """
-    overlay = Overlays(home, target).current()
+    overlay = CatalogSnapshots(home, target).current()
     return load() if overlay is None else apply(load(), overlay)

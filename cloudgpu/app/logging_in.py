@@ -13,7 +13,7 @@ from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, HostKeyError, UsageError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import Home
-from cloudgpu.remote.connection import SshHost, dial
+from cloudgpu.remote.connection import SshHost, connect
 from cloudgpu.remote.handshake import AuthRefusedError
 from cloudgpu.remote.ssh_command import Gate, ssh_argv, write_known_hosts
 
@@ -108,9 +108,9 @@ def _argv(nodes: Sequence[Node], node: Node, root: Path, means: Means, command: 
     with ExitStack() as opened:
         gate, via = None, means.ways.carrier(node)
         if node.jump is not None:
-            first = opened.enter_context(dial(nodes[node.jump], means.key, clock=means.clock))
+            first = opened.enter_context(connect(nodes[node.jump], means.key, clock=means.clock))
             gate, via = Gate(first.node, pinned(first, str(node.jump))), first
-        host = opened.enter_context(dial(node, means.key, clock=means.clock, via=via))
+        host = opened.enter_context(connect(node, means.key, clock=means.clock, via=via))
         if node.bastion:
             jump = opened.enter_context(means.ways.gate(node))
             gate = Gate(jump.node, pinned(jump, "bastion"))

@@ -18,7 +18,7 @@ from cloudgpu.app.matrix_planning import PlannedRun
 from cloudgpu.app.matrix_records import MatrixRecord, MatrixRecords, MatrixRow
 from cloudgpu.app.matrix_request import Beginning, MatrixRequest, beginning, has_result, train_request
 from cloudgpu.app.outcome import CLUSTER_DELETED, RunOutcome, never_fetched
-from cloudgpu.app.ports import Dial
+from cloudgpu.app.ports import Connect
 from cloudgpu.app.purchase import Requester
 from cloudgpu.app.records import RunRecord, write_durably
 from cloudgpu.app.stages import Stages
@@ -51,9 +51,9 @@ class _Asked:
 class Matrices:
     """Carries matrices out. One object for one cloud and one home."""
 
-    def __init__(self, context: Context, training: Training, requester: Requester, dial: Dial) -> None:
+    def __init__(self, context: Context, training: Training, requester: Requester, connect: Connect) -> None:
         self._context = context
-        self._dial = dial
+        self._connect = connect
         self._training = training
         self._records = MatrixRecords(context.home)
         self._cluster = MatrixCluster(context, self._records, cluster_creator(context, requester))
@@ -97,7 +97,7 @@ class Matrices:
                 self._check(request)
         lease = Lease(self._context.home.matrix(begun.record.name).lease, self._context.clock, self._context.owner)
         with lease.hold():
-            return _Session(self._context, self._training, self._dial, self._cluster, request, begun.record).run()
+            return _Session(self._context, self._training, self._connect, self._cluster, request, begun.record).run()
 
 
 class _Session:
@@ -107,14 +107,14 @@ class _Session:
         self,
         context: Context,
         training: Training,
-        dial: Dial,
+        connect: Connect,
         cluster: MatrixCluster,
         request: MatrixRequest,
         record: MatrixRecord,
     ) -> None:
         self._context = context
         self._training = training
-        self._dial = dial
+        self._connect = connect
         self._cluster = cluster
         self._request = request
         self._records = MatrixRecords(context.home)
@@ -178,7 +178,7 @@ class _Session:
 
     def _attached(self, going: RunRecord) -> RunOutcome:
         self._context.emit(Note(f"run {going.run_id} was started before: following it to its end"))
-        watching = Watching(self._context, self._dial)
+        watching = Watching(self._context, self._connect)
         try:
             return watching.attach(going.run_id)
         except KeyboardInterrupt:

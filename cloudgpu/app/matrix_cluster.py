@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from cloudgpu.app.context import Context
-from cloudgpu.app.handover import end_or_wait
+from cloudgpu.app.handover import delete_or_wait
 from cloudgpu.app.matrix_records import MatrixRecord, MatrixRecords
 from cloudgpu.app.matrix_request import MatrixRequest
 from cloudgpu.app.records import ClusterRecord
@@ -68,7 +68,7 @@ class MatrixCluster:
         Raises:
             CloudGpuError: It could not be ended.
         """
-        ended = end_or_wait(self._context, self._cluster_deleter, present)
+        ended = delete_or_wait(self._context, self._cluster_deleter, present)
         usd = str(ended.usd) if ended is not None else "0"
         return self._matrices.save(replace(record, spent={**(record.spent or {}), present.token: usd}))
 

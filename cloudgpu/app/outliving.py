@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from cloudgpu.app.images import monthly_usd as image_monthly_usd
-from cloudgpu.app.remains import Verdict, Wish
+from cloudgpu.app.remains import SweepRequest, Verdict
 from cloudgpu.app.storage_overview import monthly_usd as storage_monthly_usd
 from cloudgpu.aws.own_images import OwnImage
 from cloudgpu.aws.stored_parts import Stored
@@ -15,7 +15,7 @@ from cloudgpu.text import command
 
 
 @dataclass(frozen=True)
-class Outliving:
+class RetainedResource:
     """One thing that no cluster's end touches, as its tags tell of it.
 
     Attributes:
@@ -70,10 +70,10 @@ class Outliving:
         }
 
 
-def of_storage(one: Stored) -> Outliving:
+def of_storage(one: Stored) -> RetainedResource:
     """Storage."""
     data = one.data
-    return Outliving(
+    return RetainedResource(
         noun="storage",
         name=one.name,
         token=one.token,
@@ -90,9 +90,9 @@ def of_storage(one: Stored) -> Outliving:
     )
 
 
-def of_image(one: OwnImage) -> Outliving:
+def of_image(one: OwnImage) -> RetainedResource:
     """A machine image."""
-    return Outliving(
+    return RetainedResource(
         noun="image",
         name=one.name,
         token=one.tags.get("cloudgpu:token", ""),
@@ -121,7 +121,7 @@ class Around:
     all_asked: bool
 
 
-def verdict(one: Outliving, around: Around, wish: Wish) -> Verdict:
+def verdict(one: RetainedResource, around: Around, request: SweepRequest) -> Verdict:
     """Whether it may go. Data that is not disposable never does by a sweep. The first rule that holds decides."""
     cluster = one.made_for
     # Nodes of the cluster that it ends with go before it does; that is looked at again then.
@@ -134,9 +134,9 @@ def verdict(one: Outliving, around: Around, wish: Wish) -> Verdict:
         (cluster in around.clusters, False, f"ends with cluster {cluster}, which is there"),
         (cluster in around.here, False, f"ends with cluster {cluster}: `{command('cloudgpu', 'down', cluster)}`"),
         (not around.all_asked, False, f"ends with cluster {cluster}, which may be where nobody answered"),
-        (one.owner in wish.owners, True, f"{one.owner}'s, as asked, and cluster {cluster} is gone"),
+        (one.owner in request.owners, True, f"{one.owner}'s, as asked, and cluster {cluster} is gone"),
         (
-            one.owner != wish.caller,
+            one.owner != request.caller,
             False,
             f"{one.owner or 'nobody known'}'s; {command('--owner', one.owner)} removes it",
         ),

@@ -69,7 +69,7 @@ Drafted = Callable[[Overlay | None], tuple[Overlay, str, Sequence[str]]]
 """From the overlay that holds to the next one, with its summary and the lines of what changed."""
 
 
-class Overlays:
+class CatalogSnapshots:
     """The overlays of one target. Those of another target are never looked at."""
 
     def __init__(self, home: Home, target: str) -> None:
@@ -150,8 +150,8 @@ class Overlays:
     def _next(self, history: History) -> int:
         """A number that no file has, also none that a killed refresh or a damaged index left behind."""
         names = [_NUMBERED.fullmatch(path.name) for path in self._paths.root.glob("overlay-*.json")]
-        written = [int(name[1]) for name in names if name]
-        return max((SHIPPED, *written, *(one.number for one in history.entries))) + 1
+        spec_name = [int(name[1]) for name in names if name]
+        return max((SHIPPED, *spec_name, *(one.number for one in history.entries))) + 1
 
     def _shipped(self) -> int:
         try:

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 
 from cloudgpu import files
-from cloudgpu.app.overlays import Overlays
+from cloudgpu.app.overlays import CatalogSnapshots
 from cloudgpu.app.planning import Planned, refuse
 from cloudgpu.app.ports import Cloud
 from cloudgpu.errors import PlanError, StateError, UsageError
@@ -55,7 +55,7 @@ def save(path: Path, planned: Planned, world: World, *, sets: list[str], region:
     one = StoredPlan(made_at, __version__, str(planned.path.resolve()), tuple(sets), region, world, content)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        files.write_for_user(path, stored.written(one).encode())
+        files.write_for_user(path, stored.spec_name(one).encode())
     except OSError as err:
         hint = "name a file in a folder that you can write to"
         raise StateError(f"cannot write the plan {path}: {err.strerror}", hint=hint) from err
@@ -100,7 +100,7 @@ def catalogue_digest(home: Home, target: str) -> str:
     digest = hashlib.sha256(__version__.encode())
     for file in sorted((resources.files("cloudgpu.catalog") / "data").iterdir(), key=lambda one: one.name):
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
-    overlay = Overlays(home, target).history()
+    overlay = CatalogSnapshots(home, target).history()
     entry = overlay.entry(overlay.current)
     digest.update(b"" if entry is None else f"{entry.number} {entry.at.isoformat()}".encode())
     return digest.hexdigest()

@@ -7,17 +7,17 @@ from pathlib import Path
 
 from cloudgpu.app.cooldowns import Cooldowns
 from cloudgpu.app.ports import Cloud
-from cloudgpu.app.quota_rooms import QuotaRooms
+from cloudgpu.app.quota_rooms import QuotaHeadroom
 from cloudgpu.app.quota_rooms import rooms as rooms_of
 from cloudgpu.app.storage_seen import seen
-from cloudgpu.app.surveying import Surveyor
+from cloudgpu.app.surveying import Preflight
 from cloudgpu.catalog import Catalog
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.errors import BudgetError, CloudGpuError, PlanError, UsageError
 from cloudgpu.plan import lookups, planner
 from cloudgpu.plan.plan import Plan, Quotes, Target
 from cloudgpu.plan.question import Question
-from cloudgpu.plan.reaching import NO_WISH, NetworkWish
+from cloudgpu.plan.reaching import NO_REQUEST, NetworkRequest
 from cloudgpu.recipe import loading
 from cloudgpu.recipe.resolve import resolve
 from cloudgpu.recipe.schema import Recipe
@@ -45,10 +45,10 @@ def make_plan(
     roots: Sequence[Path],
     cloud: Callable[[], Cloud] | None,
     cooldowns: Cooldowns | None = None,
-    network: NetworkWish = NO_WISH,
+    network: NetworkRequest = NO_REQUEST,
     catalog: Catalog | None = None,
-    rooms: QuotaRooms | None = None,
-    surveyor: Surveyor | None = None,
+    rooms: QuotaHeadroom | None = None,
+    surveyor: Preflight | None = None,
     all_regions: bool = False,
 ) -> Planned:
     """Plan a recipe; `cloud` None means offline. What `cooldowns` remembers is tried last.
@@ -124,9 +124,9 @@ def _usable(cloud: Cloud, catalog: Catalog) -> tuple[str, ...]:
     return tuple(region for region in catalog.regions if region in enabled)
 
 
-def network_wish(settings: Settings) -> NetworkWish:
+def network_request(settings: Settings) -> NetworkRequest:
     """What the settings say of the network, for the plan."""
-    return NetworkWish(
+    return NetworkRequest(
         public_address=settings.public_address,
         own_subnet=bool(settings.subnet_id),
         own_network=bool(settings.vpc_id or settings.subnet_id or settings.security_group_id),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cloudgpu.run.files import RemoteFile, Service
 
 
-class Leftover(Protocol):
+class TaggedResource(Protocol):
     """Something that carries a cluster's tag."""
 
     @property
@@ -47,7 +47,7 @@ class Leftover(Protocol):
         """All of its tags."""
 
 
-class Tagged(Leftover, Protocol):
+class Tagged(TaggedResource, Protocol):
     """The same with what it costs by."""
 
     @property
@@ -146,7 +146,7 @@ class Cloud(Backend, Protocol):
     def network_lifetimes(self, region: str, token: str) -> Sequence[Lifetime]:
         """When the NAT gateways and Elastic IPs of a cluster began and ended, as far as the cloud still knows."""
 
-    def search(self, cluster: str, regions: Sequence[str]) -> Sequence[Leftover]:
+    def search(self, cluster: str, regions: Sequence[str]) -> Sequence[TaggedResource]:
         """Return everything that carries the cluster's tag in these regions and in IAM; all of them have to answer."""
 
     def search_each(self, cluster: str, regions: Sequence[str]) -> SearchResult:
@@ -161,7 +161,7 @@ class Cloud(Backend, Protocol):
     def terminate(self, region: str, instance_ids: Sequence[str]) -> None:
         """Terminate instances by their ids and wait until the cloud confirms it."""
 
-    def retag(self, found: Sequence[Leftover], tags: Mapping[str, str]) -> None:
+    def retag(self, found: Sequence[TaggedResource], tags: Mapping[str, str]) -> None:
         """Set these tags on instances, volumes and interfaces that do not have them yet."""
 
     def inspector(self) -> Inspector:
@@ -170,7 +170,7 @@ class Cloud(Backend, Protocol):
     def storage(self) -> StorageCloud:
         """Its storage."""
 
-    def release(self, found: Sequence[Leftover]) -> None:
+    def release(self, found: Sequence[TaggedResource]) -> None:
         """End what a search found, and wait until it is confirmed."""
 
 
@@ -207,5 +207,5 @@ class Ledger(Protocol):
         """The bill."""
 
 
-Dial = Callable[["Sequence[Node]", "Emit"], "list[Host]"]
+Connect = Callable[["Sequence[Node]", "Emit"], "list[Host]"]
 """Connect to every node, waiting while they boot; all or a typed error."""

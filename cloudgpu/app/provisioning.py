@@ -16,7 +16,7 @@ from cloudgpu.app.known_catalog import known_catalog
 from cloudgpu.app.purchase import Requester, in_turn
 from cloudgpu.app.records import ClusterRecord, write_durably
 from cloudgpu.app.refusals import Refusal, exhausted, skipped_line
-from cloudgpu.app.rounds import Rounds
+from cloudgpu.app.rounds import CapacityRetry
 from cloudgpu.app.standing import (
     ProvisionedCluster,
     find_running_cluster,
@@ -73,7 +73,7 @@ class Provisioning:
             record = self._context.records.cluster(name)
             if record is None or record.state != "up":
                 self._wait_for_start(plan)
-                rounds = Rounds(self._context, retry_s)
+                rounds = CapacityRetry(self._context, retry_s)
                 return rounds.until_up(lambda: self._round(plan, name, run_id, keep_on_failure=keep_on_failure))
         return self.reuse(name, plan)
 

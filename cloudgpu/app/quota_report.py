@@ -7,8 +7,8 @@ from typing import Final, Literal
 
 from cloudgpu.app.quota_rooms import RegionQuotas
 from cloudgpu.catalog import Catalog, InstanceType
+from cloudgpu.catalog.gpu_spec import misfit, parse_gpu_spec, spec_name, types_for_spec
 from cloudgpu.catalog.quotas import Quota, quota_of
-from cloudgpu.catalog.wishes import misfit, parsed, types_meant, written
 from cloudgpu.errors import UsageError
 from cloudgpu.plan.quota_room import QuotaRoom
 from cloudgpu.recipe.nearest import suggestion
@@ -120,17 +120,17 @@ def _of_type(catalog: Catalog, name: str) -> Wanted:
     return Wanted(kind, _family(kind))
 
 
-def _with_gpu(catalog: Catalog, wish: str) -> list[InstanceType]:
-    asked = parsed(wish)
+def _with_gpu(catalog: Catalog, spec: str) -> list[InstanceType]:
+    asked = parse_gpu_spec(spec)
     if asked.count is not None:
-        found = list(types_meant(wish, catalog))
+        found = list(types_for_spec(spec, catalog))
     else:
-        sizes = {f"{wish}:{kind.gpus}" for kind in catalog.rentable if written(kind.gpu) == written(asked.model)}
-        found = [kind for one in sorted(sizes) for kind in types_meant(one, catalog)]
+        sizes = {f"{spec}:{kind.gpus}" for kind in catalog.rentable if spec_name(kind.gpu) == spec_name(asked.model)}
+        found = [kind for one in sorted(sizes) for kind in types_for_spec(one, catalog)]
     living = sorted((kind for kind in found if not kind.retired), key=lambda kind: (kind.vcpus, kind.name))
     if not living:
-        wrong = misfit(wish if asked.count is not None else f"{wish}:1", catalog)
-        message = f"--gpu {wish}: {wrong.message if wrong else 'no type with it can be launched any more'}"
+        wrong = misfit(spec if asked.count is not None else f"{spec}:1", catalog)
+        message = f"--gpu {spec}: {wrong.message if wrong else 'no type with it can be launched any more'}"
         raise UsageError(message, hint="`cloudgpu gpus` lists them; P and G mean all types of a quota")
     return living
 

@@ -64,7 +64,7 @@ class RegionQuotas:
         return QuotaRoom(self.limits[key], used, min(told, default=None))
 
 
-class QuotaRooms:
+class QuotaHeadroom:
     """Quotas of one home."""
 
     def __init__(self, home: Home, clock: Clock) -> None:

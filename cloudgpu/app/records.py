@@ -307,9 +307,9 @@ def _damage(path: Path, kind: type[_T]) -> str:
 def _damaged(path: Path) -> ClusterRecord:
     """The least that is known: its name, and when it was last written."""
     try:
-        written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+        spec_name = datetime.fromtimestamp(path.stat().st_mtime, UTC)
     except OSError:
-        written = datetime.fromtimestamp(0, UTC)
+        spec_name = datetime.fromtimestamp(0, UTC)
     return ClusterRecord(
         name=path.parent.name,
         token="",
@@ -319,11 +319,11 @@ def _damaged(path: Path) -> ClusterRecord:
         target="",
         account="",
         endpoint="",
-        created_at=written,
-        expires_at=written,
+        created_at=spec_name,
+        expires_at=spec_name,
         made_by="",
         state="damaged",
-        updated_at=written,
+        updated_at=spec_name,
     )
 
 

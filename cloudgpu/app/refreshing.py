@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any, Final, Protocol
 
 from cloudgpu.app.events import Emit
-from cloudgpu.app.overlays import Entry, Overlays
+from cloudgpu.app.overlays import CatalogSnapshots, Entry
 from cloudgpu.app.ports import Place
 from cloudgpu.catalog import Catalog
 from cloudgpu.catalog.overlay import Overlay, Reading, RegionReadings, TypeFacts, merged
@@ -86,7 +86,7 @@ class Refreshing:
     """One target's refresh."""
 
     source: Source
-    overlays: Overlays
+    overlays: CatalogSnapshots
     shipped: Catalog
     clock: Clock
     emit: Emit

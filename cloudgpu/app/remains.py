@@ -34,7 +34,7 @@ BILLED: Final = frozenset({"volume", *_BY_THE_HOUR})
 
 
 @dataclass(frozen=True)
-class Remains:
+class ClusterResources:
     """One cluster as its tags tell of it.
 
     Attributes:
@@ -117,7 +117,7 @@ class Remains:
 
 
 @dataclass(frozen=True)
-class Wish:
+class SweepRequest:
     """Who sweeps, and what may go beside what has expired.
 
     Attributes:
@@ -153,7 +153,7 @@ class Verdict:
     why: str
 
 
-def grouped(found: Iterable[Tagged], catalog: Catalog, now: datetime) -> tuple[Remains, ...]:
+def grouped(found: Iterable[Tagged], catalog: Catalog, now: datetime) -> tuple[ClusterResources, ...]:
     """By cluster, those that cost most first."""
 
     def key(one: Tagged) -> tuple[str, str]:
@@ -164,22 +164,22 @@ def grouped(found: Iterable[Tagged], catalog: Catalog, now: datetime) -> tuple[R
     return tuple(sorted(remains, key=lambda one: (-(one.hourly_usd or Decimal(0)), one.cluster, one.token)))
 
 
-def verdict(one: Remains, here: Here, wish: Wish, now: datetime) -> Verdict:
+def verdict(one: ClusterResources, here: Here, request: SweepRequest, now: datetime) -> Verdict:
     """Whether it may go, as this home and who asks have it. The first rule that holds decides."""
     by_owner = command("--owner", one.owner)
     rules = (
         (here.busy, False, "another command is at it just now"),
-        (bool(one.owner) and one.owner in wish.owners, True, f"{one.owner}'s, as asked"),
+        (bool(one.owner) and one.owner in request.owners, True, f"{one.owner}'s, as asked"),
         (one.expired(now), True, "past its expiry"),
         (not one.owner, False, "nobody known owns it; removed once it has expired"),
-        (one.owner != wish.caller, False, f"{one.owner}'s and not past its expiry; {by_owner} removes it"),
-        (here.up and not wish.all_mine, False, "yours, up and not past its expiry; --all-mine removes it too"),
+        (one.owner != request.caller, False, f"{one.owner}'s and not past its expiry; {by_owner} removes it"),
+        (here.up and not request.all_mine, False, "yours, up and not past its expiry; --all-mine removes it too"),
         (here.known, True, "yours"),
     )
     return next((Verdict(goes, why) for holds, goes, why in rules if holds), Verdict(goes=True, why=_NOT_KNOWN))
 
 
-def _remains(name: str, token: str, things: tuple[Tagged, ...], catalog: Catalog, now: datetime) -> Remains:
+def _remains(name: str, token: str, things: tuple[Tagged, ...], catalog: Catalog, now: datetime) -> ClusterResources:
     tags = next((one.tags for one in things if one.kind == "instance"), things[0].tags)
     living = [one for one in things if one.kind == "instance" and one.state in _RUNNING]
     since = min((one.since for one in things if one.since is not None), default=None)
@@ -189,7 +189,7 @@ def _remains(name: str, token: str, things: tuple[Tagged, ...], catalog: Catalog
         # An address has no age of its own: it was made with the rest.
         *((one.since or since, price) for one, price in beside if price is not None),
     ]
-    return Remains(
+    return ClusterResources(
         cluster=name,
         token=token,
         owner=tags.get(OWNER, ""),

@@ -14,7 +14,7 @@ from cloudgpu.run.progress import Note
 _RANDOM = SystemRandom()
 
 
-class Rounds:
+class CapacityRetry:
     """Repeats an attempt while it fails for a lack of capacity that may pass."""
 
     def __init__(self, context: CloudContext, limit_s: int, jitter: Callable[[], float] = _RANDOM.random) -> None:

@@ -10,13 +10,13 @@ from pathlib import Path
 from cloudgpu import files
 from cloudgpu.app.context import Context
 from cloudgpu.app.inventories import with_known_boots
-from cloudgpu.app.ports import Dial
+from cloudgpu.app.ports import Connect
 from cloudgpu.app.probing import check_free
 from cloudgpu.app.records import RunRecord, RunState
 from cloudgpu.app.run_recipe import recipe_of
 from cloudgpu.app.service_pages import secrets_of, services_of
 from cloudgpu.app.serving import Serving
-from cloudgpu.app.silence import Silence
+from cloudgpu.app.silence import UnreachableNodes
 from cloudgpu.app.stages import Stages
 from cloudgpu.errors import ConnectError
 from cloudgpu.launch.inventory import Inventory
@@ -60,9 +60,9 @@ class Followed:
 class Running:
     """Runs on one inventory. Close it to hang up; the ranks go on."""
 
-    def __init__(self, context: Context, dial: Dial, stages: Stages) -> None:
+    def __init__(self, context: Context, connect: Connect, stages: Stages) -> None:
         self._context = context
-        self._dial = dial
+        self._connect = connect
         self._stages = stages
         self._hosts = ExitStack()
         self._agents: list[Agent] = []
@@ -88,7 +88,7 @@ class Running:
         """
         with self._stages.stage("connect"):
             inventory = with_known_boots(self._context.records, inventory, self._context.clock.now())
-            hosts = self._dial(inventory.nodes, self._context.emit)
+            hosts = self._connect(inventory.nodes, self._context.emit)
             for host in hosts:
                 self._hosts.callback(host.close)
             self._agents = list(all_or_raise(on_all(hosts, install)).values())
@@ -180,7 +180,7 @@ class Running:
             for line in logs.lines(rank):
                 metrics.read(line, rank)
         verdict = Verdict("lost")
-        silence = Silence(self._context, record)
+        silence = UnreachableNodes(self._context, record)
         try:
             for item in follow(
                 self._agents, self._ranks(record), self._run_dirs(record), logs, self._context.clock, silence

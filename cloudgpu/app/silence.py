@@ -11,7 +11,7 @@ from cloudgpu.launch.inventory import Node
 from cloudgpu.run.progress import Note
 
 
-class Silence:
+class UnreachableNodes:
     """The cloud's word on the nodes of one run.
 
     It goes by the cluster as it was known last: whoever ends a cluster deletes its record, perhaps before we notice.

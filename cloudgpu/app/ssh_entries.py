@@ -7,7 +7,7 @@ from pathlib import Path
 from cloudgpu.app.logging_in import Means
 from cloudgpu.app.ssh_marks import mark
 from cloudgpu.app.user_ssh import SshFolder
-from cloudgpu.app.visiting import Reached, Visited
+from cloudgpu.app.visiting import ClusterNodes, Reached
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import Home
 from cloudgpu.remote.fanout import all_or_raise
@@ -29,7 +29,7 @@ class Entries:
     text: str
 
 
-def entries(home: Home, means: Means, cluster: Visited, reached: Reached) -> Entries:
+def entries(home: Home, means: Means, cluster: ClusterNodes, reached: Reached) -> Entries:
     """The entries of every node; their keys are pinned in files of the cluster's own.
 
     Raises:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from cloudgpu.app.cluster_costs import cluster_hourly_usd
 from cloudgpu.app.records import ClusterRecord, Records, RunRecord
-from cloudgpu.app.remains import Remains
+from cloudgpu.app.remains import ClusterResources
 from cloudgpu.app.storage_records import StorageRecords
 from cloudgpu.text import command, printable
 
@@ -43,7 +43,7 @@ def storage_lines(records: StorageRecords, name: str) -> list[str]:
     ]
 
 
-def swept_clusters_lines(clusters: Sequence[Remains]) -> list[str]:
+def swept_clusters_lines(clusters: Sequence[ClusterResources]) -> list[str]:
     """Return the clusters whose deletion by `sweep` was begun and is not confirmed."""
     lines = [f"cluster {printable(one.cluster)} may not be deleted yet: {', '.join(one.regions)}" for one in clusters]
     return [*lines, f"    delete them: {command('cloudgpu', 'sweep', '--yes')}"] if lines else [NOTHING]

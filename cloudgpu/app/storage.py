@@ -7,7 +7,7 @@ from decimal import Decimal
 from cloudgpu.app.identifiers import checked_storage, new_token
 from cloudgpu.app.lasting import RetainedBilling, RetainedSpending
 from cloudgpu.app.lenient_ledger import LenientLedger
-from cloudgpu.app.storage_context import Created, Deleted, StorageContext, Wish
+from cloudgpu.app.storage_context import Created, Deleted, StorageContext, StorageRequest
 from cloudgpu.app.storage_records import StorageRecord
 from cloudgpu.aws.stored_parts import Stored
 from cloudgpu.catalog.storage import KINDS, storage_price
@@ -19,7 +19,7 @@ from cloudgpu.run.progress import Note
 from cloudgpu.text import command
 
 
-class StorageRoom:
+class StorageManager:
     """Makes and deletes storage of one home on one target."""
 
     def __init__(self, context: StorageContext) -> None:
@@ -27,7 +27,7 @@ class StorageRoom:
         self._billing = RetainedBilling(context.ledger, context.clock)
         self._unsaved: list[str] = []
 
-    def create(self, wish: Wish) -> Created:
+    def create(self, request: StorageRequest) -> Created:
         """Make it, or go on making it; what stands already as it is wished for is left alone.
 
         Raises:
@@ -35,16 +35,16 @@ class StorageRoom:
             TeardownError: It could not be made, and some of it could not be ended either.
             CloudGpuError: It could not be made; nothing of it is left.
         """
-        with self._lease(wish.name).hold(tidy=True):
-            record = self._context.records.one(wish.name)
+        with self._lease(request.name).hold(tidy=True):
+            record = self._context.records.one(request.name)
             if record is not None:
-                self._check_same(record, wish)
+                self._check_same(record, request)
                 if record.state == "ready":
                     self._restore(record)
                     return Created(record, made=False)
             else:
-                self._refuse_taken(wish)
-                record = self._new(wish)
+                self._refuse_taken(request)
+                record = self._new(request)
                 self._context.cloud.engine(record)  # an engine that cannot work says so before anything is written
                 self._context.records.save(record)
             return Created(self._made(record), made=True)
@@ -129,34 +129,34 @@ class StorageRoom:
         path = self._context.home.storage(checked_storage(name)).lease
         return Lease(path, self._context.clock, self._context.owner)
 
-    def _new(self, wish: Wish) -> StorageRecord:
+    def _new(self, request: StorageRequest) -> StorageRecord:
         context, token = self._context, new_token()
         own = {
-            "storage": wish.name,
+            "storage": request.name,
             "owner": context.owner,
             "team": context.team,
             "token": token,
-            "kind": wish.kind,
-            "keep": "false" if wish.disposable else "true",
+            "kind": request.kind,
+            "keep": "false" if request.disposable else "true",
             # This home asks before it deletes; Pulumi's own lock would only stand in the way of what was agreed to.
             "protect": "false",
-            **({"madeFor": wish.made_for} if wish.made_for else {}),
+            **({"madeFor": request.made_for} if request.made_for else {}),
         }
         return StorageRecord(
-            name=wish.name,
-            kind=wish.kind,
+            name=request.name,
+            kind=request.kind,
             token=token,
             owner=context.owner,
             team=context.team,
             target=context.cloud.target,
             account=context.cloud.account(),
             endpoint=context.cloud.endpoint,
-            region=wish.region,
+            region=request.region,
             created_at=context.clock.now(),
-            disposable=wish.disposable,
-            made_for=wish.made_for,
+            disposable=request.disposable,
+            made_for=request.made_for,
             engine=context.cloud.engine_asked_for or "direct",
-            config={**wish.config, **own},
+            config={**request.config, **own},
         )
 
     def _made(self, record: StorageRecord) -> StorageRecord:
@@ -282,21 +282,21 @@ class StorageRoom:
             message = f"storage {record.name} was made in {there}, but the present credentials belong to {here}"
             raise StateError(message, hint="use the credentials and the --on that it was made with")
 
-    def _check_same(self, record: StorageRecord, wish: Wish) -> None:
+    def _check_same(self, record: StorageRecord, request: StorageRequest) -> None:
         self._check_identity(record)
         if record.state == "deleting":
             raise BusyError(
                 f"storage {record.name} is being deleted", hint=command("cloudgpu", "storage", "delete", record.name)
             )
-        present = Wish(
+        present = StorageRequest(
             record.name,
             record.kind,
             record.region,
             record.disposable,
-            {key: record.config[key] for key in wish.config if key in record.config},
+            {key: record.config[key] for key in request.config if key in record.config},
             record.made_for,
         )
-        if present != replace(wish, config=dict(wish.config)):
+        if present != replace(request, config=dict(request.config)):
             message = f"storage {record.name} is there already, and not as it is asked for now"
             delete = command("cloudgpu", "storage", "delete", record.name)
             hint = f"another name, or `{delete}` first; `cloudgpu storage list` shows it"
@@ -307,11 +307,11 @@ class StorageRoom:
             same = command(CLOUDGPU_ENGINE=record.engine)
             raise UsageError(message, hint=f"{same}; deleting it uses the right one by itself")
 
-    def _refuse_taken(self, wish: Wish) -> None:
-        found = self._context.cloud.found(wish.region, wish.name)
+    def _refuse_taken(self, request: StorageRequest) -> None:
+        found = self._context.cloud.found(request.region, request.name)
         if found:
             owner = found[0].tag("cloudgpu:owner") or "nobody known"
-            message = f"storage {wish.name} is there already in {wish.region}, and belongs to {owner}"
+            message = f"storage {request.name} is there already in {request.region}, and belongs to {owner}"
             raise UsageError(message, hint="choose another name; `cloudgpu storage list` shows what there is")
 
 

@@ -56,7 +56,7 @@ class StorageContext:
 
 
 @dataclass(frozen=True)
-class Wish:
+class StorageRequest:
     """What is to be made. `config` holds the settings of the program that its kind needs.
 
     Attributes:

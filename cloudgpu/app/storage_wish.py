@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Final
 
 from cloudgpu.app.identifiers import checked_storage
-from cloudgpu.app.storage_context import Wish
+from cloudgpu.app.storage_context import StorageRequest
 from cloudgpu.bounds import MAX_VOLUME_GIB
 from cloudgpu.catalog.storage import Deployment, StorageKind, StoragePrice, storage_price
 from cloudgpu.errors import UsageError
@@ -33,7 +33,7 @@ class Typed:
     disposable: bool = False
 
 
-def wish(typed: Typed, default_region: str, named: Mapping[str, str]) -> Wish:
+def request(typed: Typed, default_region: str, named: Mapping[str, str]) -> StorageRequest:
     """What is to be made. `named` holds settings of the program for what is named instead of made.
 
     Raises:
@@ -51,10 +51,12 @@ def wish(typed: Typed, default_region: str, named: Mapping[str, str]) -> Wish:
         "snapshotId": typed.snapshot_id,
         **named,
     }
-    return Wish(typed.name, typed.kind, region, typed.disposable, {key: text for key, text in config.items() if text})
+    return StorageRequest(
+        typed.name, typed.kind, region, typed.disposable, {key: text for key, text in config.items() if text}
+    )
 
 
-def price_of(wanted: Wish, kind: StorageKind) -> tuple[StoragePrice | None, Decimal | None]:
+def price_of(wanted: StorageRequest, kind: StorageKind) -> tuple[StoragePrice | None, Decimal | None]:
     """The price by GiB, and what it comes to a month; None where it is not known, or depends on what is put in."""
     price = storage_price(kind, wanted.region, wanted.config.get("deployment", ""))
     size = wanted.config.get("sizeGib")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from cloudgpu.app.context import CloudContext
-from cloudgpu.app.ports import Leftover
+from cloudgpu.app.ports import TaggedResource
 from cloudgpu.app.region_failures import RegionFailures
 from cloudgpu.aws.found import GLOBAL, SearchResult
 from cloudgpu.errors import CloudGpuError, TeardownError
@@ -17,7 +17,7 @@ OWNER = "cloudgpu:owner"
 TOKEN = "cloudgpu:token"  # noqa: S105  the name of a tag
 NODE_KINDS = ("fleet", "instance")
 
-Whose = Callable[[Leftover], bool]
+Whose = Callable[[TaggedResource], bool]
 
 _AT_ONCE = 8
 """Regions handled at the same time."""
@@ -42,12 +42,12 @@ class NodesEnded:
     """
 
     ended: tuple[str, ...] = ()
-    seen: tuple[Leftover, ...] = ()
+    seen: tuple[TaggedResource, ...] = ()
     errors: Mapping[str, CloudGpuError] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Strays:
+class TagSearch:
     """Search for resources by cluster tag."""
 
     context: CloudContext
@@ -131,7 +131,7 @@ class Strays:
         if instance_ids:
             self.context.cloud.terminate(region, instance_ids)
 
-    def _release(self, name: str, found: Sequence[Leftover]) -> None:
+    def _release(self, name: str, found: Sequence[TaggedResource]) -> None:
         if not found:
             return
         try:
@@ -141,7 +141,7 @@ class Strays:
             err.hint = _again(name)
             raise
 
-    def mine(self, one: Leftover, token: str) -> bool:
+    def mine(self, one: TaggedResource, token: str) -> bool:
         """Of this cluster, or of this owner: another person's cluster of the same name is not ours to end."""
         return one.tags.get(OWNER, "") in ("", self.context.owner) or (bool(token) and has_token(one, token))
 
@@ -150,6 +150,6 @@ def _again(name: str) -> str:
     return f"run again, it goes on where it stopped: {command('cloudgpu', 'down', name)}"
 
 
-def has_token(one: Leftover, token: str) -> bool:
+def has_token(one: TaggedResource, token: str) -> bool:
     """Whether it was made by the calls of this very cluster."""
     return one.tags.get(TOKEN, "") == token

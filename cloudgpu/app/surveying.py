@@ -42,7 +42,7 @@ AskRegistry = Callable[[Environment], ImageSeen]
 
 
 @dataclass(frozen=True)
-class Surveyor:
+class Preflight:
     """Looks for one command.
 
     Attributes:

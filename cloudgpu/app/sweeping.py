@@ -9,15 +9,15 @@ from cloudgpu.app.books import ClusterBilling
 from cloudgpu.app.closing import Closing
 from cloudgpu.app.cluster_storage import ClusterStorage
 from cloudgpu.app.context import CloudContext
-from cloudgpu.app.cut_off_launches import CutOffLaunches, unlaunched
+from cloudgpu.app.cut_off_launches import UnansweredLaunches, unlaunched
 from cloudgpu.app.images import ImageStore
 from cloudgpu.app.lenient_ledger import check_ledger
-from cloudgpu.app.outliving import Around, Outliving, of_image, of_storage
+from cloudgpu.app.outliving import Around, RetainedResource, of_image, of_storage
 from cloudgpu.app.outliving import verdict as may_go
-from cloudgpu.app.ports import Leftover, Tagged
+from cloudgpu.app.ports import Tagged, TaggedResource
 from cloudgpu.app.region_failures import RegionFailures
-from cloudgpu.app.remains import CLUSTER, Here, Remains, Verdict, Wish, grouped, verdict
-from cloudgpu.app.strays import TOKEN, Recorded, Strays, has_token
+from cloudgpu.app.remains import CLUSTER, ClusterResources, Here, SweepRequest, Verdict, grouped, verdict
+from cloudgpu.app.strays import TOKEN, Recorded, TagSearch, has_token
 from cloudgpu.app.teardown import Teardown
 from cloudgpu.app.teardowns import lines
 from cloudgpu.app.unbacked import Searched, settled_at, unbacked
@@ -46,17 +46,17 @@ class Seen:
 
     regions: tuple[str, ...]
     unknown: tuple[tuple[str, str], ...]
-    clusters: tuple[tuple[Remains, Verdict], ...]
-    outliving: tuple[tuple[Outliving, Verdict], ...] = ()
+    clusters: tuple[tuple[ClusterResources, Verdict], ...]
+    outliving: tuple[tuple[RetainedResource, Verdict], ...] = ()
     unseen: tuple[tuple[str, str], ...] = ()
 
     @property
-    def storage_going(self) -> tuple[Outliving, ...]:
+    def storage_going(self) -> tuple[RetainedResource, ...]:
         """Storage that may go."""
         return tuple(one for one, what in self.outliving if what.goes)
 
     @property
-    def going(self) -> tuple[Remains, ...]:
+    def going(self) -> tuple[ClusterResources, ...]:
         """What may go."""
         return tuple(one for one, what in self.clusters if what.goes)
 
@@ -65,8 +65,8 @@ class Seen:
 class Swept:
     """What was ended, and for each of the others why it is not."""
 
-    ended: tuple[Remains | Outliving, ...]
-    failed: tuple[tuple[Remains | Outliving, CloudGpuError], ...] = ()
+    ended: tuple[ClusterResources | RetainedResource, ...]
+    failed: tuple[tuple[ClusterResources | RetainedResource, CloudGpuError], ...] = ()
 
     def with_more(self, other: "Swept") -> "Swept":
         """Both together."""
@@ -82,7 +82,7 @@ class Sweeping:
         self._billing = ClusterBilling(context)
         self._unsaved: list[str] = []
 
-    def look(self, regions: Sequence[str], wish: Wish) -> Seen:
+    def look(self, regions: Sequence[str], request: SweepRequest) -> Seen:
         """Ask these regions; where none is named every enabled one, and IAM, which belongs to no region.
 
         Raises:
@@ -103,23 +103,23 @@ class Sweeping:
         found = [one for answer in answers.values() for one in answer.tagged]
         answered = tuple(one for one in wanted if one not in unknown)
         remains = (*grouped(found, load_catalog(), self._now()), *self._unbacked(found, answered))
-        clusters = tuple((one, self._verdict(one, wish)) for one in remains if _meant(one, wish))
+        clusters = tuple((one, self._verdict(one, request)) for one in remains if _meant(one, request))
         going = {one.cluster for one, what in clusters if what.goes}
         around = self._around(found, going, all_asked=not unknown and not regions)
-        outliving = [one for answer in answers.values() for one in answer.outliving if _meant(one, wish)]
+        outliving = [one for answer in answers.values() for one in answer.outliving if _meant(one, request)]
         return Seen(
             regions=answered,
             unknown=tuple(unknown.items()),
             clusters=clusters,
-            outliving=tuple((one, may_go(one, around, wish)) for one in outliving),
+            outliving=tuple((one, may_go(one, around, request)) for one in outliving),
             unseen=tuple((region, answer.denied) for region, answer in answers.items() if answer.denied),
         )
 
-    def end_storage(self, storage: Sequence[Outliving], clusters: "Swept") -> Swept:
+    def end_storage(self, storage: Sequence[RetainedResource], clusters: "Swept") -> Swept:
         """End this storage, unless its cluster would not end; what goes wrong with one does not stop the others."""
-        remaining = {one.cluster for one, _ in clusters.failed if isinstance(one, Remains)}
-        ended: list[Outliving] = []
-        failed: list[tuple[Outliving, CloudGpuError]] = []
+        remaining = {one.cluster for one, _ in clusters.failed if isinstance(one, ClusterResources)}
+        ended: list[RetainedResource] = []
+        failed: list[tuple[RetainedResource, CloudGpuError]] = []
         for one in (one for one in storage if one.made_for not in remaining):
             try:
                 ClusterStorage(self._context).end_stray(one.name, one.token, one.region)
@@ -129,7 +129,7 @@ class Sweeping:
                 failed.append((one, err))
         return Swept(tuple(ended), tuple(failed))
 
-    def end(self, clusters: Sequence[Remains], default_region: str) -> Swept:
+    def end(self, clusters: Sequence[ClusterResources], default_region: str) -> Swept:
         """End these at once; what goes wrong with one does not stop the others."""
         end = self._ender(default_region)
         with ThreadPoolExecutor(max(1, min(_AT_ONCE, len(clusters))), thread_name_prefix="sweep") as pool:
@@ -170,7 +170,7 @@ class Sweeping:
         if region == _IAM:
             return _Answer(result.found, unknown=unknown)
         denied = ""
-        outliving: tuple[Outliving, ...] = ()
+        outliving: tuple[RetainedResource, ...] = ()
         try:
             outliving = self._outliving(region)
         except AuthError as err:
@@ -180,11 +180,11 @@ class Sweeping:
             unknown = unknown or err.message
         return _Answer(result.found, outliving, denied, unknown)
 
-    def _outliving(self, region: str) -> "tuple[Outliving, ...]":
+    def _outliving(self, region: str) -> "tuple[RetainedResource, ...]":
         storage = [of_storage(one) for one in self._context.cloud.storage().found(region)]
         return (*storage, *(of_image(one) for one in self._images.found(region)))
 
-    def _unbacked(self, found: Sequence[Tagged], answered: Sequence[str]) -> tuple[Remains, ...]:
+    def _unbacked(self, found: Sequence[Tagged], answered: Sequence[str]) -> tuple[ClusterResources, ...]:
         """Return the clusters that only the ledger still knows."""
         rows = self._context.ledger.entries(state="open")
         tokens = {one.tags.get(TOKEN, "") for one in found}
@@ -196,7 +196,7 @@ class Sweeping:
         clusters = {one.tags[CLUSTER] for one in found if CLUSTER in one.tags}
         return Around(clusters - going, here - going, all_asked)
 
-    def _verdict(self, one: Remains, wish: Wish) -> Verdict:
+    def _verdict(self, one: ClusterResources, request: SweepRequest) -> Verdict:
         record = self._context.records.last_known(one.cluster)
         known = record is not None and record.token == one.token
         up = known and record is not None and record.state == "up"
@@ -209,7 +209,7 @@ class Sweeping:
             busy = record is not None and self._busy(one.cluster)
         except StateError as err:
             return Verdict(goes=False, why=err.message)
-        return verdict(one, Here(known, up, busy=busy), wish, self._now())
+        return verdict(one, Here(known, up, busy=busy), request, self._now())
 
     def _busy(self, name: str) -> bool:
         path = self._context.home.cluster(name).root / "lease"
@@ -218,8 +218,8 @@ class Sweeping:
     def _now(self) -> datetime:
         return self._context.clock.now()
 
-    def _ender(self, default_region: str) -> Callable[[Remains], CloudGpuError | None]:
-        def end(one: Remains) -> CloudGpuError | None:
+    def _ender(self, default_region: str) -> Callable[[ClusterResources], CloudGpuError | None]:
+        def end(one: ClusterResources) -> CloudGpuError | None:
             try:
                 self._end(one, default_region)
             except CloudGpuError as err:
@@ -229,7 +229,7 @@ class Sweeping:
 
         return end
 
-    def _end(self, one: Remains, default_region: str) -> None:
+    def _end(self, one: ClusterResources, default_region: str) -> None:
         known = self._context.records.last_known(one.cluster)
         if known is not None and known.token == one.token and known.state != "damaged":
             # Its journal knows more than its tags.
@@ -237,7 +237,7 @@ class Sweeping:
             return
         self._end_unknown(one)
 
-    def _end_unknown(self, one: Remains) -> None:
+    def _end_unknown(self, one: ClusterResources) -> None:
         """End what no record of this home tells of, by its token; each region on its own.
 
         Raises:
@@ -247,10 +247,10 @@ class Sweeping:
         regions = [region for region in one.regions if region != _IAM]
         failures = RegionFailures(one.cluster, regions or one.regions)
 
-        def whose(thing: Leftover) -> bool:
+        def whose(thing: TaggedResource) -> bool:
             return has_token(thing, one.token)
 
-        strays, launches = Strays(self._context), CutOffLaunches(self._context)
+        strays, launches = TagSearch(self._context), UnansweredLaunches(self._context)
         rows = self._billing.rows_of(one.cluster, one.token)
         closing = Closing.begun(self._context, rows)
         done = strays.end_nodes(one.cluster, regions, whose, Recorded())
@@ -267,9 +267,9 @@ class Sweeping:
         failures.raise_any()
 
 
-def _meant(one: Remains | Outliving, wish: Wish) -> bool:
+def _meant(one: ClusterResources | RetainedResource, request: SweepRequest) -> bool:
     """Whether the caller asked about what is this owner's."""
-    return not wish.owners or one.owner in wish.owners
+    return not request.owners or one.owner in request.owners
 
 
 @dataclass(frozen=True)
@@ -277,7 +277,7 @@ class _Answer:
     """What one region, or IAM, holds."""
 
     tagged: Sequence[Tagged]
-    outliving: tuple[Outliving, ...] = ()
+    outliving: tuple[RetainedResource, ...] = ()
     denied: str = ""
     """Why storage and images are unknown; empty where they are not."""
     unknown: str = ""
@@ -304,8 +304,10 @@ def problem(seen: Seen, swept: Swept) -> TeardownError | None:
         return None
     silent = [region for region, _ in seen.unknown if region != _IAM]
     parts = [
-        _are(sum(isinstance(one, Remains) for one, _ in swept.failed), "cluster", "not confirmed gone"),
-        _are(sum(isinstance(one, Outliving) for one, _ in swept.failed), "piece of storage", "not confirmed gone"),
+        _are(sum(isinstance(one, ClusterResources) for one, _ in swept.failed), "cluster", "not confirmed gone"),
+        _are(
+            sum(isinstance(one, RetainedResource) for one, _ in swept.failed), "piece of storage", "not confirmed gone"
+        ),
         _are(len(silent), "region", "silent") if silent else "IAM could not be asked" if unknown else "",
     ]
     message = " and ".join(part for part in parts if part)

@@ -9,7 +9,7 @@ from cloudgpu.app.books import ClusterBilling
 from cloudgpu.app.closing import Closing
 from cloudgpu.app.cluster_storage import ClusterStorage
 from cloudgpu.app.context import CloudContext, Context
-from cloudgpu.app.cut_off_launches import CutOffLaunches, unlaunched
+from cloudgpu.app.cut_off_launches import UnansweredLaunches, unlaunched
 from cloudgpu.app.identifiers import checked_cluster
 from cloudgpu.app.lenient_ledger import check_ledger
 from cloudgpu.app.lost_rows import restore
@@ -17,7 +17,7 @@ from cloudgpu.app.ports import Place
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.app.region_failures import RegionFailures
 from cloudgpu.app.storage_outcome import NOTHING, Settled
-from cloudgpu.app.strays import Recorded, Strays, Whose, has_token
+from cloudgpu.app.strays import Recorded, TagSearch, Whose, has_token
 from cloudgpu.app.teardown_records import end_runs, forget
 from cloudgpu.app.unrecorded import UnrecordedTeardown
 from cloudgpu.aws.found import GLOBAL
@@ -109,8 +109,8 @@ class Teardown:
     def __init__(self, context: CloudContext) -> None:
         self._context = context
         self._billing = ClusterBilling(context)
-        self._strays = Strays(context)
-        self._launches = CutOffLaunches(context)
+        self._strays = TagSearch(context)
+        self._launches = UnansweredLaunches(context)
 
     def down(self, name: str, default_region: str) -> Ended:
         """End a cluster, known or only found by its tag; nothing to end is success.

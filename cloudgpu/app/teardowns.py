@@ -32,7 +32,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class AllEnded:
+class TeardownResults:
     """What came of several: those confirmed gone, and for each of the others why it is not."""
 
     ended: tuple[Ended, ...]
@@ -88,7 +88,7 @@ def chosen(records: Records, names: Sequence[str], *, every: bool, run_id: str, 
     return Choice(tuple(one.name for one in known if owner is None or one.owner in ("", owner)), asked=False)
 
 
-def end_all(names: Sequence[str], teardown_of: TeardownOf, region: str, emit: Emit) -> AllEnded:
+def end_all(names: Sequence[str], teardown_of: TeardownOf, region: str, emit: Emit) -> TeardownResults:
     """End these clusters at once; what goes wrong with one does not stop the others. Only our own errors are kept."""
 
     def end(name: str) -> Ended | CloudGpuError:
@@ -102,7 +102,7 @@ def end_all(names: Sequence[str], teardown_of: TeardownOf, region: str, emit: Em
         outcomes = list(zip(names, pool.map(end, names), strict=True))
     ended = tuple(one for _, one in outcomes if isinstance(one, Ended))
     failed = [(name, one) for name, one in outcomes if isinstance(one, CloudGpuError)]
-    return AllEnded(
+    return TeardownResults(
         ended,
         failed=tuple((name, err) for name, err in failed if not _is_deleted(err)),
         unrecorded=tuple((name, err) for name, err in failed if _is_deleted(err)),

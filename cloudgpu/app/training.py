@@ -10,7 +10,7 @@ from cloudgpu.app.feasibility import check_feasible
 from cloudgpu.app.finishing import Finishing
 from cloudgpu.app.identifiers import new_run_id
 from cloudgpu.app.outcome import RunOutcome
-from cloudgpu.app.ports import Dial
+from cloudgpu.app.ports import Connect
 from cloudgpu.app.purchase import Requester
 from cloudgpu.app.records import RunRecord
 from cloudgpu.app.registry_logins import none_fetched
@@ -61,11 +61,11 @@ class Training:
     """Carries out one request. One object for one cloud and one home."""
 
     def __init__(
-        self, context: Context, requester: Requester, dial: Dial, fetch_login: FetchLogin = none_fetched
+        self, context: Context, requester: Requester, connect: Connect, fetch_login: FetchLogin = none_fetched
     ) -> None:
         self._context = context
         self._requester = requester
-        self._dial = dial
+        self._connect = connect
         self._fetch_login = fetch_login
         self._provisioning = cluster_creator(context, requester)
 
@@ -84,7 +84,7 @@ class Training:
             record.run_id, record.cluster, record.recipe, record.owner, record.team, record.started_at
         )
         finishing = Finishing(self._context, stages)
-        with Running(self._context, self._dial, stages) as running:
+        with Running(self._context, self._connect, stages) as running:
             try:
                 # The run is in the records and in the ledger before anything is bought for it.
                 self._context.records.save_run(record)

@@ -28,7 +28,7 @@ AuthorizeCaller = Callable[[ClusterRecord], object]
 
 
 @dataclass(frozen=True)
-class Wish:
+class PortForward:
     """A tunnel that is asked for. `local` is 0 where the same number will do, or the next one that is free."""
 
     remote: int
@@ -36,14 +36,14 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Open:
+class OpenTunnel:
     """A tunnel that is open."""
 
     remote: int
     local: int
 
 
-def is_wish(text: str) -> bool:
+def is_port_forward(text: str) -> bool:
     """Whether a word of the command line means ports."""
     return _WISH.fullmatch(text) is not None
 
@@ -60,42 +60,44 @@ def ports_of(services: Sequence[Served], cluster: str) -> list[str]:
     return [str(one.endpoint.port) for one in services]
 
 
-def read_wishes(texts: Sequence[str], local: int | None = None) -> tuple[Wish, ...]:
+def parse_port_forwards(texts: Sequence[str], local: int | None = None) -> tuple[PortForward, ...]:
     """`8888` or `9000:8888`, each; `local` is for a single one.
 
     Raises:
         UsageError: One is no port, two want the same port of this machine, or `local` is given for several.
     """
-    wishes = tuple(_read(text) for text in texts)
+    forwards = tuple(_read(text) for text in texts)
     if local is not None:
-        if len(wishes) != 1 or wishes[0].local:
+        if len(forwards) != 1 or forwards[0].local:
             raise UsageError("--local is for one port alone", hint="write LOCAL:REMOTE, for instance 9000:8888")
-        wishes = (Wish(wishes[0].remote, _port(str(local))),)
+        forwards = (PortForward(forwards[0].remote, _port(str(local))),)
     for name, numbers in (
-        ("port", [one.remote for one in wishes]),
-        ("port of this machine", [one.local for one in wishes if one.local]),
+        ("port", [one.remote for one in forwards]),
+        ("port of this machine", [one.local for one in forwards if one.local]),
     ):
         twice = next((number for number in numbers if numbers.count(number) > 1), None)
         if twice is not None:
             raise UsageError(f"{name} {twice} is named twice", hint="name each once")
-    return wishes
+    return forwards
 
 
-def open_all(host: SshHost, wishes: Sequence[Wish], emit: Emit) -> tuple[Open, ...]:
+def open_all(host: SshHost, forwards: Sequence[PortForward], emit: Emit) -> tuple[OpenTunnel, ...]:
     """Listen for all of them; a local port that was named is that one or none.
 
     Raises:
         UsageError: A local port that was named is in use.
     """
     opened = []
-    for wish in wishes:
-        told = _Teller(host.node.index, wish.remote, emit)
-        wanted = wish.local or usual_local(host.node, wish.remote)
-        opened.append(Open(wish.remote, host.forward(wish.remote, local=wanted, near=not wish.local, told=told)))
+    for forward in forwards:
+        told = _Teller(host.node.index, forward.remote, emit)
+        wanted = forward.local or usual_local(host.node, forward.remote)
+        opened.append(
+            OpenTunnel(forward.remote, host.forward(forward.remote, local=wanted, near=not forward.local, told=told))
+        )
     return tuple(opened)
 
 
-def described(one: Open, cluster: str, node: int, served: Sequence[Served] = ()) -> str:
+def described(one: OpenTunnel, cluster: str, node: int, served: Sequence[Served] = ()) -> str:
     """One line about an open tunnel; what is served there, where it is a service of a run."""
     service = next((two for two in served if two.endpoint.port == one.remote), None)
     what = f"port {one.remote} of node {node} of cluster {cluster}"
@@ -186,11 +188,11 @@ class _Teller:
             self.emit(Note(trouble.message))
 
 
-def _read(text: str) -> Wish:
+def _read(text: str) -> PortForward:
     match = _WISH.fullmatch(text)
     if match is None:
         raise UsageError(f"{text} is no port", hint="a number, or LOCAL:REMOTE, for instance 9000:8888")
-    return Wish(_port(match[2]), _port(match[1]) if match[1] is not None else 0)
+    return PortForward(_port(match[2]), _port(match[1]) if match[1] is not None else 0)
 
 
 def _port(text: str) -> int:

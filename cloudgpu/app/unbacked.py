@@ -11,7 +11,7 @@ from decimal import Decimal
 from itertools import groupby
 
 from cloudgpu.app.ports import Place
-from cloudgpu.app.remains import Remains
+from cloudgpu.app.remains import ClusterResources
 from cloudgpu.ledger.entry import Entry
 from cloudgpu.provision.delays import SENT_AGAIN, delays_at, launch_shown_by
 
@@ -29,7 +29,7 @@ class Searched:
     tokens: Set[str]
 
 
-def unbacked(entries: Sequence[Entry], place: Place, searched: Searched) -> tuple[Remains, ...]:
+def unbacked(entries: Sequence[Entry], place: Place, searched: Searched) -> tuple[ClusterResources, ...]:
     """Return the clusters bought in this place that have open rows and of which nothing was found.
 
     A cluster with a row in a region that did not answer is left out: whether anything of it is there is unknown.
@@ -65,9 +65,9 @@ def _cluster(row: Entry) -> tuple[str, str]:
     return row.spending.cluster, token_of(row)
 
 
-def _remains(name: str, token: str, rows: Sequence[Entry]) -> Remains:
+def _remains(name: str, token: str, rows: Sequence[Entry]) -> ClusterResources:
     first = rows[0].spending
-    return Remains(
+    return ClusterResources(
         cluster=name,
         token=token,
         owner=first.owner,

@@ -8,11 +8,11 @@ from cloudgpu.app.books import ClusterBilling
 from cloudgpu.app.closing import Closing
 from cloudgpu.app.cluster_storage import ClusterStorage
 from cloudgpu.app.context import CloudContext
-from cloudgpu.app.cut_off_launches import CutOffLaunches, unlaunched
-from cloudgpu.app.ports import Leftover
+from cloudgpu.app.cut_off_launches import UnansweredLaunches, unlaunched
+from cloudgpu.app.ports import TaggedResource
 from cloudgpu.app.region_failures import RegionFailures
 from cloudgpu.app.storage_outcome import NOTHING, Settled
-from cloudgpu.app.strays import NODE_KINDS, OWNER, Recorded, Strays
+from cloudgpu.app.strays import NODE_KINDS, OWNER, Recorded, TagSearch
 from cloudgpu.aws.found import GLOBAL
 from cloudgpu.errors import UsageError
 from cloudgpu.ledger.entry import Entry
@@ -41,8 +41,8 @@ class UnrecordedTeardown:
         self._context = context
         self._name = name
         self._billing = ClusterBilling(context)
-        self._strays = Strays(context)
-        self._launches = CutOffLaunches(context)
+        self._strays = TagSearch(context)
+        self._launches = UnansweredLaunches(context)
         self._failures = RegionFailures(name, regions)
 
     def end(self) -> Unrecorded:
@@ -74,10 +74,10 @@ class UnrecordedTeardown:
         usd = self._billing.usd(closed, self._context.clock.now())
         return Unrecorded(strays, usd, any(part.estimated for row in closed for part in row.parts.values()), storage)
 
-    def _mine(self, one: Leftover) -> bool:
+    def _mine(self, one: TaggedResource) -> bool:
         return self._strays.mine(one, "")
 
-    def _nodes_ended(self, mine: Sequence[Leftover]) -> tuple[str, ...]:
+    def _nodes_ended(self, mine: Sequence[TaggedResource]) -> tuple[str, ...]:
         if not any(one.kind in NODE_KINDS for one in mine):
             return ()
         done = self._strays.end_nodes(self._name, self._failures.asked, self._mine, Recorded())
@@ -98,7 +98,7 @@ class UnrecordedTeardown:
         return NOTHING
 
 
-def _not_yours(name: str, one: Leftover) -> UsageError:
+def _not_yours(name: str, one: TaggedResource) -> UsageError:
     owner = one.tags.get(OWNER, "")
     message = f"cluster {name} in {one.region} belongs to {owner}; nothing was ended"
     return UsageError(message, hint=command("cloudgpu", "down", name, CLOUDGPU_OWNER=owner))

@@ -11,7 +11,7 @@ from cloudgpu.errors import BusyError, CloudGpuError, ConnectError, HostKeyError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import Home
 from cloudgpu.remote.connection import SshHost
-from cloudgpu.remote.fanout import dial_all
+from cloudgpu.remote.fanout import connect_all
 from cloudgpu.remote.handshake import AuthRefusedError
 from cloudgpu.text import command
 
@@ -20,7 +20,7 @@ Reached = Mapping[int, SshHost | CloudGpuError]
 
 
 @dataclass(frozen=True)
-class Visited:
+class ClusterNodes:
     """A cluster whose nodes can be asked for.
 
     Attributes:
@@ -39,7 +39,7 @@ class Visited:
         return chosen(self.nodes, self.record, index)
 
 
-def visited(records: Records, home: Home, means: Means, name: str) -> Visited:
+def find_cluster_nodes(records: Records, home: Home, means: Means, name: str) -> ClusterNodes:
     """The cluster of this name, or the one of the run of this name.
 
     Raises:
@@ -53,21 +53,21 @@ def visited(records: Records, home: Home, means: Means, name: str) -> Visited:
     if record.expires_at <= means.clock.now():
         message = f"cluster {record.name} expired at {record.expires_at:%Y-%m-%d %H:%M} UTC; its nodes ended themselves"
         raise UsageError(message, hint=command("cloudgpu", "down", record.name))
-    return Visited(record, stored_inventory(home, record).nodes)
+    return ClusterNodes(record, stored_inventory(home, record).nodes)
 
 
 @contextmanager
-def reached(means: Means, cluster: Visited, indices: Collection[int]) -> Iterator[Reached]:
+def reached(means: Means, cluster: ClusterNodes, indices: Collection[int]) -> Iterator[Reached]:
     """Connections to these nodes, all at once; a node that cannot be reached is a value beside the others.
 
     Where one does not answer, the way to this caller is opened first: they may have moved.
     """
     asked = [node for node in cluster.nodes if node.index in indices]
-    outcomes = dict(_dialled(means, cluster.nodes, asked))
+    outcomes = dict(_connected(means, cluster.nodes, asked))
     silent = [node for node in asked if _may_have_moved(outcomes[node.index])]
     if silent:
         means.authorize_caller(cluster.record)
-        outcomes |= _dialled(means, cluster.nodes, silent)
+        outcomes |= _connected(means, cluster.nodes, silent)
     try:
         yield {node.index: outcomes[node.index] for node in asked}
     finally:
@@ -76,11 +76,11 @@ def reached(means: Means, cluster: Visited, indices: Collection[int]) -> Iterato
                 one.close()
 
 
-def _dialled(means: Means, nodes: Sequence[Node], asked: Sequence[Node]) -> Reached:
+def _connected(means: Means, nodes: Sequence[Node], asked: Sequence[Node]) -> Reached:
     """Those that are asked for, and what stands before them."""
     gates = {node.jump for node in asked if node.jump is not None}
     wanted = [node for node in nodes if node in asked or node.index in gates]
-    return dial_all(wanted, means.key, clock=means.clock, carrier=means.ways.carrier)
+    return connect_all(wanted, means.key, clock=means.clock, carrier=means.ways.carrier)
 
 
 def _may_have_moved(outcome: SshHost | CloudGpuError) -> bool:

@@ -8,7 +8,7 @@ from cloudgpu.app.context import Context
 from cloudgpu.app.finishing import Finishing, going_on
 from cloudgpu.app.inventories import stored_inventory
 from cloudgpu.app.outcome import CLUSTER_DELETED, RunOutcome, never_fetched
-from cloudgpu.app.ports import Dial
+from cloudgpu.app.ports import Connect
 from cloudgpu.app.records import ClusterRecord, Records, RunRecord
 from cloudgpu.app.running import Followed, Running, judged
 from cloudgpu.app.serving import stage_of
@@ -29,9 +29,9 @@ _NO_NODE = "none of its nodes is left"
 class Watching:
     """Looks after runs that were started before. One object for one cloud and one home."""
 
-    def __init__(self, context: Context, dial: Dial) -> None:
+    def __init__(self, context: Context, connect: Connect) -> None:
         self._context = context
-        self._dial = dial
+        self._connect = connect
 
     def logs(self, run_id: str) -> Followed:
         """Follow a live run to its verdict; nothing is ended or collected.
@@ -63,7 +63,7 @@ class Watching:
             record = self._context.records.save_run(replace(record, keep=True))
         stages = Stages(self._context.clock, self._context.emit, record.stages)
         finishing = Finishing(self._context, stages)
-        with Running(self._context, self._dial, stages) as running:
+        with Running(self._context, self._connect, stages) as running:
             try:
                 inventory = self._left(cluster)
                 if not inventory.nodes:
@@ -141,7 +141,7 @@ class Watching:
         return self._context.records.save_run(replace(record, state="lost", reason=reason))
 
     def _running(self) -> Running:
-        return Running(self._context, self._dial, Stages(self._context.clock, self._context.emit))
+        return Running(self._context, self._connect, Stages(self._context.clock, self._context.emit))
 
 
 @contextmanager

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 from cloudgpu.catalog.catalog import Catalog
 from cloudgpu.catalog.compatibility import latest, sm
+from cloudgpu.catalog.gpu_spec import parse_gpu_spec
 from cloudgpu.catalog.hardware import Gpu
 from cloudgpu.catalog.ranking import Offer, Wanted, ranked
 from cloudgpu.catalog.replacements import Replacement, replacements
 from cloudgpu.catalog.software import FrameworkImage, Software, TorchWheels
-from cloudgpu.catalog.wishes import parsed
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def named(catalog: Catalog, name: str) -> Gpu:
         RecipeError: It is not in the catalogue; the message has the nearest name.
     """
     folded = {_folded(known): known for known in catalog.gpus}
-    known = folded.get(_folded(name)) or folded.get(_folded(parsed(name).model))
+    known = folded.get(_folded(name)) or folded.get(_folded(parse_gpu_spec(name).model))
     return catalog.gpu(known or name)
 
 

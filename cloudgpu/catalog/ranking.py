@@ -1,4 +1,4 @@
-"""Which instance types fit a wish, and what each costs for its compute, its memory and its bandwidth. Pure."""
+"""Rank the instance types that meet a requirement by price per unit of compute, memory and bandwidth. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -7,8 +7,8 @@ from decimal import Decimal
 from typing import Final, Literal
 
 from cloudgpu.catalog.catalog import Catalog
+from cloudgpu.catalog.gpu_spec import spelled
 from cloudgpu.catalog.hardware import Gpu, InstanceType, Memory
-from cloudgpu.catalog.wishes import spelled
 
 Sort = Literal["usd-per-hour", "memory", "bandwidth", "fp16", "usd-per-pflop-h", "usd-per-tb-s"]
 Market = Literal["on-demand", "spot"]
@@ -60,7 +60,7 @@ class Offer:
         return self.kind.provider == "aws" and not self.kind.retired
 
     @property
-    def wish(self) -> str:
+    def spec(self) -> str:
         """How a recipe names it: `T4:1`, and `V100-32GB:8` where the GPU comes in several sizes."""
         memory = memory_of(self.gpu, self.kind)
         return spelled(self.gpu, self.kind.gpus, None if memory is None else memory.gib)

@@ -73,11 +73,11 @@ def _end_one(wiring: "Wiring", cluster: str, stages: "Stages", *, json: bool) ->
 
 
 def _end_several(wiring: "Wiring", clusters: tuple[str, ...], stages: "Stages", *, json: bool) -> None:
-    from cloudgpu.app.teardowns import AllEnded, end_all
+    from cloudgpu.app.teardowns import TeardownResults, end_all
     from cloudgpu.cli.interruption import reporting_partial_result, tell_what_runs, told_when_interrupted
     from cloudgpu.cli.show_cluster import all_ended_json, all_ended_lines
 
-    came_to = AllEnded(())
+    came_to = TeardownResults(())
     tell_what_runs(wiring.records, *clusters)
     unfinished = f"not everything is ended yet; {command('cloudgpu', 'down', *clusters)} goes on with it"
     with (

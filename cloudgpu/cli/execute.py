@@ -40,14 +40,14 @@ def execute(  # noqa: PLR0917
     """
     from cloudgpu.app.executing import as_json, chosen_indices, exit_code, shell_line
     from cloudgpu.app.executing import execute as run
-    from cloudgpu.app.visiting import reached, visited
+    from cloudgpu.app.visiting import find_cluster_nodes, reached
     from cloudgpu.cli.show_exec import show_line, show_outcomes
     from cloudgpu.cli.wiring import wire
 
     line = shell_line([*(command or []), *(context.obj or [])])
     wiring = wire(json=json)
     means = wiring.reaching.means
-    found = visited(wiring.records, wiring.home, means, cluster or wiring.only_cluster())
+    found = find_cluster_nodes(wiring.records, wiring.home, means, cluster or wiring.only_cluster())
     indices = chosen_indices(node, len(found.nodes))
     fed = _fed() if stdin else None
     on_line = show_line(wiring.screen) if stream and not json else None

@@ -48,7 +48,7 @@ def extend(
 
         extended = HostExtending(wiring.hosts.context(wiring.ledger)).extend(name, until=moment, by=longer, max_usd=cap)
     else:
-        extending = Extending(wiring.cloud_context(wiring.cloud(target)), wiring.dial)
+        extending = Extending(wiring.cloud_context(wiring.cloud(target)), wiring.connect)
         extended = extending.extend(name, until=moment, by=longer, max_usd=cap)
     if json:
         wiring.screen.document(extended_json(extended))

@@ -20,13 +20,13 @@ def images(
     The container images that frameworks come in (PyTorch, TensorFlow, MXNet ...), not the machine images that nodes
     boot: those are `cloudgpu image`. A container runs on a GPU when it has native code for its compute capability.
     """
-    from cloudgpu.app.containers import Sought, containers
+    from cloudgpu.app.containers import ImageQuery, containers
     from cloudgpu.catalog.software import software
     from cloudgpu.cli.show_images import image_rows_json, images_lines
     from cloudgpu.cli.wiring import wire
 
     wiring = wire(json=json, quits=True)
-    listing = containers(Sought(framework, gpu, latest_for), wiring.catalog, software())
+    listing = containers(ImageQuery(framework, gpu, latest_for), wiring.catalog, software())
     if json:
         wiring.screen.document(image_rows_json(listing))
     else:

@@ -11,7 +11,7 @@ from cloudgpu.text import command
 
 if TYPE_CHECKING:
     from cloudgpu.app.records import Records
-    from cloudgpu.app.remains import Remains
+    from cloudgpu.app.remains import ClusterResources
     from cloudgpu.app.storage_records import StorageRecords
     from cloudgpu.cli.wiring import Wiring
 
@@ -63,7 +63,7 @@ def tell_what_storage(records: "StorageRecords", name: str) -> None:
     interruptions.tell(lambda: storage_lines(records, name))
 
 
-def tell_what_is_swept(clusters: "Sequence[Remains]") -> None:
+def tell_what_is_swept(clusters: "Sequence[ClusterResources]") -> None:
     """Let the command say last, after a signal, which of these clusters may not be deleted yet."""
     from cloudgpu.app.still_running import swept_clusters_lines
 

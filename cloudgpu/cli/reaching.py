@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloudgpu.app.events import ProgressEvent
-from cloudgpu.app.ports import Backend, Dial
+from cloudgpu.app.ports import Backend, Connect
 from cloudgpu.app.records import ClusterRecord, Records
 from cloudgpu.cli.screen import Screen
 from cloudgpu.clock import Clock
@@ -56,11 +56,11 @@ class Reaching:
     _clouds: "dict[Target, AwsCloud]" = field(default_factory=dict)
 
     @property
-    def dial(self) -> Dial:
+    def connect(self) -> Connect:
         """Connects to a whole inventory."""
-        from cloudgpu.app.dialling import dialler
+        from cloudgpu.app.dialling import connector
 
-        return dialler(self.settings.ssh_key, self.clock, float(self.settings.boot_seconds), self.ways)
+        return connector(self.settings.ssh_key, self.clock, float(self.settings.boot_seconds), self.ways)
 
     @cached_property
     def ways(self) -> "Ways":

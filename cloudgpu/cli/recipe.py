@@ -49,22 +49,22 @@ def new(  # noqa: PLR0917
     """
     from pathlib import Path
 
-    from cloudgpu.app.beginning import Wish, begin, write
-    from cloudgpu.cli.show_begun import begun_json, begun_lines
+    from cloudgpu.app.beginning import ScaffoldRequest, make_scaffold, write
+    from cloudgpu.cli.show_begun import scaffold_json, scaffold_lines
     from cloudgpu.cli.wiring import wire
 
     wiring = wire(json=json)
-    begun = begin(
-        Wish(name, gpu, nodes, region, "spot" if spot else "on-demand", launcher),
+    begun = make_scaffold(
+        ScaffoldRequest(name, gpu, nodes, region, "spot" if spot else "on-demand", launcher),
         wiring.catalog,
         wiring.settings.region,
     )
     folder = Path("recipes") / name
     write(begun, folder)
     if json:
-        wiring.screen.document(begun_json(begun, folder))
+        wiring.screen.document(scaffold_json(begun, folder))
     else:
-        wiring.screen.lines(begun_lines(begun, folder))
+        wiring.screen.lines(scaffold_lines(begun, folder))
 
 
 @app.command("check")

@@ -4,7 +4,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.app.beginning import Begun
+from cloudgpu.app.beginning import Scaffold
 from cloudgpu.catalog.ranking import Offer
 from cloudgpu.cli.figures import amount, money
 from cloudgpu.cli.table import columns
@@ -17,7 +17,7 @@ _WHAT = {
 }
 
 
-def begun_lines(begun: Begun, folder: Path) -> list[str]:
+def scaffold_lines(begun: Scaffold, folder: Path) -> list[str]:
     """What was written, on what it would run, and what to type next."""
     offer, name = begun.offer, begun.name
     kind = offer.kind
@@ -50,18 +50,18 @@ def begun_lines(begun: Begun, folder: Path) -> list[str]:
     ]
 
 
-def _for_all(begun: Begun, offer: Offer) -> str:
+def _for_all(begun: Scaffold, offer: Offer) -> str:
     return money((offer.hourly_usd or Decimal(0)) * begun.nodes)
 
 
-def _quota(begun: Begun) -> str:
+def _quota(begun: Scaffold) -> str:
     nodes = ["--nodes", str(begun.nodes)] if begun.nodes > 1 else []
     market = [] if begun.market == "on-demand" else ["--market", begun.market]
     where, kind = str(begun.offer.region), begun.offer.kind.name
     return command("cloudgpu", "quota", "--on", "aws", "--region", where, "--instance-type", kind, *nodes, *market)
 
 
-def begun_json(begun: Begun, folder: Path) -> dict[str, Any]:
+def scaffold_json(begun: Scaffold, folder: Path) -> dict[str, Any]:
     """The same."""
     offer = begun.offer
     return {

@@ -7,7 +7,7 @@ from cloudgpu.app.provisioning import ProvisionedCluster
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.app.stages import Stages
 from cloudgpu.app.teardown import Ended
-from cloudgpu.app.teardowns import AllEnded
+from cloudgpu.app.teardowns import TeardownResults
 from cloudgpu.cli.figures import moment, money, plural
 from cloudgpu.cli.panel import Row
 from cloudgpu.text import command
@@ -81,7 +81,7 @@ def ended_json(ended: Ended, stages: Stages) -> dict[str, Any]:
     return {**ended.as_json(), "stages": stages.as_json()}
 
 
-def all_ended_json(came_to: AllEnded, stages: Stages) -> dict[str, Any]:
+def all_ended_json(came_to: TeardownResults, stages: Stages) -> dict[str, Any]:
     """The documented form of `down --json` of several clusters."""
     return {
         "clusters": [one.as_json() for one in came_to.ended],
@@ -90,7 +90,7 @@ def all_ended_json(came_to: AllEnded, stages: Stages) -> dict[str, Any]:
     }
 
 
-def all_ended_lines(came_to: AllEnded) -> list[str]:
+def all_ended_lines(came_to: TeardownResults) -> list[str]:
     """What `down` of several confirmed; what it could not is the error's to say."""
     if not came_to.ended and not came_to.failed and not came_to.unrecorded:
         return ["no cluster is up; nothing to end"]

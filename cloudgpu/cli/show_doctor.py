@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from cloudgpu.app.checkup import Check, Checkup
+from cloudgpu.app.checkup import Check, DiagnosticReport
 from cloudgpu.cli.table import wrapped
 
 _STATE_WIDTH = len("unknown")
 _WIDTH = 120
 
 
-def checkup_lines(checkup: Checkup) -> list[str]:
+def checkup_lines(checkup: DiagnosticReport) -> list[str]:
     """One line a check, its fix below it, and how many there are of each."""
     name_width = max((len(one.name) for one in checkup.checks), default=0)
     lines = [line for one in checkup.checks for line in _lines(one, name_width)]

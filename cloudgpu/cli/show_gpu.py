@@ -5,12 +5,12 @@ from datetime import date
 from decimal import Decimal
 from typing import Any
 
+from cloudgpu.catalog.gpu_spec import spec_name
 from cloudgpu.catalog.hardware import Gpu
 from cloudgpu.catalog.profile import Profile
 from cloudgpu.catalog.ranking import Offer
 from cloudgpu.catalog.replacements import Replacement
 from cloudgpu.catalog.software import FrameworkImage, TorchWheels
-from cloudgpu.catalog.wishes import written
 from cloudgpu.cli.figures import amount, money
 from cloudgpu.cli.panel import Row
 from cloudgpu.cli.show_gpus import days, offer_json, price, remark
@@ -218,10 +218,10 @@ def _next(found: Profile) -> Iterator[str]:
     use = best or stand_in
     yield ""
     yield "next:"
-    rows = [(command("cloudgpu", "images", "--latest-for", written(found.gpu.name)), "containers that run on it")]
+    rows = [(command("cloudgpu", "images", "--latest-for", spec_name(found.gpu.name)), "containers that run on it")]
     if use is not None:
         about = "begin a recipe for it" if best is not None else "nobody can rent it any more: begin one for this"
-        begin = command("cloudgpu", "recipe", "new", "my-run", "--gpu", use.wish, "--region", str(use.region))
+        begin = command("cloudgpu", "recipe", "new", "my-run", "--gpu", use.spec, "--region", str(use.region))
         rows.append((begin, about))
     yield from columns(rows, indent="  ")
 

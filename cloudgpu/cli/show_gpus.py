@@ -6,8 +6,8 @@ from decimal import Decimal
 from typing import Any
 
 from cloudgpu.app.choosing import Answer
+from cloudgpu.catalog.gpu_spec import spec_name
 from cloudgpu.catalog.ranking import Offer
-from cloudgpu.catalog.wishes import written
 from cloudgpu.cli.figures import amount, money, plural
 from cloudgpu.cli.table import columns
 from cloudgpu.text import command
@@ -90,7 +90,7 @@ def offer_json(offer: Offer) -> dict[str, Any]:
         "provider": kind.provider,
         "gpu": kind.gpu,
         "gpus": kind.gpus,
-        "wish": offer.wish,
+        "wish": offer.spec,
         "gpu_memory_gib": amount(kind.gpu_memory_gib),
         "gpu_memory_total_gib": amount(kind.gpu_memory_total_gib),
         "bandwidth_tb_s": _text(offer.bandwidth_tb_s),
@@ -221,14 +221,14 @@ def _next(answer: Answer) -> Iterator[str]:
         return
     elsewhere = best.region not in (None, answer.home_region)
     region = ["--region", str(best.region)] if elsewhere else []
-    sets = [f"resources.gpu={best.wish}"]
+    sets = [f"resources.gpu={best.spec}"]
     sets += [f"resources.regions={best.region}"] if elsewhere else []
     spot = ["--spot"] if answer.asked.market == "spot" else []
     sets += ["resources.market=spot"] if spot else []
     set_all = [word for one in sets for word in ("--set", one)]
     rows: Sequence[tuple[str, str]] = [
-        (command("cloudgpu", "gpus", "show", written(best.gpu.name)), "everything known of this GPU"),
-        (command("cloudgpu", "recipe", "new", "my-run", "--gpu", best.wish, *region, *spot), "begin a recipe for it"),
+        (command("cloudgpu", "gpus", "show", spec_name(best.gpu.name)), "everything known of this GPU"),
+        (command("cloudgpu", "recipe", "new", "my-run", "--gpu", best.spec, *region, *spot), "begin a recipe for it"),
         (command("cloudgpu", "plan", "RECIPE", *set_all), "what a recipe that you have would do and cost on it"),
     ]
     yield ""

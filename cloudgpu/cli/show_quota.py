@@ -20,8 +20,8 @@ def quota_lines(lines: Sequence[Line], found: Sequence[RegionQuotas], target: st
     told = [f"vCPUs of running instances on {target}{simulated}", ""]
     told += columns([_HEADINGS, *(_row(one, now) for one in lines)], right=_RIGHT)
     reasons = [f"unknown: {one.region}: {reason}" for one in found for reason in one.trouble]
-    wishes = [text for one in lines if one.enough is not True for text in _more(one)]
-    return [*told, *([""] if reasons or wishes else []), *reasons, *wishes]
+    remedies = [text for one in lines if one.enough is not True for text in _more(one)]
+    return [*told, *([""] if reasons or remedies else []), *reasons, *remedies]
 
 
 def _row(one: Line, now: datetime) -> tuple[str, ...]:

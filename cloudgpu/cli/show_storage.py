@@ -5,7 +5,7 @@ from datetime import datetime
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
-from cloudgpu.app.storage_context import Created, Deleted, Wish
+from cloudgpu.app.storage_context import Created, Deleted, StorageRequest
 from cloudgpu.app.storage_overview import StorageRow
 from cloudgpu.app.storage_records import StorageRecord
 from cloudgpu.aws.stored_parts import Stored
@@ -19,7 +19,9 @@ _WIDTH = 100
 _UNKNOWN = "unknown"
 
 
-def question(wanted: Wish, price: StoragePrice | None, monthly_usd: Decimal | None, *, simulated: bool) -> str:
+def question(
+    wanted: StorageRequest, price: StoragePrice | None, monthly_usd: Decimal | None, *, simulated: bool
+) -> str:
     """What `storage create` asks before it buys."""
     size = f" of {wanted.config['sizeGib']} GiB" if wanted.config.get("sizeGib") else ""
     place = wanted.config.get("zone") or wanted.region

@@ -6,8 +6,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from cloudgpu.app.outliving import Outliving
-from cloudgpu.app.remains import Remains, Verdict
+from cloudgpu.app.outliving import RetainedResource
+from cloudgpu.app.remains import ClusterResources, Verdict
 from cloudgpu.app.sweeping import Seen, Swept
 from cloudgpu.app.teardowns import lines
 from cloudgpu.cli.figures import age, distance, moment, money, plural
@@ -67,7 +67,7 @@ def _counted(count: int, noun: str) -> str:
     return plural(count, noun) if noun == "cluster" or count == 1 else f"{count} pieces of storage"
 
 
-def _outliving(one: Outliving, what: Verdict, now: datetime) -> Iterator[str]:
+def _outliving(one: RetainedResource, what: Verdict, now: datetime) -> Iterator[str]:
     owner = f"of {one.owner}" if one.owner else "of nobody known"
     since = f"made {age((now - one.since).total_seconds())} ago" if one.since else "age unknown"
     size = "size unknown" if one.size_gib is None else f"{one.size_gib.quantize(Decimal(1))} GiB"
@@ -77,7 +77,7 @@ def _outliving(one: Outliving, what: Verdict, now: datetime) -> Iterator[str]:
     yield f"  {'goes' if what.goes else 'stays'}: {what.why}"
 
 
-def _block(one: Remains, what: Verdict, now: datetime) -> Iterator[str]:
+def _block(one: ClusterResources, what: Verdict, now: datetime) -> Iterator[str]:
     owner = f"of {one.owner}" if one.owner else "of nobody known"
     team = f", team {one.team}" if one.team else ""
     expiry = (
@@ -111,14 +111,14 @@ def _noun(kind: str) -> str:
     return _NOUNS.get(kind) or kind.replace("-", " ")
 
 
-def _machines(one: Remains) -> str:
+def _machines(one: ClusterResources) -> str:
     if not one.instances:
         return "no instances"
     kinds = Counter((thing.instance_type, thing.market) for thing in one.instances)
     return ", ".join(f"{count} x {kind} {market}" for (kind, market), count in sorted(kinds.items()))
 
 
-def _costs(one: Remains) -> str:
+def _costs(one: ClusterResources) -> str:
     more = f"{', '.join(f'{_noun(kind)}s' for kind in one.unpriced)} at prices unknown here" if one.unpriced else ""
     if one.hourly_usd == 0:
         return f"costs nothing but {more}" if more else "costs nothing"

@@ -23,7 +23,7 @@ def ssh_config(
     from cloudgpu.app.ssh_entries import entries, write
     from cloudgpu.app.ssh_marks import remove as take_back
     from cloudgpu.app.user_ssh import SshFolder
-    from cloudgpu.app.visiting import reached, visited
+    from cloudgpu.app.visiting import find_cluster_nodes, reached
     from cloudgpu.cli.wiring import wire
 
     wiring = wire()
@@ -35,7 +35,7 @@ def ssh_config(
         wiring.screen.line(f"no entry of cluster {name} is left in {folder.ours}")
         return
     means = wiring.reaching.means
-    found = visited(wiring.records, wiring.home, means, name)
+    found = find_cluster_nodes(wiring.records, wiring.home, means, name)
     with reached(means, found, range(len(found.nodes))) as nodes:
         made = entries(wiring.home, means, found, nodes)
     name = found.record.name

@@ -50,14 +50,14 @@ def create(  # noqa: PLR0917
     It costs money until it is deleted by name. One that stands already as it is asked for is left as it is; one that
     could not be made is ended at once.
     """
-    from cloudgpu.app.storage_wish import Typed, price_of, wish
+    from cloudgpu.app.storage_wish import Typed, price_of, request
     from cloudgpu.cli.interruption import tell_what_storage
     from cloudgpu.cli.show_storage import created_json, created_lines, question
     from cloudgpu.cli.wiring import wire
 
     wiring = wire(json=json, target=on, region=region, owner=owner, team=team)
     typed = Typed(name, kind, size, zone, deployment, linked, from_snapshot, disposable)
-    wanted = wish(typed, wiring.settings.region, wiring.named_for_storage)
+    wanted = request(typed, wiring.settings.region, wiring.named_for_storage)
     price, monthly_usd = price_of(wanted, kind)
     simulated = wiring.settings.target == "rehearsal"
     wiring.questions.confirm(question(wanted, price, monthly_usd, simulated=simulated), yes=yes)

@@ -28,7 +28,7 @@ def sweep(
     images are listed too; of those only storage that was to end with a cluster goes, once that is gone. Exits 6 when
     something is left or could not be asked.
     """
-    from cloudgpu.app.remains import Wish
+    from cloudgpu.app.remains import SweepRequest
     from cloudgpu.app.sweeping import Sweeping, Swept, problem
     from cloudgpu.cli.interruption import reporting_partial_result, tell_what_is_swept, told_when_interrupted
     from cloudgpu.cli.show_sweep import seen_lines, sweep_json, swept_lines
@@ -37,7 +37,7 @@ def sweep(
     wiring = wire(json=json, needs_disk=False, target=on)
     settings, screen = wiring.settings, wiring.screen
     sweeping = Sweeping(wiring.cloud_cleanup_context(settings.target), wiring.images(settings.target))
-    seen = sweeping.look(regions or [], Wish(settings.owner, frozenset(owners or ()), all_mine))
+    seen = sweeping.look(regions or [], SweepRequest(settings.owner, frozenset(owners or ()), all_mine))
     now, simulated, swept = wiring.clock.now(), settings.target == "rehearsal", Swept(())
     if not json:
         screen.lines(seen_lines(seen, now, simulated=simulated))

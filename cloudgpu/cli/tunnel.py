@@ -35,25 +35,25 @@ def tunnel(
     Listens on 127.0.0.1 alone. Connects again when the connection to the node breaks.
     """
     from cloudgpu.app.service_pages import services_on
-    from cloudgpu.app.tunnels import described, hold, is_wish, open_all, ports_of, read_wishes
-    from cloudgpu.app.visiting import reached, visited
+    from cloudgpu.app.tunnels import described, hold, is_port_forward, open_all, parse_port_forwards, ports_of
+    from cloudgpu.app.visiting import find_cluster_nodes, reached
     from cloudgpu.cli.wiring import wire
     from cloudgpu.remote.connection import SshHost
 
     wiring = wire(json=json)
     words = list(port or [])
-    if cluster and is_wish(cluster) and wiring.records.cluster(cluster) is None:
+    if cluster and is_port_forward(cluster) and wiring.records.cluster(cluster) is None:
         cluster, words = "", [cluster, *words]
     means = wiring.reaching.means
-    found = visited(wiring.records, wiring.home, means, cluster or wiring.only_cluster())
+    found = find_cluster_nodes(wiring.records, wiring.home, means, cluster or wiring.only_cluster())
     found.node(node)
     served = services_on(wiring.records, found.record.name, wiring.home) if node == 0 else ()
-    wishes = read_wishes(words or ports_of(served, found.record.name), local)
+    forwards = parse_port_forwards(words or ports_of(served, found.record.name), local)
     with reached(means, found, (node,)) as nodes:
         host = nodes[node]
         if not isinstance(host, SshHost):
             raise host
-        opened, name = open_all(host, wishes, wiring.emit), found.record.name
+        opened, name = open_all(host, forwards, wiring.emit), found.record.name
         if json:
             rows = [{"remote": one.remote, "local": one.local} for one in opened]
             wiring.screen.document({"cluster": name, "node": node, "tunnels": rows})

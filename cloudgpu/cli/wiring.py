@@ -9,7 +9,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from cloudgpu.app.events import Emit, ProgressEvent
-from cloudgpu.app.ports import Backend, Cloud, Dial, Ledger
+from cloudgpu.app.ports import Backend, Cloud, Connect, Ledger
 from cloudgpu.app.records import ClusterRecord, Records, RunRecord
 from cloudgpu.cli.questions import Questions
 from cloudgpu.cli.screen import Screen
@@ -22,19 +22,19 @@ from cloudgpu.settings import Settings, Target, load
 
 if TYPE_CHECKING:
     from cloudgpu.app.aws_cloud import AwsCloud
-    from cloudgpu.app.calls import CallLog
-    from cloudgpu.app.checkup import Checkup
+    from cloudgpu.app.calls import ApiCallLog
+    from cloudgpu.app.checkup import DiagnosticReport
     from cloudgpu.app.context import CloudContext, Context
     from cloudgpu.app.forecasting import Forecast
     from cloudgpu.app.images import Baking, ImageStore
     from cloudgpu.app.matrices import Matrices
-    from cloudgpu.app.overlays import Overlays
+    from cloudgpu.app.overlays import CatalogSnapshots
     from cloudgpu.app.planning import Planned
     from cloudgpu.app.provisioning import Requester
-    from cloudgpu.app.quota_rooms import QuotaRooms
+    from cloudgpu.app.quota_rooms import QuotaHeadroom
     from cloudgpu.app.refreshing import Refreshing
     from cloudgpu.app.stages import Stages
-    from cloudgpu.app.storage import StorageRoom
+    from cloudgpu.app.storage import StorageManager
     from cloudgpu.app.storage_context import StorageCloud
     from cloudgpu.app.storage_records import StorageRecords
     from cloudgpu.app.teardowns import TeardownOf
@@ -104,11 +104,11 @@ class Wiring:
         return self._aws_cloud(target)
 
     @property
-    def overlays(self) -> "Overlays":
+    def overlays(self) -> "CatalogSnapshots":
         """What was read of this command's target."""
-        from cloudgpu.app.overlays import Overlays
+        from cloudgpu.app.overlays import CatalogSnapshots
 
-        return Overlays(Home(self.settings.home), self.settings.target)
+        return CatalogSnapshots(Home(self.settings.home), self.settings.target)
 
     def refreshing(self) -> "Refreshing":
         """`catalog refresh` of this command's target."""
@@ -120,13 +120,13 @@ class Wiring:
         return Refreshing(source, self.overlays, load_catalog(), self.clock, self.emit)
 
     @property
-    def quota_rooms(self) -> "QuotaRooms":
+    def quota_rooms(self) -> "QuotaHeadroom":
         """What is known of the account's quotas."""
-        from cloudgpu.app.quota_rooms import QuotaRooms
+        from cloudgpu.app.quota_rooms import QuotaHeadroom
 
-        return QuotaRooms(Home(self.settings.home), self.clock)
+        return QuotaHeadroom(Home(self.settings.home), self.clock)
 
-    def checkup(self, *, storage: bool) -> "Checkup":
+    def checkup(self, *, storage: bool) -> "DiagnosticReport":
         """Everything that a run on this command's target will need, and with `storage` what `storage` needs."""
         from cloudgpu.app import machine_checks
         from cloudgpu.app.doctor import examine
@@ -161,11 +161,11 @@ class Wiring:
         return start_rehearsal(self.settings, self.home, self.clock)
 
     @cached_property
-    def calls(self) -> "CallLog":
+    def calls(self) -> "ApiCallLog":
         """Where AWS calls are noted: nowhere, unless `--debug`."""
-        from cloudgpu.app.calls import CallLog
+        from cloudgpu.app.calls import ApiCallLog
 
-        return CallLog(self.home.debug_log if self.settings.debug else None, self.clock, required=self.needs_disk)
+        return ApiCallLog(self.home.debug_log if self.settings.debug else None, self.clock, required=self.needs_disk)
 
     @cached_property
     def requester(self) -> "Requester":
@@ -180,9 +180,9 @@ class Wiring:
         return Requester(settings.owner, settings.team, ensure_key(settings.ssh_key).line, for_clusters(settings))
 
     @property
-    def dial(self) -> Dial:
+    def connect(self) -> Connect:
         """How nodes are reached."""
-        return self.reaching.dial
+        return self.reaching.connect
 
     @cached_property
     def reaching(self) -> "Reaching":
@@ -218,7 +218,7 @@ class Wiring:
         """`train` on one target."""
         from cloudgpu.app.training import Training
 
-        return Training(self.context(target), self.requester, self.dial, self.registries.logins)
+        return Training(self.context(target), self.requester, self.connect, self.registries.logins)
 
     @cached_property
     def registries(self) -> RegistryWiring:
@@ -229,7 +229,7 @@ class Wiring:
         """`train --matrix` on one target."""
         from cloudgpu.app.matrices import Matrices
 
-        return Matrices(self.context(target), self.training(target), self.requester, self.dial)
+        return Matrices(self.context(target), self.training(target), self.requester, self.connect)
 
     def watching(self, record: RunRecord, *, only_rank: int | None = None) -> "Watching":
         """`logs -f`, `attach` and `cancel` of one run, on the target it runs on."""
@@ -239,7 +239,7 @@ class Wiring:
             if only_rank is None or not isinstance(what, RankLine) or what.rank == only_rank:
                 self.emit(what)
 
-        return Watching(replace(self.context(as_target(record.target)), emit=emit), self.dial)
+        return Watching(replace(self.context(as_target(record.target)), emit=emit), self.connect)
 
     def images(self, target: Target) -> "ImageStore":
         """The machine images of a target."""
@@ -251,7 +251,7 @@ class Wiring:
         """`image bake` on one target."""
         from cloudgpu.app.images import Baking
 
-        return Baking(self.cloud_context(self.cloud(target)), self.requester, self.dial, self.images(target), stages)
+        return Baking(self.cloud_context(self.cloud(target)), self.requester, self.connect, self.images(target), stages)
 
     def teardown(self, cluster: str) -> "ClusterDeleter":
         """`down` of one cluster, on the target it was made on."""
@@ -304,9 +304,9 @@ class Wiring:
         """The target, as `storage` sees it."""
         return self._aws_cloud(target).storage()
 
-    def storage(self, target: Target) -> "StorageRoom":
+    def storage(self, target: Target) -> "StorageManager":
         """`storage create` and `storage delete` on one target."""
-        from cloudgpu.app.storage import StorageRoom
+        from cloudgpu.app.storage import StorageManager
         from cloudgpu.app.storage_context import StorageContext
 
         cloud, settings = self.storage_cloud(target), self.settings
@@ -320,7 +320,7 @@ class Wiring:
             self.screen.emit,
             self.billing.lenient(),
         )
-        return StorageRoom(context)
+        return StorageManager(context)
 
     def storage_target(self, name: str) -> Target:
         """The target that a piece of storage was made on; the settings' where no record says so."""

@@ -53,7 +53,7 @@ class HostWiring:
             wiring.home,
             wiring.records,
             lambda: self.file,
-            self.dial_all,
+            self.connect_all,
             self.known_hosts,
             self._shown_key,
             self._objects_of,
@@ -66,13 +66,13 @@ class HostWiring:
 
         return known_hosts()
 
-    def dial_all(self, nodes: "Sequence[Node]") -> "Mapping[int, Host | CloudGpuError]":
+    def connect_all(self, nodes: "Sequence[Node]") -> "Mapping[int, Host | CloudGpuError]":
         """Connect to each by itself."""
-        from cloudgpu.remote.fanout import dial_all
+        from cloudgpu.remote.fanout import connect_all
 
         wiring = self.wiring
         carrier = wiring.reaching.ways.carrier
-        return dial_all(nodes, wiring.settings.ssh_key, clock=wiring.clock, timeout_s=_ANSWER_S, carrier=carrier)
+        return connect_all(nodes, wiring.settings.ssh_key, clock=wiring.clock, timeout_s=_ANSWER_S, carrier=carrier)
 
     def context(self, ledger: Ledger) -> "HostsContext":
         """Where a use case works."""

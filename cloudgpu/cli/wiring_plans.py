@@ -18,13 +18,13 @@ def planned(
 ) -> "Planned":
     """The plan of a recipe on this command's target."""
     from cloudgpu.app.cooldowns import Cooldowns
-    from cloudgpu.app.planning import make_plan, network_wish
-    from cloudgpu.app.surveying import Surveyor
+    from cloudgpu.app.planning import make_plan, network_request
+    from cloudgpu.app.surveying import Preflight
     from cloudgpu.cli.wiring import environ, recipe_roots
 
     target, settings = wiring.settings.target, wiring.settings
     asks = not offline and target != "rehearsal"  # nodes of a rehearsal run no container
-    surveyor = Surveyor(settings, environ(), wiring.registries.images if asks else None)
+    surveyor = Preflight(settings, environ(), wiring.registries.images if asks else None)
     today = wiring.clock.now().date()
     if target == "ssh":
         from cloudgpu.app.host_planning import make_host_plan
@@ -49,7 +49,7 @@ def planned(
         roots=recipe_roots(),
         cloud=cloud,
         cooldowns=None if offline else Cooldowns(wiring.home, wiring.clock),
-        network=network_wish(settings),
+        network=network_request(settings),
         catalog=wiring.catalog,
         rooms=wiring.quota_rooms,
         surveyor=surveyor,

@@ -1,4 +1,4 @@
-"""From wishes to candidates, in failover order, and why each of the rest was left out."""
+"""From GPU specs to candidates, in failover order, and why each of the rest was left out."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

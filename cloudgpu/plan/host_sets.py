@@ -6,7 +6,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Any
 
-from cloudgpu.catalog.wishes import GpuWish, parsed, written
+from cloudgpu.catalog.gpu_spec import GpuSpec, parse_gpu_spec, spec_name
 from cloudgpu.hosts.host import OwnHost
 from cloudgpu.plan.candidate import Candidate
 from cloudgpu.plan.candidates import Field
@@ -57,33 +57,33 @@ class HostSet(Candidate):
 def weigh(question: Question) -> Field:
     """The sets that are left, in order. Why there is none, the checks say."""
     found: list[HostSet] = []
-    for wish in question.wishes:
-        for group in groups(question, parsed(wish)):
-            found += _sets(question, group, parsed(wish))
+    for spec in question.specs:
+        for group in groups(question, parse_gpu_spec(spec)):
+            found += _sets(question, group, parse_gpu_spec(spec))
     return Field(tuple(_in_order(question, list(dict.fromkeys(found)))), ())
 
 
-def matching(question: Question, wish: GpuWish) -> list[OwnHost]:
-    """Every host that has what a wish means and is in the pool that the recipe names, whoever uses it."""
+def matching(question: Question, spec: GpuSpec) -> list[OwnHost]:
+    """Return every host that matches a spec and is in the recipe's pool, whether or not it is in use."""
     if question.hosts is None:
         return []
     pool = question.recipe.resources.pool
-    return [one for one in question.hosts.file.hosts if _fits(one, wish, question) and pool in (None, one.pool)]
+    return [one for one in question.hosts.file.hosts if _fits(one, spec, question) and pool in (None, one.pool)]
 
 
-def groups(question: Question, wish: GpuWish) -> list[list[OwnHost]]:
+def groups(question: Question, spec: GpuSpec) -> list[list[OwnHost]]:
     """The hosts that match, apart by pool and kind: a gang never mixes them."""
     apart: dict[tuple[object, ...], list[OwnHost]] = {}
-    for host in matching(question, wish):
+    for host in matching(question, spec):
         apart.setdefault((host.pool, *host.kind), []).append(host)
     return list(apart.values())
 
 
-def _fits(host: OwnHost, wish: GpuWish, question: Question) -> bool:
+def _fits(host: OwnHost, spec: GpuSpec, question: Question) -> bool:
     least = question.recipe.resources.gpu_memory
-    size_gb = wish.size_gb
+    size_gb = spec.size_gb
     memory = host.gpu_memory_gib
-    if wish.model not in (host.gpu, written(host.gpu)) or wish.count is None or not 1 <= wish.count <= host.gpus:
+    if spec.model not in (host.gpu, spec_name(host.gpu)) or spec.count is None or not 1 <= spec.count <= host.gpus:
         return False
     if size_gb is not None and memory is not None and size_gb not in _sold(question, host, memory):
         return False
@@ -96,9 +96,9 @@ def _sold(question: Question, host: OwnHost, gib: Decimal) -> set[int]:
     return sold | {round(gib)}
 
 
-def _sets(question: Question, group: Sequence[OwnHost], wish: GpuWish) -> Iterator[HostSet]:
+def _sets(question: Question, group: Sequence[OwnHost], spec: GpuSpec) -> Iterator[HostSet]:
     """As many disjoint sets as there are hosts for, whole hosts that nobody uses first; then one of what is left."""
-    view, nodes, count = question.hosts, question.recipe.resources.nodes, wish.count or 0
+    view, nodes, count = question.hosts, question.recipe.resources.nodes, spec.count or 0
     usable = [one for one in group if view is not None and view.usable(one, count)]
     starts = list(range(0, len(usable) - nodes + 1, nodes))
     if usable and starts and starts[-1] != len(usable) - nodes:
@@ -118,7 +118,7 @@ def _set(question: Question, hosts: Sequence[OwnHost], count: int) -> HostSet:
     known = [rate for rate in rates if rate is not None]
     memory = first.gpu_memory_gib or Decimal(0)
     return HostSet(
-        instance_type=f"{written(first.gpu)}:{count}",
+        instance_type=f"{spec_name(first.gpu)}:{count}",
         region="",
         zone=", ".join(one.name for one in hosts),
         market="on-demand",

@@ -5,7 +5,7 @@ from datetime import date
 from cloudgpu.catalog import Catalog
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.question import Question
-from cloudgpu.plan.reaching import GATEWAYS, NetworkWish, several_interfaces
+from cloudgpu.plan.reaching import GATEWAYS, NetworkRequest, several_interfaces
 from cloudgpu.recipe.schema import Recipe
 
 
@@ -21,7 +21,7 @@ def known_regions(recipe: Recipe, catalog: Catalog, default_region: str) -> tupl
     return Question(recipe, "aws", catalog, Quotes(), default_region, date.min).known_regions
 
 
-def wanted_addresses(recipe: Recipe, catalog: Catalog, default_region: str, network: NetworkWish) -> tuple[str, ...]:
+def wanted_addresses(recipe: Recipe, catalog: Catalog, default_region: str, network: NetworkRequest) -> tuple[str, ...]:
     """Regions in which Elastic IPs may be needed: by the settings, or since a type has several network interfaces."""
     question = Question(recipe, "aws", catalog, Quotes(), default_region, date.min)
     several = any(several_interfaces(kind, question.efa_of(kind)) for kind in question.types if not kind.retired)

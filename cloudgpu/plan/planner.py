@@ -12,7 +12,7 @@ from cloudgpu.plan.costs import total_usd
 from cloudgpu.plan.nearest import with_remedies
 from cloudgpu.plan.plan import Expected, Plan, Quotes, Target
 from cloudgpu.plan.question import Question
-from cloudgpu.plan.reaching import NO_WISH, NetworkWish
+from cloudgpu.plan.reaching import NO_REQUEST, NetworkRequest
 from cloudgpu.plan.reservations import lasting_s
 from cloudgpu.plan.uses import Use, use_of
 from cloudgpu.recipe.digest import digest
@@ -27,7 +27,7 @@ def make(
     quotes: Quotes,
     default_region: str,
     today: date,
-    network: NetworkWish = NO_WISH,
+    network: NetworkRequest = NO_REQUEST,
 ) -> Plan:
     """Plan a resolved recipe. Whatever is wrong with the world is a finding, never an exception."""
     return answer(Question(recipe, target, catalog, quotes, default_region, today, network))

@@ -4,14 +4,21 @@ from dataclasses import dataclass, field
 from datetime import date
 
 from cloudgpu.catalog import Catalog, InstanceType
+from cloudgpu.catalog.gpu_spec import types_for_spec
 from cloudgpu.catalog.software import Software
 from cloudgpu.catalog.software import software as known_software
-from cloudgpu.catalog.wishes import types_meant
 from cloudgpu.hosts.seen import HostsView
 from cloudgpu.plan.candidate import Market
 from cloudgpu.plan.driver import machine_image
 from cloudgpu.plan.plan import Quotes, Target
-from cloudgpu.plan.reaching import DEFAULT_ELASTIC_IPS, NO_WISH, NetworkWish, PublicAddress, chosen, several_interfaces
+from cloudgpu.plan.reaching import (
+    DEFAULT_ELASTIC_IPS,
+    NO_REQUEST,
+    NetworkRequest,
+    PublicAddress,
+    chosen,
+    several_interfaces,
+)
 from cloudgpu.plan.reservations import is_reserved
 from cloudgpu.recipe.schema import Recipe
 
@@ -26,7 +33,7 @@ class Question:
     quotes: Quotes
     default_region: str
     today: date
-    network: NetworkWish = NO_WISH
+    network: NetworkRequest = NO_REQUEST
     software: Software = field(default_factory=known_software)
     hosts: HostsView | None = None
     """The inventory that the target `ssh` chooses from; None on every other target."""
@@ -65,7 +72,7 @@ class Question:
         return tuple(region for region in self.regions if region in self.catalog.regions)
 
     @property
-    def wishes(self) -> tuple[str, ...]:
+    def specs(self) -> tuple[str, ...]:
         """GPUs with count and instance types, as the recipe names them, in order."""
         resources = self.recipe.resources
         single = resources.instance_type or resources.gpu
@@ -74,7 +81,7 @@ class Question:
     @property
     def types(self) -> tuple[InstanceType, ...]:
         """Every known type that the wishes mean, in order, each once; retired ones too."""
-        found = [kind for wish in self.wishes for kind in types_meant(wish, self.catalog)]
+        found = [kind for spec in self.specs for kind in types_for_spec(spec, self.catalog)]
         return tuple({kind.name: kind for kind in found}.values())
 
     def wants_efa(self, kind: InstanceType) -> bool:

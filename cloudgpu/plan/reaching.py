@@ -24,11 +24,11 @@ GATEWAYS = frozenset({"nat", "private-nat"})
 
 
 @dataclass(frozen=True)
-class NetworkWish:
+class NetworkRequest:
     """What the settings say of the network.
 
     Attributes:
-        public_address: The wish; `auto` leaves it to the plan.
+        public_address: As requested; `auto` lets the planner decide.
         own_subnet: The user names a subnet.
         own_network: The user names a VPC, subnet or security group, so that none can be made around the nodes.
         reach: What carries SSH to the nodes.
@@ -46,7 +46,7 @@ class NetworkWish:
     own_group: bool = False
 
 
-NO_WISH = NetworkWish()
+NO_REQUEST = NetworkRequest()
 
 
 def several_interfaces(kind: InstanceType, efa: int) -> bool:
@@ -57,20 +57,24 @@ def several_interfaces(kind: InstanceType, efa: int) -> bool:
     return efa > 1 or (efa > 0 and kind.network_cards > kind.efa_interfaces)
 
 
-def chosen(wish: NetworkWish, nodes: int, free: int, *, several: bool) -> PublicAddress:
+def chosen(request: NetworkRequest, nodes: int, free: int, *, several: bool) -> PublicAddress:
     """The way for a gang of this size where the account has so many Elastic IPs free."""
-    way = wish.public_address if wish.public_address != "auto" else _by_itself(wish, nodes, free, several=several)
+    way = (
+        request.public_address
+        if request.public_address != "auto"
+        else _by_itself(request, nodes, free, several=several)
+    )
     # By Session Manager nobody would use the first node's address, and private nodes need no subnet of the user's.
-    replaced = ("nat",) if wish.own_network else ("nat", "private")
-    return "private-nat" if wish.reach == "ssm" and way in replaced else way
+    replaced = ("nat",) if request.own_network else ("nat", "private")
+    return "private-nat" if request.reach == "ssm" and way in replaced else way
 
 
-def _by_itself(wish: NetworkWish, nodes: int, free: int, *, several: bool) -> PublicAddress:
-    if wish.own_subnet and (several or wish.bastion):
+def _by_itself(request: NetworkRequest, nodes: int, free: int, *, several: bool) -> PublicAddress:
+    if request.own_subnet and (several or request.bastion):
         return "private"
     if not several:
         return "auto"
-    return "elastic" if nodes <= free or wish.own_network else "nat"
+    return "elastic" if nodes <= free or request.own_network else "nat"
 
 
 def elastic_ips(way: PublicAddress, nodes: int) -> int:
@@ -78,24 +82,24 @@ def elastic_ips(way: PublicAddress, nodes: int) -> int:
     return {"elastic": nodes, "nat": BEHIND_NAT, "private-nat": 1}.get(way, 0)
 
 
-def contradiction(wish: NetworkWish) -> str:
+def contradiction(request: NetworkRequest) -> str:
     """Why the settings cannot be met together; empty when they can."""
-    way, ssm = wish.public_address, wish.reach == "ssm"
+    way, ssm = request.public_address, request.reach == "ssm"
     needs = "names a subnet whose private addresses"
     wrong = (
         (
-            way in GATEWAYS and wish.own_network,
+            way in GATEWAYS and request.own_network,
             f"public_address is {way}, which makes a VPC, but vpc_id, subnet_id or security_group_id names your own",
         ),
         (
-            way == "private" and not wish.own_subnet and (wish.own_network or not ssm),
+            way == "private" and not request.own_subnet and (request.own_network or not ssm),
             f"public_address is private, but no subnet_id {needs} you reach",
         ),
         (way == "private-nat" and not ssm, "public_address is private-nat, which nobody reaches without reach = ssm"),
-        (bool(wish.bastion) and ssm, "bastion names a jump host, but reach is ssm, which needs none"),
-        (bool(wish.bastion) and not wish.own_subnet, f"bastion is set, but no subnet_id {needs} it reaches"),
+        (bool(request.bastion) and ssm, "bastion names a jump host, but reach is ssm, which needs none"),
+        (bool(request.bastion) and not request.own_subnet, f"bastion is set, but no subnet_id {needs} it reaches"),
         (
-            bool(wish.bastion) and not (wish.caller_named or wish.own_group),
+            bool(request.bastion) and not (request.caller_named or request.own_group),
             "bastion is set, but ssh_cidr does not say from which private address it reaches the nodes",
         ),
     )

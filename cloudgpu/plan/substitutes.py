@@ -53,7 +53,7 @@ def with_as_much_memory(question: Question) -> Iterator[InstanceType]:
 
 def asked_for(question: Question) -> InstanceType | None:
     """The type that others are held against: the first that is meant, be it a machine that AWS does not have."""
-    named = (question.catalog.types.get(wish) for wish in question.wishes)
+    named = (question.catalog.types.get(spec) for spec in question.specs)
     return next(iter(question.types), None) or next((kind for kind in named if kind is not None), None)
 
 

@@ -32,7 +32,7 @@ class Forecast:
         """Note the step.
 
         Raises:
-            CloudGpuError: The program's wish cannot be carried out, or the cloud cannot be asked.
+            CloudGpuError: The program cannot be carried out, or the cloud cannot be asked.
         """
         decision = decide(wanted, present, handler, frozenset(self._replaced))
         operation = decision.operation

@@ -33,12 +33,12 @@ class Summary:
 def summary(recipe: Recipe) -> Summary:
     """What there is to tell."""
     resources = recipe.resources
-    wished = resources.instance_type or resources.gpu or " or ".join(resources.any_of)
+    hardware = resources.instance_type or resources.gpu or " or ".join(resources.any_of)
     return Summary(
         name=recipe.name,
         description=recipe.description,
         nodes=resources.nodes,
-        hardware=f"{resources.nodes} x {wished}",
+        hardware=f"{resources.nodes} x {hardware}",
         launcher=recipe.launch.launcher,
         software=_software(recipe),
         reference=_reference(recipe),

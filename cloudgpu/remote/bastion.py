@@ -17,13 +17,13 @@ _BASTION = -1
 """Its index: it is no node of the cluster."""
 
 
-def bastion(wish: str, known_hosts: Sequence[Path], pinned: tuple[str, ...] = (), key: str = "") -> Node:
+def bastion(address: str, known_hosts: Sequence[Path], pinned: tuple[str, ...] = (), key: str = "") -> Node:
     """The jump host that `user@host` or `user@host:port` names, pinned by these keys, else by these files.
 
     Raises:
         HostKeyError: None of them knows its host key.
     """
-    user, _, place = wish.partition("@")
+    user, _, place = address.partition("@")
     host, port = _split(place)
     keys = pinned or known_keys(host, port, known_hosts)
     if not keys:

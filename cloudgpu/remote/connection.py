@@ -32,7 +32,7 @@ class SilentPortError(ConnectError):
     """The node is there, and connects to nothing at this address and port."""
 
 
-def dial(
+def connect(
     node: Node,
     key: Path,
     *,
@@ -78,7 +78,7 @@ def wait_for(
     while True:
         now = clock.monotonic()
         try:
-            return dial(node, key, clock=clock, timeout_s=max(1.0, min(15.0, end - now)), via=via)
+            return connect(node, key, clock=clock, timeout_s=max(1.0, min(15.0, end - now)), via=via)
         except HostKeyError:
             raise
         except AuthRefusedError:
@@ -353,10 +353,10 @@ class SshHost:
         with self._lock:
             self._links = [link for link in self._links if link.is_active()]
             while len(self._links) <= index:
-                self._links.append(self._dial())
+                self._links.append(self._connect())
             return self._links[index]
 
-    def _dial(self) -> Link:
+    def _connect(self) -> Link:
         return open_link(self.node, self.key, clock=self._clock, timeout_s=self._timeout_s, connect=self._open)
 
     def _open(self, timeout_s: float) -> Opened:

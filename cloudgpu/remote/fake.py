@@ -152,7 +152,7 @@ class FakeHost:
     def forward(
         self, remote_port: int, *, local: int = 0, near: bool = False, bound: bool = False, told: Told = nobody
     ) -> int:
-        """Note the wish. Nothing is opened: the port is taken to be this machine's own."""
+        """Record the call. Nothing is opened: the port is treated as one of this machine."""
         del local, near, bound, told
         self.forwarded.append(remote_port)
         return remote_port

@@ -11,7 +11,7 @@ from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError, ConnectError, HostKeyError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.remote.carrier import Carrier, CarrierOf
-from cloudgpu.remote.connection import SshHost, dial, wait_for
+from cloudgpu.remote.connection import SshHost, connect, wait_for
 from cloudgpu.remote.handshake import AuthRefusedError
 
 LIMIT = 64
@@ -41,7 +41,7 @@ def on_all(hosts: Iterable[H], do: Callable[[H], T], *, limit: int = LIMIT) -> d
     return _parallel([(host.node.index, host) for host in hosts], do, limit)
 
 
-def dial_all(
+def connect_all(
     nodes: Sequence[Node],
     key: Path,
     *,
@@ -52,10 +52,10 @@ def dial_all(
 ) -> dict[int, SshHost | CloudGpuError]:
     """Connect to every node, those behind another one through it; node index -> connection or error."""
 
-    def connect(node: Node, via: Carrier | None) -> SshHost:
-        return dial(node, key, clock=clock, timeout_s=timeout_s, via=via)
+    def connect_to(node: Node, via: Carrier | None) -> SshHost:
+        return connect(node, key, clock=clock, timeout_s=timeout_s, via=via)
 
-    return _in_two_steps(nodes, connect, limit, carrier)
+    return _in_two_steps(nodes, connect_to, limit, carrier)
 
 
 def wait_for_all(
@@ -117,9 +117,9 @@ def _through(node: Node, outcomes: Mapping[int, SshHost | CloudGpuError]) -> Ssh
     gate = outcomes.get(node.jump) if node.jump is not None else None
     if isinstance(gate, SshHost):
         return gate
-    why = gate.message if gate is not None else "which was not dialled"
+    why = gate.message if gate is not None else "which was not connected"
     message = f"node {node.index} is reached through node {node.jump}: {why}"
-    raise ConnectError(message, hint=gate.hint if gate is not None else "dial that one too")
+    raise ConnectError(message, hint=gate.hint if gate is not None else "connect to that one too")
 
 
 def all_or_raise(outcomes: Mapping[int, T | CloudGpuError]) -> dict[int, T]:

@@ -26,8 +26,8 @@ _RESET = struct.pack("ii", 1, 0)
 class Tunnel:
     """Listens on 127.0.0.1 and carries every connection over the channel that `dial` opens for it."""
 
-    def __init__(self, dial: Callable[[], OrderlyChannel], listener: socket.socket, told: Told = nobody) -> None:
-        self._dial = dial
+    def __init__(self, connect: Callable[[], OrderlyChannel], listener: socket.socket, told: Told = nobody) -> None:
+        self._connect = connect
         self._told = told
         self._listener = listener
         self._closed = threading.Event()
@@ -54,7 +54,7 @@ class Tunnel:
         """Both directions of one connection. A node that cannot be reached shows as a closed connection."""
         with local:
             try:
-                remote = self._dial()
+                remote = self._connect()
             except ConnectError as err:
                 self._told(err)
                 return

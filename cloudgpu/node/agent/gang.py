@@ -202,7 +202,7 @@ class WorkerGang(Gang):
             return
         self._retry_at = now + _RETRY_S
         try:
-            sock = _dial(self._spec.gang.head_address, self._spec.gang.port)
+            sock = _begin_connect(self._spec.gang.head_address, self._spec.gang.port)
         except OSError:
             self._core.closed(now)
             return
@@ -281,7 +281,7 @@ def _allow_handles(wanted: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
 
 
-def _dial(address: str, port: int) -> socket.socket:
+def _begin_connect(address: str, port: int) -> socket.socket:
     """Begin to connect; the outcome shows when the socket is read."""
     family, kind, protocol, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
     sock = socket.socket(family, kind, protocol)

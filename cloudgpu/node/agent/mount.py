@@ -58,9 +58,9 @@ def _mount(wanted: dict[str, Any], run: str, emit: Emit) -> bool:
     """Whether it had to be mounted: another run may have done it."""
     target = _target(wanted, str(wanted.get("root") or ""))
     with _record(target) as (path, record):
-        wish = {"target": target, "source": _text(wanted, "source"), "argv": list(wanted["argv"])}
+        requested = {"target": target, "source": _text(wanted, "source"), "argv": list(wanted["argv"])}
         if record is not None and is_mounted(target):
-            if {key: record.get(key) for key in wish} != wish:
+            if {key: record.get(key) for key in requested} != requested:
                 message = f"dataset {wanted['name']}: {target} shows {record['source']} to run {_others(record)}"
                 raise AgentError(message, hint="wait until it has ended, or choose another place", code="taken")
             files.write_json(path, {**record, "runs": sorted({*record["runs"], run})})
@@ -68,7 +68,7 @@ def _mount(wanted: dict[str, Any], run: str, emit: Emit) -> bool:
         if is_mounted(target):
             message = f"dataset {wanted['name']}: something is mounted at {target} already"
             raise AgentError(message, hint="choose another place, or unmount it", code="taken")
-        files.write_json(path, {**wish, "runs": [run]})
+        files.write_json(path, {**requested, "runs": [run]})
         _carry_out(wanted, target, emit)
     return True
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from cloudgpu.catalog.wishes import misfit
+from cloudgpu.catalog.gpu_spec import misfit
 from cloudgpu.plan.checks.check import Case, Found, check
 from cloudgpu.recipe.nearest import nearest, suggestion
 from cloudgpu.text import command
@@ -11,8 +11,8 @@ from cloudgpu.text import command
 @check("instance-type", "error", "An instance type that nobody knows is never taken for one that cannot be had.")
 def instance_types_known(case: Case) -> Iterator[Found]:
     """Names of types that the catalogue does not have, and of machines that AWS does not have."""
-    for wish in case.question.wishes:
-        found = misfit(wish, case.question.catalog)
+    for spec in case.question.specs:
+        found = misfit(spec, case.question.catalog)
         if found is not None and found.about == "instance-type":
             yield Found(found.message, found.fix)
 
@@ -20,8 +20,8 @@ def instance_types_known(case: Case) -> Iterator[Found]:
 @check("gpu", "error", "A GPU that nobody knows, or a count that no type has, is named before anything is looked for.")
 def gpus_known(case: Case) -> Iterator[Found]:
     """Names of GPUs that the catalogue does not have, and counts and sizes in which they do not come."""
-    for wish in case.question.wishes:
-        found = misfit(wish, case.question.catalog)
+    for spec in case.question.specs:
+        found = misfit(spec, case.question.catalog)
         if found is not None and found.about == "gpu":
             yield Found(found.message, found.fix)
 

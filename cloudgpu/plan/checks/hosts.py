@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Final
 
 from cloudgpu.catalog import InstanceType
-from cloudgpu.catalog.wishes import parsed, written
+from cloudgpu.catalog.gpu_spec import parse_gpu_spec, spec_name
 from cloudgpu.hosts.host import OwnHost
 from cloudgpu.hosts.seen import HostsView
 from cloudgpu.plan.checks.check import Case, Found, check
@@ -49,18 +49,18 @@ def hosts_fit(case: Case) -> Iterator[Found]:
     view, recipe = _view(case), case.question.recipe
     if view is None or case.field.candidates:
         return
-    if not case.question.wishes:
+    if not case.question.specs:
         yield Found("the recipe names no GPUs", _nearest(view))
-    for wish in case.question.wishes:
-        fitting = groups(case.question, parsed(wish))
+    for spec in case.question.specs:
+        fitting = groups(case.question, parse_gpu_spec(spec))
         most = max((len(one) for one in fitting), default=0)
         pool = f" in pool {recipe.resources.pool}" if recipe.resources.pool else ""
         if most == 0:
             there = f"{view.file.path.name} has {_listed(view)}"
-            yield Found(f"no host{pool} has {wish}; {there}", _nearest(view))
+            yield Found(f"no host{pool} has {spec}; {there}", _nearest(view))
         elif most < recipe.resources.nodes:
             alike = "" if len(fitting) == 1 else f" of one kind ({len(fitting)} kinds or pools, which no gang mixes)"
-            message = f"{recipe.resources.nodes} hosts are asked for, and {most}{pool} with {wish} are there{alike}"
+            message = f"{recipe.resources.nodes} hosts are asked for, and {most}{pool} with {spec} are there{alike}"
             yield Found(message, command("--set", f"resources.nodes={most}"))
 
 
@@ -138,7 +138,7 @@ def no_storage(case: Case) -> Iterator[Found]:
 
 def _meant(case: Case) -> list[OwnHost]:
     """Every host that the recipe could mean, each once."""
-    found = [host for wish in case.question.wishes for host in matching(case.question, parsed(wish))]
+    found = [host for spec in case.question.specs for host in matching(case.question, parse_gpu_spec(spec))]
     return list(dict.fromkeys(found))
 
 
@@ -149,14 +149,14 @@ def _grade(*, enough: bool) -> Severity | None:
 def _listed(view: HostsView) -> str:
     kinds: dict[str, list[str]] = {}
     for host in view.file.hosts:
-        what = f"{written(host.gpu)}:{host.gpus}" if host.gpus else "no GPU that anybody wrote down"
+        what = f"{spec_name(host.gpu)}:{host.gpus}" if host.gpus else "no GPU that anybody wrote down"
         kinds.setdefault(what, []).append(host.name)
     return "; ".join(f"{what} ({', '.join(names)})" for what, names in kinds.items())
 
 
 def _nearest(view: HostsView) -> str:
     first = next((host for host in view.file.hosts if host.gpus), None)
-    return command("--set", f"resources.gpu={written(first.gpu)}:{first.gpus}") if first else "cloudgpu hosts scan"
+    return command("--set", f"resources.gpu={spec_name(first.gpu)}:{first.gpus}") if first else "cloudgpu hosts scan"
 
 
 def _with_driver(question: Question, host: OwnHost) -> Question:

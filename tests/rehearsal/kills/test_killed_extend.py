@@ -12,7 +12,7 @@ from cloudgpu.clock import SystemClock
 from cloudgpu.ledger.store import open_ledger
 from cloudgpu.rehearsal import client
 from cloudgpu.remote.command import Command
-from cloudgpu.remote.fanout import all_or_raise, dial_all, on_all
+from cloudgpu.remote.fanout import all_or_raise, connect_all, on_all
 
 pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(3600)]
 
@@ -44,7 +44,7 @@ class Seen:
 
 def timers(grave) -> tuple[frozenset[datetime], ...]:
     nodes = stored_inventory(grave.home, Records(grave.home).cluster("plain")).nodes
-    hosts = all_or_raise(dial_all(nodes, grave.home.ssh_key, clock=SystemClock()))
+    hosts = all_or_raise(connect_all(nodes, grave.home.ssh_key, clock=SystemClock()))
     try:
         said = all_or_raise(on_all(hosts.values(), lambda host: host.run(Command("systemctl", "list-timers")).stdout))
     finally:

@@ -15,7 +15,7 @@ import pytest
 
 from cloudgpu.clock import SystemClock
 from cloudgpu.launch.inventory import Node
-from cloudgpu.remote.connection import SshHost, dial
+from cloudgpu.remote.connection import SshHost, connect
 from cloudgpu.remote.keys import ensure_key, read_public
 
 
@@ -148,5 +148,5 @@ def sshd(tmp_path: Path) -> Iterator[Sshd]:
 
 @pytest.fixture
 def host(sshd: Sshd) -> Iterator[SshHost]:
-    with dial(sshd.node(), sshd.key, clock=SystemClock()) as connected:
+    with connect(sshd.node(), sshd.key, clock=SystemClock()) as connected:
         yield connected

@@ -16,13 +16,13 @@ import pytest
 from cloudgpu.app.executing import execute, shell_line
 from cloudgpu.app.ssh_entries import entries, write
 from cloudgpu.app.user_ssh import SshFolder
-from cloudgpu.app.visiting import Visited
+from cloudgpu.app.visiting import ClusterNodes
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import ConnectError
 from cloudgpu.node import lifeline
 from cloudgpu.paths import Home
 from cloudgpu.remote.command import Command
-from cloudgpu.remote.connection import SilentPortError, SshHost, dial
+from cloudgpu.remote.connection import SilentPortError, SshHost, connect
 from tests.system.remote.conftest import Sshd, free_port
 
 pytestmark = [pytest.mark.main_path, pytest.mark.system]
@@ -45,7 +45,7 @@ def alive(pid: int) -> bool:
 
 @pytest.fixture
 def hosts(sshd: Sshd) -> Iterator[dict[int, SshHost]]:
-    made = {index: dial(sshd.node(index), sshd.key, clock=SystemClock()) for index in range(3)}
+    made = {index: connect(sshd.node(index), sshd.key, clock=SystemClock()) for index in range(3)}
     yield made
     for host in made.values():
         host.close()
@@ -217,9 +217,9 @@ def test_the_real_client_finds_nodes_by_their_names_also_behind_another_one(sshd
     folder.root.mkdir(parents=True)
     folder.config.write_text("Host *\n    ConnectTimeout 7\n")
     nodes = (sshd.node(0), sshd.node(1, jump=0))
-    hosts = {node.index: dial(node, sshd.key, clock=SystemClock()) for node in nodes}
+    hosts = {node.index: connect(node, sshd.key, clock=SystemClock()) for node in nodes}
     means = SimpleNamespace(key=sshd.key)
-    cluster = Visited(SimpleNamespace(name="lab"), nodes)
+    cluster = ClusterNodes(SimpleNamespace(name="lab"), nodes)
     write(home, "lab", entries(home, means, cluster, hosts), folder)
     for host in hosts.values():
         host.close()

@@ -20,7 +20,7 @@ import pytest
 from cloudgpu.clock import ManualClock, SystemClock
 from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError
 from cloudgpu.remote.command import Command, Raw, Secret
-from cloudgpu.remote.connection import SshHost, dial, wait_for
+from cloudgpu.remote.connection import SshHost, connect, wait_for
 from cloudgpu.remote.fanout import all_or_raise, wait_for_all
 from cloudgpu.remote.keys import ensure_key
 from cloudgpu.remote.session import Patience
@@ -138,7 +138,7 @@ def test_many_threads_share_one_connection(host: SshHost) -> None:
 def test_a_new_key_exchange_in_the_middle_of_everything(sshd: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cloudgpu.remote.link._CountingPackets.REKEY_BYTES", 1 << 18)
     payload = os.urandom(3 << 20)
-    with dial(sshd.node(), sshd.key, clock=SystemClock()) as host, ThreadPoolExecutor(4) as pool:
+    with connect(sshd.node(), sshd.key, clock=SystemClock()) as host, ThreadPoolExecutor(4) as pool:
 
         def there_and_back(_: int) -> bytes:
             session = host.start(Command("cat"), payload)
@@ -150,24 +150,24 @@ def test_a_new_key_exchange_in_the_middle_of_everything(sshd: Sshd, monkeypatch:
 def test_the_wrong_host_is_told_and_nothing_is_sent(sshd: Sshd) -> None:
     node = replace(sshd.node(), host_keys=("SHA256:" + "A" * 43,))
     with pytest.raises(HostKeyError) as caught:
-        dial(node, sshd.key, clock=SystemClock())
+        connect(node, sshd.key, clock=SystemClock())
     assert caught.value.got == sshd.fingerprints[0]
     assert caught.value.expected == node.host_keys
     assert sshd.fingerprints[0] in caught.value.message
     assert node.host_keys[0] in caught.value.message
     assert "Accepted" not in (sshd.folder / "sshd.log").read_text()
     with pytest.raises(HostKeyError, match="no pinned host key"):
-        dial(replace(node, host_keys=()), sshd.key, clock=SystemClock())
+        connect(replace(node, host_keys=()), sshd.key, clock=SystemClock())
 
 
 def test_a_pin_of_any_type_that_the_server_holds(tmp_path: Path, start_sshd: Any) -> None:
     server = start_sshd(tmp_path / "sshd", host_key_kinds=("ed25519", "ecdsa", "rsa"))
     try:
         for pin in server.fingerprints:
-            with dial(replace(server.node(), host_keys=(pin,)), server.key, clock=SystemClock()) as host:
+            with connect(replace(server.node(), host_keys=(pin,)), server.key, clock=SystemClock()) as host:
                 assert host.run(Command("true")).ok
         with pytest.raises(HostKeyError):
-            dial(replace(server.node(), host_keys=("SHA256:nope",)), server.key, clock=SystemClock())
+            connect(replace(server.node(), host_keys=("SHA256:nope",)), server.key, clock=SystemClock())
     finally:
         server.kill()
 
@@ -175,26 +175,26 @@ def test_a_pin_of_any_type_that_the_server_holds(tmp_path: Path, start_sshd: Any
 def test_a_key_that_the_server_does_not_know(sshd: Sshd, tmp_path: Path) -> None:
     ensure_key(tmp_path / "other")
     with pytest.raises(ConnectError, match="refused the key") as caught:
-        dial(sshd.node(), tmp_path / "other", clock=SystemClock())
+        connect(sshd.node(), tmp_path / "other", clock=SystemClock())
     assert caught.value.hint
     (tmp_path / "rubbish").write_text("no key")
     with pytest.raises(ConnectError, match="is not an SSH private key"):
-        dial(sshd.node(), tmp_path / "rubbish", clock=SystemClock())
+        connect(sshd.node(), tmp_path / "rubbish", clock=SystemClock())
     with pytest.raises(ConnectError, match="cannot read"):
-        dial(sshd.node(), tmp_path / "missing", clock=SystemClock())
+        connect(sshd.node(), tmp_path / "missing", clock=SystemClock())
 
 
 def test_each_way_not_to_be_reachable_has_its_message(sshd: Sshd) -> None:
     with pytest.raises(ConnectError, match="refused the connection"):
-        dial(replace(sshd.node(), port=free_port()), sshd.key, clock=SystemClock())
+        connect(replace(sshd.node(), port=free_port()), sshd.key, clock=SystemClock())
     with socket.create_server(("127.0.0.1", 0)) as mute:
         silent = replace(sshd.node(), port=mute.getsockname()[1])
         with pytest.raises(ConnectError, match="did not complete the SSH handshake within"):
-            dial(silent, sshd.key, clock=SystemClock(), timeout_s=0.5)
+            connect(silent, sshd.key, clock=SystemClock(), timeout_s=0.5)
 
 
 def test_a_server_killed_in_the_middle_and_back_again(sshd: Sshd, start_sshd: Any) -> None:
-    with dial(sshd.node(), sshd.key, clock=SystemClock()) as host:
+    with connect(sshd.node(), sshd.key, clock=SystemClock()) as host:
         lines = host.stream(Command("sh", "-c", "echo up; exec sleep 60")).lines()
         assert next(lines) == "up"
         sshd.kill()
@@ -210,7 +210,7 @@ def test_a_server_killed_in_the_middle_and_back_again(sshd: Sshd, start_sshd: An
 
 
 def test_a_node_that_changed_its_key_is_not_reconnected_to(sshd: Sshd, start_sshd: Any) -> None:
-    with dial(sshd.node(), sshd.key, clock=SystemClock()) as host:
+    with connect(sshd.node(), sshd.key, clock=SystemClock()) as host:
         sshd.kill()
         for path in sshd.folder.glob("host_*"):
             path.unlink()
@@ -225,7 +225,7 @@ def test_a_node_that_changed_its_key_is_not_reconnected_to(sshd: Sshd, start_ssh
 
 def test_a_node_that_hangs_is_noticed(sshd: Sshd) -> None:
     patience = Patience(probe_after_s=0.2, dead_after_s=1.0)
-    with dial(sshd.node(), sshd.key, clock=SystemClock(), patience=patience) as host:
+    with connect(sshd.node(), sshd.key, clock=SystemClock(), patience=patience) as host:
         quiet = host.stream(Command("sh", "-c", "echo up; exec sleep 2"))
         assert list(quiet.lines()) == ["up"]  # silent for longer than dead_after_s, and answering probes
         lines = host.stream(Command("sh", "-c", "echo up; exec sleep 60")).lines()
@@ -244,7 +244,7 @@ def test_a_node_that_hangs_is_noticed(sshd: Sshd) -> None:
 
 def test_a_node_that_hangs_while_much_is_sent_to_it(sshd: Sshd) -> None:
     patience = Patience(probe_after_s=0.2, dead_after_s=1.0)
-    with dial(sshd.node(), sshd.key, clock=SystemClock(), patience=patience) as host:
+    with connect(sshd.node(), sshd.key, clock=SystemClock(), patience=patience) as host:
         session = host.start(Command("sh", "-c", "echo up; exec cat > /dev/null"), itertools.repeat(bytes(1 << 20)))
         output = session.output()
         assert next(output) == b"up\n"
@@ -289,11 +289,11 @@ def test_waiting_for_a_node_that_boots(sshd: Sshd, start_sshd: Any) -> None:
 
 
 def test_through_another_node(sshd: Sshd) -> None:
-    with dial(sshd.node(), sshd.key, clock=SystemClock()) as gate:
-        with dial(sshd.node(1), sshd.key, clock=SystemClock(), via=gate) as inner:
+    with connect(sshd.node(), sshd.key, clock=SystemClock()) as gate:
+        with connect(sshd.node(1), sshd.key, clock=SystemClock(), via=gate) as inner:
             assert inner.run(Command("echo", "inside")).stdout == "inside\n"
         with pytest.raises(ConnectError, match="cannot connect to"):
-            dial(replace(sshd.node(1), port=free_port()), sshd.key, clock=SystemClock(), via=gate)
+            connect(replace(sshd.node(1), port=free_port()), sshd.key, clock=SystemClock(), via=gate)
 
 
 def test_nodes_behind_another_one_are_reached_through_it(sshd: Sshd) -> None:

@@ -18,7 +18,7 @@ from cloudgpu.clock import SystemClock
 from cloudgpu.errors import ConnectError, RemoteCommandError, StateError, UsageError
 from cloudgpu.remote import contents
 from cloudgpu.remote.command import Command
-from cloudgpu.remote.connection import SshHost, dial
+from cloudgpu.remote.connection import SshHost, connect
 from cloudgpu.remote.landing import Skipped
 from cloudgpu.remote.tree import files_to_send
 
@@ -162,7 +162,7 @@ def test_a_directory_of_somebody_else_is_left_alone(host: SshHost, sshd: Sshd, s
 def test_a_sender_killed_half_way_and_the_next_one(sshd: Sshd, tmp_path: Path) -> None:
     source = tmp_path / "source"
     plant(source, {f"small {n}": b"x" * 1000 for n in range(50)})
-    with dial(sshd.node(), sshd.key, clock=SystemClock()) as host:
+    with connect(sshd.node(), sshd.key, clock=SystemClock()) as host:
         send(host, source)
         before = snapshot(sshd.home / "work")
         (source / "small 7").write_bytes(b"changed")
@@ -194,7 +194,7 @@ def test_two_senders_at_once(sshd: Sshd, source: Path) -> None:
     plant(source, {f"many/{n}": os.urandom(3000) for n in range(500)})
 
     def once(_: int) -> int:
-        with dial(sshd.node(), sshd.key, clock=SystemClock()) as host:
+        with connect(sshd.node(), sshd.key, clock=SystemClock()) as host:
             return send(host, source)
 
     with ThreadPoolExecutor(4) as pool:
@@ -330,7 +330,7 @@ def test_a_shell_that_talks_when_it_starts(tmp_path: Path, start_sshd: Any, sour
     talking.chmod(0o755)
     server = start_sshd(tmp_path / "sshd", extra=f"ForceCommand {talking}")
     try:
-        with dial(server.node(), server.key, clock=SystemClock()) as host:
+        with connect(server.node(), server.key, clock=SystemClock()) as host:
             send(host, source)
             assert snapshot(server.home / "work") == snapshot(source)
             host.fetch_tree("~/work", [], tmp_path / "back")
@@ -351,7 +351,7 @@ def test_a_node_that_answers_rubbish(tmp_path: Path, start_sshd: Any, source: Pa
     lying.chmod(0o755)
     server = start_sshd(tmp_path / "sshd", extra=f"ForceCommand {lying}")
     try:
-        with dial(server.node(), server.key, clock=SystemClock()) as host:
+        with connect(server.node(), server.key, clock=SystemClock()) as host:
             with pytest.raises(RemoteCommandError, match="its answer makes no sense"):
                 send(host, source)
             if answer != "12345678[]":  # an empty list is a fine answer to `list`

@@ -261,7 +261,7 @@ class Gang:
     before: dict = field(default_factory=dict)
     """Verb -> what happens on node 0 before it is answered."""
 
-    def dial(self, nodes, emit):
+    def connect(self, nodes, emit):
         self.dialled.append([one.instance_id for one in nodes])
         return [self.hosts.setdefault(one.instance_id, self._host(one)) for one in nodes]
 
@@ -327,14 +327,14 @@ def training(workspace, gang, tmp_path):
         plan = plan_of(*(candidates or [candidate()]), expiry_s=expiry_s, **(sections or {}))
         requester = Requester(workspace.owner, "vision", "ssh-ed25519 AAAA", {})
         wanted = TrainRequest(plan=plan, recipe_path=work / "recipe.yaml", base=work, cluster=cluster, **request)
-        return Training(workspace.context, requester, gang.dial).train(wanted)
+        return Training(workspace.context, requester, gang.connect).train(wanted)
 
     return train
 
 
 @pytest.fixture
 def watching(workspace, gang):
-    return Watching(workspace.context, gang.dial)
+    return Watching(workspace.context, gang.connect)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.app.planning import make_plan
-from cloudgpu.app.surveying import Surveyor
+from cloudgpu.app.surveying import Preflight
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.settings import load
 
@@ -64,7 +64,7 @@ def planned(tmp_path: Path):
             today=date(2026, 8, 1),
             roots=(),
             cloud=lambda: cloud,
-            surveyor=Surveyor(settings, {}),
+            surveyor=Preflight(settings, {}),
         ).plan
 
     return plan

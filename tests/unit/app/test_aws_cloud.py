@@ -10,7 +10,7 @@ import pytest
 
 from cloudgpu.app import aws_cloud, aws_regions
 from cloudgpu.app.aws_cloud import AwsCloud, Where
-from cloudgpu.app.calls import CallLog
+from cloudgpu.app.calls import ApiCallLog
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.aws.found import GLOBAL, Found
 from cloudgpu.aws.instances import Instance
@@ -81,7 +81,7 @@ def aws(monkeypatch):
     monkeypatch.setattr(aws_cloud.host_keys, "fingerprints", fingerprints)
     monkeypatch.setattr(aws_regions.tag_search, "release", release)
     clock = ManualClock(NOON)
-    state.cloud = AwsCloud(Where("aws", Endpoint(), ""), reach, Settings(), clock, CallLog(None, clock))
+    state.cloud = AwsCloud(Where("aws", Endpoint(), ""), reach, Settings(), clock, ApiCallLog(None, clock))
     return state
 
 

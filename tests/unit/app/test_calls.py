@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.app.calls import CallLog
+from cloudgpu.app.calls import ApiCallLog
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import StateError
 
@@ -23,7 +23,7 @@ class Call:
 
 
 def test_each_call_is_one_line_with_its_request_id(tmp_path):
-    log = CallLog(tmp_path / "debug.log", ManualClock(NOON))
+    log = ApiCallLog(tmp_path / "debug.log", ManualClock(NOON))
     log(Call())
     log(Call(operation="DescribeInstances", http_status=503))
     first, second = [json.loads(line) for line in (tmp_path / "debug.log").read_text().splitlines()]
@@ -39,19 +39,19 @@ def test_each_call_is_one_line_with_its_request_id(tmp_path):
 
 
 def test_without_debug_there_is_no_file(tmp_path):
-    CallLog(None, ManualClock(NOON))(Call())
+    ApiCallLog(None, ManualClock(NOON))(Call())
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_log_that_cannot_be_written_is_said_before_the_first_call(tmp_path):
     with pytest.raises(StateError):
-        CallLog(tmp_path / "no" / "such" / "folder" / "debug.log", ManualClock(NOON))
+        ApiCallLog(tmp_path / "no" / "such" / "folder" / "debug.log", ManualClock(NOON))
 
 
 def test_a_log_that_fills_its_disk_loses_no_answer_of_a_launch(tmp_path):
     folder = tmp_path / "home"
     folder.mkdir()
-    log = CallLog(folder / "debug.log", ManualClock(NOON))
+    log = ApiCallLog(folder / "debug.log", ManualClock(NOON))
     (folder / "debug.log").unlink()
     folder.rmdir()
     log(Call())
@@ -59,6 +59,6 @@ def test_a_log_that_fills_its_disk_loses_no_answer_of_a_launch(tmp_path):
 
 
 def test_a_log_that_is_not_required_and_cannot_be_written_is_none(tmp_path):
-    log = CallLog(tmp_path / "no" / "folder" / "debug.log", ManualClock(NOON), required=False)
+    log = ApiCallLog(tmp_path / "no" / "folder" / "debug.log", ManualClock(NOON), required=False)
     log(Call())
     assert list(tmp_path.iterdir()) == []

@@ -178,7 +178,7 @@ def test_sweep_of_what_no_record_knows_closes_by_the_clouds_times(workspace, mak
     workspace.clock.sleep(9 * HOUR_S)
     workspace.records.forget_cluster("demo")
     tags = {"cloudgpu:cluster": "demo", "cloudgpu:token": standing.token, "cloudgpu:owner": "ann"}
-    thing = Leftover("volume", "vol-1", "us-east-1", tags)
+    thing = TaggedResource("volume", "vol-1", "us-east-1", tags)
     workspace.cloud.strays = [thing]
     swept = Sweeping(workspace.context, None).end(grouped([thing], load(), workspace.clock.now()), "us-east-1")
     assert swept.failed == ()
@@ -186,7 +186,7 @@ def test_sweep_of_what_no_record_knows_closes_by_the_clouds_times(workspace, mak
     assert ClusterBilling(workspace.context).usd(workspace.ledger.entries(), workspace.clock.now()) == HOURLY * 2
 
 
-class Leftover:
+class TaggedResource:
     """A tagged thing with what a sweep prices it by."""
 
     def __init__(self, kind, thing_id, region, tags):

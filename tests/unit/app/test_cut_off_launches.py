@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.remains import Wish
+from cloudgpu.app.remains import SweepRequest
 from cloudgpu.app.sweeping import Sweeping, problem
 from cloudgpu.aws.found import SearchResult
 from cloudgpu.errors import CapacityError, CloudError, LedgerError, NoCapacityError
@@ -83,9 +83,9 @@ def closed_at_zero(workspace):
     return entry.state == "closed" and entry.launched_at is None
 
 
-def sweep(workspace, *regions, **wish):
+def sweep(workspace, *regions, **request):
     sweeping = Sweeping(workspace.context, NoImages())
-    seen = sweeping.look(regions, Wish("ann", **wish))
+    seen = sweeping.look(regions, SweepRequest("ann", **request))
     return seen, sweeping.end(seen.going, "us-east-1")
 
 
@@ -197,9 +197,9 @@ def test_sweep_leaves_the_row_of_somebody_else_until_it_has_expired(killed):
     killed.clock.sleep(SENT_AGAIN_S + LAUNCH_SHOWS_S)
     killed.owner = "bob"
     sweeping = Sweeping(killed.context, NoImages())
-    assert sweeping.look((), Wish("bob")).going == ()
+    assert sweeping.look((), SweepRequest("bob")).going == ()
     killed.clock.sleep(timedelta(hours=2).total_seconds())
-    assert [one.cluster for one in sweeping.look((), Wish("bob")).going] == ["demo"]
+    assert [one.cluster for one in sweeping.look((), SweepRequest("bob")).going] == ["demo"]
 
 
 def test_sweep_ends_nodes_although_the_ledger_cannot_be_read(killed, monkeypatch):
@@ -213,7 +213,7 @@ def test_sweep_ends_nodes_although_the_ledger_cannot_be_read(killed, monkeypatch
 
     context = replace(killed.context, ledger=LenientLedger(broken))
     sweeping = Sweeping(context, NoImages())
-    sweeping.end(sweeping.look((), Wish("ann")).going, "us-east-1")
+    sweeping.end(sweeping.look((), SweepRequest("ann")).going, "us-east-1")
     assert killed.cloud.strays == []
 
 

@@ -7,7 +7,7 @@ import pytest
 from cloudgpu.app.cooldowns import Cooldowns
 from cloudgpu.app.inventories import stored_inventory
 from cloudgpu.app.matrix_records import MatrixRecord, MatrixRecords
-from cloudgpu.app.overlays import Overlays
+from cloudgpu.app.overlays import CatalogSnapshots
 from cloudgpu.app.overview import recorded
 from cloudgpu.app.storage_records import StorageRecord, StorageRecords
 from cloudgpu.errors import StateError, UsageError
@@ -152,11 +152,11 @@ def test_a_damaged_index_of_the_catalogue_is_named(workspace, index):
     path.parent.mkdir(parents=True)
     path.write_text(index)
     with pytest.raises(StateError) as caught:
-        Overlays(workspace.home, "aws").history()
+        CatalogSnapshots(workspace.home, "aws").history()
     assert str(path) in caught.value.message
     (path.parent / "overlay-²٣.json").write_text("{}")
     path.unlink()
-    assert Overlays(workspace.home, "aws").history().entries == ()
+    assert CatalogSnapshots(workspace.home, "aws").history().entries == ()
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "9" * 5000, '{"sha256": NaN}'], ids=["deep", "long", "nan"])

@@ -26,7 +26,7 @@ def up(workspace, make):
 
 @pytest.fixture
 def extending(workspace, gang):
-    return Extending(workspace.context, gang.dial)
+    return Extending(workspace.context, gang.connect)
 
 
 def row(workspace):

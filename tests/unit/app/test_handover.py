@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.app.handover import end_or_wait, taken_away
+from cloudgpu.app.handover import cancelled_by_deletion, delete_or_wait
 from cloudgpu.app.records import RunRecord
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import BusyError
@@ -43,7 +43,7 @@ def after_a_while(workspace, monkeypatch, happens):
 def test_the_others_confirmation_is_enough(workspace, ending, monkeypatch):
     after_a_while(workspace, monkeypatch, lambda: workspace.records.forget_cluster("demo"))
     with lease(workspace):
-        end_or_wait(workspace.context, workspace.teardown, ending)
+        delete_or_wait(workspace.context, workspace.teardown, ending)
     assert destroyed(workspace) == []
     assert [note for note in workspace.notes if "waiting for its confirmation" in note]
 
@@ -52,7 +52,7 @@ def test_who_waited_goes_on_where_the_other_died(workspace, ending, monkeypatch)
     held = lease(workspace)
     held.__enter__()
     after_a_while(workspace, monkeypatch, lambda: held.__exit__(None, None, None))
-    end_or_wait(workspace.context, workspace.teardown, ending)
+    delete_or_wait(workspace.context, workspace.teardown, ending)
     assert len(destroyed(workspace)) == 1
     assert workspace.records.cluster("demo") is None
 
@@ -60,13 +60,13 @@ def test_who_waited_goes_on_where_the_other_died(workspace, ending, monkeypatch)
 def test_who_is_at_it_for_another_reason_is_not_waited_for(workspace, ending):
     standing = workspace.records.save_cluster(replace(ending, state="up"), workspace.clock.now())
     with lease(workspace), pytest.raises(BusyError):
-        end_or_wait(workspace.context, workspace.teardown, standing)
+        delete_or_wait(workspace.context, workspace.teardown, standing)
 
 
 def test_nobody_is_waited_for_without_end(workspace, ending):
     began = workspace.clock.monotonic()
     with lease(workspace), pytest.raises(BusyError):
-        end_or_wait(workspace.context, workspace.teardown, ending)
+        delete_or_wait(workspace.context, workspace.teardown, ending)
     assert workspace.clock.monotonic() - began >= 1200
 
 
@@ -77,16 +77,16 @@ RUN = RunRecord("r-1", "demo", "plain", "recipe.yaml", "ann", "vision", "rehears
 
 @pytest.mark.parametrize("change", [{}, {"state": "failed"}])
 def test_a_run_that_lost_its_nodes_to_a_down_was_cancelled(ending, change):
-    found = taken_away(replace(RUN, **change), ending)
+    found = cancelled_by_deletion(replace(RUN, **change), ending)
     assert (found.state, found.reason) == ("cancelled", "its cluster was ended")
-    assert taken_away(replace(RUN, **change), None) == found
+    assert cancelled_by_deletion(replace(RUN, **change), None) == found
 
 
 @pytest.mark.parametrize("change", [{"state": "failed", "failed_rank": 1}, {"state": "succeeded"}])
 def test_a_verdict_of_its_own_stays(ending, change):
     run = replace(RUN, **change)
-    assert taken_away(run, ending) == run
+    assert cancelled_by_deletion(run, ending) == run
 
 
 def test_a_run_that_lost_its_nodes_by_itself_is_lost(ending):
-    assert taken_away(RUN, replace(ending, state="up")) == RUN
+    assert cancelled_by_deletion(RUN, replace(ending, state="up")) == RUN

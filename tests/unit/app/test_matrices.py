@@ -52,8 +52,8 @@ class Bed:
     @property
     def matrices(self):
         requester = Requester(self.workspace.owner, "vision", "ssh-ed25519 AAAA", {})
-        training = Training(self.workspace.context, requester, self.gang.dial)
-        return Matrices(self.workspace.context, training, requester, self.gang.dial)
+        training = Training(self.workspace.context, requester, self.gang.connect)
+        return Matrices(self.workspace.context, training, requester, self.gang.connect)
 
     def run(self, **more):
         return self.matrices.run(self.request(**more))

@@ -6,7 +6,7 @@ from io import StringIO
 
 import pytest
 
-from cloudgpu.app.remains import Wish, grouped
+from cloudgpu.app.remains import SweepRequest, grouped
 from cloudgpu.app.sweeping import Sweeping, problem
 from cloudgpu.catalog import load
 from cloudgpu.cli.show_sweep import seen_lines, sweep_json
@@ -65,7 +65,7 @@ def test_an_expiry_that_is_none_is_shown_and_the_others_still_go(workspace, swee
         thing("sg-1", kind="security-group", cluster="odd", expires=expires),
         thing("i-1", cluster="old"),
     ]
-    seen = sweeping.look((), Wish("ann"))
+    seen = sweeping.look((), SweepRequest("ann"))
     assert [one.cluster for one in seen.going] == ["old"]
     odd = next(one for one, _ in seen.clusters if one.cluster == "odd")
     assert odd.expires_at is None
@@ -97,7 +97,7 @@ def test_every_odd_tag_is_shown_and_stops_nothing(workspace, sweeping, tag):
     for one, name in zip(odd, NAMES, strict=True):
         one.tags[f"cloudgpu:{tag}"] = name
     workspace.cloud.strays = [*odd, thing("i-old", cluster="old")]
-    seen = sweeping.look((), Wish("ann"))
+    seen = sweeping.look((), SweepRequest("ann"))
     assert len(seen.going) == len(NAMES) + 1
     stream = StringIO()
     Output(stream, colour=False).lines(seen_lines(seen, NOW, simulated=False))

@@ -6,26 +6,28 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.outliving import Around, Outliving, of_image, verdict
-from cloudgpu.app.remains import Wish
+from cloudgpu.app.outliving import Around, RetainedResource, of_image, verdict
+from cloudgpu.app.remains import SweepRequest
 from cloudgpu.app.sweeping import Sweeping, Swept, problem
 from cloudgpu.aws.own_images import OwnImage
 from cloudgpu.aws.stored_parts import Part, Stored
 from cloudgpu.errors import AuthError, CloudError
 
 MADE = datetime(2026, 11, 21, 11, 0, tzinfo=UTC)
-OWN = Outliving("storage", "scratch-1", "t", "lustre", "ann", "us-east-1", "fs-1", MADE, Decimal(1200), Decimal(168))
+OWN = RetainedResource(
+    "storage", "scratch-1", "t", "lustre", "ann", "us-east-1", "fs-1", MADE, Decimal(1200), Decimal(168)
+)
 GOING = replace(OWN, disposable=True, made_for="lab")
 NOTHING = Around(frozenset(), frozenset(), all_asked=True)
-ANN, BOSS = Wish("ann"), Wish("boss", frozenset({"ann"}))
+ANN, BOSS = SweepRequest("ann"), SweepRequest("boss", frozenset({"ann"}))
 
 
 @pytest.mark.parametrize(
-    ("one", "around", "wish", "goes", "why"),
+    ("one", "around", "request", "goes", "why"),
     [
         (GOING, NOTHING, ANN, True, "its cluster lab is gone"),
         (GOING, NOTHING, BOSS, True, "as asked"),
-        (GOING, NOTHING, Wish("boss"), False, "--owner ann"),
+        (GOING, NOTHING, SweepRequest("boss"), False, "--owner ann"),
         (GOING, replace(NOTHING, clusters=frozenset({"lab"})), BOSS, False, "which is there"),
         (GOING, replace(NOTHING, here=frozenset({"lab"})), ANN, False, "cloudgpu down lab"),
         (GOING, replace(NOTHING, all_asked=False), ANN, False, "nobody answered"),
@@ -37,8 +39,8 @@ ANN, BOSS = Wish("ann"), Wish("boss", frozenset({"ann"}))
         (replace(GOING, noun="image"), NOTHING, BOSS, False, "cloudgpu image delete scratch-1"),
     ],
 )
-def test_only_disposable_storage_whose_cluster_is_gone_may_go(one, around, wish, goes, why):
-    found = verdict(one, around, wish)
+def test_only_disposable_storage_whose_cluster_is_gone_may_go(one, around, request, goes, why):
+    found = verdict(one, around, request)
     assert found.goes is goes
     assert why in found.why
 

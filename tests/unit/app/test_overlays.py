@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.app import overlays as module
 from cloudgpu.app.known_catalog import known_catalog
-from cloudgpu.app.overlays import KEPT, Overlays
+from cloudgpu.app.overlays import KEPT, CatalogSnapshots
 from cloudgpu.catalog import load
 from cloudgpu.catalog.overlay import Overlay, Reading, RegionReadings
 from cloudgpu.errors import StateError, UsageError
@@ -25,7 +25,7 @@ def home(tmp_path):
 
 @pytest.fixture
 def kept(home):
-    return Overlays(home, "aws")
+    return CatalogSnapshots(home, "aws")
 
 
 def overlay(usd, target="aws"):
@@ -77,7 +77,7 @@ def test_going_back_where_there_is_nothing_says_so(kept):
 def test_one_target_never_sees_the_overlay_of_another(home, kept):
     add(kept, 30)
     assert price(home, "rehearsal") == "31.212"
-    rehearsal = Overlays(home, "rehearsal")
+    rehearsal = CatalogSnapshots(home, "rehearsal")
     add(rehearsal, 2, "rehearsal")
     assert (price(home, "rehearsal"), price(home)) == ("2", "30")
     # Not even one that somebody put there by hand.
@@ -90,11 +90,11 @@ def test_one_target_never_sees_the_overlay_of_another(home, kept):
 def test_a_refresh_that_is_killed_leaves_the_old_one(home, kept, monkeypatch, killed_at):
     """Before the overlay stands, and between it and the index."""
     add(kept, 30)
-    written = []
+    spec_name = []
 
     def write(path, text):
-        written.append(path)
-        if len(written) == killed_at:
+        spec_name.append(path)
+        if len(spec_name) == killed_at:
             raise KeyboardInterrupt
         write_durably(path, text)
 
@@ -103,7 +103,7 @@ def test_a_refresh_that_is_killed_leaves_the_old_one(home, kept, monkeypatch, ki
     with pytest.raises(KeyboardInterrupt):
         add(kept, 40)
     monkeypatch.undo()
-    assert len(written) == killed_at
+    assert len(spec_name) == killed_at
     assert price(home) == "30"
     assert [one.number for one in kept.history().entries] == [1]
     assert add(kept, 50).number == killed_at + 1

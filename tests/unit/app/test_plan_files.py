@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.app import plan_files
-from cloudgpu.app.overlays import Overlays
+from cloudgpu.app.overlays import CatalogSnapshots
 from cloudgpu.app.planning import Planned, make_plan
 from cloudgpu.catalog.overlay import Overlay
 from cloudgpu.errors import BudgetError, PlanError, UsageError
@@ -131,8 +131,10 @@ def test_what_is_no_plan_file_is_refused(tmp_path, content):
 def test_the_catalogue_that_lies_over_the_shipped_one_is_part_of_it(home):
     bare = plan_files.catalogue_digest(home, "aws")
     assert bare == plan_files.catalogue_digest(home, "aws")
-    Overlays(home, "aws").add(lambda _before: (Overlay("aws", "1", ""), "nothing", ()), at=NOW, regions=["us-east-1"])
+    CatalogSnapshots(home, "aws").add(
+        lambda _before: (Overlay("aws", "1", ""), "nothing", ()), at=NOW, regions=["us-east-1"]
+    )
     refreshed = plan_files.catalogue_digest(home, "aws")
     assert refreshed != bare
-    Overlays(home, "aws").revert(0)
+    CatalogSnapshots(home, "aws").revert(0)
     assert plan_files.catalogue_digest(home, "aws") == bare

@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.app.planning import make_plan
-from cloudgpu.app.quota_rooms import QuotaRooms
+from cloudgpu.app.quota_rooms import QuotaHeadroom
 from cloudgpu.catalog import load
 from cloudgpu.catalog.overlay import Overlay, Reading, RegionReadings
 from cloudgpu.catalog.overlay_apply import apply
@@ -55,7 +55,7 @@ class Cloud:
 
 @pytest.fixture
 def rooms(tmp_path):
-    return QuotaRooms(Home(tmp_path / "home").ensure(), ManualClock(NOW))
+    return QuotaHeadroom(Home(tmp_path / "home").ensure(), ManualClock(NOW))
 
 
 @pytest.fixture

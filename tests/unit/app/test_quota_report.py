@@ -84,7 +84,7 @@ def test_all_families_of_a_quota_are_one_line():
 
 
 @pytest.mark.parametrize(
-    ("wish", "names"),
+    ("spec", "names"),
     [
         ("V100", ["p3dn.24xlarge"]),
         ("V100:8", ["p3dn.24xlarge"]),
@@ -93,8 +93,8 @@ def test_all_families_of_a_quota_are_one_line():
         ("A100", ["p4d.24xlarge", "p4de.24xlarge"]),
     ],
 )
-def test_a_gpu_means_every_type_that_can_be_launched_with_it(wish, names):
-    assert [one.name for one in about(gpu=wish)] == names
+def test_a_gpu_means_every_type_that_can_be_launched_with_it(spec, names):
+    assert [one.name for one in about(gpu=spec)] == names
 
 
 @pytest.mark.parametrize(

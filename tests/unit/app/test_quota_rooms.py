@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.app.quota_rooms import FRESH, QuotaRooms, RegionQuotas, rooms
+from cloudgpu.app.quota_rooms import FRESH, QuotaHeadroom, RegionQuotas, rooms
 from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import AuthError
@@ -54,7 +54,7 @@ def clock():
 
 @pytest.fixture
 def kept(tmp_path, clock):
-    return QuotaRooms(Home(tmp_path).ensure(), clock)
+    return QuotaHeadroom(Home(tmp_path).ensure(), clock)
 
 
 def room(found, region="us-east-1"):

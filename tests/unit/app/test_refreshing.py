@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.app.known_catalog import known_catalog
-from cloudgpu.app.overlays import Overlays
+from cloudgpu.app.overlays import CatalogSnapshots
 from cloudgpu.app.refreshing import Refreshing
 from cloudgpu.catalog import load
 from cloudgpu.catalog.overlay import TypeFacts
@@ -89,7 +89,7 @@ def said():
 
 @pytest.fixture
 def refreshing(home, source, said):
-    return Refreshing(source, Overlays(home, source.target), SHIPPED, ManualClock(NOW), said.append)
+    return Refreshing(source, CatalogSnapshots(home, source.target), SHIPPED, ManualClock(NOW), said.append)
 
 
 def test_what_did_not_change_is_known_better_all_the_same(home, source, refreshing):
@@ -98,7 +98,7 @@ def test_what_did_not_change_is_known_better_all_the_same(home, source, refreshi
     assert len(source.asked) == len(set(source.asked)) == 6
     assert done.left_out == {"z9.xlarge": "X9"}
     assert source.spot_types == ["p3dn.24xlarge", "g5.48xlarge"], "prices of what nobody can plan are not asked for"
-    kept = Overlays(home, "aws").current().regions["us-east-1"]
+    kept = CatalogSnapshots(home, "aws").current().regions["us-east-1"]
     assert kept.on_demand.source == "Pricing GetProducts"
     assert "m5.large" not in {**kept.on_demand.rows, **kept.zones.rows}
     assert "p3.16xlarge" in kept.on_demand.rows, "the price list still has what is retired"
@@ -127,7 +127,7 @@ def test_what_one_region_does_not_tell_leaves_the_rest(home, source, refreshing)
     catalog = known_catalog(home, "aws")
     shipped = SHIPPED.types["p3dn.24xlarge"].on_demand_usd
     assert catalog.types["p3dn.24xlarge"].on_demand_usd == {**shipped, "us-east-1": Decimal("29.5")}
-    readings = Overlays(home, "aws").current().regions["eu-west-1"]
+    readings = CatalogSnapshots(home, "aws").current().regions["eu-west-1"]
     assert (readings.types, readings.on_demand) == (None, None)
     assert readings.zones is not None
 
@@ -181,6 +181,8 @@ def test_everywhere_is_what_the_account_can_use(source, refreshing, said):
 
 def test_another_target_is_not_touched(home, source):
     rehearsal = ScriptedSource("rehearsal", "rehearsal:KEY", prices={"p3dn.24xlarge": Decimal(1)})
-    done = Refreshing(rehearsal, Overlays(home, "rehearsal"), SHIPPED, ManualClock(NOW), print).refresh(["us-east-1"])
+    done = Refreshing(rehearsal, CatalogSnapshots(home, "rehearsal"), SHIPPED, ManualClock(NOW), print).refresh(
+        ["us-east-1"]
+    )
     assert done.simulated
     assert known_catalog(home, "aws") is load()

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.remains import Here, Wish, grouped, verdict
+from cloudgpu.app.remains import Here, SweepRequest, grouped, verdict
 from cloudgpu.catalog import load
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -130,24 +130,24 @@ UP, KNOWN, STRANGE, BUSY = Here(known=True, up=True), Here(known=True), Here(), 
 )
 def test_who_may_end_what(owner, expires, here, goes):
     lab = one(node(1, owner=owner, expires=expires))
-    assert verdict(lab, here, Wish("ann"), NOW).goes is goes
+    assert verdict(lab, here, SweepRequest("ann"), NOW).goes is goes
 
 
 @pytest.mark.parametrize(
-    ("wish", "owner", "here", "goes"),
+    ("request", "owner", "here", "goes"),
     [
-        (Wish("ann", all_mine=True), MINE, UP, True),
-        (Wish("ann", all_mine=True), HIS, STRANGE, False),
-        (Wish("ann", all_mine=True), MINE, BUSY, False),
-        (Wish("ann", frozenset({"bob"})), HIS, STRANGE, True),
-        (Wish("ann", frozenset({"bob"})), MINE, UP, False),
-        (Wish("ann", frozenset({"bob"})), "", STRANGE, False),
-        (Wish("ann", frozenset({"ann"})), MINE, UP, True),
+        (SweepRequest("ann", all_mine=True), MINE, UP, True),
+        (SweepRequest("ann", all_mine=True), HIS, STRANGE, False),
+        (SweepRequest("ann", all_mine=True), MINE, BUSY, False),
+        (SweepRequest("ann", frozenset({"bob"})), HIS, STRANGE, True),
+        (SweepRequest("ann", frozenset({"bob"})), MINE, UP, False),
+        (SweepRequest("ann", frozenset({"bob"})), "", STRANGE, False),
+        (SweepRequest("ann", frozenset({"ann"})), MINE, UP, True),
     ],
 )
-def test_what_is_asked_for_by_name_may_go_too(wish, owner, here, goes):
+def test_what_is_asked_for_by_name_may_go_too(request, owner, here, goes):
     lab = one(node(1, owner=owner))
-    what = verdict(lab, here, wish, NOW)
+    what = verdict(lab, here, request, NOW)
     assert what.goes is goes
     assert what.why
 
@@ -155,4 +155,4 @@ def test_what_is_asked_for_by_name_may_go_too(wish, owner, here, goes):
 def test_timers_come_before_sweeps():
     """A minute after its expiry a cluster is ending itself: nobody needs to help."""
     fresh = one(node(1, owner="bob", expires=NOW - timedelta(minutes=1)))
-    assert not verdict(fresh, Here(), Wish("ann"), NOW).goes
+    assert not verdict(fresh, Here(), SweepRequest("ann"), NOW).goes

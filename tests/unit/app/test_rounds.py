@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.app.rounds import Rounds
+from cloudgpu.app.rounds import CapacityRetry
 from cloudgpu.errors import BadRequestError, CapacityError, NoCapacityError, QuotaError
 from cloudgpu.plan.plan import Finding
 
@@ -79,7 +79,7 @@ def test_nothing_stands_while_it_waits(workspace, make):
 def test_the_pause_says_what_it_waits_for_and_until_when(workspace, make):
     capacity_after(workspace, 1)
     context = workspace.context
-    rounds = Rounds(context, HOUR_S, jitter=lambda: 0.5)
+    rounds = CapacityRetry(context, HOUR_S, jitter=lambda: 0.5)
     attempts = iter([NoCapacityError("none", passing=True), None])
 
     def attempt():

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from cloudgpu.app.records import RunRecord
-from cloudgpu.app.silence import Silence
+from cloudgpu.app.silence import UnreachableNodes
 from cloudgpu.errors import CloudError, ConnectError
 
 TROUBLE = ConnectError("no route to host")
@@ -17,7 +17,7 @@ def silence(workspace, make):
     workspace.heard.clear()
     run = RunRecord("r-1", "demo", "quickstart", "", "ann", "", "rehearsal", workspace.clock.now())
     nodes = workspace.cloud.inventory(record, record.instance_ids, None).nodes
-    return Silence(workspace.context, run), nodes
+    return UnreachableNodes(workspace.context, run), nodes
 
 
 def test_a_node_that_lives_is_awaited_and_told(workspace, silence):

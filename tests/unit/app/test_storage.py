@@ -6,8 +6,8 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.storage import StorageRoom
-from cloudgpu.app.storage_context import StorageContext, Wish
+from cloudgpu.app.storage import StorageManager
+from cloudgpu.app.storage_context import StorageContext, StorageRequest
 from cloudgpu.app.storage_overview import overview
 from cloudgpu.app.storage_records import StorageRecords
 from cloudgpu.aws.stored_parts import Part, Stored
@@ -18,7 +18,7 @@ from cloudgpu.paths import Home
 from cloudgpu.provision.engine import Applied
 
 START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-WISH = Wish("sets", "lustre", "us-east-1", False, {"zone": "us-east-1c", "sizeGib": "1200"})
+WISH = StorageRequest("sets", "lustre", "us-east-1", False, {"zone": "us-east-1c", "sizeGib": "1200"})
 
 
 def held(record, *, users=(), kind="lustre", keep="true") -> Stored:
@@ -110,7 +110,7 @@ def ledger(home):
 
 @pytest.fixture
 def room(cloud, home, told, ledger):
-    return StorageRoom(
+    return StorageManager(
         StorageContext(cloud, StorageRecords(home), home, ManualClock(START), "ada", "lab", told.append, ledger)
     )
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.app.surveying import Surveyor
+from cloudgpu.app.surveying import Preflight
 from cloudgpu.errors import AuthError
 from cloudgpu.plan.survey import DatasetSeen, ImageSeen, NamedThing
 from cloudgpu.recipe.schema import Recipe
@@ -59,7 +59,7 @@ def look(tmp_path: Path):
 
     def survey(one: Recipe, inspector=None, environ=None, regions=("us-east-1",), **flags: str):
         settings = load(flags=flags, environ={"CLOUDGPU_HOME": str(tmp_path / "home")}, cwd=tmp_path)
-        return Surveyor(settings, environ or {}).survey(one, tmp_path / "work", regions, inspector)
+        return Preflight(settings, environ or {}).survey(one, tmp_path / "work", regions, inspector)
 
     return survey
 
@@ -136,7 +136,7 @@ def test_of_the_callers_environment_only_names_are_kept(look):
 @pytest.mark.parametrize(("pull", "asked"), [("missing", True), ("always", True), ("never", False)])
 def test_the_registry_is_asked_for_what_nodes_would_pull(tmp_path: Path, pull: str, asked: bool):
     settings = load(flags={}, environ={"CLOUDGPU_HOME": str(tmp_path / "home")}, cwd=tmp_path)
-    surveyor = Surveyor(settings, {}, lambda environment: ImageSeen(environment.container.image, "there"))
+    surveyor = Preflight(settings, {}, lambda environment: ImageSeen(environment.container.image, "there"))
     boxed = recipe(environment={"container": {"image": "lab/own:1", "pull": pull}})
     assert surveyor.survey(boxed, tmp_path, (), None).image == (ImageSeen("lab/own:1", "there") if asked else None)
     assert surveyor.survey(recipe(), tmp_path, (), None).image is None

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.app.remains import Wish
+from cloudgpu.app.remains import SweepRequest
 from cloudgpu.app.sweeping import Sweeping, problem
 from cloudgpu.errors import AuthError, CloudError, UsageError
 from cloudgpu.provision.lease import Lease
@@ -57,8 +57,8 @@ class NoImages:
         return []
 
 
-def look(workspace, *regions, **wish):
-    return Sweeping(workspace.context, NoImages()).look(regions, Wish("ann", **wish))
+def look(workspace, *regions, **request):
+    return Sweeping(workspace.context, NoImages()).look(regions, SweepRequest("ann", **request))
 
 
 def end(workspace, seen):

@@ -5,7 +5,16 @@ from types import SimpleNamespace
 import pytest
 
 from cloudgpu.app.service_pages import Served
-from cloudgpu.app.tunnels import Open, Wish, described, hold, is_wish, open_all, ports_of, read_wishes
+from cloudgpu.app.tunnels import (
+    OpenTunnel,
+    PortForward,
+    described,
+    hold,
+    is_port_forward,
+    open_all,
+    parse_port_forwards,
+    ports_of,
+)
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import ConnectError, HostKeyError, StateError, UsageError
 from cloudgpu.recipe.service import Endpoint
@@ -16,9 +25,15 @@ LAB = SimpleNamespace(name="lab")
 
 
 def test_ports_are_numbers_or_pairs():
-    assert read_wishes(["8888", "9000:6006"]) == (Wish(8888), Wish(6006, 9000))
-    assert read_wishes(["8888"], 9000) == (Wish(8888, 9000),)
-    assert [is_wish(text) for text in ("8888", "1:2", "lab", "lab-1", "1:2:3")] == [True, True, False, False, False]
+    assert parse_port_forwards(["8888", "9000:6006"]) == (PortForward(8888), PortForward(6006, 9000))
+    assert parse_port_forwards(["8888"], 9000) == (PortForward(8888, 9000),)
+    assert [is_port_forward(text) for text in ("8888", "1:2", "lab", "lab-1", "1:2:3")] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -36,7 +51,7 @@ def test_ports_are_numbers_or_pairs():
 )
 def test_what_is_no_port_is_told(texts, local, message):
     with pytest.raises(UsageError) as raised:
-        read_wishes(texts, local)
+        parse_port_forwards(texts, local)
     assert raised.value.message == message
     assert raised.value.hint
 
@@ -46,9 +61,9 @@ def test_without_a_port_there_must_be_a_service():
     assert ports_of([service], "lab") == ["8888"]
     with pytest.raises(UsageError, match="which port"):
         ports_of([], "lab")
-    said = described(Open(8888, 9000), "lab", 0, [service])
+    said = described(OpenTunnel(8888, 9000), "lab", 0, [service])
     assert said == "http://127.0.0.1:9000/lab?token=abc is jupyter, port 8888 of node 0 of cluster lab"
-    assert described(Open(22, 9000), "lab", 1) == "127.0.0.1:9000 leads to port 22 of node 1 of cluster lab"
+    assert described(OpenTunnel(22, 9000), "lab", 1) == "127.0.0.1:9000 leads to port 22 of node 1 of cluster lab"
     assert "abc" not in repr(service)
 
 
@@ -82,7 +97,7 @@ class Said(list):
 
 def test_a_port_that_nobody_listens_on_is_told_once_and_when_it_answers():
     host, said = Host(), Said()
-    assert open_all(host, [Wish(8888)], said) == (Open(8888, 8888),)
+    assert open_all(host, [PortForward(8888)], said) == (OpenTunnel(8888, 8888),)
     assert host.asked == (8888, 8888, True)
     silent = SilentPortError("no")
     for trouble in (silent, silent, None, None, ConnectError("lost the connection to node 1")):

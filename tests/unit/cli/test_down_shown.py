@@ -6,7 +6,7 @@ import pytest
 
 from cloudgpu.app.stages import Stages
 from cloudgpu.app.teardown import Ended
-from cloudgpu.app.teardowns import AllEnded
+from cloudgpu.app.teardowns import TeardownResults
 from cloudgpu.cli.main import main
 from cloudgpu.cli.show_cluster import all_ended_json, all_ended_lines
 from cloudgpu.cli.show_error import error_json
@@ -23,7 +23,7 @@ def stages(now):
 
 
 def test_as_text():
-    assert all_ended_lines(AllEnded((A, B))) == [
+    assert all_ended_lines(TeardownResults((A, B))) == [
         "cluster a is gone, confirmed by a search for its tag; 2 instances ended",
         "  i-1",
         "  i-2",
@@ -31,16 +31,16 @@ def test_as_text():
         "cluster b is gone, confirmed by a search for its tag; 1 thing ended",
         "  volume vol-1  (found by its tag alone)",
     ]
-    assert all_ended_lines(AllEnded(())) == ["no cluster is up; nothing to end"]
+    assert all_ended_lines(TeardownResults(())) == ["no cluster is up; nothing to end"]
 
 
 def test_as_json(stages):
-    document = all_ended_json(AllEnded((A,), (("b", AuthError("the token has expired")),)), stages)
+    document = all_ended_json(TeardownResults((A,), (("b", AuthError("the token has expired")),)), stages)
     assert document == {"clusters": [A.as_json()], "left": ["b: the token has expired"], "stages": []}
 
 
 def test_the_error_names_each_and_why():
-    came_to = AllEnded((A,), (("b", AuthError("the token has expired")), ("c", AuthError("no such profile"))))
+    came_to = TeardownResults((A,), (("b", AuthError("the token has expired")), ("c", AuthError("no such profile"))))
     assert error_json(came_to.error())["error"] == {
         "type": "TeardownError",
         "message": "2 of 3 clusters are not confirmed gone: b, c",

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from cloudgpu.app.records import ClusterRecord, Records, RunRecord
-from cloudgpu.app.remains import Remains
+from cloudgpu.app.remains import ClusterResources
 from cloudgpu.app.still_running import NOTHING, StillRunning, storage_lines, swept_clusters_lines
 from cloudgpu.app.storage_records import StorageRecord, StorageRecords
 from cloudgpu.cli import signals
@@ -31,24 +31,24 @@ def records(tmp_path):
 @pytest.fixture
 def heard(monkeypatch):
     """Listening for signals; what is written by the second one, and the code that it leaves with."""
-    written, left = {1: "", 2: ""}, []
-    monkeypatch.setattr(signals, "_write", lambda where, text: written.update({where: written[where] + text}))
+    spec_name, left = {1: "", 2: ""}, []
+    monkeypatch.setattr(signals, "_write", lambda where, text: spec_name.update({where: spec_name[where] + text}))
     monkeypatch.setattr(os, "_exit", left.append)
     interruptions = Interruptions()
     with interruptions.heard(Screen(json_mode=True)):
         interruptions.tell(lambda: ["cluster lab is running"])
-        yield interruptions, written, left
+        yield interruptions, spec_name, left
 
 
 def test_the_first_signal_is_ctrl_c_and_the_second_leaves_at_once(heard):
-    interruptions, written, left = heard
+    interruptions, spec_name, left = heard
     with pytest.raises(KeyboardInterrupt):
         os.kill(os.getpid(), signal.SIGTERM)
-    assert (left, written) == ([], {1: "", 2: ""})
+    assert (left, spec_name) == ([], {1: "", 2: ""})
     os.kill(os.getpid(), signal.SIGHUP)
     assert left == [129]
-    assert written[2].splitlines()[-1] == "cluster lab is running"
-    document = json.loads(written[1])
+    assert spec_name[2].splitlines()[-1] == "cluster lab is running"
+    document = json.loads(spec_name[1])
     assert (document["error"]["exit_code"], document["left"]) == (129, ["cluster lab is running"])
     assert not interruptions.may_ask
 
@@ -65,13 +65,13 @@ def test_exit_codes(heard, number, code):
 
 
 def test_records_that_cannot_be_read_do_not_keep_a_command_from_leaving(heard):
-    interruptions, written, left = heard
+    interruptions, spec_name, left = heard
     interruptions.tell(lambda: 1 // 0)
     with pytest.raises(KeyboardInterrupt):
         os.kill(os.getpid(), signal.SIGINT)
     os.kill(os.getpid(), signal.SIGINT)
     assert left == [130]
-    assert "what is still running is unknown" in written[2]
+    assert "what is still running is unknown" in spec_name[2]
 
 
 def test_what_is_ignored_stays_ignored_and_everything_is_as_before_afterwards():
@@ -128,7 +128,9 @@ def test_storage_that_may_exist_is_named_with_the_command_that_deletes_it(record
 
 
 def test_an_interrupted_sweep_names_the_clusters_that_it_was_deleting():
-    one = Remains("lab\x1b[2J", "t", "ann", "", "", NOW, NOW, (), None, None, (), billed_in=("eu-west-1", "us-west-2"))
+    one = ClusterResources(
+        "lab\x1b[2J", "t", "ann", "", "", NOW, NOW, (), None, None, (), billed_in=("eu-west-1", "us-west-2")
+    )
     assert swept_clusters_lines([]) == [NOTHING]
     assert swept_clusters_lines([one]) == [
         "cluster lab\ufffd[2J may not be deleted yet: eu-west-1, us-west-2",

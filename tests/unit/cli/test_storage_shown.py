@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.storage_context import Created, Deleted, Wish
+from cloudgpu.app.storage_context import Created, Deleted, StorageRequest
 from cloudgpu.app.storage_overview import StorageRow
 from cloudgpu.app.storage_records import StorageRecord
 from cloudgpu.aws.stored_parts import Part, Stored
@@ -68,11 +68,11 @@ def row(now):
 
 
 def test_the_question_names_the_price():
-    lustre = Wish("sets", "lustre", "us-east-1", False, {"zone": "us-east-1c", "sizeGib": "1200"})
+    lustre = StorageRequest("sets", "lustre", "us-east-1", False, {"zone": "us-east-1c", "sizeGib": "1200"})
     assert question(lustre, PRICE, Decimal("168.00"), simulated=False) == (
         "Make lustre storage sets of 1200 GiB in us-east-1c: $168.00 a month?"
     )
-    files = Wish("home", "efs", "us-east-1", False, {})
+    files = StorageRequest("home", "efs", "us-east-1", False, {})
     assert question(files, storage_price("efs", "us-east-1"), None, simulated=True) == (
         "Make efs storage home in us-east-1: AWS would charge $0.3000 a month for each GiB that it holds?"
     )

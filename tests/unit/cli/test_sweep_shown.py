@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.outliving import Outliving
+from cloudgpu.app.outliving import RetainedResource
 from cloudgpu.app.remains import Verdict, grouped
 from cloudgpu.app.sweeping import Seen, Swept
 from cloudgpu.catalog import load
@@ -133,11 +133,11 @@ def test_as_json(seen, clusters, now):
 
 
 def test_storage_and_images_are_listed_with_what_ends_them(now):
-    scratch = Outliving("storage", "scratch-1", "t", "lustre", "ann", "us-east-1", "fs-1",
+    scratch = RetainedResource("storage", "scratch-1", "t", "lustre", "ann", "us-east-1", "fs-1",
                         now - timedelta(hours=5), Decimal(1200), Decimal(168), True, "lab")  # fmt: skip
-    base = Outliving("image", "base", "i", "Volta", "bob", "us-west-2", "ami-1", now - timedelta(days=3), Decimal(200),
-                     Decimal(10))  # fmt: skip
-    logs = Outliving("storage", "logs", "l", "s3", "", "us-east-1", "cloudgpu-logs", None, None, None)
+    made = now - timedelta(days=3)
+    base = RetainedResource("image", "base", "i", "Volta", "bob", "us-west-2", "ami-1", made, Decimal(200), Decimal(10))
+    logs = RetainedResource("storage", "logs", "l", "s3", "", "us-east-1", "cloudgpu-logs", None, None, None)
     seen = Seen(
         ("us-east-1", "us-west-2"),
         (),

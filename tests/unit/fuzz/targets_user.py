@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from cloudgpu.app import datasets, host_ground, host_provisioning, host_scanning
 from cloudgpu.app.executing import chosen_indices
-from cloudgpu.app.host_answers import ExtendedAnswer, HostFacts, LeasesAnswer, LeaveAnswer, TakenAnswer
+from cloudgpu.app.host_answers import ExtendedResponse, HostFacts, LeasesResponse, LeaveResponse, TakenResponse
 from cloudgpu.app.host_teardown import HostTeardown
 from cloudgpu.app.run_recipe import recipe_of
-from cloudgpu.app.tunnels import read_wishes
+from cloudgpu.app.tunnels import parse_port_forwards
 from cloudgpu.catalog import load as load_catalog
+from cloudgpu.catalog.gpu_spec import misfit, types_for_spec
 from cloudgpu.catalog.memory_text import gib
-from cloudgpu.catalog.wishes import misfit, types_meant
 from cloudgpu.cli.extend import _moment
 from cloudgpu.cli.figures import duration
 from cloudgpu.clock import ManualClock
@@ -55,7 +55,7 @@ from cloudgpu.run.verdict import Chunk, Verdict, agreed
 from cloudgpu.settings import load as load_settings
 from tests.unit.fuzz.conformity import conforms
 from tests.unit.fuzz.hostile import files, lines, spoiled, spoiled_text, values, words
-from tests.unit.fuzz.target import Target, scratch, written
+from tests.unit.fuzz.target import Target, scratch, spec_name
 from tests.unit.fuzz.targets_home import NODE, NOW, RUN
 
 RECIPE: dict[str, Any] = {
@@ -106,7 +106,7 @@ OWN = OwnHost("box1", "10.0.0.1", 22, "me", 1, gpu="v100", gpus=8, gpu_memory_gi
 
 
 def _recipe(content: bytes) -> None:
-    folder = written("recipe/recipe.yaml", content).parent
+    folder = spec_name("recipe/recipe.yaml", content).parent
     loaded = load(folder / "recipe.yaml")
     again, found = check(parse(as_yaml(loaded.recipe)).value, folder)
     assert again == loaded.recipe
@@ -131,7 +131,7 @@ def _axes(text: str) -> None:
 
 
 def _hosts(content: bytes) -> None:
-    found = load_hosts(written("hosts.yaml", content), user="me", catalog=load_catalog())
+    found = load_hosts(spec_name("hosts.yaml", content), user="me", catalog=load_catalog())
     conforms(HostsFile, found)
 
 
@@ -156,7 +156,7 @@ def _size(text: str) -> None:
 
 def _gpu_wish(text: str) -> None:
     catalog = load_catalog()
-    types_meant(text, catalog)
+    types_for_spec(text, catalog)
     misfit(text, catalog)
 
 
@@ -170,7 +170,7 @@ def _source(text: str) -> None:
 
 
 def _ports(text: str) -> None:
-    for one in read_wishes([text]):
+    for one in parse_port_forwards([text]):
         assert 0 <= one.local <= 65535
         assert 1 <= one.remote <= 65535
 
@@ -185,7 +185,7 @@ def _until(text: str) -> None:
 
 
 def _manifest(content: bytes) -> None:
-    for name, digest in datasets.read_manifest(written("SHA256SUMS", content)).items():
+    for name, digest in datasets.read_manifest(spec_name("SHA256SUMS", content)).items():
         assert re.fullmatch("[0-9a-f]{64}", digest)
         assert name
 
@@ -234,7 +234,7 @@ _LEASE = {"cluster": "a", "owner": "b", "gpus": [0], "mine": True, "told": ""}
 
 def _host_answer(content: bytes) -> None:
     for answer in _answers(_Stream(content), 1.0, NODE):  # type: ignore[arg-type]
-        for shape in (LeasesAnswer, TakenAnswer, ExtendedAnswer, LeaveAnswer, HostFacts):
+        for shape in (LeasesResponse, TakenResponse, ExtendedResponse, LeaveResponse, HostFacts):
             with contextlib.suppress(CloudGpuError):  # one document is an answer to one of the questions only
                 conforms(shape, decoded(shape, require_shape(NODE, "lease", answer, shape)))
 
@@ -369,12 +369,12 @@ def _pattern(text: str) -> None:
 
 
 def _key(content: bytes) -> None:
-    assert read_public(written("id", content)).fingerprint.startswith("SHA256:")
+    assert read_public(spec_name("id", content)).fingerprint.startswith("SHA256:")
 
 
 def _project(content: bytes) -> None:
-    written("project/__main__.py", b"")
-    conforms(Project, read_project(written("project/Pulumi.yaml", content).parent))
+    spec_name("project/__main__.py", b"")
+    conforms(Project, read_project(spec_name("project/Pulumi.yaml", content).parent))
 
 
 def _provider(value: Any) -> None:

@@ -11,7 +11,7 @@ from cloudgpu.catalog import load
 from cloudgpu.plan import planner
 from cloudgpu.plan.plan import Plan, Quotes
 from cloudgpu.plan.quota_room import QuotaRoom
-from cloudgpu.plan.reaching import NetworkWish
+from cloudgpu.plan.reaching import NetworkRequest
 from cloudgpu.recipe.loading import LoadedRecipe
 from cloudgpu.recipe.resolve import resolve
 from cloudgpu.recipe.schema import Recipe
@@ -51,7 +51,7 @@ def make(one, *, target="aws", quotes=None, network=None) -> Plan:
         quotes=quotes or Quotes(),
         default_region="us-east-1",
         today=TODAY,
-        network=network or NetworkWish(),
+        network=network or NetworkRequest(),
     )
 
 
@@ -219,8 +219,8 @@ def test_nodes_with_32_interfaces_are_reached_by_an_elastic_ip_or_privately():
     assert {(way.efa_interfaces, way.public_address) for way in plan.candidates} == {(32, "elastic")}
     said = " ".join(finding.message for finding in plan.findings)
     assert "p5.48xlarge has 32 EFA interfaces, so EC2 gives it no public address: each node gets an Elastic IP" in said
-    private = make(one, network=NetworkWish(own_subnet=True, own_network=True))
+    private = make(one, network=NetworkRequest(own_subnet=True, own_network=True))
     assert {way.public_address for way in private.candidates} == {"private"}
     none_free = Quotes(free_addresses={"us-east-1": 0})
-    refused = make(one, quotes=none_free, network=NetworkWish(own_network=True))
+    refused = make(one, quotes=none_free, network=NetworkRequest(own_network=True))
     assert "--set resources.network=tcp" in offers(error(refused, "address"))

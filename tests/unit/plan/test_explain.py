@@ -73,8 +73,8 @@ def test_zones_beside_the_reservation_are_thrown_out_by_it():
     held = Reservation(
         "cr-0a1b2c3d4e5f60718", "default", "us-east-1", "us-east-1d", "p3dn.24xlarge", "active", 2, None, None
     )
-    wish = {"instance_type": "p3dn.24xlarge", "market": "reservation", "reservation": held.id}
-    found = explain(asked(Quotes(reservation=held, live=True), **wish))
+    spec = {"instance_type": "p3dn.24xlarge", "market": "reservation", "reservation": held.id}
+    found = explain(asked(Quotes(reservation=held, live=True), **spec))
     assert [(one.zone, one.kept, one.rule) for one in found] == [
         ("us-east-1d", True, "order"),
         ("us-east-1c", False, "reservation"),
@@ -94,8 +94,8 @@ WISHES = [*list(CATALOG.types)[::7], "V100:8", "T4:4", "A100:8", "p3.16xlarge", 
     st.lists(st.sampled_from(["us-east-1", "eu-west-1", "mars-1"]), max_size=3),
     st.sampled_from(["order", "price", "speed", "region", "spot"]),
 )
-def test_the_explanation_holds_exactly_the_candidates_of_the_plan_and_a_reason_for_each_type(wishes, regions, prefer):
-    question = asked(any_of=wishes, regions=regions, prefer=prefer)
+def test_the_explanation_holds_exactly_the_candidates_of_the_plan_and_a_reason_for_each_type(specs, regions, prefer):
+    question = asked(any_of=specs, regions=regions, prefer=prefer)
     plan = planner.answer(question)
     found = explain(question)
     kept = [(one.instance_type, one.zone, one.market) for one in found if one.kept]

@@ -56,12 +56,12 @@ def test_by_speed_the_node_with_the_most_comes_first():
 
 
 def test_by_region_any_hardware_there_comes_before_the_first_hardware_elsewhere():
-    wishes, places = ["V100:8", "T4:4"], ["us-west-2", "us-east-1"]
+    specs, places = ["V100:8", "T4:4"], ["us-west-2", "us-east-1"]
     prices = {
         ("g4dn.12xlarge", zone, "on-demand"): Decimal("3.9")
         for zone in CATALOG.types["g4dn.12xlarge"].zones["us-west-2"]
     }
-    found = tried(recipe(any_of=wishes, regions=places, prefer="region"), Quotes(prices=prices))
+    found = tried(recipe(any_of=specs, regions=places, prefer="region"), Quotes(prices=prices))
     assert list(dict.fromkeys((one.region, one.gpu) for one in found)) == [
         ("us-west-2", "V100"),
         ("us-west-2", "T4"),

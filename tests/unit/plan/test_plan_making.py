@@ -205,8 +205,8 @@ def test_a_typo_is_an_error_even_when_something_else_can_be_had():
 
 
 def test_a_recipe_that_nothing_satisfies_lists_every_reason_rule_by_rule():
-    wishes = ["p3.16xlarge", "g5.xlarge", "p3.8xlarge", "g4dn.xlarge"]
-    plan = make(on(any_of=wishes, network="efa"))
+    specs = ["p3.16xlarge", "g5.xlarge", "p3.8xlarge", "g4dn.xlarge"]
+    plan = make(on(any_of=specs, network="efa"))
     told = [(one.check, one.message.split()[0 if one.check == "efa" else 2]) for one in plan.errors]
     assert [pair for pair in told if pair[0] in ("retired", "efa")] == [
         ("retired", "p3.16xlarge"),
@@ -368,9 +368,9 @@ ZONES = ["us-east-1a", "us-east-1c", "us-west-2b", "mars-1a", "x", ""]
 @st.composite
 def recipes(draw):
     some = st.lists
-    wishes = draw(some(st.sampled_from(WISHES), min_size=1, max_size=4))
+    specs = draw(some(st.sampled_from(WISHES), min_size=1, max_size=4))
     resources = {
-        "any_of": wishes,
+        "any_of": specs,
         "nodes": draw(st.integers(1, 1000)),
         "market": draw(st.sampled_from(["on-demand", "spot"])),
         "prefer": draw(st.sampled_from(["order", "price", "speed", "region", "spot"])),

@@ -8,7 +8,7 @@ import pytest
 from cloudgpu.catalog import load
 from cloudgpu.plan import lookups, planner
 from cloudgpu.plan.plan import Plan, Quotes
-from cloudgpu.plan.reaching import NetworkWish, chosen, several_interfaces
+from cloudgpu.plan.reaching import NetworkRequest, chosen, several_interfaces
 from cloudgpu.recipe.schema import Recipe
 
 CATALOG = load()
@@ -27,7 +27,7 @@ def recipe(**resources) -> Recipe:
     )
 
 
-def make(one: Recipe, wish: NetworkWish | None = None, free: int | None = None) -> Plan:
+def make(one: Recipe, request: NetworkRequest | None = None, free: int | None = None) -> Plan:
     quotes = Quotes() if free is None else Quotes(free_addresses={"us-east-1": free})
     return planner.make(
         one,
@@ -36,7 +36,7 @@ def make(one: Recipe, wish: NetworkWish | None = None, free: int | None = None) 
         quotes=quotes,
         default_region="us-east-1",
         today=date(2026, 8, 1),
-        network=wish or NetworkWish(),
+        network=request or NetworkRequest(),
     )
 
 
@@ -103,31 +103,31 @@ def test_without_elastic_ips_the_nodes_could_not_be_reached():
 
 
 @pytest.mark.parametrize(
-    ("wish", "nodes", "free", "several", "way"),
+    ("request", "nodes", "free", "several", "way"),
     [
-        (NetworkWish(), 3, 5, False, "auto"),
-        (NetworkWish(), 3, 3, True, "elastic"),
-        (NetworkWish(), 3, 2, True, "nat"),
-        (NetworkWish(own_subnet=True, own_network=True), 3, 5, True, "private"),
-        (NetworkWish(own_network=True), 9, 5, True, "elastic"),  # no network can be made around the user's own
-        (NetworkWish("nat"), 1, 5, False, "nat"),
-        (NetworkWish("elastic"), 9, 5, False, "elastic"),
-        (NetworkWish("private", own_subnet=True), 1, 5, False, "private"),
+        (NetworkRequest(), 3, 5, False, "auto"),
+        (NetworkRequest(), 3, 3, True, "elastic"),
+        (NetworkRequest(), 3, 2, True, "nat"),
+        (NetworkRequest(own_subnet=True, own_network=True), 3, 5, True, "private"),
+        (NetworkRequest(own_network=True), 9, 5, True, "elastic"),  # no network can be made around the user's own
+        (NetworkRequest("nat"), 1, 5, False, "nat"),
+        (NetworkRequest("elastic"), 9, 5, False, "elastic"),
+        (NetworkRequest("private", own_subnet=True), 1, 5, False, "private"),
     ],
 )
-def test_the_wish_decides_and_else_what_the_account_has(wish, nodes, free, several, way):
-    assert chosen(wish, nodes, free, several=several) == way
+def test_the_wish_decides_and_else_what_the_account_has(request, nodes, free, several, way):
+    assert chosen(request, nodes, free, several=several) == way
 
 
 @pytest.mark.parametrize(
-    ("wish", "message"),
+    ("request", "message"),
     [
-        (NetworkWish("nat", own_network=True), "public_address is nat, which makes a VPC, but vpc_id"),
-        (NetworkWish("private"), "public_address is private, but no subnet_id names a subnet"),
+        (NetworkRequest("nat", own_network=True), "public_address is nat, which makes a VPC, but vpc_id"),
+        (NetworkRequest("private"), "public_address is private, but no subnet_id names a subnet"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused_in_the_plan(wish, message):
-    plan = make(recipe(instance_type="p3dn.24xlarge"), wish)
+def test_settings_that_contradict_each_other_are_refused_in_the_plan(request, message):
+    plan = make(recipe(instance_type="p3dn.24xlarge"), request)
     (error,) = plan.errors
     assert error.message.startswith(message)
 
@@ -139,21 +139,21 @@ def test_a_first_card_for_ip_alone_counts_as_an_interface():
 
 
 def test_the_cloud_is_asked_for_addresses_only_where_they_may_be_needed():
-    def asked(wish: NetworkWish, **resources):
-        return lookups.wanted_addresses(recipe(**resources), CATALOG, "us-east-1", wish)
+    def asked(request: NetworkRequest, **resources):
+        return lookups.wanted_addresses(recipe(**resources), CATALOG, "us-east-1", request)
 
-    assert asked(NetworkWish()) == ("us-east-1",)
-    assert asked(NetworkWish(), instance_type="p3dn.24xlarge") == ()
-    assert asked(NetworkWish("nat"), instance_type="p3dn.24xlarge") == ("us-east-1",)
+    assert asked(NetworkRequest()) == ("us-east-1",)
+    assert asked(NetworkRequest(), instance_type="p3dn.24xlarge") == ()
+    assert asked(NetworkRequest("nat"), instance_type="p3dn.24xlarge") == ("us-east-1",)
 
 
-BY_SSM = NetworkWish(reach="ssm")
+BY_SSM = NetworkRequest(reach="ssm")
 OWN = {"own_subnet": True, "own_network": True}
-BEHIND = NetworkWish(bastion="ann@gate.example.org", caller_named=True, **OWN)
+BEHIND = NetworkRequest(bastion="ann@gate.example.org", caller_named=True, **OWN)
 
 
 @pytest.mark.parametrize(
-    ("wish", "several", "free", "way"),
+    ("request", "several", "free", "way"),
     [
         (BY_SSM, False, 5, "auto"),
         (BY_SSM, True, 5, "elastic"),
@@ -165,14 +165,14 @@ BEHIND = NetworkWish(bastion="ann@gate.example.org", caller_named=True, **OWN)
         (BEHIND, True, 5, "private"),
     ],
 )
-def test_ways_where_nobody_connects_from_outside(wish, several, free, way):
-    assert chosen(wish, 2, free, several=several) == way
+def test_ways_where_nobody_connects_from_outside(request, several, free, way):
+    assert chosen(request, 2, free, several=several) == way
 
 
 @pytest.mark.parametrize(
-    ("wish", "says"),
+    ("request", "says"),
     [
-        (NetworkWish(public_address="private-nat"), "which nobody reaches without reach = ssm"),
+        (NetworkRequest(public_address="private-nat"), "which nobody reaches without reach = ssm"),
         (replace(BY_SSM, public_address="private-nat", **OWN), "public_address is private-nat, which makes a VPC"),
         (replace(BY_SSM, public_address="private", own_network=True), "no subnet_id names a subnet"),
         (replace(BEHIND, reach="ssm"), "bastion names a jump host, but reach is ssm, which needs none"),
@@ -180,8 +180,8 @@ def test_ways_where_nobody_connects_from_outside(wish, several, free, way):
         (replace(BEHIND, caller_named=False), "ssh_cidr does not say from which private address"),
     ],
 )
-def test_wishes_that_cannot_be_met_together_are_errors_of_the_plan(wish, says):
-    ((severity, message),) = said(make(recipe(), wish))
+def test_wishes_that_cannot_be_met_together_are_errors_of_the_plan(request, says):
+    ((severity, message),) = said(make(recipe(), request))
     assert severity == "error"
     assert says in message
 

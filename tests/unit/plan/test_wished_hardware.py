@@ -33,7 +33,7 @@ def make(one, target="aws"):
 
 
 @pytest.mark.parametrize(
-    ("wish", "types"),
+    ("spec", "types"),
     [
         ("A100:8", {"p4d.24xlarge", "p4de.24xlarge"}),
         ("A100-80GB:8", {"p4de.24xlarge"}),
@@ -41,8 +41,8 @@ def make(one, target="aws"):
         ("RTX-PRO-Server-6000-96GB:2", {"g7e.12xlarge"}),
     ],
 )
-def test_a_wish_with_memory_leaves_the_types_that_have_it(wish, types):
-    for resources in ({"gpu": wish}, {"any_of": [wish]}):
+def test_a_wish_with_memory_leaves_the_types_that_have_it(spec, types):
+    for resources in ({"gpu": spec}, {"any_of": [spec]}):
         one = recipe(**resources)
         assert list(rules.broken(one)) == []
         assert {candidate.instance_type for candidate in make(one).candidates} == types

@@ -79,7 +79,7 @@ def known(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("wish", "name", "port"),
+    ("address", "name", "port"),
     [
         ("ann@gate.example.org", "gate.example.org", 22),
         ("ann@gate.example.org:2222", "[gate.example.org]:2222", 2222),
@@ -87,10 +87,10 @@ def known(tmp_path: Path):
         ("ann@gate.example.org", hashed("gate.example.org"), 22),
     ],
 )
-def test_a_jump_host_is_pinned_as_openssh_knows_it(known, wish, name, port):
-    found = bastion(wish, known(f"{name} ssh-ed25519 {BLOB}"))
+def test_a_jump_host_is_pinned_as_openssh_knows_it(known, address, name, port):
+    found = bastion(address, known(f"{name} ssh-ed25519 {BLOB}"))
     assert (found.user, found.port, found.host_keys) == ("ann", port, (PIN,))
-    assert found.address == wish.partition("@")[2].removesuffix(f":{port}").strip("[]")
+    assert found.address == address.partition("@")[2].removesuffix(f":{port}").strip("[]")
 
 
 @pytest.mark.parametrize(

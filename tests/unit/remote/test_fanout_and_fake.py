@@ -165,9 +165,9 @@ def test_nodes_behind_one_that_was_not_reached_say_so(monkeypatch: pytest.Monkey
         message = f"{one.instance_id} refused the connection"
         raise ConnectError(message, hint="it is not up yet")
 
-    monkeypatch.setattr(fanout, "dial", refuse)
+    monkeypatch.setattr(fanout, "connect", refuse)
     behind = replace(node(1), jump=0)
-    outcomes = fanout.dial_all([behind, node(0)], Path("/h/id"), clock=SystemClock())
+    outcomes = fanout.connect_all([behind, node(0)], Path("/h/id"), clock=SystemClock())
     assert list(outcomes) == [1, 0]
     assert isinstance(outcomes[1], ConnectError)
     assert outcomes[1].message == "node 1 is reached through node 0: i-0 refused the connection"

@@ -12,7 +12,7 @@ from cloudgpu.clock import SystemClock
 from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.remote import connection, link, session
-from cloudgpu.remote.connection import SshHost, dial
+from cloudgpu.remote.connection import SshHost, connect
 from cloudgpu.remote.keys import ensure_key
 from cloudgpu.remote.session import Patience, SessionStream
 
@@ -98,7 +98,7 @@ def test_a_server_that_does_not_speak_ssh_is_a_typed_error_in_time(serve, tmp_pa
                 True)  # fmt: skip
     began = time.monotonic()
     with pytest.raises(ConnectError) as caught:
-        dial(node, key, clock=SystemClock(), timeout_s=1.5)
+        connect(node, key, clock=SystemClock(), timeout_s=1.5)
     assert time.monotonic() - began < 30
     assert caught.value.message.isprintable()
     assert len(caught.value.message) < 600

@@ -30,11 +30,11 @@ def answer(monkeypatch: pytest.MonkeyPatch, errors: dict[int, ConnectError]) -> 
     """Let every dialled node fail with its error; returns how often each was dialled."""
     tries: dict[int, int] = {}
 
-    def dial(node: Node, _key: Path, **_more: object) -> None:
+    def connect(node: Node, _key: Path, **_more: object) -> None:
         tries[node.index] = tries.get(node.index, 0) + 1
         raise errors[node.index]
 
-    monkeypatch.setattr(connection, "dial", dial)
+    monkeypatch.setattr(connection, "connect", connect)
     return tries
 
 

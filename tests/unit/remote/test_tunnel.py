@@ -46,7 +46,7 @@ def tunnel():
     far, told = [], []
     came = threading.Condition()
 
-    def dial() -> Far:
+    def connect() -> Far:
         ours, theirs = socket.socketpair()
         channel = Far(ours)
         with came:
@@ -54,7 +54,7 @@ def tunnel():
             came.notify_all()
         return channel
 
-    opened = Tunnel(dial, listening(), told.append)
+    opened = Tunnel(connect, listening(), told.append)
     opened.told = told
 
     def connected(count: int = 1):
@@ -159,10 +159,10 @@ def test_large_transfers_both_ways_at_once_over_many_connections(tunnel):
 def test_a_node_that_cannot_be_reached_is_told_and_the_next_connection_tries_again():
     told, refusal = [], ConnectError("nothing there")
 
-    def dial():
+    def connect():
         raise refusal
 
-    tunnel = Tunnel(dial, listening(), told.append)
+    tunnel = Tunnel(connect, listening(), told.append)
     for _ in range(2):
         with client(tunnel) as local:
             assert local.recv(1) == b""

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cloudgpu.app.host_answers import TakenAnswer
+from cloudgpu.app.host_answers import TakenResponse
 from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.node.agent import main
@@ -87,7 +87,7 @@ def test_heartbeats_come_well_within_the_limit_and_are_no_answers():
 @pytest.mark.parametrize("answer", [{"motd": 1}, {"devices": "all", "of": 1}, {"devices": [0.5], "of": 1}])
 def test_an_answer_of_another_shape_is_a_typed_error(answer):
     with pytest.raises(RemoteCommandError, match=r"node 1 \(blue@pair\): its answer to `lease` makes no sense"):
-        require_shape(NODE, "lease", answer, TakenAnswer)
+        require_shape(NODE, "lease", answer, TakenResponse)
 
 
 @pytest.mark.parametrize("banner", ["\x1b]0;title\x07", "Hi ", '{"motd": 1}\n', "{ "])

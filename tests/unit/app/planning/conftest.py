@@ -35,9 +35,9 @@ def gpu(name: str, capability: str, memories: Mapping[str, int], fp16: str | Non
     return Gpu(name=name, compute_capability=capability, memories=sizes, **fields)
 
 
-def kind(name: str, wish: str, gib: str, usd: Mapping[str, str], **more: Any) -> InstanceType:
+def kind(name: str, spec: str, gib: str, usd: Mapping[str, str], **more: Any) -> InstanceType:
     """An instance type with GPUs as `V100:8`, offered where it has a price and in the regions of `also_in`."""
-    model, _, count = wish.partition(":")
+    model, _, count = spec.partition(":")
     regions = (*usd, *more.pop("also_in", ()))
     spot = {region: (Decimal(low), Decimal(high)) for region, (low, high) in more.pop("spot", {}).items()}
     retired = more.get("lifecycle") == "retired"

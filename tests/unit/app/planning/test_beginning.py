@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.app.beginning import Wish, begin, write
+from cloudgpu.app.beginning import ScaffoldRequest, make_scaffold, write
 from cloudgpu.app.feasibility import check_feasible
 from cloudgpu.catalog import load
+from cloudgpu.catalog.gpu_spec import types_for_spec
 from cloudgpu.catalog.ranking import Wanted, ranked
-from cloudgpu.catalog.wishes import types_meant
 from cloudgpu.cli.main import main
-from cloudgpu.cli.show_begun import begun_lines
+from cloudgpu.cli.show_begun import scaffold_lines
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.plan import planner
 from cloudgpu.plan.plan import Quotes
@@ -29,16 +29,16 @@ from cloudgpu.recipe.resolve import resolve
 CATALOG = load()
 WISHES = sorted(
     {
-        one.wish
+        one.request
         for one in ranked(CATALOG, Wanted(), "usd-per-hour", home_region="us-east-1").offers
         if one.hourly_usd is not None
     }
 )
 
 
-def begun(catalog, gpu: str, *, home: str = "us-east-1", **wish):
-    asked = {"name": "my-run", "nodes": 1, "region": "", **wish}
-    return begin(Wish(gpu=gpu, **asked), catalog, home)
+def begun(catalog, gpu: str, *, home: str = "us-east-1", **request):
+    asked = {"name": "my-run", "nodes": 1, "region": "", **request}
+    return make_scaffold(ScaffoldRequest(gpu=gpu, **asked), catalog, home)
 
 
 def test_the_whole_recipe(catalog, golden):
@@ -46,14 +46,14 @@ def test_the_whole_recipe(catalog, golden):
 
 
 def test_the_whole_screen(catalog, golden):
-    lines = begun_lines(begun(catalog, "V100-32GB:8", nodes=2), Path("recipes/my-run"))
+    lines = scaffold_lines(begun(catalog, "V100-32GB:8", nodes=2), Path("recipes/my-run"))
     assert "\n".join(lines) + "\n" == golden("begun.txt")
 
 
-@pytest.mark.parametrize("wish", [*WISHES, "p3dn.24xlarge", "g6e.12xlarge"])
+@pytest.mark.parametrize("request", [*WISHES, "p3dn.24xlarge", "g6e.12xlarge"])
 @pytest.mark.parametrize("nodes", [1, 3])
-def test_it_can_be_applied_for_everything_that_gpus_lists(wish, nodes, tmp_path):
-    made = begun(CATALOG, wish, nodes=nodes)
+def test_it_can_be_applied_for_everything_that_gpus_lists(request, nodes, tmp_path):
+    made = begun(CATALOG, request, nodes=nodes)
     write(made, tmp_path / "my-run")
     loaded = loading.load(tmp_path / "my-run" / "recipe.yaml")
     for target in ("rehearsal", "aws"):
@@ -69,7 +69,7 @@ def test_it_can_be_applied_for_everything_that_gpus_lists(wish, nodes, tmp_path)
         )
         assert [one for one in plan.findings if one.severity == "error"] == []
         assert plan.candidates[0].instance_type == made.offer.kind.name
-        meant = {kind.name for kind in types_meant(wish, CATALOG)}
+        meant = {kind.name for kind in types_for_spec(request, CATALOG)}
         assert {one.instance_type for one in plan.candidates} <= meant
 
 
@@ -88,7 +88,7 @@ def test_machines_of_more_than_twice_the_price_are_left_out(catalog):
     assert hardware(near, dear) == f"{about}  any_of: [g4.xlarge, g4.2xlarge]\n"
     assert hardware(dear) == f"{about}  instance_type: g4.xlarge\n"
     made = begun(replace(catalog, types={**catalog.types, near.name: near}), "T4:1", nodes=2)
-    assert begun_lines(made, Path("x"))[0].endswith("$1.05 (at most $1.80, on g4.2xlarge) an hour")
+    assert scaffold_lines(made, Path("x"))[0].endswith("$1.05 (at most $1.80, on g4.2xlarge) an hour")
 
 
 def test_the_cheapest_is_that_of_the_region_and_of_the_market(catalog):
@@ -111,7 +111,7 @@ def test_spot_is_written_down_and_the_cap_holds_for_the_price_on_demand(tmp_path
     recipe = loading.load(tmp_path / "my-run" / "recipe.yaml").recipe
     assert recipe.resources.market == "spot"
     assert recipe.budget.max_usd > CATALOG.types["p3dn.24xlarge"].on_demand_usd["us-east-1"]
-    lines = begun_lines(made, Path("my-run"))
+    lines = scaffold_lines(made, Path("my-run"))
     assert lines[0].endswith("$31.21 an hour on demand, less as spot capacity")
     assert any("--instance-type p3dn.24xlarge --market spot" in line for line in lines)
 
@@ -166,18 +166,18 @@ def test_nothing_is_overwritten(catalog, tmp_path):
 
 
 def test_a_full_disk_leaves_nothing_half_written(catalog, tmp_path, monkeypatch):
-    written, whole = [], Path.write_text
+    spec_name, whole = [], Path.write_text
 
     def full(path, text, **named):
-        written.append(path.name)
-        if len(written) == 2:
+        spec_name.append(path.name)
+        if len(spec_name) == 2:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return whole(path, text, **named)
 
     monkeypatch.setattr(Path, "write_text", full)
     with pytest.raises(StateError, match="no space left"):
         write(begun(catalog, "T4:1"), tmp_path / "recipes" / "x")
-    assert written == ["recipe.yaml", "train.py"]
+    assert spec_name == ["recipe.yaml", "train.py"]
     assert list((tmp_path / "recipes").iterdir()) == []
 
 

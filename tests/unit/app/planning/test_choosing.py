@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from cloudgpu.app.choosing import Asked, answer
-from cloudgpu.app.overlays import Overlays
+from cloudgpu.app.overlays import CatalogSnapshots
 from cloudgpu.catalog.memory_text import gib
 from cloudgpu.catalog.overlay import Overlay, Reading, RegionReadings
 from cloudgpu.cli.main import FIRST, app, main
@@ -202,7 +202,7 @@ def test_prices_that_this_home_has_read_are_the_ones_shown(home, capsys):
     listed = Reading(at, "Pricing GetProducts", {name: Decimal("9.5")})
     seen = Reading(at, "DescribeSpotPriceHistory", {name: (Decimal(3), Decimal(4))})
     overlay = Overlay("rehearsal", "1", "", {"us-east-1": RegionReadings(on_demand=listed, spot=seen)})
-    Overlays(home.ensure(), "rehearsal").add(lambda _: (overlay, "", []), at=at, regions=["us-east-1"])
+    CatalogSnapshots(home.ensure(), "rehearsal").add(lambda _: (overlay, "", []), at=at, regions=["us-east-1"])
 
     def shown(*argv: str) -> tuple[str, str]:
         assert main(["gpus", "--arch", "volta", "--json", *argv]) == 0

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from cloudgpu.app.containers import Sought, containers
+from cloudgpu.app.containers import ImageQuery, containers
 from cloudgpu.catalog import load
 from cloudgpu.catalog.compatibility import judged
 from cloudgpu.catalog.software import software as known_software
@@ -16,7 +16,7 @@ from cloudgpu.plan.checks.software_container import fitting
 
 
 def found(catalog, software, **sought):
-    return containers(Sought(**sought), catalog, software)
+    return containers(ImageQuery(**sought), catalog, software)
 
 
 @pytest.mark.parametrize(

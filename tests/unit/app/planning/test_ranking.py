@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.catalog import Catalog, load
+from cloudgpu.catalog.gpu_spec import types_for_spec
 from cloudgpu.catalog.ranking import Offer, Sort, Wanted, memory_of, offer_of, ranked
 from cloudgpu.catalog.replacements import replacements
-from cloudgpu.catalog.wishes import types_meant
 
 SORTS = get_args(Sort)
 
@@ -160,7 +160,7 @@ def test_a_wish_means_the_type_it_was_made_of():
     for kind in catalog.rentable:
         offer = offer_of(catalog, kind, "on-demand", "", "us-east-1")
         if not kind.retired:
-            assert kind in types_meant(offer.wish, catalog)
+            assert kind in types_for_spec(offer.spec, catalog)
 
 
 def test_what_could_replace_a_gpu(catalog):
@@ -181,7 +181,7 @@ def test_the_cheapest_may_be_older_and_the_newer_one_dearer(catalog):
     assert (found.cheapest.gpu.name, found.newer.gpu.name) == ("V100", "B200")
 
 
-wishes = st.builds(
+specs = st.builds(
     Wanted,
     min_memory_gib=st.integers(0, 200).map(Decimal),
     min_total_memory_gib=st.integers(0, 1600).map(Decimal),
@@ -197,7 +197,7 @@ def test_every_field_of_a_wish_is_drawn():
     assert len(fields(Wanted)) == 7
 
 
-@given(wanted=wishes, sort=st.sampled_from(SORTS))
+@given(wanted=specs, sort=st.sampled_from(SORTS))
 def test_every_offer_of_the_catalogue_fits_and_every_other_type_does_not(wanted: Wanted, sort: Sort):
     catalog = load()
     found = ranked(catalog, wanted, sort, home_region="us-east-1")
@@ -218,7 +218,7 @@ def test_every_offer_of_the_catalogue_fits_and_every_other_type_does_not(wanted:
     assert sort != "usd-per-hour" or known == sorted(known)
 
 
-@given(wanted=wishes)
+@given(wanted=specs)
 def test_the_order_changes_nothing_else(wanted: Wanted):
     catalog = load()
 
@@ -228,7 +228,7 @@ def test_the_order_changes_nothing_else(wanted: Wanted):
     assert len({frozenset(found(sort)) for sort in SORTS}) == 1
 
 
-@given(wanted=wishes)
+@given(wanted=specs)
 def test_asking_for_more_finds_no_more(wanted: Wanted):
     catalog = load()
 

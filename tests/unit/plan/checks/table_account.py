@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import date
 
 from cloudgpu.plan.plan import Quotes
-from cloudgpu.plan.reaching import NetworkWish
+from cloudgpu.plan.reaching import NetworkRequest
 from cloudgpu.plan.survey import NamedThing, Survey
 from tests.unit.plan.checks.worlds import (
     World,
@@ -84,7 +84,7 @@ NETWORK = (
         "address",
         (World(), resources(instance_type="p4d.24xlarge", nodes=1)),
         fails(
-            replace(World(), network=NetworkWish("private")),
+            replace(World(), network=NetworkRequest("private")),
             (
                 "error",
                 "public_address is private, but no subnet_id names a subnet whose private addresses you reach",
@@ -112,7 +112,7 @@ NETWORK = (
             ),
         ),
         fails(
-            replace(resources(instance_type="p5.48xlarge"), network=NetworkWish(own_subnet=True, own_network=True)),
+            replace(resources(instance_type="p5.48xlarge"), network=NetworkRequest(own_subnet=True, own_network=True)),
             (
                 "note",
                 "p5.48xlarge has 32 EFA interfaces, so EC2 gives it no public address: "

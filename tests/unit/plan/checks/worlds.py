@@ -11,7 +11,7 @@ from cloudgpu.plan import planner
 from cloudgpu.plan.plan import Finding, Plan, Quotes, Target
 from cloudgpu.plan.question import Question
 from cloudgpu.plan.quota_room import QuotaRoom
-from cloudgpu.plan.reaching import NO_WISH, NetworkWish
+from cloudgpu.plan.reaching import NO_REQUEST, NetworkRequest
 from cloudgpu.plan.reservations import Reservation
 from cloudgpu.plan.survey import DatasetSeen, NamedThing, Survey
 from cloudgpu.recipe.schema import Recipe
@@ -31,7 +31,7 @@ class World:
     quotes: Quotes = field(default_factory=lambda: Quotes(live=True))
     target: Target = "aws"
     today: date = date(2026, 8, 1)
-    network: NetworkWish = NO_WISH
+    network: NetworkRequest = NO_REQUEST
     catalog: Catalog = CATALOG
     hosts: HostsView | None = None
 

@@ -8,17 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.catalog import load
-from cloudgpu.catalog.wishes import GpuWish, Misfit, misfit, parsed, spelled, types_meant
+from cloudgpu.catalog.gpu_spec import GpuSpec, Misfit, misfit, parse_gpu_spec, spelled, types_for_spec
 
 CATALOG = load()
 
 
-def names(wish: str) -> list[str]:
-    return [kind.name for kind in types_meant(wish, CATALOG)]
+def names(spec: str) -> list[str]:
+    return [kind.name for kind in types_for_spec(spec, CATALOG)]
 
 
 @pytest.mark.parametrize(
-    ("wish", "expected"),
+    ("spec", "expected"),
     [
         ("p3dn.24xlarge", ["p3dn.24xlarge"]),
         ("V100:8", ["p3dn.24xlarge"]),
@@ -45,13 +45,13 @@ def names(wish: str) -> list[str]:
         ("V100:²", []),
     ],
 )
-def test_the_types_that_a_wish_means(wish: str, expected: list[str]):
-    assert names(wish) == expected
-    assert (misfit(wish, CATALOG) is None) == bool(expected)
+def test_the_types_that_a_wish_means(spec: str, expected: list[str]):
+    assert names(spec) == expected
+    assert (misfit(spec, CATALOG) is None) == bool(expected)
 
 
 @pytest.mark.parametrize(
-    ("wish", "expected"),
+    ("spec", "expected"),
     [
         (
             "A100-60GB:8",
@@ -109,8 +109,8 @@ def test_the_types_that_a_wish_means(wish: str, expected: list[str]):
         ),
     ],
 )
-def test_what_is_said_of_a_wish_that_means_nothing(wish: str, expected: Misfit):
-    assert misfit(wish, CATALOG) == expected
+def test_what_is_said_of_a_wish_that_means_nothing(spec: str, expected: Misfit):
+    assert misfit(spec, CATALOG) == expected
 
 
 def test_an_unknown_model_with_nothing_near_lists_what_there_is():
@@ -122,38 +122,38 @@ def test_an_unknown_model_with_nothing_near_lists_what_there_is():
 
 
 @given(st.text(max_size=24))
-def test_any_text_is_a_wish_that_means_something_or_is_told_why_not(wish: str):
-    assert (misfit(wish, CATALOG) is None) == bool(types_meant(wish, CATALOG))
-    assert all(kind.provider == "aws" for kind in types_meant(wish, CATALOG))
+def test_any_text_is_a_wish_that_means_something_or_is_told_why_not(spec: str):
+    assert (misfit(spec, CATALOG) is None) == bool(types_for_spec(spec, CATALOG))
+    assert all(kind.provider == "aws" for kind in types_for_spec(spec, CATALOG))
 
 
 def test_what_every_misfit_says_to_type_means_something():
-    wishes = [f"{model}{size}:{count}" for model in _models() for size in ("", "-16GB", "-60GB") for count in range(17)]
-    wishes += [kind.name for kind in CATALOG.types.values()]
-    told = [found.fix for found in (misfit(wish, CATALOG) for wish in wishes) if found is not None and found.fix]
+    specs = [f"{model}{size}:{count}" for model in _models() for size in ("", "-16GB", "-60GB") for count in range(17)]
+    specs += [kind.name for kind in CATALOG.types.values()]
+    told = [found.fix for found in (misfit(spec, CATALOG) for spec in specs) if found is not None and found.fix]
     assert len(set(told)) > 20
     for fix in set(told):
         match = re.fullmatch(r"--set resources\.(?:gpu|instance_type)=(\S+)", fix)
         assert match, fix
-        meant = types_meant(match[1], CATALOG)
+        meant = types_for_spec(match[1], CATALOG)
         assert meant
         assert not any(kind.retired for kind in meant), fix
 
 
 def test_every_type_can_be_wished_for_by_its_gpu_as_it_is_spelled():
     for kind in CATALOG.rentable:
-        wish = spelled(CATALOG.gpus[kind.gpu], kind.gpus, kind.gpu_memory_gib)
-        assert re.fullmatch(r"[A-Za-z0-9-]+:[1-9][0-9]?", wish), "as recipes allow it"
-        meant = types_meant(wish, CATALOG)
+        spec = spelled(CATALOG.gpus[kind.gpu], kind.gpus, kind.gpu_memory_gib)
+        assert re.fullmatch(r"[A-Za-z0-9-]+:[1-9][0-9]?", spec), "as recipes allow it"
+        meant = types_for_spec(spec, CATALOG)
         assert {one.gpu_memory_gib for one in meant} == {kind.gpu_memory_gib}
         assert kind.retired or kind in meant
 
 
 def test_how_a_wish_is_read_and_spelled():
-    assert parsed("A100-80GB:8") == GpuWish("A100", 80, 8)
-    assert parsed("A100:8") == GpuWish("A100", None, 8)
-    assert parsed("A100-80GB") == GpuWish("A100", 80)
-    assert parsed("") == GpuWish("")
+    assert parse_gpu_spec("A100-80GB:8") == GpuSpec("A100", 80, 8)
+    assert parse_gpu_spec("A100:8") == GpuSpec("A100", None, 8)
+    assert parse_gpu_spec("A100-80GB") == GpuSpec("A100", 80)
+    assert parse_gpu_spec("") == GpuSpec("")
     assert spelled(CATALOG.gpus["V100"], 8, Decimal(32)) == "V100-32GB:8"
     assert spelled(CATALOG.gpus["V100"], 8) == "V100:8"
     assert spelled(CATALOG.gpus["T4"], 1, Decimal(16)) == "T4:1"

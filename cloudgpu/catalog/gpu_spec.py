@@ -1,4 +1,4 @@
-"""How hardware is wished for: `p3dn.24xlarge`, `V100:8` with any memory, or `V100-32GB:8` with that much each."""
+"""GPU specs: `p3dn.24xlarge`, `V100:8` for any memory size, or `V100-32GB:8` for that much memory per GPU."""
 
 import re
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _PROVIDERS: Final = {"alibaba": "Alibaba Cloud has", "own": "one has of one's ow
 
 
 @dataclass(frozen=True)
-class GpuWish:
+class GpuSpec:
     """A GPU model as it was written, the memory of each in GB, and how many of them a node has."""
 
     model: str
@@ -28,7 +28,7 @@ class GpuWish:
 
 @dataclass(frozen=True)
 class Misfit:
-    """Why a wish means nothing that AWS has, and what to type instead."""
+    """Why a spec matches no AWS instance type, and what to type instead."""
 
     about: str
     """`instance-type` or `gpu`."""
@@ -36,34 +36,34 @@ class Misfit:
     fix: str = ""
 
 
-def parsed(wish: str) -> GpuWish:
-    """A wish for GPUs; whatever cannot be read is taken for the model's name."""
-    found = _GPU.fullmatch(wish)
+def parse_gpu_spec(spec: str) -> GpuSpec:
+    """Parse a GPU spec. Text that does not parse becomes the model name."""
+    found = _GPU.fullmatch(spec)
     if found is None:
-        return GpuWish(wish.partition(":")[0])
+        return GpuSpec(spec.partition(":")[0])
     size, count = found["size"], found["count"]
-    return GpuWish(found["model"], int(size) if size else None, int(count) if count else None)
+    return GpuSpec(found["model"], int(size) if size else None, int(count) if count else None)
 
 
 def spelled(gpu: Gpu, count: int, memory_gib: Decimal | None = None) -> str:
-    """The wish for a GPU, fit for a command line: `V100-32GB:8`; with the memory where it comes in several sizes."""
+    """Return the spec of a GPU for a command line, such as `V100-32GB:8`; memory only if sold in several sizes."""
     sizes = [one.sold_as_gb for one in gpu.memories if one.gib == memory_gib] if len(gpu.memories) > 1 else []
-    return f"{written(gpu.name)}{f'-{sizes[0]}GB' if sizes else ''}:{count}"
+    return f"{spec_name(gpu.name)}{f'-{sizes[0]}GB' if sizes else ''}:{count}"
 
 
-def written(name: str) -> str:
+def spec_name(name: str) -> str:
     """A model's name as wishes have it, without spaces."""
     return name.replace(" ", "-")
 
 
-def types_meant(wish: str, catalog: Catalog) -> tuple[InstanceType, ...]:
-    """The types of AWS that a wish means, the cheapest first; retired ones if no other has it.
+def types_for_spec(spec: str, catalog: Catalog) -> tuple[InstanceType, ...]:
+    """Return the AWS instance types that match a spec, cheapest first; retired ones only if no other matches.
 
-    Machines of other clouds and one's own are known by name and never meant: nothing of AWS can launch them.
+    Types of other clouds and self-managed hosts never match: AWS cannot launch them.
     """
-    if wish in catalog.types:
-        return (catalog.types[wish],) if catalog.types[wish].provider == "aws" else ()
-    asked = parsed(wish)
+    if spec in catalog.types:
+        return (catalog.types[spec],) if catalog.types[spec].provider == "aws" else ()
+    asked = parse_gpu_spec(spec)
     gpu = _gpu(asked, catalog)
     if gpu is None or asked.count is None:
         return ()
@@ -72,30 +72,30 @@ def types_meant(wish: str, catalog: Catalog) -> tuple[InstanceType, ...]:
     return tuple(kind for kind in found if not kind.retired) or tuple(found)
 
 
-def misfit(wish: str, catalog: Catalog) -> Misfit | None:
-    """Why a wish means nothing, with the nearest that would; None when it means something."""
-    if types_meant(wish, catalog):
+def misfit(spec: str, catalog: Catalog) -> Misfit | None:
+    """Explain why a spec matches nothing and suggest the nearest one; None if it matches."""
+    if types_for_spec(spec, catalog):
         return None
-    if wish in catalog.types:
-        return _others(catalog.types[wish], catalog)
-    return _unknown_type(wish, catalog) if "." in wish else _gpu_misfit(wish, catalog)
+    if spec in catalog.types:
+        return _others(catalog.types[spec], catalog)
+    return _unknown_type(spec, catalog) if "." in spec else _gpu_misfit(spec, catalog)
 
 
-def _gpu_misfit(wish: str, catalog: Catalog) -> Misfit:
-    asked = parsed(wish)
+def _gpu_misfit(spec: str, catalog: Catalog) -> Misfit:
+    asked = parse_gpu_spec(spec)
     gpu = _gpu(asked, catalog)
     if gpu is None:
-        return _unknown(wish, asked, catalog)
+        return _unknown(spec, asked, catalog)
     if asked.size_gb is not None and not _sizes(asked, gpu):
         return _no_such_size(asked, asked.size_gb, gpu, catalog)
-    return _no_such_count(wish, asked, gpu, catalog)
+    return _no_such_count(spec, asked, gpu, catalog)
 
 
-def _gpu(asked: GpuWish, catalog: Catalog) -> Gpu | None:
-    return next((gpu for gpu in catalog.gpus.values() if asked.model in (gpu.name, written(gpu.name))), None)
+def _gpu(asked: GpuSpec, catalog: Catalog) -> Gpu | None:
+    return next((gpu for gpu in catalog.gpus.values() if asked.model in (gpu.name, spec_name(gpu.name))), None)
 
 
-def _sizes(asked: GpuWish, gpu: Gpu) -> tuple[Memory, ...]:
+def _sizes(asked: GpuSpec, gpu: Gpu) -> tuple[Memory, ...]:
     """Sizes meant: as they are sold, or as EC2 rounds them."""
     return tuple(one for one in gpu.memories if asked.size_gb in (one.sold_as_gb, round(one.gib)))
 
@@ -108,15 +108,15 @@ def _others(kind: InstanceType, catalog: Catalog) -> Misfit:
     )
 
 
-def _unknown_type(wish: str, catalog: Catalog) -> Misfit:
-    near = nearest(wish, [kind.name for kind in catalog.rentable if not kind.retired])
+def _unknown_type(spec: str, catalog: Catalog) -> Misfit:
+    near = nearest(spec, [kind.name for kind in catalog.rentable if not kind.retired])
     fix = command("--set", f"resources.instance_type={near}") if near else ""
-    return Misfit("instance-type", f"unknown instance type {wish}{suggestion(wish, catalog.types)}", fix)
+    return Misfit("instance-type", f"unknown instance type {spec}{suggestion(spec, catalog.types)}", fix)
 
 
-def _unknown(wish: str, asked: GpuWish, catalog: Catalog) -> Misfit:
-    names = [written(name) for name in catalog.gpus]
-    model, near = wish.partition(":")[0], nearest(asked.model, names)
+def _unknown(spec: str, asked: GpuSpec, catalog: Catalog) -> Misfit:
+    names = [spec_name(name) for name in catalog.gpus]
+    model, near = spec.partition(":")[0], nearest(asked.model, names)
     if near is None:
         return Misfit("gpu", f"unknown GPU {model}", f"known GPUs: {', '.join(names)}")
     size = f"-{asked.size_gb}GB" if asked.size_gb is not None else ""
@@ -124,7 +124,7 @@ def _unknown(wish: str, asked: GpuWish, catalog: Catalog) -> Misfit:
     return Misfit("gpu", f"unknown GPU {model}{suggestion(asked.model, names)}", fix)
 
 
-def _no_such_size(asked: GpuWish, size_gb: int, gpu: Gpu, catalog: Catalog) -> Misfit:
+def _no_such_size(asked: GpuSpec, size_gb: int, gpu: Gpu, catalog: Catalog) -> Misfit:
     sold = [one.sold_as_gb for one in gpu.memories]
     message = (
         f"{gpu.name} does not come with {size_gb} GB of memory; there are {_listed([f'{one} GB' for one in sold])}"
@@ -139,12 +139,12 @@ def _no_such_size(asked: GpuWish, size_gb: int, gpu: Gpu, catalog: Catalog) -> M
     )
 
 
-def _no_such_count(wish: str, asked: GpuWish, gpu: Gpu, catalog: Catalog) -> Misfit:
+def _no_such_count(spec: str, asked: GpuSpec, gpu: Gpu, catalog: Catalog) -> Misfit:
     size = "" if asked.size_gb is None else f"-{asked.size_gb}GB"
     sizes = {one.gib for one in _sizes(asked, gpu)}
     counts = sorted({kind.gpus for kind in _living(gpu, catalog) if not size or kind.gpu_memory_gib in sizes})
-    there = [f"{written(gpu.name)}{size}:{count}" for count in counts]
-    count = wish.partition(":")[2] or "an unknown number of"
+    there = [f"{spec_name(gpu.name)}{size}:{count}" for count in counts]
+    count = spec.partition(":")[2] or "an unknown number of"
     message = (
         f"no instance type has {count} {gpu.name}{size and f' with {asked.size_gb} GB'}; there are {_listed(there)}"
     )
