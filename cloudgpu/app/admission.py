@@ -23,7 +23,7 @@ def authorize_ssh(context: CloudContext, record: ClusterRecord) -> ClusterRecord
     """
     cidr = caller(context, record)
     if cidr == record.config.get("sshCidr", cidr):
-        _mend(context, record)
+        _repair_drift(context, record)
         return record
     with _lease(context, record).hold(tidy=True):
         record = context.records.cluster(record.name) or record
@@ -67,18 +67,18 @@ def caller(context: CloudContext, record: ClusterRecord) -> str:
         return record.config.get("sshCidr", "")
 
 
-def _mend(context: CloudContext, record: ClusterRecord) -> None:
+def _repair_drift(context: CloudContext, record: ClusterRecord) -> None:
     """Undo what somebody did to the rules; who is at this cluster meanwhile is not disturbed."""
     engine, stack = context.cloud.engine(record), stack_of(context.home, record)
-    strayed = engine.drift(stack)
-    if not strayed:
+    drifted = engine.drift(stack)
+    if not drifted:
         return
     try:
         with _lease(context, record).hold(tidy=True):
-            for line in engine.mend(stack):
+            for line in engine.repair_drift(stack):
                 context.emit(Note(f"put right: {line}"))
     except BusyError as err:
-        for line in strayed:
+        for line in drifted:
             context.emit(Note(f"not put right, {err.message}: {line}"))
 
 

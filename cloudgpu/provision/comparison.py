@@ -10,8 +10,8 @@ from cloudgpu.errors import BadRequestError
 from cloudgpu.provision.engine import Operation
 from cloudgpu.provision.options import Options
 from cloudgpu.provision.property_path import carried_over, differs, parse
+from cloudgpu.provision.redaction import is_masked
 from cloudgpu.provision.state import Meta, Resource
-from cloudgpu.provision.vault import is_masked
 
 _TOKEN_LENGTH = 56  # AWS takes 64 ASCII characters; the rest is left for handlers that make several calls
 

@@ -13,8 +13,8 @@ from cloudgpu.errors import AuthError, BadRequestError, CloudGpuError, LaunchErr
 from cloudgpu.provision.delays import Delays
 from cloudgpu.provision.engine import Event, EventKind, OnEvent, Operation, Stack
 from cloudgpu.provision.journal import Journal
+from cloudgpu.provision.redaction import Redactor, marked_paths
 from cloudgpu.provision.state import Intent, Meta, Row
-from cloudgpu.provision.vault import Vault, marked_paths
 from cloudgpu.provision.waiting import WatchedClock
 
 
@@ -77,7 +77,7 @@ class Deployment:
     clients_for: Callable[[str], Clients]
     tags: Mapping[str, str]
     clock: Clock
-    vault: Vault
+    redactor: Redactor
     report: Report
     delays: Delays
 
@@ -96,7 +96,7 @@ class Deployment:
 
     def failed(self, operation: Operation, about: Subject, err: CloudGpuError) -> None:
         """Say so, with no secret in it."""
-        err.message = self.vault.scrubbed(err.message)
+        err.message = self.redactor.scrubbed(err.message)
         err.args = (err.message, *err.args[1:])
         self.report.emit("failed", operation, about, detail=err.message)
 
@@ -106,16 +106,16 @@ def is_definite(err: CloudGpuError) -> bool:
     return isinstance(err, LaunchError | BadRequestError | AuthError | UnsupportedError)
 
 
-def hidden_outputs(vault: Vault, inputs: Properties, meta: Meta, outputs: Properties) -> dict[str, Any]:
+def hidden_outputs(redactor: Redactor, inputs: Properties, meta: Meta, outputs: Properties) -> dict[str, Any]:
     """Outputs as the journal may hold them: what was secret on the way in is secret on the way out."""
-    return vault.masked(outputs, {(name,) for name in meta.secret_outputs} | marked_paths(inputs))
+    return redactor.masked(outputs, {(name,) for name in meta.secret_outputs} | marked_paths(inputs))
 
 
-def made_row(vault: Vault, intent: Intent, found: Physical, *, tainted: bool = False) -> Row:
+def made_row(redactor: Redactor, intent: Intent, found: Physical, *, tainted: bool = False) -> Row:
     """The row that answers an intent: its resource exists.
 
     A tainted one only waits for its end, an unsettled one for the update that completes it.
     """
-    outputs = hidden_outputs(vault, intent.inputs, intent.meta, found.outputs)
+    outputs = hidden_outputs(redactor, intent.inputs, intent.meta, found.outputs)
     row: Row = {"row": "done", "seq": intent.seq, "id": found.id, "outputs": outputs, "tainted": tainted}
     return row if found.settled else {**row, "unsettled": True}

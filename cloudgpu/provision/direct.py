@@ -9,19 +9,19 @@ from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.provision.delays import Delays, delays_at
 from cloudgpu.provision.deployment import Deployment, Registry, Report, hidden_outputs
+from cloudgpu.provision.drift_repair import Guarded, drift, repair_drift
 from cloudgpu.provision.ending import end, end_all, raise_left, search_all
 from cloudgpu.provision.engine import Applied, Event, OnEvent, Stack, Step
 from cloudgpu.provision.forecast import Forecast
 from cloudgpu.provision.journal import Identity, Journal, load
-from cloudgpu.provision.mending import Guarded, drift, mend
 from cloudgpu.provision.monitor import Carrier, Monitor, Surroundings
 from cloudgpu.provision.ordering import in_order
 from cloudgpu.provision.program_run import ProgramRun, run_program
 from cloudgpu.provision.project import Project, read_project
+from cloudgpu.provision.redaction import Redactor, hidden_for_show
 from cloudgpu.provision.registrar import Registrar
 from cloudgpu.provision.search import adopt, existing, unanswered
 from cloudgpu.provision.state import Resource, State
-from cloudgpu.provision.vault import Vault, hidden_for_show
 
 __all__ = ["DirectEngine", "Identity"]
 
@@ -56,9 +56,9 @@ class DirectEngine:
             CloudGpuError: The program or a question to the cloud failed.
         """
         loaded = load(stack.journal, self._identity)
-        vault = _vault(stack, loaded.salt)
+        redactor = _redactor(stack, loaded.salt)
         forecast = Forecast(loaded.state)
-        monitor = self._run(stack, vault, forecast, preview=True, on_log=lambda _severity, _message: None)
+        monitor = self._run(stack, redactor, forecast, preview=True, on_log=lambda _severity, _message: None)
         return (*forecast.steps, *forecast.deletions(frozenset(monitor.registered)))
 
     def up(self, stack: Stack, on_event: OnEvent) -> Applied:
@@ -75,8 +75,8 @@ class DirectEngine:
         with Journal(stack.journal, self._identity, self._clock) as journal:
             deployment = self._deployment(stack, journal, on_event)
             registrar = Registrar(deployment, stack.config.get("token", stack.name))
-            monitor = self._run(stack, deployment.vault, registrar, preview=False, on_log=_logger(stack, on_event))
-            self._record_outputs(journal, deployment.vault, monitor)
+            monitor = self._run(stack, deployment.redactor, registrar, preview=False, on_log=_logger(stack, on_event))
+            self._record_outputs(journal, deployment.redactor, monitor)
             self._end_leftovers(deployment, monitor)
             return _applied(journal.state, deployment.report)
 
@@ -89,14 +89,14 @@ class DirectEngine:
         """
         return drift(self._guarded(stack), self._handlers, self._context)
 
-    def mend(self, stack: Stack) -> tuple[str, ...]:
+    def repair_drift(self, stack: Stack) -> tuple[str, ...]:
         """Put those differences right, and nothing else.
 
         Raises:
             StateError: The journal is damaged or of another account or endpoint.
             CloudGpuError: The cloud refused, or cannot be asked.
         """
-        return mend(self._guarded(stack), self._handlers, self._context)
+        return repair_drift(self._guarded(stack), self._handlers, self._context)
 
     def refresh(self, stack: Stack) -> Applied:
         """Read every resource again; what is gone leaves the state.
@@ -156,7 +156,7 @@ class DirectEngine:
         return [Guarded(one.type, one.name, one.id, one.region, one.token, one.inputs) for one in live]
 
     def _run(
-        self, stack: Stack, vault: Vault, carrier: Carrier, *, preview: bool, on_log: Callable[[str, str], None]
+        self, stack: Stack, redactor: Redactor, carrier: Carrier, *, preview: bool, on_log: Callable[[str, str], None]
     ) -> Monitor:
         project = read_project(stack.program)
         around = Surroundings(
@@ -166,7 +166,7 @@ class DirectEngine:
             handlers=self._handlers,
             clients_for=self._clients_for,
             context=self._context,
-            vault=vault,
+            redactor=redactor,
         )
         monitor = Monitor(around, carrier)
         secret_keys = frozenset(f"{_NAMESPACE}:{key}" for key in stack.secrets)
@@ -174,7 +174,7 @@ class DirectEngine:
         try:
             run_program(run, monitor)
         except CloudGpuError as err:
-            err.message = vault.scrubbed(err.message)
+            err.message = redactor.scrubbed(err.message)
             err.args = (err.message,)
             raise
         return monitor
@@ -187,7 +187,7 @@ class DirectEngine:
             clients_for=self._clients_for,
             tags=self._tags,
             clock=self._clock,
-            vault=_vault(stack, journal.salt),
+            redactor=_redactor(stack, journal.salt),
             report=Report(on_event),
             delays=self._delays,
         )
@@ -195,8 +195,8 @@ class DirectEngine:
     def _context(self, region: str, token: str) -> HandlerContext:
         return HandlerContext(self._clients_for(region), self._clock, token, self._tags)
 
-    def _record_outputs(self, journal: Journal, vault: Vault, monitor: Monitor) -> None:
-        outputs = vault.masked(monitor.outputs.values, monitor.outputs.secret_paths)
+    def _record_outputs(self, journal: Journal, redactor: Redactor, monitor: Monitor) -> None:
+        outputs = redactor.masked(monitor.outputs.values, monitor.outputs.secret_paths)
         if outputs != journal.state.outputs:
             journal.add({"row": "outputs", "values": outputs})
 
@@ -215,8 +215,8 @@ def delays_of(identity: Identity) -> Delays:
     return delays_at(identity.endpoint)
 
 
-def _vault(stack: Stack, salt: str) -> Vault:
-    return Vault(salt, (stack.config[key] for key in stack.secrets if key in stack.config))
+def _redactor(stack: Stack, salt: str) -> Redactor:
+    return Redactor(salt, (stack.config[key] for key in stack.secrets if key in stack.config))
 
 
 def _config(stack: Stack, project: Project) -> dict[str, str]:
@@ -243,7 +243,7 @@ def _reread(deployment: Deployment, resource: Resource) -> None:
         deployment.journal.add({"row": "gone", "urn": resource.urn, "id": resource.id})
         deployment.report.count("delete")
         return
-    outputs = hidden_outputs(deployment.vault, resource.inputs, resource.meta, physical.outputs)
+    outputs = hidden_outputs(deployment.redactor, resource.inputs, resource.meta, physical.outputs)
     if outputs != resource.outputs:
         deployment.journal.add({"row": "read", "urn": resource.urn, "id": resource.id, "outputs": outputs})
     deployment.report.count("read")

@@ -86,7 +86,7 @@ def raise_left(deployment: Deployment, left: Sequence[str]) -> None:
         TeardownError: Naming all of it.
     """
     if left:
-        shown = [deployment.vault.scrubbed(line) for line in left]
+        shown = [deployment.redactor.scrubbed(line) for line in left]
         name = deployment.stack.name
         message = f"{len(shown)} resource{'s' if len(shown) > 1 else ''} of {name} left: {_cause(shown)}"
         raise TeardownError(

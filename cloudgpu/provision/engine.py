@@ -86,7 +86,7 @@ class Engine(Protocol):
     def drift(self, stack: Stack) -> tuple[str, ...]:
         """How what lets people in differs from what the program made it, in words; no mutating call."""
 
-    def mend(self, stack: Stack) -> tuple[str, ...]:
+    def repair_drift(self, stack: Stack) -> tuple[str, ...]:
         """Put those differences right, and nothing else; says which there were."""
 
     def up(self, stack: Stack, on_event: OnEvent) -> Applied:

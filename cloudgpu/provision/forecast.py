@@ -6,9 +6,9 @@ from typing import Any
 from cloudgpu.aws.resources.base import Handler
 from cloudgpu.provision.comparison import Wanted, decide
 from cloudgpu.provision.engine import Step
+from cloudgpu.provision.redaction import is_masked
 from cloudgpu.provision.registrar import Registered
 from cloudgpu.provision.state import Resource, State
-from cloudgpu.provision.vault import is_masked
 
 
 class Forecast:

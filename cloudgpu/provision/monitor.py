@@ -19,10 +19,10 @@ from cloudgpu.provision.comparison import Wanted, with_ignored
 from cloudgpu.provision.deployment import Registry
 from cloudgpu.provision.gate import Gate, StoppedError
 from cloudgpu.provision.options import Options, read_options, refuse_version
+from cloudgpu.provision.redaction import Redactor
 from cloudgpu.provision.registrar import Registered
 from cloudgpu.provision.state import Resource
 from cloudgpu.provision.urn import STACK_TYPE, Place, aliased
-from cloudgpu.provision.vault import Vault
 from cloudgpu.provision.wire import Plain, plain, struct
 
 _PROVIDER_PREFIX: Final = "pulumi:providers:"
@@ -66,7 +66,7 @@ class Surroundings:
     handlers: Registry
     clients_for: Callable[[str], Clients]
     context: Callable[[str, str], HandlerContext]
-    vault: Vault
+    redactor: Redactor
 
 
 class Monitor:
@@ -134,7 +134,7 @@ class Monitor:
         try:
             return self._guarded(lambda: self._invoke(request), passing=CloudGpuError)
         except CloudGpuError as err:
-            err.message = self._around.vault.scrubbed(err.message)
+            err.message = self._around.redactor.scrubbed(err.message)
             self.invoke_failures[request.tok] = err
             failure = provider_pb2.CheckFailure(property="", reason=err.message)
             return resource_pb2.ResourceInvokeResponse(failures=[failure])
@@ -196,7 +196,7 @@ class Monitor:
         if request.type == STACK_TYPE:
             return resource_pb2.RegisterResourceResponse(urn=urn)
         self._once(urn)
-        options = read_options(request, self._around.vault.digest)
+        options = read_options(request, self._around.redactor.digest)
         self._aliases[urn] = aliased(place, request.aliases, self._aliases.get(request.parent, ()))
         if not request.custom:
             return resource_pb2.RegisterResourceResponse(urn=urn)
@@ -236,13 +236,13 @@ class Monitor:
         present: Resource | None,
     ) -> Wanted:
         given = plain(request.object)
-        self._around.vault.learn(given.values, given.secret_paths)
+        self._around.redactor.learn(given.values, given.secret_paths)
         region = str(given.values.pop("region", "") or self._provider_region(request.provider))
         checked = dict(self._around.handlers.handler(place.type).check(given.values))
-        masked = self._around.vault.masked(checked, given.secret_paths)
+        masked = self._around.redactor.masked(checked, given.secret_paths)
         if present is not None:
             checked, masked = with_ignored(checked, masked, present, options)
-        digest = self._around.vault.digest([place.type, region, masked])
+        digest = self._around.redactor.digest([place.type, region, masked])
         return Wanted(place.urn, place.type, place.name, region, checked, masked, digest, options)
 
     def _provider(self, urn: str, request: resource_pb2.RegisterResourceRequest) -> Registered:

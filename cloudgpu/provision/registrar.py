@@ -19,9 +19,9 @@ from cloudgpu.provision.comparison import (
 from cloudgpu.provision.deployment import Deployment, hidden_outputs, is_definite, made_row
 from cloudgpu.provision.ending import end, end_one, raise_left
 from cloudgpu.provision.engine import Operation
+from cloudgpu.provision.redaction import is_masked
 from cloudgpu.provision.search import adopt
 from cloudgpu.provision.state import Intent, IntentOperation, Resource
-from cloudgpu.provision.vault import is_masked
 from cloudgpu.provision.wire import UNKNOWN, is_unknown
 
 
@@ -120,7 +120,7 @@ class Registrar:
             self._not_created(intent, handler, context, err)
             deployment.failed(operation, wanted, err)
             raise
-        self._journal.add(made_row(deployment.vault, intent, physical))
+        self._journal.add(made_row(deployment.redactor, intent, physical))
         deployment.report.emit("done", operation, wanted, detail=physical.id, seconds=clock.elapsed())
         return self._registered(wanted, physical)
 
@@ -135,7 +135,7 @@ class Registrar:
         if remains is None:
             self._journal.add({"row": "failed", "seq": intent.seq, "error": type(err).__name__})
         else:
-            self._journal.add(made_row(self._deployment.vault, intent, remains, tainted=True))
+            self._journal.add(made_row(self._deployment.redactor, intent, remains, tainted=True))
 
     def _update(self, wanted: Wanted, handler: Handler, present: Resource) -> Registered:
         deployment = self._deployment
@@ -149,7 +149,7 @@ class Registrar:
         except CloudGpuError as err:
             deployment.failed("update", wanted, err)
             raise
-        self._journal.add(made_row(deployment.vault, intent, physical))
+        self._journal.add(made_row(deployment.redactor, intent, physical))
         deployment.report.emit("done", "update", wanted, detail=physical.id, seconds=clock.elapsed())
         return self._registered(wanted, physical)
 
@@ -225,7 +225,7 @@ class Registrar:
         return intent
 
     def _registered(self, wanted: Wanted, physical: Physical) -> Registered:
-        masked = hidden_outputs(self._deployment.vault, wanted.masked, wanted.meta, physical.outputs)
+        masked = hidden_outputs(self._deployment.redactor, wanted.masked, wanted.meta, physical.outputs)
         return Registered(physical.id, physical.outputs, _marked_names(masked))
 
 

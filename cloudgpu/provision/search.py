@@ -60,7 +60,7 @@ def adopt(deployment: Deployment, intent: Intent, *, ending: bool = False) -> bo
         raise
     if found is None:
         return False
-    deployment.journal.add(made_row(deployment.vault, intent, found))
+    deployment.journal.add(made_row(deployment.redactor, intent, found))
     deployment.report.emit("done", "adopt", intent, detail=found.id)
     return True
 

@@ -7,7 +7,7 @@ import pulumi
 import pulumi_aws as aws
 
 from gpu_cluster.access import Access, AccessArgs
-from gpu_cluster.belt import Belt, BeltArgs
+from gpu_cluster.expiry_schedule import ExpirySchedule, ExpiryScheduleArgs
 from gpu_cluster.gang import Gang, GangArgs
 from gpu_cluster.identity import Grants, Identity, IdentityArgs
 from gpu_cluster.interfaces import interfaces
@@ -32,12 +32,12 @@ class GpuCluster(pulumi.ComponentResource):
         self.access = self._access(name, args)
         self.placement_group = self._placement_group(name, args)
         self.template = self._template(name, args, self._identity(name, args))
-        self.belt = self._belt(name, args)
+        self.expiry_schedule = self._expiry_schedule(name, args)
         self.addresses = self._addresses(name, args)
         self.gang = self._gang(name, args)
         self.addresses.associate(self.gang.instance_ids)
-        if self.belt is not None:
-            self.belt.buckle(self.gang.fleet_id, self.gang.instance_ids)
+        if self.expiry_schedule is not None:
+            self.expiry_schedule.attach_targets(self.gang.fleet_id, self.gang.instance_ids)
         self.register_outputs({})
 
     def exports(self) -> dict[str, Any]:
@@ -138,15 +138,15 @@ class GpuCluster(pulumi.ComponentResource):
         before = [
             *self.network.routes,
             *self.addresses.before_nodes,
-            *(self.belt.before_nodes if self.belt is not None else []),
+            *(self.expiry_schedule.before_nodes if self.expiry_schedule is not None else []),
         ]
         return Gang(name, wanted, pulumi.ResourceOptions(parent=self, depends_on=before))
 
-    def _belt(self, name: str, args: ClusterArgs) -> Belt | None:
+    def _expiry_schedule(self, name: str, args: ClusterArgs) -> ExpirySchedule | None:
         if not args.expiry_schedule:
             return None
-        wanted = BeltArgs(f"cloudgpu-{args.cluster}", args.region, args.token, args.expires_at, self._tags)
-        return Belt(name, wanted, self._child)
+        wanted = ExpiryScheduleArgs(f"cloudgpu-{args.cluster}", args.region, args.token, args.expires_at, self._tags)
+        return ExpirySchedule(name, wanted, self._child)
 
 
 def _associates(args: ClusterArgs) -> bool | None:

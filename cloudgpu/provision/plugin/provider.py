@@ -17,7 +17,7 @@ from cloudgpu.provision.deployment import Registry, is_definite
 from cloudgpu.provision.fault_text import fault_text
 from cloudgpu.provision.plugin.configuration import Configuration, checked, configuration
 from cloudgpu.provision.plugin.tokens import Tokens
-from cloudgpu.provision.vault import Vault, is_masked
+from cloudgpu.provision.redaction import Redactor, is_masked
 from cloudgpu.provision.waiting import WatchedClock
 from cloudgpu.provision.wire import Path, plain, struct
 
@@ -206,13 +206,13 @@ def _type(urn: str) -> str:
 
 def _sealed(values: Mapping[str, Any], *sources: Any) -> Any:  # noqa: ANN401
     """Properties for the wire: what was secret in `sources`, and what holds a text that was, travels as a secret."""
-    vault = Vault("")
+    redactor = Redactor("")
     paths: set[Path] = set()
     for source in sources:
         given = plain(source)
-        vault.learn(given.values, given.secret_paths)
+        redactor.learn(given.values, given.secret_paths)
         paths |= given.secret_paths
-    masked = vault.masked(values, paths)
+    masked = redactor.masked(values, paths)
     return struct(values, frozenset(name for name, value in masked.items() if is_masked(value)))
 
 

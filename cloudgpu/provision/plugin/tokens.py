@@ -16,7 +16,7 @@ from cloudgpu import files
 from cloudgpu.aws.tagging import TOKEN
 from cloudgpu.paths import unwritable
 from cloudgpu.provision.comparison import client_token
-from cloudgpu.provision.vault import Vault
+from cloudgpu.provision.redaction import Redactor
 
 _SALT: Final = "salt"
 
@@ -33,7 +33,7 @@ class Tokens:
         Raises:
             StateError: The directory cannot be written.
         """
-        digest = Vault(self._salt()).digest([type_token, region, dict(inputs)])
+        digest = Redactor(self._salt()).digest([type_token, region, dict(inputs)])
         return client_token(_cluster_token(urn, inputs), urn, digest, self._ended(urn))
 
     def end(self, urn: str) -> None:

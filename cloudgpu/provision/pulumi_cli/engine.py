@@ -10,8 +10,8 @@ from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError, TeardownError, ThrottledError
 from cloudgpu.provision.delays import Delays
 from cloudgpu.provision.deployment import Registry, is_definite
+from cloudgpu.provision.drift_repair import Guarded, drift, repair_drift
 from cloudgpu.provision.engine import Applied, Event, OnEvent, Stack, Step
-from cloudgpu.provision.mending import Guarded, drift, mend
 from cloudgpu.provision.plugin.tokens import Tokens
 from cloudgpu.provision.project import read_project
 from cloudgpu.provision.pulumi_cli.events import Listener
@@ -21,7 +21,7 @@ from cloudgpu.provision.pulumi_cli.recovery import Notes, Recovery, Searcher, no
 from cloudgpu.provision.pulumi_cli.stacks import StackPort
 from cloudgpu.provision.pulumi_cli.state import gangs, guarded, resources
 from cloudgpu.provision.pulumi_cli.strays import end_stray_nodes
-from cloudgpu.provision.vault import SHOWN
+from cloudgpu.provision.redaction import SHOWN
 from cloudgpu.text import command
 
 _NAMESPACE: Final = "cloudgpu"
@@ -107,13 +107,13 @@ class PulumiEngine:
         """
         return drift(self._guarded(stack), self._site.handlers, self._context)
 
-    def mend(self, stack: Stack) -> tuple[str, ...]:
+    def repair_drift(self, stack: Stack) -> tuple[str, ...]:
         """Put those differences right, and nothing else: Pulumi's state goes on saying what the program asked for.
 
         Raises:
             CloudGpuError: The state cannot be read, the cloud refused, or cannot be asked.
         """
-        return mend(self._guarded(stack), self._site.handlers, self._context)
+        return repair_drift(self._guarded(stack), self._site.handlers, self._context)
 
     def refresh(self, stack: Stack) -> Applied:
         """Read every resource again; what is gone leaves the state.

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from cloudgpu.clock import Clock
 from cloudgpu.provision.engine import Event, EventKind, OnEvent, Operation, Stack, Step
+from cloudgpu.provision.redaction import Redactor
 from cloudgpu.provision.urn import STACK_TYPE
-from cloudgpu.provision.vault import Vault
 
 _OPERATIONS: Final[Mapping[str, Operation]] = {
     "create": "create",
@@ -41,7 +41,7 @@ class Listener:
         self.failure: BaseException | None = None
         """What a listener raised: it must not be lost in the stream's thread."""
         self._stack = stack.name
-        self._vault = Vault("", (stack.config[key] for key in stack.secrets if key in stack.config))
+        self._redactor = Redactor("", (stack.config[key] for key in stack.secrets if key in stack.config))
         self._on_event = on_event
         self._clock = clock
         self._began: dict[tuple[str, str], float] = {}
@@ -90,7 +90,7 @@ class Listener:
             self._say("failed", operation, metadata, told[-1] if told else "")
 
     def _told(self, diagnostic: Any) -> None:  # noqa: ANN401
-        message = self._vault.scrubbed(_COLOUR.sub("", diagnostic.message).strip())
+        message = self._redactor.scrubbed(_COLOUR.sub("", diagnostic.message).strip())
         urn = diagnostic.urn or ""
         if not message or diagnostic.ephemeral:
             return

@@ -11,10 +11,10 @@ from cloudgpu.aws.resources.base import Physical
 from cloudgpu.decoding import malformed_as
 from cloudgpu.errors import StateError
 from cloudgpu.files import parse_json
+from cloudgpu.provision.drift_repair import Guarded
 from cloudgpu.provision.engine import ResourceState
-from cloudgpu.provision.mending import Guarded
 from cloudgpu.provision.pulumi_cli.stacks import Document
-from cloudgpu.provision.vault import Vault, is_masked
+from cloudgpu.provision.redaction import Redactor, is_masked
 from cloudgpu.provision.wire import SECRET, SIGNATURE, leaves
 
 FLEET: Final = "aws:ec2/fleet:Fleet"
@@ -148,7 +148,7 @@ def _secrets(value: Any) -> set[str]:  # noqa: ANN401
 
 def _sealed(outputs: Mapping[str, Any], secrets: set[str]) -> dict[str, Any]:
     """Outputs in which what holds a secret is one, so that Pulumi encrypts it."""
-    masked = Vault("", secrets).masked(outputs)
+    masked = Redactor("", secrets).masked(outputs)
     return {
         name: {SIGNATURE: SECRET, _SECRET: json.dumps(value)} if is_masked(masked[name]) else value
         for name, value in outputs.items()

@@ -222,7 +222,7 @@ def test_ways_out_of_a_private_subnet_read_back_as_they_were_made(rig):
 
 def test_the_second_belt_reads_back_as_it_was_made(rig):
     scheduler, trust = rig.aws("scheduler"), TRUST.replace("ec2.amazonaws.com", "scheduler.amazonaws.com")
-    role = rig.aws("iam").create_role(RoleName="belt", AssumeRolePolicyDocument=trust)["Role"]["Arn"]
+    role = rig.aws("iam").create_role(RoleName="expiry", AssumeRolePolicyDocument=trust)["Role"]["Arn"]
     arn = scheduler.create_schedule_group(Name="g", Tags=[{"Key": "a", "Value": "b"}])["ScheduleGroupArn"]
     assert scheduler.get_schedule_group(Name="g")["State"] == "ACTIVE"
     assert scheduler.list_tags_for_resource(ResourceArn=arn)["Tags"] == [{"Key": "a", "Value": "b"}]

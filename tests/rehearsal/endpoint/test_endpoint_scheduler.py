@@ -13,7 +13,7 @@ pytestmark = pytest.mark.rehearsal
 HOUR_S = 3600.0
 TARGET = "arn:aws:scheduler:::aws-sdk:ec2:terminateInstances"
 FLEETS = "arn:aws:scheduler:::aws-sdk:ec2:deleteFleets"
-ARN = "arn:aws:scheduler:us-east-1:123456789012:schedule-group/belt"
+ARN = "arn:aws:scheduler:us-east-1:123456789012:schedule-group/expiry"
 
 
 def trust(group_arn=ARN, service="scheduler.amazonaws.com"):
@@ -43,11 +43,11 @@ def scheduler(rig):
 
 
 @pytest.fixture
-def belt(rig, scheduler):
+def schedule_role(rig, scheduler):
     """A tagged group and a role that may end the nodes of cluster `c`; the ARN of the role."""
-    scheduler.create_schedule_group(Name="belt", Tags=[{"Key": "cloudgpu:cluster", "Value": "c"}])
-    role = rig.aws("iam").create_role(RoleName="belt", AssumeRolePolicyDocument=trust())["Role"]
-    rig.aws("iam").put_role_policy(RoleName="belt", PolicyName="end", PolicyDocument=policy())
+    scheduler.create_schedule_group(Name="expiry", Tags=[{"Key": "cloudgpu:cluster", "Value": "c"}])
+    role = rig.aws("iam").create_role(RoleName="expiry", AssumeRolePolicyDocument=trust())["Role"]
+    rig.aws("iam").put_role_policy(RoleName="expiry", PolicyName="end", PolicyDocument=policy())
     return role["Arn"]
 
 
@@ -65,7 +65,7 @@ def request(role, ids=("i-0123456789abcdef0",), in_s=HOUR_S, **more):
     at = datetime.now(UTC) + timedelta(seconds=in_s)
     return {
         "Name": "end",
-        "GroupName": "belt",
+        "GroupName": "expiry",
         "ScheduleExpression": f"at({at:%Y-%m-%dT%H:%M:%S})",
         "FlexibleTimeWindow": {"Mode": "OFF"},
         "ActionAfterCompletion": "DELETE",
@@ -80,36 +80,36 @@ def code(call, **parameters):
     return caught.value.response["Error"]["Code"]
 
 
-def test_it_ends_the_nodes_at_its_time_and_not_before_and_then_itself(rig, scheduler, belt, gang):
-    scheduler.create_schedule(**request(belt, gang))
+def test_it_ends_the_nodes_at_its_time_and_not_before_and_then_itself(rig, scheduler, schedule_role, gang):
+    scheduler.create_schedule(**request(schedule_role, gang))
     client.advance(rig.cloud, HOUR_S - 60)
     assert rig.states(*gang) == {"running"}
     client.advance(rig.cloud, 60)
     rig.until(lambda: rig.states(*gang) == {"terminated"})
-    assert code(scheduler.get_schedule, GroupName="belt", Name="end") == "ResourceNotFoundException"
+    assert code(scheduler.get_schedule, GroupName="expiry", Name="end") == "ResourceNotFoundException"
     assert client.census(rig.cloud)["schedules"] == []
 
 
-def test_one_that_was_moved_waits_for_its_new_time(rig, scheduler, belt, gang):
-    scheduler.create_schedule(**request(belt, gang))
-    scheduler.update_schedule(**request(belt, gang, in_s=2 * HOUR_S))
+def test_one_that_was_moved_waits_for_its_new_time(rig, scheduler, schedule_role, gang):
+    scheduler.create_schedule(**request(schedule_role, gang))
+    scheduler.update_schedule(**request(schedule_role, gang, in_s=2 * HOUR_S))
     client.advance(rig.cloud, HOUR_S + 60)
     assert rig.states(*gang) == {"running"}
-    assert scheduler.get_schedule(GroupName="belt", Name="end")["ActionAfterCompletion"] == "DELETE"
+    assert scheduler.get_schedule(GroupName="expiry", Name="end")["ActionAfterCompletion"] == "DELETE"
     client.advance(rig.cloud, HOUR_S)
     rig.until(lambda: rig.states(*gang) == {"terminated"})
 
 
 @pytest.mark.parametrize("harm", ["another cluster's role", "no role", "an unknown node"])
-def test_what_aws_would_refuse_ends_nothing(rig, scheduler, belt, gang, harm):
+def test_what_aws_would_refuse_ends_nothing(rig, scheduler, schedule_role, gang, harm):
     ids = [*gang, "i-0123456789abcdef0"] if harm == "an unknown node" else gang
-    scheduler.create_schedule(**request(belt, ids))
+    scheduler.create_schedule(**request(schedule_role, ids))
     iam = rig.aws("iam")
     if harm == "another cluster's role":
-        iam.put_role_policy(RoleName="belt", PolicyName="end", PolicyDocument=policy("other"))
+        iam.put_role_policy(RoleName="expiry", PolicyName="end", PolicyDocument=policy("other"))
     if harm == "no role":
-        iam.delete_role_policy(RoleName="belt", PolicyName="end")
-        iam.delete_role(RoleName="belt")
+        iam.delete_role_policy(RoleName="expiry", PolicyName="end")
+        iam.delete_role(RoleName="expiry")
     client.advance(rig.cloud, HOUR_S + 60)
     assert rig.states(*gang) == {"running"}
 
@@ -124,11 +124,11 @@ def fleet_of(rig, instance_id):
     return next(tag["Value"] for tag in row["Tags"] if tag["Key"] == "aws:ec2:fleet-id")
 
 
-def test_by_its_fleet_the_rest_of_a_gang_ends_though_one_node_is_forgotten(rig, scheduler, belt, gang):
+def test_by_its_fleet_the_rest_of_a_gang_ends_though_one_node_is_forgotten(rig, scheduler, schedule_role, gang):
     """The call by ids is refused whole; the call by fleet knows none of them."""
     fleet_id = fleet_of(rig, gang[0])
-    scheduler.create_schedule(**request(belt, [*gang, "i-0123456789abcdef0"]))
-    scheduler.create_schedule(**by_fleet(belt, fleet_id, in_s=2 * HOUR_S))
+    scheduler.create_schedule(**request(schedule_role, [*gang, "i-0123456789abcdef0"]))
+    scheduler.create_schedule(**by_fleet(schedule_role, fleet_id, in_s=2 * HOUR_S))
     client.advance(rig.cloud, HOUR_S + 60)
     assert rig.states(*gang) == {"running"}
     client.advance(rig.cloud, HOUR_S)
@@ -136,49 +136,49 @@ def test_by_its_fleet_the_rest_of_a_gang_ends_though_one_node_is_forgotten(rig, 
     assert client.census(rig.cloud)["fleets"] == []
 
 
-def test_by_fleet_nothing_ends_that_the_role_may_not_end(rig, scheduler, belt, gang):
-    scheduler.create_schedule(**by_fleet(belt, fleet_of(rig, gang[0])))
-    rig.aws("iam").put_role_policy(RoleName="belt", PolicyName="end", PolicyDocument=policy("other"))
+def test_by_fleet_nothing_ends_that_the_role_may_not_end(rig, scheduler, schedule_role, gang):
+    scheduler.create_schedule(**by_fleet(schedule_role, fleet_of(rig, gang[0])))
+    rig.aws("iam").put_role_policy(RoleName="expiry", PolicyName="end", PolicyDocument=policy("other"))
     client.advance(rig.cloud, HOUR_S + 60)
     assert rig.states(*gang) == {"running"}
 
 
-def test_a_schedule_in_a_group_that_is_not_there_is_refused(scheduler, belt):
-    assert code(scheduler.create_schedule, **request(belt, GroupName="none")) == "ResourceNotFoundException"
+def test_a_schedule_in_a_group_that_is_not_there_is_refused(scheduler, schedule_role):
+    assert code(scheduler.create_schedule, **request(schedule_role, GroupName="none")) == "ResourceNotFoundException"
 
 
 @pytest.mark.parametrize("document", [trust(service="ec2.amazonaws.com"), trust(f"{ARN}-other"), None])
-def test_a_role_that_it_may_not_take_is_refused(rig, scheduler, belt, document):
+def test_a_role_that_it_may_not_take_is_refused(rig, scheduler, schedule_role, document):
     iam = rig.aws("iam")
     if document is None:
-        arn = belt + "-that-is-not-there"
+        arn = schedule_role + "-that-is-not-there"
     else:
         arn = iam.create_role(RoleName="other", AssumeRolePolicyDocument=document)["Role"]["Arn"]
     assert code(scheduler.create_schedule, **request(arn)) == "ValidationException"
 
 
 @pytest.mark.parametrize("wrong", [{"ScheduleExpression": "at(2026-11-21)"}, {"FlexibleTimeWindow": {"Mode": "ON"}}])
-def test_what_makes_no_sense_is_refused(scheduler, belt, wrong):
-    assert code(scheduler.create_schedule, **request(belt, **wrong)) == "ValidationException"
+def test_what_makes_no_sense_is_refused(scheduler, schedule_role, wrong):
+    assert code(scheduler.create_schedule, **request(schedule_role, **wrong)) == "ValidationException"
 
 
-def test_names_are_unique_and_tokens_repeat(scheduler, belt):
+def test_names_are_unique_and_tokens_repeat(scheduler, schedule_role):
     first = scheduler.create_schedule_group(Name="two", ClientToken="t" * 8)["ScheduleGroupArn"]
     assert scheduler.create_schedule_group(Name="two", ClientToken="t" * 8)["ScheduleGroupArn"] == first
     assert code(scheduler.create_schedule_group, Name="two") == "ConflictException"
-    made = scheduler.create_schedule(ClientToken="s" * 8, **request(belt))["ScheduleArn"]
-    assert scheduler.create_schedule(ClientToken="s" * 8, **request(belt))["ScheduleArn"] == made
-    assert code(scheduler.create_schedule, **request(belt)) == "ConflictException"
+    made = scheduler.create_schedule(ClientToken="s" * 8, **request(schedule_role))["ScheduleArn"]
+    assert scheduler.create_schedule(ClientToken="s" * 8, **request(schedule_role))["ScheduleArn"] == made
+    assert code(scheduler.create_schedule, **request(schedule_role)) == "ConflictException"
 
 
-def test_groups_go_with_all_that_is_in_them(rig, scheduler, belt):
-    scheduler.create_schedule(**request(belt))
+def test_groups_go_with_all_that_is_in_them(rig, scheduler, schedule_role):
+    scheduler.create_schedule(**request(schedule_role))
     tags = scheduler.list_tags_for_resource(ResourceArn=ARN)["Tags"]
     assert tags == [{"Key": "cloudgpu:cluster", "Value": "c"}]
     (row,) = client.census(rig.cloud)["schedules"]
     assert (row["id"], row["tags"]) == ("belt/end", {"cloudgpu:cluster": "c"})
-    scheduler.delete_schedule_group(Name="belt")
+    scheduler.delete_schedule_group(Name="expiry")
     assert client.census(rig.cloud)["schedule_groups"] == client.census(rig.cloud)["schedules"] == []
-    assert code(scheduler.delete_schedule_group, Name="belt") == "ResourceNotFoundException"
+    assert code(scheduler.delete_schedule_group, Name="expiry") == "ResourceNotFoundException"
     assert code(scheduler.list_tags_for_resource, ResourceArn=ARN) == "ResourceNotFoundException"
     assert code(scheduler.delete_schedule_group, Name="default") == "ValidationException"

@@ -53,10 +53,10 @@ class ScriptedEngine:
     def drift(self, stack):
         return tuple(self.cloud.drifted)
 
-    def mend(self, stack):
-        mended, self.cloud.drifted = tuple(self.cloud.drifted), ()
-        self.cloud.calls.append(("mend", stack.region, mended))
-        return mended
+    def repair_drift(self, stack):
+        repaired, self.cloud.drifted = tuple(self.cloud.drifted), ()
+        self.cloud.calls.append(("mend", stack.region, repaired))
+        return repaired
 
     def up(self, stack, on_event):
         zone = stack.config["zone"]

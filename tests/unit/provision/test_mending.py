@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from cloudgpu.aws.resources.base import Physical
-from cloudgpu.provision.mending import Guarded, drift, mend
+from cloudgpu.provision.drift_repair import Guarded, drift, repair_drift
 from cloudgpu.provision.pulumi_cli.state import guarded
 
 GROUP = "aws:ec2/securityGroup:SecurityGroup"
@@ -13,11 +13,11 @@ GROUP = "aws:ec2/securityGroup:SecurityGroup"
 class Door:
     """A handler that lets people in."""
 
-    strayed: dict = field(default_factory=dict)
+    drifted: dict = field(default_factory=dict)
     updated: list = field(default_factory=list)
 
     def drift(self, ctx, physical_id, inputs):
-        return tuple(self.strayed.get(physical_id, ()))
+        return tuple(self.drifted.get(physical_id, ()))
 
     def update(self, ctx, physical_id, old, new):
         assert old == new
@@ -46,7 +46,7 @@ def test_only_what_strayed_is_changed_and_every_difference_is_told():
     rows = [recorded("a"), recorded("b"), recorded("fleet", "aws:ec2/fleet:Fleet")]
     assert drift(rows, Handlers(door), context) == ("22 was let in",)
     assert door.updated == []
-    assert mend(rows, Handlers(door), context) == ("22 was let in",)
+    assert repair_drift(rows, Handlers(door), context) == ("22 was let in",)
     assert door.updated == [(("us-east-1", "token-of-a"), "a-1", {"name": "a"})]
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from cloudgpu.errors import BadRequestError
-from cloudgpu.provision.vault import Vault, is_masked
+from cloudgpu.provision.redaction import Redactor, is_masked
 
 SECRET = "correct horse battery staple"
 
@@ -114,6 +114,6 @@ def test_journal_files_are_private(workspace):
 
 
 def test_marks_of_two_journals_differ():
-    masks = {str(Vault(salt).masked({"a": SECRET}, [("a",)])) for salt in ("one", "two")}
+    masks = {str(Redactor(salt).masked({"a": SECRET}, [("a",)])) for salt in ("one", "two")}
     assert len(masks) == 2
-    assert Vault("one").masked({"a": 1}, [("a",)]) == Vault("one").masked({"a": 1}, [("a",)])
+    assert Redactor("one").masked({"a": 1}, [("a",)]) == Redactor("one").masked({"a": 1}, [("a",)])

@@ -14,7 +14,7 @@ SHOWN: Final = "[secret]"
 _SHORTEST_TO_SCRUB = 4  # a shorter text occurs by chance in messages, and would tear them to pieces
 
 
-class Vault:
+class Redactor:
     """What one run of the engine knows to be secret. Safe to use from several threads."""
 
     def __init__(self, salt: str, known: Iterable[str] = ()) -> None:

@@ -36,10 +36,10 @@ def drift(
     Raises:
         CloudGpuError: The cloud cannot be asked.
     """
-    return tuple(line for _, _, lines in _strayed(recorded, handlers, context) for line in lines)
+    return tuple(line for _, _, lines in _drifted(recorded, handlers, context) for line in lines)
 
 
-def mend(
+def repair_drift(
     recorded: Iterable[Guarded], handlers: Registry, context: Callable[[str, str], HandlerContext]
 ) -> tuple[str, ...]:
     """Put every difference right, and say which there were. What was recorded stays true, so nothing is written down.
@@ -47,14 +47,14 @@ def mend(
     Raises:
         CloudGpuError: The cloud refused, or cannot be asked.
     """
-    mended: list[str] = []
-    for one, handler, lines in _strayed(recorded, handlers, context):
+    repaired: list[str] = []
+    for one, handler, lines in _drifted(recorded, handlers, context):
         handler.update(context(one.region, one.token), one.id, one.inputs, one.inputs)
-        mended += lines
-    return tuple(mended)
+        repaired += lines
+    return tuple(repaired)
 
 
-def _strayed(
+def _drifted(
     recorded: Iterable[Guarded], handlers: Registry, context: Callable[[str, str], HandlerContext]
 ) -> Iterator[tuple[Guarded, Handler, tuple[str, ...]]]:
     for one in recorded:

@@ -1,4 +1,4 @@
-"""The second belt: AWS itself ends the nodes a little after their expiry, also those whose own timer is dead."""
+"""The expiry schedule: EventBridge ends the nodes shortly after their expiry, even if their own timers failed."""
 
 import json
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _SHORT = (("north", "n"), ("south", "s"), ("east", "e"), ("west", "w"), ("centra
 
 
 @dataclass(frozen=True)
-class BeltArgs:
+class ExpiryScheduleArgs:
     """Whose nodes are ended, and when.
 
     Attributes:
@@ -35,7 +35,7 @@ class BeltArgs:
     tags: dict[str, str]
 
 
-class Belt(pulumi.ComponentResource):
+class ExpirySchedule(pulumi.ComponentResource):
     """A schedule group, which alone can carry tags, and a role that may end this cluster's nodes and nothing else.
 
     Both stand before the nodes are bought, and go after the nodes went: `before_nodes` is for their `depends_on`.
@@ -43,7 +43,7 @@ class Belt(pulumi.ComponentResource):
 
     before_nodes: list[pulumi.Resource]
 
-    def __init__(self, name: str, args: BeltArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(self, name: str, args: ExpiryScheduleArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("cloudgpu:infra:Belt", name, None, opts)
         self._name, self._args = name, args
         alone = pulumi.ResourceOptions(parent=self, delete_before_replace=True)
@@ -68,7 +68,7 @@ class Belt(pulumi.ComponentResource):
         self.before_nodes = [self._group, self._role, policy]
         self.register_outputs({"group": self._group.name})
 
-    def buckle(self, fleet_id: pulumi.Output[str], instance_ids: pulumi.Output[list[str]]) -> None:
+    def attach_targets(self, fleet_id: pulumi.Output[str], instance_ids: pulumi.Output[list[str]]) -> None:
         """Schedule the end of these nodes, twice.
 
         `TerminateInstances` ends nothing when EC2 has forgotten one of the ids, which it does about an hour after that
@@ -116,12 +116,12 @@ def _trust(group_arn: str) -> str:
     return json.dumps({"Version": "2012-10-17", "Statement": [statement]}, sort_keys=True)
 
 
-def _policy(args: BeltArgs) -> str:
+def _policy(args: ExpiryScheduleArgs) -> str:
     statements = [_allowed(args, "TerminateInstances", "instance"), _allowed(args, "DeleteFleets", "fleet")]
     return json.dumps({"Version": "2012-10-17", "Statement": statements}, sort_keys=True)
 
 
-def _allowed(args: BeltArgs, call: str, kind: str) -> dict[str, Any]:
+def _allowed(args: ExpiryScheduleArgs, call: str, kind: str) -> dict[str, Any]:
     return {
         "Effect": "Allow",
         "Action": f"ec2:{call}",

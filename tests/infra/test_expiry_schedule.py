@@ -1,4 +1,4 @@
-"""The second belt: a schedule outside the nodes ends them a little after their expiry, and can end nothing else."""
+"""The expiry schedule ends the nodes shortly after their expiry, and can end nothing else."""
 
 import json
 
@@ -6,7 +6,7 @@ import pulumi
 import pytest
 from program_mock import Recorder, run_program
 
-from gpu_cluster.belt import role_name
+from gpu_cluster.expiry_schedule import role_name
 
 
 @pytest.fixture(scope="module")
@@ -14,7 +14,7 @@ def pair() -> Recorder:
     return run_program()
 
 
-def belt_role(recorder: Recorder) -> dict:
+def expiry_role(recorder: Recorder) -> dict:
     (role,) = [one.inputs for one in recorder.resources if one.typ.endswith(":Role") and one.name.endswith("-belt")]
     return role
 
@@ -74,7 +74,7 @@ def test_its_role_ends_nothing_but_nodes_of_this_cluster(pair: Recorder) -> None
 
 def test_only_the_scheduler_takes_the_role_and_only_for_this_group() -> None:
     recorder = run_program()
-    (statement,) = json.loads(belt_role(recorder)["assumeRolePolicy"])["Statement"]
+    (statement,) = json.loads(expiry_role(recorder)["assumeRolePolicy"])["Statement"]
     assert statement["Principal"] == {"Service": "scheduler.amazonaws.com"}
     assert statement["Action"] == "sts:AssumeRole"
     assert statement["Condition"] == {"StringEquals": {"aws:SourceArn": "arn:of:scheduleGroup"}}
