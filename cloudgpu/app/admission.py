@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 from cloudgpu.app.context import CloudContext
+from cloudgpu.app.deletion import check_identity
 from cloudgpu.app.inventories import stored_inventory
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.app.standing import HARMLESS
-from cloudgpu.app.teardown import check_identity, stack_of
+from cloudgpu.app.teardown import stack_of
 from cloudgpu.errors import BusyError, CloudGpuError, ConnectError
 from cloudgpu.provision.lease import Lease
 from cloudgpu.run.progress import Note

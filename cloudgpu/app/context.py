@@ -1,4 +1,4 @@
-"""Where one command works."""
+"""The context that a use case works in."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cloudgpu.app.events import Emit
-    from cloudgpu.app.host_ground import HostsBackend
     from cloudgpu.app.ports import Backend, Cloud, Ledger
     from cloudgpu.app.records import Records
     from cloudgpu.clock import Clock
@@ -16,11 +15,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Context:
-    """What every use case works with: one place, one ledger, one home, one clock, one person, one listener.
+    """The backend, ledger, records, home, clock, owner and event sink of one command.
 
     Attributes:
-        owner: Who asks.
-        say: Who hears what happens meanwhile.
+        cloud: The backend. Any target: use cases that launch instances take a `CloudContext`.
+        owner: Name of the calling user.
+        emit: Receives progress events.
     """
 
     cloud: Backend
@@ -34,13 +34,6 @@ class Context:
 
 @dataclass(frozen=True)
 class CloudContext(Context):
-    """The same where nodes are bought of a cloud."""
+    """A context whose backend launches instances."""
 
     cloud: Cloud
-
-
-@dataclass(frozen=True)
-class HostsContext(Context):
-    """The same where nodes are hosts of one's own."""
-
-    cloud: HostsBackend

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from cloudgpu import files
-from cloudgpu.app.ports import Cloud
+from cloudgpu.app.identity import BackendIdentity
 from cloudgpu.app.records import write_durably
 from cloudgpu.clock import Clock
 from cloudgpu.decoding import MALFORMED, decoded
@@ -47,25 +47,25 @@ class Cooldowns:
         self._path = home.cooldowns
         self._clock = clock
 
-    def recent(self, cloud: Cloud) -> Mapping[Place, int]:
+    def recent(self, backend: BackendIdentity) -> Mapping[Place, int]:
         """Place -> seconds since it had no capacity in this account; only those that are still warm."""
         entries = self._entries()
         if not entries:
             return {}  # no question to the cloud about nothing
-        here = (cloud.account(), cloud.endpoint)
+        here = (backend.account(), backend.endpoint)
         now = self._clock.now()
         return {
             one.place: int((now - one.at).total_seconds()) for one in entries if (one.account, one.endpoint) == here
         }
 
-    def note(self, cloud: Cloud, candidate: Candidate) -> None:
+    def note(self, backend: BackendIdentity, candidate: Candidate) -> None:
         """It had no capacity just now."""
-        entry = _entry(cloud, candidate, self._clock.now())
+        entry = _entry(backend, candidate, self._clock.now())
         self._write([*self._without(entry), entry])
 
-    def forget(self, cloud: Cloud, candidate: Candidate) -> None:
+    def forget(self, backend: BackendIdentity, candidate: Candidate) -> None:
         """It has capacity after all."""
-        entry = _entry(cloud, candidate, self._clock.now())
+        entry = _entry(backend, candidate, self._clock.now())
         others = self._without(entry)
         if len(others) < len(self._entries()):
             self._write(others)
@@ -89,8 +89,8 @@ class Cooldowns:
             write_durably(self._path, json.dumps({"refused": rows}, indent=1) + "\n")
 
 
-def _entry(cloud: Cloud, candidate: Candidate, at: datetime) -> _Entry:
-    return _Entry(cloud.account(), cloud.endpoint, candidate.instance_type, candidate.zone, candidate.market, at)
+def _entry(backend: BackendIdentity, candidate: Candidate, at: datetime) -> _Entry:
+    return _Entry(backend.account(), backend.endpoint, candidate.instance_type, candidate.zone, candidate.market, at)
 
 
 def _readable(rows: Iterable[object]) -> Iterator[_Entry]:

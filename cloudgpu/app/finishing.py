@@ -14,13 +14,13 @@ from datetime import datetime
 
 from cloudgpu.app.account import Account, still_up, what_runs
 from cloudgpu.app.context import Context
+from cloudgpu.app.deletion import Ended, unended
 from cloudgpu.app.handover import cancelled_by_deletion, delete_or_wait
 from cloudgpu.app.outcome import CLUSTER_DELETED, RunOutcome, never_fetched
 from cloudgpu.app.records import ClusterRecord, RunRecord
 from cloudgpu.app.running import Followed, Running, judged
 from cloudgpu.app.stages import Stages
 from cloudgpu.app.standing import ALIVE
-from cloudgpu.app.teardown import Ended, unended
 from cloudgpu.app.works import cluster_deleter
 from cloudgpu.errors import CloudGpuError, LedgerError, StateError, TeardownError
 from cloudgpu.run.collect import Collected

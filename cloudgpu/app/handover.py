@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from cloudgpu.app.context import Context
+from cloudgpu.app.deletion import Ended
 from cloudgpu.app.records import ClusterRecord, RunRecord
-from cloudgpu.app.teardown import Ended
 from cloudgpu.app.works import ClusterDeleter
 from cloudgpu.errors import BusyError, StateError
 from cloudgpu.run.progress import Note

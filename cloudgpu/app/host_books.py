@@ -5,7 +5,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from cloudgpu.app.books import ClusterBilling
-from cloudgpu.app.context import HostsContext
+from cloudgpu.app.host_context import HostsContext
 from cloudgpu.app.lost_rows import missing_nodes, reopened, unusable
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.launch.inventory import Node

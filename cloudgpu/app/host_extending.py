@@ -4,9 +4,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from cloudgpu.app.context import HostsContext
 from cloudgpu.app.host_answers import ExtendedResponse
 from cloudgpu.app.host_books import restored
+from cloudgpu.app.host_context import HostsContext
 from cloudgpu.app.host_nodes import own_directory
 from cloudgpu.app.inventories import stored_inventory
 from cloudgpu.app.postponing import Extended, confirmed, moments, refuse_costly, to_extend, written_down

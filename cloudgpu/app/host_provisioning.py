@@ -8,8 +8,9 @@ from typing import Any
 
 from cloudgpu import bounds
 from cloudgpu.app import host_books
-from cloudgpu.app.context import HostsContext
+from cloudgpu.app.deletion import end_after
 from cloudgpu.app.host_answers import LeasesResponse, TakenResponse
+from cloudgpu.app.host_context import HostsContext
 from cloudgpu.app.host_nodes import member
 from cloudgpu.app.host_teardown import HostTeardown
 from cloudgpu.app.identifiers import new_token
@@ -23,7 +24,6 @@ from cloudgpu.app.standing import (
     require_matching,
     require_usable,
 )
-from cloudgpu.app.teardown import end_after
 from cloudgpu.decoding import described
 from cloudgpu.errors import (
     CapacityError,

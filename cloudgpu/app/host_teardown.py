@@ -7,13 +7,13 @@ from typing import Any
 
 from cloudgpu.app import host_books
 from cloudgpu.app.books import ClusterBilling
-from cloudgpu.app.context import HostsContext
+from cloudgpu.app.deletion import Ended, check_identity, check_recorded
 from cloudgpu.app.host_answers import LeaveResponse
+from cloudgpu.app.host_context import HostsContext
 from cloudgpu.app.host_nodes import host_of, member, own_directory
 from cloudgpu.app.identifiers import checked_cluster
 from cloudgpu.app.inventories import stored_inventory
 from cloudgpu.app.records import ClusterRecord
-from cloudgpu.app.teardown import Ended, check_identity, check_recorded
 from cloudgpu.app.teardown_records import end_runs, forget
 from cloudgpu.decoding import decoded, described
 from cloudgpu.errors import CloudGpuError, StateError, TeardownError

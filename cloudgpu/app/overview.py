@@ -8,10 +8,10 @@ from decimal import Decimal
 from typing import Any
 
 from cloudgpu.app.cluster_costs import cluster_hourly_usd, recorded_entry, spent_usd
+from cloudgpu.app.deletion import check_identity
 from cloudgpu.app.lost_rows import missing_nodes, rows_of
 from cloudgpu.app.ports import Backend, Ledger
 from cloudgpu.app.records import ClusterRecord, Records, RunRecord
-from cloudgpu.app.teardown import check_identity
 from cloudgpu.errors import CloudGpuError, LedgerError, StateError
 from cloudgpu.ledger.billing import entry_usd
 from cloudgpu.ledger.entry import Entry

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from cloudgpu.app.identity import BackendIdentity
+
 if TYPE_CHECKING:
     # Only types: a command that reads records must not pay for the recipe schema and the SSH room.
     from datetime import datetime
@@ -12,16 +14,17 @@ if TYPE_CHECKING:
 
     from cloudgpu.app.events import Emit
     from cloudgpu.app.records import ClusterRecord
-    from cloudgpu.app.storage_context import StorageCloud
-    from cloudgpu.app.surveying import Inspector
+    from cloudgpu.app.storage_records import StorageRecord
     from cloudgpu.aws.found import SearchResult
     from cloudgpu.aws.lifetimes import Lifetime
+    from cloudgpu.aws.stored_parts import Stored
     from cloudgpu.catalog.quotas import Quota
     from cloudgpu.launch.inventory import Inventory, Node
     from cloudgpu.ledger.entry import Entry, EntryState, Part, Spending
     from cloudgpu.ledger.report import By, Report
-    from cloudgpu.plan.plan import Quotes, Target
+    from cloudgpu.plan.plan import Quotes
     from cloudgpu.plan.reservations import Held
+    from cloudgpu.plan.survey import DatasetSeen, NamedKind, Presence
     from cloudgpu.provision.engine import Engine
     from cloudgpu.remote.base import Host
     from cloudgpu.run.files import RemoteFile, Service
@@ -75,22 +78,7 @@ class Tagged(TaggedResource, Protocol):
         """Of a volume; None otherwise."""
 
 
-class Place(Protocol):
-    """Where something is, and whose: what no record may be mixed up with that of another."""
-
-    @property
-    def target(self) -> Target:
-        """`aws`, `rehearsal` or `ssh`."""
-
-    @property
-    def endpoint(self) -> str:
-        """What tells this endpoint from others of the same account id; empty for the real AWS."""
-
-    def account(self) -> str:
-        """Account id of the credentials in use."""
-
-
-class Backend(Place, Protocol):
+class Backend(BackendIdentity, Protocol):
     """What a run needs of the place it runs in, whether its nodes were bought or are hosts of one's own."""
 
     def nodes_alive(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, str]:
@@ -209,3 +197,39 @@ class Ledger(Protocol):
 
 Connect = Callable[["Sequence[Node]", "Emit"], "list[Host]"]
 """Connect to every node, waiting while they boot; all or a typed error."""
+
+
+class StorageCloud(BackendIdentity, Protocol):
+    """One target, as these use cases see it."""
+
+    @property
+    def engine_asked_for(self) -> str:
+        """The engine that the user named; empty when nobody did."""
+
+    def engine(self, record: StorageRecord) -> Engine:
+        """The engine that carries this storage's program out, with its tags and identity."""
+
+    def found(self, region: str, name: str = "") -> Sequence[Stored]:
+        """What carries storage's tags in a region: of one name, or of every name."""
+
+    def empty(self, one: Stored) -> None:
+        """Delete what its bucket holds, where it has one."""
+
+    def end(self, one: Stored) -> list[str]:
+        """End every part, data included; returns a line for each that would not end."""
+
+    def attach(self, region: str, volume_id: str, instance_id: str, number: int) -> None:
+        """Attach a volume, the so-maniest of this instance; attached already, it is left alone."""
+
+
+class Inspector(Protocol):
+    """What can be looked at in an account. A refusal is `unknown`, with the reason."""
+
+    def dataset(self, url: str) -> DatasetSeen:
+        """What lies under an address in S3."""
+
+    def named(self, kind: NamedKind, name: str, region: str) -> tuple[Presence, str]:
+        """Whether there is such a thing in a region, and why nobody knows; a role belongs to no region."""
+
+    def regions(self) -> Sequence[str]:
+        """Every region that the account can use."""

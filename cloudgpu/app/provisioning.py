@@ -10,6 +10,7 @@ from cloudgpu.app.attempts import Attempts, instances
 from cloudgpu.app.books import ClusterBilling, taken
 from cloudgpu.app.cluster_storage import ClusterStorage, settled
 from cloudgpu.app.context import CloudContext
+from cloudgpu.app.deletion import end_after
 from cloudgpu.app.identifiers import new_token
 from cloudgpu.app.inventories import stored_inventory
 from cloudgpu.app.known_catalog import known_catalog
@@ -25,7 +26,7 @@ from cloudgpu.app.standing import (
     require_same_engine,
     require_usable,
 )
-from cloudgpu.app.teardown import Teardown, end_after
+from cloudgpu.app.teardown import Teardown
 from cloudgpu.errors import LaunchError, PlanError
 from cloudgpu.plan.failover import Skips, left, rule_of
 from cloudgpu.plan.plan import Candidate, Plan

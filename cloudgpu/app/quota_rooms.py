@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
 from cloudgpu import files
-from cloudgpu.app.ports import Place
+from cloudgpu.app.identity import BackendIdentity
 from cloudgpu.app.records import write_durably
 from cloudgpu.catalog.quotas import Quota
 from cloudgpu.clock import Clock
@@ -30,7 +30,7 @@ Rooms = Mapping[tuple[str, str], QuotaRoom]
 """(region, quota code) -> what may run there and what runs."""
 
 
-class QuotaCloud(Place, Protocol):
+class QuotaCloud(BackendIdentity, Protocol):
     """What tells of quotas."""
 
     def regions(self) -> Sequence[str]:

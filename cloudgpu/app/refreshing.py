@@ -7,8 +7,8 @@ from decimal import Decimal
 from typing import Any, Final, Protocol
 
 from cloudgpu.app.events import Emit
+from cloudgpu.app.identity import BackendIdentity
 from cloudgpu.app.overlays import CatalogSnapshots, Entry
-from cloudgpu.app.ports import Place
 from cloudgpu.catalog import Catalog
 from cloudgpu.catalog.overlay import Overlay, Reading, RegionReadings, TypeFacts, merged
 from cloudgpu.catalog.overlay_apply import apply, unknown_gpus
@@ -30,7 +30,7 @@ _SOURCES: Final[Mapping[str, str]] = {
 """What is read, and where it comes from."""
 
 
-class Source(Place, Protocol):
+class Source(BackendIdentity, Protocol):
     """Who tells. Every method raises `CloudGpuError` where it is refused or cannot be reached."""
 
     def regions(self) -> Sequence[str]:

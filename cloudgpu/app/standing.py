@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from cloudgpu.app.attached import lacking
 from cloudgpu.app.context import CloudContext, Context
+from cloudgpu.app.deletion import check_identity
 from cloudgpu.app.records import ClusterRecord
-from cloudgpu.app.teardown import check_identity
 from cloudgpu.errors import BusyError, StateError, UsageError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.plan.plan import Plan

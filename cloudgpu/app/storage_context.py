@@ -2,43 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from cloudgpu.app.events import Emit
-from cloudgpu.app.ports import Ledger, Place
+from cloudgpu.app.ports import Ledger, StorageCloud
 from cloudgpu.app.storage_records import StorageRecord, StorageRecords
 from cloudgpu.clock import Clock
 from cloudgpu.paths import Home
-from cloudgpu.provision.engine import Engine
 
 if TYPE_CHECKING:
     # Only a type: a plan that asks no cloud must not pay for boto3.
-    from cloudgpu.aws.stored_parts import Stored
-
-
-class StorageCloud(Place, Protocol):
-    """One target, as these use cases see it."""
-
-    @property
-    def engine_asked_for(self) -> str:
-        """The engine that the user named; empty when nobody did."""
-
-    def engine(self, record: StorageRecord) -> Engine:
-        """The engine that carries this storage's program out, with its tags and identity."""
-
-    def found(self, region: str, name: str = "") -> Sequence[Stored]:
-        """What carries storage's tags in a region: of one name, or of every name."""
-
-    def empty(self, one: Stored) -> None:
-        """Delete what its bucket holds, where it has one."""
-
-    def end(self, one: Stored) -> list[str]:
-        """End every part, data included; returns a line for each that would not end."""
-
-    def attach(self, region: str, volume_id: str, instance_id: str, number: int) -> None:
-        """Attach a volume, the so-maniest of this instance; attached already, it is left alone."""
+    pass
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.app.storage_context import StorageCloud
+from cloudgpu.app.ports import StorageCloud
 from cloudgpu.app.storage_records import StorageRecord
 from cloudgpu.catalog.storage import KINDS, storage_price
 

@@ -5,10 +5,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
+from cloudgpu.app.ports import Inspector
 from cloudgpu.errors import CloudGpuError, UsageError
-from cloudgpu.plan.survey import DatasetSeen, ImageSeen, NamedKind, NamedThing, Presence, Survey
+from cloudgpu.plan.survey import DatasetSeen, ImageSeen, NamedKind, NamedThing, Survey
 from cloudgpu.recipe.schema import Data, Environment, Recipe
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.remote.tree import files_to_send
@@ -22,19 +23,6 @@ _OF_SETTINGS: Final[Mapping[str, NamedKind]] = {
     "subnet_id": "subnet",
     "security_group_id": "security group",
 }
-
-
-class Inspector(Protocol):
-    """What can be looked at in an account. A refusal is `unknown`, with the reason."""
-
-    def dataset(self, url: str) -> DatasetSeen:
-        """What lies under an address in S3."""
-
-    def named(self, kind: NamedKind, name: str, region: str) -> tuple[Presence, str]:
-        """Whether there is such a thing in a region, and why nobody knows; a role belongs to no region."""
-
-    def regions(self) -> Sequence[str]:
-        """Every region that the account can use."""
 
 
 AskRegistry = Callable[[Environment], ImageSeen]

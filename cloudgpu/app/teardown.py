@@ -1,80 +1,32 @@
 """`down`: end a cluster and say so only when the cloud confirms it."""
 
-from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass, replace
-from decimal import Decimal
-from typing import Any
+from collections.abc import Sequence, Set
+from dataclasses import replace
 
 from cloudgpu.app.books import ClusterBilling
 from cloudgpu.app.closing import Closing
 from cloudgpu.app.cluster_storage import ClusterStorage
-from cloudgpu.app.context import CloudContext, Context
+from cloudgpu.app.context import CloudContext
 from cloudgpu.app.cut_off_launches import UnansweredLaunches, unlaunched
+from cloudgpu.app.deletion import Ended, check_identity, check_recorded
 from cloudgpu.app.identifiers import checked_cluster
-from cloudgpu.app.lenient_ledger import check_ledger
 from cloudgpu.app.lost_rows import restore
-from cloudgpu.app.ports import Place
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.app.region_failures import RegionFailures
-from cloudgpu.app.storage_outcome import NOTHING, Settled
+from cloudgpu.app.storage_outcome import NOTHING
 from cloudgpu.app.strays import Recorded, TagSearch, Whose, has_token
 from cloudgpu.app.teardown_records import end_runs, forget
 from cloudgpu.app.unrecorded import UnrecordedTeardown
 from cloudgpu.aws.found import GLOBAL
-from cloudgpu.errors import CloudGpuError, LedgerError, StateError, TeardownError, UsageError
+from cloudgpu.errors import CloudGpuError, StateError, UsageError
 from cloudgpu.ledger.entry import Entry
 from cloudgpu.paths import Home, bundled, unwritable
 from cloudgpu.provision.engine import Stack
 from cloudgpu.provision.lease import Lease
 from cloudgpu.run.progress import Note
-from cloudgpu.text import command
 
 _SETTLE_S = 20.0
 """How long AWS may take to list what it has made, seconds."""
-
-
-@dataclass(frozen=True)
-class Ended:
-    """What `down` found and confirmed.
-
-    Attributes:
-        known: Whether this home had a record of the cluster.
-        instances: Instances that were ended, as recorded.
-        strays: Things found by tag that the journal did not know.
-        usd: What the cluster cost in all; simulated or not as `simulated` says.
-    """
-
-    cluster: str
-    known: bool
-    instances: tuple[str, ...] = ()
-    strays: tuple[str, ...] = ()
-    usd: Decimal = Decimal(0)
-    simulated: bool = False
-    run_id: str = ""
-    """The run that a `train` made it for; empty otherwise."""
-    storage: Settled = NOTHING
-    """What became of its storage."""
-    estimated: bool = False
-    """Whether the cost is an upper bound, because the cloud gave no time for an end."""
-    unsaved: tuple[str, ...] = ()
-    """What could not be written to the state home or removed from it."""
-    own: bool = False
-    """Whether it stood on hosts of one's own, which confirmed it themselves and go on being there."""
-
-    def as_json(self) -> dict[str, Any]:
-        """The documented `down --json` form; `left` is always empty, for otherwise `down` fails."""
-        return {
-            "cluster": self.cluster,
-            "run_id": self.run_id,
-            "known": self.known,
-            "instances_ended": list(self.instances),
-            "strays_ended": list(self.strays),
-            "storage_ended": list(self.storage.ended),
-            "storage_kept": [one.as_json() for one in self.storage.kept],
-            "cost": {"usd": str(self.usd), "simulated": self.simulated, "estimated": self.estimated},
-            "simulated": self.simulated,
-            "left": [],
-        }
 
 
 def stack_of(home: Home, record: ClusterRecord, region: str = "") -> Stack:
@@ -87,20 +39,6 @@ def stack_of(home: Home, record: ClusterRecord, region: str = "") -> Stack:
         config=record.config,
         journal=home.cluster(record.name).journal(region),
     )
-
-
-def check_identity(record: ClusterRecord, cloud: Place) -> None:
-    """Refuse to take another account's or endpoint's emptiness for this cluster's end.
-
-    Raises:
-        StateError: The cluster was made under another account or endpoint.
-    """
-    account, endpoint = cloud.account(), cloud.endpoint
-    if (record.account, record.endpoint) != (account, endpoint):
-        there = f"account {record.account}{' at ' + record.endpoint if record.endpoint else ''}"
-        here = f"account {account}{' at ' + endpoint if endpoint else ''}"
-        message = f"cluster {record.name} was made in {there}, but the present credentials belong to {here}"
-        raise StateError(message, hint="use the credentials and the --on that it was made with")
 
 
 class Teardown:
@@ -309,48 +247,6 @@ class Teardown:
     def _has_journal(self, record: ClusterRecord, region: str) -> bool:
         """Whether the journal tells which launches were never answered: its engine waits for those itself."""
         return record.engine == "direct" and stack_of(self._context.home, record, region).journal.exists()
-
-
-def check_recorded(context: Context, ended: Ended, what: str) -> None:
-    """Refuse to call a teardown done that could not be recorded; its error carries what was deleted.
-
-    Raises:
-        LedgerError: The ledger could not be read or written.
-        StateError: A record could not be written or removed.
-    """
-    retry = f"then `{command('cloudgpu', 'down', ended.cluster)}` again, which records it"
-    try:
-        check_ledger(context, what)
-        _check_saved(ended.unsaved, what)
-    except (LedgerError, StateError) as err:
-        err.hint = f"{err.hint}; {retry}"
-        err.partial_result = ended.as_json()
-        raise
-
-
-def _check_saved(unsaved: Sequence[str], what: str) -> None:
-    if unsaved:
-        message = f"{what}, but the state home does not say so: {'; '.join(unsaved)}"
-        raise StateError(message, hint="free some space on its disk")
-
-
-def end_after(end: Callable[[ClusterRecord], Ended], record: ClusterRecord, cause: Exception) -> None:
-    """End what a failed `up` made; its error is still the one to be raised, unless something is left.
-
-    Raises:
-        TeardownError: Something is left: that weighs more than the failure, and both are told.
-    """
-    try:
-        end(record)
-    except CloudGpuError as err:
-        raise unended(record.name, cause, err) from cause
-
-
-def unended(name: str, cause: Exception, err: CloudGpuError) -> TeardownError:
-    """One error for a failure and the failed attempt to end what it left: the exit code is the second one's."""
-    left = tuple(getattr(err, "left", ())) or (f"cluster {name}",)
-    message = f"{cause}; and what was made could not be ended: {err.message}"
-    return TeardownError(message, left=left, hint=command("cloudgpu", "down", name))
 
 
 def _distinct(regions: Sequence[str]) -> tuple[str, ...]:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from cloudgpu.app.deletion import Ended
 from cloudgpu.app.events import Emit, ProgressEvent
 from cloudgpu.app.records import Records
-from cloudgpu.app.teardown import Ended
 from cloudgpu.app.works import ClusterDeleter
 from cloudgpu.errors import CloudGpuError, LedgerError, StateError, TeardownError, UsageError
 from cloudgpu.run.progress import Note

@@ -10,7 +10,7 @@ from datetime import datetime
 from decimal import Decimal
 from itertools import groupby
 
-from cloudgpu.app.ports import Place
+from cloudgpu.app.identity import BackendIdentity
 from cloudgpu.app.remains import ClusterResources
 from cloudgpu.ledger.entry import Entry
 from cloudgpu.provision.delays import SENT_AGAIN, delays_at, launch_shown_by
@@ -29,7 +29,7 @@ class Searched:
     tokens: Set[str]
 
 
-def unbacked(entries: Sequence[Entry], place: Place, searched: Searched) -> tuple[ClusterResources, ...]:
+def unbacked(entries: Sequence[Entry], place: BackendIdentity, searched: Searched) -> tuple[ClusterResources, ...]:
     """Return the clusters bought in this place that have open rows and of which nothing was found.
 
     A cluster with a row in a region that did not answer is left out: whether anything of it is there is unknown.

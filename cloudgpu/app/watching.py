@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from cloudgpu.app.context import Context
+from cloudgpu.app.deletion import check_identity
 from cloudgpu.app.finishing import Finishing, going_on
 from cloudgpu.app.inventories import stored_inventory
 from cloudgpu.app.outcome import CLUSTER_DELETED, RunOutcome, never_fetched
@@ -14,7 +15,6 @@ from cloudgpu.app.running import Followed, Running, judged
 from cloudgpu.app.serving import stage_of
 from cloudgpu.app.stages import Stages
 from cloudgpu.app.standing import ALIVE
-from cloudgpu.app.teardown import check_identity
 from cloudgpu.app.works import authorize_caller
 from cloudgpu.errors import CloudGpuError, ConnectError, RemoteCommandError, StateError, UsageError
 from cloudgpu.launch.inventory import Inventory

@@ -3,11 +3,13 @@
 from typing import Protocol
 
 from cloudgpu.app.admission import authorize_ssh
-from cloudgpu.app.context import CloudContext, Context, HostsContext
+from cloudgpu.app.context import CloudContext, Context
+from cloudgpu.app.deletion import Ended
+from cloudgpu.app.host_context import HostsContext
 from cloudgpu.app.purchase import Requester
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.app.standing import ProvisionedCluster
-from cloudgpu.app.teardown import Ended, Teardown
+from cloudgpu.app.teardown import Teardown
 from cloudgpu.plan.plan import Plan
 
 

@@ -3,10 +3,10 @@
 from typing import Any
 
 from cloudgpu.app.cluster_costs import cluster_hourly_usd
+from cloudgpu.app.deletion import Ended
 from cloudgpu.app.provisioning import ProvisionedCluster
 from cloudgpu.app.records import ClusterRecord
 from cloudgpu.app.stages import Stages
-from cloudgpu.app.teardown import Ended
 from cloudgpu.app.teardowns import TeardownResults
 from cloudgpu.cli.figures import moment, money, plural
 from cloudgpu.cli.panel import Row

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from cloudgpu.app.matrices import Matrices
     from cloudgpu.app.overlays import CatalogSnapshots
     from cloudgpu.app.planning import Planned
+    from cloudgpu.app.ports import StorageCloud
     from cloudgpu.app.provisioning import Requester
     from cloudgpu.app.quota_rooms import QuotaHeadroom
     from cloudgpu.app.refreshing import Refreshing
     from cloudgpu.app.stages import Stages
     from cloudgpu.app.storage import StorageManager
-    from cloudgpu.app.storage_context import StorageCloud
     from cloudgpu.app.storage_records import StorageRecords
     from cloudgpu.app.teardowns import TeardownOf
     from cloudgpu.app.training import Training

@@ -12,7 +12,7 @@ from cloudgpu.errors import UsageError
 from cloudgpu.settings import Target
 
 if TYPE_CHECKING:
-    from cloudgpu.app.context import HostsContext
+    from cloudgpu.app.host_context import HostsContext
     from cloudgpu.app.host_ground import HostsBackend
     from cloudgpu.cli.wiring import Wiring
     from cloudgpu.errors import CloudGpuError
@@ -76,7 +76,7 @@ class HostWiring:
 
     def context(self, ledger: Ledger) -> "HostsContext":
         """Where a use case works."""
-        from cloudgpu.app.context import HostsContext
+        from cloudgpu.app.host_context import HostsContext
 
         wiring = self.wiring
         return HostsContext(

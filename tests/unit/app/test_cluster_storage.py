@@ -8,9 +8,9 @@ import pytest
 
 from cloudgpu.app.attached import lacking, own_name
 from cloudgpu.app.cluster_storage import ClusterStorage, settled
+from cloudgpu.app.deletion import Ended
 from cloudgpu.app.storage_outcome import Kept, Settled
 from cloudgpu.app.storage_records import StorageRecords
-from cloudgpu.app.teardown import Ended
 from cloudgpu.aws.stored_parts import Part, Stored
 from cloudgpu.cli.show_cluster import ended_lines
 from cloudgpu.errors import StateError, UsageError

@@ -4,8 +4,8 @@ from decimal import Decimal
 
 import pytest
 
+from cloudgpu.app.deletion import Ended
 from cloudgpu.app.stages import Stages
-from cloudgpu.app.teardown import Ended
 from cloudgpu.app.teardowns import TeardownResults
 from cloudgpu.cli.main import main
 from cloudgpu.cli.show_cluster import all_ended_json, all_ended_lines

@@ -1,0 +1,23 @@
+"""What identifies a backend in records: its target, endpoint and account."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from cloudgpu.plan.plan import Target
+
+
+class BackendIdentity(Protocol):
+    """The target, endpoint and account that records of different backends must not be mixed up over."""
+
+    @property
+    def target(self) -> Target:
+        """`aws`, `rehearsal` or `ssh`."""
+
+    @property
+    def endpoint(self) -> str:
+        """What tells this endpoint from others with the same account id; empty for real AWS."""
+
+    def account(self) -> str:
+        """Return the account id of the credentials in use."""
