@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from measure import CLOUDGPU, ROOT, show
 
-from cloudgpu.app.dialling import Ways, connector
+from cloudgpu.app.access.dial import Ways, connector
 from cloudgpu.clock import SystemClock
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.paths import Home

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from measure import CLOUDGPU, run, show_command
 
-from cloudgpu.app.records import ClusterRecord, Records, RunRecord
 from cloudgpu.paths import Home
+from cloudgpu.state.records import ClusterRecord, Records, RunRecord
 
 CLUSTERS = 20
 

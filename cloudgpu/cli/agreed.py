@@ -8,7 +8,7 @@ from cloudgpu.cli.options import preferring
 from cloudgpu.errors import UsageError
 
 if TYPE_CHECKING:
-    from cloudgpu.app.planning import Planned
+    from cloudgpu.app.planning.planner import Planned
     from cloudgpu.cli.wiring import Wiring
     from cloudgpu.plan.stored import StoredPlan, World
 
@@ -50,7 +50,7 @@ def asked(file: Path | None, recipe: str, sets: list[str] | None, prefer: str | 
     doubled = [name for name, value in given.items() if value]
     if doubled:
         raise UsageError(f"--plan {file} holds {', '.join(doubled)} already", hint="leave one of them out")
-    from cloudgpu.app.plan_files import load
+    from cloudgpu.app.planning.plan_files import load
 
     stored = load(file)
     return Asked(stored.world.target, stored.region, stored.recipe, stored.sets, file, stored)
@@ -62,7 +62,7 @@ def show(planned: "Planned", cluster: str, wiring: "Wiring") -> None:
     Raises:
         CloudGpuError: It holds an error finding.
     """
-    from cloudgpu.app.planning import refuse
+    from cloudgpu.app.planning.planner import refuse
     from cloudgpu.cli.show_plan import plan_lines
 
     wiring.screen.lines(plan_lines(planned.plan, cluster))
@@ -72,7 +72,7 @@ def show(planned: "Planned", cluster: str, wiring: "Wiring") -> None:
 
 def world_of(wiring: "Wiring", planned: "Planned", file: Path) -> "World":
     """What a plan that is kept in this file was made from."""
-    from cloudgpu.app import plan_files
+    from cloudgpu.app.planning import plan_files
     from cloudgpu.paths import Home
 
     return plan_files.world_of(planned, wiring.cloud(planned.plan.target), Home(wiring.settings.home), file)
@@ -80,7 +80,7 @@ def world_of(wiring: "Wiring", planned: "Planned", file: Path) -> "World":
 
 def _agreed(wiring: "Wiring", file: Path, stored: "StoredPlan") -> "Planned":
     """The plan of a file, where the world is still the one it was made in."""
-    from cloudgpu.app import plan_files
+    from cloudgpu.app.planning import plan_files
 
     fresh = wiring.planned(stored.recipe, stored.sets, offline=False)
     return plan_files.agreed(file, stored, fresh, world_of(wiring, fresh, file))

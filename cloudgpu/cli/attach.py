@@ -17,7 +17,7 @@ def attach(
     Follows it to its end, brings its outputs back, ends the cluster that it made, prints the bill. Ctrl-C leaves it
     running.
     """
-    from cloudgpu.app.watching import found_run
+    from cloudgpu.app.runs.attach import found_run
     from cloudgpu.cli.interruption import going_on, tell_what_runs, told_when_interrupted
     from cloudgpu.cli.show_run import exit_code, show_outcome
     from cloudgpu.cli.wiring import wire

@@ -6,7 +6,7 @@ from cloudgpu.text import command
 
 def cancel(run: RunName = "", json: Json = False) -> None:
     """End a run and leave its cluster up."""
-    from cloudgpu.app.watching import found_run
+    from cloudgpu.app.runs.attach import found_run
     from cloudgpu.cli.interruption import tell_what_runs, told_when_interrupted
     from cloudgpu.cli.wiring import wire
 

@@ -56,7 +56,7 @@ def show(
 
     Asks no cloud.
     """
-    from cloudgpu.app.knowledge import knowledge
+    from cloudgpu.app.planning.catalog_age import knowledge
     from cloudgpu.catalog import load
     from cloudgpu.cli.show_catalog import knowledge_json, knowledge_lines
     from cloudgpu.cli.wiring import wire

@@ -19,7 +19,7 @@ def cost(
     Reads the ledger; asks no cloud. Simulated money is marked and never added to real money. Exits 13 when the ledger
     lacks something that the records of this machine say was launched.
     """
-    from cloudgpu.app.lost_rows import gap_error
+    from cloudgpu.backends.missing_rows import gap_error
     from cloudgpu.cli.show_cost import read_since, report_json, report_lines
     from cloudgpu.cli.wiring import wire
 

@@ -10,7 +10,7 @@ from cloudgpu.cli.screen import Screen
 from cloudgpu.text import command
 
 if TYPE_CHECKING:
-    from cloudgpu.app.stages import Stages
+    from cloudgpu.app.runs.stages import Stages
     from cloudgpu.cli.wiring import Wiring
 
 
@@ -32,8 +32,8 @@ def down(  # noqa: PLR0917
     empty; `down` of what is gone already says so and exits 0. Clusters that this machine does not know: `cloudgpu
     sweep`.
     """
-    from cloudgpu.app.stages import Stages
-    from cloudgpu.app.teardowns import Choice, chosen
+    from cloudgpu.app.clusters.delete_many import Choice, chosen
+    from cloudgpu.app.runs.stages import Stages
     from cloudgpu.cli.wiring import wire
 
     wiring = wire(json=json, needs_disk=False, target=on, region=region)
@@ -73,7 +73,7 @@ def _end_one(wiring: "Wiring", cluster: str, stages: "Stages", *, json: bool) ->
 
 
 def _end_several(wiring: "Wiring", clusters: tuple[str, ...], stages: "Stages", *, json: bool) -> None:
-    from cloudgpu.app.teardowns import TeardownResults, end_all
+    from cloudgpu.app.clusters.delete_many import TeardownResults, end_all
     from cloudgpu.cli.interruption import reporting_partial_result, tell_what_runs, told_when_interrupted
     from cloudgpu.cli.show_cluster import all_ended_json, all_ended_lines
 

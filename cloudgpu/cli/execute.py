@@ -38,9 +38,9 @@ def execute(  # noqa: PLR0917
     Nodes that say the same share a block. Ends with 0 when the command did on every node, with 5 when it failed on
     one, with 9 when a node could not be reached. Ctrl-C ends it on every node.
     """
-    from cloudgpu.app.executing import as_json, chosen_indices, exit_code, shell_line
-    from cloudgpu.app.executing import execute as run
-    from cloudgpu.app.visiting import find_cluster_nodes, reached
+    from cloudgpu.app.access.connect import find_cluster_nodes, reached
+    from cloudgpu.app.access.execute import as_json, chosen_indices, exit_code, shell_line
+    from cloudgpu.app.access.execute import execute as run
     from cloudgpu.cli.show_exec import show_line, show_outcomes
     from cloudgpu.cli.wiring import wire
 

@@ -29,7 +29,7 @@ def extend(
     Renews the power-off timer of every node, the schedule outside them, and what the books expect. The recipe's
     budget.max_usd still holds, and no node lives more than 14 days beyond its first expiry.
     """
-    from cloudgpu.app.extending import Extending
+    from cloudgpu.app.clusters.extend import Extending
     from cloudgpu.cli.interruption import tell_what_runs
     from cloudgpu.cli.show_extended import extended_json, extended_lines
     from cloudgpu.cli.wiring import as_target, wire
@@ -44,7 +44,7 @@ def extend(
     tell_what_runs(wiring.records, name)
     target = as_target(wiring.records.target(name) or wiring.settings.target)
     if target == "ssh":
-        from cloudgpu.app.host_extending import HostExtending
+        from cloudgpu.backends.hosts.extend import HostExtending
 
         extended = HostExtending(wiring.hosts.context(wiring.ledger)).extend(name, until=moment, by=longer, max_usd=cap)
     else:

@@ -68,7 +68,7 @@ def gpus(  # noqa: PLR0917
     json: Json = False,
 ) -> None:
     """Compare GPUs; see `HELP`."""
-    from cloudgpu.app.choosing import Asked, answer
+    from cloudgpu.app.planning.gpu_search import Asked, answer
     from cloudgpu.cli.show_gpus import answer_json, answer_lines
     from cloudgpu.cli.wiring import wire
 

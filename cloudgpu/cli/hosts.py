@@ -10,7 +10,7 @@ from cloudgpu.text import command
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cloudgpu.app.host_scanning import Trust
+    from cloudgpu.backends.hosts.scan import Trust
     from cloudgpu.cli.wiring import Wiring
     from cloudgpu.hosts.host import OwnHost
     from cloudgpu.remote.host_key import ShownKey
@@ -45,7 +45,7 @@ def check(names: Names = None, hosts: Inventory = None, json: Json = False) -> N
     Do they answer, are they what the inventory says, and who uses their GPUs? Changes nothing. Ends with 15 when a
     host does not answer or is something else.
     """
-    from cloudgpu.app.host_scanning import scan
+    from cloudgpu.backends.hosts.scan import scan
     from cloudgpu.cli.show_hosts import check_lines, scanned_json
     from cloudgpu.cli.wiring import wire
     from cloudgpu.errors import UnfitError
@@ -78,7 +78,7 @@ def scan(
     whose key nobody knows is shown for you to compare, and pinned when you say that it is the host's; it is never
     taken by itself. Nothing on the hosts is changed.
     """
-    from cloudgpu.app import host_scanning
+    from cloudgpu.backends.hosts import scan as host_scanning
     from cloudgpu.cli.show_hosts import scan_lines, scanned_json
     from cloudgpu.cli.wiring import wire
     from cloudgpu.errors import UnfitError
@@ -116,7 +116,7 @@ def prepare(
 
     Nothing is installed that is not named with --install, and the commands are shown before they are run.
     """
-    from cloudgpu.app.host_preparing import carry_out, lacking, steps
+    from cloudgpu.backends.hosts.prepare import carry_out, lacking, steps
     from cloudgpu.cli.show_hosts import lacking_lines, prepared_json, step_lines
     from cloudgpu.cli.wiring import wire
 

@@ -34,9 +34,9 @@ def bake(  # noqa: PLR0917
     bought, takes its keys from it, has AWS make an image of it, and ends it. Nodes that boot the image find every
     step of the bootstrap done.
     """
-    from cloudgpu.app.images import bake_cluster
-    from cloudgpu.app.planning import refuse
-    from cloudgpu.app.stages import Stages
+    from cloudgpu.app.images.bake import bake_cluster
+    from cloudgpu.app.planning.planner import refuse
+    from cloudgpu.app.runs.stages import Stages
     from cloudgpu.cli.interruption import tell_what_runs
     from cloudgpu.cli.show_image import baked_lines
     from cloudgpu.cli.show_plan import plan_lines
@@ -60,7 +60,7 @@ def bake(  # noqa: PLR0917
 @app.command("list")
 def show(on: On = None, region: Region = None, json: Json = False) -> None:
     """List the images that cloudgpu has made in a region."""
-    from cloudgpu.app.images import image_json
+    from cloudgpu.app.images.bake import image_json
     from cloudgpu.cli.show_image import image_lines
     from cloudgpu.cli.wiring import wire
 
@@ -79,8 +79,8 @@ def delete(name: Name, on: On = None, region: Region = None, yes: Yes = False, j
     Clusters that were made of it go on; new nodes cannot be. Ends the node as well that a bake which was cut off has
     left.
     """
-    from cloudgpu.app.images import delete as delete_image
-    from cloudgpu.app.lenient_ledger import check_ledger
+    from cloudgpu.app.images.bake import delete as delete_image
+    from cloudgpu.backends.lenient_ledger import check_ledger
     from cloudgpu.cli.show_image import deleted_json, deleted_lines
     from cloudgpu.cli.wiring import wire
 

@@ -20,7 +20,7 @@ def images(
     The container images that frameworks come in (PyTorch, TensorFlow, MXNet ...), not the machine images that nodes
     boot: those are `cloudgpu image`. A container runs on a GPU when it has native code for its compute capability.
     """
-    from cloudgpu.app.containers import ImageQuery, containers
+    from cloudgpu.app.planning.image_search import ImageQuery, containers
     from cloudgpu.catalog.software import software
     from cloudgpu.cli.show_images import image_rows_json, images_lines
     from cloudgpu.cli.wiring import wire

@@ -10,10 +10,10 @@ from cloudgpu.errors import CloudGpuError
 from cloudgpu.text import command
 
 if TYPE_CHECKING:
-    from cloudgpu.app.records import Records
-    from cloudgpu.app.remains import ClusterResources
-    from cloudgpu.app.storage_records import StorageRecords
+    from cloudgpu.app.sweep.cluster_resources import ClusterResources
     from cloudgpu.cli.wiring import Wiring
+    from cloudgpu.state.records import Records
+    from cloudgpu.state.storage_records import StorageRecords
 
 
 class Interrupted(BaseException):
@@ -51,21 +51,21 @@ def told_when_interrupted(screen: Screen, *lines: str) -> Iterator[None]:
 
 def tell_what_runs(records: "Records", *clusters: str) -> None:
     """Let the command say last, after a signal, what is still running of these clusters and of those it creates."""
-    from cloudgpu.app.still_running import StillRunning
+    from cloudgpu.app.sweep.still_running import StillRunning
 
     interruptions.tell(StillRunning(records, clusters).lines)
 
 
 def tell_what_storage(records: "StorageRecords", name: str) -> None:
     """Let the command say last, after a signal, whether this storage exists."""
-    from cloudgpu.app.still_running import storage_lines
+    from cloudgpu.app.sweep.still_running import storage_lines
 
     interruptions.tell(lambda: storage_lines(records, name))
 
 
 def tell_what_is_swept(clusters: "Sequence[ClusterResources]") -> None:
     """Let the command say last, after a signal, which of these clusters may not be deleted yet."""
-    from cloudgpu.app.still_running import swept_clusters_lines
+    from cloudgpu.app.sweep.still_running import swept_clusters_lines
 
     interruptions.tell(lambda: swept_clusters_lines(clusters))
 

@@ -18,7 +18,7 @@ def logs(
     Shows this machine's copy, rank after rank. With -f it goes on with a live run at the byte where the copy ends;
     no line is lost or shown twice. Nothing is ended or collected: `cloudgpu attach` does that.
     """
-    from cloudgpu.app.watching import found_run, no_lines, stored_lines
+    from cloudgpu.app.runs.attach import found_run, no_lines, stored_lines
     from cloudgpu.cli.interruption import going_on, tell_what_runs, told_when_interrupted
     from cloudgpu.cli.show_run import followed_code
     from cloudgpu.cli.wiring import wire

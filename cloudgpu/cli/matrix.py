@@ -8,9 +8,9 @@ import typer
 from cloudgpu.cli.options import Json
 
 if TYPE_CHECKING:
-    from cloudgpu.app.matrix_outcome import MatrixOutcome
-    from cloudgpu.app.matrix_records import MatrixRecord
+    from cloudgpu.app.matrix.outcome import MatrixOutcome
     from cloudgpu.cli.wiring import Wiring
+    from cloudgpu.state.matrix_records import MatrixRecord
 
 app = typer.Typer(
     help="""Show what matrices of runs came to.
@@ -29,9 +29,9 @@ def list_matrices(json: Json = False) -> None:
 
     With how many of their combinations have a result.
     """
-    from cloudgpu.app.matrix_records import MatrixRecords
     from cloudgpu.cli.show_matrix import list_lines
     from cloudgpu.cli.wiring import wire
+    from cloudgpu.state.matrix_records import MatrixRecords
 
     wiring = wire(json=json, quits=True)
     records = MatrixRecords(wiring.home)
@@ -51,9 +51,9 @@ def show(name: MatrixName = "", json: Json = False) -> None:
 
     Every combination with its figures, its time and its cost.
     """
-    from cloudgpu.app.matrix_records import MatrixRecords
     from cloudgpu.cli.show_matrix import outcome_lines
     from cloudgpu.cli.wiring import wire
+    from cloudgpu.state.matrix_records import MatrixRecords
 
     wiring = wire(json=json, quits=True)
     outcome = _outcome(wiring, MatrixRecords(wiring.home).found(name))
@@ -71,8 +71,8 @@ def csv(
     ] = None,
 ) -> None:
     """Print the table of a matrix as CSV."""
-    from cloudgpu.app.matrix_records import MatrixRecords
     from cloudgpu.cli.wiring import wire
+    from cloudgpu.state.matrix_records import MatrixRecords
 
     wiring = wire(quits=True)
     text = _outcome(wiring, MatrixRecords(wiring.home).found(name)).as_csv()
@@ -100,7 +100,7 @@ def write_table(path: Path, text: str) -> None:
 
 
 def _outcome(wiring: "Wiring", record: "MatrixRecord") -> "MatrixOutcome":
-    from cloudgpu.app.matrix_outcome import outcome_of
+    from cloudgpu.app.matrix.outcome import outcome_of
 
     table = str(wiring.home.matrix(record.name).table)
     return outcome_of(record, wiring.records, wiring.ledger, wiring.clock.now(), table)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from cloudgpu.app.events import ProgressEvent, StageChange
+from cloudgpu.backends.events import ProgressEvent, StageChange
 from cloudgpu.cli.figures import duration
 from cloudgpu.cli.terminal import Colour, Line, Span
 from cloudgpu.provision.engine import Event

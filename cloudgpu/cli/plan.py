@@ -9,8 +9,8 @@ from cloudgpu.cli.options import Json, On, PreferOption, RecipeName, Region, Set
 from cloudgpu.text import command
 
 if TYPE_CHECKING:
-    from cloudgpu.app.forecasting import Forecast
-    from cloudgpu.app.planning import Planned
+    from cloudgpu.app.planning.forecast import Forecast
+    from cloudgpu.app.planning.planner import Planned
 
 
 def plan(  # noqa: PLR0917
@@ -37,7 +37,7 @@ def plan(  # noqa: PLR0917
     Shows candidates in the order they would be tried, prices, the worst case and every finding; changes nothing.
     Exits 7 when a finding forbids the recipe, 3 when only its budget does.
     """
-    from cloudgpu.app.planning import refuse
+    from cloudgpu.app.planning.planner import refuse
     from cloudgpu.cli.show_plan import plan_lines
     from cloudgpu.cli.wiring import wire
     from cloudgpu.cli.wiring_hosts import refuse_on_hosts
@@ -60,7 +60,7 @@ def plan(  # noqa: PLR0917
     if planned.plan.errors:
         raise typer.Exit(refuse(planned.plan).exit_code)
     if out is not None:
-        from cloudgpu.app.plan_files import save
+        from cloudgpu.app.planning.plan_files import save
         from cloudgpu.cli.agreed import world_of
 
         now, world = wiring.clock.now(), world_of(wiring, planned, out)

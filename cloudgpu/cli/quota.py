@@ -34,7 +34,7 @@ def quota(  # noqa: PLR0917
     Limit, use and what is left, in vCPUs, and how to ask for more. Quotas are of one region each, and on-demand and
     spot have their own. What may not be read is unknown, and the command ends with 8.
     """
-    from cloudgpu.app.quota_report import MARKETS, lines, wanted
+    from cloudgpu.app.planning.quota_report import MARKETS, lines, wanted
     from cloudgpu.cli.show_quota import quota_json, quota_lines
     from cloudgpu.cli.wiring import wire
 

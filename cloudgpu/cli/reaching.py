@@ -8,23 +8,23 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudgpu.app.events import ProgressEvent
-from cloudgpu.app.ports import Backend, Connect
-from cloudgpu.app.records import ClusterRecord, Records
+from cloudgpu.backends.base import Backend, Connect
+from cloudgpu.backends.events import ProgressEvent
 from cloudgpu.cli.screen import Screen
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.paths import Home
 from cloudgpu.run.progress import Note
 from cloudgpu.settings import Settings, Target
+from cloudgpu.state.records import ClusterRecord, Records
 
 if TYPE_CHECKING:
-    from cloudgpu.app.aws_cloud import AwsCloud
-    from cloudgpu.app.context import CloudContext
-    from cloudgpu.app.dialling import Ways
-    from cloudgpu.app.logging_in import Means
-    from cloudgpu.app.node_sessions import Sessions
-    from cloudgpu.app.overview import ClusterStatus
+    from cloudgpu.app.access.dial import Ways
+    from cloudgpu.app.access.session_manager import Sessions
+    from cloudgpu.app.access.ssh import Means
+    from cloudgpu.app.clusters.status import ClusterStatus
+    from cloudgpu.backends.aws.cloud import AwsCloud
+    from cloudgpu.backends.context import CloudContext
     from cloudgpu.launch.inventory import Node
     from cloudgpu.remote.carrier import CarryingCommand
 
@@ -58,14 +58,14 @@ class Reaching:
     @property
     def connect(self) -> Connect:
         """Connects to a whole inventory."""
-        from cloudgpu.app.dialling import connector
+        from cloudgpu.app.access.dial import connector
 
         return connector(self.settings.ssh_key, self.clock, float(self.settings.boot_seconds), self.ways)
 
     @cached_property
     def ways(self) -> "Ways":
         """What leads to nodes that this machine does not reach straight."""
-        from cloudgpu.app.dialling import Ways
+        from cloudgpu.app.access.dial import Ways
 
         return Ways(self.settings.ssh_key, self.clock, known_hosts(), lambda node: self._sessions(node).command(node))
 
@@ -76,7 +76,7 @@ class Reaching:
             HostKeyError: The host key of the jump host is not known.
             UsageError: The plugin that carries sessions is not installed.
         """
-        from cloudgpu.app.node_sessions import session_plugin
+        from cloudgpu.app.access.session_manager import session_plugin
 
         settings = self.settings
         if settings.bastion:
@@ -87,13 +87,13 @@ class Reaching:
     @property
     def means(self) -> "Means":
         """What `ssh` logs in with."""
-        from cloudgpu.app.logging_in import Means
+        from cloudgpu.app.access.ssh import Means
 
         return Means(self.settings.ssh_key, self.clock, self.ways, self._carrying_line, self.authorize_caller)
 
     def authorize_caller(self, record: ClusterRecord) -> None:
         """Open the way to this caller; what is said of it goes to standard error, which is nobody's data."""
-        from cloudgpu.app.admission import authorize_ssh_if_possible
+        from cloudgpu.app.clusters.ssh_access import authorize_ssh_if_possible
 
         def emit(what: ProgressEvent) -> None:
             if isinstance(what, Note):
@@ -109,7 +109,7 @@ class Reaching:
         return tuple(self._refreshed(one) for one in clusters)
 
     def _refreshed(self, one: "ClusterStatus") -> "ClusterStatus":
-        from cloudgpu.app.overview import refresh
+        from cloudgpu.app.clusters.status import refresh
 
         if one.record.state == "damaged":
             return one
@@ -126,8 +126,8 @@ class Reaching:
 
     def _bill(self, record: ClusterRecord) -> None:
         """Bring the ledger up to what the cloud says: rows that were lost, nodes that have ended themselves."""
-        from cloudgpu.app.closing import note_ends
-        from cloudgpu.app.lost_rows import restore, rows_of
+        from cloudgpu.app.clusters.row_closing import note_ends
+        from cloudgpu.backends.missing_rows import restore, rows_of
 
         if record.target == "ssh" or not record.instance_ids:
             return
@@ -138,8 +138,8 @@ class Reaching:
 
     def carrying(self, cluster: str, index: int) -> "CarryingCommand":
         """The program that carries SSH to a node by Session Manager."""
-        from cloudgpu.app.inventories import stored_inventory
-        from cloudgpu.app.logging_in import chosen, recorded
+        from cloudgpu.app.access.ssh import chosen, recorded
+        from cloudgpu.state.inventories import stored_inventory
 
         record = recorded(self.records, cluster)
         node = chosen(stored_inventory(Home(self.settings.home), record).nodes, record, index)
@@ -151,7 +151,7 @@ class Reaching:
         return ["env", home, sys.executable, "-m", "cloudgpu", "ssh", cluster, "--node", str(index), "--carry"]
 
     def _sessions(self, node: "Node") -> "Sessions":
-        from cloudgpu.app.node_sessions import Sessions, session_plugin
+        from cloudgpu.app.access.session_manager import Sessions, session_plugin
 
         target: Target = "rehearsal" if node.simulated else "aws"
         if target not in self._clouds:

@@ -49,7 +49,7 @@ def new(  # noqa: PLR0917
     """
     from pathlib import Path
 
-    from cloudgpu.app.beginning import ScaffoldRequest, make_scaffold, write
+    from cloudgpu.app.planning.recipe_scaffold import ScaffoldRequest, make_scaffold, write
     from cloudgpu.cli.show_begun import scaffold_json, scaffold_lines
     from cloudgpu.cli.wiring import wire
 
@@ -100,7 +100,7 @@ def show(recipe: RecipeName, on: On = None, sets: Sets = None, json: Json = Fals
 
     Parameters are set, and with `--on rehearsal` its rehearsal stanza is applied.
     """
-    from cloudgpu.app.planning import read_sets
+    from cloudgpu.app.planning.planner import read_sets
     from cloudgpu.cli.wiring import recipe_roots, wire
     from cloudgpu.recipe import loading
     from cloudgpu.recipe.document import as_yaml
@@ -148,7 +148,7 @@ def _checked(path: "Path", sets: "Sequence[str]") -> "Checked":
     Raises:
         RecipeError: It is wrong.
     """
-    from cloudgpu.app.planning import read_sets
+    from cloudgpu.app.planning.planner import read_sets
     from cloudgpu.cli.show_recipe import Checked
     from cloudgpu.recipe import loading
     from cloudgpu.recipe.resolve import resolve

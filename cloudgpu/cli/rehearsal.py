@@ -100,7 +100,7 @@ def env(
     wiring = wire()
     lines = client.env_lines(wiring.rehearsal())
     if pulumi:
-        from cloudgpu.app.engines import pulumi_lines
+        from cloudgpu.backends.aws.engines import pulumi_lines
 
         lines += pulumi_lines(wiring.home)
     # For `eval`, so unchanged in a pipe: every value is quoted where the lines are made.

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
-from cloudgpu.app.events import ProgressEvent
+from cloudgpu.backends.events import ProgressEvent
 from cloudgpu.cli.json_text import json_text
 from cloudgpu.cli.narration import Narrator
 from cloudgpu.cli.panel import Mood, Row, framed, plain

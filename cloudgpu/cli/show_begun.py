@@ -4,7 +4,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.app.beginning import Scaffold
+from cloudgpu.app.planning.recipe_scaffold import Scaffold
 from cloudgpu.catalog.ranking import Offer
 from cloudgpu.cli.figures import amount, money
 from cloudgpu.cli.table import columns

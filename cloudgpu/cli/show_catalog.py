@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, time
 from typing import Any, Final
 
-from cloudgpu.app.knowledge import Knowledge
-from cloudgpu.app.overlays import Entry, History
-from cloudgpu.app.refreshing import Refreshed, line
+from cloudgpu.app.planning.catalog_age import Knowledge
+from cloudgpu.app.planning.catalog_refresh import Refreshed, line
 from cloudgpu.catalog.overlay_changes import Change
 from cloudgpu.cli.figures import age, moment
 from cloudgpu.cli.table import columns
+from cloudgpu.state.catalog_snapshots import Entry, History
 from cloudgpu.text import command
 
 _SHOWN: Final = 20

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from cloudgpu.app.cluster_costs import cluster_hourly_usd
-from cloudgpu.app.deletion import Ended
-from cloudgpu.app.provisioning import ProvisionedCluster
-from cloudgpu.app.records import ClusterRecord
-from cloudgpu.app.stages import Stages
-from cloudgpu.app.teardowns import TeardownResults
+from cloudgpu.app.clusters.create import ProvisionedCluster
+from cloudgpu.app.clusters.delete_many import TeardownResults
+from cloudgpu.app.runs.stages import Stages
+from cloudgpu.backends.costs import cluster_hourly_usd
+from cloudgpu.backends.deletion import Ended
 from cloudgpu.cli.figures import moment, money, plural
 from cloudgpu.cli.panel import Row
+from cloudgpu.state.records import ClusterRecord
 from cloudgpu.text import command
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from cloudgpu.app.checkup import Check, DiagnosticReport
+from cloudgpu.app.diagnostics.check import Check, DiagnosticReport
 from cloudgpu.cli.table import wrapped
 
 _STATE_WIDTH = len("unknown")

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from cloudgpu.app.executing import NodeOutcome, OnLine
+from cloudgpu.app.access.execute import NodeOutcome, OnLine
 from cloudgpu.cli.screen import Screen
 
 _SIGNALLED = 128

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from cloudgpu.app.postponing import Extended
+from cloudgpu.backends.expiry_extension import Extended
 from cloudgpu.cli.figures import distance, moment, money
 from cloudgpu.text import command
 

@@ -5,7 +5,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Any
 
-from cloudgpu.app.choosing import Answer
+from cloudgpu.app.planning.gpu_search import Answer
 from cloudgpu.catalog.gpu_spec import spec_name
 from cloudgpu.catalog.ranking import Offer
 from cloudgpu.cli.figures import amount, money, plural

@@ -12,8 +12,8 @@ from cloudgpu.plan.money import shown
 from cloudgpu.text import command
 
 if TYPE_CHECKING:
-    from cloudgpu.app.host_preparing import Step
-    from cloudgpu.app.host_scanning import Scanned
+    from cloudgpu.backends.hosts.prepare import Step
+    from cloudgpu.backends.hosts.scan import Scanned
 
 _HEADINGS = ("try", "hosts", "pool", "GPUs of each", "USD/h")
 _RIGHT = frozenset({0, 4})

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from cloudgpu.app.images import Baked, Gone, image_json, monthly_usd
+from cloudgpu.app.images.bake import Baked, Gone, image_json, monthly_usd
 from cloudgpu.aws.own_images import OwnImage
 from cloudgpu.cli.figures import age, money, plural
 from cloudgpu.cli.table import columns

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from cloudgpu.app.containers import Container, Listing
+from cloudgpu.app.planning.image_search import Container, Listing
 from cloudgpu.catalog.compatibility import month_of
 from cloudgpu.cli.table import columns
 

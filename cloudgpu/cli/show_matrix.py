@@ -4,17 +4,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 
-from cloudgpu.app.matrix_outcome import MatrixOutcome, RowOutcome
-from cloudgpu.app.matrix_planning import MatrixPlan
-from cloudgpu.app.matrix_records import MatrixRecord
-from cloudgpu.app.matrix_request import Beginning
-from cloudgpu.app.records import ClusterRecord
+from cloudgpu.app.matrix.outcome import MatrixOutcome, RowOutcome
+from cloudgpu.app.matrix.planner import MatrixPlan
+from cloudgpu.app.matrix.request import Beginning
 from cloudgpu.cli.figures import age, distance, duration, moment, money, plural
 from cloudgpu.cli.show_status import damaged_line
 from cloudgpu.cli.table import columns
 from cloudgpu.errors import RemoteCommandError, TeardownError
 from cloudgpu.recipe.units import DurationS
 from cloudgpu.run.metrics import Measured
+from cloudgpu.state.matrix_records import MatrixRecord
+from cloudgpu.state.records import ClusterRecord
 from cloudgpu.text import command
 
 _INTERRUPTED = 130

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from cloudgpu.app.quota_report import Line
-from cloudgpu.app.quota_rooms import RegionQuotas
+from cloudgpu.app.planning.quota_headroom import RegionQuotas
+from cloudgpu.app.planning.quota_report import Line
 from cloudgpu.cli.figures import age, plural
 from cloudgpu.cli.table import columns
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from cloudgpu.app.outcome import RunOutcome
+from cloudgpu.app.runs.outcome import RunOutcome
 from cloudgpu.cli.figures import duration, money, plural
 from cloudgpu.cli.panel import Mood, Row
 from cloudgpu.cli.screen import Screen
@@ -13,7 +13,7 @@ from cloudgpu.run.metrics import Measured
 from cloudgpu.text import command
 
 if TYPE_CHECKING:
-    from cloudgpu.app.running import Followed
+    from cloudgpu.app.runs.follow import Followed
 
 _INTERRUPTED = 130
 _STAGES_A_LINE = 5

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from cloudgpu.app.cluster_costs import cluster_hourly_usd, items_of
-from cloudgpu.app.overview import ClusterStatus
-from cloudgpu.app.records import RunRecord
+from cloudgpu.app.clusters.status import ClusterStatus
+from cloudgpu.backends.costs import cluster_hourly_usd, items_of
 from cloudgpu.cli.figures import age, distance, duration, moment, money
 from cloudgpu.cli.table import columns
 from cloudgpu.plan.costs import unpriced
+from cloudgpu.state.records import RunRecord
 from cloudgpu.text import command
 
 _UNREADABLE = "its record cannot be read"

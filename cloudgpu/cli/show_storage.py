@@ -5,13 +5,13 @@ from datetime import datetime
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
-from cloudgpu.app.storage_context import Created, Deleted, StorageRequest
-from cloudgpu.app.storage_overview import StorageRow
-from cloudgpu.app.storage_records import StorageRecord
+from cloudgpu.app.storage.context import Created, Deleted, StorageRequest
+from cloudgpu.app.storage.overview import StorageRow
 from cloudgpu.aws.stored_parts import Stored
 from cloudgpu.catalog.storage import StoragePrice
 from cloudgpu.cli.figures import age, money
 from cloudgpu.cli.table import columns, wrapped
+from cloudgpu.state.storage_records import StorageRecord
 from cloudgpu.text import command
 
 _HEADINGS = ("name", "kind", "size", "$/month", "age", "region", "owner", "data", "used by", "state")

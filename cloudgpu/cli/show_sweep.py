@@ -6,10 +6,10 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from cloudgpu.app.outliving import RetainedResource
-from cloudgpu.app.remains import ClusterResources, Verdict
-from cloudgpu.app.sweeping import Seen, Swept
-from cloudgpu.app.teardowns import lines
+from cloudgpu.app.clusters.delete_many import lines
+from cloudgpu.app.sweep.cluster_resources import ClusterResources, Verdict
+from cloudgpu.app.sweep.retained_resources import RetainedResource
+from cloudgpu.app.sweep.sweep import Seen, Swept
 from cloudgpu.cli.figures import age, distance, moment, money, plural
 
 _UNKNOWN = "unknown"

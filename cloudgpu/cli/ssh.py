@@ -30,7 +30,7 @@ def ssh(
     """Log in to a node, or run a command there."""
     import shlex
 
-    from cloudgpu.app.logging_in import asked_for, login
+    from cloudgpu.app.access.ssh import asked_for, login
     from cloudgpu.cli.wiring import wire
 
     wiring = wire()

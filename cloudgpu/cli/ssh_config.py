@@ -20,11 +20,11 @@ def ssh_config(
     Writes ~/.ssh/cloudgpu.d/NAME and, where it is not there yet, one Include line at the top of ~/.ssh/config. Nodes
     are called NAME-0, NAME-1 ..., the head also NAME; their keys are pinned. `down` takes it all back.
     """
-    from cloudgpu.app.ssh_entries import entries, write
-    from cloudgpu.app.ssh_marks import remove as take_back
-    from cloudgpu.app.user_ssh import SshFolder
-    from cloudgpu.app.visiting import find_cluster_nodes, reached
+    from cloudgpu.app.access.connect import find_cluster_nodes, reached
+    from cloudgpu.app.access.ssh_config import entries, write
     from cloudgpu.cli.wiring import wire
+    from cloudgpu.state.ssh_config_record import remove as take_back
+    from cloudgpu.state.user_ssh_config import SshFolder
 
     wiring = wire()
     name = cluster or wiring.only_cluster()

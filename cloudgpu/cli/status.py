@@ -16,8 +16,8 @@ def status(
 
     Everything that is not confirmed gone is listed, from this machine's records with their age.
     """
-    from cloudgpu.app.lost_rows import gap_of
-    from cloudgpu.app.overview import billed, recorded
+    from cloudgpu.app.clusters.status import billed, recorded
+    from cloudgpu.backends.missing_rows import gap_of
     from cloudgpu.cli.show_status import run_lines, run_rows, status_lines
     from cloudgpu.cli.wiring import wire
 

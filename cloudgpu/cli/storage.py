@@ -50,7 +50,7 @@ def create(  # noqa: PLR0917
     It costs money until it is deleted by name. One that stands already as it is asked for is left as it is; one that
     could not be made is ended at once.
     """
-    from cloudgpu.app.storage_wish import Typed, price_of, request
+    from cloudgpu.app.storage.request import Typed, price_of, request
     from cloudgpu.cli.interruption import tell_what_storage
     from cloudgpu.cli.show_storage import created_json, created_lines, question
     from cloudgpu.cli.wiring import wire
@@ -76,7 +76,7 @@ def show(on: On = None, region: Region = None, json: Json = False) -> None:
     Asks the cloud, in the region of the settings and in every region that this home has made storage in, for
     everybody's. Costs are of the capacity alone.
     """
-    from cloudgpu.app.storage_overview import overview
+    from cloudgpu.app.storage.overview import overview
     from cloudgpu.cli.show_status import damaged_line
     from cloudgpu.cli.show_storage import storage_lines
     from cloudgpu.cli.wiring import wire

@@ -28,8 +28,8 @@ def sweep(
     images are listed too; of those only storage that was to end with a cluster goes, once that is gone. Exits 6 when
     something is left or could not be asked.
     """
-    from cloudgpu.app.remains import SweepRequest
-    from cloudgpu.app.sweeping import Sweeping, Swept, problem
+    from cloudgpu.app.sweep.cluster_resources import SweepRequest
+    from cloudgpu.app.sweep.sweep import Sweeping, Swept, problem
     from cloudgpu.cli.interruption import reporting_partial_result, tell_what_is_swept, told_when_interrupted
     from cloudgpu.cli.show_sweep import seen_lines, sweep_json, swept_lines
     from cloudgpu.cli.wiring import wire

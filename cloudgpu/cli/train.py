@@ -92,11 +92,11 @@ def train(  # noqa: PLR0917
         yes=yes,
     )
     axes = check_options(options, plan)
-    from cloudgpu.app.identifiers import checked_cluster
-    from cloudgpu.app.training import TrainRequest
+    from cloudgpu.app.runs.train import TrainRequest
     from cloudgpu.cli.interruption import tell_what_runs
     from cloudgpu.cli.show_run import exit_code, show_outcome
     from cloudgpu.cli.wiring import environ, wire
+    from cloudgpu.state.identifiers import checked_cluster
 
     wiring = wire(
         json=json,

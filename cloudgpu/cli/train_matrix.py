@@ -12,8 +12,8 @@ from cloudgpu.cli.matrix import write_table
 from cloudgpu.errors import UsageError
 
 if TYPE_CHECKING:
-    from cloudgpu.app.matrix_planning import MatrixPlan
-    from cloudgpu.app.matrix_request import MatrixRequest
+    from cloudgpu.app.matrix.planner import MatrixPlan
+    from cloudgpu.app.matrix.request import MatrixRequest
     from cloudgpu.cli.wiring import Wiring
     from cloudgpu.recipe.matrix import Axis, Combination
 
@@ -104,8 +104,8 @@ def train_matrix(wiring: "Wiring", wanted: Asked, axes: "Sequence[Axis]", option
 
 
 def _planned(wiring: "Wiring", wanted: Asked, axes: "Sequence[Axis]") -> "MatrixPlan":
-    from cloudgpu.app.matrix_planning import plan_matrix
-    from cloudgpu.app.planning import Planned, read_sets
+    from cloudgpu.app.matrix.planner import plan_matrix
+    from cloudgpu.app.planning.planner import Planned, read_sets
     from cloudgpu.cli.wiring import recipe_roots
     from cloudgpu.recipe import loading
     from cloudgpu.recipe.matrix import combinations
@@ -122,9 +122,9 @@ def _planned(wiring: "Wiring", wanted: Asked, axes: "Sequence[Axis]") -> "Matrix
 
 
 def _request(wiring: "Wiring", wanted: Asked, plan: "MatrixPlan", options: MatrixOptions) -> "MatrixRequest":
-    from cloudgpu.app.identifiers import checked_cluster
-    from cloudgpu.app.matrix_request import MatrixRequest
+    from cloudgpu.app.matrix.request import MatrixRequest
     from cloudgpu.cli.wiring import environ
+    from cloudgpu.state.identifiers import checked_cluster
 
     return MatrixRequest(
         plan=plan,

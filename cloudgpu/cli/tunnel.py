@@ -34,9 +34,9 @@ def tunnel(
 
     Listens on 127.0.0.1 alone. Connects again when the connection to the node breaks.
     """
-    from cloudgpu.app.service_pages import services_on
-    from cloudgpu.app.tunnels import described, hold, is_port_forward, open_all, parse_port_forwards, ports_of
-    from cloudgpu.app.visiting import find_cluster_nodes, reached
+    from cloudgpu.app.access.connect import find_cluster_nodes, reached
+    from cloudgpu.app.access.tunnels import described, hold, is_port_forward, open_all, parse_port_forwards, ports_of
+    from cloudgpu.app.runs.service_urls import services_on
     from cloudgpu.cli.wiring import wire
     from cloudgpu.remote.connection import SshHost
 

@@ -49,12 +49,12 @@ def up(  # noqa: PLR0917
     """
     # First of all: who forgot the recipe need not wait for what would run it.
     wanted = asked(plan, recipe, sets, prefer, on=on, region=region)
-    from cloudgpu.app.identifiers import checked_cluster
-    from cloudgpu.app.stages import Stages
-    from cloudgpu.app.works import cluster_creator
+    from cloudgpu.app.clusters.factory import cluster_creator
+    from cloudgpu.app.runs.stages import Stages
     from cloudgpu.cli.interruption import ask_about_cluster, reporting_partial_result, tell_what_runs
     from cloudgpu.cli.show_cluster import provisioned_json, provisioned_rows, provisioned_title, unfinished_json
     from cloudgpu.cli.wiring import wire
+    from cloudgpu.state.identifiers import checked_cluster
 
     retry_s = seconds(retry_until_up, "--retry-until-up")
     wiring = wire(

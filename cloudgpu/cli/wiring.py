@@ -8,9 +8,8 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from cloudgpu.app.events import Emit, ProgressEvent
-from cloudgpu.app.ports import Backend, Cloud, Connect, Ledger
-from cloudgpu.app.records import ClusterRecord, Records, RunRecord
+from cloudgpu.backends.base import Backend, Cloud, Connect, Ledger
+from cloudgpu.backends.events import Emit, ProgressEvent
 from cloudgpu.cli.questions import Questions
 from cloudgpu.cli.screen import Screen
 from cloudgpu.cli.wiring_registries import RegistryWiring
@@ -19,34 +18,35 @@ from cloudgpu.errors import UsageError
 from cloudgpu.paths import Home, bundled
 from cloudgpu.run.progress import RankLine
 from cloudgpu.settings import Settings, Target, load
+from cloudgpu.state.records import ClusterRecord, Records, RunRecord
 
 if TYPE_CHECKING:
-    from cloudgpu.app.aws_cloud import AwsCloud
-    from cloudgpu.app.calls import ApiCallLog
-    from cloudgpu.app.checkup import DiagnosticReport
-    from cloudgpu.app.context import CloudContext, Context
-    from cloudgpu.app.forecasting import Forecast
-    from cloudgpu.app.images import Baking, ImageStore
-    from cloudgpu.app.matrices import Matrices
-    from cloudgpu.app.overlays import CatalogSnapshots
-    from cloudgpu.app.planning import Planned
-    from cloudgpu.app.ports import StorageCloud
-    from cloudgpu.app.provisioning import Requester
-    from cloudgpu.app.quota_rooms import QuotaHeadroom
-    from cloudgpu.app.refreshing import Refreshing
-    from cloudgpu.app.stages import Stages
-    from cloudgpu.app.storage import StorageManager
-    from cloudgpu.app.storage_records import StorageRecords
-    from cloudgpu.app.teardowns import TeardownOf
-    from cloudgpu.app.training import Training
-    from cloudgpu.app.watching import Watching
-    from cloudgpu.app.works import ClusterDeleter
+    from cloudgpu.app.clusters.create import Requester
+    from cloudgpu.app.clusters.delete_many import TeardownOf
+    from cloudgpu.app.clusters.factory import ClusterDeleter
+    from cloudgpu.app.diagnostics.check import DiagnosticReport
+    from cloudgpu.app.images.bake import Baking, ImageStore
+    from cloudgpu.app.matrix.train import Matrices
+    from cloudgpu.app.planning.catalog_refresh import Refreshing
+    from cloudgpu.app.planning.forecast import Forecast
+    from cloudgpu.app.planning.planner import Planned
+    from cloudgpu.app.planning.quota_headroom import QuotaHeadroom
+    from cloudgpu.app.runs.attach import Watching
+    from cloudgpu.app.runs.stages import Stages
+    from cloudgpu.app.runs.train import Training
+    from cloudgpu.app.storage.manage import StorageManager
+    from cloudgpu.backends.aws.api_log import ApiCallLog
+    from cloudgpu.backends.aws.cloud import AwsCloud
+    from cloudgpu.backends.base import StorageCloud
+    from cloudgpu.backends.context import CloudContext, Context
     from cloudgpu.catalog import Catalog
     from cloudgpu.cli.reaching import Reaching
     from cloudgpu.cli.wiring_hosts import HostWiring
     from cloudgpu.cli.wiring_ledger import LedgerWiring
     from cloudgpu.plan.plan import Plan
     from cloudgpu.rehearsal.client import Cloud as RehearsalCloud
+    from cloudgpu.state.catalog_snapshots import CatalogSnapshots
+    from cloudgpu.state.storage_records import StorageRecords
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Wiring:
     @cached_property
     def catalog(self) -> "Catalog":
         """What this home knows of GPUs, types and prices on this command's target."""
-        from cloudgpu.app.known_catalog import known_catalog
+        from cloudgpu.state.known_catalog import known_catalog
 
         return known_catalog(Home(self.settings.home), self.settings.target)
 
@@ -106,14 +106,14 @@ class Wiring:
     @property
     def overlays(self) -> "CatalogSnapshots":
         """What was read of this command's target."""
-        from cloudgpu.app.overlays import CatalogSnapshots
+        from cloudgpu.state.catalog_snapshots import CatalogSnapshots
 
         return CatalogSnapshots(Home(self.settings.home), self.settings.target)
 
     def refreshing(self) -> "Refreshing":
         """`catalog refresh` of this command's target."""
-        from cloudgpu.app.aws_catalog import AwsCatalog
-        from cloudgpu.app.refreshing import Refreshing
+        from cloudgpu.app.planning.catalog_refresh import Refreshing
+        from cloudgpu.backends.aws.catalog import AwsCatalog
         from cloudgpu.catalog import load as load_catalog
 
         source = AwsCatalog(self._aws_cloud(self.settings.target), self.clock)
@@ -122,14 +122,14 @@ class Wiring:
     @property
     def quota_rooms(self) -> "QuotaHeadroom":
         """What is known of the account's quotas."""
-        from cloudgpu.app.quota_rooms import QuotaHeadroom
+        from cloudgpu.app.planning.quota_headroom import QuotaHeadroom
 
         return QuotaHeadroom(Home(self.settings.home), self.clock)
 
     def checkup(self, *, storage: bool) -> "DiagnosticReport":
         """Everything that a run on this command's target will need, and with `storage` what `storage` needs."""
-        from cloudgpu.app import machine_checks
-        from cloudgpu.app.doctor import examine
+        from cloudgpu.app.diagnostics import local_checks
+        from cloudgpu.app.diagnostics.doctor import examine
         from cloudgpu.aws.permissions import GRANTS
         from cloudgpu.aws.session_permissions import SESSION_GRANTS
         from cloudgpu.aws.storage_permissions import STORAGE_GRANTS
@@ -141,11 +141,11 @@ class Wiring:
             region=settings.region,
             account=lambda: self._aws_cloud(settings.target).examined(),
             grants=(*GRANTS, *further),
-            machine=machine_checks.of(settings, Home(settings.home)),
+            machine=local_checks.of(settings, Home(settings.home)),
         )
 
     def _aws_cloud(self, target: Target) -> "AwsCloud":
-        from cloudgpu.app.aws_cloud import connect_aws, connect_rehearsal
+        from cloudgpu.backends.aws.cloud import connect_aws, connect_rehearsal
 
         if target == "ssh":
             message = "hosts of your own are not a cloud: there is nothing of this kind to ask for or to make there"
@@ -156,22 +156,22 @@ class Wiring:
 
     def rehearsal(self) -> "RehearsalCloud":
         """This home's rehearsal cloud, started when it does not run."""
-        from cloudgpu.app.aws_cloud import start_rehearsal
+        from cloudgpu.backends.aws.cloud import start_rehearsal
 
         return start_rehearsal(self.settings, self.home, self.clock)
 
     @cached_property
     def calls(self) -> "ApiCallLog":
         """Where AWS calls are noted: nowhere, unless `--debug`."""
-        from cloudgpu.app.calls import ApiCallLog
+        from cloudgpu.backends.aws.api_log import ApiCallLog
 
         return ApiCallLog(self.home.debug_log if self.settings.debug else None, self.clock, required=self.needs_disk)
 
     @cached_property
     def requester(self) -> "Requester":
         """Who buys, with the public half of the key that nodes are reached with."""
-        from cloudgpu.app.existing import for_clusters
-        from cloudgpu.app.provisioning import Requester
+        from cloudgpu.app.clusters.create import Requester
+        from cloudgpu.app.clusters.existing_resources import for_clusters
         from cloudgpu.remote.keys import ensure_key
 
         settings = self.settings
@@ -210,13 +210,13 @@ class Wiring:
 
     def cloud_context(self, cloud: Cloud) -> "CloudContext":
         """Return the context for use cases that need a cloud."""
-        from cloudgpu.app.context import CloudContext
+        from cloudgpu.backends.context import CloudContext
 
         return CloudContext(cloud, self.ledger, self.records, self.home, self.clock, self.settings.owner, self.emit)
 
     def training(self, target: Target) -> "Training":
         """`train` on one target."""
-        from cloudgpu.app.training import Training
+        from cloudgpu.app.runs.train import Training
 
         return Training(self.context(target), self.requester, self.connect, self.registries.logins)
 
@@ -227,13 +227,13 @@ class Wiring:
 
     def matrices(self, target: Target) -> "Matrices":
         """`train --matrix` on one target."""
-        from cloudgpu.app.matrices import Matrices
+        from cloudgpu.app.matrix.train import Matrices
 
         return Matrices(self.context(target), self.training(target), self.requester, self.connect)
 
     def watching(self, record: RunRecord, *, only_rank: int | None = None) -> "Watching":
         """`logs -f`, `attach` and `cancel` of one run, on the target it runs on."""
-        from cloudgpu.app.watching import Watching
+        from cloudgpu.app.runs.attach import Watching
 
         def emit(what: ProgressEvent) -> None:
             if only_rank is None or not isinstance(what, RankLine) or what.rank == only_rank:
@@ -243,19 +243,19 @@ class Wiring:
 
     def images(self, target: Target) -> "ImageStore":
         """The machine images of a target."""
-        from cloudgpu.app.aws_images import AwsImages
+        from cloudgpu.backends.aws.images import AwsImages
 
         return AwsImages(self._aws_cloud(target), self.clock)
 
     def baking(self, target: Target, stages: "Stages") -> "Baking":
         """`image bake` on one target."""
-        from cloudgpu.app.images import Baking
+        from cloudgpu.app.images.bake import Baking
 
         return Baking(self.cloud_context(self.cloud(target)), self.requester, self.connect, self.images(target), stages)
 
     def teardown(self, cluster: str) -> "ClusterDeleter":
         """`down` of one cluster, on the target it was made on."""
-        from cloudgpu.app.works import cluster_deleter
+        from cloudgpu.app.clusters.factory import cluster_deleter
 
         known = self.records.target(cluster)
         return cluster_deleter(self.cleanup_context(as_target(known) if known else self.settings.target))
@@ -268,7 +268,7 @@ class Wiring:
 
     def cloud_cleanup_context(self, target: Target) -> "CloudContext":
         """Return the deletion context for a cloud target."""
-        from cloudgpu.app.context import CloudContext
+        from cloudgpu.backends.context import CloudContext
 
         ledger, owner = self.billing.lenient(), self.settings.owner
         return CloudContext(
@@ -278,7 +278,7 @@ class Wiring:
     @property
     def teardowns(self) -> "TeardownOf":
         """`down` of several clusters at once: one cloud a target, whichever thread comes first."""
-        from cloudgpu.app.works import cluster_deleter
+        from cloudgpu.app.clusters.factory import cluster_deleter
 
         contexts: dict[Target, Context] = {}
         lock = Lock()
@@ -296,7 +296,7 @@ class Wiring:
     @property
     def storage_records(self) -> "StorageRecords":
         """The storage of this home."""
-        from cloudgpu.app.storage_records import StorageRecords
+        from cloudgpu.state.storage_records import StorageRecords
 
         return StorageRecords(self.home)
 
@@ -306,8 +306,8 @@ class Wiring:
 
     def storage(self, target: Target) -> "StorageManager":
         """`storage create` and `storage delete` on one target."""
-        from cloudgpu.app.storage import StorageManager
-        from cloudgpu.app.storage_context import StorageContext
+        from cloudgpu.app.storage.context import StorageContext
+        from cloudgpu.app.storage.manage import StorageManager
 
         cloud, settings = self.storage_cloud(target), self.settings
         context = StorageContext(
@@ -330,7 +330,7 @@ class Wiring:
     @property
     def named_for_storage(self) -> dict[str, str]:
         """What the settings name instead of having it made, under the names of the storage program."""
-        from cloudgpu.app.existing import for_storage
+        from cloudgpu.app.clusters.existing_resources import for_storage
 
         return for_storage(self.settings)
 

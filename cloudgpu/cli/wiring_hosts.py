@@ -7,13 +7,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudgpu.app.ports import Backend, Ledger
+from cloudgpu.backends.base import Backend, Ledger
 from cloudgpu.errors import UsageError
 from cloudgpu.settings import Target
 
 if TYPE_CHECKING:
-    from cloudgpu.app.host_context import HostsContext
-    from cloudgpu.app.host_ground import HostsBackend
+    from cloudgpu.backends.hosts.backend import HostsBackend
+    from cloudgpu.backends.hosts.context import HostsContext
     from cloudgpu.cli.wiring import Wiring
     from cloudgpu.errors import CloudGpuError
     from cloudgpu.hosts.host import HostsFile
@@ -46,7 +46,7 @@ class HostWiring:
     @cached_property
     def backend(self) -> "HostsBackend":
         """The hosts, as this home reaches them."""
-        from cloudgpu.app.host_ground import HostsBackend
+        from cloudgpu.backends.hosts.backend import HostsBackend
 
         wiring = self.wiring
         return HostsBackend(
@@ -76,7 +76,7 @@ class HostWiring:
 
     def context(self, ledger: Ledger) -> "HostsContext":
         """Where a use case works."""
-        from cloudgpu.app.host_context import HostsContext
+        from cloudgpu.backends.hosts.context import HostsContext
 
         wiring = self.wiring
         return HostsContext(

@@ -4,12 +4,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cloudgpu.app.ports import Ledger
+from cloudgpu.backends.base import Ledger
 from cloudgpu.cli.resources import opened
 from cloudgpu.errors import CloudGpuError
 
 if TYPE_CHECKING:
-    from cloudgpu.app.lost_rows import Gap
+    from cloudgpu.backends.missing_rows import Gap
     from cloudgpu.cli.wiring import Wiring
 
 
@@ -36,7 +36,7 @@ class LedgerWiring:
 
     def lenient(self) -> Ledger:
         """Return the ledger for what must not fail over it; it is opened when it is first used."""
-        from cloudgpu.app.lenient_ledger import LenientLedger
+        from cloudgpu.backends.lenient_ledger import LenientLedger
 
         return LenientLedger(lambda: self.wiring.ledger)
 
@@ -47,7 +47,7 @@ class LedgerWiring:
             LedgerError: The ledger cannot be read.
             StateError: The records cannot be read.
         """
-        from cloudgpu.app.lost_rows import gaps
+        from cloudgpu.backends.missing_rows import gaps
 
         return gaps(self.wiring.records, self.wiring.storage_records.all(), self.wiring.ledger)
 
@@ -59,8 +59,8 @@ class LedgerWiring:
 
     def restore_storage_rows(self) -> None:
         """Write the rows of storage that the ledger has lost again; the records alone tell all of it."""
-        from cloudgpu.app.lasting import RetainedBilling
-        from cloudgpu.app.storage import retained_spending
+        from cloudgpu.app.storage.manage import retained_spending
+        from cloudgpu.backends.retained_billing import RetainedBilling
 
         billing = RetainedBilling(self.lenient(), self.wiring.clock)
         for one in (one for one in self.wiring.storage_records.all() if one.state == "ready"):

@@ -7,8 +7,8 @@ from cloudgpu.errors import UsageError
 from cloudgpu.paths import Home
 
 if TYPE_CHECKING:
-    from cloudgpu.app.forecasting import Forecast
-    from cloudgpu.app.planning import Planned
+    from cloudgpu.app.planning.forecast import Forecast
+    from cloudgpu.app.planning.planner import Planned
     from cloudgpu.cli.wiring import Wiring
     from cloudgpu.plan.plan import Plan
 
@@ -17,17 +17,17 @@ def planned(
     wiring: "Wiring", recipe: str, sets: Sequence[str], *, offline: bool, all_regions: bool = False
 ) -> "Planned":
     """The plan of a recipe on this command's target."""
-    from cloudgpu.app.cooldowns import Cooldowns
-    from cloudgpu.app.planning import make_plan, network_request
-    from cloudgpu.app.surveying import Preflight
+    from cloudgpu.app.planning.planner import make_plan, network_request
+    from cloudgpu.app.planning.preflight import Preflight
     from cloudgpu.cli.wiring import environ, recipe_roots
+    from cloudgpu.state.cooldowns import Cooldowns
 
     target, settings = wiring.settings.target, wiring.settings
     asks = not offline and target != "rehearsal"  # nodes of a rehearsal run no container
     surveyor = Preflight(settings, environ(), wiring.registries.images if asks else None)
     today = wiring.clock.now().date()
     if target == "ssh":
-        from cloudgpu.app.host_planning import make_host_plan
+        from cloudgpu.app.planning.hosts import make_host_plan
 
         return make_host_plan(
             recipe,
@@ -59,9 +59,9 @@ def planned(
 
 def forecast(wiring: "Wiring", plan: "Plan") -> "tuple[Forecast, ...]":
     """Exactly what a plan would make at its first candidate; nothing is changed, not even a key made."""
-    from cloudgpu.app.existing import for_clusters
-    from cloudgpu.app.forecasting import forecast
-    from cloudgpu.app.purchase import Requester
+    from cloudgpu.app.clusters.existing_resources import for_clusters
+    from cloudgpu.app.planning.forecast import forecast
+    from cloudgpu.backends.launch_request import Requester
 
     settings = wiring.settings
     requester = Requester(settings.owner, settings.team, "", for_clusters(settings))
@@ -71,7 +71,7 @@ def forecast(wiring: "Wiring", plan: "Plan") -> "tuple[Forecast, ...]":
 
 def find_reusable_cluster(wiring: "Wiring", plan: "Plan") -> str:
     """The cluster that a `train` of this plan uses without being told; empty when it makes one of its own."""
-    from cloudgpu.app.standing import matches
+    from cloudgpu.backends.reuse import matches
 
     record = wiring.records.cluster(plan.recipe.name)
     if record is None or (record.state, record.target) != ("up", plan.target):

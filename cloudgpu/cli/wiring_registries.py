@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from cloudgpu.clock import Clock
 
 if TYPE_CHECKING:
-    from cloudgpu.app.registry_images import RegistryImages
-    from cloudgpu.app.registry_logins import RegistryLogins
+    from cloudgpu.app.planning.registry.images import RegistryImages
+    from cloudgpu.app.runs.registry_logins import RegistryLogins
     from cloudgpu.aws.session import Clients
 
 
@@ -24,13 +24,13 @@ class RegistryWiring:
     @cached_property
     def logins(self) -> "RegistryLogins":
         """Logins for AWS's own registries."""
-        from cloudgpu.app.registry_logins import RegistryLogins
+        from cloudgpu.app.runs.registry_logins import RegistryLogins
 
         return RegistryLogins(self.clients, self.clock)
 
     @cached_property
     def images(self) -> "RegistryImages":
         """What registries say of images, before anything is bought."""
-        from cloudgpu.app.registry_images import RegistryImages
+        from cloudgpu.app.planning.registry.images import RegistryImages
 
         return RegistryImages(self.environ, self.logins)

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import boto3
 
-from cloudgpu.app.records import Records
 from cloudgpu.ledger.store import open_ledger
 from cloudgpu.paths import Home
+from cloudgpu.state.records import Records
 from tests.rehearsal.conftest import Workspace
 
 LIMIT_S = 180

@@ -5,8 +5,8 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.known_catalog import known_catalog
 from cloudgpu.rehearsal import client
+from cloudgpu.state.known_catalog import known_catalog
 
 pytestmark = pytest.mark.rehearsal
 

@@ -6,8 +6,8 @@ Up to CreateImage a bake is an `up`, and after it a `down`; both are killed ever
 import boto3
 import pytest
 
-from cloudgpu.app.images import bake_cluster
-from cloudgpu.app.records import Records
+from cloudgpu.app.images.bake import bake_cluster
+from cloudgpu.state.records import Records
 
 pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(3600)]
 

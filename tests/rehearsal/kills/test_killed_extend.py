@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgpu.app.inventories import stored_inventory
-from cloudgpu.app.records import Records
 from cloudgpu.clock import SystemClock
 from cloudgpu.ledger.store import open_ledger
 from cloudgpu.rehearsal import client
 from cloudgpu.remote.command import Command
 from cloudgpu.remote.fanout import all_or_raise, connect_all, on_all
+from cloudgpu.state.inventories import stored_inventory
+from cloudgpu.state.records import Records
 
 pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(3600)]
 

@@ -5,7 +5,7 @@ A deletion finds what there is by record and journal, and by the tags alone wher
 
 import pytest
 
-from cloudgpu.app.storage_records import StorageRecords
+from cloudgpu.state.storage_records import StorageRecords
 
 pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(3600)]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cloudgpu.app.records import Records
+from cloudgpu.state.records import Records
 
 pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(3600)]
 

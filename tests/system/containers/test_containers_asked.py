@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.app.registry_images import RegistryImages
-from cloudgpu.app.registry_logins import none_fetched
+from cloudgpu.app.planning.registry.images import RegistryImages
+from cloudgpu.app.runs.registry_logins import none_fetched
 from cloudgpu.recipe.schema import Environment
 
 pytestmark = [pytest.mark.main_path, pytest.mark.system]

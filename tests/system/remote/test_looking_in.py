@@ -13,16 +13,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.app.executing import execute, shell_line
-from cloudgpu.app.ssh_entries import entries, write
-from cloudgpu.app.user_ssh import SshFolder
-from cloudgpu.app.visiting import ClusterNodes
+from cloudgpu.app.access.connect import ClusterNodes
+from cloudgpu.app.access.execute import execute, shell_line
+from cloudgpu.app.access.ssh_config import entries, write
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import ConnectError
 from cloudgpu.node import lifeline
 from cloudgpu.paths import Home
 from cloudgpu.remote.command import Command
 from cloudgpu.remote.connection import SilentPortError, SshHost, connect
+from cloudgpu.state.user_ssh_config import SshFolder
 from tests.system.remote.conftest import Sshd, free_port
 
 pytestmark = [pytest.mark.main_path, pytest.mark.system]

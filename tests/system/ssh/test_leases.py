@@ -12,7 +12,7 @@ from tests.system.ssh.callers import Caller, left_on
 ONE = ("--set", "resources.nodes=1", "--set", "resources.pool=dgx")
 LATE = """
 import subprocess
-from cloudgpu.app.works import cluster_creator
+from cloudgpu.app.clusters.factory import cluster_creator
 from cloudgpu.cli.wiring import wire
 from cloudgpu.errors import CapacityError
 

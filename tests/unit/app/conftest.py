@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.app.context import CloudContext
-from cloudgpu.app.provisioning import Provisioning, Requester
-from cloudgpu.app.records import Records
-from cloudgpu.app.teardown import Teardown
-from cloudgpu.app.training import Training, TrainRequest
-from cloudgpu.app.watching import Watching
+from cloudgpu.app.clusters.create import Provisioning, Requester
+from cloudgpu.app.clusters.delete import Teardown
+from cloudgpu.app.runs.attach import Watching
+from cloudgpu.app.runs.train import Training, TrainRequest
 from cloudgpu.aws.found import SearchResult
 from cloudgpu.aws.lifetimes import Lifetime
+from cloudgpu.backends.context import CloudContext
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.launch.inventory import Inventory, Node
@@ -27,6 +26,7 @@ from cloudgpu.recipe.schema import Recipe
 from cloudgpu.remote.fake import Answer, FakeHost
 from cloudgpu.run.files import Service
 from cloudgpu.run.progress import Note
+from cloudgpu.state.records import Records
 
 MARK = "\x1ecloudgpu\x1e"
 START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

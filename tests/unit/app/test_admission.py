@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.app import logging_in
-from cloudgpu.app.admission import authorize_ssh, authorize_ssh_if_possible
+from cloudgpu.app.access import ssh
+from cloudgpu.app.clusters.ssh_access import authorize_ssh, authorize_ssh_if_possible
 from cloudgpu.errors import AuthError, BusyError, ConnectError, HostKeyError
 from cloudgpu.provision.lease import Lease
 
@@ -58,7 +58,7 @@ class Login:
 
     def __init__(self, workspace, monkeypatch, *answers):
         self.workspace, self.answers, self.admitted = workspace, list(answers), []
-        monkeypatch.setattr(logging_in, "_argv", self._argv)
+        monkeypatch.setattr(ssh, "_argv", self._argv)
 
     def _argv(self, *_):
         answer = self.answers.pop(0)
@@ -68,8 +68,8 @@ class Login:
 
     def run(self):
         workspace = self.workspace
-        means = logging_in.Means(Path("key"), workspace.clock, None, lambda cluster, index: [], self.admitted.append)
-        return logging_in.login(workspace.records, workspace.home, means, cluster="demo", index=0)
+        means = ssh.Means(Path("key"), workspace.clock, None, lambda cluster, index: [], self.admitted.append)
+        return ssh.login(workspace.records, workspace.home, means, cluster="demo", index=0)
 
 
 def test_ssh_opens_the_way_only_where_a_node_does_not_answer(workspace, record, monkeypatch):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.app.planning import make_plan
-from cloudgpu.app.surveying import Preflight
+from cloudgpu.app.planning.planner import make_plan
+from cloudgpu.app.planning.preflight import Preflight
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.settings import load
 

@@ -8,16 +8,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.app import aws_cloud, aws_regions
-from cloudgpu.app.aws_cloud import AwsCloud, Where
-from cloudgpu.app.calls import ApiCallLog
-from cloudgpu.app.records import ClusterRecord
 from cloudgpu.aws.found import GLOBAL, Found
 from cloudgpu.aws.instances import Instance
 from cloudgpu.aws.session import Endpoint
+from cloudgpu.backends.aws import cloud, regions
+from cloudgpu.backends.aws.api_log import ApiCallLog
+from cloudgpu.backends.aws.cloud import AwsCloud, Where
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import CloudError, ConnectError, TeardownError
 from cloudgpu.launch.inventory import Inventory
+from cloudgpu.state.records import ClusterRecord
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 IDS = ("i-b", "i-a", "i-c")
@@ -76,10 +76,10 @@ def aws(monkeypatch):
         state.connected.append(region)
         return SimpleNamespace(in_region=lambda other: other)
 
-    monkeypatch.setattr(aws_cloud, "connect", connect)
-    monkeypatch.setattr(aws_cloud.instances, "describe", describe)
-    monkeypatch.setattr(aws_cloud.host_keys, "fingerprints", fingerprints)
-    monkeypatch.setattr(aws_regions.tag_search, "release", release)
+    monkeypatch.setattr(cloud, "connect", connect)
+    monkeypatch.setattr(cloud.instances, "describe", describe)
+    monkeypatch.setattr(cloud.host_keys, "fingerprints", fingerprints)
+    monkeypatch.setattr(regions.tag_search, "release", release)
     clock = ManualClock(NOON)
     state.cloud = AwsCloud(Where("aws", Endpoint(), ""), reach, Settings(), clock, ApiCallLog(None, clock))
     return state
@@ -133,9 +133,9 @@ def test_trouble_in_one_region_does_not_spare_the_others(aws):
 def test_only_one_ipv4_address_is_ever_let_in(monkeypatch, answer):
     monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: io.BytesIO(answer))
     with pytest.raises(ConnectError):
-        aws_cloud.own_address()
+        cloud.own_address()
 
 
 def test_the_callers_address_is_a_range_of_one(monkeypatch):
     monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: io.BytesIO(b"203.0.113.9\n"))
-    assert aws_cloud.own_address() == "203.0.113.9/32"
+    assert cloud.own_address() == "203.0.113.9/32"

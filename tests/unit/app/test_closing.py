@@ -6,13 +6,13 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.books import ClusterBilling
-from cloudgpu.app.closing import note_ends
-from cloudgpu.app.lost_rows import missing_nodes
-from cloudgpu.app.overview import recorded
-from cloudgpu.app.remains import grouped
-from cloudgpu.app.sweeping import Sweeping
+from cloudgpu.app.clusters.row_closing import note_ends
+from cloudgpu.app.clusters.status import recorded
+from cloudgpu.app.sweep.cluster_resources import grouped
+from cloudgpu.app.sweep.sweep import Sweeping
 from cloudgpu.aws.lifetimes import Lifetime
+from cloudgpu.backends.billing import ClusterBilling
+from cloudgpu.backends.missing_rows import missing_nodes
 from cloudgpu.catalog import load
 from cloudgpu.errors import CloudError
 from cloudgpu.plan.costs import CENT, CostItem

@@ -6,16 +6,16 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.attached import lacking, own_name
-from cloudgpu.app.cluster_storage import ClusterStorage, settled
-from cloudgpu.app.deletion import Ended
-from cloudgpu.app.storage_outcome import Kept, Settled
-from cloudgpu.app.storage_records import StorageRecords
+from cloudgpu.app.clusters.storage import ClusterStorage, settled
 from cloudgpu.aws.stored_parts import Part, Stored
+from cloudgpu.backends.deletion import Ended
+from cloudgpu.backends.storage_outcome import Kept, Settled
 from cloudgpu.cli.show_cluster import ended_lines
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.provision.engine import Applied
 from cloudgpu.recipe.schema import Recipe
+from cloudgpu.state.attached_storage import lacking, own_name
+from cloudgpu.state.storage_records import StorageRecords
 
 from .conftest import START
 

@@ -4,11 +4,11 @@ from datetime import date
 
 import pytest
 
-from cloudgpu.app.cooldowns import Cooldowns
-from cloudgpu.app.planning import make_plan
+from cloudgpu.app.planning.planner import make_plan
 from cloudgpu.cli.show_plan import plan_lines
 from cloudgpu.errors import CapacityError, QuotaError
 from cloudgpu.plan.plan import Quotes
+from cloudgpu.state.cooldowns import Cooldowns
 
 PLACE = ("p3dn.24xlarge", "us-east-1c", "on-demand")
 RECIPE = """

@@ -6,8 +6,8 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.remains import SweepRequest
-from cloudgpu.app.sweeping import Sweeping, problem
+from cloudgpu.app.sweep.cluster_resources import SweepRequest
+from cloudgpu.app.sweep.sweep import Sweeping, problem
 from cloudgpu.aws.found import SearchResult
 from cloudgpu.errors import CapacityError, CloudError, LedgerError, NoCapacityError
 
@@ -203,7 +203,7 @@ def test_sweep_leaves_the_row_of_somebody_else_until_it_has_expired(killed):
 
 
 def test_sweep_ends_nodes_although_the_ledger_cannot_be_read(killed, monkeypatch):
-    from cloudgpu.app.lenient_ledger import LenientLedger
+    from cloudgpu.backends.lenient_ledger import LenientLedger
 
     killed.cloud.strays = [node(killed)]
     lose_record(killed)

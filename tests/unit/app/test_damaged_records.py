@@ -4,15 +4,15 @@ import json
 
 import pytest
 
-from cloudgpu.app.cooldowns import Cooldowns
-from cloudgpu.app.inventories import stored_inventory
-from cloudgpu.app.matrix_records import MatrixRecord, MatrixRecords
-from cloudgpu.app.overlays import CatalogSnapshots
-from cloudgpu.app.overview import recorded
-from cloudgpu.app.storage_records import StorageRecord, StorageRecords
+from cloudgpu.app.clusters.status import recorded
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.plan import stored as plan_file
 from cloudgpu.provision.lease import Lease
+from cloudgpu.state.catalog_snapshots import CatalogSnapshots
+from cloudgpu.state.cooldowns import Cooldowns
+from cloudgpu.state.inventories import stored_inventory
+from cloudgpu.state.matrix_records import MatrixRecord, MatrixRecords
+from cloudgpu.state.storage_records import StorageRecord, StorageRecords
 
 CLUSTER = {
     "node_hourly_usd": ["NaN", "-1", "1e300", "", 31.2, True],

@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from cloudgpu.app.datasets import check_checkpoint, lister, put_rehearsal_objects
+from cloudgpu.app.runs.datasets import check_checkpoint, lister, put_rehearsal_objects
 from cloudgpu.errors import BadRequestError, RecipeError
 from cloudgpu.recipe.schema import Data
 

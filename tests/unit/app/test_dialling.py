@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.app import node_sessions
-from cloudgpu.app.dialling import Ways
-from cloudgpu.app.node_addresses import by_session, region_of
-from cloudgpu.app.node_sessions import Sessions, session_plugin
+from cloudgpu.app.access import session_manager
+from cloudgpu.app.access.dial import Ways
+from cloudgpu.app.access.session_manager import Sessions, session_plugin
 from cloudgpu.aws.sessions import Started
+from cloudgpu.backends.aws.node_addresses import by_session, region_of
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import ConnectError, HostKeyError, StateError, UsageError
 from cloudgpu.launch.inventory import Node
@@ -74,7 +74,7 @@ def test_the_plugin_that_is_missing_is_named_with_what_to_do(tmp_path, monkeypat
 
 def test_a_session_keeps_the_callers_environment_and_hides_its_token(node, monkeypatch):
     monkeypatch.setattr(
-        node_sessions.sessions, "start", lambda *_: Started(("VARIABLE", "us-east-1"), {"VARIABLE": "very secret"})
+        session_manager.sessions, "start", lambda *_: Started(("VARIABLE", "us-east-1"), {"VARIABLE": "very secret"})
     )
     command = Sessions(lambda _node: None, ("plugin",), "", {"HOME": "/home/ann"}).command(node)
     assert command == CarryingCommand(

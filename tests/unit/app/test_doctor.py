@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.app import machine_checks
-from cloudgpu.app.checkup import Check
-from cloudgpu.app.doctor import examine
+from cloudgpu.app.diagnostics import local_checks
+from cloudgpu.app.diagnostics.check import Check
+from cloudgpu.app.diagnostics.doctor import examine
 from cloudgpu.aws.credentials import Login
 from cloudgpu.aws.grants import Grant
 from cloudgpu.aws.probing import Verdict
@@ -140,17 +140,17 @@ def test_the_whole_text():
 
 def test_a_home_that_cannot_be_written(tmp_path: Path):
     (tmp_path / "file").write_text("")
-    assert machine_checks.state_home(Home(tmp_path / "file" / "home")).state == "failed"
-    assert machine_checks.state_home(Home(tmp_path / "home")).state == "ok"
+    assert local_checks.state_home(Home(tmp_path / "file" / "home")).state == "failed"
+    assert local_checks.state_home(Home(tmp_path / "home")).state == "ok"
 
 
 def test_keys(tmp_path: Path):
     path = tmp_path / "key"
-    assert (machine_checks.ssh_key(path, "").state, machine_checks.ssh_key(path, "ann").state) == ("ok", "failed")
+    assert (local_checks.ssh_key(path, "").state, local_checks.ssh_key(path, "ann").state) == ("ok", "failed")
     key = ensure_key(path)
-    assert key.fingerprint in machine_checks.ssh_key(path, "").detail
+    assert key.fingerprint in local_checks.ssh_key(path, "").detail
     path.write_text("nonsense")
-    assert machine_checks.ssh_key(path, "").state == "failed"
+    assert local_checks.ssh_key(path, "").state == "failed"
 
 
 @pytest.fixture
@@ -168,17 +168,17 @@ def path_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_programs(path_of):
-    assert machine_checks.pulumi_cli(needed=False).state == "warning"
-    assert machine_checks.pulumi_cli(needed=True).state == "failed"
+    assert local_checks.pulumi_cli(needed=False).state == "warning"
+    assert local_checks.pulumi_cli(needed=True).state == "failed"
     path_of("pulumi", "echo v3.260.0")
     path_of("docker", "echo cannot connect >&2; exit 1")
-    found = machine_checks.pulumi_cli(needed=True)
+    found = local_checks.pulumi_cli(needed=True)
     assert (found.state, found.detail) == ("ok", "v3.260.0")
-    assert machine_checks.docker() == replace(machine_checks.docker(), state="warning", detail="cannot connect")
+    assert local_checks.docker() == replace(local_checks.docker(), state="warning", detail="cannot connect")
 
 
 def test_a_rehearsal_cloud_that_does_not_run_is_no_fault(home: Home):
-    found = machine_checks.rehearsal_cloud(home)
+    found = local_checks.rehearsal_cloud(home)
     assert found.state == "ok"
     assert "not running" in found.detail
     assert not home.rehearsal.exists()

@@ -5,14 +5,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.app.engines import Engines, pulumi_lines
-from cloudgpu.app.records import ClusterRecord
 from cloudgpu.aws.session import Endpoint
+from cloudgpu.backends.aws.engines import Engines, pulumi_lines
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import CapacityError, UsageError
 from cloudgpu.provision.direct import DirectEngine
 from cloudgpu.provision.pulumi_cli.engine import PulumiEngine
 from cloudgpu.settings import load
+from cloudgpu.state.records import ClusterRecord
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 RECORD = ClusterRecord("demo", "t", "ann", "vision", "plain", "aws", "1", "", NOON, NOON, "up", region="us-east-1")

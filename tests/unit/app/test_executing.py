@@ -2,7 +2,7 @@
 
 import pytest
 
-from cloudgpu.app.executing import NodeOutcome, as_json, chosen_indices, exit_code, shell_line
+from cloudgpu.app.access.execute import NodeOutcome, as_json, chosen_indices, exit_code, shell_line
 from cloudgpu.errors import UsageError
 
 

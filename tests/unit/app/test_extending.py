@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.extending import Extending
+from cloudgpu.app.clusters.extend import Extending
 from cloudgpu.errors import BudgetError, CloudError, StateError, UsageError
 from cloudgpu.node.expiry import EXTENDABLE, armed, extend
 from cloudgpu.plan.reservations import Held, Reservation

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from cloudgpu.app.aws_regions import AwsRegions
-from cloudgpu.app.region_failures import RegionFailures
+from cloudgpu.app.clusters.region_failures import RegionFailures
+from cloudgpu.backends.aws.regions import AwsRegions
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import AuthError, CloudError, StateError, TeardownError
 

@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.app.handover import cancelled_by_deletion, delete_or_wait
-from cloudgpu.app.records import RunRecord
+from cloudgpu.app.runs.ownership import cancelled_by_deletion, delete_or_wait
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import BusyError
 from cloudgpu.provision.lease import Lease
+from cloudgpu.state.records import RunRecord
 
 
 @pytest.fixture

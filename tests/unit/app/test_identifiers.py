@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.app.identifiers import checked_cluster, new_run_id, new_token
 from cloudgpu.errors import UsageError
+from cloudgpu.state.identifiers import checked_cluster, new_run_id, new_token
 from gpu_cluster import settings as program
 
 

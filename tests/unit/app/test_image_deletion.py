@@ -6,8 +6,8 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.images import bake_cluster, delete
-from cloudgpu.app.lasting import Lasting, LastingBooks
+from cloudgpu.app.images.bake import bake_cluster, delete
+from cloudgpu.backends.retained_billing import RetainedBilling, RetainedSpending
 from cloudgpu.aws.own_images import OwnImage
 from cloudgpu.errors import AuthError, CloudError, TeardownError, UsageError
 

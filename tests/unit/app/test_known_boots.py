@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.app.inventories import stored_inventory, with_known_boots
+from cloudgpu.state.inventories import stored_inventory, with_known_boots
 
 
 @pytest.fixture

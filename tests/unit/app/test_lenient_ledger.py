@@ -5,8 +5,8 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.lenient_ledger import LenientLedger
-from cloudgpu.app.teardown import Teardown
+from cloudgpu.app.clusters.delete import Teardown
+from cloudgpu.backends.lenient_ledger import LenientLedger
 from cloudgpu.errors import LedgerError
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cloudgpu.app.logging_in import asked_for
+from cloudgpu.app.access.ssh import asked_for
 from cloudgpu.errors import UsageError
 
 

@@ -5,10 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.app.records import Records
 from cloudgpu.cli.show_run import exit_code
 from cloudgpu.errors import ConnectError, RemoteCommandError, StateError, UsageError
 from cloudgpu.remote.landing import Skipped
+from cloudgpu.state.records import Records
 
 OUTPUTS = {"outputs": ["outputs/metrics.json"]}
 

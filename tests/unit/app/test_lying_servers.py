@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from cloudgpu.app import web_files as web
-from cloudgpu.app.registry_images import RegistryImages
+from cloudgpu.app.planning.registry import web_files as web
+from cloudgpu.app.planning.registry.images import RegistryImages
 from cloudgpu.errors import AuthError, RecipeError
 from cloudgpu.recipe.data import Data
 from cloudgpu.recipe.schema import Environment

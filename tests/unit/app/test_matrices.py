@@ -7,17 +7,17 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.matrices import Matrices
-from cloudgpu.app.matrix_planning import MatrixPlan, PlannedRun
-from cloudgpu.app.matrix_records import MatrixRecords
-from cloudgpu.app.matrix_request import MatrixRequest
-from cloudgpu.app.planning import Planned
-from cloudgpu.app.provisioning import Requester
-from cloudgpu.app.training import Training
+from cloudgpu.app.clusters.create import Requester
+from cloudgpu.app.matrix.planner import MatrixPlan, PlannedRun
+from cloudgpu.app.matrix.request import MatrixRequest
+from cloudgpu.app.matrix.train import Matrices
+from cloudgpu.app.planning.planner import Planned
+from cloudgpu.app.runs.train import Training
 from cloudgpu.errors import BusyError, ConnectError, StateError, TeardownError, UsageError
 from cloudgpu.provision.lease import Lease
 from cloudgpu.recipe.digest import digest
 from cloudgpu.recipe.matrix import Axis, Combination
+from cloudgpu.state.matrix_records import MatrixRecords
 
 AXES = (Axis("way", ("a", "b", "c")), Axis("size", ("1",)))
 COMBINATIONS = tuple((("way", way), ("size", "1")) for way in "abc")
@@ -225,7 +225,7 @@ def test_a_run_that_was_killed_before_it_had_ranks_is_closed_and_run_again(bed, 
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("cloudgpu.app.running.Running.connect", die)
+        patch.setattr("cloudgpu.app.runs.follow.Running.connect", die)
         with pytest.raises(Killed):
             bed.run()
     begun = bed.record.rows[0].run_id

@@ -4,15 +4,15 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from cloudgpu.app.matrix_planning import plan_matrix
-from cloudgpu.app.matrix_request import MatrixRequest, beginning
-from cloudgpu.app.planning import make_plan
-from cloudgpu.app.records import ClusterRecord, Records, RunRecord
+from cloudgpu.app.matrix.planner import plan_matrix
+from cloudgpu.app.matrix.request import MatrixRequest, beginning
+from cloudgpu.app.planning.planner import make_plan
 from cloudgpu.cli.show_matrix import plan_lines
 from cloudgpu.errors import PlanError, UsageError
 from cloudgpu.paths import Home
 from cloudgpu.recipe import loading
 from cloudgpu.recipe.matrix import combinations, read_axes
+from cloudgpu.state.records import ClusterRecord, Records, RunRecord
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -6,8 +6,8 @@ from io import StringIO
 
 import pytest
 
-from cloudgpu.app.remains import SweepRequest, grouped
-from cloudgpu.app.sweeping import Sweeping, problem
+from cloudgpu.app.sweep.cluster_resources import SweepRequest, grouped
+from cloudgpu.app.sweep.sweep import Sweeping, problem
 from cloudgpu.catalog import load
 from cloudgpu.cli.show_sweep import seen_lines, sweep_json
 from cloudgpu.cli.terminal import Output

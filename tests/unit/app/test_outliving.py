@@ -6,9 +6,9 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.outliving import Around, RetainedResource, of_image, verdict
-from cloudgpu.app.remains import SweepRequest
-from cloudgpu.app.sweeping import Sweeping, Swept, problem
+from cloudgpu.app.sweep.cluster_resources import SweepRequest
+from cloudgpu.app.sweep.retained_resources import Around, RetainedResource, of_image, verdict
+from cloudgpu.app.sweep.sweep import Sweeping, Swept, problem
 from cloudgpu.aws.own_images import OwnImage
 from cloudgpu.aws.stored_parts import Part, Stored
 from cloudgpu.errors import AuthError, CloudError

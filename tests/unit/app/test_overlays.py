@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgpu.app import overlays as module
-from cloudgpu.app.known_catalog import known_catalog
-from cloudgpu.app.overlays import KEPT, CatalogSnapshots
 from cloudgpu.catalog import load
 from cloudgpu.catalog.overlay import Overlay, Reading, RegionReadings
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.paths import Home
+from cloudgpu.state import catalog_snapshots as module
+from cloudgpu.state.catalog_snapshots import KEPT, CatalogSnapshots
+from cloudgpu.state.known_catalog import known_catalog
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 PLACE = "p3dn.24xlarge", "us-east-1"

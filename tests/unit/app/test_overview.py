@@ -1,6 +1,6 @@
 """`status`: what cannot be known is shown as unknown, and hides nothing else."""
 
-from cloudgpu.app.overview import recorded, refresh
+from cloudgpu.app.clusters.status import recorded, refresh
 from cloudgpu.errors import CloudError
 
 

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.app import plan_files
-from cloudgpu.app.overlays import CatalogSnapshots
-from cloudgpu.app.planning import Planned, make_plan
+from cloudgpu.app.planning.planner import Planned, make_plan, plan_files
 from cloudgpu.catalog.overlay import Overlay
 from cloudgpu.errors import BudgetError, PlanError, UsageError
 from cloudgpu.paths import Home
+from cloudgpu.state.catalog_snapshots import CatalogSnapshots
 
 NOW = datetime(2026, 8, 1, 12, tzinfo=UTC)
 

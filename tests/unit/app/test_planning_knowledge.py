@@ -5,8 +5,8 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.planning import make_plan
-from cloudgpu.app.quota_rooms import QuotaHeadroom
+from cloudgpu.app.planning.planner import make_plan
+from cloudgpu.app.planning.quota_headroom import QuotaHeadroom
 from cloudgpu.catalog import load
 from cloudgpu.catalog.overlay import Overlay, Reading, RegionReadings
 from cloudgpu.catalog.overlay_apply import apply

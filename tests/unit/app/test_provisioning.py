@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.app.purchase import Requester, chosen
+from cloudgpu.backends.launch_request import Requester, chosen
 from cloudgpu.errors import (
     BadRequestError,
     BusyError,

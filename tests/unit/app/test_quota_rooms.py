@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.app.quota_rooms import FRESH, QuotaHeadroom, RegionQuotas, rooms
+from cloudgpu.app.planning.quota_headroom import FRESH, QuotaHeadroom, RegionQuotas, rooms
 from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import AuthError

@@ -6,14 +6,14 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.known_catalog import known_catalog
-from cloudgpu.app.overlays import CatalogSnapshots
-from cloudgpu.app.refreshing import Refreshing
+from cloudgpu.app.planning.catalog_refresh import Refreshing
 from cloudgpu.catalog import load
 from cloudgpu.catalog.overlay import TypeFacts
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import AuthError, CloudError, UsageError
 from cloudgpu.paths import Home
+from cloudgpu.state.catalog_snapshots import CatalogSnapshots
+from cloudgpu.state.known_catalog import known_catalog
 
 NAMES = ("p3dn.24xlarge", "p3.16xlarge", "g5.48xlarge")
 SHIPPED = replace(load(), types={name: load().types[name] for name in NAMES})

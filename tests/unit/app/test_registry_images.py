@@ -10,9 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from cloudgpu.app import registry_images
-from cloudgpu.app.registry_images import RegistryImages
-from cloudgpu.app.registry_web import UnreachableError, Web
+from cloudgpu.app.planning.registry import images as registry_images
+from cloudgpu.app.planning.registry.http import UnreachableError, Web
+from cloudgpu.app.planning.registry.images import RegistryImages
 from cloudgpu.errors import AuthError
 from cloudgpu.launch.image_name import ImageName
 from cloudgpu.plan.survey import ImageSeen

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.remains import Here, SweepRequest, grouped, verdict
+from cloudgpu.app.sweep.cluster_resources import Here, SweepRequest, grouped, verdict
 from cloudgpu.catalog import load
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

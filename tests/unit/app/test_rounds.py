@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.app.rounds import CapacityRetry
+from cloudgpu.app.clusters.capacity_retry import CapacityRetry
 from cloudgpu.errors import BadRequestError, CapacityError, NoCapacityError, QuotaError
 from cloudgpu.plan.plan import Finding
 

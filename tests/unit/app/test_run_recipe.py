@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.app.records import RunRecord
-from cloudgpu.app.run_recipe import recipe_of
+from cloudgpu.app.runs.run_recipe import recipe_of
 from cloudgpu.errors import StateError
+from cloudgpu.state.records import RunRecord
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 GOOD = {

@@ -9,16 +9,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.app.probing import check_free
-from cloudgpu.app.records import RunRecord
-from cloudgpu.app.service_pages import hidden, secrets_of, services_of, services_on
-from cloudgpu.app.serving import Serving, ends_with_its_command, stage_of
+from cloudgpu.app.runs.service_probe import check_free
+from cloudgpu.app.runs.service_urls import hidden, secrets_of, services_of, services_on
+from cloudgpu.app.runs.services import Serving, ends_with_its_command, stage_of
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import ConnectError, RemoteCommandError, UsageError
 from cloudgpu.paths import Home
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.remote.fake import Answer, FakeHost
 from cloudgpu.run.verdict import Chunk, Verdict
+from cloudgpu.state.records import RunRecord
 from tests.unit.app.conftest import START, node
 
 WAIT_S = 20
@@ -62,7 +62,7 @@ class Quick(SystemClock):
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch):
-    monkeypatch.setattr("cloudgpu.app.serving._PAUSE_S", 0.01)
+    monkeypatch.setattr("cloudgpu.app.runs.services._PAUSE_S", 0.01)
 
 
 class Near(FakeHost):

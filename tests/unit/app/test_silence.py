@@ -4,9 +4,9 @@ import shutil
 
 import pytest
 
-from cloudgpu.app.records import RunRecord
-from cloudgpu.app.silence import UnreachableNodes
+from cloudgpu.app.runs.unreachable_nodes import UnreachableNodes
 from cloudgpu.errors import CloudError, ConnectError
+from cloudgpu.state.records import RunRecord
 
 TROUBLE = ConnectError("no route to host")
 

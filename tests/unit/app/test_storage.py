@@ -6,16 +6,16 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.storage import StorageManager
-from cloudgpu.app.storage_context import StorageContext, StorageRequest
-from cloudgpu.app.storage_overview import overview
-from cloudgpu.app.storage_records import StorageRecords
+from cloudgpu.app.storage.context import StorageContext, StorageRequest
+from cloudgpu.app.storage.manage import StorageManager
+from cloudgpu.app.storage.overview import overview
 from cloudgpu.aws.stored_parts import Part, Stored
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import BusyError, CapacityError, CloudError, StateError, TeardownError, UsageError
 from cloudgpu.ledger.store import open_ledger
 from cloudgpu.paths import Home
 from cloudgpu.provision.engine import Applied
+from cloudgpu.state.storage_records import StorageRecords
 
 START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 WISH = StorageRequest("sets", "lustre", "us-east-1", False, {"zone": "us-east-1c", "sizeGib": "1200"})

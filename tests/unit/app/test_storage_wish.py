@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.storage_wish import Typed, price_of, request
+from cloudgpu.app.storage.request import Typed, price_of, request
 from cloudgpu.catalog.other_prices import other_price
 from cloudgpu.catalog.storage import storage_price
 from cloudgpu.errors import UsageError

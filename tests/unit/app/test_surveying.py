@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.app.surveying import Preflight
+from cloudgpu.app.planning.preflight import Preflight
 from cloudgpu.errors import AuthError
 from cloudgpu.plan.survey import DatasetSeen, ImageSeen, NamedThing
 from cloudgpu.recipe.schema import Recipe

@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.app.remains import SweepRequest
-from cloudgpu.app.sweeping import Sweeping, problem
+from cloudgpu.app.sweep.cluster_resources import SweepRequest
+from cloudgpu.app.sweep.sweep import Sweeping, problem
 from cloudgpu.errors import AuthError, CloudError, UsageError
 from cloudgpu.provision.lease import Lease
 

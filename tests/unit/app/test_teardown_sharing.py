@@ -5,8 +5,8 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.records import Records
 from cloudgpu.errors import BadRequestError, BusyError, CloudError, StateError, TeardownError, UsageError
+from cloudgpu.state.records import Records
 
 
 def up(workspace, make, name="demo", **plan):

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from cloudgpu.app.lenient_ledger import LenientLedger
-from cloudgpu.app.records import RunRecord
-from cloudgpu.app.teardown import Teardown
-from cloudgpu.app.teardowns import Choice, chosen, end_all
+from cloudgpu.app.clusters.delete import Teardown
+from cloudgpu.app.clusters.delete_many import Choice, chosen, end_all
+from cloudgpu.backends.lenient_ledger import LenientLedger
 from cloudgpu.errors import AuthError, BusyError, LedgerError, TeardownError, UsageError
 from cloudgpu.provision.lease import Lease
 from cloudgpu.run.progress import Note
+from cloudgpu.state.records import RunRecord
 
 
 @pytest.fixture

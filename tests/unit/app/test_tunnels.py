@@ -4,8 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.app.service_pages import Served
-from cloudgpu.app.tunnels import (
+from cloudgpu.app.access.tunnels import (
     OpenTunnel,
     PortForward,
     described,
@@ -15,6 +14,7 @@ from cloudgpu.app.tunnels import (
     parse_port_forwards,
     ports_of,
 )
+from cloudgpu.app.runs.service_urls import Served
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import ConnectError, HostKeyError, StateError, UsageError
 from cloudgpu.recipe.service import Endpoint

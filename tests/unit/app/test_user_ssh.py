@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.app import ssh_marks
-from cloudgpu.app.ssh_entries import Entries, write
-from cloudgpu.app.teardown_records import forget
-from cloudgpu.app.user_ssh import SshFolder
+from cloudgpu.app.access.ssh_config import Entries, write
+from cloudgpu.backends.deletion_records import forget
 from cloudgpu.errors import StateError
 from cloudgpu.paths import Home
+from cloudgpu.state import ssh_config_record
+from cloudgpu.state.user_ssh_config import SshFolder
 
 THEIRS = b"# mine \xff, not UTF-8\nHost *\n\tUser me"
 
@@ -48,19 +48,19 @@ def test_one_line_at_the_top_for_all_clusters_and_none_after_the_last(folder, la
     added = f"# clusters of cloudgpu; removed with the last of them\nInclude {folder.ours}/*\n\n".encode()
     assert folder.config.read_bytes() == added + THEIRS
     assert [mode(folder.config), mode(folder.ours), mode(folder.ours / "lab")] == [0o640, 0o700, 0o600]
-    assert ssh_marks.remove(lab, "lab") == []
+    assert ssh_config_record.remove(lab, "lab") == []
     assert folder.config.read_bytes() == added + THEIRS
-    assert ssh_marks.remove(lab, "big") == []
+    assert ssh_config_record.remove(lab, "big") == []
     assert folder.config.read_bytes() == THEIRS
     assert mode(folder.config) == 0o640
     assert [one.name for one in folder.root.iterdir()] == ["config"]
-    assert ssh_marks.remove(lab, "big") == []
+    assert ssh_config_record.remove(lab, "big") == []
 
 
 def test_without_a_configuration_there_is_none_afterwards_either(folder, lab):
     assert write(lab, "lab", entries(lab, "lab"), folder) is True
     assert [mode(folder.root), mode(folder.config)] == [0o700, 0o600]
-    assert ssh_marks.remove(lab, "lab") == []
+    assert ssh_config_record.remove(lab, "lab") == []
     assert list(folder.root.iterdir()) == []
 
 
@@ -69,7 +69,7 @@ def test_a_line_that_somebody_moved_or_wrote_is_theirs(folder, lab):
     text = f"Host x\nInclude {folder.ours}/*\n"
     folder.config.write_text(text)
     assert write(lab, "lab", entries(lab, "lab"), folder) is False
-    ssh_marks.remove(lab, "lab")
+    ssh_config_record.remove(lab, "lab")
     assert folder.config.read_text() == text
 
 
@@ -83,7 +83,7 @@ def test_a_link_stays_a_link(folder, lab, tmp_path):
     assert folder.config.is_symlink()
     assert real.read_bytes().endswith(THEIRS)
     assert b"Include" in real.read_bytes()
-    ssh_marks.remove(lab, "lab")
+    ssh_config_record.remove(lab, "lab")
     assert folder.config.is_symlink()
     assert real.read_bytes() == THEIRS
 
@@ -104,7 +104,7 @@ def test_a_place_that_is_no_folder_is_told(folder, lab):
     with pytest.raises(StateError, match="cannot be written") as raised:
         write(lab, "lab", entries(lab, "lab"), folder)
     assert "--print" in raised.value.hint
-    assert ssh_marks.remove(lab, "lab") == []
+    assert ssh_config_record.remove(lab, "lab") == []
 
 
 def test_two_homes_do_not_take_each_others_names(folder, lab, tmp_path):
@@ -114,13 +114,13 @@ def test_two_homes_do_not_take_each_others_names(folder, lab, tmp_path):
     with pytest.raises(StateError, match="belongs to another cluster lab"):
         write(other, "lab", entries(other, "lab"), folder)
     (other.cluster("lab").root / "ssh-config.json").write_text(json.dumps({"folder": str(folder.root)}))
-    assert ssh_marks.remove(other, "lab") == []
+    assert ssh_config_record.remove(other, "lab") == []
     assert (folder.ours / "lab").exists()
 
 
 def test_a_mark_that_cannot_be_read_keeps_no_cluster_alive(folder, lab):
     (lab.cluster("lab").root / "ssh-config.json").write_text("{")
-    (trouble,) = ssh_marks.remove(lab, "lab")
+    (trouble,) = ssh_config_record.remove(lab, "lab")
     assert "may be left in ~/.ssh/cloudgpu.d" in trouble
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cloudgpu.app.watching import found_run, stored_lines
+from cloudgpu.app.runs.attach import found_run, stored_lines
 from cloudgpu.errors import StateError, UsageError
 
 

@@ -5,7 +5,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from cloudgpu.app.web_files import web_files
+from cloudgpu.app.planning.registry.web_files import web_files
 from cloudgpu.errors import RecipeError
 from cloudgpu.recipe.data import Data
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.app.refreshing import line
+from cloudgpu.app.planning.catalog_refresh import line
 from cloudgpu.catalog import load
 from cloudgpu.catalog.overlay import Overlay, Reading, RegionReadings, Retirement, TypeFacts
 from cloudgpu.catalog.overlay_apply import apply

@@ -5,11 +5,11 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.outcome import RunOutcome
-from cloudgpu.app.overview import ClusterStatus
-from cloudgpu.app.records import ClusterRecord, RunRecord
+from cloudgpu.app.clusters.status import ClusterStatus
+from cloudgpu.app.runs.outcome import RunOutcome
 from cloudgpu.recipe.schema import Metric, Reference
 from cloudgpu.run.metrics import Measured
+from cloudgpu.state.records import ClusterRecord, RunRecord
 
 NOW = datetime(2026, 11, 21, 3, 30, tzinfo=UTC)
 

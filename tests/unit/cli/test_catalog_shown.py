@@ -4,11 +4,10 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from cloudgpu.app.knowledge import Knowledge, Known
-from cloudgpu.app.overlays import Entry, History
-from cloudgpu.app.quota_report import lines, wanted
-from cloudgpu.app.quota_rooms import RegionQuotas
-from cloudgpu.app.refreshing import Refreshed, Unread
+from cloudgpu.app.planning.catalog_age import Knowledge, Known
+from cloudgpu.app.planning.catalog_refresh import Refreshed, Unread
+from cloudgpu.app.planning.quota_headroom import RegionQuotas
+from cloudgpu.app.planning.quota_report import lines, wanted
 from cloudgpu.catalog import load
 from cloudgpu.catalog.overlay import Retirement
 from cloudgpu.catalog.overlay_changes import Change
@@ -22,6 +21,7 @@ from cloudgpu.cli.show_catalog import (
     refreshed_lines,
 )
 from cloudgpu.cli.show_quota import quota_json, quota_lines
+from cloudgpu.state.catalog_snapshots import Entry, History
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ENTRY = Entry(3, NOW, "111122223333", ("us-east-1",), 2, "1 price changed", ("price: p3dn.24xlarge ...",))

@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from cloudgpu import errors
-from cloudgpu.app.outcome import RunOutcome
+from cloudgpu.app.runs.outcome import RunOutcome
 from cloudgpu.cli.main import app
 from cloudgpu.cli.show_rehearsal import status_json
 from cloudgpu.cli.show_status import run_rows

@@ -4,9 +4,9 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.deletion import Ended
-from cloudgpu.app.stages import Stages
-from cloudgpu.app.teardowns import TeardownResults
+from cloudgpu.app.clusters.delete_many import TeardownResults
+from cloudgpu.app.runs.stages import Stages
+from cloudgpu.backends.deletion import Ended
 from cloudgpu.cli.main import main
 from cloudgpu.cli.show_cluster import all_ended_json, all_ended_lines
 from cloudgpu.cli.show_error import error_json

@@ -1,6 +1,6 @@
 """`exec` for people: what nodes said, folded."""
 
-from cloudgpu.app.executing import NodeOutcome
+from cloudgpu.app.access.execute import NodeOutcome
 from cloudgpu.cli.screen import Screen
 from cloudgpu.cli.show_exec import named, show_line, show_outcomes
 

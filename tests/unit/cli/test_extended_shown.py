@@ -6,11 +6,11 @@ from decimal import Decimal
 import pytest
 from typer.testing import CliRunner
 
-from cloudgpu.app.postponing import Extended
-from cloudgpu.app.records import ClusterRecord
+from cloudgpu.backends.expiry_extension import Extended
 from cloudgpu.cli.main import app
 from cloudgpu.cli.show_extended import extended_json, extended_lines
 from cloudgpu.errors import UsageError
+from cloudgpu.state.records import ClusterRecord
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import cloudgpu.cli
 from cloudgpu import errors
-from cloudgpu.app.events import ProgressEvent
-from cloudgpu.app.executing import NodeOutcome
+from cloudgpu.app.access.execute import NodeOutcome
+from cloudgpu.backends.events import ProgressEvent
 from cloudgpu.cli.main import main
 from cloudgpu.cli.panel import framed, plain
 from cloudgpu.cli.screen import Screen

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from cloudgpu.app.records import ClusterRecord, Records, RunRecord
-from cloudgpu.app.remains import ClusterResources
-from cloudgpu.app.still_running import NOTHING, StillRunning, storage_lines, swept_clusters_lines
-from cloudgpu.app.storage_records import StorageRecord, StorageRecords
+from cloudgpu.app.sweep.cluster_resources import ClusterResources
+from cloudgpu.app.sweep.still_running import NOTHING, StillRunning, storage_lines, swept_clusters_lines
 from cloudgpu.cli import signals
 from cloudgpu.cli.screen import Screen
 from cloudgpu.cli.signals import HEARD, Interruptions
 from cloudgpu.clock import SystemClock
 from cloudgpu.paths import Home
+from cloudgpu.state.records import ClusterRecord, Records, RunRecord
+from cloudgpu.state.storage_records import StorageRecord, StorageRecords
 
 NOW = SystemClock().now()
 CLUSTER = ClusterRecord("lab", "t", "ann", "", "plain", "aws", "1", "", NOW, NOW, "up", state="up", nodes=2,

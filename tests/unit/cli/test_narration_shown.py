@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from cloudgpu.app.events import StageChange
+from cloudgpu.backends.events import StageChange
 from cloudgpu.cli.narration import STAGES, Narrator, installer_line, refusal, resource
 from cloudgpu.cli.terminal import Output
 from cloudgpu.provision.engine import Event

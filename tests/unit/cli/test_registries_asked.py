@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.app import host_planning, planning
+from cloudgpu.app.planning.planner import hosts, planner
 from cloudgpu.cli import wiring_plans
 from cloudgpu.cli.wiring import Wiring
 from cloudgpu.clock import SystemClock
@@ -25,8 +25,8 @@ def test_a_registry_is_asked_where_nodes_would_pull(monkeypatch, tmp_path, targe
     def made(*_args: object, surveyor, **_more: object) -> SimpleNamespace:
         return SimpleNamespace(surveyor=surveyor)
 
-    monkeypatch.setattr(planning, "make_plan", made)
-    monkeypatch.setattr(host_planning, "make_host_plan", made)
+    monkeypatch.setattr(planner, "make_plan", made)
+    monkeypatch.setattr(hosts, "make_host_plan", made)
     settings = load(flags={"target": target}, environ={"CLOUDGPU_HOME": str(tmp_path)}, cwd=tmp_path)
     wiring = Wiring(settings, SimpleNamespace(emit=print), SystemClock())
     surveyor = wiring_plans.planned(wiring, "tiny", [], offline=offline).surveyor

@@ -4,9 +4,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from cloudgpu.app.deletion import Ended
-from cloudgpu.app.provisioning import ProvisionedCluster
-from cloudgpu.app.stages import Stages
+from cloudgpu.app.clusters.create import ProvisionedCluster
+from cloudgpu.app.runs.stages import Stages
+from cloudgpu.backends.deletion import Ended
 from cloudgpu.cli import panel
 from cloudgpu.cli.screen import Screen
 from cloudgpu.cli.show_cluster import ended_lines, provisioned_json, provisioned_rows, provisioned_title

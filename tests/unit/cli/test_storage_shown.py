@@ -6,9 +6,8 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.storage_context import Created, Deleted, StorageRequest
-from cloudgpu.app.storage_overview import StorageRow
-from cloudgpu.app.storage_records import StorageRecord
+from cloudgpu.app.storage.context import Created, Deleted, StorageRequest
+from cloudgpu.app.storage.overview import StorageRow
 from cloudgpu.aws.stored_parts import Part, Stored
 from cloudgpu.catalog.storage import storage_price
 from cloudgpu.cli.main import main
@@ -20,6 +19,7 @@ from cloudgpu.cli.show_storage import (
     question,
     storage_lines,
 )
+from cloudgpu.state.storage_records import StorageRecord
 
 PRICE = storage_price("lustre", "us-east-1", "scratch_2")
 

@@ -4,17 +4,17 @@ from dataclasses import asdict, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
-from cloudgpu.app.attached import AttachedStorage
-from cloudgpu.app.matrix_records import MatrixRecord, MatrixRow
-from cloudgpu.app.overlays import Entry
-from cloudgpu.app.records import ClusterRecord, RunRecord
-from cloudgpu.app.storage_records import StorageRecord
 from cloudgpu.catalog.overlay import Overlay, Reading, RegionReadings, Retirement, TypeFacts
 from cloudgpu.clock import ManualClock
 from cloudgpu.launch.inventory import Node
 from cloudgpu.plan import stored
 from cloudgpu.plan.candidate import Candidate
 from cloudgpu.plan.costs import CostItem
+from cloudgpu.state.attached_storage import AttachedStorage
+from cloudgpu.state.catalog_snapshots import Entry
+from cloudgpu.state.matrix_records import MatrixRecord, MatrixRow
+from cloudgpu.state.records import ClusterRecord, RunRecord
+from cloudgpu.state.storage_records import StorageRecord
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 CLOCK = ManualClock(NOW)

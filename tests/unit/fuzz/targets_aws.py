@@ -9,11 +9,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from cloudgpu.app import registry_manifests as manifests
-from cloudgpu.app import remains, web_files
-from cloudgpu.app.registry_challenge import challenge
-from cloudgpu.app.registry_images import _looked_at
-from cloudgpu.app.registry_web import Answer, RefusedError, UnreachableError, Web
+from cloudgpu.app.planning.registry import manifests, web_files
+from cloudgpu.app.planning.registry.challenge import challenge
+from cloudgpu.app.planning.registry.http import Answer, RefusedError, UnreachableError, Web
+from cloudgpu.app.planning.registry.images import _looked_at
+from cloudgpu.app.sweep import cluster_resources
 from cloudgpu.aws import (
     buckets,
     fleets,
@@ -320,7 +320,7 @@ def _shortfall(answer: Any) -> None:
 
 
 def _expiry_tag(text: str) -> None:
-    found = remains._utc({"cloudgpu:expires-at": text})
+    found = cluster_resources._utc({"cloudgpu:expires-at": text})
     assert found is None or conforms(datetime, found)
 
 

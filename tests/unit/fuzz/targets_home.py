@@ -9,14 +9,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from cloudgpu.app import overview, ssh_marks
-from cloudgpu.app.cooldowns import Cooldowns
-from cloudgpu.app.inventories import stored_inventory
-from cloudgpu.app.matrix_records import MatrixRecord, MatrixRecords
-from cloudgpu.app.overlays import CatalogSnapshots, Entry
-from cloudgpu.app.quota_rooms import QuotaHeadroom
-from cloudgpu.app.records import ClusterRecord, Records, RunRecord
-from cloudgpu.app.storage_records import StorageRecord, StorageRecords
+from cloudgpu.app.clusters import status
+from cloudgpu.app.planning.quota_headroom import QuotaHeadroom
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.catalog.overlay import Overlay, merged
 from cloudgpu.catalog.overlay_apply import apply, unknown_gpus
@@ -37,6 +31,13 @@ from cloudgpu.provision.pulumi_cli.command import _noted
 from cloudgpu.provision.pulumi_cli.recovery import notes_in
 from cloudgpu.provision.state import Intent, Meta
 from cloudgpu.settings.sources import _file
+from cloudgpu.state import ssh_config_record
+from cloudgpu.state.catalog_snapshots import CatalogSnapshots, Entry
+from cloudgpu.state.cooldowns import Cooldowns
+from cloudgpu.state.inventories import stored_inventory
+from cloudgpu.state.matrix_records import MatrixRecord, MatrixRecords
+from cloudgpu.state.records import ClusterRecord, Records, RunRecord
+from cloudgpu.state.storage_records import StorageRecord, StorageRecords
 from tests.unit.fuzz.conformity import conforms
 from tests.unit.fuzz.hostile import files, lines, spoiled, values, words
 from tests.unit.fuzz.samples_home import (
@@ -75,7 +76,7 @@ def _cluster(content: bytes) -> None:
 
 def _clusters_shown(content: bytes) -> None:
     spec_name("home/clusters/lab/cluster.json", content)
-    shown = overview.recorded(Records(_home()), NOW)
+    shown = status.recorded(Records(_home()), NOW)
     assert len(shown) == 1
     _show(show_status.status_lines(shown, NOW))
     json.dumps([one.as_json() for one in shown], allow_nan=False)
@@ -285,7 +286,7 @@ def _process_note(content: bytes) -> None:
 
 def _ssh_mark(content: bytes) -> None:
     spec_name("home/clusters/lab/ssh-config.json", content)
-    told = ssh_marks.remove(_home(), "lab")
+    told = ssh_config_record.remove(_home(), "lab")
     assert all(isinstance(one, str) for one in told)
 
 

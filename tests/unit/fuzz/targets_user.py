@@ -14,12 +14,19 @@ from unittest import mock
 
 from hypothesis import strategies as st
 
-from cloudgpu.app import datasets, host_ground, host_provisioning, host_scanning
-from cloudgpu.app.executing import chosen_indices
-from cloudgpu.app.host_answers import ExtendedResponse, HostFacts, LeasesResponse, LeaveResponse, TakenResponse
-from cloudgpu.app.host_teardown import HostTeardown
-from cloudgpu.app.run_recipe import recipe_of
-from cloudgpu.app.tunnels import parse_port_forwards
+from cloudgpu.app.access.execute import chosen_indices
+from cloudgpu.app.access.tunnels import parse_port_forwards
+from cloudgpu.app.runs import datasets
+from cloudgpu.app.runs.run_recipe import recipe_of
+from cloudgpu.backends.hosts import backend, create, scan
+from cloudgpu.backends.hosts.agent_messages import (
+    ExtendedResponse,
+    HostFacts,
+    LeasesResponse,
+    LeaveResponse,
+    TakenResponse,
+)
+from cloudgpu.backends.hosts.delete import HostTeardown
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.catalog.gpu_spec import misfit, types_for_spec
 from cloudgpu.catalog.memory_text import gib
@@ -259,7 +266,7 @@ def _health(value: Any) -> None:
 
 def _described_host(value: Any) -> None:
     if isinstance(value, Mapping):
-        found = host_scanning._scanned(OWN, value, {}, load_catalog())
+        found = scan._scanned(OWN, value, {}, load_catalog())
         conforms(type(found), found)
 
 
@@ -272,12 +279,12 @@ def _image_answer(value: Any) -> None:
 
 
 def _host_state(value: Any) -> None:
-    conforms(HostSeen, host_ground._seen(value))
+    conforms(HostSeen, backend._seen(value))
 
 
 def _taken_devices(value: Any) -> None:
     if isinstance(value, Mapping):
-        conforms(tuple[int, ...], host_provisioning._with_devices(NODE, Answer(value, "a")).devices)
+        conforms(tuple[int, ...], create._with_devices(NODE, Answer(value, "a")).devices)
 
 
 def _left_hosts(value: Any) -> None:

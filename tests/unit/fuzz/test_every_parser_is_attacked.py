@@ -52,10 +52,10 @@ OWN = "reads what the same process or program wrote a moment ago"
 WIRED = "needs a server or a process at the other end; the bytes it hands on are attacked where they are taken apart"
 OTHER = "a value that another target's parser has checked already"
 NOT_ATTACKED = {
-    "app/host_planning.py:make_host_plan": OTHER,
-    "app/quota_report.py:_with_gpu": OTHER,
-    "app/registry_web.py:_place": OTHER,
-    "app/web_files.py:_followed": WIRED,
+    "app/planning/hosts.py:make_host_plan": OTHER,
+    "app/planning/quota_report.py:_with_gpu": OTHER,
+    "app/planning/registry/http.py:_place": OTHER,
+    "app/planning/registry/web_files.py:_followed": WIRED,
     "catalog/image_sizes.py:_stored": SHIPPED,
     # Cached: whichever test asks first reads them, and no target does then.
     "catalog/images.py:_content": SHIPPED,

@@ -33,11 +33,11 @@ FOLDERS = {
     "rehearsal/nodes/programs/": "runs inside simulated nodes, on their files",
 }
 ALLOWED = {
-    "app/beginning.py": (1, "a new file in a folder that was made just now"),
-    "app/executing.py": (1, "a module of ours"),
-    "app/plan_files.py": (1, "data that travel with cloudgpu"),
-    "app/registry_web.py": (1, "given the text of a file, not its path"),
-    "app/user_ssh.py": (1, "a new temporary file that is renamed into place"),
+    "app/planning/recipe_scaffold.py": (1, "a new file in a folder that was made just now"),
+    "app/access/execute.py": (1, "a module of ours"),
+    "app/planning/plan_files.py": (1, "data that travel with cloudgpu"),
+    "app/planning/registry/http.py": (1, "given the text of a file, not its path"),
+    "state/user_ssh_config.py": (1, "a new temporary file that is renamed into place"),
     "catalog/image_sizes.py": (1, "data that travel with cloudgpu"),
     "catalog/images.py": (1, "data that travel with cloudgpu"),
     "catalog/other_prices.py": (1, "data that travel with cloudgpu"),

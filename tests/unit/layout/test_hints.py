@@ -56,14 +56,14 @@ QUOTING = re.compile(r"^(?:command|shlex\.(?:quote|join)|[\w.]*\.aws)\(")
 # These build what programs run, not what a person is told to type; their own tests run what they build.
 PROGRAMS = (
     *("launch", "node/bootstrap", "node/containers", "node/mounts", "rehearsal/nodes", "rehearsal/strict", "text.py"),
-    *("app/beginning_launchers.py", "recipe/template.py"),
+    *("app/planning/recipe_scaffold_launchers.py", "recipe/template.py"),
 )
 ALLOWED = {
     # assignments for a program, not for a person
     ("cli/reaching.py", "self.settings.home"),
     ("node/agent/ending.py", "os.path.basename(folder)"),
     # constant names of variables, with quoted values behind them
-    ("app/engines.py", "name"),
+    ("backends/aws/engines.py", "name"),
     ("rehearsal/client.py", "name"),
     ("recipe/argument_rules.py", "name"),
     ("rehearsal/client.py", "' '.join(unset)"),

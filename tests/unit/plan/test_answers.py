@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.app.planning import read_sets
+from cloudgpu.app.planning.planner import read_sets
 from cloudgpu.catalog import load
 from cloudgpu.plan import planner
 from cloudgpu.plan.plan import Plan, Quotes

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.app.planning import read_sets, refuse
+from cloudgpu.app.planning.planner import read_sets, refuse
 from cloudgpu.catalog import load
 from cloudgpu.cli.show_plan import plan_lines
 from cloudgpu.errors import BudgetError, RecipeError

@@ -7,14 +7,14 @@ from decimal import Decimal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.app.cluster_costs import spending_of
-from cloudgpu.app.records import ClusterRecord
+from cloudgpu.backends.costs import spending_of
 from cloudgpu.catalog import load
 from cloudgpu.ledger.billing import entry_usd
 from cloudgpu.ledger.entry import Entry
 from cloudgpu.plan import planner
 from cloudgpu.plan.plan import Plan, Quotes
 from cloudgpu.recipe.schema import Recipe
+from cloudgpu.state.records import ClusterRecord
 
 CATALOG = load()
 

@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from cloudgpu.app.datasets import read_manifest
+from cloudgpu.app.runs.datasets import read_manifest
 from cloudgpu.errors import RecipeError
 from cloudgpu.recipe.file_names import unusable
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cloudgpu.app.host_answers import TakenResponse
+from cloudgpu.backends.hosts.agent_messages import TakenResponse
 from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.node.agent import main

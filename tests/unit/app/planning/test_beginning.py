@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.app.beginning import ScaffoldRequest, make_scaffold, write
-from cloudgpu.app.feasibility import check_feasible
+from cloudgpu.app.planning.feasibility import check_feasible
+from cloudgpu.app.planning.recipe_scaffold import ScaffoldRequest, make_scaffold, write
 from cloudgpu.catalog import load
 from cloudgpu.catalog.gpu_spec import types_for_spec
 from cloudgpu.catalog.ranking import Wanted, ranked

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import typer
 
-from cloudgpu.app.choosing import Asked, answer
-from cloudgpu.app.overlays import CatalogSnapshots
+from cloudgpu.app.planning.gpu_search import Asked, answer
 from cloudgpu.catalog.memory_text import gib
 from cloudgpu.catalog.overlay import Overlay, Reading, RegionReadings
 from cloudgpu.cli.main import FIRST, app, main
 from cloudgpu.cli.show_gpus import answer_json, answer_lines, offer_json
 from cloudgpu.errors import UsageError
+from cloudgpu.state.catalog_snapshots import CatalogSnapshots
 
 TODAY = date(2026, 11, 21)
 COMMAND = typer.main.get_command(app)

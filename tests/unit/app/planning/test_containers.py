@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from cloudgpu.app.containers import ImageQuery, containers
+from cloudgpu.app.planning.image_search import ImageQuery, containers
 from cloudgpu.catalog import load
 from cloudgpu.catalog.compatibility import judged
 from cloudgpu.catalog.software import software as known_software

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.app.registry_logins import RegistryLogins, none_fetched
+from cloudgpu.app.runs.registry_logins import RegistryLogins, none_fetched
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import CloudError, RemoteCommandError, UsageError
 from cloudgpu.launch.image_name import image_name

@@ -1,0 +1,244 @@
+"""`exec`: one command on many nodes at once; a node that cannot be reached is told beside what the others say."""
+
+import codecs
+import contextlib
+import queue
+import re
+import shlex
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cloudgpu.app.access.connect import Reached
+from cloudgpu.clock import Clock
+from cloudgpu.errors import CloudGpuError, ConnectError, RemoteCommandError, UsageError
+from cloudgpu.node import lifeline
+from cloudgpu.remote.command import Command
+from cloudgpu.remote.connection import SshHost
+from cloudgpu.remote.session import Session
+
+_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
+_LEAVE_S = 3.0
+"""How long a command that is told to end may take to say so, before the connection is cut, seconds."""
+_LOOK_S = 0.2
+
+OnLine = Callable[[int, bool, str], None]
+"""Sees every line as it comes: node index, whether it is standard error, text."""
+
+
+@dataclass(frozen=True)
+class NodeOutcome:
+    """What one node said.
+
+    Attributes:
+        exit_code: None where the command did not end, as far as anybody here knows.
+        error: Why it could not be run, or not to its end; empty otherwise.
+    """
+
+    node: int
+    exit_code: int | None = None
+    stdout: str = ""
+    stderr: str = ""
+    seconds: float = 0.0
+    error: str = ""
+    hint: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """The documented `exec --json` row."""
+        return {
+            "node": self.node,
+            "exit_code": self.exit_code,
+            "stdout": self.stdout,
+            "stderr": self.stderr,
+            "seconds": round(self.seconds, 3),
+            "error": self.error,
+            "hint": self.hint,
+        }
+
+
+def chosen_indices(text: str, nodes: int) -> tuple[int, ...]:
+    """The nodes that `0,2-3` names, in order; all of them for an empty text.
+
+    Raises:
+        UsageError: It names none, or one that the cluster does not have.
+    """
+    if not text:
+        return tuple(range(nodes))
+    found: set[int] = set()
+    for part in text.split(","):
+        match = _RANGE.fullmatch(part.strip())
+        if match is None:
+            raise UsageError(f"--node {text}: {part.strip() or 'nothing'} is no node", hint="for instance --node 0,2-3")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first or last >= nodes:
+            message = f"--node {text}: there is no node {part.strip()}; the nodes are 0 to {nodes - 1}"
+            raise UsageError(message, hint="`cloudgpu status` tells how many nodes a cluster has")
+        found |= set(range(first, last + 1))
+    return tuple(sorted(found))
+
+
+def shell_line(words: Sequence[str]) -> str:
+    """What the nodes' shells read: one word as it stands, several as the words that they are.
+
+    Raises:
+        UsageError: There is no command.
+    """
+    if not any(words):
+        message = "there is no command"
+        raise UsageError(message, hint="it stands behind --, for instance: cloudgpu exec NAME -- nvidia-smi -L")
+    return words[0] if len(words) == 1 else shlex.join(words)
+
+
+def execute(
+    reached: Reached, line: str, clock: Clock, *, stdin: bytes | None = None, on_line: OnLine | None = None
+) -> tuple[NodeOutcome, ...]:
+    """Run a shell line on every node at once and wait for all of them. Ctrl-C ends it on every node.
+
+    Args:
+        reached: The nodes.
+        line: What their shells read.
+        clock: Times it.
+        stdin: What the command reads on every node; None for nothing.
+        on_line: Sees every line as it comes, called by one thread at a time.
+    """
+    source = Path(lifeline.__file__).read_text(encoding="utf-8")
+    command = Command("exec", "python3", "-I", "-S", "-c", source, line, *(() if stdin is None else ("stdin",)))
+    hosts = {index: one for index, one in reached.items() if isinstance(one, SshHost)}
+    told: queue.SimpleQueue[NodeOutcome | BaseException] = queue.SimpleQueue()
+    running = [_Running(index, host, clock, _serial(on_line)) for index, host in hosts.items()]
+    for one in running:
+        threading.Thread(target=one.run, args=(command, stdin or b"", told), daemon=True).start()
+    try:
+        outcomes = {one.node: one for one in _all(told, len(running))}
+    except KeyboardInterrupt:
+        _end(running, told)
+        raise
+    unreached = {index: _unreached(index, err) for index, err in reached.items() if isinstance(err, CloudGpuError)}
+    return tuple({**outcomes, **unreached}[index] for index in reached)
+
+
+def exit_code(outcomes: Sequence[NodeOutcome]) -> int:
+    """0 when it ended with 0 everywhere; else that a node was out of reach weighs more than a bad end."""
+    if any(one.exit_code is None for one in outcomes):
+        return ConnectError.exit_code
+    return RemoteCommandError.exit_code if any(one.exit_code for one in outcomes) else 0
+
+
+def as_json(cluster: str, line: str, outcomes: Sequence[NodeOutcome]) -> Mapping[str, Any]:
+    """The documented `exec --json` form."""
+    nodes = [one.as_json() for one in outcomes]
+    return {"cluster": cluster, "command": line, "exit_code": exit_code(outcomes), "nodes": nodes}
+
+
+class _Running:
+    """The command on one node, in a thread of its own."""
+
+    def __init__(self, index: int, host: SshHost, clock: Clock, on_line: OnLine | None) -> None:
+        self._index = index
+        self._host = host
+        self._clock = clock
+        self._on_line = on_line
+        self._session: Session | None = None
+        self._ended = False
+
+    def run(self, command: Command, stdin: bytes, told: "queue.SimpleQueue[NodeOutcome | BaseException]") -> None:
+        """Run it and hand its outcome over; a bug is handed over, too."""
+        began = self._clock.monotonic()
+        try:
+            outcome = self._outcome(command, stdin)
+        except CloudGpuError as err:
+            outcome = _unreached(self._index, err)
+        except BaseException as bug:  # noqa: BLE001 - raised again where somebody waits
+            told.put(bug)
+            return
+        told.put(replace(outcome, seconds=self._clock.monotonic() - began))
+
+    def end(self) -> None:
+        """End the command there."""
+        self._ended = True
+        if self._session is not None:
+            self._session.end()
+
+    def _outcome(self, command: Command, stdin: bytes) -> NodeOutcome:
+        session = self._session = self._host.start(command, stdin)
+        if self._ended:
+            session.end()
+        out, err = _Text(self._index, self._on_line, error=False), _Text(self._index, self._on_line, error=True)
+        session.on_stderr = err.add
+        try:
+            for piece in session.output():
+                out.add(piece)
+        except ConnectError as lost:
+            return NodeOutcome(self._index, None, out.end(), err.end(), error=lost.message, hint=lost.hint)
+        return NodeOutcome(self._index, session.exit_code, out.end(), err.end())
+
+
+class _Text:
+    """One output: gathered, and told line by line where somebody wants to see it."""
+
+    def __init__(self, index: int, on_line: OnLine | None, *, error: bool) -> None:
+        self._index, self._on_line, self._error = index, on_line, error
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._parts: list[str] = []
+        self._rest = ""
+
+    def add(self, piece: bytes) -> None:
+        """Some bytes more."""
+        self._take(self._decoder.decode(piece))
+
+    def end(self) -> str:
+        """Nothing more comes: all of it."""
+        self._take(self._decoder.decode(b"", final=True))
+        if self._rest and self._on_line is not None:
+            self._on_line(self._index, self._error, self._rest)
+        self._rest = ""
+        return "".join(self._parts)
+
+    def _take(self, text: str) -> None:
+        if self._on_line is None:
+            self._parts.append(text)
+            return
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            self._on_line(self._index, self._error, line)
+
+
+def _serial(on_line: OnLine | None) -> OnLine | None:
+    """The same, called by one thread at a time."""
+    if on_line is None:
+        return None
+    lock = threading.Lock()
+
+    def told(index: int, error: bool, line: str) -> None:  # noqa: FBT001 - as OnLine has it
+        with lock:
+            on_line(index, error, line)
+
+    return told
+
+
+def _all(told: "queue.SimpleQueue[NodeOutcome | BaseException]", count: int) -> Iterator[NodeOutcome]:
+    """Every outcome as it comes. Looks up now and then: a wait without end would not hear Ctrl-C everywhere."""
+    while count:
+        try:
+            item = told.get(timeout=_LOOK_S)
+        except queue.Empty:
+            continue
+        if isinstance(item, BaseException):
+            raise item
+        count -= 1
+        yield item
+
+
+def _end(running: Sequence[_Running], told: "queue.SimpleQueue[NodeOutcome | BaseException]") -> None:
+    """End the command everywhere, and give the nodes a moment to hear of it."""
+    for one in running:
+        threading.Thread(target=one.end, daemon=True).start()
+    with contextlib.suppress(queue.Empty):
+        for _ in running:
+            told.get(timeout=_LEAVE_S)
+
+
+def _unreached(index: int, err: CloudGpuError) -> NodeOutcome:
+    return NodeOutcome(index, error=err.message, hint=err.hint)

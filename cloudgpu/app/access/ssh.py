@@ -1,0 +1,119 @@
+"""`ssh`: the real OpenSSH client's command line for one node."""
+
+import re
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloudgpu.app.access.dial import Ways
+from cloudgpu.clock import Clock
+from cloudgpu.errors import ConnectError, HostKeyError, UsageError
+from cloudgpu.launch.inventory import Node
+from cloudgpu.paths import Home
+from cloudgpu.remote.connection import SshHost, connect
+from cloudgpu.remote.handshake import AuthRefusedError
+from cloudgpu.remote.ssh_command import Gate, ssh_argv, write_known_hosts
+from cloudgpu.state.inventories import stored_inventory
+from cloudgpu.state.records import ClusterRecord, Records
+
+
+@dataclass(frozen=True)
+class Means:
+    """What a login is made with.
+
+    Attributes:
+        carrying: A command line that carries SSH to a node of a cluster, for those that Session Manager leads to.
+        admit: Opens the way to who has moved; asked only where a node does not answer, because it asks the cloud.
+    """
+
+    key: Path
+    clock: Clock
+    ways: Ways
+    carrying: Callable[[str, int], Sequence[str]]
+    authorize_caller: Callable[[ClusterRecord], object]
+
+
+def login(
+    records: Records, home: Home, means: Means, *, cluster: str, index: int, command: Sequence[str] = ()
+) -> list[str]:
+    """The argument vector; the node's key is pinned in a known_hosts file of the cluster's own.
+
+    Raises:
+        UsageError: No such cluster or node.
+        ConnectError: The node cannot be reached, or shows another key.
+    """
+    record = recorded(records, cluster)
+    nodes = stored_inventory(home, record).nodes
+    node = chosen(nodes, record, index)
+
+    def argv() -> list[str]:
+        return _argv(nodes, node, home.cluster(record.name).root, means, command)
+
+    try:
+        return argv()
+    except (HostKeyError, AuthRefusedError):
+        raise
+    except ConnectError:
+        means.authorize_caller(record)
+        return argv()
+
+
+def asked_for(option: int | None, words: Sequence[str], behind: Sequence[str]) -> tuple[int, tuple[str, ...]]:
+    """Which node is meant, and the command for it: `NODE` may stand behind the name, a command with or without `--`.
+
+    Raises:
+        UsageError: Two nodes are named.
+    """
+    named = int(words[0]) if words and re.fullmatch("[0-9]{1,3}", words[0]) else None
+    if named is None:
+        return option or 0, (*words, *behind)
+    if option not in (None, named):
+        raise UsageError(f"node {named} or --node {option}?", hint="name one of them")
+    return named, (*words[1:], *behind)
+
+
+def recorded(records: Records, cluster: str) -> ClusterRecord:
+    """The cluster that is meant, by its name or by that of a run on it.
+
+    Raises:
+        UsageError: There is none.
+    """
+    record = records.cluster(cluster) if cluster else None
+    if record is None and cluster:
+        run = records.run(cluster)
+        record = records.cluster(run.cluster) if run is not None else None
+    if record is None:
+        message = f"there is no cluster {cluster}" if cluster else "no cluster is up"
+        raise UsageError(message, hint="`cloudgpu status` lists the clusters")
+    return record
+
+
+def chosen(nodes: Sequence[Node], record: ClusterRecord, index: int) -> Node:
+    """The node that is meant.
+
+    Raises:
+        UsageError: The cluster has none of this index.
+    """
+    if not 0 <= index < len(nodes):
+        message = f"cluster {record.name} has no node {index}; its nodes are 0 to {len(nodes) - 1}"
+        raise UsageError(message)
+    return nodes[index]
+
+
+def _argv(nodes: Sequence[Node], node: Node, root: Path, means: Means, command: Sequence[str]) -> list[str]:
+    def pinned(host: SshHost, name: str) -> Path:
+        return write_known_hosts(root / f"known_hosts.{name}", host.node, host.server_key())
+
+    with ExitStack() as opened:
+        gate, via = None, means.ways.carrier(node)
+        if node.jump is not None:
+            first = opened.enter_context(connect(nodes[node.jump], means.key, clock=means.clock))
+            gate, via = Gate(first.node, pinned(first, str(node.jump))), first
+        host = opened.enter_context(connect(node, means.key, clock=means.clock, via=via))
+        if node.bastion:
+            jump = opened.enter_context(means.ways.gate(node))
+            gate = Gate(jump.node, pinned(jump, "bastion"))
+        known_hosts = pinned(host, str(node.index))
+    proxy = means.carrying(root.name, node.index) if node.reach == "ssm" else ()
+    return ssh_argv(node, key=means.key, known_hosts=known_hosts, command=command, gate=gate, proxy=proxy)

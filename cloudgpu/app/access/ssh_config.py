@@ -1,0 +1,71 @@
+"""`ssh-config`: entries of a cluster's nodes for the user's own OpenSSH, made of its inventory and pinned keys."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloudgpu.app.access.connect import ClusterNodes, Reached
+from cloudgpu.app.access.ssh import Means
+from cloudgpu.launch.inventory import Node
+from cloudgpu.paths import Home
+from cloudgpu.remote.fanout import all_or_raise
+from cloudgpu.remote.ssh_command import Gate, write_known_hosts
+from cloudgpu.remote.ssh_config import Entry, rendered
+from cloudgpu.state.ssh_config_record import mark
+from cloudgpu.state.user_ssh_config import SshFolder
+from cloudgpu.text import command
+
+
+@dataclass(frozen=True)
+class Entries:
+    """What was written, or would be.
+
+    Attributes:
+        names: What `ssh` knows the nodes by.
+        text: The file of the cluster.
+    """
+
+    names: tuple[str, ...]
+    text: str
+
+
+def entries(home: Home, means: Means, cluster: ClusterNodes, reached: Reached) -> Entries:
+    """The entries of every node; their keys are pinned in files of the cluster's own.
+
+    Raises:
+        ConnectError: A node cannot be reached, and its key so not be written down.
+        StateError: The files cannot be written.
+    """
+    hosts, name = all_or_raise(reached), cluster.record.name
+    root = home.cluster(name).root
+    pinned = {index: write_known_hosts(root / f"known_hosts.{index}", host.node, host.server_key())
+              for index, host in hosts.items()}  # fmt: skip
+    made = [_entry(name, node, cluster.nodes, pinned, means, root) for node in cluster.nodes]
+    heading = (
+        f"cluster {name} of {home.root}",
+        f"made by `{command('cloudgpu', 'ssh-config', name)}`; `{command('cloudgpu', 'down', name)}` removes it",
+    )
+    return Entries(tuple(two for one in made for two in one.names), rendered(made, means.key, heading))
+
+
+def write(home: Home, cluster: str, found: Entries, folder: SshFolder) -> bool:
+    """Write them where OpenSSH finds them; whether the user's own configuration had to be told of it.
+
+    Raises:
+        StateError: Something cannot be written, or another home has a cluster of this name there.
+    """
+    folder.require_usable(cluster, home.root)
+    mark(home, cluster, folder)  # first, so that what is written is found again whatever happens
+    return folder.write(cluster, found.text)
+
+
+def _entry(name: str, node: Node, nodes: Sequence[Node], pinned: dict[int, Path], means: Means, root: Path) -> Entry:
+    names = (f"{name}-{node.index}", *((name,) if node.index == 0 else ()))
+    gate = None
+    if node.jump is not None:
+        gate = Gate(nodes[node.jump], pinned[node.jump])
+    elif node.bastion:
+        jump = means.ways.gate(node)
+        gate = Gate(jump.node, write_known_hosts(root / f"known_hosts.gate-{node.index}", jump.node, jump.server_key()))
+    proxy = tuple(means.carrying(name, node.index)) if node.reach == "ssm" else ()
+    return Entry(names, node, pinned[node.index], gate, proxy)

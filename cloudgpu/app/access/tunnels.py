@@ -1,0 +1,202 @@
+"""`tunnel`: ports of this machine that lead to ports of a node, until the caller ends them."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+
+from cloudgpu import bounds
+from cloudgpu.app.runs.service_urls import Served
+from cloudgpu.backends.events import Emit
+from cloudgpu.clock import Clock
+from cloudgpu.errors import ConnectError, HostKeyError, StateError, UsageError
+from cloudgpu.launch.inventory import usual_local
+from cloudgpu.remote.command import Command
+from cloudgpu.remote.connection import SilentPortError, SshHost
+from cloudgpu.remote.handshake import AuthRefusedError
+from cloudgpu.run.progress import Note
+from cloudgpu.state.records import ClusterRecord, Records
+from cloudgpu.text import command
+
+_WISH = re.compile(r"(?:([0-9]{1,9}):)?([0-9]{1,9})")
+_LOOK_S = 1.0
+_PROBE_EVERY_S = 15.0
+_PAUSES_S = (1.0, 2.0, 5.0, 10.0)
+
+AuthorizeCaller = Callable[[ClusterRecord], object]
+"""Opens the way to a caller who has moved."""
+
+
+@dataclass(frozen=True)
+class PortForward:
+    """A tunnel that is asked for. `local` is 0 where the same number will do, or the next one that is free."""
+
+    remote: int
+    local: int = 0
+
+
+@dataclass(frozen=True)
+class OpenTunnel:
+    """A tunnel that is open."""
+
+    remote: int
+    local: int
+
+
+def is_port_forward(text: str) -> bool:
+    """Whether a word of the command line means ports."""
+    return _WISH.fullmatch(text) is not None
+
+
+def ports_of(services: Sequence[Served], cluster: str) -> list[str]:
+    """The ports of a cluster's services, where none is named.
+
+    Raises:
+        UsageError: No service runs there.
+    """
+    if not services:
+        message = f"which port? no service runs on cluster {cluster}"
+        raise UsageError(message, hint=f"for instance {command('cloudgpu', 'tunnel', cluster, '8888')}")
+    return [str(one.endpoint.port) for one in services]
+
+
+def parse_port_forwards(texts: Sequence[str], local: int | None = None) -> tuple[PortForward, ...]:
+    """`8888` or `9000:8888`, each; `local` is for a single one.
+
+    Raises:
+        UsageError: One is no port, two want the same port of this machine, or `local` is given for several.
+    """
+    forwards = tuple(_read(text) for text in texts)
+    if local is not None:
+        if len(forwards) != 1 or forwards[0].local:
+            raise UsageError("--local is for one port alone", hint="write LOCAL:REMOTE, for instance 9000:8888")
+        forwards = (PortForward(forwards[0].remote, _port(str(local))),)
+    for name, numbers in (
+        ("port", [one.remote for one in forwards]),
+        ("port of this machine", [one.local for one in forwards if one.local]),
+    ):
+        twice = next((number for number in numbers if numbers.count(number) > 1), None)
+        if twice is not None:
+            raise UsageError(f"{name} {twice} is named twice", hint="name each once")
+    return forwards
+
+
+def open_all(host: SshHost, forwards: Sequence[PortForward], emit: Emit) -> tuple[OpenTunnel, ...]:
+    """Listen for all of them; a local port that was named is that one or none.
+
+    Raises:
+        UsageError: A local port that was named is in use.
+    """
+    opened = []
+    for forward in forwards:
+        told = _Teller(host.node.index, forward.remote, emit)
+        wanted = forward.local or usual_local(host.node, forward.remote)
+        opened.append(
+            OpenTunnel(forward.remote, host.forward(forward.remote, local=wanted, near=not forward.local, told=told))
+        )
+    return tuple(opened)
+
+
+def described(one: OpenTunnel, cluster: str, node: int, served: Sequence[Served] = ()) -> str:
+    """One line about an open tunnel; what is served there, where it is a service of a run."""
+    service = next((two for two in served if two.endpoint.port == one.remote), None)
+    what = f"port {one.remote} of node {node} of cluster {cluster}"
+    if service is None:
+        return f"127.0.0.1:{one.local} leads to {what}"
+    return f"{service.url(one.local)} is {service.name}, {what}"
+
+
+def hold(
+    host: SshHost,
+    cluster: ClusterRecord,
+    *,
+    records: Records,
+    clock: Clock,
+    emit: Emit,
+    authorize_caller: AuthorizeCaller,
+) -> None:
+    """Keep the connection up, dialling again whenever it breaks; returns never, Ctrl-C ends it.
+
+    Raises:
+        StateError: The cluster is gone.
+        HostKeyError: Somebody else answers in its place.
+    """
+    next_probe = clock.monotonic() + _PROBE_EVERY_S
+    while True:
+        clock.sleep(_LOOK_S)
+        if host.connected and clock.monotonic() < next_probe:
+            continue
+        try:
+            host.try_run(Command("true"))
+        except HostKeyError:
+            raise
+        except ConnectError as err:
+            _again(host, cluster, err, records=records, clock=clock, emit=emit, authorize_caller=authorize_caller)
+        next_probe = clock.monotonic() + _PROBE_EVERY_S
+
+
+def _again(
+    host: SshHost,
+    cluster: ClusterRecord,
+    err: ConnectError,
+    *,
+    records: Records,
+    clock: Clock,
+    emit: Emit,
+    authorize_caller: AuthorizeCaller,
+) -> None:
+    """Dial until the node answers. A caller who has moved is let in first."""
+    emit(Note(f"{err.message}; trying again"))
+    lost, tries = clock.monotonic(), 0
+    while True:
+        if records.cluster(cluster.name) is None:
+            raise StateError(f"cluster {cluster.name} is gone", hint="`cloudgpu status` lists the clusters")
+        try:
+            host.connect()
+        except (HostKeyError, AuthRefusedError):
+            raise  # trying again brings no other key
+        except ConnectError:
+            if tries == 0:
+                authorize_caller(cluster)
+            clock.sleep(_PAUSES_S[min(tries, len(_PAUSES_S) - 1)])
+            tries += 1
+        else:
+            emit(Note(f"connected again after {clock.monotonic() - lost:.0f} s"))
+            return
+
+
+@dataclass
+class _Teller:
+    """Tells of a port that nobody listens on, once, and of the first connection that came about after that."""
+
+    node: int
+    port: int
+    emit: Emit
+    _silent: bool = False
+    _lock: Lock = field(default_factory=Lock)
+
+    def __call__(self, trouble: ConnectError | None) -> None:
+        with self._lock:
+            changed, self._silent = self._silent != (trouble is not None), trouble is not None
+        if not changed:
+            return
+        if trouble is None:
+            self.emit(Note(f"port {self.port} of node {self.node} answers now"))
+        elif isinstance(trouble, SilentPortError):
+            self.emit(Note(f"nothing listens on port {self.port} of node {self.node}; every connection tries again"))
+        else:
+            self.emit(Note(trouble.message))
+
+
+def _read(text: str) -> PortForward:
+    match = _WISH.fullmatch(text)
+    if match is None:
+        raise UsageError(f"{text} is no port", hint="a number, or LOCAL:REMOTE, for instance 9000:8888")
+    return PortForward(_port(match[2]), _port(match[1]) if match[1] is not None else 0)
+
+
+def _port(text: str) -> int:
+    try:
+        return bounds.port(text)
+    except ValueError:
+        raise UsageError(f"{text} is no port; ports are 1 to {bounds.MAX_PORT}", hint="for instance 8888") from None

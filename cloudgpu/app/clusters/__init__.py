@@ -1,0 +1,1 @@
+"""Create, reuse, extend and delete clusters."""

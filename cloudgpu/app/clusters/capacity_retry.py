@@ -1,0 +1,62 @@
+"""`--retry-until-up`: go round a plan's candidates again and again, with nothing standing in between, up to a limit."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from secrets import SystemRandom
+
+from cloudgpu.backends.context import CloudContext
+from cloudgpu.backends.reuse import ProvisionedCluster
+from cloudgpu.errors import NoCapacityError
+from cloudgpu.plan.failover import pauses_s
+from cloudgpu.recipe.units import DurationS
+from cloudgpu.run.progress import Note
+
+_RANDOM = SystemRandom()
+
+
+class CapacityRetry:
+    """Repeats an attempt while it fails for a lack of capacity that may pass."""
+
+    def __init__(self, context: CloudContext, limit_s: int, jitter: Callable[[], float] = _RANDOM.random) -> None:
+        self._context = context
+        self._limit = timedelta(seconds=limit_s)
+        self._jitter = jitter
+
+    def until_up(self, attempt: Callable[[], ProvisionedCluster]) -> ProvisionedCluster:
+        """Attempt it, at least once; every attempt that raises has left nothing behind.
+
+        Raises:
+            NoCapacityError: There is no capacity, and the time is up or waiting would not help.
+            CloudGpuError: As `attempt` raises; only a lack of capacity is waited for.
+        """
+        clock = self._context.clock
+        until = clock.now() + self._limit
+        pauses, count = pauses_s(self._jitter), 1
+        while True:
+            try:
+                return attempt()
+            except NoCapacityError as err:
+                left_s = (until - clock.now()).total_seconds()
+                if left_s < 1 or not err.passing:
+                    raise _tired(err, count, self._limit) from None
+            self._wait(count, min(next(pauses), left_s), until)
+            count += 1
+
+    def _wait(self, count: int, wait_s: float, until: datetime) -> None:
+        clock = self._context.clock
+        again = clock.now() + timedelta(seconds=wait_s)
+        self._context.emit(
+            Note(
+                f"no capacity in round {count}; nothing stands and nothing is billed. Round {count + 1} in "
+                f"{wait_s:.0f} s, at {again:%H:%M:%S} UTC; gives up at {until:%Y-%m-%d %H:%M} UTC; Ctrl-C ends it"
+            )
+        )
+        clock.sleep(wait_s)
+
+
+def _tired(err: NoCapacityError, count: int, limit: timedelta) -> NoCapacityError:
+    if count == 1:
+        return err
+    spent = DurationS(int(limit.total_seconds()))
+    message = f"{err.message}; {count} rounds in {spent}"
+    return NoCapacityError(message, tried=err.tried, passing=err.passing, hint=err.hint)

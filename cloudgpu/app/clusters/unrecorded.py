@@ -1,0 +1,104 @@
+"""End a cluster that this home has no record of, by its tags and by the rows that the ledger has for it."""
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from decimal import Decimal
+
+from cloudgpu.app.clusters.region_failures import RegionFailures
+from cloudgpu.app.clusters.row_closing import Closing
+from cloudgpu.app.clusters.storage import ClusterStorage
+from cloudgpu.app.clusters.tagged_resources import NODE_KINDS, OWNER, Recorded, TagSearch
+from cloudgpu.app.clusters.unanswered_launches import UnansweredLaunches, unlaunched
+from cloudgpu.aws.found import GLOBAL
+from cloudgpu.backends.base import TaggedResource
+from cloudgpu.backends.billing import ClusterBilling
+from cloudgpu.backends.context import CloudContext
+from cloudgpu.backends.storage_outcome import NOTHING, Settled
+from cloudgpu.errors import UsageError
+from cloudgpu.ledger.entry import Entry
+from cloudgpu.text import command
+
+
+@dataclass(frozen=True)
+class Unrecorded:
+    """What was found and ended.
+
+    Attributes:
+        usd: What the rows come to that were closed.
+        estimated: Whether that is an upper bound, because the cloud gave no time for an end.
+    """
+
+    strays: tuple[str, ...]
+    usd: Decimal
+    estimated: bool
+    storage: Settled
+
+
+class UnrecordedTeardown:
+    """Ends what carries a cluster's name and is this owner's, in these regions."""
+
+    def __init__(self, context: CloudContext, name: str, regions: Sequence[str]) -> None:
+        self._context = context
+        self._name = name
+        self._billing = ClusterBilling(context)
+        self._strays = TagSearch(context)
+        self._launches = UnansweredLaunches(context)
+        self._failures = RegionFailures(name, regions)
+
+    def end(self) -> Unrecorded:
+        """End it; each region on its own.
+
+        Raises:
+            UsageError: All that carries the name is somebody else's.
+            TeardownError: Something is left, or a region could not be asked.
+        """
+        begun_at = self._context.clock.now()
+        rows = self._billing.rows_without_record(self._name)
+        opened = {row.spending.entry_id for row in rows if row.state == "open"}
+        closing = Closing.begun(self._context, rows)
+        found = self._strays.search(self._name, (*self._failures.asked, GLOBAL), lambda _: True)
+        self._failures.add_all(found.failures)
+        mine = [one for one in found.found if self._mine(one)]
+        if found.found and not mine and not self._failures:
+            raise _not_yours(self._name, found.found[0])
+        strays = self._nodes_ended(mine)
+        self._billing.note_launched(rows, [*mine, *(one for one in found.terminated if self._mine(one))])
+        # Without a journal nobody knows which calls are unanswered: one empty search is not enough.
+        self._launches.wait(unlaunched(rows), begun_at)
+        strays += self._strays.end_rest(self._name, (*self._failures.asked, GLOBAL), self._mine, self._failures)
+        rows = self._billing.rows_without_record(self._name)
+        self._launches.note_ended(self._name, rows, self._mine, self._failures)
+        closed = self._closed(closing, opened)
+        storage = self._storage_ended()
+        self._failures.raise_any()
+        usd = self._billing.usd(closed, self._context.clock.now())
+        return Unrecorded(strays, usd, any(part.estimated for row in closed for part in row.parts.values()), storage)
+
+    def _mine(self, one: TaggedResource) -> bool:
+        return self._strays.mine(one, "")
+
+    def _nodes_ended(self, mine: Sequence[TaggedResource]) -> tuple[str, ...]:
+        if not any(one.kind in NODE_KINDS for one in mine):
+            return ()
+        done = self._strays.end_nodes(self._name, self._failures.asked, self._mine, Recorded())
+        self._failures.add_all(done.errors)
+        return done.ended
+
+    def _closed(self, closing: Closing, opened: Set[str]) -> tuple[Entry, ...]:
+        """Close the rows of every region that is confirmed empty; return all that were open at the beginning."""
+        rows = [row for row in self._billing.rows_without_record(self._name) if row.spending.entry_id in opened]
+        closing.close(row for row in rows if row.spending.region not in self._failures)
+        return tuple(row for row in self._billing.rows_without_record(self._name) if row.spending.entry_id in opened)
+
+    def _storage_ended(self) -> Settled:
+        answered = [region for region in self._failures.asked if region not in self._failures]
+        for region in answered[:1]:
+            with self._failures.guard(region):
+                return ClusterStorage(self._context).end_unrecorded(self._name, answered)
+        return NOTHING
+
+
+def _not_yours(name: str, one: TaggedResource) -> UsageError:
+    owner = one.tags.get(OWNER, "")
+    message = f"cluster {name} in {one.region} belongs to {owner}; nothing was ended"
+    return UsageError(message, hint=command("cloudgpu", "down", name, CLOUDGPU_OWNER=owner))

@@ -1,0 +1,1 @@
+"""`doctor`: check that everything a run needs is there."""

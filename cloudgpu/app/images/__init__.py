@@ -1,0 +1,1 @@
+"""Bake machine images."""

@@ -1,0 +1,263 @@
+"""`image bake`: one node, its bootstrap, a look at it, an image of it, and the end of it."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any, Protocol
+
+from cloudgpu.app.clusters.create import Provisioning, Requester
+from cloudgpu.app.clusters.delete import Teardown
+from cloudgpu.app.runs.follow import Running
+from cloudgpu.app.runs.stages import Stages
+from cloudgpu.aws.own_images import OwnImage
+from cloudgpu.backends.base import Connect
+from cloudgpu.backends.context import CloudContext
+from cloudgpu.backends.launch_request import node_kind
+from cloudgpu.backends.retained_billing import RetainedBilling, RetainedSpending
+from cloudgpu.backends.reuse import ProvisionedCluster
+from cloudgpu.catalog.other_prices import other_price, shipped_price
+from cloudgpu.errors import CloudGpuError, TeardownError, UsageError
+from cloudgpu.plan.plan import Plan
+from cloudgpu.run.progress import Note
+from cloudgpu.state.identifiers import checked_cluster
+from cloudgpu.state.records import ClusterRecord
+from cloudgpu.text import command
+
+_PRICED_IN = "us-east-1"
+"""Images of every region are told at the price of this one."""
+_LONGEST_NAME = 34
+"""The node that an image is made of is a cluster of its own, `bake-NAME`, and clusters have at most 39 characters."""
+
+
+class ImageStore(Protocol):
+    """The images of one account."""
+
+    def found(self, region: str, name: str = "") -> Sequence[OwnImage]:
+        """Those of a region, or the one of this name."""
+
+    def make(self, region: str, instance_id: str, name: str, tags: dict[str, str]) -> str:
+        """Have one made; returns its id."""
+
+    def ready(self, region: str, name: str) -> OwnImage:
+        """Wait until it can be used."""
+
+    def end(self, image: OwnImage) -> None:
+        """Take it and its snapshots away."""
+
+
+@dataclass(frozen=True)
+class Baked:
+    """An image, and what making it cost; simulated or not as `simulated` says."""
+
+    image: OwnImage
+    usd: Decimal
+    simulated: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """The documented `image bake --json` form."""
+        cost = {"usd": str(self.usd), "simulated": self.simulated}
+        return {**image_json(self.image), "cost": cost, "simulated": self.simulated}
+
+
+def image_json(image: OwnImage) -> dict[str, Any]:
+    """One image as `image list --json` shows it."""
+    return {
+        "name": image.name,
+        "id": image.id,
+        "region": image.region,
+        "state": image.state,
+        "owner": image.owner,
+        "made_at": image.made_at.isoformat(),
+        "size_gib": image.size_gib,
+        "at_most_usd_per_month": str(monthly_usd(image)),
+        "gpu_architecture": image.tags.get("cloudgpu:gpu-architecture", ""),
+        "made_from": image.tags.get("cloudgpu:made-from", ""),
+        "snapshots": list(image.snapshots),
+    }
+
+
+def monthly_usd(image: OwnImage) -> Decimal:
+    """What its snapshots cost at most, USD a month, at the price of us-east-1."""
+    return image.size_gib * shipped_price("snapshot_gib_month_usd", _PRICED_IN).usd
+
+
+@dataclass(frozen=True)
+class Baking:
+    """Makes images. One object for one cloud and one home."""
+
+    context: CloudContext
+    requester: Requester
+    connect: Connect
+    store: ImageStore
+    stages: Stages
+
+    def bake(self, plan: Plan, name: str) -> Baked:
+        """Make the image `name` of one node of this plan; one that was cut off is taken up again.
+
+        Raises:
+            UsageError: There is an image of this name, or nothing can be called so.
+            CloudGpuError: It failed; the node is ended, or named in the error.
+        """
+        cluster = bake_cluster(name)
+        # Data is no part of an image, and its nodes mount what their own recipe names.
+        plan = replace(plan, recipe=plan.recipe.model_copy(update={"storage": ()}))
+        region = plan.candidates[0].region
+        begun = self.context.records.cluster(cluster)
+        there = self.store.found(begun.region if begun and begun.region else region, name)
+        if there and begun is None:
+            message = f"there is an image {name} in {there[0].region} already: {there[0].id or there[0].snapshots[0]}"
+            raise UsageError(message, hint=f"another name, or `{command('cloudgpu', 'image', 'delete', name)}` first")
+        try:
+            image = self._image(plan, name, cluster, [one for one in there if one.id])
+        except (CloudGpuError, KeyboardInterrupt):
+            # The node is worth nothing without its image, and costs all the same.
+            self._unmade(name, cluster)
+            self._down(cluster, region)
+            raise
+        return Baked(image, self._down(cluster, region), plan.simulated)
+
+    def _image(self, plan: Plan, name: str, cluster: str, there: Sequence[OwnImage]) -> OwnImage:
+        if there:
+            region = there[0].region
+        else:
+            with self.stages.stage("provision"):
+                provisioned = Provisioning(self.context, self.requester).up(plan, cluster)
+            region = provisioned.record.region
+            self._strip(provisioned)
+            self.context.emit(Note("the node boots again while AWS copies its disk"))
+            row = retained_spending(name, provisioned.record, plan)
+            self._billing.open(row)
+            made = self.store.make(region, provisioned.record.instance_ids[0], name, self._tags(plan, provisioned))
+            self._billing.made(row, made)
+        with self.stages.stage("image"):
+            return self.store.ready(region, name)
+
+    @property
+    def _billing(self) -> RetainedBilling:
+        return RetainedBilling(self.context.ledger, self.context.clock)
+
+    def _unmade(self, name: str, cluster: str) -> None:
+        """Close the row of an image that was never made."""
+        record = self.context.records.last_known(cluster)
+        if record is not None and record.region and not self.store.found(record.region, name):
+            self._billing.ended(f"image {name}", [record.token], found=False)
+
+    def _strip(self, provisioned: ProvisionedCluster) -> None:
+        """Wait for the bootstrap, hold the node against what was bought, and leave only what an image should have."""
+        with Running(self.context, self.connect, self.stages) as running:
+            running.connect(provisioned.inventory)
+            running.gate()
+            running.strip()
+
+    def _tags(self, plan: Plan, provisioned: ProvisionedCluster) -> dict[str, str]:
+        record = provisioned.record
+        candidate = next(one for one in plan.candidates if one.instance_type == record.instance_type)
+        return {
+            "cloudgpu:owner": record.owner,
+            "cloudgpu:team": record.team,
+            "cloudgpu:token": record.token,
+            "cloudgpu:made-from": record.image,
+            "cloudgpu:gpu-architecture": node_kind(plan, candidate).architecture,
+            "cloudgpu:bootstrap": hashlib.sha256(record.config.get("bootstrap", "").encode()).hexdigest()[:16],
+        }
+
+    def _down(self, cluster: str, region: str) -> Decimal:
+        if self.context.records.cluster(cluster) is None:
+            return Decimal(0)
+        with self.stages.stage("down"):
+            return Teardown(self.context).down(cluster, region).usd
+
+
+def retained_spending(name: str, record: ClusterRecord, plan: Plan) -> RetainedSpending:
+    """What the ledger is told of an image: its snapshot's cost, at most, where the price is known."""
+    price = other_price("snapshot_gib_month_usd", record.region)
+    return RetainedSpending(
+        noun="image",
+        name=name,
+        what="snapshot",
+        token=record.token,
+        owner=record.owner,
+        team=record.team,
+        target=record.target,
+        account=record.account,
+        endpoint=record.endpoint,
+        region=record.region,
+        monthly_usd=None if price is None else price.usd * int(plan.recipe.resources.disk),
+    )
+
+
+def bake_cluster(name: str) -> str:
+    """The cluster that the image `name` is made on.
+
+    Raises:
+        UsageError: Nothing can be called so.
+    """
+    if len(name) > _LONGEST_NAME:
+        message = f"{name!r} is longer than the {_LONGEST_NAME} characters that an image's name may have"
+        raise UsageError(message, hint="choose a shorter name")
+    return checked_cluster(f"bake-{name}")
+
+
+@dataclass(frozen=True)
+class Gone:
+    """What a deletion ended: the image, None where none was made, and the node of a bake that was cut off."""
+
+    image: OwnImage | None
+    node: bool
+
+
+def delete(context: CloudContext, store: ImageStore, region: str, name: str) -> Gone:
+    """Take an image away, and the node that a bake which was killed has left.
+
+    Raises:
+        UsageError: There is none of this name in the region.
+        TeardownError: The node would not end.
+    """
+    begun = context.records.last_known(bake_cluster(name))
+    errors: list[CloudGpuError] = []
+    if begun is not None:
+        try:
+            Teardown(context).down(begun.name, begun.region or region)
+        except CloudGpuError as err:
+            errors.append(err)
+    there = _images_ended(store, region, name, errors)
+    if errors:
+        raise _one_error(name, errors)
+    tokens = [*(image.tags.get("cloudgpu:token", "") for image in there), *([begun.token] if begun else [])]
+    books = RetainedBilling(context.ledger, context.clock)
+    books.ended(f"image {name}", tokens, found=bool(there))
+    # A deletion that was killed before it closed its row, or that was made elsewhere, has left nothing but the row.
+    closed = 0 if there else books.deleted_elsewhere(f"image {name}", context.cloud, region)
+    if not there and begun is None:
+        names = ", ".join(one.name for one in store.found(region))
+        known = f"there are: {names}" if names else "there are none in this region; --region looks elsewhere"
+        if closed:
+            known = f"it was deleted before, and its cost ends now in the ledger; {known}"
+        message = f"there is no image {name} in {region}"
+        raise UsageError(message, hint=known)
+    return Gone(there[0] if there else None, node=begun is not None)
+
+
+def _images_ended(store: ImageStore, region: str, name: str, errors: list[CloudGpuError]) -> Sequence[OwnImage]:
+    """Delete every image of this name; one that fails, or the node of a bake, never keeps the others."""
+    try:
+        there = store.found(region, name)
+    except CloudGpuError as err:
+        errors.append(err)
+        return ()
+    for image in there:
+        try:
+            store.end(image)
+        except CloudGpuError as err:
+            errors.append(err)
+    return there
+
+
+def _one_error(name: str, errors: Sequence[CloudGpuError]) -> CloudGpuError:
+    """Return a single error as it is, and several as one that names all that is left."""
+    if len(errors) == 1:
+        return errors[0]
+    left = [line for err in errors for line in tuple(getattr(err, "left", ())) or (err.message,)]
+    message = f"image {name} is not confirmed gone: {'; '.join(err.message for err in errors)}"
+    return TeardownError(message, left=left, hint=command("cloudgpu", "image", "delete", name))

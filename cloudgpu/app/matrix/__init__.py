@@ -1,0 +1,1 @@
+"""Run every combination of a matrix in one cluster."""

@@ -1,0 +1,237 @@
+"""What a matrix has come to: every combination with its run's state and figures, and which of them are the best."""
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal
+from math import isfinite
+from typing import Any
+
+from cloudgpu.app.runs.run_recipe import recipe_of
+from cloudgpu.backends.base import Ledger
+from cloudgpu.errors import StateError
+from cloudgpu.ledger.billing import entry_usd
+from cloudgpu.recipe.matrix import shown
+from cloudgpu.run.metrics import Measured
+from cloudgpu.state.matrix_records import MatrixRecord, MatrixRow, Values
+from cloudgpu.state.records import Records, RunRecord
+
+_WAITING = "waiting"
+_FEWEST = 2
+"""With fewer figures none is the best."""
+
+
+@dataclass(frozen=True)
+class RowOutcome:
+    """One combination.
+
+    Attributes:
+        state: As of a run; `waiting` where there is none yet.
+        run_id: Its latest run; empty where there is none.
+        seconds: From its start to its end; None before that.
+        usd: What the run cost.
+        best: The metrics of which no other combination has a better figure.
+    """
+
+    values: Values
+    state: str
+    reason: str = ""
+    run_id: str = ""
+    digest: str = ""
+    measured: tuple[Measured, ...] = ()
+    seconds: float | None = None
+    usd: Decimal = Decimal(0)
+    best: frozenset[str] = frozenset()
+
+    @property
+    def label(self) -> str:
+        """`kvstore=dist_sync compression=2bit`."""
+        return shown(self.values)
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing is left to do for it."""
+        return self.state in ("succeeded", "not-run")
+
+    def as_json(self) -> dict[str, Any]:
+        """Its documented form."""
+        return {
+            "values": dict(self.values),
+            "state": self.state,
+            "reason": self.reason,
+            "run_id": self.run_id,
+            "recipe_digest": self.digest,
+            "metrics": {one.name: self._metric(one) for one in self.measured},
+            "seconds": self.seconds,
+            "usd": str(self.usd),
+        }
+
+    def _metric(self, one: Measured) -> dict[str, Any]:
+        reference = one.metric.reference
+        return {
+            "value": one.value,
+            "unit": one.metric.unit,
+            "better": one.metric.better,
+            "best": one.name in self.best,
+            "reference": None if reference is None else reference.model_dump(),
+            "share_of_reference": one.share,
+        }
+
+
+@dataclass(frozen=True)
+class MatrixOutcome:
+    """A matrix as it stands.
+
+    Attributes:
+        usd: What its clusters cost so far, or would have cost; where it used somebody else's, what its runs did.
+        table: The file that holds the same as CSV.
+        kept: Why its cluster was left; empty when it was ended or is not its to end.
+        stopped: Why combinations are left that were not tried; empty where none is.
+        left: What is still running, one line each.
+        unended: Why its cluster could not be ended.
+        interrupted: Whether Ctrl-C ended the command.
+        unfetched: Outputs that are still on the nodes, one line each, with the run.
+        lost: Outputs that can no longer be fetched, one line each, with the run.
+    """
+
+    record: MatrixRecord
+    rows: tuple[RowOutcome, ...]
+    usd: Decimal
+    table: str
+    kept: str = ""
+    stopped: str = ""
+    left: tuple[str, ...] = ()
+    unended: str = ""
+    interrupted: bool = False
+    unfetched: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The names of all metrics, in the recipes' order."""
+        return tuple(dict.fromkeys(one.name for row in self.rows for one in row.measured))
+
+    @property
+    def complete(self) -> bool:
+        """Whether every combination has its result."""
+        return all(row.good for row in self.rows)
+
+    def as_json(self) -> dict[str, Any]:
+        """The documented form of `train --matrix --json` and `matrix show --json`."""
+        record = self.record
+        return {
+            "matrix": record.name,
+            "recipe": record.recipe,
+            "target": record.target,
+            "simulated": record.simulated,
+            "axes": [{"name": name, "values": list(values)} for name, values in record.axes],
+            "sets": list(record.sets),
+            "complete": self.complete,
+            "cluster": record.cluster,
+            "combinations": [row.as_json() for row in self.rows],
+            "cost": {"usd": str(self.usd), "simulated": record.simulated},
+            "table": self.table,
+            "kept": self.kept,
+            "stopped": self.stopped,
+            "left": list(self.left),
+            "unended": self.unended,
+            "interrupted": self.interrupted,
+            "unfetched": list(self.unfetched),
+            "lost": list(self.lost),
+        }
+
+    def as_csv(self) -> str:
+        """One line a combination; empty where there is no figure."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(self._headings())
+        for row in self.rows:
+            writer.writerow(self._cells(row))
+        return text.getvalue()
+
+    def _headings(self) -> list[str]:
+        figures = [heading for name in self.metrics for heading in (name, f"{name}_share_of_reference")]
+        axes = [name for name, _ in self.record.axes]
+        return [*axes, "state", *figures, "seconds", "usd", "simulated", "run_id", "recipe_digest", "reason"]
+
+    def _cells(self, row: RowOutcome) -> Iterator[object]:
+        by_name = {one.name: one for one in row.measured}
+        yield from (value for _, value in row.values)
+        yield row.state
+        for name in self.metrics:
+            one = by_name.get(name)
+            yield "" if one is None or one.value is None else one.value
+            yield "" if one is None or one.share is None else round(one.share, 4)
+        yield "" if row.seconds is None else row.seconds
+        yield from (row.usd, str(self.record.simulated).lower(), row.run_id, row.digest, row.reason)
+
+
+def outcome_of(record: MatrixRecord, records: Records, ledger: Ledger, now: datetime, table: str) -> MatrixOutcome:
+    """The matrix as the records and the ledger have it now.
+
+    Raises:
+        LedgerError: The bill cannot be read.
+    """
+    bill = ledger.report(by="run", now=now)
+    costs = {row.key: row.usd for row in bill.rows if row.simulated is record.simulated}
+    rows = tuple(_row(row, records, costs) for row in record.rows)
+    usd = _clusters_usd(record, ledger, now) if record.made or record.spent else sum((r.usd for r in rows), Decimal(0))
+    return MatrixOutcome(record, _with_best(rows), usd, table)
+
+
+def known_run(row: MatrixRow, records: Records) -> RunRecord | None:
+    """The run of a combination; None where it was never started, or nobody can read how it went."""
+    try:
+        return records.run(row.run_id) if row.run_id else None
+    except StateError:
+        return None
+
+
+def _row(row: MatrixRow, records: Records, costs: Mapping[str, Decimal]) -> RowOutcome:
+    run = known_run(row, records)
+    if run is None:
+        return RowOutcome(row.values, "failed" if row.reason else _WAITING, row.reason)
+    took = None if run.ended_at is None else round((run.ended_at - run.started_at).total_seconds(), 3)
+    return RowOutcome(
+        values=row.values,
+        state=run.state,
+        reason=run.reason,
+        run_id=run.run_id,
+        digest=row.digest,
+        measured=_measured(run),
+        seconds=took,
+        usd=costs.get(run.run_id, Decimal(0)),
+    )
+
+
+def _measured(run: RunRecord) -> tuple[Measured, ...]:
+    metrics = recipe_of(run).metrics
+    return tuple(Measured(name, run.metrics.get(name), metric) for name, metric in metrics.items())
+
+
+def _clusters_usd(record: MatrixRecord, ledger: Ledger, now: datetime) -> Decimal:
+    ended = sum((Decimal(usd) for usd in (record.spent or {}).values()), Decimal(0))
+    if not record.token or record.token in (record.spent or {}):
+        return ended
+    entries = ledger.entries(cluster=record.cluster)
+    own = [one for one in entries if one.spending.entry_id.startswith(f"{record.token}/")]
+    return ended + sum((entry_usd(one, now) for one in own), Decimal(0))
+
+
+def _with_best(rows: Sequence[RowOutcome]) -> tuple[RowOutcome, ...]:
+    figures: dict[str, list[tuple[float, int]]] = {}
+    better: dict[str, str] = {}
+    for place, row in enumerate(rows):
+        for one in row.measured if row.state == "succeeded" else ():
+            if one.value is not None and isfinite(one.value):
+                figures.setdefault(one.name, []).append((one.value, place))
+                better[one.name] = one.metric.better
+    best: dict[int, set[str]] = {}
+    for name, found in figures.items():
+        top = (max if better[name] == "higher" else min)(value for value, _ in found)
+        for value, place in found:
+            if value == top and len(found) >= _FEWEST:
+                best.setdefault(place, set()).add(name)
+    return tuple(replace(row, best=frozenset(best.get(place, ()))) for place, row in enumerate(rows))

@@ -1,0 +1,159 @@
+"""The plan of a matrix: one cluster in which every combination can run, or all that is in the way at once."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from cloudgpu.app.planning.planner import Planned
+from cloudgpu.errors import CloudGpuError, PlanError, UsageError
+from cloudgpu.plan import planner
+from cloudgpu.plan.plan import Finding, Plan
+from cloudgpu.recipe.loading import LoadedRecipe
+from cloudgpu.recipe.matrix import Axis, Combination, about, fields_of
+from cloudgpu.recipe.schema import Recipe
+from cloudgpu.text import command
+
+_OF_THE_CLUSTER: Final = frozenset({"schema", "name", "resources", "storage", "budget"})
+"""Sections that say what the cluster is, and not what runs on it."""
+_NETWORK: Final = ("resources", "network")
+_NETWORKS: Final = ("tcp", "auto", "efa")
+"""What asks for more stands behind: in a cluster with EFA runs can talk over TCP too."""
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One combination and its plan."""
+
+    combination: Combination
+    plan: Plan
+
+
+@dataclass(frozen=True)
+class MatrixPlan:
+    """What would be done.
+
+    Attributes:
+        lead: What the cluster is made of: the plan of the combination that asks for most, at the candidates that all
+            of them can run on.
+        runs: Every combination, in the order in which they run.
+    """
+
+    lead: Planned
+    axes: tuple[Axis, ...]
+    runs: tuple[PlannedRun, ...]
+
+    @property
+    def expected_s(self) -> int | None:
+        """What the work of all runs takes at the reference rates, seconds; None where one of them does not say."""
+        expected = [one.plan.expected for one in self.runs]
+        return sum(one.seconds for one in expected if one is not None) if all(expected) else None
+
+    @property
+    def further_findings(self) -> list[tuple[str, Finding]]:
+        """What the plans of other combinations found beside the one that is shown, with whose it is."""
+        shown = {(one.check, one.message) for one in self.lead.plan.findings}
+        return [(whose, one) for whose, one in _grouped(self.runs) if (one.check, one.message) not in shown]
+
+
+def plan_matrix(
+    loaded: LoadedRecipe,
+    axes: Sequence[Axis],
+    combinations: Sequence[Combination],
+    ask: Callable[[Combination], Planned],
+) -> MatrixPlan:
+    """Plan every combination; `ask` plans one with what the cloud says.
+
+    Raises:
+        UsageError: An axis changes the cluster itself.
+        PlanError: A combination cannot run as planned; the findings of all of them.
+        CloudGpuError: The cloud could not be asked.
+    """
+    _check_one_cluster(loaded, axes)
+    _refuse_services(combinations)
+    first = max(combinations, key=lambda one: _NETWORKS.index(one.recipe.resources.network))
+    lead = ask(first)
+    runs = tuple(PlannedRun(one, lead.plan if one is first else _plan(one, lead, ask)) for one in combinations)
+    _refuse(loaded.recipe.name, axes, runs)
+    candidates = tuple(one for one in lead.plan.candidates if all(_can_run(run.plan, one.key) for run in runs))
+    types = {one.instance_type for one in candidates}
+    if not candidates or len({_software(run.plan, types) for run in runs}) > 1:
+        raise _no_common_cluster(loaded.recipe.name, axes, runs)
+    return MatrixPlan(replace(lead, plan=replace(lead.plan, candidates=candidates)), tuple(axes), runs)
+
+
+def _check_one_cluster(loaded: LoadedRecipe, axes: Sequence[Axis]) -> None:
+    for axis, path in fields_of(axes, loaded):
+        if path[0] in _OF_THE_CLUSTER and path != _NETWORK:
+            name = ".".join(map(str, path))
+            message = f"--matrix {axis.name}: {name} changes the cluster itself, and a matrix runs in one cluster"
+            raise UsageError(message, hint=_one_after_the_other(loaded.recipe.name, axis, axes))
+
+
+def _refuse_services(combinations: Sequence[Combination]) -> None:
+    for one in combinations:
+        if one.recipe.launch.launcher == "service":
+            message = f"{one.label}: a service runs until it is ended, and the next combination would wait for that"
+            raise UsageError(message, hint="`cloudgpu train` without --matrix, once for each")
+
+
+def _one_after_the_other(recipe: str, axis: Axis, axes: Sequence[Axis]) -> str:
+    """A command for each value of one axis, with the other axes as they are."""
+    others = [word for one in axes if one is not axis for word in ("--matrix", f"{one.name}={','.join(one.values)}")]
+    commands = [command("cloudgpu", "train", recipe, "--set", f"{axis.name}={value}", *others) for value in axis.values]
+    return f"one cluster after the other: {', then '.join(f'`{one}`' for one in commands)}"
+
+
+def _plan(one: Combination, lead: Planned, ask: Callable[[Combination], Planned]) -> Plan:
+    """Where nothing changed that the cloud is asked about, its answers for the lead are as good for this one."""
+    if _asked_about(one.recipe) == _asked_about(lead.question.recipe):
+        return planner.answer(replace(lead.question, recipe=one.recipe))
+    return ask(one).plan
+
+
+def _asked_about(recipe: Recipe) -> tuple[object, ...]:
+    kept = (recipe.checkpoint, recipe.outputs_to)
+    return (recipe.environment, recipe.data, recipe.storage, kept, recipe.workdir)
+
+
+def _refuse(recipe: str, axes: Sequence[Axis], runs: Sequence[PlannedRun]) -> None:
+    errors = [(whose, one) for whose, one in _grouped(runs) if one.severity == "error"]
+    if errors:
+        lines = [f"{whose}: {f.check}: {f.message}{f' (fix: {f.cure})' if f.cure else ''}" for whose, f in errors]
+        message = f"recipe {recipe} cannot run with every combination of this matrix"
+        # What would set an axis itself is no cure: it is said beside the finding, for whoever wants another value.
+        cures = [one.cure for _, one in errors if one.cure]
+        beside = next((cure for cure in cures if not any(f"{axis.name}=" in cure for axis in axes)), "")
+        raise PlanError(message, findings=lines, hint=f"leave those values out{f', or {beside}' if beside else ''}")
+
+
+def _grouped(runs: Sequence[PlannedRun]) -> list[tuple[str, Finding]]:
+    """Every finding once, with the combinations that it is about."""
+    whose: dict[tuple[str, str], list[str]] = {}
+    findings: dict[tuple[str, str], Finding] = {}
+    for run in runs:
+        for one in run.plan.findings:
+            findings.setdefault((one.check, one.message), one)
+            whose.setdefault((one.check, one.message), []).append(run.combination.label)
+    return [(about(whose[key], len(runs)), one) for key, one in findings.items()]
+
+
+def _can_run(plan: Plan, key: tuple[str, str, str]) -> bool:
+    return any(one.key == key for one in plan.candidates)
+
+
+def _software(plan: Plan, types: Collection[str]) -> frozenset[tuple[str, str, str]]:
+    """What every node of these types gets when it boots."""
+    return frozenset((one.instance_type, one.image, one.driver) for one in plan.uses if one.instance_type in types)
+
+
+def _no_common_cluster(recipe: str, axes: Sequence[Axis], runs: Sequence[PlannedRun]) -> CloudGpuError:
+    lines = []
+    for run in runs:
+        uses = [
+            f"{one.instance_type} with image {one.image}, driver {one.driver or 'unknown'}" for one in run.plan.uses
+        ]
+        lines.append(f"{run.combination.label}: {'; '.join(uses)}")
+    message = (
+        f"recipe {recipe}: the combinations of this matrix need nodes that differ, and a matrix runs in one cluster"
+    )
+    return PlanError(message, findings=lines, hint=_one_after_the_other(recipe, axes[0], axes))

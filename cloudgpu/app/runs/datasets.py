@@ -1,0 +1,181 @@
+"""Datasets before a run: what is to be staged, and what it must be. Asked before anything is bought."""
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from cloudgpu.app.planning.registry.web_files import web_files
+from cloudgpu.backends.base import Backend
+from cloudgpu.errors import BadRequestError, RecipeError, UsageError
+from cloudgpu.files import MANIFEST_BYTES, open_for_reading, read_text
+from cloudgpu.recipe.file_names import unusable
+from cloudgpu.recipe.schema import Data, Recipe
+from cloudgpu.recipe.sources import source_of
+from cloudgpu.remote.tree import files_to_send
+from cloudgpu.run.checkpoints import NOTHING_THERE, earlier
+from cloudgpu.run.files import Files, RemoteFile
+from cloudgpu.text import printable
+
+_LINE = re.compile(r"^(?P<sha>[0-9a-fA-F]{64}) [ *](?P<path>.+)$")
+_URL_LIFE_S = 6 * 3600
+_SHOWN = 100
+
+
+def put_rehearsal_objects(recipe: Recipe, base: Path, cloud: Backend) -> int:
+    """Fill the rehearsal's buckets as the recipe's rehearsal stanza says; bytes sent, 0 when all was there.
+
+    Raises:
+        RecipeError: What it names is no directory.
+        CloudError: The rehearsal endpoint refused.
+    """
+    if recipe.rehearsal is None or cloud.target != "rehearsal":
+        return 0
+    objects = {url: source for url, source in recipe.rehearsal.objects.items() if url.startswith("s3://")}
+    for source in objects.values():
+        if not (base / source).is_dir():
+            raise RecipeError(f"rehearsal.objects: {base / source} is not a directory")
+    return sum(cloud.put_objects(url, base / source) for url, source in objects.items())
+
+
+def lister(cloud: Backend, base: Path) -> Files:
+    """How a dataset's files are listed, with fresh presigned addresses and the manifest's checksums.
+
+    A dataset on this machine is held against its manifest here, for nothing checks it on the way.
+    """
+    listed: dict[str, Sequence[RemoteFile]] = {}
+
+    def files(dataset: Data) -> Sequence[RemoteFile]:
+        kind = source_of(dataset.source).kind
+        manifest = None if dataset.manifest is None else base / dataset.manifest
+        if kind == "s3":
+            return _vouched(dataset, cloud.objects(dataset.source, expires_s=_URL_LIFE_S), manifest)
+        if dataset.name not in listed:
+            found = _local(dataset, base) if kind == "local" else _web(dataset, manifest)
+            listed[dataset.name] = found
+        return listed[dataset.name]
+
+    return files
+
+
+def check_checkpoint(recipe: Recipe, cloud: Backend, files: Files) -> None:
+    """Find out whether checkpoints can be kept and resumed, and outputs be kept, before anything is bought.
+
+    Raises:
+        CloudGpuError: The bucket is not there, or what is to be resumed is not.
+    """
+    earlier(recipe, files)
+    for to in filter(None, (recipe.checkpoint.to if recipe.checkpoint else None, recipe.outputs_to)):
+        _bucket_there(cloud, to.partition("{")[0])
+
+
+def _bucket_there(cloud: Backend, url: str) -> None:
+    """That nothing lies there yet is as it should be."""
+    try:
+        cloud.objects(url, expires_s=1)
+    except BadRequestError as err:
+        if err.code != NOTHING_THERE:
+            raise
+
+
+def _web(dataset: Data, manifest: Path | None) -> Sequence[RemoteFile]:
+    names = () if manifest is None else tuple(read_manifest(manifest))
+    return _vouched(dataset, web_files(dataset, names), manifest)
+
+
+def _vouched(dataset: Data, found: Sequence[RemoteFile], manifest: Path | None) -> Sequence[RemoteFile]:
+    """With the checksums that the recipe has."""
+    if manifest is not None:
+        return _matched(dataset, found, manifest)
+    if dataset.sha256 is None:
+        return found
+    if len(found) != 1:
+        message = f"dataset {dataset.name}: sha256 is of one file, and {dataset.source} has {len(found)}"
+        raise RecipeError(message, hint="write a manifest: sha256sum FILE... >sums.txt")
+    return [replace(found[0], sha256=dataset.sha256.lower())]
+
+
+def _local(dataset: Data, base: Path) -> Sequence[RemoteFile]:
+    source = (base / dataset.source).resolve()
+    if source.is_file():
+        names: Sequence[str] = (source.name,)
+        source = source.parent
+    else:
+        names = _names_below(dataset, source)
+    files = [RemoteFile("", name, (source / name).lstat().st_size, None) for name in names]
+    if dataset.manifest is None and dataset.sha256 is None:
+        return files
+    matched = _vouched(dataset, files, None if dataset.manifest is None else base / dataset.manifest)
+    for file in matched:
+        digest = _digest(source / file.relative)
+        if digest != file.sha256:
+            message = f"dataset {dataset.name}: {source / file.relative} has sha256 {digest}, not {file.sha256}"
+            raise RecipeError(message, hint="the file has changed or is damaged, or the manifest is of another one")
+    return matched
+
+
+def _names_below(dataset: Data, source: Path) -> Sequence[str]:
+    try:
+        listing = files_to_send(source)
+    except UsageError as err:
+        message = f"dataset {dataset.name}: {err.message}"
+        raise RecipeError(message, hint="`from` is a path relative to the recipe, or s3://...") from err
+    if listing.skipped:
+        # Training on less data than there is would look like success.
+        named = [f"{one.path}: {one.reason}" for one in listing.skipped]
+        message = (
+            f"dataset {dataset.name}: {len(named)} of the entries of {source} cannot be sent: {printable(named[0])}"
+        )
+        hint = "put the files there themselves, or name what is not part of the dataset in a .cloudgpuignore there"
+        raise RecipeError(message, problems=[printable(one) for one in named], hint=hint)
+    return listing.files
+
+
+def _digest(path: Path) -> str:
+    try:
+        with open_for_reading(path) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as err:
+        raise RecipeError(f"cannot read {path}: {err.strerror}") from err
+
+
+def read_manifest(path: Path) -> Mapping[str, str]:
+    """Relative path -> SHA-256, from a file in `sha256sum` form.
+
+    Raises:
+        RecipeError: It cannot be read, or a line is not of that form or names what no node can write.
+    """
+    try:
+        lines = read_text(path, MANIFEST_BYTES).split("\n")
+    except OSError as err:
+        message = f"cannot read the manifest {path}: {err}"
+        raise RecipeError(message) from err
+    sums: dict[str, str] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        match = _LINE.match(line)
+        if match is None:
+            message = f"{path}:{number}: expected `<sha256>  <path>` as sha256sum prints it"
+            raise RecipeError(message)
+        name, digest = match["path"].removeprefix("./"), match["sha"].lower()
+        if sums.setdefault(name, digest) != digest:
+            message = f"{path}:{number}: {printable(name)} is named before, with another checksum"
+            raise RecipeError(message, hint="remove one of the two lines")
+    wrong = unusable(sums)
+    if wrong is not None:
+        message = f"{path} names {printable(wrong[0])[:_SHOWN]!r}, which no node can write: {wrong[1]}"
+        raise RecipeError(message, hint="rename the file, or leave it out of the manifest")
+    return sums
+
+
+def _matched(dataset: Data, found: Sequence[RemoteFile], manifest: Path) -> Sequence[RemoteFile]:
+    sums = read_manifest(manifest)
+    by_path = {file.relative: file for file in found}
+    missing = sorted(set(sums) - set(by_path))
+    if missing:
+        message = f"dataset {dataset.name}: {dataset.source} lacks {missing[0]}, which {manifest.name} names"
+        raise RecipeError(message, hint="upload it, or correct the manifest")
+    # Only what the manifest vouches for is staged: an object that somebody added is not part of the dataset.
+    return [replace(by_path[path], sha256=digest) for path, digest in sums.items()]

@@ -1,0 +1,127 @@
+"""What a `train` comes to: one frozen value that the last panel and `--json` are rendered from."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.run.metrics import Measured
+from cloudgpu.state.records import RunRecord
+
+if TYPE_CHECKING:
+    # Whoever only shows an outcome must not pay for the SSH client.
+    from cloudgpu.run.collect import SkippedOutput
+
+
+CLUSTER_DELETED = "its cluster was deleted before that"
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """One run, ended or left running.
+
+    Attributes:
+        usd: What the run cost, or would have cost where `simulated`.
+        left: What is still running, one line each; empty when nothing is.
+        kept: Why the cluster was left, empty when it was ended or is not this run's to end.
+        logs: Directory of the ranks' logs on this machine.
+        notes: What else there is to say, one sentence each.
+        unended: Why the cluster could not be ended; empty when it was, or was to be kept.
+        interrupted: Whether Ctrl-C ended the command.
+        unfetched: Why outputs are still on the nodes, one line a node; `attach` fetches them.
+        lost: Why outputs can no longer be fetched, one line each.
+        skipped: What matched the recipe's outputs and was not fetched.
+    """
+
+    record: RunRecord
+    simulated: bool
+    measured: tuple[Measured, ...] = ()
+    usd: Decimal = Decimal(0)
+    nodes: int = 0
+    instance_type: str = ""
+    zone: str = ""
+    left: tuple[str, ...] = ()
+    kept: str = ""
+    logs: str = ""
+    outputs: str = ""
+    tail: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    unended: str = ""
+    interrupted: bool = False
+    unfetched: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+    skipped: "tuple[SkippedOutput, ...]" = ()
+
+    @property
+    def tried(self) -> tuple[str, ...]:
+        """One line for every candidate that could not be had."""
+        return self.record.tried
+
+    @property
+    def seconds(self) -> float:
+        """All stages together."""
+        return round(sum(seconds for _, seconds in self.record.stages), 3)
+
+    def as_json(self) -> dict[str, Any]:
+        """The documented `train --json` form."""
+        record = self.record
+        return {
+            "run_id": record.run_id,
+            "cluster": record.cluster,
+            "recipe": record.recipe,
+            "recipe_digest": record.recipe_digest,
+            "image": record.image,
+            "state": record.state,
+            "reason": record.reason,
+            "failed_rank": record.failed_rank,
+            "exit_code": record.exit_code,
+            "simulated": self.simulated,
+            "nodes": self.nodes,
+            "instance_type": self.instance_type,
+            "zone": self.zone,
+            "stages": [{"name": name, "seconds": seconds} for name, seconds in record.stages],
+            "seconds": self.seconds,
+            "metrics": {one.name: metric_json(one) for one in self.measured},
+            "cost": {"usd": str(self.usd), "simulated": self.simulated},
+            "tried": list(record.tried),
+            "outputs": {
+                "directory": self.outputs,
+                "files": list(record.outputs),
+                "skipped": [one.as_json() for one in self.skipped],
+            },
+            "logs": self.logs,
+            "tail": list(self.tail),
+            "left": list(self.left),
+            "kept": self.kept,
+            "unfetched": list(self.unfetched),
+            "lost": list(self.lost),
+            "notes": list(self.notes),
+            "unended": self.unended,
+            "interrupted": self.interrupted,
+        }
+
+
+def never_fetched(record: RunRecord, why: str) -> tuple[str, ...]:
+    """Return one line for outputs that no node can be asked for any more; empty where none were expected."""
+    patterns = ", ".join(record.uncollected)
+    which = "not all outputs" if record.outputs else "no outputs"
+    return (f"{which} of run {record.run_id} ({patterns}) were fetched: {why}",) if patterns else ()
+
+
+def metric_json(measured: Measured) -> dict[str, Any]:
+    """One metric: value and unit, the reference with its source, and the share of it that was reached."""
+    reference = measured.metric.reference
+    finite = measured.value is not None and isfinite(measured.value)
+    return {
+        # JSON knows no NaN: a figure that is no number is none.
+        "value": measured.value if finite else None,
+        "unit": measured.metric.unit,
+        "better": measured.metric.better,
+        "take": measured.metric.take,
+        "counted": measured.counted,
+        "printed": measured.printed,
+        "at_least": measured.metric.at_least,
+        "missed": measured.missed,
+        "reference": None if reference is None else reference.model_dump(),
+        "share_of_reference": measured.share,
+    }

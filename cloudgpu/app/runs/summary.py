@@ -1,0 +1,95 @@
+"""What a run has come to, as one value: from its record, its cluster, the stages and the ledger."""
+
+import contextlib
+from dataclasses import replace
+from typing import Any
+
+from cloudgpu.app.runs.outcome import RunOutcome
+from cloudgpu.app.runs.stages import Stages
+from cloudgpu.backends.billing import ClusterBilling
+from cloudgpu.backends.context import Context
+from cloudgpu.errors import LedgerError, StateError
+from cloudgpu.run.progress import Note
+from cloudgpu.state.records import ClusterRecord, RunRecord
+from cloudgpu.text import command
+
+
+class Account:
+    """Tells what runs have come to. One object for one command."""
+
+    def __init__(self, context: Context, stages: Stages) -> None:
+        self._context = context
+        self._stages = stages
+        self._billing = ClusterBilling(context)
+
+    def come_to(self, record: RunRecord) -> dict[str, Any]:
+        """What the run had come to, as far as the records can still tell."""
+        record = self.known(record)
+        if not record.stages:
+            record = replace(record, stages=tuple(self._stages.done))
+        try:
+            outcome = self.outcome(record)
+        except LedgerError:
+            return {"run_id": record.run_id, "cluster": record.cluster, "stages": self._stages.as_json()}
+        cluster = self.cluster(record)
+        return replace(outcome, left=(still_up(cluster),) if cluster else ()).as_json()
+
+    def known(self, record: RunRecord) -> RunRecord:
+        """The run as last written; where that cannot be read, as we have it."""
+        with contextlib.suppress(StateError):
+            return self._context.records.run(record.run_id) or record
+        return record
+
+    def cluster(self, record: RunRecord) -> ClusterRecord | None:
+        """The run's cluster; None where it is gone, or its record cannot be read: `down` finds it by its tags."""
+        try:
+            return self._context.records.cluster(record.cluster)
+        except StateError as err:
+            self._context.emit(Note(err.message))
+            return None
+
+    def outcome(self, record: RunRecord, cluster: ClusterRecord | None = None, kept: str = "") -> RunOutcome:
+        """The run as it stands now.
+
+        Args:
+            record: The run.
+            cluster: Its cluster as it was, where it may be gone by now; None means as recorded.
+            kept: Why the cluster was left; empty when it was ended or is not this run's to end.
+
+        Raises:
+            LedgerError: The bill cannot be read.
+        """
+        cluster = cluster or self.cluster(record)
+        paths = self._context.home.run(record.run_id)
+        outcome = RunOutcome(
+            record=record,
+            simulated=record.target == "rehearsal",
+            usd=self._billing.run_usd(record),
+            kept=kept,
+            logs=str(paths.logs),
+            outputs=str(paths.outputs),
+        )
+        if cluster is None:
+            return outcome
+        return replace(
+            outcome,
+            nodes=cluster.nodes,
+            instance_type=cluster.instance_type,
+            zone=cluster.zone,
+            left=(still_up(cluster),) if kept else (),
+        )
+
+
+def still_up(cluster: ClusterRecord) -> str:
+    """One line: what is left, until when, and what ends it now."""
+    states = {"up": "is up until", "ending": "is not confirmed gone; its nodes end themselves at"}
+    state = states.get(cluster.state, "may be half made; what there is of it ends itself at")
+    what = f"cluster {cluster.name} ({cluster.nodes} x {cluster.instance_type or '?'})"
+    end = command("cloudgpu", "down", cluster.name)
+    return f"{what} {state} {cluster.expires_at:%Y-%m-%d %H:%M} UTC; `{end}` ends it now"
+
+
+def what_runs(record: RunRecord, cluster: ClusterRecord | None) -> str:
+    """What Ctrl-C is asked about: the run, and what it runs on."""
+    where = "" if cluster is None else f" on cluster {cluster.name} ({cluster.nodes} x {cluster.instance_type})"
+    return f"run {record.run_id}{where}"

@@ -1,0 +1,214 @@
+"""`train`: one run from plan to bill. Each step either completes, or what it made is ended or named."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from cloudgpu.app.clusters.factory import cluster_creator
+from cloudgpu.app.planning.feasibility import check_feasible
+from cloudgpu.app.runs.datasets import check_checkpoint, lister, put_rehearsal_objects
+from cloudgpu.app.runs.finish import Finishing
+from cloudgpu.app.runs.follow import Running
+from cloudgpu.app.runs.outcome import RunOutcome
+from cloudgpu.app.runs.registry_logins import none_fetched
+from cloudgpu.app.runs.services import ends_with_its_command, stage_of
+from cloudgpu.app.runs.stages import Stages
+from cloudgpu.backends.base import Connect
+from cloudgpu.backends.context import Context
+from cloudgpu.backends.launch_request import Requester
+from cloudgpu.backends.reuse import ProvisionedCluster, matches
+from cloudgpu.errors import CloudGpuError
+from cloudgpu.plan.plan import Plan
+from cloudgpu.run.files import Files
+from cloudgpu.run.job import Job
+from cloudgpu.run.logins import FetchLogin, Login, registry_login
+from cloudgpu.run.progress import Note
+from cloudgpu.run.start import new_gang_token, secret_values
+from cloudgpu.state.identifiers import new_run_id
+from cloudgpu.state.records import RunRecord
+
+
+@dataclass(frozen=True)
+class TrainRequest:
+    """What `train` was asked for.
+
+    Attributes:
+        base: Directory that the recipe's relative paths start from.
+        cluster: A cluster to use or to make; empty means one of this run's own, unless one named as the recipe is up.
+        keep: Leave the cluster in any case.
+        keep_on_failure: Leave it when the run failed.
+        detach: Return as soon as the ranks run.
+        retry_s: How long to wait for capacity, going round the candidates; 0 tries each one once.
+        environ: Where the recipe's secrets come from.
+        end_on_interrupt: Asked after Ctrl-C with what is still running; True means end it now.
+        run_id: Of a run whose id is written down already; empty makes one up.
+    """
+
+    plan: Plan
+    recipe_path: Path
+    base: Path
+    cluster: str = ""
+    keep: bool = False
+    keep_on_failure: bool = False
+    detach: bool = False
+    retry_s: int = 0
+    environ: Mapping[str, str] = field(default_factory=dict)
+    end_on_interrupt: Callable[[str], bool] = lambda _what: False
+    run_id: str = ""
+
+
+class Training:
+    """Carries out one request. One object for one cloud and one home."""
+
+    def __init__(
+        self, context: Context, requester: Requester, connect: Connect, fetch_login: FetchLogin = none_fetched
+    ) -> None:
+        self._context = context
+        self._requester = requester
+        self._connect = connect
+        self._fetch_login = fetch_login
+        self._provisioning = cluster_creator(context, requester)
+
+    def train(self, request: TrainRequest) -> RunOutcome:
+        """Run it.
+
+        Raises:
+            CloudGpuError: The run was broken off. What the call made is ended, or named in the error's hint; a run
+                that may be going on is named there too. A verdict, good or bad, is always an outcome.
+        """
+        secrets = secret_values(request.plan.recipe.environment.secrets, request.environ)
+        self._login(request)  # what is missing for it is said before anything is bought
+        stages = Stages(self._context.clock, self._context.emit)
+        record = self._new_run(request)
+        self._context.ledger.run_started(
+            record.run_id, record.cluster, record.recipe, record.owner, record.team, record.started_at
+        )
+        finishing = Finishing(self._context, stages)
+        with Running(self._context, self._connect, stages) as running:
+            try:
+                # The run is in the records and in the ledger before anything is bought for it.
+                self._context.records.save_run(record)
+                return self._carry_out(request, record, secrets, running, finishing, stages)
+            except KeyboardInterrupt:
+                end_now = _end_now if ends_with_its_command(request.plan.recipe) else request.end_on_interrupt
+                return finishing.interrupted(record.run_id, running, end_now)
+            except CloudGpuError as err:
+                finishing.abandoned(record, err)
+                raise
+
+    def check(self, request: TrainRequest) -> None:
+        """Find out what would fail later of a run that has not begun.
+
+        Raises:
+            CloudGpuError: It could not be carried out.
+        """
+        secret_values(request.plan.recipe.environment.secrets, request.environ)
+        self._login(request)
+        self._check(request, lister(self._context.cloud, request.base))
+
+    def _carry_out(
+        self,
+        request: TrainRequest,
+        record: RunRecord,
+        secrets: Mapping[str, str],
+        running: Running,
+        finishing: Finishing,
+        stages: Stages,
+    ) -> RunOutcome:
+        files = lister(self._context.cloud, request.base)
+        with stages.stage("check data"):
+            self._check(request, files)
+        with stages.stage("provision"):
+            provisioned = self._cluster(request, record)
+        record = self._context.records.save_run(replace(record, tried=provisioned.tried))
+        job = Job(record.run_id, request.plan.recipe, provisioned.inventory, new_gang_token())
+        running.connect(provisioned.inventory)
+        running.gate()
+        staged = running.stage(job, request.base, files, self._login(request))
+        needs = missing_on_rehearsal(request.plan)
+        if needs:
+            not_run = replace(record, state="not-run", reason=f"not run: needs {needs}")
+            return finishing.finish(self._context.records.save_run(not_run), running)
+        # Whoever is killed from here on finds the run again: its ranks are written down before they are started.
+        image = next((one.image for one in staged.images.values()), "")
+        record = self._context.records.save_run(replace(record, ranks=running.ranks(job, staged), image=image))
+        try:
+            running.start(job, staged, secrets)
+        except CloudGpuError:
+            self._context.records.save_run(replace(record, ranks={}))
+            raise
+        record = self._context.records.save_run(replace(record, state="running"))
+        if request.detach:
+            return finishing.left_running(record)
+        with stages.stage(stage_of(record)):
+            followed = running.follow(record)
+        return finishing.finish(finishing.judge(record, followed), running, followed)
+
+    def _login(self, request: TrainRequest) -> Login | None:
+        if missing_on_rehearsal(request.plan):
+            return None
+        return registry_login(request.plan.recipe.environment, request.environ, self._fetch_login)
+
+    def _check(self, request: TrainRequest, files: Files) -> None:
+        """Find out what would fail later, before anything is bought for it."""
+        put_rehearsal_objects(request.plan.recipe, request.base, self._context.cloud)
+        for dataset in request.plan.recipe.data:
+            files(dataset)
+        check_checkpoint(request.plan.recipe, self._context.cloud, files)
+        check_feasible(request.plan, request.base)
+
+    def _new_run(self, request: TrainRequest) -> RunRecord:
+        recipe = request.plan.recipe
+        run_id = request.run_id or new_run_id(recipe.name)
+        return RunRecord(
+            run_id=run_id,
+            cluster=self._cluster_name(request, run_id),
+            recipe=recipe.name,
+            recipe_path=str(request.recipe_path),
+            owner=self._requester.owner,
+            team=self._requester.team,
+            target=request.plan.target,
+            started_at=self._context.clock.now(),
+            keep=request.keep,
+            keep_on_failure=request.keep_on_failure,
+            resolved=recipe.model_dump(mode="json", by_alias=True),
+            recipe_digest=request.plan.recipe_digest,
+        )
+
+    def _cluster_name(self, request: TrainRequest, run_id: str) -> str:
+        """The cluster that was named; else the one that is called like the recipe, if it can be used; else its own."""
+        if request.cluster:
+            return request.cluster
+        alike = self._context.records.cluster(request.plan.recipe.name)
+        if alike is None or alike.state != "up" or alike.target != request.plan.target:
+            return run_id
+        if alike.expires_at <= self._context.clock.now() or not matches(request.plan, alike):
+            self._context.emit(Note(f"cluster {alike.name} is over or of another shape; this run makes its own"))
+            return run_id
+        return alike.name
+
+    def _cluster(self, request: TrainRequest, record: RunRecord) -> ProvisionedCluster:
+        existing = self._context.records.cluster(record.cluster)
+        if existing is not None and existing.state == "up":
+            self._context.emit(
+                Note(f"using cluster {record.cluster}, which is up until {existing.expires_at:%H:%M} UTC")
+            )
+            return self._provisioning.reuse(record.cluster, request.plan)
+        return self._provisioning.up(
+            request.plan,
+            record.cluster,
+            run_id=record.run_id,
+            keep_on_failure=request.keep_on_failure,
+            retry_s=request.retry_s,
+        )
+
+
+def _end_now(_what: str) -> bool:
+    """A service that stays as long as its command ends with Ctrl-C."""
+    return True
+
+
+def missing_on_rehearsal(plan: Plan) -> str:
+    """What a rehearsal cannot have, so that its command is not run; empty when it can run."""
+    container = plan.recipe.environment.container
+    return container.image if plan.simulated and container is not None else ""

@@ -1,0 +1,1 @@
+"""Create, list and delete storage that outlives clusters."""

@@ -1,0 +1,128 @@
+"""`storage list`: what there is, what it costs, and what uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.backends.base import StorageCloud
+from cloudgpu.catalog.storage import KINDS, storage_price
+from cloudgpu.state.storage_records import StorageRecord
+
+if TYPE_CHECKING:
+    # Only a type: a plan that asks no cloud must not pay for boto3.
+    from cloudgpu.aws.stored_parts import Stored
+
+
+@dataclass(frozen=True)
+class StorageRow:
+    """One line. None is what nobody can tell.
+
+    Attributes:
+        state: As the cloud says; `not found` for a record that nothing in the cloud carries the tags of.
+        monthly_usd: Of the capacity alone, at the catalogue's price.
+        made_for: The cluster that it was made for and ends with; empty for what was made by name.
+        users: Instances that may have it mounted or attached.
+    """
+
+    name: str
+    kind: str
+    region: str
+    owner: str
+    state: str
+    disposable: bool
+    size_gib: Decimal | None
+    monthly_usd: Decimal | None
+    created_at: datetime | None
+    users: tuple[str, ...] | None
+    simulated: bool
+    id: str = ""
+    made_for: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """The documented row of `storage list --json`."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "region": self.region,
+            "owner": self.owner,
+            "state": self.state,
+            "disposable": self.disposable,
+            "made_for": self.made_for,
+            "size_gib": None if self.size_gib is None else str(self.size_gib),
+            "monthly_usd": None if self.monthly_usd is None else str(self.monthly_usd),
+            "created_at": self.created_at.isoformat() if self.created_at else None,
+            "used_by": None if self.users is None else list(self.users),
+            "id": self.id,
+            "simulated": self.simulated,
+        }
+
+
+def overview(cloud: StorageCloud, records: Sequence[StorageRecord], default_region: str) -> tuple[StorageRow, ...]:
+    """Everything of anybody in the regions that records name and in the default one, by name.
+
+    Raises:
+        CloudError: A region could not be asked: then nobody knows what it holds.
+    """
+    known = [one for one in records if (one.target, one.endpoint) == (cloud.target, cloud.endpoint)]
+    regions = sorted({default_region, *(one.region for one in known)})
+    found = [one for region in regions for one in cloud.found(region)]
+    simulated = cloud.target == "rehearsal"
+    rows = [_found_row(one, simulated=simulated) for one in found]
+    seen = {(one.name, one.token) for one in found}
+    rows += [_lost_row(one) for one in known if (one.name, one.token) not in seen]
+    return tuple(sorted(rows, key=lambda row: (row.name, row.region)))
+
+
+def _found_row(one: Stored, *, simulated: bool) -> StorageRow:
+    data = one.data
+    size = data.size_gib if data else Decimal(0)
+    return StorageRow(
+        name=one.name,
+        kind=one.kind,
+        region=one.region,
+        owner=one.tag("cloudgpu:owner"),
+        state=(data.state.lower() or "available") if data else "half-made or half-deleted",
+        disposable=one.disposable,
+        size_gib=size,
+        monthly_usd=_monthly(one, size),
+        created_at=data.created_at if data else None,
+        users=one.users,
+        simulated=simulated,
+        id=data.id if data else "",
+        made_for=one.made_for,
+    )
+
+
+def monthly_usd(one: Stored) -> Decimal | None:
+    """What it costs a month as it is now, USD, of the capacity alone; None where it is not known."""
+    return _monthly(one, one.data.size_gib if one.data else Decimal(0))
+
+
+def _monthly(one: Stored, size_gib: Decimal | None) -> Decimal | None:
+    kind = next((kind for kind in KINDS if kind == one.kind), None)
+    if one.data is None:
+        return Decimal(0)
+    price = storage_price(kind, one.region, one.data.deployment.lower()) if kind else None
+    return None if price is None or size_gib is None else price.monthly_usd(size_gib)
+
+
+def _lost_row(record: StorageRecord) -> StorageRow:
+    """Nothing carries its tags: it costs nothing as far as anybody can see, and nobody says that it is gone."""
+    return StorageRow(
+        name=record.name,
+        kind=record.kind,
+        region=record.region,
+        owner=record.owner,
+        state="not found",
+        disposable=record.disposable,
+        size_gib=None,
+        monthly_usd=None,
+        created_at=record.created_at,
+        users=None,
+        simulated=record.simulated,
+        made_for=record.made_for,
+    )

@@ -1,0 +1,113 @@
+"""From what a person types to what is to be made; every mistake is told before anything is asked of the cloud."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final
+
+from cloudgpu.app.storage.context import StorageRequest
+from cloudgpu.bounds import MAX_VOLUME_GIB
+from cloudgpu.catalog.storage import Deployment, StorageKind, StoragePrice, storage_price
+from cloudgpu.errors import UsageError
+from cloudgpu.state.identifiers import checked_storage
+from cloudgpu.text import command
+
+_ZONE: Final = re.compile(r"([a-z]{2}(?:-[a-z]+)+-[0-9]+)(?:[a-z]|-[a-z]+-[0-9]+[a-z])")
+_S3: Final = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/\S*)?")
+_SMALLEST_LUSTRE_GIB: Final = 1200
+_LUSTRE_STEP_GIB: Final = 2400
+
+
+@dataclass(frozen=True)
+class Typed:
+    """The options of `storage create`; empty text and 0 mean: not given."""
+
+    name: str
+    kind: StorageKind
+    size_gib: int = 0
+    zone: str = ""
+    deployment: Deployment | None = None
+    linked: str = ""
+    snapshot_id: str = ""
+    disposable: bool = False
+
+
+def request(typed: Typed, default_region: str, named: Mapping[str, str]) -> StorageRequest:
+    """What is to be made. `named` holds settings of the program for what is named instead of made.
+
+    Raises:
+        UsageError: Something is missing, or makes no sense for this kind.
+    """
+    checked_storage(typed.name)
+    _refuse_foreign(typed)
+    _check_size(typed)
+    region = _region(typed, default_region)
+    config = {
+        "zone": typed.zone,
+        "sizeGib": str(typed.size_gib or ""),
+        "deployment": (typed.deployment or "scratch_2") if typed.kind == "lustre" else "",
+        "linked": typed.linked,
+        "snapshotId": typed.snapshot_id,
+        **named,
+    }
+    return StorageRequest(
+        typed.name, typed.kind, region, typed.disposable, {key: text for key, text in config.items() if text}
+    )
+
+
+def price_of(wanted: StorageRequest, kind: StorageKind) -> tuple[StoragePrice | None, Decimal | None]:
+    """The price by GiB, and what it comes to a month; None where it is not known, or depends on what is put in."""
+    price = storage_price(kind, wanted.region, wanted.config.get("deployment", ""))
+    size = wanted.config.get("sizeGib")
+    return price, price.monthly_usd(Decimal(size)) if price and size else None
+
+
+def _refuse_foreign(typed: Typed) -> None:
+    given = {
+        "--size": bool(typed.size_gib),
+        "--zone": bool(typed.zone),
+        "--deployment": typed.deployment is not None,
+        "--linked": bool(typed.linked),
+        "--from-snapshot": bool(typed.snapshot_id),
+    }
+    meant: dict[StorageKind, frozenset[str]] = {
+        "efs": frozenset(),
+        "s3": frozenset(),
+        "ebs": frozenset({"--size", "--zone", "--from-snapshot"}),
+        "lustre": frozenset({"--size", "--zone", "--deployment", "--linked"}),
+    }
+    foreign = [option for option, present in given.items() if present and option not in meant[typed.kind]]
+    if foreign:
+        grows = "it grows with what it holds" if typed.kind in ("efs", "s3") else "that is for another kind"
+        message = f"{', '.join(foreign)} makes no sense for {typed.kind}: {grows}"
+        raise UsageError(message, hint="cloudgpu storage create --help")
+
+
+def _check_size(typed: Typed) -> None:
+    size = typed.size_gib
+    if size < 0:
+        message = f"--size {size}: expected a whole number of GiB"
+        raise UsageError(message)
+    if typed.kind == "lustre" and not (size == _SMALLEST_LUSTRE_GIB or (size and size % _LUSTRE_STEP_GIB == 0)):
+        message = f"--size {size}: Lustre comes as {_SMALLEST_LUSTRE_GIB} GiB or as a multiple of {_LUSTRE_STEP_GIB}"
+        raise UsageError(message, hint=command("--size", str(_SMALLEST_LUSTRE_GIB)))
+    if typed.kind == "ebs" and not size and not typed.snapshot_id:
+        message = "a volume needs --size in GiB, or --from-snapshot to take it from"
+        raise UsageError(message, hint="--size 500")
+    if typed.kind == "ebs" and size > MAX_VOLUME_GIB:
+        message = f"--size {size}: a gp3 volume has at most {MAX_VOLUME_GIB} GiB"
+        raise UsageError(message, hint=command("--size", str(MAX_VOLUME_GIB)))
+    if typed.linked and not _S3.fullmatch(typed.linked):
+        message = f"--linked {typed.linked}: expected s3://bucket/prefix"
+        raise UsageError(message)
+
+
+def _region(typed: Typed, default_region: str) -> str:
+    if typed.kind not in ("ebs", "lustre"):
+        return default_region
+    match = _ZONE.fullmatch(typed.zone)
+    if match is None:
+        message = f"{typed.kind} stands in one zone: say which with --zone, the one that its clusters are in"
+        raise UsageError(message, hint=command("--zone", f"{default_region}a"))
+    return match[1]

@@ -1,0 +1,1 @@
+"""Find every tagged resource in the account and delete the leftovers."""

@@ -1,0 +1,83 @@
+"""Clusters of which only the ledger still knows: rows that are open although nothing in the cloud carries their tag.
+
+A command that was killed before its first launch leaves them, and so do nodes that ended themselves after the home
+that made them was lost.
+"""
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from itertools import groupby
+
+from cloudgpu.app.sweep.cluster_resources import ClusterResources
+from cloudgpu.ledger.entry import Entry
+from cloudgpu.provision.delays import SENT_AGAIN, delays_at, launch_shown_by
+from cloudgpu.state.identity import BackendIdentity
+
+
+@dataclass(frozen=True)
+class Searched:
+    """What a look through the account covered.
+
+    Attributes:
+        regions: Those that answered every question.
+        tokens: The tokens of all clusters of which something was found anywhere.
+    """
+
+    regions: Set[str]
+    tokens: Set[str]
+
+
+def unbacked(entries: Sequence[Entry], place: BackendIdentity, searched: Searched) -> tuple[ClusterResources, ...]:
+    """Return the clusters bought in this place that have open rows and of which nothing was found.
+
+    A cluster with a row in a region that did not answer is left out: whether anything of it is there is unknown.
+    """
+    here = (place.target, place.account(), place.endpoint)
+    rows = [
+        row
+        for row in entries
+        if row.state == "open" and row.spending.nodes and token_of(row) not in searched.tokens
+        if (row.spending.target, row.spending.account, row.spending.endpoint) == here
+    ]
+    clusters = [(key, tuple(group)) for key, group in groupby(sorted(rows, key=_cluster), key=_cluster)]
+    return tuple(
+        _remains(name, token, group)
+        for (name, token), group in clusters
+        if {row.spending.region for row in group} <= searched.regions
+    )
+
+
+def token_of(row: Entry) -> str:
+    """Return the token of the cluster that a row was opened for."""
+    return row.spending.entry_id.partition("/")[0]
+
+
+def settled_at(rows: Sequence[Entry], endpoint: str) -> datetime:
+    """Return when everything that these rows were opened for shows, even if its caller still runs elsewhere."""
+    delays = delays_at(endpoint)
+    opened = [row.spending.opened_at for row in rows]
+    return max(launch_shown_by(at, at + SENT_AGAIN, delays) for at in opened)
+
+
+def _cluster(row: Entry) -> tuple[str, str]:
+    return row.spending.cluster, token_of(row)
+
+
+def _remains(name: str, token: str, rows: Sequence[Entry]) -> ClusterResources:
+    first = rows[0].spending
+    return ClusterResources(
+        cluster=name,
+        token=token,
+        owner=first.owner,
+        team=first.team,
+        run=first.run_id,
+        expires_at=max(row.spending.expires_at for row in rows),
+        since=None,
+        things=(),
+        hourly_usd=Decimal(0),
+        spent_usd=Decimal(0),
+        unpriced=(),
+        billed_in=tuple(sorted({row.spending.region for row in rows})),
+    )

@@ -1,0 +1,78 @@
+"""Tell what a command leaves running when a signal ends it: clusters with their price, their runs, and storage."""
+
+from collections.abc import Collection, Iterator, Sequence
+
+from cloudgpu.app.sweep.cluster_resources import ClusterResources
+from cloudgpu.backends.costs import cluster_hourly_usd
+from cloudgpu.state.records import ClusterRecord, Records, RunRecord
+from cloudgpu.state.storage_records import StorageRecords
+from cloudgpu.text import command, printable
+
+NOTHING = "nothing that this command started is still running"
+
+
+class StillRunning:
+    """Lists what of one command is still running, from the records alone: no network is needed.
+
+    Clusters that are recorded while the command runs are its own; those that it was asked to use are named.
+    """
+
+    def __init__(self, records: Records, clusters: Collection[str] = ()) -> None:
+        self._records = records
+        self._named = frozenset(clusters)
+        self._before = frozenset(record.name for record in records.clusters())
+
+    def lines(self) -> list[str]:
+        """Return what runs, what it costs an hour, and the commands that follow, cancel and delete it."""
+        clusters = [one for one in self._records.clusters() if one.name in self._named or one.name not in self._before]
+        runs = [run for run in self._records.runs() if run.ended_at is None and run.ranks]
+        lines = [line for one in clusters for line in _of(one, [run for run in runs if run.cluster == one.name])]
+        return lines or [NOTHING]
+
+
+def storage_lines(records: StorageRecords, name: str) -> list[str]:
+    """Return whether storage that is being created or deleted may exist, and the command that deletes it."""
+    record = records.one(name)
+    if record is None:
+        return [NOTHING]
+    states = {"making": "may be partly created", "ready": "is created", "deleting": "may not be deleted yet"}
+    price = "simulated, nothing is charged" if record.simulated else "it costs money until it is deleted"
+    return [
+        f"storage {printable(name)} {states[record.state]} in {record.region}: {price}",
+        f"    delete it: {command('cloudgpu', 'storage', 'delete', name)}",
+    ]
+
+
+def swept_clusters_lines(clusters: Sequence[ClusterResources]) -> list[str]:
+    """Return the clusters whose deletion by `sweep` was begun and is not confirmed."""
+    lines = [f"cluster {printable(one.cluster)} may not be deleted yet: {', '.join(one.regions)}" for one in clusters]
+    return [*lines, f"    delete them: {command('cloudgpu', 'sweep', '--yes')}"] if lines else [NOTHING]
+
+
+def _of(cluster: ClusterRecord, runs: Collection[RunRecord]) -> Iterator[str]:
+    for run in runs:
+        state = f"has {run.state}; its outputs may not be here yet" if run.judged else "may still be running"
+        yield f"run {run.run_id} {state}"
+        yield f"    follow it: {command('cloudgpu', 'attach', run.run_id)}"
+        if not run.judged:
+            yield f"    stop it:   {command('cloudgpu', 'cancel', run.run_id)}"
+    yield f"cluster {printable(cluster.name)} {_state(cluster)}"
+    yield f"    delete it: {command('cloudgpu', 'down', cluster.name)}"
+
+
+def _state(cluster: ClusterRecord) -> str:
+    if cluster.state == "damaged":
+        return "has a record that cannot be read; its nodes may still be running"
+    states = {"up": "is running", "making": "may be partly running", "ending": "may not be deleted yet"}
+    until = f"{cluster.expires_at:%Y-%m-%d %H:%M} UTC"
+    return f"{states[cluster.state]}: {_price(cluster)}, until it expires at {until}"
+
+
+def _price(cluster: ClusterRecord) -> str:
+    if cluster.target == "ssh":
+        return f"{cluster.nodes} self-managed hosts, no charge"
+    nodes = f"{cluster.nodes} x {cluster.instance_type or 'unknown type'}"
+    hourly = cluster_hourly_usd(cluster)
+    if not hourly:
+        return f"{nodes}, price unknown"
+    return f"{nodes}, ${hourly:.2f} an hour{' (simulated, nothing is charged)' if cluster.simulated else ''}"

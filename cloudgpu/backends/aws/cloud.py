@@ -1,0 +1,389 @@
+"""The `Cloud` of the use cases over the AWS room: one code path for the real AWS and for the rehearsal cloud."""
+
+import ipaddress
+import sys
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+
+from cloudgpu.aws import host_keys, instances, lifetimes, machine_images, objects, offers, quotas, reservations
+from cloudgpu.aws.found import GLOBAL, Found, SearchResult
+from cloudgpu.aws.instances import Instance
+from cloudgpu.aws.lifetimes import Lifetime
+from cloudgpu.aws.retagging import relabel
+from cloudgpu.aws.session import Endpoint, Session, connect
+from cloudgpu.backends.aws.account import AwsAccount
+from cloudgpu.backends.aws.api_log import ApiCallLog
+from cloudgpu.backends.aws.engines import Engines
+from cloudgpu.backends.aws.inspector import AwsInspector
+from cloudgpu.backends.aws.node_addresses import HEAD, by_session, by_ssm, private, region_of, way
+from cloudgpu.backends.aws.regions import AwsRegions
+from cloudgpu.backends.aws.storage import AwsStorage
+from cloudgpu.backends.base import TaggedResource
+from cloudgpu.backends.events import Emit
+from cloudgpu.catalog.quotas import Quota
+from cloudgpu.clock import Clock
+from cloudgpu.errors import CloudError, ConnectError
+from cloudgpu.launch.inventory import Inventory, Node
+from cloudgpu.paths import Home
+from cloudgpu.plan.plan import Quotes, Target
+from cloudgpu.plan.reservations import Held
+from cloudgpu.provision.engine import Engine
+from cloudgpu.rehearsal import client as rehearsal
+from cloudgpu.rehearsal.session_plugin import PLUGIN
+from cloudgpu.run.files import RemoteFile, Service
+from cloudgpu.run.progress import Note
+from cloudgpu.settings import Settings
+from cloudgpu.state.records import ClusterRecord
+from cloudgpu.text import command
+
+_POLL_S = 0.5
+_POLL_SLOWEST_S = 10.0
+_ADDRESS_SERVICE = "https://checkip.amazonaws.com"
+
+_CONSOLES_AT_ONCE = 8
+
+Reach = Callable[[Sequence[Instance], Set[str]], Mapping[str, tuple[str, int]]]
+"""Instance id -> address and port of its SSH server; instances that have none yet are left out.
+
+The second argument holds the ids of those that have a private address alone.
+"""
+
+
+@dataclass(frozen=True)
+class Where:
+    """Which cloud it is.
+
+    Attributes:
+        identity: What tells it from others of the same account id; empty for the real AWS.
+        environ: The caller's environment, for the programs that an engine runs.
+    """
+
+    target: Target
+    endpoint: Endpoint
+    identity: str
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+
+class AwsCloud:
+    """AWS, or what stands in for it, in every region that is asked for."""
+
+    def __init__(self, where: Where, reach: Reach, settings: Settings, clock: Clock, calls: ApiCallLog) -> None:
+        self._engines = Engines(settings, self._session, where.endpoint, where.environ, clock)
+        self._regions = AwsRegions(self._session, settings.region, clock)
+        self.target: Target = where.target
+        self.endpoint = where.identity
+        self._endpoint = where.endpoint
+        self._settings = settings
+        self._clock = clock
+        self._calls = calls
+        self._reach = reach
+        self._sessions: dict[str, Session] = {}
+        self._first: Session | None = None
+        self._lock = Lock()
+        self._account = ""
+        self._deleting = False
+
+    def account(self) -> str:
+        """Account id of the credentials in use."""
+        if not self._account:
+            ask = self._regions.answered_anywhere if self._deleting else self._regions.answered_as_usual
+            self._account = ask(lambda session: session.account())
+        return self._account
+
+    def for_deletion(self) -> "AwsCloud":
+        """Return this cloud, which from now on asks other regions whose account it is when the usual one refuses.
+
+        Deletion goes on where it can; whatever spends stops at the first refusal.
+        """
+        self._deleting = True
+        return self
+
+    def examined(self) -> AwsAccount:
+        """The account as `doctor` asks it, in the region of the settings."""
+        return AwsAccount(self._session(self._settings.region))
+
+    def images(self, wanted: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
+        """The machine image that each (SSM parameter, region) names now."""
+        return machine_images.named(self._session, wanted)
+
+    def quotes(self, wanted: Sequence[tuple[str, str]]) -> Quotes:
+        """Which zones offer each (instance type, region) now."""
+        return offers.quotes(self._session, wanted)
+
+    @property
+    def engine_asked_for(self) -> str:
+        """The engine that the user named; empty when nobody did."""
+        return self._engines.asked_for
+
+    def reservation(self, reservation_id: str, regions: Sequence[str]) -> Held:
+        """A capacity reservation, with the moment in which it was looked at."""
+        return Held(reservations.look_up(self._session, reservation_id, regions), self._clock.now())
+
+    def free_addresses(self, regions: Sequence[str]) -> Mapping[str, int]:
+        """Elastic IPs that the account may still have in each region."""
+        return offers.free_addresses(self._session, regions)
+
+    def quota_limits(self, region: str) -> Mapping[str, int]:
+        """Key of a quota -> vCPUs that the account may run there."""
+        return quotas.limits(self._session(region))
+
+    def running_vcpus(self, region: str) -> Mapping[Quota, int | None]:
+        """How many vCPUs run there now, by the quota that they count against."""
+        return quotas.running(self._session(region))
+
+    def engine(self, record: ClusterRecord) -> Engine:
+        """The engine that this cluster was begun with, with its tags and identity.
+
+        Raises:
+            UsageError: It is the Pulumi CLI, and there is none.
+        """
+        return self._engines.engine(record, cluster_tags(record))
+
+    def caller_cidr(self) -> str:
+        """The address that may reach port 22: as set, else this machine's own as the internet sees it.
+
+        Raises:
+            ConnectError: It could not be found out.
+        """
+        if self._settings.ssh_cidr:
+            return self._settings.ssh_cidr
+        if self._settings.reach == "ssm":
+            return ""  # nobody is let in
+        return "127.0.0.1/32" if self.target == "rehearsal" else own_address()
+
+    def inventory(self, record: ClusterRecord, instance_ids: Sequence[str], emit: Emit) -> Inventory:
+        """Wait until every instance has an address and has printed its host keys on its console.
+
+        Raises:
+            CloudError: An instance ended meanwhile, or `boot_seconds` passed.
+        """
+        deadline = self._clock.monotonic() + self._settings.boot_seconds
+        nodes: dict[str, Node] = {}
+        pause = _POLL_S
+        while True:
+            for node in self._came(record, instance_ids, [one for one in instance_ids if one not in nodes]):
+                nodes[node.instance_id] = node
+                emit(Note(f"{node.instance_id} is up at {node.address}, host key {node.host_keys[0]}", node.index))
+            if len(nodes) == len(instance_ids):
+                return Inventory(record.name, tuple(sorted(nodes.values(), key=lambda node: node.index)))
+            if self._clock.monotonic() > deadline:
+                silent = [one for one in instance_ids if one not in nodes]
+                waited = f"after {self._settings.boot_seconds} s"
+                message = f"{waited} {', '.join(silent)} printed no host key on the console"
+                raise CloudError(message, hint=command("cloudgpu", "down", record.name))
+            self._clock.sleep(pause)
+            pause = min(pause * 1.5, _POLL_SLOWEST_S)
+
+    def _came(self, record: ClusterRecord, gang: Sequence[str], awaited: Sequence[str]) -> list[Node]:
+        """Those that have an address and a host key by now; a console is read until it has shown its key, not again."""
+        clients = self._session(record.region)
+        found = instances.describe(clients, list(awaited))
+        for instance in found:
+            _refuse_ended(record, instance)
+        reached = by_session(found) if by_ssm(record) else self._reach(found, private(record, gang))
+        there = [instance for instance in found if instance.id in reached]
+        with ThreadPoolExecutor(_CONSOLES_AT_ONCE) as consoles:
+            keys = list(consoles.map(lambda one: host_keys.fingerprints(clients, one.id), there))
+        return [
+            self._node(record, instance, gang.index(instance.id), reached[instance.id], key)
+            for instance, key in zip(there, keys, strict=True)
+            if key
+        ]
+
+    def _node(
+        self, record: ClusterRecord, instance: Instance, index: int, at: tuple[str, int], keys: tuple[str, ...]
+    ) -> Node:
+        return Node(
+            index=index,
+            instance_id=instance.id,
+            address=at[0],
+            port=at[1],
+            user=self._settings.ssh_user,
+            host_keys=keys,
+            private_address=instance.private_address,
+            instance_type=instance.type,
+            zone=instance.zone,
+            gpu=record.gpu,
+            gpus=record.gpus_per_node,
+            simulated=self.target == "rehearsal",
+            reach="ssm" if by_ssm(record) else "direct",
+            bastion=self._settings.bastion,
+            jump=HEAD if index != HEAD and way(record) == "nat" else None,
+        )
+
+    def nodes_alive(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, str]:
+        """Instance id -> state; `terminated` for one that AWS no longer describes."""
+        states = dict.fromkeys(instance_ids, "terminated")
+        if instance_ids:
+            states |= {one.id: one.state for one in instances.describe(self._session(region), list(instance_ids))}
+        return states
+
+    def lifetimes(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, Lifetime]:
+        """When instances began and ended; one that AWS does not list is left out."""
+        return lifetimes.of_instances(self._session(region), instance_ids)
+
+    def network_lifetimes(self, region: str, token: str) -> Sequence[Lifetime]:
+        """When a cluster's NAT gateways and Elastic IPs began and ended."""
+        return lifetimes.of_network(self._session(region), token)
+
+    def search(self, cluster: str, regions: Sequence[str]) -> Sequence[Found]:
+        """Return everything that carries the cluster's tag in these regions and in IAM; all of them have to answer."""
+        return self._regions.search(cluster, (*regions, GLOBAL)).complete()
+
+    def search_each(self, cluster: str, regions: Sequence[str]) -> SearchResult:
+        """Search each of these regions (`global`: IAM) for the cluster's tag, whatever happens in another."""
+        return self._regions.search(cluster, regions)
+
+    def regions(self) -> Sequence[str]:
+        """Every region that the account can use."""
+        return self._regions.names()
+
+    def search_all_clusters(self, region: str) -> SearchResult:
+        """Search a region (`global`: IAM) for the tag of any cluster."""
+        return self._regions.search("", [region])
+
+    def retag(self, found: Sequence[TaggedResource], tags: Mapping[str, str]) -> None:
+        """Set these tags on instances, volumes and interfaces that do not have them yet."""
+        for region in sorted({one.region for one in found} - {GLOBAL}):
+            here = [one for one in found if one.region == region]
+            relabel(self._session(region), here, tags)
+
+    def terminate(self, region: str, instance_ids: Sequence[str]) -> None:
+        """Terminate instances by their ids and wait until AWS confirms it."""
+        self._regions.terminate(region, instance_ids)
+
+    def release(self, found: Sequence[TaggedResource]) -> None:
+        """Delete what a search found and wait until it is confirmed; a region that fails never stops the others.
+
+        Raises:
+            TeardownError: Something could not be deleted; all of it is named.
+        """
+        self._regions.release([one for one in found if isinstance(one, Found)])
+
+    def put_objects(self, url: str, source: Path) -> int:
+        """Upload a directory to an S3 URL unless it is there already; returns bytes sent."""
+        return objects.put_files(self._session(self._settings.region), url, source).sent_bytes
+
+    def objects(self, url: str, *, expires_s: int) -> Sequence[RemoteFile]:
+        """List an S3 URL with presigned addresses, signed for the region of its bucket."""
+        clients = self._session(objects.bucket_region(self._session(self._settings.region), url))
+        listed = objects.listing(clients, url)
+        objects.check_readable(clients, url, listed[0].key)
+        urls = objects.presigned(clients, url, [one.key for one in listed], expires_s)
+        return [RemoteFile(urls[one.key], one.relative, one.size, None, one.etag) for one in listed]
+
+    def bucket_service(self, url: str) -> Service:
+        """Which service has the bucket of an address, for nodes that ask it themselves."""
+        return Service(objects.bucket_region(self._session(self._settings.region), url), self._endpoint.url)
+
+    def storage(self) -> AwsStorage:
+        """Its storage, in every region."""
+        return AwsStorage(self, self._engines, self._clock)
+
+    def inspector(self) -> AwsInspector:
+        """Who looks at what a recipe names here."""
+        return AwsInspector(self._session, self._settings.region)
+
+    def clients(self, region: str) -> Session:
+        """Clients of a region, for use cases that are no cluster's."""
+        return self._session(region)
+
+    def clients_at(self, zone: str) -> Session:
+        """Clients of the region that a zone is in."""
+        return self._session(region_of(zone))
+
+    @property
+    def session_plugin(self) -> tuple[str, ...]:
+        """What carries sessions of Session Manager here; empty where that is AWS's own plugin."""
+        return (sys.executable, "-I", "-S", str(PLUGIN)) if self.target == "rehearsal" else ()
+
+    def _session(self, region: str) -> Session:
+        with self._lock:
+            if region not in self._sessions:
+                self._sessions[region] = self._connected(region)
+            return self._sessions[region]
+
+    def _connected(self, region: str) -> Session:
+        """Credentials are fetched once: a role that asks for a second factor asks once, not in every region."""
+        if self._first is None:
+            profile = self._settings.aws_profile or None
+            self._first = connect(self._endpoint, region, profile, on_call=self._calls)
+        return self._first.in_region(region)
+
+
+def _refuse_ended(record: ClusterRecord, instance: Instance) -> None:
+    if instance.state not in ("pending", "running"):
+        because = f": {instance.reason_text or instance.reason}" if instance.reason_text or instance.reason else ""
+        message = f"instance {instance.id} is {instance.state} before it was reached{because}"
+        raise CloudError(message, hint=command("cloudgpu", "down", record.name))
+
+
+def cluster_tags(record: ClusterRecord) -> dict[str, str]:
+    """The tags on everything that costs money."""
+    return {
+        "cloudgpu:cluster": record.name,
+        "cloudgpu:owner": record.owner,
+        "cloudgpu:team": record.team,
+        "cloudgpu:run": record.run_id,
+        "cloudgpu:expires-at": record.expires_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "cloudgpu:token": record.token,
+    }
+
+
+def connect_aws(settings: Settings, environ: Mapping[str, str], clock: Clock, calls: ApiCallLog) -> AwsCloud:
+    """The real AWS with the user's own credentials; `AWS_ENDPOINT_URL` is ignored."""
+
+    def reach(found: Sequence[Instance], private: Set[str]) -> Mapping[str, tuple[str, int]]:
+        at = {one.id: one.private_address if one.id in private else one.public_address for one in found}
+        return {instance_id: (address, 22) for instance_id, address in at.items() if address}
+
+    return AwsCloud(Where("aws", Endpoint(), "", environ), reach, settings, clock, calls)
+
+
+def connect_rehearsal(
+    settings: Settings, home: Home, environ: Mapping[str, str], clock: Clock, calls: ApiCallLog
+) -> AwsCloud:
+    """This home's rehearsal cloud, started when it does not run.
+
+    Raises:
+        RehearsalError: It does not start.
+    """
+    cloud = start_rehearsal(settings, home, clock)
+    endpoint = Endpoint(cloud.url, cloud.access_key_id, cloud.secret_access_key)
+
+    def reach(found: Sequence[Instance], _private: Set[str]) -> Mapping[str, tuple[str, int]]:
+        wanted = {one.id for one in found}
+        nodes = [node for node in rehearsal.nodes(cloud) if node.instance_id in wanted]
+        return {node.instance_id: (node.address, node.port) for node in nodes if node.address and node.port}
+
+    # The port changes from one start to the next; the key does not, and no other home has it.
+    where = Where("rehearsal", endpoint, f"rehearsal:{cloud.access_key_id}", environ)
+    return AwsCloud(where, reach, settings, clock, calls)
+
+
+def start_rehearsal(settings: Settings, home: Home, clock: Clock) -> rehearsal.Cloud:
+    """This home's rehearsal cloud, started as the settings say when it does not run.
+
+    Raises:
+        RehearsalError: It does not start.
+    """
+    return rehearsal.ensure(home, clock, envs=settings.env_cache, idle_minutes=float(settings.rehearsal_idle_minutes))
+
+
+def own_address() -> str:
+    """This machine's address as AWS sees it, as `a.b.c.d/32`.
+
+    Raises:
+        ConnectError: The service did not answer with an address.
+    """
+    try:
+        with urllib.request.urlopen(_ADDRESS_SERVICE, timeout=10) as answer:
+            # An IPv6 address is refused: with /32 behind it, it would let half a continent in.
+            return f"{ipaddress.IPv4Address(answer.read(64).decode().strip())}/32"
+    except (OSError, ValueError) as err:
+        message = f"could not find out this machine's public address from {_ADDRESS_SERVICE}"
+        raise ConnectError(message, hint="say it: --ssh-cidr 203.0.113.7/32") from err

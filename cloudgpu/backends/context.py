@@ -1,0 +1,39 @@
+"""The context that a use case works in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cloudgpu.backends.base import Backend, Cloud, Ledger
+    from cloudgpu.backends.events import Emit
+    from cloudgpu.clock import Clock
+    from cloudgpu.paths import Home
+    from cloudgpu.state.records import Records
+
+
+@dataclass(frozen=True)
+class Context:
+    """The backend, ledger, records, home, clock, owner and event sink of one command.
+
+    Attributes:
+        cloud: The backend. Any target: use cases that launch instances take a `CloudContext`.
+        owner: Name of the calling user.
+        emit: Receives progress events.
+    """
+
+    cloud: Backend
+    ledger: Ledger
+    records: Records
+    home: Home
+    clock: Clock
+    owner: str
+    emit: Emit
+
+
+@dataclass(frozen=True)
+class CloudContext(Context):
+    """A context whose backend launches instances."""
+
+    cloud: Cloud

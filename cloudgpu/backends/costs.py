@@ -1,0 +1,80 @@
+"""What a recorded cluster costs: its nodes, and the disks, addresses and gateway that go with them."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from decimal import Decimal
+
+from cloudgpu.ledger.entry import Entry, Spending, Surcharge
+from cloudgpu.plan import costs
+from cloudgpu.plan.costs import CostItem
+from cloudgpu.state.records import ClusterRecord
+
+
+def items_of(record: ClusterRecord) -> tuple[CostItem, ...]:
+    """Its nodes first. A record of an older cloudgpu has nodes alone."""
+    usd = Decimal(record.node_hourly_usd) * record.nodes
+    nodes = CostItem("nodes", record.nodes, f"nodes {record.instance_type}", usd, None, "")
+    return (nodes, *(CostItem.from_json(one) for one in record.beside))
+
+
+def cluster_hourly_usd(record: ClusterRecord) -> Decimal:
+    """What it costs an hour, USD, exactly; what has no known price is not in it."""
+    return costs.hourly_usd(items_of(record))
+
+
+def worst_case_usd(record: ClusterRecord) -> Decimal:
+    """What it costs if it lives until its expiry, USD, rounded up to the cent."""
+    return costs.total_usd(items_of(record), int((record.expires_at - record.created_at).total_seconds()))
+
+
+def spent_usd(record: ClusterRecord, seconds: float) -> Decimal:
+    """What it has cost after so long, USD, to the cent."""
+    hourly = cluster_hourly_usd(record)
+    return (hourly * Decimal(str(max(0.0, seconds))) / costs.HOUR_S).quantize(costs.CENT)
+
+
+def spending_of(record: ClusterRecord, at: datetime) -> Spending:
+    """Return the ledger's row for the candidate that a record names.
+
+    Its id is the same whenever this cluster tries this candidate, so a row that was lost can be written again.
+    """
+    return Spending(
+        entry_id=f"{record.token}/{record.zone}/{record.instance_type}/{record.market}",
+        cluster=record.name,
+        run_id=record.run_id,
+        recipe=record.recipe,
+        owner=record.owner,
+        team=record.team,
+        target=record.target,
+        simulated=record.simulated,
+        account=record.account,
+        endpoint=record.endpoint,
+        region=record.region,
+        zone=record.zone,
+        instance_type=record.instance_type,
+        market=record.market,
+        nodes=record.nodes,
+        node_hourly_usd=Decimal(record.node_hourly_usd),
+        opened_at=at,
+        expires_at=record.expires_at,
+        beside=surcharges(items_of(record)[1:]),
+    )
+
+
+def surcharges(beside: Iterable[CostItem]) -> tuple[Surcharge, ...]:
+    """Return what the ledger charges by the hour beside the nodes; storage has rows of its own.
+
+    Elastic IPs have a kind of their own: unlike other addresses they cost on after the nodes have ended.
+    """
+    hourly = [item for item in beside if item.per == "hour" and item.kind != "storage"]
+    return tuple(Surcharge(_kind(item), item.count, item.usd, item.whole_hours) for item in hourly)
+
+
+def _kind(item: CostItem) -> str:
+    return "elastic-ips" if item.kind == "addresses" and item.what.startswith("Elastic IP") else item.kind
+
+
+def recorded_entry(record: ClusterRecord) -> Entry:
+    """Return the ledger's row as far as the record alone can tell it, for the time in which the ledger cannot."""
+    spending = spending_of(record, record.created_at)
+    return Entry(spending, "open", record.instance_ids, record.created_at, closed_at=None)

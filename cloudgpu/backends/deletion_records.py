@@ -1,0 +1,54 @@
+"""Bring the records of this home up to date once a cluster is gone."""
+
+from dataclasses import replace
+
+from cloudgpu.backends.context import Context
+from cloudgpu.backends.lenient_ledger import LenientLedger
+from cloudgpu.errors import StateError
+from cloudgpu.run.progress import Note
+from cloudgpu.state import ssh_config_record
+
+
+def end_runs(context: Context, name: str) -> tuple[str, ...]:
+    """Runs that were going on have ended with their nodes; runs that were judged have nothing more to come.
+
+    Returns what could not be written: the nodes are gone, whatever the disk says.
+    """
+    now = context.clock.now()
+    unsaved = []
+    for run in context.records.runs():
+        if run.cluster == name and run.ended_at is None:
+            ended = run if run.judged else replace(run, state="cancelled", reason="its cluster was ended")
+            context.ledger.run_ended(run.run_id, ended.state, now)
+            try:
+                context.records.save_run(replace(ended, ended_at=now))
+            except StateError as err:
+                unsaved.append(f"the end of run {run.run_id}: {err.message}")
+    return tuple(unsaved)
+
+
+def forget(context: Context, name: str) -> tuple[str, ...]:
+    """The last of a cluster: what people's own ssh was told of its nodes, and its record.
+
+    As long as the ledger does not know what it cost, its record stays: the next `down` writes that.
+
+    Returns what could not be removed.
+    """
+    for trouble in ssh_config_record.remove(context.home, name):
+        context.emit(Note(trouble))
+    try:
+        if isinstance(context.ledger, LenientLedger) and context.ledger.failed:
+            _keep_record(context, name)
+        else:
+            context.records.forget_cluster(name)
+    except StateError as err:
+        return (f"the record of cluster {name}: {err.message}",)
+    return ()
+
+
+def _keep_record(context: Context, name: str) -> None:
+    """Leave only the record, which may be what a full disk has room for once the rest is removed."""
+    context.records.strip_cluster(name)
+    record = context.records.cluster(name)
+    if record is not None and record.state != "ending":
+        context.records.save_cluster(replace(record, state="ending"), context.clock.now())

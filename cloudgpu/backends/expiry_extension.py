@@ -1,0 +1,88 @@
+"""Extend a cluster's expiry on any backend: the new time, the budget, the ledger."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from cloudgpu.backends.billing import ClusterBilling
+from cloudgpu.backends.context import Context
+from cloudgpu.backends.costs import worst_case_usd
+from cloudgpu.backends.reuse import find_running_cluster, require_all_nodes_running
+from cloudgpu.errors import BudgetError, UsageError
+from cloudgpu.state.records import ClusterRecord
+from cloudgpu.text import command
+
+
+@dataclass(frozen=True)
+class Extended:
+    """What `extend` confirmed.
+
+    Attributes:
+        before: The expiry that held until now, UTC.
+        worst_case_usd: What the cluster costs if it lives until its new expiry.
+    """
+
+    record: ClusterRecord
+    before: datetime
+    worst_case_usd: Decimal
+
+
+def to_extend(context: Context, name: str, max_usd: Decimal | None) -> ClusterRecord:
+    """The record of a whole cluster that is up, with this budget where one is given.
+
+    Raises:
+        UsageError: There is no such cluster that is up.
+        StateError: Nodes are gone.
+        BusyError: It is being ended.
+    """
+    record = find_running_cluster(context, name)
+    require_all_nodes_running(context, record)
+    return record if max_usd is None else replace(record, max_usd=format(max_usd, "f"))
+
+
+def moments(record: ClusterRecord, until: datetime | None, by: timedelta | None) -> tuple[datetime, datetime]:
+    """The expiry that holds, and the one that is asked for: a moment, or so much later.
+
+    Raises:
+        UsageError: It is not later.
+    """
+    before = record.confirmed_expires_at or record.expires_at
+    wanted = (before + by if until is None and by is not None else until) or before
+    wanted = wanted.replace(microsecond=0)
+    if wanted <= before:
+        message = f"cluster {record.name} lives until {utc(before)} already; {utc(wanted)} is not later"
+        raise UsageError(message, hint=f"`{command('cloudgpu', 'down', record.name)}` ends it now")
+    return before, wanted
+
+
+def refuse_costly(later: ClusterRecord) -> None:
+    """Keep the budget.
+
+    Raises:
+        BudgetError: Until its new expiry it may cost more than the recipe allows.
+    """
+    worst = worst_case_usd(later)
+    if later.max_usd and worst > Decimal(later.max_usd):
+        until = f"until {utc(later.expires_at)} the cluster costs up to {worst} USD"
+        message = f"{until}, above budget.max_usd {later.max_usd} USD"
+        raise BudgetError(message, hint=f"a shorter extension, or {command('--max-usd', str(worst))}")
+
+
+def written_down(context: Context, later: ClusterRecord) -> ClusterRecord:
+    """The ledger's rows and then the record say until when it may cost something."""
+    now = context.clock.now()
+    for row in ClusterBilling(context).rows(later):
+        if row.state == "open":
+            context.ledger.extend(row.spending.entry_id, later.expires_at, now)
+    return context.records.save_cluster(later, now)
+
+
+def confirmed(context: Context, later: ClusterRecord, before: datetime) -> Extended:
+    """Every node has said so."""
+    done = replace(later, confirmed_expires_at=None)
+    return Extended(context.records.save_cluster(done, context.clock.now()), before, worst_case_usd(done))
+
+
+def utc(at: datetime) -> str:
+    """`2026-11-21 13:00 UTC`."""
+    return f"{at:%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,180 @@
+"""The hosts of one's own as a place to run in: how they are reached and asked. Nothing of it is bought or launched."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from cloudgpu.backends.base import Backend
+from cloudgpu.backends.hosts.agent_messages import LeasesResponse
+from cloudgpu.backends.hosts.nodes import node_of
+from cloudgpu.decoding import decoded, described
+from cloudgpu.errors import CloudGpuError, HostKeyError
+from cloudgpu.hosts.host import HostsFile, OwnHost
+from cloudgpu.hosts.seen import HostSeen
+from cloudgpu.launch.inventory import Node
+from cloudgpu.paths import Home
+from cloudgpu.plan.plan import Target
+from cloudgpu.remote.base import Host
+from cloudgpu.remote.fanout import all_or_raise, on_all
+from cloudgpu.remote.host_key import ShownKey
+from cloudgpu.run.agent import ask_once
+from cloudgpu.run.files import RemoteFile, Service
+from cloudgpu.state.inventories import stored_inventory
+from cloudgpu.state.records import Records
+from cloudgpu.text import command
+
+ACCOUNT = "own hosts"
+"""What records and the ledger say in place of an account."""
+
+_T = TypeVar("_T")
+
+ConnectAll = Callable[[Sequence[Node]], "Mapping[int, Host | CloudGpuError]"]
+"""Connects to hosts, each by itself: index -> connection or why there is none."""
+
+
+@dataclass(frozen=True)
+class HostsBackend:
+    """The hosts of one inventory, as one home reaches them.
+
+    Attributes:
+        file: Reads the inventory; asked only where it is needed, for what stands is known without it.
+        known_hosts: Where the caller's OpenSSH keeps host keys.
+        shown_key: What key a host shows that nobody knows yet.
+        objects_of: Who lists S3, for recipes whose data lies there.
+    """
+
+    home: Home
+    records: Records
+    file: Callable[[], HostsFile]
+    connect_all: ConnectAll
+    known_hosts: tuple[Path, ...]
+    shown_key: Callable[[Node], ShownKey]
+    objects_of: Callable[[], Backend]
+
+    @property
+    def target(self) -> Target:
+        """`ssh`."""
+        return "ssh"
+
+    @property
+    def endpoint(self) -> str:
+        """Nothing: an inventory may be moved and renamed, and the clusters on its hosts stay what they are."""
+        return ""
+
+    def account(self) -> str:
+        """The same for all hosts."""
+        return ACCOUNT
+
+    def nodes_alive(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, str]:
+        """`running` where the cluster's lease stands, `terminated` where the host says that it does not.
+
+        Raises:
+            ConnectError: A host cannot be reached: nobody knows what stands there, and that is not "gone".
+        """
+        del region
+        found: dict[str, str] = {}
+        for cluster in dict.fromkeys(one.rpartition("@")[2] for one in instance_ids):
+            record = self.records.cluster(cluster)
+            if record is None:
+                continue
+            wanted = {one for one in instance_ids if one.endswith(f"@{cluster}")}
+            nodes = [one for one in stored_inventory(self.home, record).nodes if one.instance_id in wanted]
+            for node, leases in self.asked(nodes, {"action": "show", "token": record.token}):
+                mine = any(one["mine"] for one in leases["leases"])
+                found[node.instance_id] = "running" if mine else "terminated"
+        return found
+
+    def put_objects(self, url: str, source: Path) -> int:
+        """Only rehearsals have objects to put.
+
+        Raises:
+            CloudError: S3 refused.
+        """
+        return self.objects_of().put_objects(url, source)
+
+    def objects(self, url: str, *, expires_s: int) -> Sequence[RemoteFile]:
+        """As the caller's AWS credentials see it; the hosts get presigned addresses.
+
+        Raises:
+            CloudError: S3 refused.
+        """
+        return self.objects_of().objects(url, expires_s=expires_s)
+
+    def bucket_service(self, url: str) -> Service:
+        """As the caller's settings say.
+
+        Raises:
+            CloudError: S3 refused.
+        """
+        return self.objects_of().bucket_service(url)
+
+    def nodes(self, hosts: Sequence[OwnHost]) -> tuple[Node, ...]:
+        """The hosts as somebody to talk to, in order."""
+        return tuple(node_of(host, self.known_hosts, index=index) for index, host in enumerate(hosts))
+
+    def asked(self, nodes: Sequence[Node], request: Mapping[str, Any]) -> list[tuple[Node, dict[str, Any]]]:
+        """What the agent says to `lease` on every one of these, with nothing left behind.
+
+        Raises:
+            ConnectError: One cannot be reached.
+            RemoteCommandError: One cannot tell.
+        """
+        with self.connected(nodes) as outcomes:
+            hosts = all_or_raise(outcomes)
+            answers = all_or_raise(
+                on_all(hosts.values(), lambda host: ask_once(host, "lease", request, LeasesResponse))
+            )
+            return [(hosts[index].node, answer) for index, answer in answers.items()]
+
+    @contextmanager
+    def connected(self, nodes: Sequence[Node]) -> Iterator[dict[int, Host | CloudGpuError]]:
+        """Connections for a while: node index -> connection, or why there is none."""
+        with ExitStack() as opened:
+            outcomes = dict(self.connect_all([node for node in nodes if node.host_keys]))
+            for one in outcomes.values():
+                if not isinstance(one, CloudGpuError):
+                    opened.callback(one.close)
+            strangers = {node.index: stranger(node) for node in nodes if not node.host_keys}
+            yield {node.index: (outcomes | strangers)[node.index] for node in nodes}
+
+    def told(self, nodes: Sequence[Node], ask: Callable[[Host], _T]) -> dict[int, _T | CloudGpuError]:
+        """What each answers, all asked at once: node index -> answer, or why there is none."""
+        with self.connected(nodes) as outcomes:
+            unreached = {index: one for index, one in outcomes.items() if isinstance(one, CloudGpuError)}
+            reached = [one for one in outcomes.values() if not isinstance(one, CloudGpuError)]
+            return {**unreached, **on_all(reached, ask)}
+
+    def look(self, hosts: Sequence[OwnHost]) -> dict[str, HostSeen]:
+        """What each says of its GPUs; one that does not answer is an answer too."""
+        nodes = self.nodes(hosts)
+        answers = self.told(nodes, lambda host: ask_once(host, "lease", {"action": "show"}, LeasesResponse))
+        return {node.zone: _seen(answers[node.index]) for node in nodes}
+
+
+def stranger(node: Node) -> HostKeyError:
+    """The error for a host whose key nobody has confirmed."""
+    where = f"{node.zone} ({node.user}@{node.address}:{node.port})"
+    message = f"the host key of {where} is neither in the inventory nor in your known_hosts"
+    scan = command("cloudgpu", "hosts", "scan", node.zone)
+    return HostKeyError(message, hint=f"{scan} shows its fingerprint and asks")
+
+
+def _seen(answer: object) -> HostSeen:
+    if isinstance(answer, CloudGpuError):
+        return HostSeen(problem=answer.message)
+    if not isinstance(answer, dict):
+        return HostSeen(problem="it gave no answer")
+    try:
+        state = decoded(LeasesResponse, answer)
+    except ValueError as err:
+        return HostSeen(problem=f"its answer makes no sense: {described(err)}")
+    leased = {gpu for one in state.leases for gpu in one.gpus}
+    foreign = [one for one in state.processes if one.gpu not in leased]
+    return HostSeen(
+        problem=state.problem,
+        gpus=len(state.gpus),
+        taken=(*(f"leased: {one.told}" for one in state.leases), *(f"in use: {one.told}" for one in foreign)),
+        busy=frozenset(leased | {one.gpu for one in foreign}),
+    )

@@ -1,0 +1,81 @@
+"""The ledger's rows of a cluster on hosts of one's own: one for each host, so that each ends when it is given back."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from decimal import Decimal
+
+from cloudgpu.backends.billing import ClusterBilling
+from cloudgpu.backends.hosts.context import HostsContext
+from cloudgpu.backends.missing_rows import missing_nodes, reopened, unusable
+from cloudgpu.launch.inventory import Node
+from cloudgpu.ledger.entry import Spending, Surcharge
+from cloudgpu.plan.host_sets import HostSet
+from cloudgpu.run.progress import Note
+from cloudgpu.state.records import ClusterRecord
+
+
+def opened(context: HostsContext, record: ClusterRecord, chosen: HostSet) -> None:
+    """Open a row for every host, before its lease is taken."""
+    now = context.clock.now()
+    for host, rate in zip(chosen.hosts, chosen.rates, strict=True):
+        context.ledger.open(_spending(record, chosen.pool, host, rate, now))
+
+
+def launched(context: HostsContext, record: ClusterRecord) -> None:
+    """Every lease was taken: the time counts from now."""
+    now = context.clock.now()
+    for entry in ClusterBilling(context).rows(record):
+        if entry.state == "open" and entry.launched_at is None:
+            host = entry.spending.zone
+            context.ledger.launched(entry.spending.entry_id, [f"{host}@{record.name}"], now)
+
+
+def restored(context: HostsContext, record: ClusterRecord, nodes: Iterable[Node]) -> None:
+    """Write the rows of hosts that have none again: leased since the cluster's record was made, at its price.
+
+    Raises:
+        LedgerError: The ledger cannot be written, and is not a lenient one.
+    """
+    missing = missing_nodes(record, ClusterBilling(context).rows(record))
+    if not missing or unusable(context.ledger):
+        return
+    rate = Decimal(record.node_hourly_usd) or None
+    for host in (node.zone for node in nodes if f"{node.zone}@{record.name}" in missing):
+        row = _spending(record, "", host, rate, record.created_at)
+        if not reopened(context.ledger, row):
+            return
+        context.ledger.launched(row.entry_id, [f"{host}@{record.name}"], record.created_at)
+    context.emit(Note(f"the ledger had no row for {', '.join(missing)}; written again from the record"))
+
+
+def closed(context: HostsContext, record: ClusterRecord, hosts: Iterable[str]) -> None:
+    """These hosts were given back, confirmed. What lapsed at its expiry cost nothing after it."""
+    at, gone = min(context.clock.now(), record.expires_at), frozenset(hosts)
+    rows = [one for one in ClusterBilling(context).rows(record) if one.state == "open" and one.spending.zone in gone]
+    for entry in rows:
+        context.ledger.close(entry.spending.entry_id, max(at, entry.launched_at or entry.spending.opened_at))
+
+
+def _spending(record: ClusterRecord, pool: str, host: str, rate: Decimal | None, at: datetime) -> Spending:
+    return Spending(
+        # A second try at the same host opens a row of its own: the first is closed by then.
+        entry_id=f"{record.token}/{host}/{int(at.timestamp() * 1000)}",
+        cluster=record.name,
+        run_id=record.run_id,
+        recipe=record.recipe,
+        owner=record.owner,
+        team=record.team,
+        target=record.target,
+        simulated=False,
+        account=record.account,
+        endpoint=record.endpoint,
+        region=pool,
+        zone=host,
+        instance_type=record.instance_type,
+        market="own",
+        nodes=1,
+        node_hourly_usd=rate or Decimal(0),
+        opened_at=at,
+        expires_at=record.expires_at,
+        beside=() if rate is not None else (Surcharge("host", 1, None),),
+    )

@@ -1,0 +1,18 @@
+"""The context of use cases that run on self-managed hosts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cloudgpu.backends.context import Context
+
+if TYPE_CHECKING:
+    from cloudgpu.backends.hosts.backend import HostsBackend
+
+
+@dataclass(frozen=True)
+class HostsContext(Context):
+    """A context whose nodes are self-managed hosts."""
+
+    cloud: HostsBackend

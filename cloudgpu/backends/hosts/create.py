@@ -1,0 +1,244 @@
+"""`up` on hosts of one's own: leases on all hosts of a set or on none, each in the ledger before it is taken."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from cloudgpu import bounds
+from cloudgpu.backends.deletion import end_after
+from cloudgpu.backends.hosts import billing
+from cloudgpu.backends.hosts.agent_messages import LeasesResponse, TakenResponse
+from cloudgpu.backends.hosts.context import HostsContext
+from cloudgpu.backends.hosts.delete import HostTeardown
+from cloudgpu.backends.hosts.nodes import member
+from cloudgpu.backends.launch_request import Requester
+from cloudgpu.backends.reuse import (
+    ProvisionedCluster,
+    find_running_cluster,
+    require_all_nodes_running,
+    require_matching,
+    require_usable,
+)
+from cloudgpu.decoding import described
+from cloudgpu.errors import (
+    CapacityError,
+    CloudGpuError,
+    ConnectError,
+    NoCapacityError,
+    PlanError,
+    RemoteCommandError,
+    TeardownError,
+)
+from cloudgpu.launch.inventory import Inventory, Node
+from cloudgpu.plan.host_sets import HostSet
+from cloudgpu.plan.plan import Plan
+from cloudgpu.provision.lease import Lease
+from cloudgpu.remote.base import Host
+from cloudgpu.remote.fanout import all_or_raise, on_all
+from cloudgpu.run.agent import Agent, AgentError, ask_once, install, number, require_shape
+from cloudgpu.run.progress import Note
+from cloudgpu.state.identifiers import new_token
+from cloudgpu.state.inventories import stored_inventory
+from cloudgpu.state.records import ClusterRecord, write_durably
+
+_LOOK_EVERY_S = 15.0
+_CLOCK_OFF_S = 120.0
+_TAKEN = frozenset({"leased", "in-use", "no-gpu", "busy"})
+
+
+class HostProvisioning:
+    """Makes clusters stand on hosts that are there. One object for one inventory and one home."""
+
+    def __init__(self, context: HostsContext, requester: Requester) -> None:
+        self._context = context
+        self._requester = requester
+        self._teardown = HostTeardown(context)
+
+    def up(
+        self, plan: Plan, name: str, *, run_id: str = "", keep_on_failure: bool = False, retry_s: int = 0
+    ) -> ProvisionedCluster:
+        """Lease the hosts; a cluster that stands already is checked and left as it is.
+
+        Raises:
+            PlanError: The plan holds an error finding.
+            BusyError: Another process is at this cluster.
+            CapacityError: The GPUs are somebody's, on every set of hosts.
+            ConnectError: A host cannot be reached, and there is no other set.
+            TeardownError: It failed, and a host does not confirm that it was given back.
+        """
+        del keep_on_failure  # nothing half-made is worth keeping: the hosts stay anyway
+        if plan.errors:
+            raise PlanError(f"the plan for {name} cannot be applied", findings=[one.message for one in plan.errors])
+        with Lease(self._context.home.cluster(name).root / "lease", self._context.clock, self._context.owner).hold(
+            tidy=True
+        ):
+            record = self._context.records.cluster(name)
+            if record is None or record.state != "up":
+                if record is not None:
+                    require_usable(self._context, record)
+                    self._teardown.end(record)  # what a killed `up` left
+                return self._made(plan, name, run_id, retry_s)
+        return self.reuse(name, plan)
+
+    def reuse(self, name: str, plan: Plan) -> ProvisionedCluster:
+        """A cluster as recorded, fit for the plan, its leases confirmed.
+
+        Raises:
+            UsageError: There is none, it is not up, or it has another shape.
+            StateError: A lease has lapsed.
+            ConnectError: A host cannot be reached.
+        """
+        record = find_running_cluster(self._context, name)
+        require_matching(plan, record)
+        require_all_nodes_running(self._context, record)
+        return ProvisionedCluster(record, stored_inventory(self._context.home, record), made=False)
+
+    def _made(self, plan: Plan, name: str, run_id: str, retry_s: int) -> ProvisionedCluster:
+        clock = self._context.clock
+        deadline = clock.monotonic() + retry_s
+        while True:
+            try:
+                return self._round(plan, name, run_id)
+            except CapacityError as err:
+                if clock.monotonic() >= deadline:
+                    raise
+                self._context.emit(Note(f"{err.message}; looking again in {_LOOK_EVERY_S:.0f} s"))
+                clock.sleep(_LOOK_EVERY_S)
+
+    def _round(self, plan: Plan, name: str, run_id: str) -> ProvisionedCluster:
+        """Every set once, in order."""
+        refused: list[tuple[HostSet, CloudGpuError]] = []
+        for candidate in plan.candidates:
+            assert isinstance(candidate, HostSet)  # noqa: S101 - a plan of target ssh holds no other
+            record = self._new(plan, name, run_id, candidate)
+            try:
+                return self._attempt(record, candidate, [f"{one.label}: {why.message}" for one, why in refused])
+            except TeardownError:
+                raise
+            except (CapacityError, ConnectError) as err:
+                refused.append((candidate, err))
+                self._context.emit(Note(f"{candidate.label}: {err.message}"))
+        if len(refused) == 1:
+            raise refused[0][1]
+        tried = [f"{one.label}: {why.message}" for one, why in refused]
+        passing = any(isinstance(why, CapacityError) for _, why in refused)
+        raise NoCapacityError(
+            f"no set of hosts could be had for {name}", tried=tried, passing=passing, hint="cloudgpu hosts check"
+        )
+
+    def _new(self, plan: Plan, name: str, run_id: str, chosen: HostSet) -> ClusterRecord:
+        now = self._context.clock.now()
+        by_name = self._context.cloud.file().by_name
+        return ClusterRecord(
+            name=name,
+            token=new_token(),
+            owner=self._requester.owner,
+            team=self._requester.team,
+            recipe=plan.recipe.name,
+            target="ssh",
+            account=self._context.cloud.account(),
+            endpoint=self._context.cloud.endpoint,
+            created_at=now,
+            expires_at=(now + timedelta(seconds=plan.expiry_s)).replace(microsecond=0),
+            made_by="train" if run_id else "up",
+            run_id=run_id,
+            engine="",
+            zone=chosen.label,
+            instance_type=chosen.instance_type,
+            nodes=plan.nodes,
+            node_hourly_usd=format(chosen.node_hourly_usd, "f"),
+            beside=tuple(item.as_json() for item in chosen.beside),
+            gpu=chosen.gpu,
+            gpus_per_node=chosen.gpus_per_node,
+            config={"keep_cache": " ".join(one for one in chosen.hosts if by_name[one].keep_cache)},
+            instance_ids=tuple(f"{one}@{name}" for one in chosen.hosts),
+            max_usd=str(plan.recipe.budget.max_usd or ""),
+        )
+
+    def _attempt(self, record: ClusterRecord, chosen: HostSet, tried: list[str]) -> ProvisionedCluster:
+        """Lease one set. Record, inventory and ledger stand before the first host is asked: `down` finds everything."""
+        context = self._context
+        by_name = context.cloud.file().by_name
+        hosts = [by_name[name] for name in chosen.hosts]
+        kind = chosen.instance_type
+        nodes = [
+            member(one, record.name, record.token, kind, chosen.gpus_per_node) for one in context.cloud.nodes(hosts)
+        ]
+        record = context.records.save_cluster(record, context.clock.now())
+        self._write(record, nodes)
+        billing.opened(context, record, chosen)
+        context.emit(Note(f"leasing {chosen.gpus_per_node} x {chosen.gpu} on {chosen.label}"))
+        nodes = self._leased(record, nodes)
+        self._write(record, nodes)
+        billing.launched(context, record)
+        record = context.records.save_cluster(replace(record, state="up"), context.clock.now())
+        return ProvisionedCluster(record, Inventory(record.name, tuple(nodes)), made=True, tried=tuple(tried))
+
+    def _leased(self, record: ClusterRecord, nodes: list[Node]) -> list[Node]:
+        """The nodes with the GPUs that they got; all of them, or whatever one had got is given back.
+
+        Raises:
+            CapacityError: A host's GPUs are somebody's, or are not there.
+            ConnectError: A host cannot be reached.
+        """
+        with self._context.cloud.connected(nodes) as outcomes:
+            try:
+                hosts = all_or_raise(outcomes).values()
+                all_or_raise(on_all(hosts, self._require_clock))
+            except CloudGpuError:
+                self._teardown.forget(record)  # nothing was made anywhere yet
+                raise
+            try:
+                agents = all_or_raise(on_all(hosts, install))
+                answers = all_or_raise(on_all(hosts, lambda host: self._take(record, agents[host.node.index])))
+            except Exception as err:
+                end_after(self._teardown.end, record, err)
+                if isinstance(err, AgentError) and err.code in _TAKEN:
+                    raise CapacityError(err.message, code=err.code, hint=err.hint) from err
+                raise
+        return [_with_devices(node, answers[node.index]) for node in nodes]
+
+    def _require_clock(self, host: Host) -> None:
+        """Ask what is leased on a host, and reject one whose clock is wrong: it would end a lease at the wrong time.
+
+        Raises:
+            RemoteCommandError: Its clock and this machine's differ by minutes.
+        """
+        shown = ask_once(host, "lease", {"action": "show"}, LeasesResponse)
+        ahead_s = number(shown, "epoch_s") - self._context.clock.now().timestamp()
+        if abs(ahead_s) > _CLOCK_OFF_S:
+            minutes = round(abs(ahead_s) / 60)
+            which = "ahead of" if ahead_s > 0 else "behind"
+            raise RemoteCommandError(
+                f"{host.node.zone}: its clock is {minutes:,} minutes {which} this machine's, "
+                "so a lease there would not end at its expiry",
+                hint="set the clock that is wrong; `timedatectl` on either machine shows whether it is synchronized",
+            )
+
+    def _take(self, record: ClusterRecord, agent: Agent) -> dict[str, Any]:
+        request = {
+            "action": "take",
+            "token": record.token,
+            "cluster": record.name,
+            "owner": record.owner,
+            "gpus": agent.host.node.gpus,
+            "expires_epoch_s": int(record.expires_at.timestamp()),
+            "home": agent.home,
+        }
+        return require_shape(agent.host.node, "lease", agent.ask("lease", request), TakenResponse)
+
+    def _write(self, record: ClusterRecord, nodes: list[Node]) -> None:
+        path = self._context.home.cluster(record.name).inventory
+        write_durably(path, json.dumps(Inventory(record.name, tuple(nodes)).as_json(), indent=1) + "\n")
+
+
+def _with_devices(node: Node, answer: Mapping[str, Any]) -> Node:
+    """Where the cluster has all GPUs of a host there is nothing to hide from its ranks."""
+    try:
+        devices = tuple(bounds.count(one) for one in answer["devices"])
+    except (TypeError, ValueError) as err:
+        message = f"{node.zone}: its agent named GPUs that make no sense: {described(err)}"
+        raise RemoteCommandError(message, hint="run the command again") from None
+    return replace(node, devices=() if len(devices) == number(answer, "of") else devices)

@@ -1,0 +1,59 @@
+"""`extend` on hosts of one's own: the ledger and the record first, then the lease on every host."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from cloudgpu.backends.expiry_extension import Extended, confirmed, moments, refuse_costly, to_extend, written_down
+from cloudgpu.backends.hosts.agent_messages import ExtendedResponse
+from cloudgpu.backends.hosts.billing import restored
+from cloudgpu.backends.hosts.context import HostsContext
+from cloudgpu.backends.hosts.nodes import own_directory
+from cloudgpu.provision.lease import Lease
+from cloudgpu.remote.base import Host
+from cloudgpu.remote.fanout import all_or_raise, on_all
+from cloudgpu.run.agent import ask_once, home_of
+from cloudgpu.state.inventories import stored_inventory
+from cloudgpu.state.records import ClusterRecord
+
+
+class HostExtending:
+    """Renews leases. One object for one inventory and one home."""
+
+    def __init__(self, context: HostsContext) -> None:
+        self._context = context
+
+    def extend(
+        self, name: str, *, until: datetime | None = None, by: timedelta | None = None, max_usd: Decimal | None = None
+    ) -> Extended:
+        """Let the cluster live until a moment, or for so much longer than it was to live.
+
+        Raises:
+            UsageError: There is no such cluster that is up, or the moment is not later.
+            BudgetError: The worst case would be more than the recipe's `budget.max_usd`.
+            StateError: A lease has lapsed.
+            ConnectError: A host cannot be reached; the others can have the new expiry.
+            BusyError: Another process is at this cluster.
+        """
+        with Lease(self._context.home.cluster(name).root / "lease", self._context.clock, self._context.owner).hold(
+            tidy=True
+        ):
+            record = to_extend(self._context, name, max_usd)
+            restored(self._context, record, stored_inventory(self._context.home, record).nodes)
+            before, wanted = moments(record, until, by)
+            first = record.first_expires_at or before
+            later = replace(record, expires_at=wanted, confirmed_expires_at=before, first_expires_at=first)
+            refuse_costly(later)
+            later = written_down(self._context, later)
+            self._renew(later)
+            return confirmed(self._context, later, before)
+
+    def _renew(self, record: ClusterRecord) -> None:
+        def renew(host: Host) -> None:
+            home = own_directory(host.node, home_of(host))
+            until = int(record.expires_at.timestamp())
+            request = {"action": "extend", "token": record.token, "home": home, "expires_epoch_s": until}
+            ask_once(host, "lease", request, ExtendedResponse)
+
+        with self._context.cloud.connected(stored_inventory(self._context.home, record).nodes) as outcomes:
+            all_or_raise(on_all(all_or_raise(outcomes).values(), renew))

@@ -1,0 +1,120 @@
+"""`hosts prepare`: what hosts lack for a run, and the commands that would install it, shown before they run."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cloudgpu.backends.events import Emit
+from cloudgpu.backends.hosts.backend import HostsBackend
+from cloudgpu.backends.hosts.scan import Scanned, scan
+from cloudgpu.catalog import Catalog
+from cloudgpu.errors import RemoteCommandError, UsageError
+from cloudgpu.hosts.host import OwnHost
+from cloudgpu.remote.command import Command, Raw
+from cloudgpu.remote.fanout import all_or_raise, on_all
+from cloudgpu.run.progress import Note
+
+_INSTALL_S = 1800.0
+_COMMANDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "python3-venv": {
+        "apt-get": ("apt-get update", "apt-get install -y python3-venv"),
+        "dnf": ("dnf install -y python3",),
+        "yum": ("yum install -y python3",),
+        "zypper": ("zypper --non-interactive install python3-venv",),
+    },
+    "docker": {
+        "apt-get": ("apt-get update", "apt-get install -y docker.io"),
+        "dnf": ("dnf install -y docker", "systemctl enable --now docker"),
+        "yum": ("yum install -y docker", "systemctl enable --now docker"),
+        "zypper": ("zypper --non-interactive install docker", "systemctl enable --now docker"),
+    },
+    # NVIDIA's own repository must be set up on the host: whose packages a host takes is its owner's decision.
+    "container-toolkit": {
+        tool: (
+            f"{tool} install -y nvidia-container-toolkit",
+            "nvidia-ctk runtime configure --runtime=docker",
+            "systemctl restart docker",
+        )
+        for tool in ("apt-get", "dnf", "yum")
+    },
+}
+WHAT = tuple(_COMMANDS)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What would run on one host."""
+
+    host: OwnHost
+    what: str
+    commands: tuple[str, ...]
+
+
+def lacking(backend: HostsBackend, hosts: Sequence[OwnHost], catalog: Catalog) -> list[tuple[Scanned, tuple[str, ...]]]:
+    """Each host with what it lacks, of what `prepare` can install."""
+    return [(one, _lacks(one)) for one in scan(backend, hosts, catalog, None)]
+
+
+def steps(found: Sequence[tuple[Scanned, tuple[str, ...]]], wanted: Sequence[str]) -> list[Step]:
+    """The commands for what was asked for, on the hosts that lack it.
+
+    Raises:
+        UsageError: Something cannot be installed by us, or a host has no package tool that we know.
+        RemoteCommandError: A host cannot be looked at, or its user may not install anything.
+    """
+    for what in wanted:
+        if what not in _COMMANDS:
+            raise UsageError(
+                f"--install {what}: not something that prepare installs", hint=f"one of: {', '.join(WHAT)}"
+            )
+    planned = []
+    for scanned, lacks in found if wanted else ():
+        if scanned.problem:
+            raise RemoteCommandError(f"{scanned.host.name}: {scanned.problem}", hint=scanned.hint)
+        planned += [_step(scanned, what) for what in dict.fromkeys(wanted) if what in lacks]
+    return planned
+
+
+def carry_out(backend: HostsBackend, planned: Sequence[Step], emit: Emit) -> None:
+    """Run the commands, on all hosts at once, each host's one after the other.
+
+    Raises:
+        RemoteCommandError: A command failed; its last lines are shown. What ran before it stays.
+    """
+    by_host: dict[str, list[str]] = {}
+    for step in planned:
+        by_host.setdefault(step.host.name, []).extend(step.commands)
+    hosts = list({step.host.name: step.host for step in planned}.values())
+
+    def install(host: Any) -> None:  # noqa: ANN401 - a connection
+        for command in by_host[host.node.zone]:
+            emit(Note(f"{host.node.zone}: {command}"))
+            host.run(Command(Raw(command)), timeout_s=_INSTALL_S)
+
+    with backend.connected(backend.nodes(hosts)) as outcomes:
+        all_or_raise(on_all(all_or_raise(outcomes).values(), install))
+
+
+def _lacks(scanned: Scanned) -> tuple[str, ...]:
+    facts = scanned.facts
+    if scanned.problem:
+        return ()
+    checks = {
+        "python3-venv": not (facts["venv"] or facts["uv"]),
+        "docker": not facts["docker"],
+        "container-toolkit": bool(facts["gpus"]) and not facts["container_toolkit"],
+    }
+    return tuple(what for what, missing in checks.items() if missing)
+
+
+def _step(scanned: Scanned, what: str) -> Step:
+    name, tool = scanned.host.name, str(scanned.facts["packages"])
+    known = _COMMANDS[what].get(tool)
+    if known is None:
+        message = f"{name} has no package tool that we know for {what}"
+        raise UsageError(message, hint=f"install {what} on {name} by hand")
+    if not scanned.facts["root"]:
+        message = f"{scanned.host.user} on {name} is not root and may not use sudo without a password"
+        raise RemoteCommandError(message, hint=f"let its administrator run: {'; '.join(known)}")
+    become = "" if scanned.host.user == "root" else "sudo -n "
+    return Step(scanned.host, what, tuple(f"{become}env DEBIAN_FRONTEND=noninteractive {one}" for one in known))

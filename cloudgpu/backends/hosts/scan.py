@@ -1,0 +1,165 @@
+"""`hosts scan` and `hosts check`: which key a host shows, what it tells of itself, whether the inventory is right."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cloudgpu.backends.hosts.agent_messages import HostFacts, LeasesResponse
+from cloudgpu.backends.hosts.backend import HostsBackend
+from cloudgpu.catalog import Catalog
+from cloudgpu.catalog.gpu_spec import spec_name
+from cloudgpu.decoding import MALFORMED, described
+from cloudgpu.errors import CloudGpuError
+from cloudgpu.hosts.host import Jump, OwnHost
+from cloudgpu.launch.inventory import Node
+from cloudgpu.remote.base import Host
+from cloudgpu.remote.host_key import ShownKey
+from cloudgpu.run.agent import ask_once, number
+
+Trust = Callable[[OwnHost, ShownKey], bool]
+"""Asks whoever can tell whether this is the host's own key."""
+_MIB_A_GIB = 1024
+_SLACK_GIB = 1.5
+"""A driver keeps a part of a GPU's memory for itself."""
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """One host.
+
+    Attributes:
+        problem: Why it could not be looked at.
+        pinned: The fingerprint that was confirmed just now; empty where it was known before.
+        facts: What it tells of itself; empty with a problem.
+        differs: Where that is not what the inventory says, one line each.
+    """
+
+    host: OwnHost
+    problem: str = ""
+    hint: str = ""
+    pinned: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    differs: tuple[str, ...] = ()
+
+    @property
+    def found(self) -> dict[str, Any]:
+        """The fields of the inventory that the host itself fills in."""
+        key = {"host_key": self.pinned} if self.pinned else {}
+        return key | {name: value for name, value in self.facts.get("fields", {}).items() if value}
+
+    def as_json(self) -> dict[str, Any]:
+        """Its documented form."""
+        told = {name: value for name, value in self.facts.items() if name != "fields"}
+        return {
+            "name": self.host.name,
+            "address": self.host.address,
+            "reachable": not self.problem,
+            "problem": self.problem,
+            "pinned": self.pinned,
+            "found": self.found,
+            "differs": list(self.differs),
+            "facts": told,
+        }
+
+
+def scan(backend: HostsBackend, hosts: Sequence[OwnHost], catalog: Catalog, trust: Trust | None) -> list[Scanned]:
+    """Look at hosts, all at once. Those whose key nobody knows are asked about first, one after the other.
+
+    `trust` None asks nobody: such a host is not looked at.
+    """
+    nodes: list[Node] = []
+    pinned: dict[str, str] = {}
+    refused: dict[str, Scanned] = {}
+    gates: dict[str, str] = {}
+    for host, known in zip(hosts, backend.nodes(hosts), strict=True):
+        # What was confirmed a moment ago holds for those behind it too.
+        gate = gates.get(known.bastion)
+        node = replace(known, bastion_keys=(gate,)) if gate and not known.bastion_keys else known
+        if node.host_keys or trust is None:
+            nodes.append(node)
+            continue
+        try:
+            key = backend.shown_key(node)
+        except CloudGpuError as err:
+            refused[host.name] = Scanned(host, err.message, err.hint)
+            continue
+        if trust(host, key):
+            pinned[host.name] = key.fingerprint
+            gates[Jump(host.user, host.address, host.port).spelled] = key.fingerprint
+            nodes.append(replace(node, host_keys=(key.fingerprint,)))
+        else:
+            refused[host.name] = Scanned(host, f"its host key {key.fingerprint} was not confirmed")
+    answers = _described(backend, nodes)
+    return [refused.get(host.name) or _scanned(host, answers[host.name], pinned, catalog) for host in hosts]
+
+
+def _described(backend: HostsBackend, nodes: Sequence[Node]) -> dict[str, Mapping[str, Any] | CloudGpuError]:
+    def ask(host: Host) -> dict[str, Any]:
+        leases = ask_once(host, "lease", {"action": "show"}, LeasesResponse)
+        return {
+            **ask_once(host, "describe", {}, HostFacts),
+            "leases": leases["leases"],
+            "processes": leases["processes"],
+        }
+
+    answers = backend.told(nodes, ask)
+    return {node.zone: answers[node.index] for node in nodes}
+
+
+def _scanned(
+    host: OwnHost, answer: Mapping[str, Any] | CloudGpuError, pinned: Mapping[str, str], catalog: Catalog
+) -> Scanned:
+    key = pinned.get(host.name, "")
+    if isinstance(answer, CloudGpuError):
+        return Scanned(host, answer.message, answer.hint, key)
+    try:
+        fields = fields_of(host, answer, catalog)
+        differs = tuple(_differing(host, answer, catalog))
+    except MALFORMED as err:
+        return Scanned(host, f"its answer makes no sense: {described(err)}", "is its python3 3.8 or newer?", key)
+    return Scanned(host, pinned=key, facts={**answer, "fields": fields}, differs=differs)
+
+
+def fields_of(host: OwnHost, facts: Mapping[str, Any], catalog: Catalog) -> dict[str, Any]:
+    """What a host told, as the fields of its entry."""
+    shown = facts["gpus"]
+    addresses = [one["address"] for one in facts["addresses"]]
+    inner = addresses[0] if len(addresses) == 1 and addresses[0] != host.address else ""
+    return {
+        "gpus": spelled(shown, catalog),
+        "driver": str(shown[0]["driver"]) if shown else "",
+        "cores": number(facts, "cpus"),
+        "memory": f"{max(1, number(facts, 'memory_mib') // _MIB_A_GIB)}GiB",
+        "private_address": inner,
+    }
+
+
+def spelled(gpus: Sequence[Mapping[str, Any]], catalog: Catalog) -> str:
+    """`V100-16GB:8` for what a driver names; empty where the catalogue knows none such, or several kinds are there."""
+    if len({str(one["name"]) for one in gpus}) != 1:
+        return ""
+    words = str(gpus[0]["name"]).replace("-", " ").split()
+    known = [name for name in catalog.gpus if spec_name(name).replace("-", " ").split()[0] in words]
+    gib = number(gpus[0], "memory_mib") / _MIB_A_GIB
+    for name in sorted(known, key=len, reverse=True):
+        sizes = [one for one in catalog.gpus[name].memories if abs(float(one.gib) - gib) <= _SLACK_GIB]
+        if sizes:
+            several = len(catalog.gpus[name].memories) > 1
+            return f"{spec_name(name)}{f'-{sizes[0].sold_as_gb}GB' if several else ''}:{len(gpus)}"
+    return ""
+
+
+def _differing(host: OwnHost, facts: Mapping[str, Any], catalog: Catalog) -> list[str]:
+    shown, lines = facts["gpus"], []
+    if not shown:
+        lines.append(f"no GPU: {facts['gpu_error'] or 'it has no nvidia-smi'}")
+    elif host.gpus and len(shown) != host.gpus:
+        lines.append(f"it shows {len(shown)} GPUs, and the inventory says {host.gpus}")
+    told = spelled(shown, catalog)
+    model = told.partition(":")[0]
+    if told and host.gpu and not f"{model}-".startswith(f"{spec_name(host.gpu)}-"):
+        lines.append(f"it shows {model}, and the inventory says {spec_name(host.gpu)}")
+    driver = str(shown[0]["driver"]) if shown else ""
+    if host.driver and driver and driver != host.driver:
+        lines.append(f"its driver is {driver}, and the inventory says {host.driver}")
+    return lines

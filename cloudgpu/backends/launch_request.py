@@ -1,0 +1,110 @@
+"""What one attempt at a candidate is, as values: the record before the call, and the ledger's row."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from cloudgpu.backends.storage_outcome import NO_STORAGE, Ready
+from cloudgpu.catalog import load as load_catalog
+from cloudgpu.node.bootstrap import NodeKind, packed, script
+from cloudgpu.plan.plan import Candidate, Plan
+from cloudgpu.provision.config import stack_config
+from cloudgpu.provision.grants import granted
+from cloudgpu.recipe.schema import Recipe
+from cloudgpu.state.records import ClusterRecord
+
+
+@dataclass(frozen=True)
+class Requester:
+    """Who buys, and what of theirs is used instead of made."""
+
+    owner: str
+    team: str
+    public_key: str
+    existing: Mapping[str, str] = field(default_factory=dict)
+    """Program settings of what is named instead of made: `vpcId`, `subnetId`, `roleName` ..."""
+
+
+def chosen(
+    record: ClusterRecord,
+    plan: Plan,
+    candidate: Candidate,
+    requester: Requester,
+    ssh_cidr: str,
+    storage: Ready = NO_STORAGE,
+) -> ClusterRecord:
+    """The record of a cluster that is about to be tried with this candidate.
+
+    Raises:
+        UsageError: The buyer names something that the program does not take.
+    """
+    candidate = replace(candidate, image=_pinned(record, candidate))
+    config = stack_config(
+        cluster=record.name,
+        owner=record.owner,
+        team=record.team,
+        run=record.run_id,
+        expires_at=record.expires_at,
+        token=record.token,
+        candidate=candidate,
+        nodes=plan.nodes,
+        public_key=requester.public_key,
+        ssh_cidr=ssh_cidr,
+        disk_gib=int(plan.recipe.resources.disk),
+        existing=requester.existing,
+        bootstrap=packed(script(replace(node_kind(plan, candidate), mounts=storage.mounts))),
+        grants=_granted(plan.recipe, storage),
+    )
+    regions = (*record.regions, candidate.region) if candidate.region not in record.regions else record.regions
+    return replace(
+        record,
+        regions=regions,
+        region=candidate.region,
+        zone=candidate.zone,
+        instance_type=candidate.instance_type,
+        market=candidate.market,
+        node_hourly_usd=str(candidate.node_hourly_usd),
+        beside=tuple(item.as_json() for item in candidate.beside),
+        gpu=candidate.gpu,
+        gpus_per_node=candidate.gpus_per_node,
+        image=candidate.image,
+        image_parameter=candidate.image_parameter,
+        config=config,
+    )
+
+
+def _granted(recipe: Recipe, storage: Ready) -> dict[str, str]:
+    """What the nodes' role may do, and which groups they carry: by the recipe's places, and by its storage."""
+    grants = granted(recipe)
+    both = {key: ",".join(text for text in (grants.get(key), more) if text) for key, more in storage.config.items()}
+    return {**grants, **both}
+
+
+def _pinned(record: ClusterRecord, candidate: Candidate) -> str:
+    """The image of this candidate; an attempt that was cut off goes on with the one that it had begun with."""
+    same = (record.region, record.image_parameter) == (candidate.region, candidate.image_parameter)
+    return record.image if same and record.image_parameter and record.image else candidate.image
+
+
+def node_kind(plan: Plan, candidate: Candidate) -> NodeKind:
+    """What the nodes of a candidate are, as far as their bootstrap goes."""
+    gpu = load_catalog().gpus.get(candidate.gpu)
+    return NodeKind(
+        gpu=candidate.gpu,
+        architecture=gpu.architecture if gpu else "",
+        efa=candidate.efa_interfaces > 0,
+        # Simulated nodes run no containers: the launch says what it needs instead.
+        containers=plan.recipe.environment.container is not None and not plan.simulated,
+        # A simulated node has no package archive: there the machine's own pdsh does, or DeepSpeed says what is missing.
+        pdsh=plan.recipe.launch.launcher == "deepspeed" and plan.nodes > 1 and not plan.simulated,
+        driver_branch=plan.recipe.resources.driver,
+    )
+
+
+def in_turn(plan: Plan, record: ClusterRecord) -> Sequence[Candidate]:
+    """The candidates in order; the one that a killed `up` was at comes first, for its nodes may stand already."""
+
+    def other(candidate: Candidate) -> bool:
+        was = (record.zone, record.instance_type, record.market)
+        return (candidate.zone, candidate.instance_type, candidate.market) != was
+
+    return sorted(plan.candidates, key=other)

@@ -1,0 +1,148 @@
+"""The ledger's side of what outlives clusters: storage and machine images, from before they are made to their end."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Final
+
+from cloudgpu.backends.base import Ledger, Place
+from cloudgpu.backends.missing_rows import reopened, unusable
+from cloudgpu.catalog.other_prices import MONTH_H
+from cloudgpu.clock import Clock
+from cloudgpu.ledger.entry import Entry, Spending, Surcharge
+
+NEVER: Final = datetime(9999, 12, 31, tzinfo=UTC)
+"""Nothing of it ends by itself."""
+
+
+@dataclass(frozen=True)
+class RetainedSpending:
+    """One thing that costs money by the month.
+
+    Attributes:
+        noun: `storage` or `image`.
+        what: What is paid for, for instance `lustre`.
+        token: Names the calls that make it.
+        monthly_usd: None where it is not known, or depends on what is put in.
+    """
+
+    noun: str
+    name: str
+    what: str
+    token: str
+    owner: str
+    team: str
+    target: str
+    account: str
+    endpoint: str
+    region: str
+    monthly_usd: Decimal | None
+
+    @property
+    def label(self) -> str:
+        """How the bill calls it; no cluster's name has a space."""
+        return f"{self.noun} {self.name}"
+
+    def spending(self, at: datetime) -> Spending:
+        """The ledger's row: no nodes, and something beside them."""
+        hourly = None if self.monthly_usd is None else self.monthly_usd / MONTH_H
+        return Spending(
+            entry_id=f"{self.token}/{self.noun}",
+            cluster=self.label,
+            run_id="",
+            recipe="",
+            owner=self.owner,
+            team=self.team,
+            target=self.target,
+            simulated=self.target == "rehearsal",
+            account=self.account,
+            endpoint=self.endpoint,
+            region=self.region,
+            zone="",
+            instance_type=self.what,
+            market=self.noun,
+            nodes=0,
+            node_hourly_usd=Decimal(0),
+            opened_at=at,
+            expires_at=NEVER,
+            beside=(Surcharge(self.noun, 1, hourly),),
+        )
+
+
+@dataclass(frozen=True)
+class RetainedBilling:
+    """Opens and closes such rows."""
+
+    ledger: Ledger
+    clock: Clock
+
+    def open(self, one: RetainedSpending) -> None:
+        """Before the first call that makes any of it; again, it is one row.
+
+        Raises:
+            LedgerError: It cannot be written: nothing may be bought.
+        """
+        self.ledger.open(one.spending(self.clock.now()))
+
+    def made(self, one: RetainedSpending, physical_id: str) -> None:
+        """It stands.
+
+        Raises:
+            LedgerError: The ledger is unusable.
+        """
+        self.ledger.launched(one.spending(NEVER).entry_id, [physical_id or one.name], self.clock.now())
+
+    def restore(self, one: RetainedSpending, at: datetime, physical_id: str) -> None:
+        """Write the row of something that was made at this moment again, if the ledger has lost it.
+
+        Raises:
+            LedgerError: The ledger cannot be written, and is not a lenient one.
+        """
+        entry_id = one.spending(at).entry_id
+        known = [row.spending.entry_id for row in self.ledger.entries(cluster=one.label)]
+        if entry_id not in known and not unusable(self.ledger) and reopened(self.ledger, one.spending(at)):
+            self.ledger.launched(entry_id, [physical_id or one.name], at)
+
+    def ended(self, label: str, tokens: Sequence[str], *, found: bool) -> None:
+        """The cloud confirmed its end. `found`: there was something of it, so what was never answered cost money.
+
+        Raises:
+            LedgerError: The ledger is unusable.
+        """
+        for row in self._open(label, tokens):
+            now, entry_id = self.clock.now(), row.spending.entry_id
+            if row.launched_at is None and found:
+                self.ledger.launched(entry_id, [label], row.spending.opened_at)
+            elif row.launched_at is not None and not found:
+                # Somebody deleted it elsewhere, and nobody knows when.
+                self.ledger.part_ended(entry_id, "nodes", now, estimated=True)
+            self.ledger.close(entry_id, now)
+
+    def deleted_elsewhere(self, label: str, cloud: Place, region: str) -> int:
+        """Close the rows of what was made in this region and does not exist any more; returns how many.
+
+        Call it when a search in the region has found nothing of this name. A row that was never marked as made is left
+        alone: another command may be about to make it. Nobody knows when the thing ended, so the bill is an upper
+        bound.
+
+        Raises:
+            CloudError: There is such a row, and AWS does not say which account this is.
+            LedgerError: The ledger is unusable.
+        """
+        closed = 0
+        for row in self.ledger.entries(cluster=label, state="open"):
+            one = row.spending
+            if row.launched_at is None or (one.endpoint, one.region) != (cloud.endpoint, region):
+                continue
+            if one.account != cloud.account():
+                continue
+            now = self.clock.now()
+            self.ledger.part_ended(one.entry_id, "nodes", now, estimated=True)
+            self.ledger.close(one.entry_id, now)
+            closed += 1
+        return closed
+
+    def _open(self, label: str, tokens: Sequence[str]) -> Iterable[Entry]:
+        rows = self.ledger.entries(cluster=label, state="open")
+        return [row for row in rows if row.spending.entry_id.partition("/")[0] in tokens]

@@ -1,0 +1,1 @@
+"""The files of the state home: one module per file format."""

@@ -1,0 +1,100 @@
+"""Which candidates had no capacity a moment ago: remembered from one command to the next, to try them last.
+
+It is only ever advice. A file that cannot be read is an empty one, and one that cannot be written stops nobody.
+"""
+
+import contextlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from cloudgpu import files
+from cloudgpu.clock import Clock
+from cloudgpu.decoding import MALFORMED, decoded
+from cloudgpu.errors import StateError
+from cloudgpu.paths import Home
+from cloudgpu.plan.plan import Candidate, Market
+from cloudgpu.state.identity import BackendIdentity
+from cloudgpu.state.records import write_durably
+
+COOL_DOWN: Final = timedelta(minutes=10)
+Place = tuple[str, str, Market]
+"""Instance type, zone, market."""
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One refusal. Zone names mean different places in different accounts, so the account is part of it."""
+
+    account: str
+    endpoint: str
+    instance_type: str
+    zone: str
+    market: Market
+    at: datetime
+
+    @property
+    def place(self) -> Place:
+        return self.instance_type, self.zone, self.market
+
+
+class Cooldowns:
+    """The cool-downs of one home."""
+
+    def __init__(self, home: Home, clock: Clock) -> None:
+        self._path = home.cooldowns
+        self._clock = clock
+
+    def recent(self, backend: BackendIdentity) -> Mapping[Place, int]:
+        """Place -> seconds since it had no capacity in this account; only those that are still warm."""
+        entries = self._entries()
+        if not entries:
+            return {}  # no question to the cloud about nothing
+        here = (backend.account(), backend.endpoint)
+        now = self._clock.now()
+        return {
+            one.place: int((now - one.at).total_seconds()) for one in entries if (one.account, one.endpoint) == here
+        }
+
+    def note(self, backend: BackendIdentity, candidate: Candidate) -> None:
+        """It had no capacity just now."""
+        entry = _entry(backend, candidate, self._clock.now())
+        self._write([*self._without(entry), entry])
+
+    def forget(self, backend: BackendIdentity, candidate: Candidate) -> None:
+        """It has capacity after all."""
+        entry = _entry(backend, candidate, self._clock.now())
+        others = self._without(entry)
+        if len(others) < len(self._entries()):
+            self._write(others)
+
+    def _without(self, entry: _Entry) -> list[_Entry]:
+        same = (entry.account, entry.endpoint, entry.place)
+        return [one for one in self._entries() if (one.account, one.endpoint, one.place) != same]
+
+    def _entries(self) -> list[_Entry]:
+        try:
+            entries = list(_readable(files.read_json(self._path)["refused"]))
+        except (OSError, *MALFORMED):
+            return []
+        now = self._clock.now()
+        # A clock that was set back must not make a refusal last for ever.
+        return [one for one in entries if timedelta(0) <= now - one.at < COOL_DOWN]
+
+    def _write(self, entries: list[_Entry]) -> None:
+        with contextlib.suppress(StateError):
+            rows = [{**asdict(one), "at": one.at.isoformat()} for one in entries]
+            write_durably(self._path, json.dumps({"refused": rows}, indent=1) + "\n")
+
+
+def _entry(backend: BackendIdentity, candidate: Candidate, at: datetime) -> _Entry:
+    return _Entry(backend.account(), backend.endpoint, candidate.instance_type, candidate.zone, candidate.market, at)
+
+
+def _readable(rows: Iterable[object]) -> Iterator[_Entry]:
+    """Yield the entries that can be read: a damaged one is only advice that is lost."""
+    for row in rows:
+        with contextlib.suppress(ValueError):
+            yield decoded(_Entry, row)

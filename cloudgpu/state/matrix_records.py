@@ -1,0 +1,141 @@
+"""What this home knows about matrices: which run is whose, in a JSON file each, replaced durably."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import Annotated
+
+from cloudgpu import bounds, files
+from cloudgpu.decoding import MALFORMED, decoded
+from cloudgpu.errors import StateError, UsageError
+from cloudgpu.paths import Home
+from cloudgpu.recipe.nearest import suggestion
+from cloudgpu.state.records import write_durably
+
+Values = tuple[tuple[str, str], ...]
+"""One combination: name and value of each axis, as typed."""
+
+
+@dataclass(frozen=True)
+class MatrixRow:
+    """One combination and its latest run.
+
+    Attributes:
+        digest: Of the recipe that the run was started with; empty before the first.
+        run_id: Written before the run is started: one without a record of its own never was.
+        reason: Why there is no run, where an error came before it.
+    """
+
+    values: Values
+    digest: str = ""
+    run_id: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class MatrixRecord:
+    """One matrix.
+
+    Attributes:
+        sets: Assignments of the command line that all combinations share.
+        cluster: What the runs use; empty before the first.
+        token: Of the cluster that the matrix made; empty where it uses somebody else's, or is about to make it.
+        made: Whether the cluster is the matrix's to end.
+        spent: Token -> USD of the clusters that it made and ended.
+    """
+
+    name: str
+    recipe: str
+    recipe_path: str
+    target: str
+    axes: tuple[tuple[str, tuple[str, ...]], ...]
+    sets: tuple[str, ...]
+    created_at: datetime
+    rows: tuple[MatrixRow, ...]
+    cluster: str = ""
+    token: str = ""
+    made: bool = False
+    spent: Mapping[str, Annotated[str, bounds.usd]] | None = None
+
+    @property
+    def simulated(self) -> bool:
+        """Whether it costs nothing."""
+        return self.target == "rehearsal"
+
+    def with_row(self, row: MatrixRow) -> "MatrixRecord":
+        """The same with another row for a combination."""
+        rows = tuple(row if one.values == row.values else one for one in self.rows)
+        return replace(self, rows=rows)
+
+
+class MatrixRecords:
+    """Reads and writes the matrices of one home."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def matrix(self, name: str) -> MatrixRecord | None:
+        """A matrix, or None.
+
+        Raises:
+            StateError: Its record cannot be read.
+        """
+        if not bounds.is_file_name(name):
+            return None
+        path = self._home.matrix(name).record
+        try:
+            return decoded(MatrixRecord, files.read_json(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as err:
+            message = f"cannot read {path}: {err.strerror}"
+            raise StateError(message, hint="make it readable") from err
+        except MALFORMED as err:
+            message = f"the record {path} is damaged: {err}"
+            raise StateError(message, hint="delete it to begin the matrix anew; its runs stay") from err
+
+    def all(self) -> tuple[list[MatrixRecord], list[str]]:
+        """Every matrix that can be read, oldest first, and the names of those that cannot."""
+        found, damaged = [], []
+        for path in sorted(self._home.matrices.glob("*/matrix.json")):
+            try:
+                record = self.matrix(path.parent.name)
+            except StateError:
+                damaged.append(path.parent.name)
+            else:
+                found += [record] if record is not None else []
+        return sorted(found, key=lambda record: record.created_at), damaged
+
+    def damage(self, name: str) -> str:
+        """Return why a matrix's record cannot be read, with its path; empty where it can."""
+        try:
+            self.matrix(name)
+        except StateError as err:
+            return err.message
+        return ""
+
+    def found(self, name: str) -> MatrixRecord:
+        """A matrix by its name; an empty name is the latest.
+
+        Raises:
+            UsageError: There is none.
+            StateError: Its record cannot be read.
+        """
+        known = self.all()[0]
+        record = self.matrix(name) if name else known[-1] if known else None
+        if record is None:
+            near = suggestion(name, [one.name for one in known]) if name else ""
+            message = f"there is no matrix {name}{near}" if name else "there is no matrix yet"
+            raise UsageError(message, hint="`cloudgpu matrix list` lists them")
+        return record
+
+    def save(self, record: MatrixRecord) -> MatrixRecord:
+        """Write it, durably.
+
+        Raises:
+            StateError: The disk is full, or the home cannot be written.
+        """
+        text = json.dumps({**asdict(record), "created_at": record.created_at.isoformat()}, indent=1)
+        write_durably(self._home.matrix(record.name).record, f"{text}\n")
+        return record

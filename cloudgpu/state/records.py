@@ -1,0 +1,359 @@
+"""What this home knows about clusters and runs: one JSON file each, replaced atomically, read leniently."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+from cloudgpu import bounds, files
+from cloudgpu.catalog.other_prices import ItemKind
+from cloudgpu.decoding import MALFORMED, AnyFloat, decoded
+from cloudgpu.errors import StateError
+from cloudgpu.paths import Home, unwritable
+from cloudgpu.state.attached_storage import AttachedStorage
+from cloudgpu.text import command
+
+ClusterState = Literal["making", "up", "ending", "damaged"]
+"""`damaged` is never written: it stands for a record that cannot be read."""
+RunState = Literal["preparing", "running", "succeeded", "failed", "cancelled", "lost", "not-run", "interrupted"]
+FINAL: Final = frozenset({"succeeded", "failed", "cancelled", "lost", "not-run", "interrupted"})
+"""States that no run leaves again."""
+_LEASE = "lease"
+"""How the names of a lease's files begin."""
+_T = TypeVar("_T", "ClusterRecord", "RunRecord")
+
+
+@dataclass(frozen=True)
+class _CostRow:
+    """A row of `ClusterRecord.beside`, as `CostItem.from_json` reads it."""
+
+    kind: ItemKind
+    count: int
+    what: str
+    usd: Annotated[str, bounds.usd] | None
+    priced_on: date | None
+    source: str
+    per: Literal["hour", "once", "month"]
+    whole_hours: bool
+
+
+def _cost_row(row: Mapping[str, Any]) -> None:
+    decoded(_CostRow, row)
+
+
+def _optional_figure(text: str) -> None:
+    if text:
+        bounds.figure(text)
+
+
+@dataclass(frozen=True)
+class ClusterRecord:
+    """One cluster. Token, expiry and run are fixed when it is first written and only ever read back.
+
+    Attributes:
+        token: Names this cluster's calls; a second cluster of the same name has another.
+        regions: Every region that was touched, oldest first.
+        made_by: `up`, or `train` for a cluster that ends with its run.
+        run_id: The run that a `train` made it for; empty otherwise.
+        engine: What carries its program out, `direct` or `pulumi`; it never changes.
+        beside: What goes with its nodes and costs money too, as `CostItem.as_json` writes it.
+        config: The program's settings of the candidate that was tried last.
+        storage: What its nodes mount.
+        max_usd: The recipe's `budget.max_usd`; empty where it has none.
+        first_expires_at: The expiry that the nodes were launched with; None as long as nobody extended it.
+        confirmed_expires_at: Until when every node is known to live while an extension is under way; None otherwise.
+    """
+
+    name: str
+    token: str
+    owner: str
+    team: str
+    recipe: str
+    target: str
+    account: str
+    endpoint: str
+    created_at: datetime
+    expires_at: datetime
+    made_by: str
+    run_id: str = ""
+    engine: str = "direct"
+    state: ClusterState = "making"
+    regions: tuple[str, ...] = ()
+    region: str = ""
+    zone: str = ""
+    instance_type: str = ""
+    market: str = ""
+    nodes: int = 0
+    node_hourly_usd: Annotated[str, bounds.usd] = "0"
+    beside: tuple[Annotated[Mapping[str, Any], _cost_row], ...] = ()
+    gpu: str = ""
+    gpus_per_node: int = 0
+    image: str = ""
+    image_parameter: str = ""
+    config: Mapping[str, str] = field(default_factory=dict)
+    instance_ids: tuple[str, ...] = ()
+    updated_at: datetime | None = None
+    storage: tuple[AttachedStorage, ...] = ()
+    max_usd: Annotated[str, _optional_figure] = ""
+    first_expires_at: datetime | None = None
+    confirmed_expires_at: datetime | None = None
+
+    @property
+    def simulated(self) -> bool:
+        """Whether it costs nothing."""
+        return self.target == "rehearsal"
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run, as far as its caller has seen it.
+
+    Attributes:
+        keep: Leave the cluster in any case.
+        keep_on_failure: Leave the cluster when the run failed.
+        tried: One line for every candidate that could not be had.
+        ranks: Node index -> its ranks; written before they are started, so a run that has some may be going on.
+        image: What its ranks run in, by the image's digest; empty without a container.
+        collected: Whether everything that the nodes had of its outputs was fetched; None before anybody tried.
+    """
+
+    run_id: str
+    cluster: str
+    recipe: str
+    recipe_path: str
+    owner: str
+    team: str
+    target: str
+    started_at: datetime
+    state: RunState = "preparing"
+    keep: bool = False
+    keep_on_failure: bool = False
+    tried: tuple[str, ...] = ()
+    resolved: Mapping[str, Any] = field(default_factory=dict)
+    recipe_digest: str = ""
+    image: str = ""
+    ranks: Mapping[Annotated[str, bounds.whole], tuple[int, ...]] = field(default_factory=dict)
+    stages: tuple[tuple[str, float], ...] = ()
+    metrics: Mapping[str, AnyFloat] = field(default_factory=dict)
+    reason: str = ""
+    failed_rank: int | None = None
+    exit_code: int | None = None
+    outputs: tuple[str, ...] = ()
+    collected: bool | None = None
+    ended_at: datetime | None = None
+
+    @property
+    def judged(self) -> bool:
+        """Return True if its end is known, even if its ledger rows are still open."""
+        return self.state in FINAL
+
+    @property
+    def uncollected(self) -> tuple[str, ...]:
+        """The output patterns of a run that was started and whose outputs were not all fetched."""
+        # Records of earlier versions say nothing but which files there are.
+        fetched = bool(self.outputs) if self.collected is None else self.collected
+        if fetched or not self.ranks:
+            return ()
+        return tuple(str(pattern) for pattern in self.resolved.get("outputs") or ())
+
+
+class Records:
+    """Reads and writes the records of one home.
+
+    Raises:
+        StateError: From every method that asks for one record: it cannot be read or written.
+    """
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def cluster(self, name: str) -> ClusterRecord | None:
+        """A cluster's record, or None."""
+        return _read(self._home.cluster(name).record, ClusterRecord) if bounds.is_file_name(name) else None
+
+    def last_known(self, name: str) -> ClusterRecord | None:
+        """A cluster's record as far as it can be read, for those who must not fail over it."""
+        return _readable(self._home.cluster(name).record) if bounds.is_file_name(name) else None
+
+    def clusters(self) -> list[ClusterRecord]:
+        """Every cluster that has not been confirmed gone, oldest first; a damaged record hides no other.
+
+        Raises:
+            StateError: The folder of the clusters is there and cannot be read, so nobody knows which there are.
+        """
+        found = [_readable(path) for path in _listed(self._home.clusters, "cluster.json")]
+        return sorted((record for record in found if record), key=lambda record: record.created_at)
+
+    def damage(self, name: str) -> str:
+        """Return why a cluster's record cannot be read, with its path; empty where it can."""
+        return _damage(self._home.cluster(name).record, ClusterRecord)
+
+    def target(self, name: str) -> str:
+        """The target that a cluster was made on; empty when no record says so."""
+        record = self.last_known(name)
+        return "" if record is None else record.target
+
+    def save_cluster(self, record: ClusterRecord, now: datetime) -> ClusterRecord:
+        """Write it, durably, and return it with its new age."""
+        stamped = replace(record, updated_at=now)
+        _write(self._home.cluster(record.name).record, stamped)
+        return stamped
+
+    def forget_cluster(self, name: str) -> None:
+        """Remove a cluster whose end is confirmed; its journals go with it. The caller holds its lease.
+
+        The lease stays: whoever takes it next must not find the record of the cluster that is being forgotten.
+
+        Raises:
+            StateError: The home cannot be written; what is still there can be forgotten later.
+        """
+        paths = self._home.cluster(name)
+        self.strip_cluster(name)
+        try:
+            # The record goes last: as long as it is there, `down` comes back to the rest.
+            for path in (paths.inventory, paths.record):
+                path.unlink(missing_ok=True)
+        except OSError as err:
+            raise unwritable(paths.record, err) from err
+
+    def strip_cluster(self, name: str) -> None:
+        """Remove everything of a cluster whose end is confirmed, except its record, its nodes and its lease.
+
+        On your own hosts the nodes tell which rows of the ledger are to be closed.
+
+        Raises:
+            StateError: The home cannot be written.
+        """
+        paths = self._home.cluster(name)
+        try:
+            for path in sorted(paths.root.glob("*")) if paths.root.is_dir() else ():
+                if path not in (paths.record, paths.inventory) and path.is_file() and not path.name.startswith(_LEASE):
+                    path.unlink(missing_ok=True)
+        except OSError as err:
+            raise unwritable(paths.root, err) from err
+
+    def run(self, run_id: str) -> RunRecord | None:
+        """A run's record, or None."""
+        return _read(self._home.run(run_id).record, RunRecord) if bounds.is_file_name(run_id) else None
+
+    def runs(self) -> list[RunRecord]:
+        """Every run whose record can be read, oldest first."""
+        found = [_readable_run(path) for path in self._home.runs.glob("*/run.json")]
+        return sorted((record for record in found if record), key=lambda record: record.started_at)
+
+    def damaged_runs(self) -> list[str]:
+        """Ids of the runs whose record is there and cannot be read."""
+        return sorted(path.parent.name for path in self._home.runs.glob("*/run.json") if _readable_run(path) is None)
+
+    def run_damage(self, run_id: str) -> str:
+        """Return why a run's record cannot be read, with its path; empty where it can."""
+        return _damage(self._home.run(run_id).record, RunRecord)
+
+    def save_run(self, record: RunRecord) -> RunRecord:
+        """Write it, durably."""
+        _write(self._home.run(record.run_id).record, record)
+        return record
+
+
+def _listed(folder: Path, name: str) -> list[Path]:
+    """Return the files of this name in the sub-folders of a folder, which need not exist.
+
+    Unlike `Path.glob` it does not take a folder that cannot be read for an empty one.
+
+    Raises:
+        StateError: The folder is there and cannot be read.
+    """
+    try:
+        return [path for path in (one / name for one in folder.iterdir()) if path.exists()]
+    except FileNotFoundError:
+        return []
+    except OSError as err:
+        message = f"cannot read {folder}: {err.strerror}"
+        hint = "set CLOUDGPU_HOME to a directory that you can read; `cloudgpu sweep` finds clusters without any record"
+        raise StateError(message, hint=hint) from err
+
+
+def write_durably(path: Path, text: str) -> None:
+    """Replace a file so that a reader sees the old or the new one whole, and after a power loss the new one.
+
+    Raises:
+        StateError: The disk is full, or the home cannot be written.
+    """
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.replace(path, text.encode())
+    except OSError as err:
+        raise unwritable(path, err) from err
+
+
+def _readable(path: Path) -> ClusterRecord | None:
+    """A cluster's record, or what can be said of one that is damaged."""
+    try:
+        return _read(path, ClusterRecord)
+    except StateError:
+        return _damaged(path)
+
+
+def _damage(path: Path, kind: type[_T]) -> str:
+    try:
+        _read(path, kind)
+    except StateError as err:
+        return err.message
+    return ""
+
+
+def _damaged(path: Path) -> ClusterRecord:
+    """The least that is known: its name, and when it was last written."""
+    try:
+        spec_name = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    except OSError:
+        spec_name = datetime.fromtimestamp(0, UTC)
+    return ClusterRecord(
+        name=path.parent.name,
+        token="",
+        owner="",
+        team="",
+        recipe="",
+        target="",
+        account="",
+        endpoint="",
+        created_at=spec_name,
+        expires_at=spec_name,
+        made_by="",
+        state="damaged",
+        updated_at=spec_name,
+    )
+
+
+def _readable_run(path: Path) -> RunRecord | None:
+    try:
+        return _read(path, RunRecord)
+    except StateError:
+        return None
+
+
+def _write(path: Path, record: "ClusterRecord | RunRecord") -> None:
+    write_durably(path, json.dumps(asdict(record), default=_plain, indent=1) + "\n")
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    message = f"{type(value).__name__} has no place in a record"
+    raise TypeError(message)
+
+
+def _read(path: Path, kind: type[_T]) -> _T | None:
+    try:
+        return decoded(kind, files.read_json(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as err:
+        message = f"cannot read {path}: {err.strerror}"
+        raise StateError(message, hint=command("ls", "-l", str(path))) from err
+    except MALFORMED as err:
+        message = f"the record {path} is damaged: {err}"
+        hint = f"`{command('cloudgpu', 'down', path.parent.name)}` still finds a cluster by its tags"
+        raise StateError(message, hint=hint) from err

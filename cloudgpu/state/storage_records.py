@@ -1,0 +1,138 @@
+"""What this home knows about storage: one JSON file each, written before the first call that makes any of it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from cloudgpu import bounds, files
+from cloudgpu.decoding import MALFORMED, decoded
+from cloudgpu.errors import StateError
+from cloudgpu.paths import Home, unwritable
+from cloudgpu.state.records import write_durably
+from cloudgpu.text import command
+
+_SHOWN: Final = {
+    "id": "id",
+    "zone": "zone",
+    "address": "address",
+    "mountName": "mount_name",
+    "securityGroupId": "security_group_id",
+    "url": "url",
+}
+"""Outputs of the program, and their names in JSON documents."""
+StorageState = Literal["making", "ready", "deleting"]
+
+
+@dataclass(frozen=True)
+class StorageRecord:
+    """One piece of storage. Token and settings are fixed when it is first written, and only ever read back.
+
+    Attributes:
+        disposable: Whether its data may go without another word.
+        engine: What carries its program out, `direct` or `pulumi`; it never changes.
+        config: The program's settings.
+        outputs: What the program said of it when it was made: id, address, mount name.
+    """
+
+    name: str
+    kind: str
+    token: str
+    owner: str
+    team: str
+    target: str
+    account: str
+    endpoint: str
+    region: str
+    created_at: datetime
+    disposable: bool
+    state: StorageState = "making"
+    made_for: str = ""
+    """The cluster that it was made for and ends with; empty for what was made by name."""
+    engine: str = "direct"
+    config: Mapping[str, str] = field(default_factory=dict)
+    outputs: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def simulated(self) -> bool:
+        """Whether it costs nothing."""
+        return self.target == "rehearsal"
+
+    @property
+    def reached(self) -> dict[str, Any]:
+        """What is needed to reach it, under the names of the JSON documents; None for what its kind does not have."""
+        return {shown: self.outputs.get(key) for key, shown in _SHOWN.items()}
+
+
+class StorageRecords:
+    """Reads and writes the records of one home."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def one(self, name: str) -> StorageRecord | None:
+        """A record, or None.
+
+        Raises:
+            StateError: It is there and cannot be read.
+        """
+        if not bounds.is_file_name(name):
+            return None
+        path = self._home.storage(name).record
+        try:
+            return _read(path)
+        except FileNotFoundError:
+            return None
+        except (OSError, *MALFORMED) as err:
+            message = f"the record {path} cannot be read: {err}"
+            raise StateError(
+                message, hint=f"`{command('cloudgpu', 'storage', 'delete', name)}` still finds it by its tags"
+            ) from err
+
+    def all(self) -> list[StorageRecord]:
+        """Every record that can be read, by name; what cannot be read is still found by its tags."""
+        return self._read_all()[0]
+
+    def damaged(self) -> dict[str, str]:
+        """Return the name of every record that cannot be read, and why, with its path."""
+        return self._read_all()[1]
+
+    def _read_all(self) -> tuple[list[StorageRecord], dict[str, str]]:
+        found: list[StorageRecord] = []
+        damaged: dict[str, str] = {}
+        for path in sorted(self._home.storages.glob("*/storage.json")):
+            try:
+                found.append(_read(path))
+            except (OSError, *MALFORMED) as err:
+                damaged[path.parent.name] = f"the record {path} is damaged: {err}"
+        return found, damaged
+
+    def save(self, record: StorageRecord, **changes: Any) -> StorageRecord:  # noqa: ANN401 - fields of the record
+        """Write it, durably, with these fields changed.
+
+        Raises:
+            StateError: The home cannot be written.
+        """
+        changed = replace(record, **changes)
+        content = {**asdict(changed), "created_at": changed.created_at.isoformat()}
+        write_durably(self._home.storage(record.name).record, json.dumps(content, indent=1) + "\n")
+        return changed
+
+    def forget(self, name: str) -> None:
+        """Remove a record whose storage is confirmed gone; its journal goes first, the lease stays to its holder.
+
+        Raises:
+            StateError: The home cannot be written.
+        """
+        paths = self._home.storage(name)
+        try:
+            for path in (*sorted(paths.root.glob("*.journal")), paths.record):
+                path.unlink(missing_ok=True)
+        except OSError as err:
+            raise unwritable(paths.record, err) from err
+
+
+def _read(path: Path) -> StorageRecord:
+    return decoded(StorageRecord, files.read_json(path))
