@@ -196,7 +196,7 @@ def test_the_bound_is_the_one_in_the_user_data():
     import sys
     from pathlib import Path
 
-    sys.path.insert(0, str(Path(__file__).parents[3] / "infra"))
+    sys.path.insert(0, str(Path(__file__).parents[4] / "infra"))
     try:
         from gpu_cluster import user_data
     finally:
