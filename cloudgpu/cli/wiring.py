@@ -270,10 +270,8 @@ class Wiring:
         """Return the deletion context for a cloud target."""
         from cloudgpu.backends.context import CloudContext
 
-        ledger, owner = self.billing.lenient(), self.settings.owner
-        return CloudContext(
-            self._aws_cloud(target).for_deletion(), ledger, self.records, self.home, self.clock, owner, self.emit
-        )
+        cloud, ledger = self._aws_cloud(target).for_deletion(), self.billing.lenient()
+        return CloudContext(cloud, ledger, self.records, self.home, self.clock, self.settings.owner, self.emit)
 
     @property
     def teardowns(self) -> "TeardownOf":

@@ -68,7 +68,7 @@ class StoredPlan:
         return tuple(Candidate.from_json(one) for one in self.plan["candidates"])
 
 
-def spec_name(stored: StoredPlan) -> str:
+def written(stored: StoredPlan) -> str:
     """The file: JSON with its own hash in it."""
     content = {_VERSION: VERSION, **asdict(stored)}
     return json.dumps({**content, _SEAL: _sealed(content)}, indent=1, sort_keys=True) + "\n"

@@ -150,8 +150,8 @@ class CatalogSnapshots:
     def _next(self, history: History) -> int:
         """A number that no file has, also none that a killed refresh or a damaged index left behind."""
         names = [_NUMBERED.fullmatch(path.name) for path in self._paths.root.glob("overlay-*.json")]
-        spec_name = [int(name[1]) for name in names if name]
-        return max((SHIPPED, *spec_name, *(one.number for one in history.entries))) + 1
+        written = [int(name[1]) for name in names if name]
+        return max((SHIPPED, *written, *(one.number for one in history.entries))) + 1
 
     def _shipped(self) -> int:
         try:

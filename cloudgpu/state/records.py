@@ -307,9 +307,9 @@ def _damage(path: Path, kind: type[_T]) -> str:
 def _damaged(path: Path) -> ClusterRecord:
     """The least that is known: its name, and when it was last written."""
     try:
-        spec_name = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+        written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
     except OSError:
-        spec_name = datetime.fromtimestamp(0, UTC)
+        written = datetime.fromtimestamp(0, UTC)
     return ClusterRecord(
         name=path.parent.name,
         token="",
@@ -319,11 +319,11 @@ def _damaged(path: Path) -> ClusterRecord:
         target="",
         account="",
         endpoint="",
-        created_at=spec_name,
-        expires_at=spec_name,
+        created_at=written,
+        expires_at=written,
         made_by="",
         state="damaged",
-        updated_at=spec_name,
+        updated_at=written,
     )
 
 

@@ -55,7 +55,7 @@ def save(path: Path, planned: Planned, world: World, *, sets: list[str], region:
     one = StoredPlan(made_at, __version__, str(planned.path.resolve()), tuple(sets), region, world, content)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        files.write_for_user(path, stored.spec_name(one).encode())
+        files.write_for_user(path, stored.written(one).encode())
     except OSError as err:
         hint = "name a file in a folder that you can write to"
         raise StateError(f"cannot write the plan {path}: {err.strerror}", hint=hint) from err

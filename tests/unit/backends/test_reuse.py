@@ -67,7 +67,7 @@ def test_port_22_follows_the_caller(workspace, make):
     workspace.provisioning.up(plan, "demo")
     workspace.cloud.cidr = "198.51.100.7/32"
     workspace.cloud.previewed = (Step("update", "urn", "aws:ec2/securityGroup:SecurityGroup", "nodes"),)
-    record = workspace.provisioning.standing("demo", plan).record
+    record = workspace.provisioning.reuse("demo", plan).record
     assert record.config["sshCidr"] == "198.51.100.7/32"
     assert workspace.records.cluster("demo") == record
     assert ups(workspace) == ["us-east-1c", "us-east-1c"]
@@ -79,7 +79,7 @@ def test_a_newer_program_does_not_take_nodes_from_under_their_users(workspace, m
     workspace.provisioning.up(plan, "demo")
     workspace.cloud.cidr = "198.51.100.7/32"
     workspace.cloud.previewed = (Step(operation, "urn", "aws:ec2/fleet:Fleet", "gang"),)
-    record = workspace.provisioning.standing("demo", plan).record
+    record = workspace.provisioning.reuse("demo", plan).record
     assert record.config["sshCidr"] == "127.0.0.1/32"
     assert ups(workspace) == ["us-east-1c"]
     assert any("gang would change" in note for note in workspace.notes)
@@ -89,7 +89,7 @@ def test_an_address_that_cannot_be_found_out_is_taken_to_be_unchanged(workspace,
     plan = make.plan(make.candidate())
     workspace.provisioning.up(plan, "demo")
     workspace.cloud.cidr = ConnectError("no answer")
-    assert workspace.provisioning.standing("demo", plan).record.config["sshCidr"] == "127.0.0.1/32"
+    assert workspace.provisioning.reuse("demo", plan).record.config["sshCidr"] == "127.0.0.1/32"
 
 
 def test_a_cluster_without_nodes_is_not_whole(workspace, make):

@@ -31,24 +31,24 @@ def records(tmp_path):
 @pytest.fixture
 def heard(monkeypatch):
     """Listening for signals; what is written by the second one, and the code that it leaves with."""
-    spec_name, left = {1: "", 2: ""}, []
-    monkeypatch.setattr(signals, "_write", lambda where, text: spec_name.update({where: spec_name[where] + text}))
+    written, left = {1: "", 2: ""}, []
+    monkeypatch.setattr(signals, "_write", lambda where, text: written.update({where: written[where] + text}))
     monkeypatch.setattr(os, "_exit", left.append)
     interruptions = Interruptions()
     with interruptions.heard(Screen(json_mode=True)):
         interruptions.tell(lambda: ["cluster lab is running"])
-        yield interruptions, spec_name, left
+        yield interruptions, written, left
 
 
 def test_the_first_signal_is_ctrl_c_and_the_second_leaves_at_once(heard):
-    interruptions, spec_name, left = heard
+    interruptions, written, left = heard
     with pytest.raises(KeyboardInterrupt):
         os.kill(os.getpid(), signal.SIGTERM)
-    assert (left, spec_name) == ([], {1: "", 2: ""})
+    assert (left, written) == ([], {1: "", 2: ""})
     os.kill(os.getpid(), signal.SIGHUP)
     assert left == [129]
-    assert spec_name[2].splitlines()[-1] == "cluster lab is running"
-    document = json.loads(spec_name[1])
+    assert written[2].splitlines()[-1] == "cluster lab is running"
+    document = json.loads(written[1])
     assert (document["error"]["exit_code"], document["left"]) == (129, ["cluster lab is running"])
     assert not interruptions.may_ask
 
@@ -65,13 +65,13 @@ def test_exit_codes(heard, number, code):
 
 
 def test_records_that_cannot_be_read_do_not_keep_a_command_from_leaving(heard):
-    interruptions, spec_name, left = heard
+    interruptions, written, left = heard
     interruptions.tell(lambda: 1 // 0)
     with pytest.raises(KeyboardInterrupt):
         os.kill(os.getpid(), signal.SIGINT)
     os.kill(os.getpid(), signal.SIGINT)
     assert left == [130]
-    assert "what is still running is unknown" in spec_name[2]
+    assert "what is still running is unknown" in written[2]
 
 
 def test_what_is_ignored_stays_ignored_and_everything_is_as_before_afterwards():

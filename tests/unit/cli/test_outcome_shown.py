@@ -10,7 +10,7 @@ from cloudgpu.cli.show_run import exit_code, failure_lines, outcome_rows, outcom
 from cloudgpu.cli.terminal import Output
 
 
-def spec_name(lines, *, colour=False):
+def written(lines, *, colour=False):
     stream = io.StringIO()
     Output(stream, colour=colour).lines(lines)
     return stream.getvalue()
@@ -47,7 +47,7 @@ def test_a_run_that_failed_names_rank_node_and_last_lines(outcome):
     assert "quickstart-k3fz8w failed\n  because  exit code 3\n" in text
     assert "cost     $1.04\n" in text
     assert "outputs" not in text
-    assert spec_name(failure_lines(failed)) == (
+    assert written(failure_lines(failed)) == (
         "\nrank 1 ended first (exit code 3) on node 1; its last lines:\n  before\n  bad \ufffd[2J data\n"
     )
     assert failure_lines(outcome) == []
@@ -117,7 +117,7 @@ def test_candidates_that_were_tried_in_vain(outcome):
 
 
 def drawn(title, rows, mood, columns, *, colour=False):
-    return spec_name(panel.framed(title, rows, mood, columns), colour=colour)
+    return written(panel.framed(title, rows, mood, columns), colour=colour)
 
 
 def test_a_terminal_gets_a_frame_with_the_same_words(outcome):

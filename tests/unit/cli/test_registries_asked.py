@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.app.planning.planner import hosts, planner
+from cloudgpu.app.planning import hosts, planner
 from cloudgpu.cli import wiring_plans
 from cloudgpu.cli.wiring import Wiring
 from cloudgpu.clock import SystemClock

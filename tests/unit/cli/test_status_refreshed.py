@@ -20,7 +20,7 @@ def test_a_cloud_that_does_not_start_leaves_the_other_clusters_to_be_asked(clust
         )
 
     records = SimpleNamespace(last_known=lambda name: None, save_cluster=lambda record, at: record)
-    monkeypatch.setattr(Reaching, "admit", lambda self, record: None)
+    monkeypatch.setattr(Reaching, "authorize_caller", lambda self, record: None)
     monkeypatch.setattr(Reaching, "_bill", lambda self, record: None)
     reaching = Reaching(None, ManualClock(now), records, None, backend, None, None, {})
     rows = [replace(cluster, name=name, state="up") for name in ("broken", "whole")]

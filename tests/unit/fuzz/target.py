@@ -153,7 +153,7 @@ def scratch() -> Path:
     return Path(_scratch().name)
 
 
-def spec_name(name: str, content: bytes) -> Path:
+def written(name: str, content: bytes) -> Path:
     """Write a file of the scratch directory and return its path."""
     path = scratch() / name
     path.parent.mkdir(parents=True, exist_ok=True)

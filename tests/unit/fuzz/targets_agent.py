@@ -40,7 +40,7 @@ from cloudgpu.node.agent.wire import HeadWire, WireError, WorkerWire
 from tests.unit.fuzz.conformity import conforms
 from tests.unit.fuzz.hostile import files as documents
 from tests.unit.fuzz.hostile import lines, spoiled, spoiled_text, values, words
-from tests.unit.fuzz.target import Target, scratch, spec_name
+from tests.unit.fuzz.target import Target, scratch, written
 
 TOKEN = "0123456789abcdef"
 START = {
@@ -172,7 +172,7 @@ def _reported(message: Any) -> None:
     link = _Link(head, bytes(worker.out))
     gang._links[1] = link
     gang._on_link(link)
-    gang._head.hear(0, {"done": True, "failure": None, "cancel": None, "ended": False}, 1.0)
+    gang._head.receive(0, {"done": True, "failure": None, "cancel": None, "ended": False}, 1.0)
     for now in (1.0, 2.0, 100.0):
         gang._head.tick(now)
     json.dumps(gang._head.order, allow_nan=False)
@@ -194,14 +194,14 @@ def _ordered(message: Any) -> None:
 
 
 def _status(content: bytes) -> None:
-    folder = spec_name("agent/status.json", content).parent
+    folder = written("agent/status.json", content).parent
     found = status.read(str(folder))
     assert isinstance(found["state"], str)
     json.dumps(found)
 
 
 def _json_file(content: bytes) -> None:
-    assert isinstance(files.read_json(str(spec_name("agent/any.json", content))), dict)
+    assert isinstance(files.read_json(str(written("agent/any.json", content))), dict)
 
 
 def _offsets(value: Any) -> None:
@@ -217,16 +217,16 @@ def _stop(value: Any) -> None:
 
 
 def _lease_file(content: bytes) -> None:
-    spec_name("leases/lease-t.json", content)
+    written("leases/lease-t.json", content)
     with mock.patch.object(leases, "FOLDER", str(scratch() / "leases")):
-        for one in leases.standing():
+        for one in leases.active():
             conforms(type(one), one)
             assert isinstance(one.told, str)
 
 
 def _bootstrap(content: bytes) -> None:
     root = scratch() / "node"
-    spec_name("node/var/lib/cloudgpu/bootstrap.json", content)
+    written("node/var/lib/cloudgpu/bootstrap.json", content)
     told = probe.bootstrap_state(str(root))
     for name in ("bootstrap", "bootstrap_step", "bootstrap_error"):
         assert isinstance(told[name], str)
@@ -346,7 +346,7 @@ def _verified(content: bytes) -> None:
     with mock.patch.object(data_record, "own_folder", return_value=str(scratch() / "data")):
         spec = {"cache": {"name": "n", "source": "s", "to": "/t"}}
         path = Path(data_record.Record(spec)._path)
-        spec_name(f"data/{path.name}", content)
+        written(f"data/{path.name}", content)
         record = data_record.Record(spec)
         about = path.stat()
         mark = record.mark_of("/data/a", about)

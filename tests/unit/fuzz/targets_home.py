@@ -53,7 +53,7 @@ from tests.unit.fuzz.samples_home import (
     RUN,
     STORAGE,
 )
-from tests.unit.fuzz.target import Target, scratch, spec_name
+from tests.unit.fuzz.target import Target, scratch, written
 
 
 def _plain(value: Any) -> Any:
@@ -65,7 +65,7 @@ def _home() -> Home:
 
 
 def _cluster(content: bytes) -> None:
-    spec_name("home/clusters/lab/cluster.json", content)
+    written("home/clusters/lab/cluster.json", content)
     records = Records(_home())
     found = records.cluster("lab")
     assert found is not None
@@ -75,7 +75,7 @@ def _cluster(content: bytes) -> None:
 
 
 def _clusters_shown(content: bytes) -> None:
-    spec_name("home/clusters/lab/cluster.json", content)
+    written("home/clusters/lab/cluster.json", content)
     shown = status.recorded(Records(_home()), NOW)
     assert len(shown) == 1
     _show(show_status.status_lines(shown, NOW))
@@ -83,7 +83,7 @@ def _clusters_shown(content: bytes) -> None:
 
 
 def _run(content: bytes) -> None:
-    spec_name(f"home/runs/{RUN.run_id}/run.json", content)
+    written(f"home/runs/{RUN.run_id}/run.json", content)
     records = Records(_home())
     runs, damaged = records.runs(), records.damaged_runs()
     assert len(runs) + len(damaged) == 1
@@ -95,7 +95,7 @@ def _run(content: bytes) -> None:
 
 
 def _matrix(content: bytes) -> None:
-    spec_name("home/matrices/lr/matrix.json", content)
+    written("home/matrices/lr/matrix.json", content)
     records = MatrixRecords(_home())
     found, damaged = records.all()
     assert len(found) + len(damaged) == 1
@@ -105,7 +105,7 @@ def _matrix(content: bytes) -> None:
 
 
 def _storage(content: bytes) -> None:
-    spec_name("home/storage/data/storage.json", content)
+    written("home/storage/data/storage.json", content)
     records = StorageRecords(_home())
     assert len(records.all()) <= 1
     one = records.one("data")
@@ -115,7 +115,7 @@ def _storage(content: bytes) -> None:
 
 
 def _inventory(content: bytes) -> None:
-    spec_name("home/clusters/lab/inventory.json", content)
+    written("home/clusters/lab/inventory.json", content)
     found = stored_inventory(_home(), CLUSTER)
     conforms(Inventory, found)
     assert Inventory.from_json(_plain(found.as_json())) == found
@@ -129,15 +129,15 @@ class _Cloud:
 
 
 def _cooldowns(content: bytes) -> None:
-    spec_name("home/cooldowns.json", content)
+    written("home/cooldowns.json", content)
     recent = Cooldowns(_home(), CLOCK).recent(_Cloud())  # type: ignore[arg-type]
     assert all(isinstance(age, int) and 0 <= age <= 600 for age in recent.values())
     Cooldowns(_home(), CLOCK).note(_Cloud(), CANDIDATE)  # type: ignore[arg-type]
 
 
 def _history(content: bytes) -> None:
-    spec_name("home/catalog/aws/index.json", content)
-    spec_name("home/catalog/aws/overlay-0001.json", json.dumps(document(OVERLAY)).encode())
+    written("home/catalog/aws/index.json", content)
+    written("home/catalog/aws/overlay-0001.json", json.dumps(document(OVERLAY)).encode())
     overlays = CatalogSnapshots(_home(), "aws")
     found = overlays.history()
     for entry in found.entries:
@@ -146,8 +146,8 @@ def _history(content: bytes) -> None:
 
 
 def _overlay(content: bytes) -> None:
-    spec_name("home/catalog/aws/index.json", json.dumps(INDEX).encode())
-    spec_name("home/catalog/aws/overlay-0001.json", content)
+    written("home/catalog/aws/index.json", json.dumps(INDEX).encode())
+    written("home/catalog/aws/overlay-0001.json", content)
     found = CatalogSnapshots(_home(), "aws").current()
     assert found is not None
     _check_overlay(found)
@@ -168,7 +168,7 @@ def _check_overlay(found: Overlay) -> None:
 
 
 def _quotas(content: bytes) -> None:
-    spec_name("home/catalog/aws/quotas.json", content)
+    written("home/catalog/aws/quotas.json", content)
     for region in QuotaHeadroom(_home(), CLOCK).remembered("aws", None):
         conforms(type(region), region)
         for key in region.limits or ():
@@ -176,7 +176,7 @@ def _quotas(content: bytes) -> None:
 
 
 def _journal(content: bytes) -> None:
-    path = spec_name("us-east-1.journal", content)
+    path = written("us-east-1.journal", content)
     loaded = journal.load(path, journal.Identity("123456789012"))
     for resource in loaded.state.everything():
         conforms(type(resource), resource)
@@ -222,7 +222,7 @@ JOURNAL = [
 
 
 def _lease(content: bytes) -> None:
-    path = spec_name("lease/lease", content)
+    path = written("lease/lease", content)
     lease = Lease(path, ManualClock(NOW), "ana")
     found = lease.holder()
     assert found is None or conforms(Holder, found)
@@ -247,7 +247,7 @@ def _check_plan(plan: stored.StoredPlan) -> None:
         conforms(Candidate, one)
         assert one.node_hourly_usd >= 0
         hourly_usd(one.beside)
-    assert stored.read(stored.spec_name(plan), "a.plan") == plan
+    assert stored.read(stored.written(plan), "a.plan") == plan
     list(stored._world_changes(plan.world, PLAN.world))
 
 
@@ -274,24 +274,24 @@ def _finite(value: object) -> bool:
 
 
 def _unsettled(content: bytes) -> None:
-    notes = notes_in(spec_name("notes/unsettled", content).parent)
+    notes = notes_in(written("notes/unsettled", content).parent)
     until = notes.doubt_until()
     assert until is None or until.utcoffset() is not None
     _ = until is not None and until > NOW
 
 
 def _process_note(content: bytes) -> None:
-    _noted(spec_name("running", content))
+    _noted(written("running", content))
 
 
 def _ssh_mark(content: bytes) -> None:
-    spec_name("home/clusters/lab/ssh-config.json", content)
+    written("home/clusters/lab/ssh-config.json", content)
     told = ssh_config_record.remove(_home(), "lab")
     assert all(isinstance(one, str) for one in told)
 
 
 def _settings_file(content: bytes) -> None:
-    _file(spec_name("config.toml", content))
+    _file(written("config.toml", content))
 
 
 _STATE = {
@@ -372,12 +372,10 @@ TARGETS = (
         _journal,
     ),
     Target("lease", files(_HOLDER), _lease),
-    Target(
-        "plan file", st.one_of(files(json.loads(stored.spec_name(PLAN))), spoiled(stored.spec_name(PLAN))), _plan_file
-    ),
+    Target("plan file", st.one_of(files(json.loads(stored.written(PLAN))), spoiled(stored.written(PLAN))), _plan_file),
     Target(
         "sealed plan",
-        values({k: v for k, v in json.loads(stored.spec_name(PLAN)).items() if k != "sha256"}),
+        values({k: v for k, v in json.loads(stored.written(PLAN)).items() if k != "sha256"}),
         _sealed_plan,
         (UsageError,),
     ),

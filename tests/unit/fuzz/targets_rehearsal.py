@@ -49,11 +49,11 @@ from tests.unit.fuzz.samples_rehearsal import (
     SPEC,
 )
 from tests.unit.fuzz.shapes import NOW
-from tests.unit.fuzz.target import Target, scratch, spec_name
+from tests.unit.fuzz.target import Target, scratch, written
 
 
 def _fault_script(content: bytes) -> None:
-    found = scripts.find(str(spec_name("faults.yaml", content)))
+    found = scripts.find(str(written("faults.yaml", content)))
     given = {name: "5" for name in found.parameters if isinstance(name, str)}
     whole = scripts.together([found], given)
     json.dumps(whole)
@@ -78,7 +78,7 @@ def _conditions(value: Any) -> None:
 
 
 def _market(content: bytes) -> None:
-    market = Market(spec_name("market.json", content))
+    market = Market(written("market.json", content))
     for kind in ("spot", "on-demand"):
         limit = market.capacity_of("us-east-1a", "g5.xlarge", kind)
         assert limit is None or limit >= 0
@@ -88,7 +88,7 @@ def _market(content: bytes) -> None:
 
 
 def _keys(content: bytes) -> None:
-    ring = load_keys(spec_name("keys.json", content))
+    ring = load_keys(written("keys.json", content))
     conforms(Keyring, ring)
     ring.secret_of("A")
 
@@ -105,7 +105,7 @@ def _user_data(content: bytes) -> None:
 
 
 def _node_record(content: bytes) -> None:
-    found = record.load(spec_name("record.json", content))
+    found = record.load(written("record.json", content))
     conforms(record.NodeRecord, found)
     record.save(scratch() / "record2.json", found)
     assert record.load(scratch() / "record2.json") == found
@@ -118,16 +118,16 @@ def _node_spec(value: Any) -> None:
 
 
 def _images(content: bytes) -> None:
-    conforms(tuple[str, ...], Images(spec_name("images.json", content)).installed("ami-1"))
+    conforms(tuple[str, ...], Images(written("images.json", content)).installed("ami-1"))
 
 
 def _time(content: bytes) -> None:
-    found = SimulatedTime(spec_name("time.json", content), ManualClock(NOW)).now()
+    found = SimulatedTime(written("time.json", content), ManualClock(NOW)).now()
     assert found.utcoffset() == timedelta()
 
 
 def _host_state(content: bytes) -> None:
-    path = spec_name("host.json", content)
+    path = written("host.json", content)
     settings = Settings(path.parent, path.parent, path.parent, "plain")
     assert settings.clock == path
     assert isinstance(host._stored_offset(settings), float)
@@ -137,8 +137,8 @@ def _host_state(content: bytes) -> None:
 
 def _endpoint(content: bytes) -> None:
     rehearsal = RehearsalFiles(scratch() / "rehearsal")
-    spec_name("rehearsal/" + str(rehearsal.keys.relative_to(rehearsal.root)), _KEYS)
-    spec_name("rehearsal/" + str(rehearsal.endpoint.relative_to(rehearsal.root)), content)
+    written("rehearsal/" + str(rehearsal.keys.relative_to(rehearsal.root)), _KEYS)
+    written("rehearsal/" + str(rehearsal.endpoint.relative_to(rehearsal.root)), content)
     found = client._recorded(rehearsal)
     assert found is None or conforms(type(found), found)
 

@@ -7,23 +7,23 @@ from cloudgpu.rehearsal.body_guard import body_refusal
 from cloudgpu.rehearsal.http_message import Headers, HttpRequest
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from tests.unit.fuzz.hostile import files, spoiled
-from tests.unit.fuzz.target import Target, scratch, spec_name
+from tests.unit.fuzz.target import Target, scratch, written
 
 
 def _endpoint(content: bytes) -> None:
     found = RehearsalFiles(scratch() / "rehearsal-files")
-    spec_name(str(found.endpoint.relative_to(scratch())), content)
+    written(str(found.endpoint.relative_to(scratch())), content)
     assert isinstance(client.known_id(found), str)
 
 
 def _failure(content: bytes) -> None:
     found = RehearsalFiles(scratch() / "rehearsal-files")
-    spec_name(str(found.failure.relative_to(scratch())), content)
+    written(str(found.failure.relative_to(scratch())), content)
     raise client._ended(found)
 
 
 def _fault_script(content: bytes) -> None:
-    assert isinstance(read_rules(str(spec_name("faults.json", content))), list)
+    assert isinstance(read_rules(str(written("faults.json", content))), list)
 
 
 def _body(content: bytes) -> None:

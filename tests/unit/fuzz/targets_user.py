@@ -62,7 +62,7 @@ from cloudgpu.run.verdict import Chunk, Verdict, agreed
 from cloudgpu.settings import load as load_settings
 from tests.unit.fuzz.conformity import conforms
 from tests.unit.fuzz.hostile import files, lines, spoiled, spoiled_text, values, words
-from tests.unit.fuzz.target import Target, scratch, spec_name
+from tests.unit.fuzz.target import Target, scratch, written
 from tests.unit.fuzz.targets_home import NODE, NOW, RUN
 
 RECIPE: dict[str, Any] = {
@@ -113,7 +113,7 @@ OWN = OwnHost("box1", "10.0.0.1", 22, "me", 1, gpu="v100", gpus=8, gpu_memory_gi
 
 
 def _recipe(content: bytes) -> None:
-    folder = spec_name("recipe/recipe.yaml", content).parent
+    folder = written("recipe/recipe.yaml", content).parent
     loaded = load(folder / "recipe.yaml")
     again, found = check(parse(as_yaml(loaded.recipe)).value, folder)
     assert again == loaded.recipe
@@ -138,7 +138,7 @@ def _axes(text: str) -> None:
 
 
 def _hosts(content: bytes) -> None:
-    found = load_hosts(spec_name("hosts.yaml", content), user="me", catalog=load_catalog())
+    found = load_hosts(written("hosts.yaml", content), user="me", catalog=load_catalog())
     conforms(HostsFile, found)
 
 
@@ -192,7 +192,7 @@ def _until(text: str) -> None:
 
 
 def _manifest(content: bytes) -> None:
-    for name, digest in datasets.read_manifest(spec_name("SHA256SUMS", content)).items():
+    for name, digest in datasets.read_manifest(written("SHA256SUMS", content)).items():
         assert re.fullmatch("[0-9a-f]{64}", digest)
         assert name
 
@@ -376,12 +376,12 @@ def _pattern(text: str) -> None:
 
 
 def _key(content: bytes) -> None:
-    assert read_public(spec_name("id", content)).fingerprint.startswith("SHA256:")
+    assert read_public(written("id", content)).fingerprint.startswith("SHA256:")
 
 
 def _project(content: bytes) -> None:
-    spec_name("project/__main__.py", b"")
-    conforms(Project, read_project(spec_name("project/Pulumi.yaml", content).parent))
+    written("project/__main__.py", b"")
+    conforms(Project, read_project(written("project/Pulumi.yaml", content).parent))
 
 
 def _provider(value: Any) -> None:

@@ -20,6 +20,7 @@ PARSERS = frozenset(
         *(
             "json.loads",
             "json.load",
+            "parse_gpu_spec",
             "parsed",
             "parse_json",
             "read_json",

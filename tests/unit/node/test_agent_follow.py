@@ -19,20 +19,20 @@ def drain(reader: LogReader, *, whole: bool) -> list[dict]:
 @given(TEXT, st.lists(st.integers(0, 60), max_size=6), st.integers(8, 40))
 def test_any_way_of_writing_and_following_delivers_each_byte_once(tmp_path_factory, pieces, cuts, batch) -> None:
     path = tmp_path_factory.mktemp("log") / "rank-0.log"
-    content, spec_name, offset, got = b"".join(pieces), 0, 0, []
+    content, written, offset, got = b"".join(pieces), 0, 0, []
     reader = LogReader(str(path), 0, 0)
     original, follow._BATCH_BYTES = follow._BATCH_BYTES, batch
     try:
         for cut in sorted(min(cut, len(content)) for cut in cuts):
             with path.open("ab") as stream:
-                stream.write(content[spec_name:cut])
-            spec_name = cut
+                stream.write(content[written:cut])
+            written = cut
             got += drain(reader, whole=True)
             # A follower that lost its connection begins again where it was.
             offset = sum(message["bytes"] for message in got)
             reader = LogReader(str(path), 0, offset)
         with path.open("ab") as stream:
-            stream.write(content[spec_name:])
+            stream.write(content[written:])
         got += drain(reader, whole=False)
     finally:
         follow._BATCH_BYTES = original

@@ -27,7 +27,7 @@ def recipe(**resources) -> Recipe:
     )
 
 
-def make(one: Recipe, request: NetworkRequest | None = None, free: int | None = None) -> Plan:
+def make(one: Recipe, network: NetworkRequest | None = None, free: int | None = None) -> Plan:
     quotes = Quotes() if free is None else Quotes(free_addresses={"us-east-1": free})
     return planner.make(
         one,
@@ -36,7 +36,7 @@ def make(one: Recipe, request: NetworkRequest | None = None, free: int | None = 
         quotes=quotes,
         default_region="us-east-1",
         today=date(2026, 8, 1),
-        network=request or NetworkRequest(),
+        network=network or NetworkRequest(),
     )
 
 
@@ -103,7 +103,7 @@ def test_without_elastic_ips_the_nodes_could_not_be_reached():
 
 
 @pytest.mark.parametrize(
-    ("request", "nodes", "free", "several", "way"),
+    ("network", "nodes", "free", "several", "way"),
     [
         (NetworkRequest(), 3, 5, False, "auto"),
         (NetworkRequest(), 3, 3, True, "elastic"),
@@ -115,19 +115,19 @@ def test_without_elastic_ips_the_nodes_could_not_be_reached():
         (NetworkRequest("private", own_subnet=True), 1, 5, False, "private"),
     ],
 )
-def test_the_wish_decides_and_else_what_the_account_has(request, nodes, free, several, way):
-    assert chosen(request, nodes, free, several=several) == way
+def test_the_wish_decides_and_else_what_the_account_has(network, nodes, free, several, way):
+    assert chosen(network, nodes, free, several=several) == way
 
 
 @pytest.mark.parametrize(
-    ("request", "message"),
+    ("network", "message"),
     [
         (NetworkRequest("nat", own_network=True), "public_address is nat, which makes a VPC, but vpc_id"),
         (NetworkRequest("private"), "public_address is private, but no subnet_id names a subnet"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused_in_the_plan(request, message):
-    plan = make(recipe(instance_type="p3dn.24xlarge"), request)
+def test_settings_that_contradict_each_other_are_refused_in_the_plan(network, message):
+    plan = make(recipe(instance_type="p3dn.24xlarge"), network)
     (error,) = plan.errors
     assert error.message.startswith(message)
 
@@ -139,8 +139,8 @@ def test_a_first_card_for_ip_alone_counts_as_an_interface():
 
 
 def test_the_cloud_is_asked_for_addresses_only_where_they_may_be_needed():
-    def asked(request: NetworkRequest, **resources):
-        return lookups.wanted_addresses(recipe(**resources), CATALOG, "us-east-1", request)
+    def asked(network: NetworkRequest, **resources):
+        return lookups.wanted_addresses(recipe(**resources), CATALOG, "us-east-1", network)
 
     assert asked(NetworkRequest()) == ("us-east-1",)
     assert asked(NetworkRequest(), instance_type="p3dn.24xlarge") == ()
@@ -153,7 +153,7 @@ BEHIND = NetworkRequest(bastion="ann@gate.example.org", caller_named=True, **OWN
 
 
 @pytest.mark.parametrize(
-    ("request", "several", "free", "way"),
+    ("network", "several", "free", "way"),
     [
         (BY_SSM, False, 5, "auto"),
         (BY_SSM, True, 5, "elastic"),
@@ -165,12 +165,12 @@ BEHIND = NetworkRequest(bastion="ann@gate.example.org", caller_named=True, **OWN
         (BEHIND, True, 5, "private"),
     ],
 )
-def test_ways_where_nobody_connects_from_outside(request, several, free, way):
-    assert chosen(request, 2, free, several=several) == way
+def test_ways_where_nobody_connects_from_outside(network, several, free, way):
+    assert chosen(network, 2, free, several=several) == way
 
 
 @pytest.mark.parametrize(
-    ("request", "says"),
+    ("network", "says"),
     [
         (NetworkRequest(public_address="private-nat"), "which nobody reaches without reach = ssm"),
         (replace(BY_SSM, public_address="private-nat", **OWN), "public_address is private-nat, which makes a VPC"),
@@ -180,8 +180,8 @@ def test_ways_where_nobody_connects_from_outside(request, several, free, way):
         (replace(BEHIND, caller_named=False), "ssh_cidr does not say from which private address"),
     ],
 )
-def test_wishes_that_cannot_be_met_together_are_errors_of_the_plan(request, says):
-    ((severity, message),) = said(make(recipe(), request))
+def test_wishes_that_cannot_be_met_together_are_errors_of_the_plan(network, says):
+    ((severity, message),) = said(make(recipe(), network))
     assert severity == "error"
     assert says in message
 

@@ -43,7 +43,7 @@ def make(quotes: Quotes | None = None, **sections) -> Plan:
 
 def kept(plan: Plan) -> StoredPlan:
     one = StoredPlan("2026-08-01T12:00:00+00:00", "0", "/r/recipe.yaml", ("a=1",), "us-east-1", WORLD, plan.as_json())
-    return stored.read(stored.spec_name(one), "agreed.json")
+    return stored.read(stored.written(one), "agreed.json")
 
 
 def changed(plan: Plan, fresh: Plan, world: World = WORLD) -> list[str]:
@@ -123,7 +123,7 @@ def test_another_shape_is_a_change():
     ]
 
 
-TEXT = stored.spec_name(StoredPlan("now", "0", "/r", (), "us-east-1", WORLD, make().as_json()))
+TEXT = stored.written(StoredPlan("now", "0", "/r", (), "us-east-1", WORLD, make().as_json()))
 
 
 @settings(max_examples=60)

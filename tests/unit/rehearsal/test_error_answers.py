@@ -33,7 +33,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-def parse_gpu_spec(service, answer):
+def parsed(service, answer):
     parser = create_parser(MODELS[service].metadata["protocol"])
     found = parser.parse({"status_code": answer.status, "headers": answer.headers, "body": answer.body}, None)
     return found["Error"]
@@ -48,7 +48,7 @@ def test_the_table_of_protocols_is_that_of_botocore(service):
 @pytest.mark.parametrize("service", CLIENTS)
 @pytest.mark.parametrize("message", HOSTILE, ids=lambda text: ascii(text)[:20])
 def test_a_client_reads_code_and_message(service, message):
-    found = parse_gpu_spec(service, error_answer(service, "SomeCode", message, 400))
+    found = parsed(service, error_answer(service, "SomeCode", message, 400))
     assert found["Code"] == "SomeCode"
     if message.isprintable():
         assert (found["Message"] or "") == message
@@ -60,7 +60,7 @@ def test_a_client_reads_code_and_message(service, message):
 @example("ssm", "Bad\r\nX-Evil: 1", "")
 def test_any_code_and_message_can_be_read(service, code, message):
     answer = error_answer(service, code, message, 500)
-    parse_gpu_spec(service, answer)
+    parsed(service, answer)
     assert all("\n" not in value and value.isascii() for value in answer.headers.values())
 
 
@@ -69,7 +69,7 @@ def test_any_code_and_message_can_be_read(service, code, message):
 def test_what_moto_wrote_without_escaping_is_written_anew(service, message):
     body = f"<Response><Errors><Error><Code>Some.Code</Code><Message>{message}</Message></Error></Errors></Response>"
     answer = readable(service, 400, {}, body.encode(errors="replace"))
-    parse_gpu_spec(service, answer)
+    parsed(service, answer)
     assert b"Code>" in answer.body
 
 

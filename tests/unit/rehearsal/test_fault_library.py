@@ -136,7 +136,7 @@ def test_the_screens_of_faults():
         capacity: {a/b/c: 0, d/e/f: 1}
         nodes: [{do: sshd-dies}]
     """)
-    script = scripts.parse_gpu_spec("mine", text)
+    script = scripts.parsed("mine", text)
     assert script_lines(script) == [
         "mine: Two things.",
         "  --set times=2",
@@ -148,7 +148,7 @@ def test_the_screens_of_faults():
         "  nodes:",
         '    {"do": "sshd-dies"}',
     ]
-    other = scripts.parse_gpu_spec("longer-name", "cloud: {console_empty: true}")
+    other = scripts.parsed("longer-name", "cloud: {console_empty: true}")
     assert library_lines([script, other], ["mine"]) == [
         "*  mine         Two things.",
         "   longer-name",

@@ -16,8 +16,8 @@ def test_shards_share_the_cases_and_each_is_in_one():
 @pytest.mark.parametrize("text", ["0/4", "5/4", "x/4", "3", ""])
 def test_what_is_no_shard_is_refused(text):
     with pytest.raises(ValueError, match=r"shard|invalid literal"):
-        Shard.parse_gpu_spec(text)
-    assert Shard.parse_gpu_spec("3/8") == Shard(2, 8)
+        Shard.parsed(text)
+    assert Shard.parsed("3/8") == Shard(2, 8)
 
 
 def test_what_has_passed_is_not_due_again_and_what_has_failed_is(tmp_path):

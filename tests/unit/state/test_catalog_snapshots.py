@@ -90,11 +90,11 @@ def test_one_target_never_sees_the_overlay_of_another(home, kept):
 def test_a_refresh_that_is_killed_leaves_the_old_one(home, kept, monkeypatch, killed_at):
     """Before the overlay stands, and between it and the index."""
     add(kept, 30)
-    spec_name = []
+    written = []
 
     def write(path, text):
-        spec_name.append(path)
-        if len(spec_name) == killed_at:
+        written.append(path)
+        if len(written) == killed_at:
             raise KeyboardInterrupt
         write_durably(path, text)
 
@@ -103,7 +103,7 @@ def test_a_refresh_that_is_killed_leaves_the_old_one(home, kept, monkeypatch, ki
     with pytest.raises(KeyboardInterrupt):
         add(kept, 40)
     monkeypatch.undo()
-    assert len(spec_name) == killed_at
+    assert len(written) == killed_at
     assert price(home) == "30"
     assert [one.number for one in kept.history().entries] == [1]
     assert add(kept, 50).number == killed_at + 1

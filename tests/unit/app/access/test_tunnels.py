@@ -114,7 +114,7 @@ def held(host, *, gone=False):
     records = SimpleNamespace(cluster=lambda _name: None if gone else LAB)
     error = None
     try:
-        hold(host, LAB, records=records, clock=clock, emit=said, admit=authorize_caller.append)
+        hold(host, LAB, records=records, clock=clock, emit=said, authorize_caller=authorize_caller.append)
     except (KeyboardInterrupt, StateError, HostKeyError) as raised:
         error = raised
     return said, authorize_caller, clock.monotonic(), error

@@ -165,7 +165,7 @@ def test_a_cluster_that_lost_a_node_is_not_reused(workspace, make):
     workspace.provisioning.up(make.plan(make.candidate()), "demo")
     workspace.cloud.alive["i-us-east-1c-1"] = "terminated"
     with pytest.raises(StateError, match="i-us-east-1c-1 is terminated"):
-        workspace.provisioning.standing("demo", make.plan(make.candidate()))
+        workspace.provisioning.reuse("demo", make.plan(make.candidate()))
 
 
 def test_another_account_is_an_error_never_a_fresh_start(workspace, make):

@@ -16,8 +16,7 @@ from cloudgpu.provision.engine import Applied
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.state.attached_storage import lacking, own_name
 from cloudgpu.state.storage_records import StorageRecords
-
-from .conftest import START
+from tests.unit.app.conftest import START
 
 SETS = {"name": "sets", "to": "/sets", "mode": "ro"}
 SCRATCH = {"name": "scratch", "to": "/scratch", "make": {"kind": "lustre", "size": "1200GiB"}, "keep": False}

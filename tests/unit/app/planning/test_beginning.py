@@ -27,17 +27,17 @@ from cloudgpu.recipe import loading
 from cloudgpu.recipe.resolve import resolve
 
 CATALOG = load()
-WISHES = sorted(
+SPECS = sorted(
     {
-        one.request
+        one.spec
         for one in ranked(CATALOG, Wanted(), "usd-per-hour", home_region="us-east-1").offers
         if one.hourly_usd is not None
     }
 )
 
 
-def begun(catalog, gpu: str, *, home: str = "us-east-1", **request):
-    asked = {"name": "my-run", "nodes": 1, "region": "", **request}
+def begun(catalog, gpu: str, *, home: str = "us-east-1", **spec):
+    asked = {"name": "my-run", "nodes": 1, "region": "", **spec}
     return make_scaffold(ScaffoldRequest(gpu=gpu, **asked), catalog, home)
 
 
@@ -50,10 +50,10 @@ def test_the_whole_screen(catalog, golden):
     assert "\n".join(lines) + "\n" == golden("begun.txt")
 
 
-@pytest.mark.parametrize("request", [*WISHES, "p3dn.24xlarge", "g6e.12xlarge"])
+@pytest.mark.parametrize("spec", [*SPECS, "p3dn.24xlarge", "g6e.12xlarge"])
 @pytest.mark.parametrize("nodes", [1, 3])
-def test_it_can_be_applied_for_everything_that_gpus_lists(request, nodes, tmp_path):
-    made = begun(CATALOG, request, nodes=nodes)
+def test_it_can_be_applied_for_everything_that_gpus_lists(spec, nodes, tmp_path):
+    made = begun(CATALOG, spec, nodes=nodes)
     write(made, tmp_path / "my-run")
     loaded = loading.load(tmp_path / "my-run" / "recipe.yaml")
     for target in ("rehearsal", "aws"):
@@ -69,7 +69,7 @@ def test_it_can_be_applied_for_everything_that_gpus_lists(request, nodes, tmp_pa
         )
         assert [one for one in plan.findings if one.severity == "error"] == []
         assert plan.candidates[0].instance_type == made.offer.kind.name
-        meant = {kind.name for kind in types_for_spec(request, CATALOG)}
+        meant = {kind.name for kind in types_for_spec(spec, CATALOG)}
         assert {one.instance_type for one in plan.candidates} <= meant
 
 
@@ -166,18 +166,18 @@ def test_nothing_is_overwritten(catalog, tmp_path):
 
 
 def test_a_full_disk_leaves_nothing_half_written(catalog, tmp_path, monkeypatch):
-    spec_name, whole = [], Path.write_text
+    written, whole = [], Path.write_text
 
     def full(path, text, **named):
-        spec_name.append(path.name)
-        if len(spec_name) == 2:
+        written.append(path.name)
+        if len(written) == 2:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return whole(path, text, **named)
 
     monkeypatch.setattr(Path, "write_text", full)
     with pytest.raises(StateError, match="no space left"):
         write(begun(catalog, "T4:1"), tmp_path / "recipes" / "x")
-    assert spec_name == ["recipe.yaml", "train.py"]
+    assert written == ["recipe.yaml", "train.py"]
     assert list((tmp_path / "recipes").iterdir()) == []
 
 

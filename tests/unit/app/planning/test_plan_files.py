@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.app.planning.planner import Planned, make_plan, plan_files
+from cloudgpu.app.planning import plan_files
+from cloudgpu.app.planning.planner import Planned, make_plan
 from cloudgpu.catalog.overlay import Overlay
 from cloudgpu.errors import BudgetError, PlanError, UsageError
 from cloudgpu.paths import Home

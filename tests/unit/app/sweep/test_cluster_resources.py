@@ -134,7 +134,7 @@ def test_who_may_end_what(owner, expires, here, goes):
 
 
 @pytest.mark.parametrize(
-    ("request", "owner", "here", "goes"),
+    ("options", "owner", "here", "goes"),
     [
         (SweepRequest("ann", all_mine=True), MINE, UP, True),
         (SweepRequest("ann", all_mine=True), HIS, STRANGE, False),
@@ -145,9 +145,9 @@ def test_who_may_end_what(owner, expires, here, goes):
         (SweepRequest("ann", frozenset({"ann"})), MINE, UP, True),
     ],
 )
-def test_what_is_asked_for_by_name_may_go_too(request, owner, here, goes):
+def test_what_is_asked_for_by_name_may_go_too(options, owner, here, goes):
     lab = one(node(1, owner=owner))
-    what = verdict(lab, here, request, NOW)
+    what = verdict(lab, here, options, NOW)
     assert what.goes is goes
     assert what.why
 

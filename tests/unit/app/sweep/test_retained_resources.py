@@ -23,7 +23,7 @@ ANN, BOSS = SweepRequest("ann"), SweepRequest("boss", frozenset({"ann"}))
 
 
 @pytest.mark.parametrize(
-    ("one", "around", "request", "goes", "why"),
+    ("one", "around", "options", "goes", "why"),
     [
         (GOING, NOTHING, ANN, True, "its cluster lab is gone"),
         (GOING, NOTHING, BOSS, True, "as asked"),
@@ -39,8 +39,8 @@ ANN, BOSS = SweepRequest("ann"), SweepRequest("boss", frozenset({"ann"}))
         (replace(GOING, noun="image"), NOTHING, BOSS, False, "cloudgpu image delete scratch-1"),
     ],
 )
-def test_only_disposable_storage_whose_cluster_is_gone_may_go(one, around, request, goes, why):
-    found = verdict(one, around, request)
+def test_only_disposable_storage_whose_cluster_is_gone_may_go(one, around, options, goes, why):
+    found = verdict(one, around, options)
     assert found.goes is goes
     assert why in found.why
 

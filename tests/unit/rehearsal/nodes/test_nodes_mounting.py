@@ -59,8 +59,8 @@ def test_attached_disks_appear():
 def test_one_folder_stands_for_a_file_system_until_it_is_gone(tmp_path):
     prepare(tmp_path)
     shared = SharedFiles(tmp_path)
-    spec_name, read = (shared.path(Mounted("/x", "fs-1", read_only=only)) for only in (False, True))
-    assert spec_name != read
+    written, read = (shared.path(Mounted("/x", "fs-1", read_only=only)) for only in (False, True))
+    assert written != read
     (tmp_path / "shared/fs-1/file").write_text("x")
     shared.format("vol-01")
     assert shared.formatted() == {"vol-01"}

@@ -136,16 +136,16 @@ def test_an_ecr_login_is_fetched_once_and_again_before_it_ends():
         (f"nvcr.io/nvidia/x:1@{ONE}", "nvcr.io", "nvidia/x", "1", ONE),
     ],
 )
-def test_a_name_is_taken_apart_as_docker_does(spec_name, registry, path, tag, digest):
-    name = image_name(spec_name)
+def test_a_name_is_taken_apart_as_docker_does(written, registry, path, tag, digest):
+    name = image_name(written)
     assert (name.registry, name.path, name.tag, name.digest) == (registry, path, tag, digest)
-    assert Container(image=spec_name).image == spec_name
+    assert Container(image=written).image == written
 
 
 @pytest.mark.parametrize("written", ["", "x/UPPER", "a b", "x:", "x@sha256:1", "-x", "http://x/y"])
-def test_what_is_no_image_is_said_by_the_recipe(spec_name):
+def test_what_is_no_image_is_said_by_the_recipe(written):
     with pytest.raises(ValueError, match="image"):
-        Container(image=spec_name)
+        Container(image=written)
 
 
 @pytest.mark.parametrize(
