@@ -15,7 +15,7 @@ import pytest
 from cloudgpu.aws import host_keys, instances, search
 from cloudgpu.aws.fleets import shortfall
 from cloudgpu.aws.resources import registry
-from cloudgpu.aws.resources.base import Context, Physical
+from cloudgpu.aws.resources.base import HandlerContext, Physical
 from cloudgpu.aws.session import Endpoint, Session, connect
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import CapacityError, CloudGpuError, NotOfferedError, TeardownError
@@ -67,7 +67,7 @@ class Carried:
 
     session: Session
     salt: str = field(default_factory=lambda: uuid.uuid4().hex)
-    made: list[tuple[Any, Context, Any, Physical]] = field(default_factory=list)
+    made: list[tuple[Any, HandlerContext, Any, Physical]] = field(default_factory=list)
     exports: dict[str, Any] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -76,7 +76,7 @@ class Carried:
             return args.name, dict(args.inputs)
         handler = registry.handler(args.typ)
         inputs = handler.check(args.inputs)
-        ctx = Context(self.session, CLOCK, f"{self.salt}-{args.typ.rpartition(':')[2]}", {})
+        ctx = HandlerContext(self.session, CLOCK, f"{self.salt}-{args.typ.rpartition(':')[2]}", {})
         made = handler.create(ctx, inputs)
         with self.lock:
             self.made.append((handler, ctx, inputs, made))

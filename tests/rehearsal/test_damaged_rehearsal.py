@@ -48,7 +48,7 @@ def checked(done):
 
 
 @pytest.fixture(scope="module")
-def workspace(make_workspace, tmp_path_factory):
+def shared_workspace(make_workspace, tmp_path_factory):
     with make_workspace(tmp_path_factory.mktemp("workspace")) as made:
         made.recipe()
         made.run("rehearsal", "start")
@@ -56,10 +56,10 @@ def workspace(make_workspace, tmp_path_factory):
 
 
 @pytest.mark.parametrize("by", ["99999999999999d", "3651d", "9" * 400 + "d"])
-def test_the_clock_is_not_moved_out_of_its_limits(workspace, by):
-    done = workspace.run("rehearsal", "advance", by, code=2)
+def test_the_clock_is_not_moved_out_of_its_limits(shared_workspace, by):
+    done = shared_workspace.run("rehearsal", "advance", by, code=2)
     assert "3650 days" in done.stderr or "duration" in done.stderr
-    assert workspace.run("rehearsal", "status").returncode == 0
+    assert shared_workspace.run("rehearsal", "status").returncode == 0
 
 
 def test_several_moves_add_up_to_no_more(workspace):

@@ -46,7 +46,7 @@ harms = pytest.mark.parametrize("harm", HARMS, ids=lambda one: one.__name__)
 
 
 @pytest.fixture(scope="module")
-def workspace(make_workspace, tmp_path_factory):
+def shared_workspace(make_workspace, tmp_path_factory):
     with make_workspace(tmp_path_factory.mktemp("workspace")) as made:
         made.recipe()
         made.run("rehearsal", "start")
@@ -54,16 +54,16 @@ def workspace(make_workspace, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def cluster(workspace):
-    workspace.run("up", "plain", "--yes")
-    yield workspace.home.cluster("plain")
-    workspace.run("down", "plain")
-    assert workspace.left() == {}
+def cluster(shared_workspace):
+    shared_workspace.run("up", "plain", "--yes")
+    yield shared_workspace.home.cluster("plain")
+    shared_workspace.run("down", "plain")
+    assert shared_workspace.left() == {}
 
 
 @pytest.fixture
-def odd(workspace, harm):
-    path = workspace.work / "odd.json"
+def odd(shared_workspace, harm):
+    path = shared_workspace.work / "odd.json"
     harm(path)
     yield path
     path.unlink()
@@ -80,19 +80,19 @@ def odd(workspace, harm):
     ],
     ids=lambda one: "-".join(one[:3]) if isinstance(one, tuple) else "",
 )
-def test_a_file_of_the_command_line(workspace, odd, harm, arguments, code):
-    done = workspace.run(*arguments, code=code)
+def test_a_file_of_the_command_line(shared_workspace, odd, harm, arguments, code):
+    done = shared_workspace.run(*arguments, code=code)
     assert HARMS[harm] in done.stderr
     assert "Traceback" not in done.stderr
     assert "hint:" in done.stderr
 
 
 @harms
-def test_a_recipe(workspace, harm):
-    path = workspace.work / "odd.yaml"
+def test_a_recipe(shared_workspace, harm):
+    path = shared_workspace.work / "odd.yaml"
     harm(path)
     try:
-        done = workspace.run("plan", "odd.yaml", code=2)
+        done = shared_workspace.run("plan", "odd.yaml", code=2)
     finally:
         path.unlink()
     assert "odd.yaml" in done.stderr
@@ -100,32 +100,32 @@ def test_a_recipe(workspace, harm):
 
 
 @harms
-def test_the_ssh_key(workspace, odd, harm):
-    done = workspace.run("up", "plain", "--yes", "--name", "other", env={"CLOUDGPU_SSH_KEY": str(odd)}, code=10)
+def test_the_ssh_key(shared_workspace, odd, harm):
+    done = shared_workspace.run("up", "plain", "--yes", "--name", "other", env={"CLOUDGPU_SSH_KEY": str(odd)}, code=10)
     assert f"cannot read the SSH key {odd}: {HARMS[harm]}" in done.stderr
-    assert not workspace.home.cluster("other").record.exists()
+    assert not shared_workspace.home.cluster("other").record.exists()
 
 
 @harms
-def test_a_configuration_of_aws_is_refused_before_it_is_read(workspace, odd, harm):
-    done = workspace.run("status", "--refresh", env={"AWS_CONFIG_FILE": str(odd)}, code=None)
+def test_a_configuration_of_aws_is_refused_before_it_is_read(shared_workspace, odd, harm):
+    done = shared_workspace.run("status", "--refresh", env={"AWS_CONFIG_FILE": str(odd)}, code=None)
     assert done.returncode == 0 or HARMS[harm] in done.stderr
 
 
 @harms
-def test_a_file_that_is_written(workspace, odd, harm):
+def test_a_file_that_is_written(shared_workspace, odd, harm):
     """A file may be replaced however large it is."""
     written = harm is sparse
-    done = workspace.run("plan", "plain", "--out", "odd.json", code=0 if written else 10)
+    done = shared_workspace.run("plan", "plain", "--out", "odd.json", code=0 if written else 10)
     if not written:
         assert f"cannot write the plan odd.json: {HARMS[harm]}" in done.stderr
         assert Path("/dev/zero").is_char_device()
 
 
-def test_endless_standard_input(workspace):
+def test_endless_standard_input(shared_workspace):
     with Path("/dev/zero").open("rb") as zero:
         command = [sys.executable, "-m", "cloudgpu", "rehearsal", "faults", "-"]
-        options = {"capture_output": True, "text": True, "env": workspace.environment, "timeout": 60}
+        options = {"capture_output": True, "text": True, "env": shared_workspace.environment, "timeout": 60}
         done = subprocess.run(command, stdin=zero, check=False, **options)
     assert done.returncode == 2, done.stderr
     assert "larger than 1 MiB" in done.stderr
@@ -133,7 +133,7 @@ def test_endless_standard_input(workspace):
 
 @harms
 @pytest.mark.parametrize("name", ["cluster.json", "inventory.json", "us-east-1.journal", "lease"])
-def test_a_file_of_a_cluster(workspace, cluster, harm, name):
+def test_a_file_of_a_cluster(shared_workspace, cluster, harm, name):
     """`status` tells of the cluster all the same, or says what is wrong."""
     path, aside = cluster.root / name, cluster.root.parent.parent / "aside"
     there = path.exists()
@@ -142,7 +142,7 @@ def test_a_file_of_a_cluster(workspace, cluster, harm, name):
     harm(path)
     try:
         for arguments in (("status", "--refresh"), ("status",), ("ssh", "plain", "--", "true")):
-            done = workspace.run(*arguments, code=None)
+            done = shared_workspace.run(*arguments, code=None)
             assert "Traceback" not in done.stderr, done.stderr
             assert done.returncode == 0 or "hint:" in done.stderr
             if arguments[0] == "status":
