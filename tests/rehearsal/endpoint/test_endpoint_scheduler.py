@@ -176,7 +176,7 @@ def test_groups_go_with_all_that_is_in_them(rig, scheduler, schedule_role):
     tags = scheduler.list_tags_for_resource(ResourceArn=ARN)["Tags"]
     assert tags == [{"Key": "cloudgpu:cluster", "Value": "c"}]
     (row,) = client.census(rig.cloud)["schedules"]
-    assert (row["id"], row["tags"]) == ("belt/end", {"cloudgpu:cluster": "c"})
+    assert (row["id"], row["tags"]) == ("expiry/end", {"cloudgpu:cluster": "c"})
     scheduler.delete_schedule_group(Name="expiry")
     assert client.census(rig.cloud)["schedule_groups"] == client.census(rig.cloud)["schedules"] == []
     assert code(scheduler.delete_schedule_group, Name="expiry") == "ResourceNotFoundException"
