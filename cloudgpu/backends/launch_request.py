@@ -35,7 +35,7 @@ def chosen(
     """The record of a cluster that is about to be tried with this candidate.
 
     Raises:
-        UsageError: The buyer names something that the program does not take.
+        UsageError: The requester names something that the program does not take.
     """
     candidate = replace(candidate, image=_pinned(record, candidate))
     config = stack_config(

@@ -42,7 +42,7 @@ def forecast(
 ) -> tuple[Forecast, ...]:
     """What a cluster of this name would be made of at the first candidate; none without candidates.
 
-    Changes nothing anywhere. `buyer` needs no key of its own.
+    Changes nothing anywhere. `requester` needs no key of its own.
 
     Raises:
         CloudGpuError: The program refuses the plan, or a look-up of it fails.

@@ -28,7 +28,7 @@ transfer._PROGRAM = transfer._PROGRAM.replace(b"SILENT_S = 120", b"SILENT_S = 1"
 agent._ANSWER_S = agent._SHELL_S = transfer._STALLED_S = 4.0
 for call in (connection.SshHost.run, connection.SshHost.try_run):
     call.__kwdefaults__["timeout_s"] = 4.0
-fanout.dial_all.__kwdefaults__["timeout_s"] = wiring_hosts._ANSWER_S = 2.0
+fanout.connect_all.__kwdefaults__["timeout_s"] = wiring_hosts._ANSWER_S = 2.0
 connection._CHANNEL_TIMEOUT_S = 1.6
 session.Patience.__init__.__defaults__ = (0.8, 1.6)
 reader._RETRY_S, reader._RETRY_LOST_S, reader._SILENT_S, reader._TELL_EVERY_S = 0.2, 0.2, 0.1, 1.0
