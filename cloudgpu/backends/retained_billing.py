@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
 
-from cloudgpu.backends.base import Ledger, Place
+from cloudgpu.backends.base import Ledger
 from cloudgpu.backends.missing_rows import reopened, unusable
 from cloudgpu.catalog.other_prices import MONTH_H
 from cloudgpu.clock import Clock
 from cloudgpu.ledger.entry import Entry, Spending, Surcharge
+from cloudgpu.state.identity import BackendIdentity
 
 NEVER: Final = datetime(9999, 12, 31, tzinfo=UTC)
 """Nothing of it ends by itself."""
@@ -119,7 +120,7 @@ class RetainedBilling:
                 self.ledger.part_ended(entry_id, "nodes", now, estimated=True)
             self.ledger.close(entry_id, now)
 
-    def deleted_elsewhere(self, label: str, cloud: Place, region: str) -> int:
+    def deleted_elsewhere(self, label: str, cloud: BackendIdentity, region: str) -> int:
         """Close the rows of what was made in this region and does not exist any more; returns how many.
 
         Call it when a search in the region has found nothing of this name. A row that was never marked as made is left

@@ -225,10 +225,10 @@ def delete(context: CloudContext, store: ImageStore, region: str, name: str) -> 
     if errors:
         raise _one_error(name, errors)
     tokens = [*(image.tags.get("cloudgpu:token", "") for image in there), *([begun.token] if begun else [])]
-    books = RetainedBilling(context.ledger, context.clock)
-    books.ended(f"image {name}", tokens, found=bool(there))
+    billing = RetainedBilling(context.ledger, context.clock)
+    billing.ended(f"image {name}", tokens, found=bool(there))
     # A deletion that was killed before it closed its row, or that was made elsewhere, has left nothing but the row.
-    closed = 0 if there else books.deleted_elsewhere(f"image {name}", context.cloud, region)
+    closed = 0 if there else billing.deleted_elsewhere(f"image {name}", context.cloud, region)
     if not there and begun is None:
         names = ", ".join(one.name for one in store.found(region))
         known = f"there are: {names}" if names else "there are none in this region; --region looks elsewhere"

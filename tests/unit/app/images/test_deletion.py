@@ -7,8 +7,8 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.app.images.bake import bake_cluster, delete
-from cloudgpu.backends.retained_billing import RetainedBilling, RetainedSpending
 from cloudgpu.aws.own_images import OwnImage
+from cloudgpu.backends.retained_billing import RetainedBilling, RetainedSpending
 from cloudgpu.errors import AuthError, CloudError, TeardownError, UsageError
 
 AT = datetime(2026, 11, 20, tzinfo=UTC)
@@ -55,36 +55,38 @@ def test_a_node_that_fails_does_not_keep_the_image(workspace, make, store):
     assert caught.value.hint == "cloudgpu image delete base"
 
 
-def bill(bench, *, region="us-east-1", made=True):
+def bill(workspace, *, region="us-east-1", made=True):
     """Open the row of the image `base`, as a bake does."""
-    cloud = bench.desk.cloud
+    cloud = workspace.context.cloud
     place = {"target": "aws", "account": cloud.account(), "endpoint": cloud.endpoint, "region": region}
-    one = Lasting("image", "base", "snapshot", f"t-{region}", owner="ada", team="", **place, monthly_usd=Decimal(10))
-    books = LastingBooks(bench.desk.ledger, bench.desk.clock)
-    books.open(one)
+    one = RetainedSpending(
+        "image", "base", "snapshot", f"t-{region}", owner="ada", team="", **place, monthly_usd=Decimal(10)
+    )
+    billing = RetainedBilling(workspace.context.ledger, workspace.context.clock)
+    billing.open(one)
     if made:
-        books.made(one, "ami-1")
+        billing.made(one, "ami-1")
 
 
-def rows(bench):
-    return {one.spending.region: one for one in bench.desk.ledger.entries(cluster="image base")}
+def rows(workspace):
+    return {one.spending.region: one for one in workspace.context.ledger.entries(cluster="image base")}
 
 
-def test_the_row_that_a_killed_deletion_left_is_closed_as_an_upper_bound(bench):
-    bill(bench)
-    bill(bench, region="eu-west-1")
+def test_the_row_that_a_killed_deletion_left_is_closed_as_an_upper_bound(workspace):
+    bill(workspace)
+    bill(workspace, region="eu-west-1")
     with pytest.raises(UsageError) as caught:
-        delete(bench.desk, Images(), "us-east-1", "base")
+        delete(workspace.context, Images(), "us-east-1", "base")
     assert "its cost ends now in the ledger" in caught.value.hint
-    here, elsewhere = rows(bench)["us-east-1"], rows(bench)["eu-west-1"]
+    here, elsewhere = rows(workspace)["us-east-1"], rows(workspace)["eu-west-1"]
     assert here.state == "closed"
     assert [part.estimated for part in here.parts.values()] == [True]
     assert elsewhere.state == "open"
 
 
-def test_the_row_of_an_image_that_is_being_made_stays_open(bench):
-    bill(bench, made=False)
+def test_the_row_of_an_image_that_is_being_made_stays_open(workspace):
+    bill(workspace, made=False)
     with pytest.raises(UsageError) as caught:
-        delete(bench.desk, Images(), "us-east-1", "base")
+        delete(workspace.context, Images(), "us-east-1", "base")
     assert "ledger" not in caught.value.hint
-    assert rows(bench)["us-east-1"].state == "open"
+    assert rows(workspace)["us-east-1"].state == "open"
