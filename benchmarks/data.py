@@ -29,10 +29,10 @@ from cloudgpu.launch.inventory import Node
 from cloudgpu.node.payload import agent_name, agent_source
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal import client
-from cloudgpu.remote.base import Host
-from cloudgpu.remote.fanout import all_or_raise, on_all, wait_for_all
-from cloudgpu.remote.keys import ensure_key, fingerprint
-from cloudgpu.remote.tree import files_to_send
+from cloudgpu.ssh.base import Host
+from cloudgpu.ssh.fanout import all_or_raise, on_all, wait_for_all
+from cloudgpu.ssh.keys import ensure_key, fingerprint
+from cloudgpu.ssh.transfer.local_tree import files_to_send
 
 ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 3
 """How often; a second argument `s3` leaves the nodes out."""

@@ -25,9 +25,9 @@ from measure import show
 
 from cloudgpu.clock import SystemClock
 from cloudgpu.launch.inventory import Node
-from cloudgpu.remote.command import Command
-from cloudgpu.remote.fanout import LIMIT, all_or_raise, connect_all, on_all
-from cloudgpu.remote.keys import ensure_key, fingerprint
+from cloudgpu.ssh.command import Command
+from cloudgpu.ssh.fanout import LIMIT, all_or_raise, connect_all, on_all
+from cloudgpu.ssh.keys import ensure_key, fingerprint
 
 SERVERS = 256
 ROUNDS = 3

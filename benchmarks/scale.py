@@ -24,8 +24,8 @@ from cloudgpu.app.access.dial import Ways, connector
 from cloudgpu.clock import SystemClock
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.paths import Home
-from cloudgpu.remote.command import Command
 from cloudgpu.settings import load
+from cloudgpu.ssh.command import Command
 
 SIZES = (1, 16, 64, 200)
 AIMS_S: Mapping[tuple[str, int], float] = {("up", 64): 25, ("down", 200): 15}

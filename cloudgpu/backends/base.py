@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from cloudgpu.aws.stored_parts import Stored
     from cloudgpu.backends.events import Emit
     from cloudgpu.catalog.quotas import Quota
+    from cloudgpu.engine.base import Engine
     from cloudgpu.launch.inventory import Inventory, Node
     from cloudgpu.ledger.entry import Entry, EntryState, Part, Spending
     from cloudgpu.ledger.report import By, Report
     from cloudgpu.plan.plan import Quotes
     from cloudgpu.plan.reservations import Held
     from cloudgpu.plan.survey import DatasetSeen, NamedKind, Presence
-    from cloudgpu.provision.engine import Engine
-    from cloudgpu.remote.base import Host
     from cloudgpu.run.files import RemoteFile, Service
+    from cloudgpu.ssh.base import Host
     from cloudgpu.state.records import ClusterRecord
     from cloudgpu.state.storage_records import StorageRecord
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cloudgpu.provision.engine import Event
+from cloudgpu.engine.base import Event
 from cloudgpu.run.progress import Progress
 
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 
 from cloudgpu.backends.storage_outcome import NO_STORAGE, Ready
 from cloudgpu.catalog import load as load_catalog
+from cloudgpu.engine.config import stack_config
+from cloudgpu.engine.role_grants import granted
 from cloudgpu.node.bootstrap import NodeKind, packed, script
 from cloudgpu.plan.plan import Candidate, Plan
-from cloudgpu.provision.config import stack_config
-from cloudgpu.provision.grants import granted
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.state.records import ClusterRecord
 

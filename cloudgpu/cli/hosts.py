@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cloudgpu.backends.hosts.scan import Trust
     from cloudgpu.cli.wiring import Wiring
     from cloudgpu.hosts.host import OwnHost
-    from cloudgpu.remote.host_key import ShownKey
+    from cloudgpu.ssh.host_key import ShownKey
 
 app = typer.Typer(help="Hosts of your own, for --on ssh.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -169,7 +169,7 @@ def _chosen(wiring: "Wiring", names: list[str] | None) -> "list[OwnHost]":
 
 def _trusting(wiring: "Wiring", given: list[str]) -> "Trust":
     from cloudgpu.errors import HostKeyError, UsageError
-    from cloudgpu.remote.keys import same_fingerprint
+    from cloudgpu.ssh.keys import same_fingerprint
 
     known: dict[str, list[str]] = {}
     for pair in given:

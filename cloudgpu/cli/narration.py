@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from cloudgpu.backends.events import ProgressEvent, StageChange
 from cloudgpu.cli.figures import duration
 from cloudgpu.cli.terminal import Colour, Line, Span
-from cloudgpu.provision.engine import Event
+from cloudgpu.engine.base import Event
 from cloudgpu.run.progress import MetricValue, Note, RankLine
 
 STAGES: Mapping[str, str] = {

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cloudgpu.backends.aws.cloud import AwsCloud
     from cloudgpu.backends.context import CloudContext
     from cloudgpu.launch.inventory import Node
-    from cloudgpu.remote.carrier import CarryingCommand
+    from cloudgpu.ssh.carrier import CarryingCommand
 
 
 def known_hosts() -> tuple[Path, ...]:

@@ -38,7 +38,7 @@ def tunnel(
     from cloudgpu.app.access.tunnels import described, hold, is_port_forward, open_all, parse_port_forwards, ports_of
     from cloudgpu.app.runs.service_urls import services_on
     from cloudgpu.cli.wiring import wire
-    from cloudgpu.remote.connection import SshHost
+    from cloudgpu.ssh.connection import SshHost
 
     wiring = wire(json=json)
     words = list(port or [])

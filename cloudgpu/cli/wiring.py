@@ -172,7 +172,7 @@ class Wiring:
         """Who buys, with the public half of the key that nodes are reached with."""
         from cloudgpu.app.clusters.create import Requester
         from cloudgpu.app.clusters.existing_resources import for_clusters
-        from cloudgpu.remote.keys import ensure_key
+        from cloudgpu.ssh.keys import ensure_key
 
         settings = self.settings
         if settings.target != "ssh":

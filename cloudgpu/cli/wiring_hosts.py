@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from cloudgpu.errors import CloudGpuError
     from cloudgpu.hosts.host import HostsFile
     from cloudgpu.launch.inventory import Node
-    from cloudgpu.remote.base import Host
-    from cloudgpu.remote.host_key import ShownKey
+    from cloudgpu.ssh.base import Host
+    from cloudgpu.ssh.host_key import ShownKey
 
 _ANSWER_S = 10.0
 """A host of one's own is up, or it is not: nobody waits for it to boot."""
@@ -68,7 +68,7 @@ class HostWiring:
 
     def connect_all(self, nodes: "Sequence[Node]") -> "Mapping[int, Host | CloudGpuError]":
         """Connect to each by itself."""
-        from cloudgpu.remote.fanout import connect_all
+        from cloudgpu.ssh.fanout import connect_all
 
         wiring = self.wiring
         carrier = wiring.reaching.ways.carrier
@@ -84,7 +84,7 @@ class HostWiring:
         )
 
     def _shown_key(self, node: "Node") -> "ShownKey":
-        from cloudgpu.remote.host_key import shown_key
+        from cloudgpu.ssh.host_key import shown_key
 
         return shown_key(node, self.wiring.reaching.ways.carrier(node), timeout_s=_ANSWER_S)
 

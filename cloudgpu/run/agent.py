@@ -12,9 +12,9 @@ from cloudgpu.files import parse_json
 from cloudgpu.launch.inventory import Node
 from cloudgpu.node.agent.heartbeat import LINE, LONG_VERBS
 from cloudgpu.node.payload import agent_name, agent_source
-from cloudgpu.remote.base import Host, Stream
-from cloudgpu.remote.command import Command
-from cloudgpu.remote.outcome import TimeLimitError, log_in
+from cloudgpu.ssh.base import Host, Stream
+from cloudgpu.ssh.command import Command
+from cloudgpu.ssh.outcome import TimeLimitError, log_in
 from cloudgpu.text import printable
 
 _MARK = "\x1ecloudgpu\x1e"

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from cloudgpu.errors import CloudGpuError
-from cloudgpu.remote.fanout import on_all
-from cloudgpu.remote.landing import Skipped
-from cloudgpu.remote.patterns import matching
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.checkpoints import kept
 from cloudgpu.run.data import release
 from cloudgpu.run.job import Job
 from cloudgpu.run.uploads import uploaded
+from cloudgpu.ssh.fanout import on_all
+from cloudgpu.ssh.transfer.patterns import matching
+from cloudgpu.ssh.transfer.receive import Skipped
 from cloudgpu.text import printable
 
 _NAMED: Final = 20

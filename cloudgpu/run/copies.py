@@ -7,12 +7,12 @@ from typing import Any
 
 from cloudgpu.recipe.data import Data
 from cloudgpu.recipe.sources import source_of
-from cloudgpu.remote.base import Host
-from cloudgpu.remote.command import Command, Raw
 from cloudgpu.run.agent import Agent, AgentError, number
 from cloudgpu.run.each import each
 from cloudgpu.run.files import Files, RemoteFile, Services
 from cloudgpu.run.progress import Note, Report
+from cloudgpu.ssh.base import Host
+from cloudgpu.ssh.command import Command, Raw
 
 FILES_AN_ORDER = 2000
 """Each carries an address of up to two thousand bytes."""

@@ -9,8 +9,6 @@ from cloudgpu.errors import CloudGpuError
 from cloudgpu.node.mounts import DataMount, order
 from cloudgpu.recipe.data import Data
 from cloudgpu.recipe.sources import source_of
-from cloudgpu.remote.command import Command
-from cloudgpu.remote.fanout import on_all
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.copies import Way, copy
 from cloudgpu.run.each import each
@@ -18,6 +16,8 @@ from cloudgpu.run.files import RemoteFile, Service
 from cloudgpu.run.job import Job
 from cloudgpu.run.progress import Note, Report
 from cloudgpu.run.shared import share
+from cloudgpu.ssh.command import Command
+from cloudgpu.ssh.fanout import on_all
 from cloudgpu.text import size_text
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from cloudgpu.remote.fanout import all_or_raise, on_all
 from cloudgpu.run.agent import Agent
+from cloudgpu.ssh.fanout import all_or_raise, on_all
 
 _T = TypeVar("_T")
 

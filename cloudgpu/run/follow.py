@@ -7,11 +7,11 @@ from typing import Final
 
 from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError
-from cloudgpu.remote.handshake import AuthRefusedError
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.log_store import LogStore
 from cloudgpu.run.reader import Contact, Feed, OnSilence, Reader, wait_on
 from cloudgpu.run.verdict import Chunk, Verdict, agreed, believable
+from cloudgpu.ssh.handshake import AuthRefusedError
 
 _WAITING_CHUNKS: Final = 16
 """A chunk holds a MiB at most: however much the ranks write, the caller holds no more than these."""

@@ -9,9 +9,9 @@ from cloudgpu.clock import Clock
 from cloudgpu.decoding import malformed_as
 from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
-from cloudgpu.remote.fanout import all_or_raise, on_all
 from cloudgpu.run.agent import Agent, number
 from cloudgpu.run.progress import Note, Report
+from cloudgpu.ssh.fanout import all_or_raise, on_all
 
 _BOOTSTRAP_LIMIT_S = 900
 _BEGIN_LIMIT_S = 120

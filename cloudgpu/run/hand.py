@@ -13,10 +13,10 @@ from functools import partial
 from typing import Any, TypeVar
 
 from cloudgpu.errors import RemoteCommandError
-from cloudgpu.remote.certificate import fresh_certificate
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.each import each
 from cloudgpu.run.progress import Note, Report
+from cloudgpu.ssh.certificate import fresh_certificate
 
 WIDTH = 4
 """Nodes that one node serves at a time: more would share its network card, and wait for the same round."""

@@ -10,13 +10,13 @@ from cloudgpu.errors import RemoteCommandError
 from cloudgpu.launch.containers import Engine
 from cloudgpu.launch.image_name import ImageName, image_name
 from cloudgpu.recipe.environment import Container
-from cloudgpu.remote.fanout import all_or_raise, on_all
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.containers import NodeImage
 from cloudgpu.run.each import each
 from cloudgpu.run.hand import Handed, hand_on
 from cloudgpu.run.logins import Login
 from cloudgpu.run.progress import Note, Report
+from cloudgpu.ssh.fanout import all_or_raise, on_all
 
 _GIB = 2**30
 

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 
 from cloudgpu.launch.mesh import KNOWN_HOSTS, PRIVATE_KEY, alias, subnet
 from cloudgpu.launch.ranks import NodeFile, NodeLaunch
-from cloudgpu.remote.command import Command
-from cloudgpu.remote.fanout import all_or_raise, on_all
-from cloudgpu.remote.keys import fresh_pair
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.job import Job
+from cloudgpu.ssh.command import Command
+from cloudgpu.ssh.fanout import all_or_raise, on_all
+from cloudgpu.ssh.keys import fresh_pair
 
 
 def prepare(job: Job, agents: Sequence[Agent], gang: Sequence[NodeLaunch]) -> Mapping[int, str]:

@@ -10,10 +10,10 @@ from typing import Any, Final
 from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
-from cloudgpu.remote.base import Stream
-from cloudgpu.remote.handshake import AuthRefusedError
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.verdict import Chunk, Verdict
+from cloudgpu.ssh.base import Stream
+from cloudgpu.ssh.handshake import AuthRefusedError
 
 LOST_CONTACT_S: Final = 180.0
 """How long a node may be out of reach before nobody waits for it alone, seconds."""

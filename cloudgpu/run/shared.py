@@ -8,12 +8,12 @@ from urllib.parse import quote
 from cloudgpu.errors import RemoteCommandError
 from cloudgpu.recipe.data import Data
 from cloudgpu.recipe.sources import source_of
-from cloudgpu.remote.transfer import manifest_of
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.copies import FILES_AN_ORDER, Way, cache_of, copy, fetch_to, own_directory, root_of
 from cloudgpu.run.files import RemoteFile
 from cloudgpu.run.hand import Handed, hand_on
 from cloudgpu.run.progress import Note
+from cloudgpu.ssh.transfer.transfer import manifest_of
 
 
 def share(dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], way: Way) -> int:

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.errors import RemoteCommandError
-from cloudgpu.remote.command import Command
-from cloudgpu.remote.tree import files_to_send
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.checkpoints import restore
 from cloudgpu.run.containers import NodeImage
@@ -17,6 +15,8 @@ from cloudgpu.run.each import each
 from cloudgpu.run.files import Files, Services, aws_itself
 from cloudgpu.run.job import Job
 from cloudgpu.run.progress import Note, Report
+from cloudgpu.ssh.command import Command
+from cloudgpu.ssh.transfer.local_tree import files_to_send
 from cloudgpu.text import size_text
 
 _SHOWN = 5

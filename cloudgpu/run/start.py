@@ -12,13 +12,13 @@ from cloudgpu.launch.beside import with_services
 from cloudgpu.launch.launchers import launcher
 from cloudgpu.launch.ports import gang_port, master_port
 from cloudgpu.launch.ranks import LaunchContext, NodeLaunch, RankLaunch
-from cloudgpu.remote.command import Command
-from cloudgpu.remote.fanout import all_or_raise, on_all
 from cloudgpu.run.agent import Agent, AgentError
 from cloudgpu.run.containers import Place, contained, entering
 from cloudgpu.run.job import Job
 from cloudgpu.run.mesh import prepare
 from cloudgpu.run.stage import Staged
+from cloudgpu.ssh.command import Command
+from cloudgpu.ssh.fanout import all_or_raise, on_all
 from cloudgpu.text import command
 
 _PORT_ATTEMPTS = 5

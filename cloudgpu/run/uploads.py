@@ -5,13 +5,13 @@ from typing import Any, Final
 
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.remote.fanout import on_all
-from cloudgpu.remote.patterns import regexes
 from cloudgpu.run.agent import Agent, number
 from cloudgpu.run.checkpoints import bucket_request, not_sent
 from cloudgpu.run.each import each
 from cloudgpu.run.files import Services
 from cloudgpu.run.job import Job
+from cloudgpu.ssh.fanout import on_all
+from cloudgpu.ssh.transfer.patterns import regexes
 from cloudgpu.text import size_text
 
 _NAME: Final = "outputs"

@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from cloudgpu import files
 from cloudgpu.errors import StateError
-from cloudgpu.remote.ssh_config import included
+from cloudgpu.ssh.openssh_config import included
 from cloudgpu.text import command
 
 _LINE = "# clusters of cloudgpu; removed with the last of them"

@@ -13,13 +13,13 @@ from cloudgpu.aws import search
 from cloudgpu.aws.resources import registry
 from cloudgpu.aws.session import Endpoint, Session, connect
 from cloudgpu.clock import SystemClock
+from cloudgpu.engine.base import Applied, Engine, Event, Stack
+from cloudgpu.engine.direct.engine import DirectEngine
+from cloudgpu.engine.direct.journal import Identity
+from cloudgpu.engine.direct.unanswered_delays import ELSEWHERE
+from cloudgpu.engine.pulumi_cli.engine import PulumiEngine, Site
+from cloudgpu.engine.pulumi_cli.factory import Choice, pulumi_engine
 from cloudgpu.paths import Home, bundled
-from cloudgpu.provision.delays import ELSEWHERE
-from cloudgpu.provision.direct import DirectEngine
-from cloudgpu.provision.engine import Applied, Engine, Event, Stack
-from cloudgpu.provision.journal import Identity
-from cloudgpu.provision.pulumi_cli.engine import PulumiEngine, Site
-from cloudgpu.provision.pulumi_cli.opening import Choice, pulumi_engine
 from cloudgpu.rehearsal import client
 from tests.rehearsal.conftest import Workspace, workspace_in
 

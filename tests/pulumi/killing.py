@@ -107,7 +107,7 @@ class Process:
     def role(self) -> str:
         """`cli`, `plugin`, `language`, `command`, or empty for any other process."""
         program = " ".join(self.words)
-        if "cloudgpu.provision.plugin" in program:
+        if "cloudgpu.engine.plugin" in program:
             return "plugin"
         if "pulumi-language-python" in program:
             return "language"

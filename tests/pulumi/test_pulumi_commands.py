@@ -129,7 +129,7 @@ def plugin_of(cli: int) -> int:
     """The child of the CLI that is our plugin."""
     for path in Path("/proc").glob("[0-9]*"):
         parent = (path / "stat").read_text().rpartition(")")[2].split()[1]
-        if int(parent) == cli and b"cloudgpu.provision.plugin" in (path / "cmdline").read_bytes():
+        if int(parent) == cli and b"cloudgpu.engine.plugin" in (path / "cmdline").read_bytes():
             return int(path.name)
     raise AssertionError(cli)
 

@@ -12,10 +12,10 @@ from cloudgpu.aws import search
 from cloudgpu.aws.resources import registry
 from cloudgpu.aws.session import Endpoint, connect
 from cloudgpu.clock import SystemClock
+from cloudgpu.engine.base import Stack
+from cloudgpu.engine.direct.engine import DirectEngine, Identity
 from cloudgpu.errors import BadRequestError, CapacityError, StateError
 from cloudgpu.paths import Home, bundled
-from cloudgpu.provision.direct import DirectEngine, Identity
-from cloudgpu.provision.engine import Stack
 from cloudgpu.rehearsal import client
 
 pytestmark = [

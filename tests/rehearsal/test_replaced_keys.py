@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from cloudgpu.remote.keys import ensure_key
+from cloudgpu.ssh.keys import ensure_key
 
 pytestmark = pytest.mark.rehearsal
 

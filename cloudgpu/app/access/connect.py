@@ -8,9 +8,9 @@ from cloudgpu.app.access.ssh import Means, chosen, recorded
 from cloudgpu.errors import BusyError, CloudGpuError, ConnectError, HostKeyError, UsageError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import Home
-from cloudgpu.remote.connection import SshHost
-from cloudgpu.remote.fanout import connect_all
-from cloudgpu.remote.handshake import AuthRefusedError
+from cloudgpu.ssh.connection import SshHost
+from cloudgpu.ssh.fanout import connect_all
+from cloudgpu.ssh.handshake import AuthRefusedError
 from cloudgpu.state.inventories import stored_inventory
 from cloudgpu.state.records import ClusterRecord, Records
 from cloudgpu.text import command

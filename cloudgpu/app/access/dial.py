@@ -8,13 +8,13 @@ from cloudgpu.backends.base import Connect
 from cloudgpu.backends.events import Emit
 from cloudgpu.clock import Clock
 from cloudgpu.launch.inventory import Node
-from cloudgpu.remote.base import Host
-from cloudgpu.remote.bastion import bastion
-from cloudgpu.remote.carrier import Carrier, CarryingCommand, ProgramCarrier
-from cloudgpu.remote.connection import SshHost
-from cloudgpu.remote.fanout import all_or_raise, connect_all, wait_for_all
-from cloudgpu.remote.session import Patience
 from cloudgpu.run.progress import Note
+from cloudgpu.ssh.base import Host
+from cloudgpu.ssh.bastion import bastion
+from cloudgpu.ssh.carrier import Carrier, CarryingCommand, ProgramCarrier
+from cloudgpu.ssh.connection import SshHost
+from cloudgpu.ssh.fanout import all_or_raise, connect_all, wait_for_all
+from cloudgpu.ssh.session import Patience
 
 _BASTION_S = 15.0
 

@@ -15,9 +15,9 @@ from cloudgpu.app.access.connect import Reached
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError, ConnectError, RemoteCommandError, UsageError
 from cloudgpu.node import lifeline
-from cloudgpu.remote.command import Command
-from cloudgpu.remote.connection import SshHost
-from cloudgpu.remote.session import Session
+from cloudgpu.ssh.command import Command
+from cloudgpu.ssh.connection import SshHost
+from cloudgpu.ssh.session import Session
 
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _LEAVE_S = 3.0

@@ -8,7 +8,7 @@ from cloudgpu.aws import sessions
 from cloudgpu.aws.session import Clients
 from cloudgpu.errors import UsageError
 from cloudgpu.launch.inventory import Node
-from cloudgpu.remote.carrier import CarryingCommand
+from cloudgpu.ssh.carrier import CarryingCommand
 
 _PLUGIN = "session-manager-plugin"
 

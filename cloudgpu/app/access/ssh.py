@@ -11,9 +11,9 @@ from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, HostKeyError, UsageError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import Home
-from cloudgpu.remote.connection import SshHost, connect
-from cloudgpu.remote.handshake import AuthRefusedError
-from cloudgpu.remote.ssh_command import Gate, ssh_argv, write_known_hosts
+from cloudgpu.ssh.connection import SshHost, connect
+from cloudgpu.ssh.handshake import AuthRefusedError
+from cloudgpu.ssh.openssh_command import Gate, ssh_argv, write_known_hosts
 from cloudgpu.state.inventories import stored_inventory
 from cloudgpu.state.records import ClusterRecord, Records
 

@@ -8,9 +8,9 @@ from cloudgpu.app.access.connect import ClusterNodes, Reached
 from cloudgpu.app.access.ssh import Means
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import Home
-from cloudgpu.remote.fanout import all_or_raise
-from cloudgpu.remote.ssh_command import Gate, write_known_hosts
-from cloudgpu.remote.ssh_config import Entry, rendered
+from cloudgpu.ssh.fanout import all_or_raise
+from cloudgpu.ssh.openssh_command import Gate, write_known_hosts
+from cloudgpu.ssh.openssh_config import Entry, rendered
 from cloudgpu.state.ssh_config_record import mark
 from cloudgpu.state.user_ssh_config import SshFolder
 from cloudgpu.text import command

@@ -11,10 +11,10 @@ from cloudgpu.backends.events import Emit
 from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, HostKeyError, StateError, UsageError
 from cloudgpu.launch.inventory import usual_local
-from cloudgpu.remote.command import Command
-from cloudgpu.remote.connection import SilentPortError, SshHost
-from cloudgpu.remote.handshake import AuthRefusedError
 from cloudgpu.run.progress import Note
+from cloudgpu.ssh.command import Command
+from cloudgpu.ssh.connection import SilentPortError, SshHost
+from cloudgpu.ssh.handshake import AuthRefusedError
 from cloudgpu.state.records import ClusterRecord, Records
 from cloudgpu.text import command
 

@@ -10,11 +10,11 @@ from cloudgpu.backends.context import CloudContext
 from cloudgpu.backends.costs import spending_of
 from cloudgpu.backends.events import ProgressEvent
 from cloudgpu.backends.launch_request import Requester, chosen
+from cloudgpu.engine.base import Applied, Event
 from cloudgpu.errors import CapacityError, CloudGpuError, LaunchError
 from cloudgpu.ledger.entry import Spending
 from cloudgpu.plan.failover import rule_of
 from cloudgpu.plan.plan import Candidate, Plan
-from cloudgpu.provision.engine import Applied, Event
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cooldowns import Cooldowns
 from cloudgpu.state.records import ClusterRecord

@@ -23,11 +23,11 @@ from cloudgpu.backends.reuse import (
     require_same_engine,
     require_usable,
 )
+from cloudgpu.engine.base import Applied
+from cloudgpu.engine.lease import Lease
 from cloudgpu.errors import LaunchError, PlanError
 from cloudgpu.plan.failover import Skips, left, rule_of
 from cloudgpu.plan.plan import Candidate, Plan
-from cloudgpu.provision.engine import Applied
-from cloudgpu.provision.lease import Lease
 from cloudgpu.run.progress import Note
 from cloudgpu.state.identifiers import new_token
 from cloudgpu.state.inventories import stored_inventory

@@ -16,11 +16,11 @@ from cloudgpu.backends.deletion import Ended, check_identity, check_recorded
 from cloudgpu.backends.deletion_records import end_runs, forget
 from cloudgpu.backends.missing_rows import restore
 from cloudgpu.backends.storage_outcome import NOTHING
+from cloudgpu.engine.base import Stack
+from cloudgpu.engine.lease import Lease
 from cloudgpu.errors import CloudGpuError, StateError, UsageError
 from cloudgpu.ledger.entry import Entry
 from cloudgpu.paths import Home, bundled, unwritable
-from cloudgpu.provision.engine import Stack
-from cloudgpu.provision.lease import Lease
 from cloudgpu.run.progress import Note
 from cloudgpu.state.identifiers import checked_cluster
 from cloudgpu.state.records import ClusterRecord

@@ -22,14 +22,14 @@ from cloudgpu.backends.context import CloudContext
 from cloudgpu.backends.expiry_extension import Extended, confirmed, moments, refuse_costly, to_extend, utc, written_down
 from cloudgpu.backends.missing_rows import restore
 from cloudgpu.backends.reuse import HARMLESS
+from cloudgpu.engine.lease import Lease
 from cloudgpu.errors import CloudError, CloudGpuError, StateError, UsageError
 from cloudgpu.node.expiry import EXTENDABLE, armed, extend
 from cloudgpu.plan.reservations import TAKEN_BEFORE_END
-from cloudgpu.provision.lease import Lease
-from cloudgpu.remote.base import Host
-from cloudgpu.remote.command import Command
-from cloudgpu.remote.fanout import all_or_raise, on_all
 from cloudgpu.run.progress import Note
+from cloudgpu.ssh.base import Host
+from cloudgpu.ssh.command import Command
+from cloudgpu.ssh.fanout import all_or_raise, on_all
 from cloudgpu.state.inventories import stored_inventory, with_known_boots
 from cloudgpu.state.records import ClusterRecord
 from cloudgpu.text import command

@@ -6,8 +6,8 @@ from cloudgpu.app.clusters.delete import stack_of
 from cloudgpu.backends.context import CloudContext
 from cloudgpu.backends.deletion import check_identity
 from cloudgpu.backends.reuse import HARMLESS
+from cloudgpu.engine.lease import Lease
 from cloudgpu.errors import BusyError, CloudGpuError, ConnectError
-from cloudgpu.provision.lease import Lease
 from cloudgpu.run.progress import Note
 from cloudgpu.state.inventories import stored_inventory
 from cloudgpu.state.records import ClusterRecord

@@ -12,8 +12,8 @@ from cloudgpu.app.clusters.region_failures import RegionFailures
 from cloudgpu.app.clusters.tagged_resources import TagSearch, Whose
 from cloudgpu.backends.billing import ClusterBilling
 from cloudgpu.backends.context import CloudContext
+from cloudgpu.engine.direct.unanswered_delays import delays_at, launch_shown_by
 from cloudgpu.ledger.entry import Entry
-from cloudgpu.provision.delays import delays_at, launch_shown_by
 from cloudgpu.run.progress import Note
 
 

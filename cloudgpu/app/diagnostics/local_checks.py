@@ -11,8 +11,8 @@ from cloudgpu.app.diagnostics.check import Check
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal import client as rehearsal
-from cloudgpu.remote.keys import read_public
 from cloudgpu.settings import Settings
+from cloudgpu.ssh.keys import read_public
 
 _GIB = 1 << 30
 _LOW_GIB = 2

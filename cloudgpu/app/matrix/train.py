@@ -22,8 +22,8 @@ from cloudgpu.app.runs.train import Training
 from cloudgpu.backends.base import Connect
 from cloudgpu.backends.context import Context
 from cloudgpu.backends.launch_request import Requester
+from cloudgpu.engine.lease import Lease
 from cloudgpu.errors import AuthError, BusyError, CloudGpuError, LedgerError, StateError
-from cloudgpu.provision.lease import Lease
 from cloudgpu.run.progress import Note
 from cloudgpu.state.identifiers import new_run_id
 from cloudgpu.state.matrix_records import MatrixRecord, MatrixRecords, MatrixRow

@@ -6,9 +6,9 @@ from cloudgpu.errors import CloudGpuError, RecipeError
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.launch.launchers import launcher
 from cloudgpu.plan.plan import Candidate, Plan
-from cloudgpu.remote.tree import files_to_send
 from cloudgpu.run.job import Job
 from cloudgpu.run.start import launch_context
+from cloudgpu.ssh.transfer.local_tree import files_to_send
 
 
 def check_feasible(plan: Plan, base: Path) -> None:

@@ -9,9 +9,9 @@ from cloudgpu.app.clusters.delete import stack_of
 from cloudgpu.backends.base import Cloud
 from cloudgpu.backends.launch_request import Requester, chosen
 from cloudgpu.clock import Clock
+from cloudgpu.engine.base import Step
 from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Plan
-from cloudgpu.provision.engine import Step
 from cloudgpu.state.records import ClusterRecord
 
 _NOT_A_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA forecast"

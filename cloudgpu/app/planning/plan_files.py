@@ -15,7 +15,7 @@ from cloudgpu.errors import PlanError, StateError, UsageError
 from cloudgpu.paths import Home
 from cloudgpu.plan import stored
 from cloudgpu.plan.stored import StoredPlan, World
-from cloudgpu.remote.tree import files_to_send
+from cloudgpu.ssh.transfer.local_tree import files_to_send
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots
 from cloudgpu.text import command
 from cloudgpu.version import __version__

@@ -12,8 +12,8 @@ from cloudgpu.errors import CloudGpuError, UsageError
 from cloudgpu.plan.survey import DatasetSeen, ImageSeen, NamedKind, NamedThing, Survey
 from cloudgpu.recipe.schema import Data, Environment, Recipe
 from cloudgpu.recipe.sources import source_of
-from cloudgpu.remote.tree import files_to_send
 from cloudgpu.settings import Settings
+from cloudgpu.ssh.transfer.local_tree import files_to_send
 
 _AT_ONCE = 8
 _OF_SETTINGS: Final[Mapping[str, NamedKind]] = {

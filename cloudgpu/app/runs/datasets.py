@@ -13,9 +13,9 @@ from cloudgpu.files import MANIFEST_BYTES, open_for_reading, read_text
 from cloudgpu.recipe.file_names import unusable
 from cloudgpu.recipe.schema import Data, Recipe
 from cloudgpu.recipe.sources import source_of
-from cloudgpu.remote.tree import files_to_send
 from cloudgpu.run.checkpoints import NOTHING_THERE, earlier
 from cloudgpu.run.files import Files, RemoteFile
+from cloudgpu.ssh.transfer.local_tree import files_to_send
 from cloudgpu.text import printable
 
 _LINE = re.compile(r"^(?P<sha>[0-9a-fA-F]{64}) [ *](?P<path>.+)$")

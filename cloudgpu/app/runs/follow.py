@@ -20,9 +20,6 @@ from cloudgpu.errors import ConnectError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.node.bootstrap import cleaning
 from cloudgpu.paths import unwritable
-from cloudgpu.remote.base import Host
-from cloudgpu.remote.command import Command
-from cloudgpu.remote.fanout import all_or_raise, on_all
 from cloudgpu.run import gate, uploads
 from cloudgpu.run.agent import Agent, install
 from cloudgpu.run.checkpoints import keep
@@ -38,6 +35,9 @@ from cloudgpu.run.progress import MetricValue, Note, RankLine
 from cloudgpu.run.stage import Staged, send_workdir, stage
 from cloudgpu.run.start import container_line, launches, start, told
 from cloudgpu.run.verdict import Chunk, Verdict
+from cloudgpu.ssh.base import Host
+from cloudgpu.ssh.command import Command
+from cloudgpu.ssh.fanout import all_or_raise, on_all
 from cloudgpu.state.inventories import with_known_boots
 from cloudgpu.state.records import RunRecord, RunState
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from cloudgpu.app.runs.service_urls import Served
 from cloudgpu.errors import ConnectError, UsageError
 from cloudgpu.launch.inventory import loopback, usual_local
-from cloudgpu.remote.base import Host
-from cloudgpu.remote.command import Command
+from cloudgpu.ssh.base import Host
+from cloudgpu.ssh.command import Command
 from cloudgpu.text import command
 
 _ANSWER_S = 5.0

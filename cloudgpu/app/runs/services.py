@@ -12,10 +12,10 @@ from cloudgpu.backends.context import Context
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.paths import RunPaths
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.remote.base import Host
 from cloudgpu.run.log_store import LogStore
 from cloudgpu.run.progress import Note
 from cloudgpu.run.verdict import Chunk, Verdict
+from cloudgpu.ssh.base import Host
 from cloudgpu.state.records import RunRecord
 from cloudgpu.text import command
 

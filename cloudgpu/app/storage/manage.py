@@ -9,10 +9,10 @@ from cloudgpu.aws.stored_parts import Stored
 from cloudgpu.backends.lenient_ledger import LenientLedger
 from cloudgpu.backends.retained_billing import RetainedBilling, RetainedSpending
 from cloudgpu.catalog.storage import KINDS, storage_price
+from cloudgpu.engine.base import Stack
+from cloudgpu.engine.lease import Lease
 from cloudgpu.errors import BusyError, CloudGpuError, StateError, TeardownError, UsageError
 from cloudgpu.paths import bundled
-from cloudgpu.provision.engine import Stack
-from cloudgpu.provision.lease import Lease
 from cloudgpu.run.progress import Note
 from cloudgpu.state.identifiers import checked_storage, new_token
 from cloudgpu.state.storage_records import StorageRecord

@@ -11,8 +11,8 @@ from decimal import Decimal
 from itertools import groupby
 
 from cloudgpu.app.sweep.cluster_resources import ClusterResources
+from cloudgpu.engine.direct.unanswered_delays import SENT_AGAIN, delays_at, launch_shown_by
 from cloudgpu.ledger.entry import Entry
-from cloudgpu.provision.delays import SENT_AGAIN, delays_at, launch_shown_by
 from cloudgpu.state.identity import BackendIdentity
 
 

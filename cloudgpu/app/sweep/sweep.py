@@ -30,8 +30,8 @@ from cloudgpu.backends.billing import ClusterBilling
 from cloudgpu.backends.context import CloudContext
 from cloudgpu.backends.lenient_ledger import check_ledger
 from cloudgpu.catalog import load as load_catalog
+from cloudgpu.engine.lease import Lease
 from cloudgpu.errors import AuthError, CloudError, CloudGpuError, StateError, TeardownError, UsageError
-from cloudgpu.provision.lease import Lease
 from cloudgpu.run.progress import Note
 
 _AT_ONCE = 8

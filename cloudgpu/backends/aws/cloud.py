@@ -26,12 +26,12 @@ from cloudgpu.backends.base import TaggedResource
 from cloudgpu.backends.events import Emit
 from cloudgpu.catalog.quotas import Quota
 from cloudgpu.clock import Clock
+from cloudgpu.engine.base import Engine
 from cloudgpu.errors import CloudError, ConnectError
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Quotes, Target
 from cloudgpu.plan.reservations import Held
-from cloudgpu.provision.engine import Engine
 from cloudgpu.rehearsal import client as rehearsal
 from cloudgpu.rehearsal.session_plugin import PLUGIN
 from cloudgpu.run.files import RemoteFile, Service

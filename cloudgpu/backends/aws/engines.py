@@ -10,13 +10,13 @@ from typing import Protocol
 from cloudgpu.aws.resources import registry
 from cloudgpu.aws.session import Endpoint, Session
 from cloudgpu.clock import Clock
+from cloudgpu.engine.base import Engine
+from cloudgpu.engine.direct.engine import DirectEngine, delays_of
+from cloudgpu.engine.direct.journal import Identity
+from cloudgpu.engine.pulumi_cli.engine import Site
+from cloudgpu.engine.pulumi_cli.factory import Choice, pulumi_engine
+from cloudgpu.engine.pulumi_cli.layout import Layout
 from cloudgpu.paths import Home
-from cloudgpu.provision.direct import DirectEngine, delays_of
-from cloudgpu.provision.engine import Engine
-from cloudgpu.provision.journal import Identity
-from cloudgpu.provision.pulumi_cli.engine import Site
-from cloudgpu.provision.pulumi_cli.layout import Layout
-from cloudgpu.provision.pulumi_cli.opening import Choice, pulumi_engine
 from cloudgpu.settings import Settings
 
 

@@ -11,8 +11,8 @@ from cloudgpu.aws.session import Session
 from cloudgpu.aws.stored_parts import MADE_FOR, Stored
 from cloudgpu.backends.aws.engines import Engines
 from cloudgpu.clock import Clock
+from cloudgpu.engine.base import Engine
 from cloudgpu.plan.plan import Target
-from cloudgpu.provision.engine import Engine
 from cloudgpu.state.storage_records import StorageRecord
 
 

@@ -16,11 +16,11 @@ from cloudgpu.hosts.seen import HostSeen
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Target
-from cloudgpu.remote.base import Host
-from cloudgpu.remote.fanout import all_or_raise, on_all
-from cloudgpu.remote.host_key import ShownKey
 from cloudgpu.run.agent import ask_once
 from cloudgpu.run.files import RemoteFile, Service
+from cloudgpu.ssh.base import Host
+from cloudgpu.ssh.fanout import all_or_raise, on_all
+from cloudgpu.ssh.host_key import ShownKey
 from cloudgpu.state.inventories import stored_inventory
 from cloudgpu.state.records import Records
 from cloudgpu.text import command

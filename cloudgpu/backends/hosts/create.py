@@ -22,6 +22,7 @@ from cloudgpu.backends.reuse import (
     require_usable,
 )
 from cloudgpu.decoding import described
+from cloudgpu.engine.lease import Lease
 from cloudgpu.errors import (
     CapacityError,
     CloudGpuError,
@@ -34,11 +35,10 @@ from cloudgpu.errors import (
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.plan.host_sets import HostSet
 from cloudgpu.plan.plan import Plan
-from cloudgpu.provision.lease import Lease
-from cloudgpu.remote.base import Host
-from cloudgpu.remote.fanout import all_or_raise, on_all
 from cloudgpu.run.agent import Agent, AgentError, ask_once, install, number, require_shape
 from cloudgpu.run.progress import Note
+from cloudgpu.ssh.base import Host
+from cloudgpu.ssh.fanout import all_or_raise, on_all
 from cloudgpu.state.identifiers import new_token
 from cloudgpu.state.inventories import stored_inventory
 from cloudgpu.state.records import ClusterRecord, write_durably

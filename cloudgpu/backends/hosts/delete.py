@@ -13,12 +13,12 @@ from cloudgpu.backends.hosts.agent_messages import LeaveResponse
 from cloudgpu.backends.hosts.context import HostsContext
 from cloudgpu.backends.hosts.nodes import host_of, member, own_directory
 from cloudgpu.decoding import decoded, described
+from cloudgpu.engine.lease import Lease
 from cloudgpu.errors import CloudGpuError, StateError, TeardownError
 from cloudgpu.launch.inventory import Node
-from cloudgpu.provision.lease import Lease
-from cloudgpu.remote.base import Host
 from cloudgpu.run.agent import ask_once, home_of
 from cloudgpu.run.progress import Note
+from cloudgpu.ssh.base import Host
 from cloudgpu.state.identifiers import checked_cluster
 from cloudgpu.state.inventories import stored_inventory
 from cloudgpu.state.records import ClusterRecord

@@ -9,10 +9,10 @@ from cloudgpu.backends.hosts.agent_messages import ExtendedResponse
 from cloudgpu.backends.hosts.billing import restored
 from cloudgpu.backends.hosts.context import HostsContext
 from cloudgpu.backends.hosts.nodes import own_directory
-from cloudgpu.provision.lease import Lease
-from cloudgpu.remote.base import Host
-from cloudgpu.remote.fanout import all_or_raise, on_all
+from cloudgpu.engine.lease import Lease
 from cloudgpu.run.agent import ask_once, home_of
+from cloudgpu.ssh.base import Host
+from cloudgpu.ssh.fanout import all_or_raise, on_all
 from cloudgpu.state.inventories import stored_inventory
 from cloudgpu.state.records import ClusterRecord
 

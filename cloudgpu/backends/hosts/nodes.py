@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cloudgpu.hosts.host import OwnHost
 from cloudgpu.launch.inventory import Node
-from cloudgpu.remote.bastion import known_keys
+from cloudgpu.ssh.bastion import known_keys
 
 BASE = ".cloudgpu/hosts"
 """Below a login user's home: a directory for each cluster, and nothing else."""

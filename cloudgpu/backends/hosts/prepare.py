@@ -10,9 +10,9 @@ from cloudgpu.backends.hosts.scan import Scanned, scan
 from cloudgpu.catalog import Catalog
 from cloudgpu.errors import RemoteCommandError, UsageError
 from cloudgpu.hosts.host import OwnHost
-from cloudgpu.remote.command import Command, Raw
-from cloudgpu.remote.fanout import all_or_raise, on_all
 from cloudgpu.run.progress import Note
+from cloudgpu.ssh.command import Command, Raw
+from cloudgpu.ssh.fanout import all_or_raise, on_all
 
 _INSTALL_S = 1800.0
 _COMMANDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {

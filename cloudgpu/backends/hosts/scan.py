@@ -12,9 +12,9 @@ from cloudgpu.decoding import MALFORMED, described
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.hosts.host import Jump, OwnHost
 from cloudgpu.launch.inventory import Node
-from cloudgpu.remote.base import Host
-from cloudgpu.remote.host_key import ShownKey
 from cloudgpu.run.agent import ask_once, number
+from cloudgpu.ssh.base import Host
+from cloudgpu.ssh.host_key import ShownKey
 
 Trust = Callable[[OwnHost, ShownKey], bool]
 """Asks whoever can tell whether this is the host's own key."""

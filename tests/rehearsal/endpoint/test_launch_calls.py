@@ -8,9 +8,9 @@ import pytest
 from cloudgpu.aws.resources import registry
 from cloudgpu.aws.session import Endpoint, connect
 from cloudgpu.clock import SystemClock
+from cloudgpu.engine.base import Stack
+from cloudgpu.engine.direct.engine import DirectEngine, Identity
 from cloudgpu.paths import bundled
-from cloudgpu.provision.direct import DirectEngine, Identity
-from cloudgpu.provision.engine import Stack
 from cloudgpu.rehearsal import client
 from tests.rehearsal.endpoint.conftest import PUBLIC_KEY, UBUNTU
 

@@ -9,8 +9,8 @@ import pytest
 from cloudgpu.clock import SystemClock
 from cloudgpu.ledger.store import open_ledger
 from cloudgpu.rehearsal import client
-from cloudgpu.remote.command import Command
-from cloudgpu.remote.fanout import all_or_raise, connect_all, on_all
+from cloudgpu.ssh.command import Command
+from cloudgpu.ssh.fanout import all_or_raise, connect_all, on_all
 from cloudgpu.state.inventories import stored_inventory
 from cloudgpu.state.records import Records
 

@@ -24,12 +24,12 @@ import pytest
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.node.payload import agent_name, agent_source
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.remote.base import Result
-from cloudgpu.remote.outcome import checked
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.job import Job
 from cloudgpu.run.logins import Login
 from cloudgpu.run.stage import Staged
+from cloudgpu.ssh.base import Result
+from cloudgpu.ssh.outcome import checked
 
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 NEEDED = ("dockerd", "docker", "docker-registry", "busybox", "htpasswd", "openssl")

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from cloudgpu.errors import RemoteCommandError
-from cloudgpu.remote.certificate import fresh_certificate
+from cloudgpu.ssh.certificate import fresh_certificate
 
 pytestmark = [pytest.mark.main_path, pytest.mark.system]
 

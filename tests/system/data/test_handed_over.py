@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.remote.certificate import fresh_certificate
+from cloudgpu.ssh.certificate import fresh_certificate
 from tests.system.data.conftest import Asked
 
 pytestmark = [pytest.mark.main_path, pytest.mark.system]

@@ -15,7 +15,6 @@ from cloudgpu.launch.inventory import Inventory
 from cloudgpu.paths import Home
 from cloudgpu.recipe.loading import load
 from cloudgpu.recipe.resolve import resolve
-from cloudgpu.remote.connection import connect
 from cloudgpu.run.agent import install
 from cloudgpu.run.follow import follow
 from cloudgpu.run.images import provide_image
@@ -24,6 +23,7 @@ from cloudgpu.run.log_store import LogStore
 from cloudgpu.run.stage import send_workdir, stage
 from cloudgpu.run.start import new_gang_token, secret_values, start
 from cloudgpu.run.verdict import Chunk
+from cloudgpu.ssh.connection import connect
 
 
 def main() -> None:

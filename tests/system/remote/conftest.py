@@ -15,8 +15,8 @@ import pytest
 
 from cloudgpu.clock import SystemClock
 from cloudgpu.launch.inventory import Node
-from cloudgpu.remote.connection import SshHost, connect
-from cloudgpu.remote.keys import ensure_key, read_public
+from cloudgpu.ssh.connection import SshHost, connect
+from cloudgpu.ssh.keys import ensure_key, read_public
 
 
 def _sshd() -> str:

@@ -20,8 +20,8 @@ from cloudgpu.clock import SystemClock
 from cloudgpu.errors import ConnectError
 from cloudgpu.node import lifeline
 from cloudgpu.paths import Home
-from cloudgpu.remote.command import Command
-from cloudgpu.remote.connection import SilentPortError, SshHost, connect
+from cloudgpu.ssh.command import Command
+from cloudgpu.ssh.connection import SilentPortError, SshHost, connect
 from cloudgpu.state.user_ssh_config import SshFolder
 from tests.system.remote.conftest import Sshd, free_port
 

@@ -19,12 +19,12 @@ import pytest
 
 from cloudgpu.clock import ManualClock, SystemClock
 from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError
-from cloudgpu.remote.command import Command, Raw, Secret
-from cloudgpu.remote.connection import SshHost, connect, wait_for
-from cloudgpu.remote.fanout import all_or_raise, wait_for_all
-from cloudgpu.remote.keys import ensure_key
-from cloudgpu.remote.session import Patience
-from cloudgpu.remote.ssh_command import Gate, ServerKey, ssh_argv, write_known_hosts
+from cloudgpu.ssh.command import Command, Raw, Secret
+from cloudgpu.ssh.connection import SshHost, connect, wait_for
+from cloudgpu.ssh.fanout import all_or_raise, wait_for_all
+from cloudgpu.ssh.keys import ensure_key
+from cloudgpu.ssh.openssh_command import Gate, ServerKey, ssh_argv, write_known_hosts
+from cloudgpu.ssh.session import Patience
 
 Sshd = Any
 
@@ -136,7 +136,7 @@ def test_many_threads_share_one_connection(host: SshHost) -> None:
 
 
 def test_a_new_key_exchange_in_the_middle_of_everything(sshd: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cloudgpu.remote.link._CountingPackets.REKEY_BYTES", 1 << 18)
+    monkeypatch.setattr("cloudgpu.ssh.transport._CountingPackets.REKEY_BYTES", 1 << 18)
     payload = os.urandom(3 << 20)
     with connect(sshd.node(), sshd.key, clock=SystemClock()) as host, ThreadPoolExecutor(4) as pool:
 
@@ -375,7 +375,7 @@ def test_nothing_is_written_to_the_terminal(sshd: Sshd) -> None:
         "from cloudgpu.clock import SystemClock\n"
         "from cloudgpu.errors import ConnectError\n"
         "from cloudgpu.launch.inventory import Node\n"
-        "from cloudgpu.remote.connection import dial\n"
+        "from cloudgpu.ssh.connection import dial\n"
         f"node = Node(**{asdict(sshd.node())!r})\n"
         "for change in ({'host_keys': ('SHA256:x',)}, {'user': 'nobody-here'}):\n"
         "    try:\n"

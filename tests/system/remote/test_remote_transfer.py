@@ -16,11 +16,11 @@ import pytest
 
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import ConnectError, RemoteCommandError, StateError, UsageError
-from cloudgpu.remote import contents
-from cloudgpu.remote.command import Command
-from cloudgpu.remote.connection import SshHost, connect
-from cloudgpu.remote.landing import Skipped
-from cloudgpu.remote.tree import files_to_send
+from cloudgpu.ssh.command import Command
+from cloudgpu.ssh.connection import SshHost, connect
+from cloudgpu.ssh.transfer import contents
+from cloudgpu.ssh.transfer.local_tree import files_to_send
+from cloudgpu.ssh.transfer.receive import Skipped
 
 Sshd = Any
 
@@ -172,8 +172,8 @@ def test_a_sender_killed_half_way_and_the_next_one(sshd: Sshd, tmp_path: Path) -
             "from pathlib import Path\n"
             "from cloudgpu.clock import SystemClock\n"
             "from cloudgpu.launch.inventory import Node\n"
-            "from cloudgpu.remote.connection import dial\n"
-            "from cloudgpu.remote.tree import files_to_send\n"
+            "from cloudgpu.ssh.connection import dial\n"
+            "from cloudgpu.ssh.transfer.local_tree import files_to_send\n"
             f"host = dial(Node(**{asdict(sshd.node())!r}), Path({str(sshd.key)!r}), clock=SystemClock())\n"
             f"host.send_tree(Path({str(source)!r}), files_to_send(Path({str(source)!r})).files, '~/work')\n"
         )
@@ -363,7 +363,7 @@ def test_a_node_that_answers_rubbish(tmp_path: Path, start_sshd: Any, source: Pa
 
 def test_half_a_file_is_never_put_in_place(host: SshHost, sshd: Sshd) -> None:
     host.put_bytes(b"old", "~/file")
-    from cloudgpu.remote import transfer
+    from cloudgpu.ssh.transfer import transfer
 
     short = host.try_run(Command("sh", "-c", transfer._PUT, "sh", "~/file", "10", "600"), stdin=b"only 5")
     assert "cut off" in short.stderr

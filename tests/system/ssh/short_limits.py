@@ -17,7 +17,7 @@ import contextlib, io, json, sys
 from cloudgpu.cli import wiring_hosts
 from cloudgpu.cli.main import main
 from cloudgpu.node import payload
-from cloudgpu.remote import connection, fanout, session, transfer
+from cloudgpu.ssh import connection, fanout, session, transfer
 from cloudgpu.run import agent, follow, reader
 
 def add(archive, name, content, add=payload._add):

@@ -41,7 +41,7 @@ from pathlib import Path
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.launch.inventory import Node
-from cloudgpu.remote.connection import dial
+from cloudgpu.ssh.connection import dial
 
 address, port, fingerprint, key = sys.argv[1:]
 node = Node(1, "blue", address, int(port), "lab", (fingerprint,), address, "", "blue", "V100", 8, False, base="x")

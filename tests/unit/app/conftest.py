@@ -16,16 +16,16 @@ from cloudgpu.aws.found import SearchResult
 from cloudgpu.aws.lifetimes import Lifetime
 from cloudgpu.backends.context import CloudContext
 from cloudgpu.clock import ManualClock
+from cloudgpu.engine.base import Applied
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.ledger.store import open_ledger
 from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Candidate, Plan
-from cloudgpu.provision.engine import Applied
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.remote.fake import Answer, FakeHost
 from cloudgpu.run.files import Service
 from cloudgpu.run.progress import Note
+from cloudgpu.ssh.fake import Answer, FakeHost
 from cloudgpu.state.records import Records
 
 MARK = "\x1ecloudgpu\x1e"

@@ -8,9 +8,9 @@ import pytest
 from cloudgpu.aws.session import Endpoint
 from cloudgpu.backends.aws.engines import Engines, pulumi_lines
 from cloudgpu.clock import ManualClock
+from cloudgpu.engine.direct.engine import DirectEngine
+from cloudgpu.engine.pulumi_cli.engine import PulumiEngine
 from cloudgpu.errors import CapacityError, UsageError
-from cloudgpu.provision.direct import DirectEngine
-from cloudgpu.provision.pulumi_cli.engine import PulumiEngine
 from cloudgpu.settings import load
 from cloudgpu.state.records import ClusterRecord
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from cloudgpu.engine.base import Step
 from cloudgpu.errors import ConnectError, UsageError
-from cloudgpu.provision.engine import Step
 
 
 class Killed(BaseException):

@@ -236,7 +236,7 @@ def test_nothing_but_the_terminal_writes_to_it():
         "settings",
     )
     # What these write goes to another program, never to a terminal.
-    others = {"cli/terminal.py", "remote/node_tree.py", "provision/plugin/__main__.py"}
+    others = {"cli/terminal.py", "ssh/transfer/node_tree.py", "engine/plugin/__main__.py"}
     found = [
         f"{path.relative_to(CLI.parent)}:{line}"
         for layer in layers

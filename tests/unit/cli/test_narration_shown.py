@@ -7,7 +7,7 @@ import pytest
 from cloudgpu.backends.events import StageChange
 from cloudgpu.cli.narration import STAGES, Narrator, installer_line, refusal, resource
 from cloudgpu.cli.terminal import Output
-from cloudgpu.provision.engine import Event
+from cloudgpu.engine.base import Event
 from cloudgpu.run.progress import MetricValue, Note, RankLine
 
 CAPACITY = (

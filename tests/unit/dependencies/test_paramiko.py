@@ -13,8 +13,8 @@ import paramiko
 import pytest
 from paramiko.packet import Packetizer
 
-from cloudgpu.remote.channel import OrderlyChannel
-from cloudgpu.remote.link import Link, RefusedChannel
+from cloudgpu.ssh.channel import OrderlyChannel
+from cloudgpu.ssh.transport import Link, RefusedChannel
 
 OVERRIDDEN = [
     (Packetizer, "_build_packet", ["payload"]),

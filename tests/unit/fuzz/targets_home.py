@@ -17,6 +17,12 @@ from cloudgpu.catalog.overlay_apply import apply, unknown_gpus
 from cloudgpu.catalog.overlay_document import document, overlay_of
 from cloudgpu.cli import show_status
 from cloudgpu.clock import ManualClock
+from cloudgpu.engine.direct import journal
+from cloudgpu.engine.direct.journal_state import Intent, Meta
+from cloudgpu.engine.lease import Holder, Lease
+from cloudgpu.engine.pulumi_cli import state as pulumi_state
+from cloudgpu.engine.pulumi_cli.command import _noted
+from cloudgpu.engine.pulumi_cli.recovery import notes_in
 from cloudgpu.errors import UsageError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.ledger.times import from_text, to_text
@@ -24,12 +30,6 @@ from cloudgpu.paths import Home
 from cloudgpu.plan import stored
 from cloudgpu.plan.candidate import Candidate
 from cloudgpu.plan.costs import hourly_usd
-from cloudgpu.provision import journal
-from cloudgpu.provision.lease import Holder, Lease
-from cloudgpu.provision.pulumi_cli import state as pulumi_state
-from cloudgpu.provision.pulumi_cli.command import _noted
-from cloudgpu.provision.pulumi_cli.recovery import notes_in
-from cloudgpu.provision.state import Intent, Meta
 from cloudgpu.settings.sources import _file
 from cloudgpu.state import ssh_config_record
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots, Entry

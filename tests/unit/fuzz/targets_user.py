@@ -34,12 +34,12 @@ from cloudgpu.cli.extend import _moment
 from cloudgpu.cli.figures import duration
 from cloudgpu.clock import ManualClock
 from cloudgpu.decoding import decoded
+from cloudgpu.engine.direct.project import Project, read_project
+from cloudgpu.engine.plugin.configuration import configuration
 from cloudgpu.errors import CloudGpuError, RecipeError, RemoteCommandError
 from cloudgpu.hosts.host import HostsFile, OwnHost
 from cloudgpu.hosts.loading import load as load_hosts
 from cloudgpu.hosts.seen import HostSeen
-from cloudgpu.provision.plugin.configuration import configuration
-from cloudgpu.provision.project import Project, read_project
 from cloudgpu.recipe.assignment import assign
 from cloudgpu.recipe.document import as_yaml, parse
 from cloudgpu.recipe.loading import check, load
@@ -47,12 +47,6 @@ from cloudgpu.recipe.matrix import read_axes
 from cloudgpu.recipe.schema import Metric, Recipe
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.recipe.units import DurationS, SizeGib
-from cloudgpu.remote import glob, ignore, patterns, transfer
-from cloudgpu.remote.command import Command
-from cloudgpu.remote.fake import FakeHost
-from cloudgpu.remote.keys import read_public
-from cloudgpu.remote.landing import Skipped
-from cloudgpu.remote.node_tree import MARK, Entry, RefusedError, take_entries
 from cloudgpu.run.agent import Agent, Answer, _answers, _lines, require_shape
 from cloudgpu.run.containers import NodeImage
 from cloudgpu.run.gate import Health, _ready
@@ -60,6 +54,12 @@ from cloudgpu.run.images import _node_image, _read
 from cloudgpu.run.metrics import Metrics
 from cloudgpu.run.verdict import Chunk, Verdict, agreed
 from cloudgpu.settings import load as load_settings
+from cloudgpu.ssh.command import Command
+from cloudgpu.ssh.fake import FakeHost
+from cloudgpu.ssh.keys import read_public
+from cloudgpu.ssh.transfer import glob, ignore, patterns, transfer
+from cloudgpu.ssh.transfer.node_tree import MARK, Entry, RefusedError, take_entries
+from cloudgpu.ssh.transfer.receive import Skipped
 from tests.unit.fuzz.conformity import conforms
 from tests.unit.fuzz.hostile import files, lines, spoiled, spoiled_text, values, words
 from tests.unit.fuzz.target import Target, scratch, written

@@ -90,7 +90,7 @@ NOT_ATTACKED = {
     "plan/checks/hosts.py:hosts_fit": OTHER,
     "plan/edits.py:Edit.applied": OTHER,
     "plan/host_sets.py:weigh": OTHER,
-    "provision/pulumi_cli/state.py:_secrets": OTHER,
+    "engine/pulumi_cli/state.py:_secrets": OTHER,
     "rehearsal/client.py:_exchange": WIRED,
     "rehearsal/fake_nodes.py:FakeHost._nodes": OWN,
     "rehearsal/nodes/control.py:Control._credentials": OTHER,
@@ -105,7 +105,7 @@ NOT_ATTACKED = {
     "rehearsal/server.py:RehearsalServer._repair_files": OWN,
     "rehearsal/server.py:_bound": OWN,
     "rehearsal/session_plugin.py:main": WIRED,
-    "remote/handshake.py:_private_key": WIRED,
+    "ssh/handshake.py:_private_key": WIRED,
     "run/checkpoints.py:_dataset": OTHER,
 }
 

@@ -48,7 +48,7 @@ ALLOWED = {
     "ledger/database.py": (3, "makes a new file, O_EXCL, and a private copy of a ledger that SQLite has opened"),
     "node/bootstrap/rendering.py": (1, "a script of ours"),
     "node/payload.py": (2, "modules of ours, and an archive in memory"),
-    "provision/pulumi_cli/sessions.py": (3, "files of /proc by their folders"),
+    "engine/pulumi_cli/process_sessions.py": (3, "files of /proc by their folders"),
     "rehearsal/fake_nodes.py": (2, "a double for tests"),
     "rehearsal/nodes/caged.py": (1, "a script in a folder that was made just now"),
     "rehearsal/nodes/console.py": (3, "printed to by programs of the node, which only the host's own file can be"),
@@ -60,14 +60,20 @@ ALLOWED = {
     "rehearsal/nodes/views.py": (1, "a directory, to mount it"),
     "rehearsal/scripts.py": (1, "scripts that travel with cloudgpu"),
     "rehearsal/server.py": (1, "a file of /proc"),
-    "remote/bastion.py": (1, "an empty table, made without a path"),
-    "remote/fake.py": (2, "a double for tests"),
-    "remote/keys.py": (1, "a new temporary file that is linked into place"),
-    "remote/landing.py": (2, "new files in a folder that was made just now"),
-    "remote/node_read.py": (2, "travels to the node as one file of the standard library, and opens the node's files"),
-    "remote/node_tree.py": (2, "travels to the node as one file of the standard library, and opens the node's files"),
-    "remote/ssh_command.py": (1, "a new temporary file that is renamed into place"),
-    "remote/transfer.py": (2, "modules of ours"),
+    "ssh/bastion.py": (1, "an empty table, made without a path"),
+    "ssh/fake.py": (2, "a double for tests"),
+    "ssh/keys.py": (1, "a new temporary file that is linked into place"),
+    "ssh/transfer/receive.py": (2, "new files in a folder that was made just now"),
+    "ssh/transfer/node_read.py": (
+        2,
+        "travels to the node as one file of the standard library, and opens the node's files",
+    ),
+    "ssh/transfer/node_tree.py": (
+        2,
+        "travels to the node as one file of the standard library, and opens the node's files",
+    ),
+    "ssh/openssh_command.py": (1, "a new temporary file that is renamed into place"),
+    "ssh/transfer/transfer.py": (2, "modules of ours"),
 }
 """File -> how many direct calls it holds, and why they may stay."""
 

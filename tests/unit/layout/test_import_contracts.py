@@ -11,8 +11,8 @@ ROOT = Path(__file__).parents[3]
 DOORS = {
     "only the cli meets the terminal": {"cloudgpu.cli"},
     "one door to AWS": {"cloudgpu.aws", "cloudgpu.rehearsal"},
-    "one door to SSH": {"cloudgpu.remote"},
-    "pulumi only in provision and the programs": {"cloudgpu.provision"},
+    "one door to SSH": {"cloudgpu.ssh"},
+    "pulumi only in provision and the programs": {"cloudgpu.engine"},
     "the simulator stays in its room": {"cloudgpu.rehearsal"},
 }
 """Contract -> the modules that may import what it forbids to all others."""

@@ -15,7 +15,7 @@ ALLOWED = {
     "node/agent/proc.py": "folders of /proc",
     "node/agent/superuser.py": "folders of /proc",
     "rehearsal/server_process.py": "32 bytes of a lock file",
-    "remote/transfer.py": "checks ASCII and the number of digits",
+    "ssh/transfer/transfer.py": "checks ASCII and the number of digits",
 }
 """File -> why it may ask the text itself."""
 

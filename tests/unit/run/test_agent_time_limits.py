@@ -9,10 +9,10 @@ from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.node.agent import main
 from cloudgpu.node.agent.heartbeat import EVERY_S, LONG_VERBS
-from cloudgpu.remote.fake import Answer, FakeHost
-from cloudgpu.remote.outcome import TimeLimitError
 from cloudgpu.run import agent as module
 from cloudgpu.run.agent import Agent, ask_once, require_shape
+from cloudgpu.ssh.fake import Answer, FakeHost
+from cloudgpu.ssh.outcome import TimeLimitError
 
 NODE = Node(1, "blue@pair", "10.77.0.12", 2222, "lab", ("SHA256:x",), "10.77.0.12", "", "blue", "V100", 8, False)
 VERBS = sorted(main._VERBS)

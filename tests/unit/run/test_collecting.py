@@ -6,11 +6,11 @@ import pytest
 
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.remote.fake import FakeHost
-from cloudgpu.remote.landing import Skipped
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.collect import collect
 from cloudgpu.run.job import Job
+from cloudgpu.ssh.fake import FakeHost
+from cloudgpu.ssh.transfer.receive import Skipped
 
 WORK = "/home/ubuntu/.cloudgpu/runs/plain-abc/work"
 

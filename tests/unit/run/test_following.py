@@ -10,14 +10,14 @@ from cloudgpu.clock import ManualClock
 from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import RunPaths
-from cloudgpu.remote.fake import Answer, FakeHost
-from cloudgpu.remote.handshake import AuthRefusedError
-from cloudgpu.remote.outcome import TimeLimitError
 from cloudgpu.run import reader
 from cloudgpu.run.agent import Agent, SilentAgentError
 from cloudgpu.run.follow import follow
 from cloudgpu.run.log_store import LogStore
 from cloudgpu.run.verdict import Chunk, Verdict, agreed
+from cloudgpu.ssh.fake import Answer, FakeHost
+from cloudgpu.ssh.handshake import AuthRefusedError
+from cloudgpu.ssh.outcome import TimeLimitError
 
 DONE = {"status": {"state": "succeeded", "first_failure": None}}
 LOST = ConnectError("the line was cut")

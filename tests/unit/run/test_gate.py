@@ -9,10 +9,10 @@ import pytest
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
-from cloudgpu.remote.fake import Answer, FakeHost
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.gate import check
 from cloudgpu.run.progress import Note
+from cloudgpu.ssh.fake import Answer, FakeHost
 
 NODE = Node(
     1, "i-1", "127.0.0.2", 22, "ubuntu", ("SHA256:x",), "127.0.0.2", "g4dn.12xlarge", "us-east-1a", "T4", 4, True

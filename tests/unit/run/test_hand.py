@@ -6,8 +6,8 @@ from math import ceil, log
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.remote.certificate import fresh_certificate
 from cloudgpu.run.hand import rounds
+from cloudgpu.ssh.certificate import fresh_certificate
 
 
 @given(st.integers(1, 40), st.integers(0, 300), st.integers(1, 8))

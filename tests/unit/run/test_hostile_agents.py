@@ -11,7 +11,6 @@ from cloudgpu.errors import CloudGpuError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import RunPaths
 from cloudgpu.recipe.metric import Metric
-from cloudgpu.remote.fake import Answer, FakeHost
 from cloudgpu.run import series
 from cloudgpu.run.agent import Agent, AgentError, install
 from cloudgpu.run.follow import follow
@@ -19,6 +18,7 @@ from cloudgpu.run.log_store import LogStore
 from cloudgpu.run.metrics import Measured, Metrics
 from cloudgpu.run.series import Series
 from cloudgpu.run.verdict import Chunk, Verdict
+from cloudgpu.ssh.fake import Answer, FakeHost
 
 DONE = {"status": {"state": "succeeded", "first_failure": None}}
 DEEP = "[" * 100_000

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.remote.fake import Answer, FakeHost
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.job import Job
 from cloudgpu.run.mesh import prepare
 from cloudgpu.run.stage import Staged
 from cloudgpu.run.start import launches, told
+from cloudgpu.ssh.fake import Answer, FakeHost
 
 RUN = "/home/ubuntu/.cloudgpu/runs/reduce-1"
 

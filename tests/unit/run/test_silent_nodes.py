@@ -9,10 +9,10 @@ from cloudgpu.clock import ManualClock
 from cloudgpu.errors import ConnectError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import RunPaths
-from cloudgpu.remote.fake import Answer, FakeHost
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.follow import follow
 from cloudgpu.run.log_store import LogStore
+from cloudgpu.ssh.fake import Answer, FakeHost
 
 CUT = Answer(error=ConnectError("the line was cut"))
 DONE = Answer(stdout=json.dumps({"status": {"state": "succeeded", "first_failure": None}}) + "\n")

@@ -8,7 +8,6 @@ import pytest
 from cloudgpu.errors import RemoteCommandError
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.remote.fake import Answer, FakeHost
 from cloudgpu.run.agent import Agent, install
 from cloudgpu.run.collect import collect
 from cloudgpu.run.files import RemoteFile
@@ -16,6 +15,7 @@ from cloudgpu.run.job import Job
 from cloudgpu.run.metrics import Metrics
 from cloudgpu.run.stage import Staged, send_workdir, stage
 from cloudgpu.run.start import launches, start
+from cloudgpu.ssh.fake import Answer, FakeHost
 
 MARK = "\x1ecloudgpu\x1e"
 

@@ -2,10 +2,10 @@
 
 import json
 
-from cloudgpu.remote.fake import Answer
 from cloudgpu.run import uploads
 from cloudgpu.run.collect import collect
 from cloudgpu.run.files import Service
+from cloudgpu.ssh.fake import Answer
 from tests.unit.run.test_staging import agents, job
 
 OUTPUTS = {"outputs": ["out/*.json"], "outputs_to": "s3://bucket/results/{run}"}

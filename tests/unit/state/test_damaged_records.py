@@ -5,9 +5,9 @@ import json
 import pytest
 
 from cloudgpu.app.clusters.status import recorded
+from cloudgpu.engine.lease import Lease
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.plan import stored as plan_file
-from cloudgpu.provision.lease import Lease
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots
 from cloudgpu.state.cooldowns import Cooldowns
 from cloudgpu.state.inventories import stored_inventory

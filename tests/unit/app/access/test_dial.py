@@ -14,8 +14,8 @@ from cloudgpu.backends.aws.node_addresses import by_session, region_of
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import ConnectError, HostKeyError, StateError, UsageError
 from cloudgpu.launch.inventory import Node
-from cloudgpu.remote.carrier import CarryingCommand, ProgramCarrier
-from cloudgpu.remote.ssh_command import ssh_argv
+from cloudgpu.ssh.carrier import CarryingCommand, ProgramCarrier
+from cloudgpu.ssh.openssh_command import ssh_argv
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from cloudgpu.app.runs.service_urls import Served
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import ConnectError, HostKeyError, StateError, UsageError
 from cloudgpu.recipe.service import Endpoint
-from cloudgpu.remote.connection import SilentPortError
+from cloudgpu.ssh.connection import SilentPortError
 from tests.unit.app.conftest import START, node
 
 LAB = SimpleNamespace(name="lab")

@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.backends.launch_request import Requester, chosen
+from cloudgpu.engine.lease import Lease
 from cloudgpu.errors import (
     BadRequestError,
     BusyError,
@@ -17,7 +18,6 @@ from cloudgpu.errors import (
     UsageError,
 )
 from cloudgpu.plan.plan import Finding
-from cloudgpu.provision.lease import Lease
 
 
 def ups(workspace):

@@ -8,8 +8,8 @@ import pytest
 from cloudgpu.app.clusters.delete import Teardown
 from cloudgpu.app.clusters.delete_many import Choice, chosen, end_all
 from cloudgpu.backends.lenient_ledger import LenientLedger
+from cloudgpu.engine.lease import Lease
 from cloudgpu.errors import AuthError, BusyError, LedgerError, TeardownError, UsageError
-from cloudgpu.provision.lease import Lease
 from cloudgpu.run.progress import Note
 from cloudgpu.state.records import RunRecord
 

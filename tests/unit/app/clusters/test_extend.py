@@ -7,11 +7,11 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.app.clusters.extend import Extending
+from cloudgpu.engine.base import Step
 from cloudgpu.errors import BudgetError, CloudError, StateError, UsageError
 from cloudgpu.node.expiry import EXTENDABLE, armed, extend
 from cloudgpu.plan.reservations import Held, Reservation
-from cloudgpu.provision.engine import Step
-from cloudgpu.remote.fake import Answer
+from cloudgpu.ssh.fake import Answer
 
 HOUR = timedelta(hours=1)
 START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

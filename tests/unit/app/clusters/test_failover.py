@@ -2,8 +2,8 @@
 
 import pytest
 
+from cloudgpu.engine.base import Event
 from cloudgpu.errors import CapacityError, LaunchError, NoCapacityError, NotOfferedError, QuotaError
-from cloudgpu.provision.engine import Event
 
 ZONES = ("us-east-1c", "us-east-1d", "us-west-2b")
 

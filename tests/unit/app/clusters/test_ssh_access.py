@@ -7,8 +7,8 @@ import pytest
 
 from cloudgpu.app.access import ssh
 from cloudgpu.app.clusters.ssh_access import authorize_ssh, authorize_ssh_if_possible
+from cloudgpu.engine.lease import Lease
 from cloudgpu.errors import AuthError, BusyError, ConnectError, HostKeyError
-from cloudgpu.provision.lease import Lease
 
 LINE = "security group sg-1: tcp 22 of 0.0.0.0/0 was let in"
 

@@ -11,8 +11,8 @@ from cloudgpu.aws.stored_parts import Part, Stored
 from cloudgpu.backends.deletion import Ended
 from cloudgpu.backends.storage_outcome import Kept, Settled
 from cloudgpu.cli.show_cluster import ended_lines
+from cloudgpu.engine.base import Applied
 from cloudgpu.errors import StateError, UsageError
-from cloudgpu.provision.engine import Applied
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.state.attached_storage import lacking, own_name
 from cloudgpu.state.storage_records import StorageRecords

@@ -18,7 +18,7 @@ from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.cli.show_doctor import checkup_lines
 from cloudgpu.errors import AuthError, CloudError
 from cloudgpu.paths import Home
-from cloudgpu.remote.keys import ensure_key
+from cloudgpu.ssh.keys import ensure_key
 
 GRANTS = (
     Grant("Look", "look at EC2", ("ec2:DescribeImages", "ec2:DescribeVpcs")),

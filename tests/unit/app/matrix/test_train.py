@@ -13,8 +13,8 @@ from cloudgpu.app.matrix.request import MatrixRequest
 from cloudgpu.app.matrix.train import Matrices
 from cloudgpu.app.planning.planner import Planned
 from cloudgpu.app.runs.train import Training
+from cloudgpu.engine.lease import Lease
 from cloudgpu.errors import BusyError, ConnectError, StateError, TeardownError, UsageError
-from cloudgpu.provision.lease import Lease
 from cloudgpu.recipe.digest import digest
 from cloudgpu.recipe.matrix import Axis, Combination
 from cloudgpu.state.matrix_records import MatrixRecords

@@ -7,7 +7,7 @@ import pytest
 
 from cloudgpu.cli.show_run import exit_code
 from cloudgpu.errors import ConnectError, RemoteCommandError, StateError, UsageError
-from cloudgpu.remote.landing import Skipped
+from cloudgpu.ssh.transfer.receive import Skipped
 from cloudgpu.state.records import Records
 
 OUTPUTS = {"outputs": ["outputs/metrics.json"]}

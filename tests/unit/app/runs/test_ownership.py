@@ -7,8 +7,8 @@ import pytest
 
 from cloudgpu.app.runs.ownership import cancelled_by_deletion, delete_or_wait
 from cloudgpu.clock import ManualClock
+from cloudgpu.engine.lease import Lease
 from cloudgpu.errors import BusyError
-from cloudgpu.provision.lease import Lease
 from cloudgpu.state.records import RunRecord
 
 

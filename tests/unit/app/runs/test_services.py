@@ -16,8 +16,8 @@ from cloudgpu.clock import SystemClock
 from cloudgpu.errors import ConnectError, RemoteCommandError, UsageError
 from cloudgpu.paths import Home
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.remote.fake import Answer, FakeHost
 from cloudgpu.run.verdict import Chunk, Verdict
+from cloudgpu.ssh.fake import Answer, FakeHost
 from cloudgpu.state.records import RunRecord
 from tests.unit.app.conftest import START, node
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.errors import CapacityError, CloudError, ConnectError, NoCapacityError, RecipeError, TeardownError
-from cloudgpu.remote.fake import Answer
+from cloudgpu.ssh.fake import Answer
 
 
 def last_run(workspace):

@@ -11,10 +11,10 @@ from cloudgpu.app.storage.manage import StorageManager
 from cloudgpu.app.storage.overview import overview
 from cloudgpu.aws.stored_parts import Part, Stored
 from cloudgpu.clock import ManualClock
+from cloudgpu.engine.base import Applied
 from cloudgpu.errors import BusyError, CapacityError, CloudError, StateError, TeardownError, UsageError
 from cloudgpu.ledger.store import open_ledger
 from cloudgpu.paths import Home
-from cloudgpu.provision.engine import Applied
 from cloudgpu.state.storage_records import StorageRecords
 
 START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

@@ -7,8 +7,8 @@ import pytest
 
 from cloudgpu.app.sweep.cluster_resources import SweepRequest
 from cloudgpu.app.sweep.sweep import Sweeping, problem
+from cloudgpu.engine.lease import Lease
 from cloudgpu.errors import AuthError, CloudError, UsageError
-from cloudgpu.provision.lease import Lease
 
 REGIONS = ("eu-west-1", "us-east-1", "us-west-2")
 PAST = "2026-11-20T00:00:00Z"

@@ -14,10 +14,10 @@ from cloudgpu.launch.image_name import image_name
 from cloudgpu.launch.inventory import Node
 from cloudgpu.recipe.container_flags import flag_problems, hides_the_system
 from cloudgpu.recipe.environment import Container, Environment
-from cloudgpu.remote.fake import Answer, FakeHost
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.images import provide_image
 from cloudgpu.run.logins import Login, registry_login
+from cloudgpu.ssh.fake import Answer, FakeHost
 
 ONE, TWO = f"sha256:{'1' * 64}", f"sha256:{'2' * 64}"
 ENGINE = {"docker": "/d", "host": "unix:///s", "gpu_runtime": False, "devices": [], "huge_pages": False}

@@ -1,0 +1,192 @@
+"""Ending resources: those that the program no longer has, those that were replaced, or all of them."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from cloudgpu.engine.direct.dependency_order import in_order
+from cloudgpu.engine.direct.deployment import Deployment
+from cloudgpu.engine.direct.diff import refuse_protected
+from cloudgpu.engine.direct.intent_search import BY_THE_HOUR, adopt, existing, unanswered
+from cloudgpu.engine.direct.journal_state import Intent, Resource
+from cloudgpu.errors import CloudGpuError, TeardownError
+from cloudgpu.text import command
+
+_FOLLOWS: Final = "something that depends on it is left"
+
+Key = tuple[str, str]
+"""URN and physical id: a replaced resource shares its URN with its successor."""
+
+
+def end_all(deployment: Deployment) -> None:
+    """End everything that the journal knows, looking first for what unanswered intents have made.
+
+    Raises:
+        TeardownError: Something is left or could not be asked about; everything independent of it was still ended.
+    """
+    protected = [resource for resource in existing(deployment) if resource.meta.protect]
+    if protected:
+        message = f"{len(protected)} resources of {deployment.stack.name} are protected, so nothing was ended"
+        hint = "take `protect` from them in the program and run `up` once"
+        raise TeardownError(message, left=[_shown(resource) for resource in protected], hint=hint)
+    intents = unanswered(deployment)
+    if intents:
+        # Looking for what these have made may take minutes, and nobody wants to pay for nodes meanwhile.
+        end(deployment, [resource for resource in existing(deployment) if resource.type in BY_THE_HOUR])
+    failures = search_all(deployment, intents, ending=True)
+    failures += end(deployment, existing(deployment))
+    raise_left(deployment, failures)
+
+
+def end(deployment: Deployment, resources: Sequence[Resource]) -> list[str]:
+    """End these, dependants before what they depend on; returns a line for each one that is left."""
+    nodes = {(resource.urn, resource.id): resource for resource in resources}
+    hosted = _hosted(nodes)
+    order = _order(nodes, hosted)
+    failures = in_order(order, lambda key: _end_with_guests(deployment, nodes, hosted, key))
+    left = _left(deployment, nodes)
+    return [f"{_shown(resource)}: {_why(failures, key)}" for key, resource in left.items()]
+
+
+def end_one(deployment: Deployment, resource: Resource) -> None:
+    """End one resource and return when the cloud has confirmed it.
+
+    Raises:
+        CloudGpuError: It may still be there.
+    """
+    refuse_protected(resource, "deleted")
+    if resource.meta.retain:
+        _forget(deployment, resource, f"{resource.id}, kept as its retain_on_delete option says")
+        return
+    seq = deployment.journal.next_seq()
+    clock = deployment.watched("delete", resource, resource.meta.delete_timeout_s)
+    deployment.journal.add(_delete_intent(deployment, resource, seq).as_row())
+    deployment.report.emit("start", "delete", resource, detail=resource.id)
+    try:
+        handler = deployment.handlers.handler(resource.type)
+        context = deployment.context(resource.region, resource.token, clock)
+        handler.delete(context, resource.id, resource.outputs)
+    except CloudGpuError as err:
+        deployment.failed("delete", resource, err)
+        raise
+    deployment.journal.add({"row": "done", "seq": seq})
+    deployment.report.emit("done", "delete", resource, detail=resource.id, seconds=clock.elapsed())
+
+
+def search_all(deployment: Deployment, intents: Sequence[Intent], *, ending: bool = False) -> list[str]:
+    """Adopt what these intents have made; returns a line for each that could not be asked about."""
+    by_seq = {intent.seq: intent for intent in intents}
+    failures = in_order({seq: set() for seq in by_seq}, lambda seq: _adopt(deployment, by_seq[seq], ending))
+    return [f"{by_seq[seq].type} {by_seq[seq].name!r}, if it was made: {err.message}" for seq, err in failures.items()]
+
+
+def raise_left(deployment: Deployment, left: Sequence[str]) -> None:
+    """Refuse to call it done while something is left.
+
+    Raises:
+        TeardownError: Naming all of it.
+    """
+    if left:
+        shown = [deployment.redactor.scrubbed(line) for line in left]
+        name = deployment.stack.name
+        message = f"{len(shown)} resource{'s' if len(shown) > 1 else ''} of {name} left: {_cause(shown)}"
+        raise TeardownError(
+            message, left=shown, hint=f"`{command('cloudgpu', 'down', name)}` goes on where this stopped"
+        )
+
+
+def _cause(left: Sequence[str]) -> str:
+    """The line that the others follow from."""
+    return next((line for line in left if not line.endswith(_FOLLOWS)), left[0])
+
+
+def _adopt(deployment: Deployment, intent: Intent, ending: bool) -> None:  # noqa: FBT001
+    adopt(deployment, intent, ending=ending)
+
+
+def _delete_intent(deployment: Deployment, resource: Resource, seq: int) -> Intent:
+    return Intent(
+        seq=seq,
+        operation="delete",
+        urn=resource.urn,
+        type=resource.type,
+        name=resource.name,
+        region=resource.region,
+        token=resource.token,
+        digest="",
+        inputs={},
+        meta=resource.meta,
+        at=deployment.journal.now(),
+        id=resource.id,
+    )
+
+
+def _forget(deployment: Deployment, resource: Resource, why: str) -> None:
+    deployment.journal.add({"row": "gone", "urn": resource.urn, "id": resource.id})
+    deployment.report.emit("done", "delete", resource, detail=why)
+
+
+def _hosted(nodes: dict[Key, Resource]) -> dict[Key, Key]:
+    """Guest -> host, for resources whose `deleted_with` host ends here too: its end is theirs."""
+    hosts = {
+        resource.urn: key
+        for key, resource in nodes.items()
+        if not resource.meta.retain and not resource.meta.deleted_with
+    }
+    return {
+        key: hosts[resource.meta.deleted_with]
+        for key, resource in nodes.items()
+        if resource.meta.deleted_with in hosts and not resource.meta.retain
+    }
+
+
+def _order(nodes: dict[Key, Resource], hosted: dict[Key, Key]) -> dict[Key, set[Key]]:
+    """Key -> what must have ended before: its dependants. Guests take no part; their dependants end before the host."""
+    by_urn: dict[str, list[Key]] = {}
+    for key in nodes:
+        by_urn.setdefault(key[0], []).append(key)
+    order: dict[Key, set[Key]] = {key: set() for key in nodes if key not in hosted}
+    for key, resource in nodes.items():
+        if key not in hosted:
+            for needed in _needed(resource, nodes, by_urn, hosted):
+                order[needed].add(key)
+    return order
+
+
+def _needed(
+    resource: Resource, nodes: dict[Key, Resource], by_urn: dict[str, list[Key]], hosted: dict[Key, Key]
+) -> set[Key]:
+    """What a resource stands on, seeing through guests to what those stand on and live in."""
+    needed: set[Key] = set()
+    seen: set[str] = {resource.urn}
+    pending = list(resource.meta.dependencies)
+    while pending:
+        urn = pending.pop()
+        if urn in seen:
+            continue
+        seen.add(urn)
+        for key in by_urn.get(urn, []):
+            if key in hosted:
+                pending += [*nodes[key].meta.dependencies, hosted[key][0]]
+            else:
+                needed.add(key)
+    return needed
+
+
+def _end_with_guests(deployment: Deployment, nodes: dict[Key, Resource], hosted: dict[Key, Key], key: Key) -> None:
+    end_one(deployment, nodes[key])
+    for guest, host in hosted.items():
+        if host == key:
+            _forget(deployment, nodes[guest], f"{nodes[guest].id}, with {nodes[key].id}")
+
+
+def _left(deployment: Deployment, nodes: dict[Key, Resource]) -> dict[Key, Resource]:
+    still = {(resource.urn, resource.id) for resource in existing(deployment)}
+    return {key: resource for key, resource in nodes.items() if key in still}
+
+
+def _why(failures: dict[Key, CloudGpuError], key: Key) -> str:
+    return failures[key].message if key in failures else _FOLLOWS
+
+
+def _shown(resource: Resource) -> str:
+    return f"{resource.type} {resource.name!r} ({resource.id})"

@@ -1,0 +1,62 @@
+"""Doing things in parallel, each only after those that must come first."""
+
+from collections.abc import Callable, Hashable, Mapping, Set
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import TypeVar
+
+from cloudgpu.engine.direct.gate import Gate
+from cloudgpu.errors import CloudGpuError
+
+WORKERS = 32
+
+K = TypeVar("K", bound=Hashable)
+
+
+def in_order(first: Mapping[K, Set[K]], work: Callable[[K], None]) -> dict[K, CloudGpuError]:
+    """Do `work` for every key, after all of the keys in `first[key]`.
+
+    What fails is returned; what waits for it is left alone, and the independent rest goes on. A bug or an interrupt
+    in `work` is raised after the work that is already under way has ended.
+    """
+    waiting = {key: set(before) & set(first) for key, before in first.items()}
+    failures: dict[K, CloudGpuError] = {}
+    running: dict[Future[None], K] = {}
+    gate = Gate()
+
+    def guarded(key: K) -> None:
+        with gate:
+            work(key)
+
+    pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="cloudgpu")
+    try:
+        while True:
+            for key in _ready(waiting, idle=not running, failed=failures):
+                del waiting[key]
+                running[pool.submit(guarded, key)] = key
+            if not running:
+                return failures
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                _settle(future, running.pop(future), waiting, failures)
+    finally:
+        # after an interrupt or a bug: begin nothing new, but see what is under way to its end
+        gate.close()
+        pool.shutdown(wait=True, cancel_futures=True)
+        gate.wait()
+
+
+def _ready(waiting: Mapping[K, set[K]], *, idle: bool, failed: Mapping[K, CloudGpuError]) -> list[K]:
+    ready = [key for key, before in waiting.items() if not before]
+    if ready or not idle or failed:
+        return ready
+    # a circle can only come from a bent journal; whatever costs money in it is still worth trying to end
+    return list(waiting)
+
+
+def _settle(future: Future[None], key: K, waiting: Mapping[K, set[K]], failures: dict[K, CloudGpuError]) -> None:
+    try:
+        future.result()
+    except CloudGpuError as err:
+        failures[key] = err
+        return
+    for before in waiting.values():
+        before.discard(key)

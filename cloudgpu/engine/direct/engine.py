@@ -1,0 +1,257 @@
+"""The direct engine: carries a Pulumi program out in this process, with a journal instead of a Pulumi state."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from cloudgpu.aws.resources.base import HandlerContext
+from cloudgpu.aws.session import Clients
+from cloudgpu.clock import Clock
+from cloudgpu.engine.base import Applied, Event, OnEvent, Stack, Step
+from cloudgpu.engine.direct.delete import end, end_all, raise_left, search_all
+from cloudgpu.engine.direct.dependency_order import in_order
+from cloudgpu.engine.direct.deployment import Deployment, Registry, Report, hidden_outputs
+from cloudgpu.engine.direct.drift_repair import Guarded, drift, repair_drift
+from cloudgpu.engine.direct.intent_search import adopt, existing, unanswered
+from cloudgpu.engine.direct.journal import Identity, Journal, load
+from cloudgpu.engine.direct.journal_state import Resource, State
+from cloudgpu.engine.direct.preview import Forecast
+from cloudgpu.engine.direct.program import ProgramRun, run_program
+from cloudgpu.engine.direct.project import Project, read_project
+from cloudgpu.engine.direct.register import Registrar
+from cloudgpu.engine.direct.resource_monitor import Carrier, Monitor, Surroundings
+from cloudgpu.engine.direct.unanswered_delays import Delays, delays_at
+from cloudgpu.engine.redaction import Redactor, hidden_for_show
+from cloudgpu.errors import CloudGpuError
+
+__all__ = ["DirectEngine", "Identity"]
+
+_NAMESPACE: Final = "cloudgpu"
+
+
+class DirectEngine:
+    """Implements `Engine`. One object may carry out many stacks, one after the other."""
+
+    def __init__(
+        self,
+        *,
+        clients_for: Callable[[str], Clients],
+        handlers: Registry,
+        tags: Mapping[str, str],
+        identity: Identity,
+        clock: Clock,
+        delays: Delays | None = None,
+    ) -> None:
+        self._clients_for = clients_for
+        self._handlers = handlers
+        self._tags = dict(tags)
+        self._identity = identity
+        self._clock = clock
+        self._delays = delays or delays_of(identity)
+
+    def preview(self, stack: Stack) -> tuple[Step, ...]:
+        """What `up` would do, without a mutating call.
+
+        Raises:
+            StateError: The journal is damaged or of another account or endpoint.
+            CloudGpuError: The program or a question to the cloud failed.
+        """
+        loaded = load(stack.journal, self._identity)
+        redactor = _redactor(stack, loaded.salt)
+        forecast = Forecast(loaded.state)
+        monitor = self._run(stack, redactor, forecast, preview=True, on_log=lambda _severity, _message: None)
+        return (*forecast.steps, *forecast.deletions(frozenset(monitor.registered)))
+
+    def up(self, stack: Stack, on_event: OnEvent) -> Applied:
+        """Make the stack match its program; then end what the program no longer has.
+
+        Secret outputs come back as `[secret]`.
+
+        Raises:
+            CapacityError: And every other `CloudGpuError` of a resource: as its handler raised it, after all that was
+                under way had ended and was recorded.
+            StateError: The journal cannot be written, is damaged, or of another account or endpoint.
+            TeardownError: The program was carried out, but something it no longer has could not be ended.
+        """
+        with Journal(stack.journal, self._identity, self._clock) as journal:
+            deployment = self._deployment(stack, journal, on_event)
+            registrar = Registrar(deployment, stack.config.get("token", stack.name))
+            monitor = self._run(stack, deployment.redactor, registrar, preview=False, on_log=_logger(stack, on_event))
+            self._record_outputs(journal, deployment.redactor, monitor)
+            self._end_leftovers(deployment, monitor)
+            return _applied(journal.state, deployment.report)
+
+    def drift(self, stack: Stack) -> tuple[str, ...]:
+        """How what lets people in differs from what the program made it, in words.
+
+        Raises:
+            StateError: The journal is damaged or of another account or endpoint.
+            CloudGpuError: The cloud cannot be asked.
+        """
+        return drift(self._guarded(stack), self._handlers, self._context)
+
+    def repair_drift(self, stack: Stack) -> tuple[str, ...]:
+        """Put those differences right, and nothing else.
+
+        Raises:
+            StateError: The journal is damaged or of another account or endpoint.
+            CloudGpuError: The cloud refused, or cannot be asked.
+        """
+        return repair_drift(self._guarded(stack), self._handlers, self._context)
+
+    def refresh(self, stack: Stack) -> Applied:
+        """Read every resource again; what is gone leaves the state.
+
+        Raises:
+            CloudGpuError: A resource could not be asked about: that is never "gone".
+        """
+        with Journal(stack.journal, self._identity, self._clock) as journal:
+            deployment = self._deployment(stack, journal, _ignore)
+            for intent in unanswered(deployment):
+                adopt(deployment, intent)
+            resources = {(resource.urn, resource.id): resource for resource in existing(deployment)}
+            failures = in_order({key: set() for key in resources}, lambda key: _reread(deployment, resources[key]))
+            for failure in failures.values():
+                raise failure
+            return _applied(journal.state, deployment.report)
+
+    def destroy(self, stack: Stack, on_event: OnEvent) -> None:
+        """End everything that the journal knows, and what its unanswered intents may have made.
+
+        Raises:
+            TeardownError: Something is left; everything independent of it was ended.
+            StateError: The journal is damaged or of another account or endpoint.
+        """
+        if not stack.journal.exists():
+            return
+        with Journal(stack.journal, self._identity, self._clock, required=False) as journal:
+            end_all(self._deployment(stack, journal, on_event))
+            if journal.state.outputs:
+                journal.add({"row": "outputs", "values": {}})
+
+    def close(self, stack: Stack) -> None:
+        """Tell the journal that a search of the cloud found nothing: unanswered intents need no more looking.
+
+        Raises:
+            CloudGpuError: The journal still lists resources, or cannot be written.
+        """
+        if not stack.journal.exists():
+            return
+        with Journal(stack.journal, self._identity, self._clock) as journal:
+            raise_left(
+                self._deployment(stack, journal, _ignore), [_line(found) for found in journal.state.everything()]
+            )
+            if not journal.state.closed:
+                journal.add({"row": "closed", "at": journal.now()})
+
+    def recorded(self, stack: Stack) -> Applied:
+        """The stack as its journal has it, without a call to the cloud.
+
+        Raises:
+            StateError: The journal is damaged or of another account or endpoint.
+        """
+        return _applied(load(stack.journal, self._identity).state, Report(_ignore))
+
+    def _guarded(self, stack: Stack) -> list[Guarded]:
+        live = load(stack.journal, self._identity).state.live.values()
+        return [Guarded(one.type, one.name, one.id, one.region, one.token, one.inputs) for one in live]
+
+    def _run(
+        self, stack: Stack, redactor: Redactor, carrier: Carrier, *, preview: bool, on_log: Callable[[str, str], None]
+    ) -> Monitor:
+        project = read_project(stack.program)
+        around = Surroundings(
+            stack=stack.name,
+            project=project.name,
+            region=stack.region,
+            handlers=self._handlers,
+            clients_for=self._clients_for,
+            context=self._context,
+            redactor=redactor,
+        )
+        monitor = Monitor(around, carrier)
+        secret_keys = frozenset(f"{_NAMESPACE}:{key}" for key in stack.secrets)
+        run = ProgramRun(project, stack.name, _config(stack, project), secret_keys, preview, on_log)
+        try:
+            run_program(run, monitor)
+        except CloudGpuError as err:
+            err.message = redactor.scrubbed(err.message)
+            err.args = (err.message,)
+            raise
+        return monitor
+
+    def _deployment(self, stack: Stack, journal: Journal, on_event: OnEvent) -> Deployment:
+        return Deployment(
+            stack=stack,
+            journal=journal,
+            handlers=self._handlers,
+            clients_for=self._clients_for,
+            tags=self._tags,
+            clock=self._clock,
+            redactor=_redactor(stack, journal.salt),
+            report=Report(on_event),
+            delays=self._delays,
+        )
+
+    def _context(self, region: str, token: str) -> HandlerContext:
+        return HandlerContext(self._clients_for(region), self._clock, token, self._tags)
+
+    def _record_outputs(self, journal: Journal, redactor: Redactor, monitor: Monitor) -> None:
+        outputs = redactor.masked(monitor.outputs.values, monitor.outputs.secret_paths)
+        if outputs != journal.state.outputs:
+            journal.add({"row": "outputs", "values": outputs})
+
+    def _end_leftovers(self, deployment: Deployment, monitor: Monitor) -> None:
+        """What the program no longer has, what was replaced, and what unanswered intents may have made of either."""
+        left = search_all(deployment, unanswered(deployment))
+        with deployment.journal.lock:
+            state = deployment.journal.state
+            gone = [resource for urn, resource in state.live.items() if urn not in monitor.registered]
+            ending = [*gone, *state.condemned]
+        raise_left(deployment, left + end(deployment, ending))
+
+
+def delays_of(identity: Identity) -> Delays:
+    """How far behind that cloud may be."""
+    return delays_at(identity.endpoint)
+
+
+def _redactor(stack: Stack, salt: str) -> Redactor:
+    return Redactor(salt, (stack.config[key] for key in stack.secrets if key in stack.config))
+
+
+def _config(stack: Stack, project: Project) -> dict[str, str]:
+    own = {f"{_NAMESPACE}:{key}": value for key, value in stack.config.items()}
+    return {**project.defaults, "aws:region": stack.region, **own}
+
+
+def _logger(stack: Stack, on_event: OnEvent) -> Callable[[str, str], None]:
+    def log(severity: str, message: str) -> None:
+        on_event(Event("waiting", "read", stack.name, "pulumi:log", severity, message))
+
+    return log
+
+
+def _applied(state: State, report: Report) -> Applied:
+    resources = tuple(resource.shown() for resource in state.live.values())
+    return Applied(hidden_for_show(state.outputs), resources, dict(report.changes))
+
+
+def _reread(deployment: Deployment, resource: Resource) -> None:
+    handler = deployment.handlers.handler(resource.type)
+    physical = handler.read(deployment.context(resource.region, resource.token), resource.id)
+    if physical is None:
+        deployment.journal.add({"row": "gone", "urn": resource.urn, "id": resource.id})
+        deployment.report.count("delete")
+        return
+    outputs = hidden_outputs(deployment.redactor, resource.inputs, resource.meta, physical.outputs)
+    if outputs != resource.outputs:
+        deployment.journal.add({"row": "read", "urn": resource.urn, "id": resource.id, "outputs": outputs})
+    deployment.report.count("read")
+
+
+def _line(resource: Resource) -> str:
+    return f"{resource.type} {resource.name!r} ({resource.id})"
+
+
+def _ignore(_event: Event) -> None:
+    return None

@@ -1,0 +1,300 @@
+"""The journal: what the engine is about to do, durable before it does it.
+
+One JSON object a line, each with its checksum. The first line names the account and the endpoint. A line that a
+killed process left unfinished at the end is cut off; anything else that does not check is damage.
+"""
+
+import json
+import os
+import secrets
+import threading
+import zlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from cloudgpu import files
+from cloudgpu.clock import Clock
+from cloudgpu.decoding import decoded, malformed_as
+from cloudgpu.engine.direct.journal_state import Row, State
+from cloudgpu.errors import BusyError, StateError
+from cloudgpu.files import parse_json
+from cloudgpu.paths import unwritable
+
+_VERSION: Final = 1
+_CHECKSUM: Final = ',"crc":"00000000"}'
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Whose resources a journal lists: an AWS account id and an endpoint URL (empty: the real AWS)."""
+
+    account: str
+    endpoint: str = ""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A journal as read from its file."""
+
+    state: State
+    header: Row | None
+    sound_bytes: int
+    """How much of the file holds whole rows; what follows was torn."""
+
+    @property
+    def salt(self) -> str:
+        """What the hashes of secrets in it are salted with."""
+        return str(self.header["salt"]) if self.header else secrets.token_hex(16)
+
+
+def load(path: Path, identity: Identity) -> Loaded:
+    """Read a journal without changing it; a missing one is an empty one.
+
+    Raises:
+        StateError: It is damaged, unreadable, of a newer version, or of another account or endpoint.
+    """
+    try:
+        data = files.read_bytes(path, files.JOURNAL_BYTES)
+    except FileNotFoundError:
+        data = b""
+    except OSError as err:
+        message = f"cannot read the journal {path}: {err.strerror}"
+        raise StateError(message, hint="check the permissions of the state home") from err
+    loaded = _fold(path, data)
+    if loaded.header is not None and not (loaded.state.closed and loaded.state.empty):
+        _check_identity(path, loaded.header, identity)
+    return loaded
+
+
+class Journal:
+    """A journal open for writing. Rows may be added from several threads; they share their fsyncs."""
+
+    def __init__(self, path: Path, identity: Identity, clock: Clock, *, required: bool = True) -> None:
+        """Open or begin a journal, and cut off a torn last line.
+
+        With `required` false a disk that cannot be written stops nothing: what is not written any more is that
+        something was deleted, and whoever reads the journal next asks the cloud about it again.
+
+        Raises:
+            StateError: As `load`, or it is required and cannot be written.
+        """
+        self.path = path
+        self._required = required
+        self.problem = ""
+        """Why rows are not written any more, where they are not required; empty while they are."""
+        self._identity = identity
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._sync_lock = threading.Lock()
+        self._written = 0
+        self._synced = 0
+        self._broken = False
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._fd = files.open_descriptor(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        except OSError as err:
+            self._fail(err)
+            self._fd = _read_only(path)
+        try:
+            self._begin()
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._fd)
+
+    @property
+    def lock(self) -> threading.Lock:
+        """Hold it while reading `state` as a whole."""
+        return self._lock
+
+    def next_seq(self) -> int:
+        """A number for an intent that nobody else gets."""
+        with self._lock:
+            seq = self.state.next_seq
+            self.state.next_seq += 1
+            return seq
+
+    def add(self, row: Row) -> None:
+        """Append a row; when this returns it survives a power cut.
+
+        Raises:
+            StateError: It could not be written; nothing may be done that relies on it.
+            BusyError: Another process writes this journal.
+        """
+        with self._lock:
+            self._append(row)
+            self.state.apply(row)
+            mine = self._written
+        self._sync(mine)
+
+    def now(self) -> str:
+        """The current time as rows write it."""
+        return self._clock.now().isoformat()
+
+    def _begin(self) -> None:
+        loaded = load(self.path, self._identity)
+        header = loaded.header
+        if header is not None and not _same(header, self._identity):
+            # closed and empty: its account has nothing left to lose, so a new life may begin
+            self._truncate(0)
+            loaded, header = Loaded(State(), None, 0), None
+        self.state = loaded.state
+        self._written = self._synced = loaded.sound_bytes
+        if os.fstat(self._fd).st_size != loaded.sound_bytes:
+            self._truncate(loaded.sound_bytes)
+        self.salt = loaded.salt
+        if header is None:
+            self._start()
+
+    def _start(self) -> None:
+        header = {"row": "header", "version": _VERSION, **asdict(self._identity), "salt": self.salt, "at": self.now()}
+        with self._lock:
+            self._append(header)
+        self._sync(self._written)
+        files.sync_directory(self.path.parent)
+
+    def _fail(self, err: OSError) -> None:
+        """Go on without the disk, or raise where the rows are required."""
+        failure = unwritable(self.path, err)
+        if self._required:
+            raise failure from err
+        self.problem = failure.message
+
+    def _append(self, row: Row) -> None:
+        if self.problem:
+            return
+        if self._broken:
+            message = f"the journal {self.path} could not be written before, so nothing more is begun"
+            raise StateError(message, hint="free some space, then run the command again")
+        if os.fstat(self._fd).st_size != self._written:
+            message = f"another process writes the journal {self.path}"
+            raise BusyError(message, hint="wait for the other command to end")
+        line = _line(row)
+        try:
+            _write(self._fd, line)
+        except OSError as err:
+            self._undo()
+            self._fail(err)
+            return
+        self._written += len(line)
+
+    def _undo(self) -> None:
+        """Cut off a half-written row, so that the next one does not follow on its line."""
+        try:
+            os.ftruncate(self._fd, self._written)
+        except OSError:
+            self._broken = True
+
+    def _truncate(self, size: int) -> None:
+        try:
+            os.ftruncate(self._fd, size)
+        except OSError as err:
+            self._fail(err)
+
+    def _sync(self, upto: int) -> None:
+        """One thread syncs for all that wrote before it began: N parallel rows cost far fewer than N fsyncs."""
+        with self._sync_lock:
+            if self._synced >= upto:
+                return
+            with self._lock:
+                reached = self._written
+            try:
+                os.fsync(self._fd)
+            except OSError as err:
+                self._broken = True
+                self._fail(err)
+            self._synced = reached
+
+
+def _read_only(path: Path) -> int:
+    try:
+        return files.open_descriptor(path, os.O_RDONLY)
+    except OSError as err:
+        raise unwritable(path, err) from err
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def _line(row: Row) -> bytes:
+    body = json.dumps(row, separators=(",", ":"))
+    return f'{body[:-1]},"crc":"{zlib.crc32(body.encode()):08x}"}}\n'.encode()
+
+
+def _row(line: bytes) -> Row | None:
+    """The row of a line, or None when it does not check."""
+    body = line[: -len(_CHECKSUM)] + b"}"
+    expected = f',"crc":"{zlib.crc32(body):08x}"}}'.encode()
+    if not line.endswith(expected):
+        return None
+    try:
+        row = parse_json(body)
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) else None
+
+
+def _fold(path: Path, data: bytes) -> Loaded:
+    state, header, sound = State(), None, 0
+    for number, line in _lines(data):
+        row = _row(line)
+        if row is None or (header is None) != (row.get("row") == "header"):
+            raise _damaged(path, number, "")
+        with malformed_as(partial(_damaged, path, number)):
+            if header is None:
+                header = _checked_header(path, row)
+            else:
+                state.apply(row)
+        sound += len(line) + 1
+    return Loaded(state, header, sound)
+
+
+def _damaged(path: Path, number: int, why: str) -> StateError:
+    message = f"the journal {path} is damaged at line {number}{': ' if why else ''}{why}"
+    return StateError(message, hint="keep a copy of it; `cloudgpu down` still searches by tag without it")
+
+
+def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The finished lines. A tail of zero bytes is what a power cut leaves of a row, so it counts as torn."""
+    finished = data.rstrip(b"\0").rpartition(b"\n")[0]
+    if b"\n" in data:
+        yield from enumerate(finished.split(b"\n"), start=1)
+
+
+def _checked_header(path: Path, row: Row) -> Row:
+    if row.get("version") != _VERSION:
+        message = f"the journal {path} has version {row.get('version')}, this cloudgpu reads version {_VERSION}"
+        raise StateError(message, hint="use the cloudgpu version that wrote it")
+    decoded(str, row["salt"])
+    # Without an endpoint it is the real AWS's, as `Identity` has it.
+    return {**row, **asdict(decoded(Identity, row))}
+
+
+def _same(header: Row, identity: Identity) -> bool:
+    return (header["account"], header["endpoint"]) == (identity.account, identity.endpoint)
+
+
+def _check_identity(path: Path, header: Row, identity: Identity) -> None:
+    if _same(header, identity):
+        return
+    theirs = f"account {header['account']}{_at(header['endpoint'])}"
+    ours = f"account {identity.account}{_at(identity.endpoint)}"
+    message = f"the journal {path} lists resources of {theirs}, but the credentials are for {ours}"
+    raise StateError(message, hint=f"use the credentials of {theirs}")
+
+
+def _at(endpoint: str) -> str:
+    return f" at {endpoint}" if endpoint else " at AWS"

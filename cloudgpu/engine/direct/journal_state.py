@@ -1,0 +1,265 @@
+"""What a journal says: the resources that exist, those on their way out, and the intents nobody answered."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from cloudgpu.decoding import decoded
+from cloudgpu.engine.base import ResourceState
+
+Row = dict[str, Any]
+"""One line of a journal. `row` names its kind."""
+
+IntentOperation = Literal["create", "update", "delete"]
+
+
+@dataclass(frozen=True)
+class Meta:
+    """What the engine, not the cloud, keeps of a resource: where it hangs and how it may end."""
+
+    dependencies: tuple[str, ...] = ()
+    property_dependencies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    protect: bool = False
+    retain: bool = False
+    deleted_with: str = ""
+    delete_timeout_s: float | None = None
+    trigger: str = ""
+    """Salted hash of the replacement trigger; empty without one."""
+    secret_outputs: tuple[str, ...] = ()
+
+    def as_row(self) -> Row:
+        """For the journal."""
+        return {
+            "dependencies": list(self.dependencies),
+            "property_dependencies": {name: list(urns) for name, urns in self.property_dependencies.items()},
+            "protect": self.protect,
+            "retain": self.retain,
+            "deleted_with": self.deleted_with,
+            "delete_timeout_s": self.delete_timeout_s,
+            "trigger": self.trigger,
+            "secret_outputs": list(self.secret_outputs),
+        }
+
+    @classmethod
+    def from_row(cls, row: Row) -> "Meta":
+        """From the journal."""
+        return decoded(cls, row)
+
+
+@dataclass(frozen=True)
+class Resource:
+    """One resource that exists, as last recorded. Secrets in `inputs` and `outputs` are marks."""
+
+    urn: str
+    type: str
+    name: str
+    id: str
+    region: str
+    token: str
+    inputs: Mapping[str, Any]
+    outputs: Mapping[str, Any]
+    meta: Meta
+    deleting: bool = False
+    """A delete was begun and nobody knows how it ended."""
+    unsettled: bool = False
+    """An update was begun and nobody knows how it ended."""
+
+    def shown(self) -> ResourceState:
+        """The part that callers of the engine see."""
+        return ResourceState(self.urn, self.type, self.name, self.id)
+
+
+@dataclass(frozen=True)
+class Intent:
+    """A call that was about to be made."""
+
+    seq: int
+    operation: IntentOperation
+    urn: str
+    type: str
+    name: str
+    region: str
+    token: str
+    digest: str
+    inputs: Mapping[str, Any]
+    meta: Meta
+    at: str
+    id: str = ""
+
+    @classmethod
+    def from_row(cls, row: Row) -> "Intent":
+        """From the journal."""
+        intent = decoded(cls, row)
+        decoded(datetime, intent.at)
+        return intent
+
+    def as_row(self) -> Row:
+        """For the journal."""
+        return {"row": "intent", **vars(self), "meta": self.meta.as_row()}
+
+
+class State:
+    """The fold of a journal's rows. Not locked: its journal does that."""
+
+    def __init__(self) -> None:
+        self.live: dict[str, Resource] = {}
+        self.condemned: list[Resource] = []
+        self.open: dict[int, Intent] = {}
+        self.attempts: dict[str, int] = {}
+        self.outputs: dict[str, Any] = {}
+        self.closed = False
+        self.next_seq = 1
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing exists and nothing may exist."""
+        created = any(intent.operation == "create" for intent in self.open.values())
+        return not (self.live or self.condemned or created)
+
+    def everything(self) -> list[Resource]:
+        """All that exists, on its way out or not."""
+        return [*self.live.values(), *self.condemned]
+
+    def open_creates(self, urn: str) -> list[Intent]:
+        """The unanswered creations of one resource, oldest first."""
+        return [intent for intent in self.open.values() if intent.urn == urn and intent.operation == "create"]
+
+    def apply(self, row: Row) -> None:
+        """Fold one more row in."""
+        _FOLDS[row["row"]](self, row)
+
+    def _intent(self, row: Row) -> None:
+        intent = Intent.from_row(row)
+        self.closed = False
+        self.next_seq = max(self.next_seq, intent.seq + 1)
+        self.open[intent.seq] = intent
+        if intent.operation == "create":
+            return
+        flag = "deleting" if intent.operation == "delete" else "unsettled"
+        self._change(intent.urn, intent.id, **{flag: True})
+
+    def _done(self, row: Row) -> None:
+        intent = self.open.pop(row["seq"])
+        if intent.operation == "delete":
+            self._remove(intent.urn, intent.id)
+        elif intent.operation == "update":
+            changes = {
+                "inputs": intent.inputs,
+                "outputs": _mapping(row["outputs"]),
+                "meta": intent.meta,
+                "unsettled": False,
+            }
+            self._change(intent.urn, intent.id, **changes)
+            self._answer(intent.urn, intent.id)
+        else:
+            self._created(intent, row)
+
+    def _created(self, intent: Intent, row: Row) -> None:
+        resource = Resource(
+            intent.urn,
+            intent.type,
+            intent.name,
+            decoded(str, row["id"]),
+            intent.region,
+            intent.token,
+            intent.inputs,
+            _mapping(row["outputs"]),
+            intent.meta,
+            unsettled=bool(row.get("unsettled")),
+        )
+        self._count(intent)
+        if row.get("tainted"):
+            self.condemned.append(resource)
+            return
+        replaced = self.live.pop(intent.urn, None)
+        if replaced is not None and replaced.id != resource.id:
+            self.condemned.append(replaced)
+        self.live[intent.urn] = resource
+
+    def _failed(self, row: Row) -> None:
+        intent = self.open.pop(row["seq"])
+        if intent.operation == "create":
+            self._count(intent)
+
+    def _count(self, intent: Intent) -> None:
+        self.attempts[intent.urn] = self.attempts.get(intent.urn, 0) + 1
+
+    def _read(self, row: Row) -> None:
+        self._change(row["urn"], row["id"], outputs=_mapping(row["outputs"]))
+
+    def _gone(self, row: Row) -> None:
+        self._remove(row["urn"], row["id"])
+
+    def _meta(self, row: Row) -> None:
+        resource = self.live[row["urn"]]
+        self.live[row["urn"]] = replace(resource, meta=Meta.from_row(row["meta"]))
+
+    def _renamed(self, row: Row) -> None:
+        old, new = decoded(str, row["from"]), decoded(str, row["to"])
+        resource = self.live.pop(old)
+        self.live[new] = replace(resource, urn=new, name=decoded(str, row["name"]))
+        self.live = {urn: _redirected(other, old, new) for urn, other in self.live.items()}
+        self.condemned = [_redirected(other, old, new) for other in self.condemned]
+
+    def _outputs(self, row: Row) -> None:
+        self.outputs = _mapping(row["values"])
+
+    def _closed(self, _row: Row) -> None:
+        self.closed = True
+        self.open = {}
+        self.outputs = {}
+
+    def _change(self, urn: str, physical_id: str, **changes: Any) -> None:  # noqa: ANN401
+        resource = self.live.get(urn)
+        if resource is not None and resource.id == physical_id:
+            self.live[urn] = replace(resource, **changes)
+        self.condemned = [
+            replace(other, **changes) if (other.urn, other.id) == (urn, physical_id) else other
+            for other in self.condemned
+        ]
+
+    def _remove(self, urn: str, physical_id: str) -> None:
+        resource = self.live.get(urn)
+        if resource is not None and resource.id == physical_id:
+            del self.live[urn]
+        self.condemned = [other for other in self.condemned if (other.urn, other.id) != (urn, physical_id)]
+        self._answer(urn, physical_id)
+
+    def _answer(self, urn: str, physical_id: str) -> None:
+        """Earlier updates and deletes of a resource are settled by a later one that was answered."""
+        answered = [seq for seq, intent in self.open.items() if (intent.urn, intent.id) == (urn, physical_id)]
+        for seq in answered:
+            del self.open[seq]
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return decoded(dict[str, Any], value)
+
+
+def _redirected(resource: Resource, old: str, new: str) -> Resource:
+    """The same resource with every pointer to `old` turned to `new`."""
+    meta = resource.meta
+
+    def turn(urns: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(new if urn == old else urn for urn in urns)
+
+    by_property = {name: turn(urns) for name, urns in meta.property_dependencies.items()}
+    deleted_with = new if meta.deleted_with == old else meta.deleted_with
+    changed = replace(
+        meta, dependencies=turn(meta.dependencies), property_dependencies=by_property, deleted_with=deleted_with
+    )
+    return replace(resource, meta=changed)
+
+
+_FOLDS: Final[Mapping[str, Callable[[State, Row], None]]] = {
+    "intent": State._intent,
+    "done": State._done,
+    "failed": State._failed,
+    "read": State._read,
+    "gone": State._gone,
+    "meta": State._meta,
+    "renamed": State._renamed,
+    "outputs": State._outputs,
+    "closed": State._closed,
+}

@@ -1,0 +1,206 @@
+"""Running a Pulumi program in this process, unmodified, as Pulumi's own language host runs it.
+
+Every run gets an event loop, a thread pool and a context of its own, so that a run that failed half-way leaves
+nothing behind for the next. The current directory of the process stays as it is.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+import runpy
+import sys
+import threading
+import traceback
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pulumi.runtime import config as pulumi_config
+from pulumi.runtime.proto import engine_pb2
+from pulumi.runtime.settings import Settings, configure, set_root_resource
+from pulumi.runtime.stack import run_in_stack
+
+from cloudgpu.engine.direct.dependency_order import WORKERS
+from cloudgpu.engine.direct.project import Project
+from cloudgpu.engine.direct.resource_monitor import Monitor
+from cloudgpu.errors import BadRequestError, CloudGpuError, UnsupportedError
+
+_ORGANIZATION: Final = "organization"  # what Pulumi says for backends that have none
+_NOT_SUPPORTED: Final = "The Pulumi CLI does not support "
+_SEVERITIES: Final = {engine_pb2.INFO: "info", engine_pb2.WARNING: "warning", engine_pb2.ERROR: "error"}
+_ONE_AT_A_TIME: Final = threading.Lock()
+"""Programs share `sys.path` and `sys.modules`, so two of one process run one after the other."""
+
+
+@dataclass(frozen=True)
+class ProgramRun:
+    """One run of one program."""
+
+    project: Project
+    stack: str
+    config: Mapping[str, str]
+    """`namespace:key` -> text."""
+    secret_keys: frozenset[str]
+    preview: bool
+    on_log: Callable[[str, str], None]
+    """Gets severity and message of what the program says through `pulumi.log`."""
+
+
+def run_program(run: ProgramRun, monitor: Monitor) -> None:
+    """Run it to its end. When this returns or raises, nothing is under way any more.
+
+    Raises:
+        CloudGpuError: What the first failed resource raised.
+        BadRequestError: The program itself failed; the message names file and line.
+    """
+    with _ONE_AT_A_TIME:
+        contextvars.Context().run(_run, run, monitor)
+
+
+class _Console:
+    """Pulumi's `Engine` service: only its log, which must not reach the terminal by itself."""
+
+    def __init__(self, on_log: Callable[[str, str], None]) -> None:
+        self._on_log = on_log
+
+    def Log(self, request: engine_pb2.LogRequest) -> None:  # noqa: N802
+        """One line of the program."""
+        severity = _SEVERITIES.get(request.severity)
+        if severity is not None:
+            self._on_log(severity, request.message)
+
+    def RequirePulumiVersion(self, request: engine_pb2.RequirePulumiVersionRequest) -> None:  # noqa: N802
+        """There is no CLI whose version could be required."""
+        message = f"the direct engine does not support require_pulumi_version({request.pulumi_version_range!r})"
+        raise UnsupportedError(message, hint="leave it out, or use the pulumi engine")
+
+
+def _run(run: ProgramRun, monitor: Monitor) -> None:
+    loop = asyncio.new_event_loop()
+    # futures of a failed run that nobody awaits are no news: the first failure is raised below
+    loop.set_exception_handler(lambda _loop, _context: None)
+    pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="pulumi")
+    loop.set_default_executor(pool)
+    asyncio.set_event_loop(loop)
+    try:
+        _configure(run, monitor)
+        with _importable(run.project.directory):
+            program = loop.create_task(run_in_stack(_entry(run.project, monitor)))
+            try:
+                loop.run_until_complete(asyncio.wait([program]))
+            finally:
+                _drain(loop, pool, monitor)
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+    if monitor.failure is not None:
+        raise monitor.failure
+    failure = monitor.program_failure or program.exception()
+    if failure is not None:
+        raise _typed(failure, run.project, monitor)
+
+
+def _configure(run: ProgramRun, monitor: Monitor) -> None:
+    set_root_resource(None)  # type: ignore[arg-type]  # the SDK's own `reset_options` does so
+    settings = Settings(
+        project=run.project.name,
+        stack=run.stack,
+        monitor=monitor,
+        engine=_Console(run.on_log),
+        parallel=WORKERS,
+        dry_run=run.preview,
+        organization=_ORGANIZATION,
+        root_directory=str(run.project.directory),
+    )
+    configure(settings)
+    pulumi_config.set_all_config(dict(run.config), sorted(run.secret_keys))
+
+
+def _entry(project: Project, monitor: Monitor) -> Callable[[], Awaitable[None] | None]:
+    def entry() -> None:
+        try:
+            runpy.run_path(str(project.main), run_name="__main__")
+        except BaseException as err:
+            monitor.program_failed(err)
+            raise
+
+    return entry
+
+
+def _drain(loop: asyncio.AbstractEventLoop, pool: ThreadPoolExecutor, monitor: Monitor) -> None:
+    """Begin nothing new, wait for the calls under way, and take the SDK's own tasks down."""
+    monitor.close()
+    pool.shutdown(wait=True, cancel_futures=True)
+    monitor.drain()
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+    loop.run_until_complete(loop.shutdown_asyncgens())
+
+
+@contextlib.contextmanager
+def _importable(directory: Path) -> Iterator[None]:
+    """The project's own modules can be imported, are read afresh, and are gone afterwards."""
+    before = {name: module for name, module in sys.modules.items() if _within(module, directory)}
+    for name in before:
+        del sys.modules[name]
+    sys.path.insert(0, str(directory))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(directory))
+        for name in [name for name, module in list(sys.modules.items()) if _within(module, directory)]:
+            del sys.modules[name]
+        sys.modules.update(before)
+
+
+def _within(module: object, directory: Path) -> bool:
+    source = getattr(module, "__file__", None)
+    return isinstance(source, str) and Path(source).is_relative_to(directory)
+
+
+def _typed(failure: BaseException, project: Project, monitor: Monitor) -> BaseException:
+    """The error to raise for a program that failed: with file and line, unless it only passed a typed one on."""
+    if isinstance(failure, CloudGpuError) or not isinstance(failure, Exception):
+        return failure
+    invoked = _failed_invoke(failure, monitor)
+    if invoked is not None:
+        return invoked
+    text = str(failure)
+    if text.startswith(_NOT_SUPPORTED):
+        what = text.removeprefix(_NOT_SUPPORTED).partition(".")[0]
+        message = f"the direct engine does not support {what}"
+        return UnsupportedError(message, hint="leave it out, or use the pulumi engine")
+    return _program_error(failure, project)
+
+
+def _failed_invoke(failure: Exception, monitor: Monitor) -> CloudGpuError | None:
+    """The SDK turns the failure of an invoke into a plain exception that only quotes it."""
+    text = str(failure)
+    for token, err in monitor.invoke_failures.items():
+        if f"invoke of {token} failed: {err.message}" in text:
+            return err
+    return None
+
+
+def _program_error(failure: Exception, project: Project) -> Exception:
+    where = _where(failure, project)
+    kind = type(failure).__name__
+    described = str(failure) if kind in {"RunError", "ConfigMissingError"} else f"{kind}: {failure}"
+    error = BadRequestError(
+        f"{where or project.main}: {described}", code="ProgramError", hint="correct the program or its settings"
+    )
+    error.__cause__ = failure
+    return error
+
+
+def _where(failure: Exception, project: Project) -> str:
+    """`file:line` of the innermost place in the program, or nothing."""
+    if isinstance(failure, SyntaxError):
+        return f"{failure.filename}:{failure.lineno}"
+    frames = traceback.extract_tb(failure.__traceback__)
+    ours = [frame for frame in frames if Path(frame.filename).is_relative_to(project.directory)]
+    return f"{ours[-1].filename}:{ours[-1].lineno}" if ours else ""

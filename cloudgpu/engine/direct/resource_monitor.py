@@ -1,0 +1,303 @@
+"""Pulumi's `ResourceMonitor` service, answered in this process: the SDK calls these methods as it would call the CLI.
+
+The SDK calls each method on a thread of its own, so independent resources are made in parallel. The first failure
+closes the monitor: whatever is under way ends and is recorded, nothing new is begun.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn, Protocol, TypeVar
+
+from google.protobuf import empty_pb2  # type: ignore[import-untyped]
+from pulumi.runtime.proto import provider_pb2, resource_pb2
+
+from cloudgpu.aws.resources.base import Handler, HandlerContext
+from cloudgpu.aws.session import Clients
+from cloudgpu.engine.direct.deployment import Registry
+from cloudgpu.engine.direct.diff import Wanted, with_ignored
+from cloudgpu.engine.direct.gate import Gate, StoppedError
+from cloudgpu.engine.direct.journal_state import Resource
+from cloudgpu.engine.direct.protobuf_values import Plain, plain, struct
+from cloudgpu.engine.direct.register import Registered
+from cloudgpu.engine.direct.resource_options import Options, read_options, refuse_version
+from cloudgpu.engine.redaction import Redactor
+from cloudgpu.engine.urn import STACK_TYPE, Place, aliased
+from cloudgpu.errors import BadRequestError, CloudGpuError, UnsupportedError
+
+_PROVIDER_PREFIX: Final = "pulumi:providers:"
+_PROVIDER_INPUTS: Final = frozenset({"region", "version"})
+_HARMLESS_PROVIDER_INPUTS: Final = frozenset(
+    {"skipCredentialsValidation", "skipMetadataApiCheck", "skipRegionValidation", "skipRequestingAccountId"}
+)
+_FEATURES: Final = (
+    resource_pb2.RESOURCE_MONITOR_FEATURE_SECRETS,
+    resource_pb2.RESOURCE_MONITOR_FEATURE_RESOURCE_REFERENCES,
+    resource_pb2.RESOURCE_MONITOR_FEATURE_ALIAS_SPECS,
+    resource_pb2.RESOURCE_MONITOR_FEATURE_DELETED_WITH,
+    resource_pb2.RESOURCE_MONITOR_FEATURE_REPLACE_WITH,
+    resource_pb2.RESOURCE_MONITOR_FEATURE_REPLACEMENT_TRIGGER,
+)
+"""Hooks and transforms need a callback server; the SDK itself refuses them by name when they are missing here."""
+
+T = TypeVar("T")
+
+
+class Carrier(Protocol):
+    """Who carries registrations out: for real, or as a forecast."""
+
+    def present(self, urn: str) -> Resource | None:
+        """The resource as recorded."""
+
+    def rename(self, old: str, urn: str, name: str) -> None:
+        """Follow an alias."""
+
+    def carry_out(self, wanted: Wanted, handler: Handler, present: Resource | None) -> Registered:
+        """Bring the resource to what is wanted."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the monitor answers from besides its carrier."""
+
+    stack: str
+    project: str
+    region: str
+    handlers: Registry
+    clients_for: Callable[[str], Clients]
+    context: Callable[[str, str], HandlerContext]
+    redactor: Redactor
+
+
+class Monitor:
+    """One run of a program. Its public methods in CamelCase are the service."""
+
+    def __init__(self, surroundings: Surroundings, carrier: Carrier) -> None:
+        self._around = surroundings
+        self._carrier = carrier
+        self._lock = threading.Lock()
+        self._gate = Gate()
+        self._providers: dict[str, str] = {}
+        self._known: dict[str, Registered] = {}
+        self._aliases: dict[str, tuple[str, ...]] = {}
+        self.failure: BaseException | None = None
+        self.program_failure: BaseException | None = None
+        self.invoke_failures: dict[str, CloudGpuError] = {}
+        self.registered: set[str] = set()
+        self.outputs = Plain({})
+
+    def close(self) -> None:
+        """Begin nothing new."""
+        self._gate.close()
+
+    def drain(self) -> None:
+        """Return when nothing is under way any more."""
+        self._gate.wait()
+
+    def program_failed(self, failure: BaseException) -> None:
+        """The program itself ended badly: begin nothing new. What fails after that is only a consequence."""
+        self._gate.close()
+        with self._lock:
+            if self.failure is None:
+                self.program_failure = failure
+
+    def _fail(self, failure: BaseException) -> None:
+        self._gate.close()
+        with self._lock:
+            if self.failure is None and self.program_failure is None:
+                self.failure = failure
+
+    def GetDeploymentInfo(self, _request: object) -> resource_pb2.DeploymentInfo:  # noqa: N802
+        """What this engine can do."""
+        return resource_pb2.DeploymentInfo(supportedFeatures=_FEATURES)
+
+    def SupportsFeature(self, _request: object) -> resource_pb2.SupportsFeatureResponse:  # noqa: N802
+        """The older question; the SDK asks `GetDeploymentInfo`."""
+        return resource_pb2.SupportsFeatureResponse(hasSupport=False)
+
+    def RegisterResource(  # noqa: N802
+        self, request: resource_pb2.RegisterResourceRequest
+    ) -> resource_pb2.RegisterResourceResponse:
+        """A resource of the program."""
+        return self._guarded(lambda: self._register(request))
+
+    def ReadResource(self, request: resource_pb2.ReadResourceRequest) -> resource_pb2.ReadResourceResponse:  # noqa: N802
+        """A resource that exists outside the stack (`SecurityGroup.get`)."""
+        return self._guarded(lambda: self._read(request))
+
+    def ExistsResource(self, request: resource_pb2.ExistsResourceRequest) -> resource_pb2.ExistsResourceResponse:  # noqa: N802
+        """Whether a resource exists outside the stack."""
+        return self._guarded(lambda: self._exists(request))
+
+    def Invoke(self, request: resource_pb2.ResourceInvokeRequest) -> resource_pb2.ResourceInvokeResponse:  # noqa: N802
+        """A provider function. Its failure is the program's to handle, as under the CLI."""
+        try:
+            return self._guarded(lambda: self._invoke(request), passing=CloudGpuError)
+        except CloudGpuError as err:
+            err.message = self._around.redactor.scrubbed(err.message)
+            self.invoke_failures[request.tok] = err
+            failure = provider_pb2.CheckFailure(property="", reason=err.message)
+            return resource_pb2.ResourceInvokeResponse(failures=[failure])
+
+    def Call(self, request: resource_pb2.ResourceCallRequest) -> resource_pb2.ResourceInvokeResponse:  # noqa: N802
+        """A method of a resource; no type that this engine knows has one."""
+        return self._guarded(lambda: _refuse(f"the method {request.tok}"))
+
+    def RegisterResourceOutputs(self, request: resource_pb2.RegisterResourceOutputsRequest) -> empty_pb2.Empty:  # noqa: N802
+        """The outputs of a component; those of the stack are kept."""
+        if f"::{STACK_TYPE}::" in request.urn:
+            self.outputs = plain(request.outputs)
+        return empty_pb2.Empty()
+
+    def RegisterPackage(self, request: resource_pb2.RegisterPackageRequest) -> resource_pb2.RegisterPackageResponse:  # noqa: N802
+        """A parameterized provider."""
+        return self._guarded(lambda: _refuse(f"the parameterized package {request.name}"))
+
+    def RegisterStackTransform(self, _request: object) -> empty_pb2.Empty:  # noqa: N802
+        """A transform of the whole stack."""
+        return self._guarded(lambda: _refuse("transforms"))
+
+    def RegisterStackInvokeTransform(self, _request: object) -> empty_pb2.Empty:  # noqa: N802
+        """A transform of every invoke."""
+        return self._guarded(lambda: _refuse("invoke transforms"))
+
+    def RegisterResourceHook(self, _request: object) -> empty_pb2.Empty:  # noqa: N802
+        """A hook."""
+        return self._guarded(lambda: _refuse("resource hooks"))
+
+    def RegisterErrorHook(self, _request: object) -> empty_pb2.Empty:  # noqa: N802
+        """A hook for errors."""
+        return self._guarded(lambda: _refuse("error hooks"))
+
+    def SignalAndWaitForShutdown(self, _request: object) -> empty_pb2.Empty:  # noqa: N802
+        """The program has ended."""
+        return empty_pb2.Empty()
+
+    def _guarded(self, work: Callable[[], T], passing: type[Exception] | tuple[()] = ()) -> T:
+        with self._gate:
+            return self._recorded(work, passing)
+
+    def _recorded(self, work: Callable[[], T], passing: type[Exception] | tuple[()]) -> T:
+        try:
+            return work()
+        except passing:
+            raise
+        except Exception as err:
+            self._fail(err)
+            raise
+        except BaseException as err:
+            # the SDK would wait for ever for the outputs of a thread that ended by an interrupt
+            self._fail(err)
+            raise StoppedError from err
+
+    def _register(self, request: resource_pb2.RegisterResourceRequest) -> resource_pb2.RegisterResourceResponse:
+        place = self._place(request.parent, request.type, request.name)
+        urn = place.urn
+        if request.type == STACK_TYPE:
+            return resource_pb2.RegisterResourceResponse(urn=urn)
+        self._once(urn)
+        options = read_options(request, self._around.redactor.digest)
+        self._aliases[urn] = aliased(place, request.aliases, self._aliases.get(request.parent, ()))
+        if not request.custom:
+            return resource_pb2.RegisterResourceResponse(urn=urn)
+        if request.type.startswith(_PROVIDER_PREFIX):
+            registered = self._provider(urn, request)
+        else:
+            handler = self._around.handlers.handler(request.type)
+            present = self._present(urn, request.name)
+            wanted = self._wanted(place, request, options, present)
+            registered = self._carrier.carry_out(wanted, handler, present)
+        self._known[urn] = registered
+        body = struct(registered.outputs, registered.secret_names)
+        return resource_pb2.RegisterResourceResponse(urn=urn, id=registered.id, object=body)
+
+    def _once(self, urn: str) -> None:
+        with self._lock:
+            if urn in self.registered:
+                message = f"the program registers {urn} twice"
+                raise BadRequestError(message, hint="give the two resources different names")
+            self.registered.add(urn)
+
+    def _present(self, urn: str, name: str) -> Resource | None:
+        present = self._carrier.present(urn)
+        for alias in self._aliases[urn]:
+            if present is not None:
+                break
+            if self._carrier.present(alias) is not None:
+                self._carrier.rename(alias, urn, name)
+                present = self._carrier.present(urn)
+        return present
+
+    def _wanted(
+        self,
+        place: Place,
+        request: resource_pb2.RegisterResourceRequest,
+        options: Options,
+        present: Resource | None,
+    ) -> Wanted:
+        given = plain(request.object)
+        self._around.redactor.learn(given.values, given.secret_paths)
+        region = str(given.values.pop("region", "") or self._provider_region(request.provider))
+        checked = dict(self._around.handlers.handler(place.type).check(given.values))
+        masked = self._around.redactor.masked(checked, given.secret_paths)
+        if present is not None:
+            checked, masked = with_ignored(checked, masked, present, options)
+        digest = self._around.redactor.digest([place.type, region, masked])
+        return Wanted(place.urn, place.type, place.name, region, checked, masked, digest, options)
+
+    def _provider(self, urn: str, request: resource_pb2.RegisterResourceRequest) -> Registered:
+        """An explicit provider: another region is honoured, every other setting is refused by name."""
+        values = plain(request.object).values
+        for name in values:
+            if name not in _PROVIDER_INPUTS | _HARMLESS_PROVIDER_INPUTS:
+                _refuse(f"the provider setting {name!r}")
+        if request.type != f"{_PROVIDER_PREFIX}aws":
+            _refuse(f"the provider {request.type}")
+        self._providers[urn] = str(values.get("region") or self._around.region)
+        return Registered(f"{request.name}-{self._providers[urn]}", values)
+
+    def _provider_region(self, reference: str) -> str:
+        """The region of a provider reference `urn::id`; the stack's own without one."""
+        return self._providers.get(reference.rpartition("::")[0], self._around.region)
+
+    def _read(self, request: resource_pb2.ReadResourceRequest) -> resource_pb2.ReadResourceResponse:
+        refuse_version(request.type, request.version)
+        handler = self._around.handlers.handler(request.type)
+        context = self._around.context(self._provider_region(request.provider), "")
+        physical = handler.read(context, request.id)
+        if physical is None:
+            message = f"{request.type} {request.id} does not exist"
+            raise BadRequestError(message, hint=f"check the id that the program gives to {request.name!r}")
+        urn = self._place(request.parent, request.type, request.name).urn
+        self._known[urn] = Registered(physical.id, physical.outputs)
+        body = struct(physical.outputs, frozenset(request.additionalSecretOutputs))
+        return resource_pb2.ReadResourceResponse(urn=urn, id=physical.id, properties=body)
+
+    def _exists(self, request: resource_pb2.ExistsResourceRequest) -> resource_pb2.ExistsResourceResponse:
+        refuse_version(request.type, request.version)
+        handler = self._around.handlers.handler(request.type)
+        context = self._around.context(self._provider_region(request.provider), "")
+        return resource_pb2.ExistsResourceResponse(exists=handler.read(context, request.id) is not None)
+
+    def _invoke(self, request: resource_pb2.ResourceInvokeRequest) -> resource_pb2.ResourceInvokeResponse:
+        args = plain(request.args).values
+        if request.tok == "pulumi:pulumi:getResource":
+            return resource_pb2.ResourceInvokeResponse(**{"return": struct(self._get_resource(str(args["urn"])))})
+        refuse_version(request.tok, request.version)
+        region = str(args.pop("region", "") or self._provider_region(request.provider))
+        answer = self._around.handlers.invoke(request.tok, args, self._around.clients_for(region))
+        return resource_pb2.ResourceInvokeResponse(**{"return": struct(answer)})
+
+    def _get_resource(self, urn: str) -> Mapping[str, Any]:
+        if urn not in self._known:
+            message = f"the program refers to {urn}, which it has not registered"
+            raise BadRequestError(message, hint="register it before it is referred to")
+        return {"urn": urn, "id": self._known[urn].id, "state": dict(self._known[urn].outputs)}
+
+    def _place(self, parent: str, type_token: str, name: str) -> Place:
+        return Place(self._around.stack, self._around.project, parent, type_token, name)
+
+
+def _refuse(what: str) -> NoReturn:
+    message = f"the direct engine does not support {what}"
+    raise UnsupportedError(message, hint="leave it out, or use the pulumi engine")

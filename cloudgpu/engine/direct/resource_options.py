@@ -1,0 +1,128 @@
+"""Resource options: each one is honoured, or refused by its name."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pulumi.runtime.proto import resource_pb2
+
+from cloudgpu.engine.direct.journal_state import Meta
+from cloudgpu.engine.direct.protobuf_values import plain_value
+from cloudgpu.errors import BadRequestError, UnsupportedError
+
+PROVIDER_MAJORS: Final[Mapping[str, int]] = {"aws": 7}
+"""The provider releases whose semantics the handlers follow."""
+
+_UNIT_S: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|h|m|s)")
+
+_Request = resource_pb2.RegisterResourceRequest
+
+_REFUSED: Final[Mapping[str, Callable[[_Request], object]]] = {
+    "import_": lambda request: request.importId,
+    "transforms": lambda request: request.transforms,
+    "state_migrations": lambda request: request.state_migrations,
+    "hooks": lambda request: [names for _, names in request.hooks.ListFields() if names],
+    "plugin_download_url": lambda request: request.pluginDownloadURL,
+    "plugin checksums": lambda request: request.pluginChecksums,
+    "env_var_mappings": lambda request: request.envVarMappings,
+    "a parameterized package": lambda request: request.packageRef,
+    "remote components": lambda request: request.remote,
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of one resource, as the engine uses them. Times in seconds."""
+
+    meta: Meta
+    ignore_changes: tuple[str, ...] = ()
+    replace_on_changes: tuple[str, ...] = ()
+    delete_before_replace: bool | None = None
+    """None: not said, so the handler decides."""
+    hide_diffs: frozenset[str] = frozenset()
+    replace_with: tuple[str, ...] = ()
+    create_timeout_s: float | None = None
+    update_timeout_s: float | None = None
+
+
+def read_options(request: _Request, digest: Callable[[object], str]) -> Options:
+    """Take the options out of a registration; `digest` hashes the replacement trigger.
+
+    Raises:
+        UnsupportedError: An option that this engine does not carry out; the message names it.
+        BadRequestError: An option's value makes no sense.
+    """
+    refuse(request)
+    timeouts = request.customTimeouts
+    return Options(
+        meta=_meta(request, digest),
+        ignore_changes=tuple(request.ignoreChanges),
+        replace_on_changes=tuple(request.replaceOnChanges),
+        delete_before_replace=request.deleteBeforeReplace if request.deleteBeforeReplaceDefined else None,
+        hide_diffs=frozenset(request.hideDiffs),
+        replace_with=tuple(request.replace_with),
+        create_timeout_s=seconds(timeouts.create),
+        update_timeout_s=seconds(timeouts.update),
+    )
+
+
+def refuse(request: _Request) -> None:
+    """Stop at the first option that this engine does not carry out.
+
+    Raises:
+        UnsupportedError: Naming the option.
+    """
+    for option, asked in _REFUSED.items():
+        if asked(request):
+            message = f"{request.type} {request.name!r}: the direct engine does not support {option}"
+            raise UnsupportedError(message, hint="leave it out, or use the pulumi engine")
+    refuse_version(request.type, request.version)
+
+
+def refuse_version(token: str, version: str) -> None:
+    """Stop at a provider release that the handlers do not follow.
+
+    Raises:
+        UnsupportedError: Naming the version.
+    """
+    package = token.partition(":")[0]
+    major = PROVIDER_MAJORS.get(package)
+    if version and major is not None and version.partition(".")[0] != str(major):
+        message = f"{token}: version {version} of the {package} provider is not supported, only {major}.x is"
+        raise UnsupportedError(message, hint=f"use pulumi-{package} {major}.x")
+
+
+def seconds(text: str) -> float | None:
+    """Read a Go duration, such as `1h30m`; None when there is none.
+
+    Raises:
+        BadRequestError: It is not one.
+    """
+    if not text:
+        return None
+    if not re.fullmatch(rf"(?:{_DURATION.pattern})+", text):
+        message = f"{text!r} is not a duration"
+        raise BadRequestError(message, hint="write `custom_timeouts` like 90s, 5m or 1h30m")
+    return sum(float(number) * _UNIT_S[unit] for number, unit in _DURATION.findall(text))
+
+
+def _meta(request: _Request, digest: Callable[[object], str]) -> Meta:
+    trigger: Any = plain_value(request.replacement_trigger)
+    by_property = {name: tuple(sorted(found.urns)) for name, found in request.propertyDependencies.items()}
+    return Meta(
+        dependencies=tuple(sorted({*request.dependencies, *_custom_parent(request)})),
+        property_dependencies=dict(sorted(by_property.items())),
+        protect=request.protect,
+        retain=request.retainOnDelete,
+        deleted_with=request.deletedWith,
+        delete_timeout_s=seconds(request.customTimeouts.delete),
+        trigger="" if trigger is None else digest(trigger),
+        secret_outputs=tuple(sorted(request.additionalSecretOutputs)),
+    )
+
+
+def _custom_parent(request: _Request) -> list[str]:
+    """A child ends before its parent; a parent that is only a component is no resource and does no harm here."""
+    return [request.parent] if request.parent else []

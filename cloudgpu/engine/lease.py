@@ -1,0 +1,266 @@
+"""One process at a time on one cluster: a file that says who works on it since when, and outlives nobody.
+
+The file is only ever changed under a short `flock`, which the kernel drops with its process. Whether a holder is
+still there is read from its process (same machine, same boot) or from its heartbeat (another machine): one that
+looks stale is watched before it is believed, for a clock that was set makes every heartbeat look stale.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Final
+
+from cloudgpu import bounds, files
+from cloudgpu.clock import Clock
+from cloudgpu.decoding import MALFORMED, decoded
+from cloudgpu.engine.processes import process_start
+from cloudgpu.errors import BusyError, StateError
+from cloudgpu.paths import unwritable
+
+HEARTBEAT_EVERY_S: Final = 5.0
+STALE_AFTER_S: Final = 60.0
+_WATCHED_S: Final = 3 * HEARTBEAT_EVERY_S
+_LOOK_EVERY_S: Final = 1.0
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who holds a lease."""
+
+    nonce: str
+    owner: str
+    pid: int
+    process_start: str
+    """Start time of the process in kernel ticks: a process id alone may be somebody else's by now."""
+    host: str
+    boot: str
+    since: str
+    heartbeat: Annotated[str, bounds.moment]
+
+
+class Lease:
+    """The lease on one cluster. `with lease.hold():` around everything that changes it."""
+
+    def __init__(self, path: Path, clock: Clock, owner: str) -> None:
+        self.path = path
+        self._clock = clock
+        self._owner = owner
+        self._nonce = ""
+        self.problem = ""
+        """Why it is not held although `hold` was entered; empty where it is."""
+
+    @contextlib.contextmanager
+    def hold(self, *, tidy: bool = False, required: bool = True) -> Iterator["Lease"]:
+        """Take it, keep its heartbeat going, give it back; with `tidy`, remove a folder that holds nothing else.
+
+        What only deletes does not require it: where the lease file cannot be written, nobody else can take the lease
+        either, and `problem` says why it is not held.
+
+        Raises:
+            BusyError: A living holder has it; the message says who, where and since when.
+            StateError: The lease file cannot be written, and it is required.
+        """
+        try:
+            holder = self._take()
+        except StateError as err:
+            if required:
+                raise
+            present = self._readable()
+            if present is not None and not self._dead(present):
+                raise _busy(self.path, present) from err
+            self.problem = err.message
+            yield self
+            return
+        ended = threading.Event()
+        beat = threading.Thread(target=self._beat, args=(holder, ended), name="lease heartbeat", daemon=True)
+        beat.start()
+        try:
+            yield self
+        finally:
+            ended.set()
+            beat.join()
+            self._give_back(holder, tidy=tidy)
+
+    def holder(self) -> Holder | None:
+        """Who holds it now; None when nobody living does."""
+        present = self._read()
+        return None if present is None or self._dead(present) or present == self._silent() else present
+
+    def check(self) -> None:
+        """Prove that this process still holds it.
+
+        Raises:
+            BusyError: It was taken over, because this process was silent for too long.
+        """
+        present = self._read()
+        if present is None or present.nonce != self._nonce:
+            message = f"the lease {self.path.name} was taken over by {present.owner if present else 'nobody'}"
+            raise BusyError(message, hint="see `cloudgpu status`, then run the command again")
+
+    def _take(self) -> Holder:
+        now = self._clock.now().isoformat()
+        pid = os.getpid()
+        self._nonce = secrets.token_hex(8)
+        start, host, boot = process_start(pid), socket.gethostname(), _boot_id()
+        holder = Holder(self._nonce, self._owner, pid, start, host, boot, now, now)
+        silent = self._silent()
+        with self._guard():
+            present = self._read()
+            if present is not None and present != silent and not self._dead(present):
+                raise _busy(self.path, present)
+            self._write(holder)
+        return holder
+
+    def _give_back(self, holder: Holder, *, tidy: bool) -> None:
+        if not self.path.exists():
+            return  # the whole folder may be gone by now: `down` ends with that
+        # A file that cannot be removed names a process that is about to end: whoever comes next sees that it is dead.
+        with contextlib.suppress(OSError, StateError), self._guard():
+            present = self._read()
+            if present is not None and present.nonce == holder.nonce:
+                self.path.unlink(missing_ok=True)
+            if tidy:
+                self._tidy()
+
+    def _tidy(self) -> None:
+        """Remove the folder of a cluster of which nothing but the guard is left. The guard's lock is held."""
+        guard = self._guard_path
+        self._fresh_path.unlink(missing_ok=True)
+        if {path.name for path in guard.parent.iterdir()} == {guard.name}:
+            guard.unlink()
+            # somebody may just be making a cluster of this name again: then the folder is theirs
+            with contextlib.suppress(OSError):
+                guard.parent.rmdir()
+
+    def _beat(self, holder: Holder, ended: threading.Event) -> None:
+        while not ended.wait(HEARTBEAT_EVERY_S):
+            fresh = Holder(**{**asdict(holder), "heartbeat": self._clock.now().isoformat()})
+            if not self.path.exists():
+                return
+            # a disk that fails must not end the work: on this machine the living process is proof enough
+            with contextlib.suppress(OSError, StateError), self._guard():
+                present = self._read()
+                if present is None or present.nonce != holder.nonce:
+                    return
+                self._replace(fresh)
+
+    def _dead(self, holder: Holder) -> bool:
+        """Whether its process was on this machine and is not there any more; of another machine nobody knows."""
+        if holder.host != socket.gethostname():
+            return False
+        return holder.boot != _boot_id() or process_start(holder.pid) != holder.process_start
+
+    def _silent(self) -> Holder | None:
+        """The holder on another machine, if it gives no sign of life. The guard is not held: it could give none.
+
+        Its clock or ours may have been set, so a heartbeat that looks old, or yet to come, is not proof: only one that
+        stays the same while a living holder would have written several new ones.
+        """
+        holder = self._read()
+        if holder is None or holder.host == socket.gethostname():
+            return None
+        age = self._clock.now() - bounds.moment(holder.heartbeat)
+        if abs(age) <= timedelta(seconds=STALE_AFTER_S):
+            return None
+        until = self._clock.monotonic() + _WATCHED_S
+        while self._clock.monotonic() < until:
+            self._clock.sleep(_LOOK_EVERY_S)
+            if self._read() != holder:
+                return None
+        return holder
+
+    def _read(self) -> Holder | None:
+        """The holder on file. Half a file cannot be (it is renamed into place); rubbish is nobody's."""
+        try:
+            holder = decoded(Holder, files.read_json(self.path, files.SETTINGS_BYTES))
+        except FileNotFoundError:
+            return None
+        except (*MALFORMED, files.FileRefusedError):
+            return None
+        except OSError as err:
+            raise unwritable(self.path, err) from err
+        return holder
+
+    def _readable(self) -> Holder | None:
+        """The holder on file; None also where the file cannot be read."""
+        try:
+            return self._read()
+        except StateError:
+            return None
+
+    def _write(self, holder: Holder) -> None:
+        try:
+            self._replace(holder)
+        except OSError as err:
+            raise unwritable(self.path, err) from err
+
+    def _replace(self, holder: Holder) -> None:
+        fresh = self._fresh_path
+        try:
+            files.create(fresh, json.dumps(asdict(holder)).encode(), durable=False)
+            fresh.replace(self.path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                fresh.unlink(missing_ok=True)
+            raise
+
+    @property
+    def _fresh_path(self) -> Path:
+        """One name for all writers: the guard lets in one at a time, and what a killed one left is overwritten."""
+        return self.path.with_name(f"{self.path.name}.fresh")
+
+    @property
+    def _guard_path(self) -> Path:
+        return self.path.with_name(f"{self.path.name}.guard")
+
+    @contextlib.contextmanager
+    def _guard(self) -> Iterator[None]:
+        descriptor = self._locked()
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _locked(self) -> int:
+        """The guard, locked; one that was removed while its lock was waited for guards nothing any more."""
+        guard = self._guard_path
+        while True:
+            try:
+                guard.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                descriptor = files.open_descriptor(guard, os.O_RDWR | os.O_CREAT)
+            except FileNotFoundError:
+                continue  # the folder was removed in between
+            except OSError as err:
+                raise unwritable(guard, err) from err
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                if os.path.samestat(os.fstat(descriptor), guard.stat()):
+                    return descriptor
+            except FileNotFoundError:
+                pass
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)
+
+
+def _busy(path: Path, holder: Holder) -> BusyError:
+    who = f"{holder.owner} (process {holder.pid} on {holder.host})"
+    message = f"{who} has been working on {path.parent.name} since {holder.since}"
+    return BusyError(message, hint="wait for it to end, or end that process")
+
+
+def _boot_id() -> str:
+    """Changes at every boot; empty where the system has none, which leaves the process to tell."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""

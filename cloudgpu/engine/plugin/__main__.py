@@ -1,0 +1,63 @@
+"""What `pulumi-resource-aws` runs: `python -m cloudgpu.engine.plugin --notes DIR ...`."""
+
+import argparse
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from cloudgpu.aws.resources import registry
+from cloudgpu.aws.session import Clients, connect
+from cloudgpu.clock import SystemClock
+from cloudgpu.engine.plugin.configuration import loopback_endpoint
+from cloudgpu.engine.plugin.provider import Provider
+from cloudgpu.engine.plugin.server import ENDS_WITH, serve, until_orphaned
+from cloudgpu.engine.plugin.tokens import Tokens
+from cloudgpu.errors import CloudGpuError
+
+
+def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Serve until the CLI is gone. The first line on standard output is the port: that is Pulumi's protocol."""
+    parent = os.getppid()
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--notes", type=Path, required=True)
+    # the CLI adds its logging options and the address of its own server
+    chosen, _ = parser.parse_known_args(list(arguments))
+    provider = Provider(
+        version=version("pulumi-aws"),
+        handlers=registry,
+        clients_for=sessions(environ),
+        environ=environ,
+        tokens=Tokens(chosen.notes),
+        clock=SystemClock(),
+    )
+    server, port = serve(provider)
+    sys.stdout.write(f"{port}\n")
+    sys.stdout.flush()
+    until_orphaned(parent, environ.get(ENDS_WITH, ""))
+    server.stop(grace=None)
+    # Calls under way would hold the process up: their effect is found by its token, or by its tag.
+    os._exit(0)
+
+
+def sessions(environ: Mapping[str, str]) -> Callable[[str], Clients]:
+    """Clients by region, of the rehearsal cloud that the environment names."""
+    built: dict[str, Clients] = {}
+    lock = threading.Lock()
+
+    def clients_for(region: str) -> Clients:
+        with lock:
+            if region not in built:
+                built[region] = connect(loopback_endpoint(environ), region)
+            return built[region]
+
+    return clients_for
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:], os.environ))
+    except CloudGpuError as err:
+        sys.exit(err.message)

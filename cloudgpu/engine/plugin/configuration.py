@@ -1,0 +1,92 @@
+"""What the plugin is told: by the program's provider settings, and by the environment that names the endpoint."""
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from cloudgpu.aws.session import Endpoint
+from cloudgpu.engine.direct.protobuf_values import is_unknown
+from cloudgpu.errors import AuthError, BadRequestError, UnsupportedError
+from cloudgpu.files import parse_json
+
+_KNOWN: Final = frozenset({"region", "version", "defaultTags", "maxRetries"})
+_HARMLESS: Final = frozenset(
+    {"skipCredentialsValidation", "skipMetadataApiCheck", "skipRegionValidation", "skipRequestingAccountId"}
+)
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """Provider settings."""
+
+    region: str
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """`defaultTags`: below a resource's own."""
+
+
+def checked(values: Mapping[str, Any]) -> None:
+    """Refuse provider settings that would be ignored.
+
+    Raises:
+        UnsupportedError: One is not implemented; the message names it.
+    """
+    unknown = sorted(name for name in values if name not in _KNOWN | _HARMLESS)
+    if unknown:
+        message = f"the rehearsal plugin does not implement the provider setting {', '.join(unknown)}"
+        raise UnsupportedError(message, code="UnsupportedProperty", hint="leave it out")
+
+
+def configuration(values: Mapping[str, Any], environ: Mapping[str, str]) -> Configuration:
+    """Read the provider settings; a region may stand in the environment instead, as for Pulumi's own plugin.
+
+    Raises:
+        UnsupportedError: One is not implemented.
+        BadRequestError: No region is given, or the endpoint is not on this machine.
+        AuthError: The endpoint's key is not given.
+    """
+    checked(values)
+    loopback_endpoint(environ)
+    region = str(values.get("region") or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or "")
+    if not region or is_unknown(region):
+        raise BadRequestError("no AWS region is set", code="NoRegion", hint="pulumi config set aws:region us-east-1")
+    return Configuration(region, _tags(values.get("defaultTags")))
+
+
+def loopback_endpoint(environ: Mapping[str, str]) -> Endpoint:
+    """The rehearsal cloud that the environment names.
+
+    Raises:
+        BadRequestError: None is named, or it is not on this machine: real AWS needs Pulumi's own plugin.
+        AuthError: No key is given.
+    """
+    url = environ.get("AWS_ENDPOINT_URL", "")
+    if not _is_loopback(url):
+        named = f"the endpoint {url} is not on this machine" if url else "AWS_ENDPOINT_URL is not set"
+        message = f"{named}: this plugin serves the rehearsal cloud alone"
+        hint = 'eval "$(cloudgpu rehearsal env)"; for real AWS use another PULUMI_HOME'
+        raise BadRequestError(message, code="NotLoopback", hint=hint)
+    key, secret = environ.get("AWS_ACCESS_KEY_ID", ""), environ.get("AWS_SECRET_ACCESS_KEY", "")
+    if not (key and secret):
+        raise AuthError("no key for the rehearsal cloud", hint='eval "$(cloudgpu rehearsal env)"')
+    return Endpoint(url, key, secret)
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _tags(given: object) -> dict[str, str]:
+    """Nested provider settings travel as JSON text."""
+    try:
+        found = parse_json(given) if isinstance(given, str) and given else given
+    except ValueError as err:
+        message = f"defaultTags is not JSON: {err}"
+        raise BadRequestError(message, code="InvalidProperty", hint="pulumi config set --path aws:defaultTags") from err
+    tags = found.get("tags") if isinstance(found, dict) else None
+    return {str(key): str(value) for key, value in tags.items()} if isinstance(tags, dict) else {}

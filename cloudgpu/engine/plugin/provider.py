@@ -1,0 +1,230 @@
+"""Pulumi's `ResourceProvider` service over the handlers: what the direct engine does, asked for by the real CLI."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+import grpc  # type: ignore[import-untyped]
+from google.protobuf import empty_pb2  # type: ignore[import-untyped]
+from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
+
+from cloudgpu.aws.faults import is_taken
+from cloudgpu.aws.resources.base import Handler, HandlerContext, Physical
+from cloudgpu.aws.session import Clients
+from cloudgpu.clock import Clock
+from cloudgpu.engine.direct.deployment import Registry, is_definite
+from cloudgpu.engine.direct.operation_timeout import WatchedClock
+from cloudgpu.engine.direct.protobuf_values import Path, plain, struct
+from cloudgpu.engine.error_text import fault_text
+from cloudgpu.engine.plugin.configuration import Configuration, checked, configuration
+from cloudgpu.engine.plugin.tokens import Tokens
+from cloudgpu.engine.redaction import Redactor, is_masked
+from cloudgpu.errors import CloudGpuError
+
+_REGION: Final = "region"
+"""Every resource and function of the provider takes it, beside its own properties."""
+_LOOKS: Final = 3
+_LOOK_PAUSE_S: Final = 0.5
+
+
+class Provider(provider_pb2_grpc.ResourceProviderServicer):
+    """One run of the plugin. Methods in CamelCase are the service; each runs on a thread of its own."""
+
+    def __init__(
+        self,
+        *,
+        version: str,
+        handlers: Registry,
+        clients_for: Callable[[str], Clients],
+        environ: Mapping[str, str],
+        tokens: Tokens,
+        clock: Clock,
+    ) -> None:
+        self._version = version
+        self._handlers = handlers
+        self._clients_for = clients_for
+        self._environ = environ
+        self._tokens = tokens
+        self._clock = clock
+        self._configuration = Configuration("")
+
+    def Handshake(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401, ARG002
+        """References and outputs arrive plain; secrets as such, for what is made of them is secret too."""
+        return provider_pb2.ProviderHandshakeResponse(accept_secrets=True, accept_resources=False, accept_outputs=False)
+
+    def GetPluginInfo(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401, ARG002
+        """The version of the SDK that it stands in for."""
+        return plugin_pb2.PluginInfo(version=self._version)
+
+    def CheckConfig(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401
+        """Provider settings that would be ignored are refused."""
+        with _told(context):
+            checked(plain(request.news).values)
+        return provider_pb2.CheckResponse(inputs=request.news)
+
+    def DiffConfig(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401, ARG002
+        """Resources carry their region themselves; no provider setting makes another resource of one."""
+        return provider_pb2.DiffResponse(changes=provider_pb2.DiffResponse.DIFF_NONE)
+
+    def Configure(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401
+        """Settle region and tags."""
+        with _told(context):
+            self._configuration = configuration(plain(request.args).values, self._environ)
+        return provider_pb2.ConfigureResponse(
+            acceptSecrets=True, supportsPreview=True, acceptResources=False, acceptOutputs=False
+        )
+
+    def Check(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401
+        """Fill in defaults; a property that no handler knows is refused by name."""
+        with _told(context):
+            handler, region, given = self._asked(request.urn, request.news)
+            inputs = {**handler.check(given), _REGION: region}
+        return provider_pb2.CheckResponse(inputs=_sealed(inputs, request.news))
+
+    def Diff(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401
+        """Which inputs changed, and whether that takes another resource."""
+        with _told(context):
+            handler, region, new = self._asked(request.urn, request.news)
+            _, old_region, old = self._asked(request.urn, request.old_inputs)
+            diff = handler.diff(old, new)
+        moved = (_REGION,) if region != old_region else ()
+        changes = provider_pb2.DiffResponse.DIFF_SOME if diff.changed or moved else provider_pb2.DiffResponse.DIFF_NONE
+        return provider_pb2.DiffResponse(
+            changes=changes,
+            diffs=[*diff.changed, *moved],
+            replaces=[*diff.replace, *moved],
+            deleteBeforeReplace=bool(getattr(handler, "delete_before_replace", False)),
+        )
+
+    def Create(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401
+        """Make it under its deterministic token, so that a call which was cut off is not repeated but adopted."""
+        if request.preview:
+            return provider_pb2.CreateResponse(properties=request.properties)
+        with _told(context):
+            handler, region, inputs = self._asked(request.urn, request.properties)
+            token = self._tokens.token(request.urn, handler.type, region, inputs)
+            made = self._made(handler, self._context(region, token, request), inputs, request.urn)
+        return provider_pb2.CreateResponse(
+            id=made.id, properties=_sealed({**made.outputs, _REGION: region}, request.properties)
+        )
+
+    def Read(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401
+        """Its present state over what is recorded; no id when AWS says that it does not exist."""
+        with _told(context):
+            handler, region, inputs = self._asked(request.urn, request.inputs)
+            recorded = plain(request.properties).values
+            region = str(recorded.get(_REGION) or region)
+            found = handler.read(self._context(region, "", request), request.id)
+        if found is None:
+            return provider_pb2.ReadResponse()
+        outputs = {**recorded, **found.outputs}
+        known = inputs or {name: value for name, value in found.outputs.items() if name in _accepted(handler)}
+        return provider_pb2.ReadResponse(
+            id=found.id,
+            properties=_sealed({**outputs, _REGION: region}, request.properties, request.inputs),
+            inputs=_sealed({**known, _REGION: region}, request.inputs),
+        )
+
+    def Update(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401
+        """Change it in place."""
+        if request.preview:
+            return provider_pb2.UpdateResponse(properties=request.news)
+        with _told(context):
+            handler, region, new = self._asked(request.urn, request.news)
+            _, _, old = self._asked(request.urn, request.old_inputs)
+            token = self._tokens.token(request.urn, handler.type, region, new)
+            changed = handler.update(self._context(region, token, request), request.id, old, new)
+        return provider_pb2.UpdateResponse(
+            properties=_sealed({**changed.outputs, _REGION: region}, request.news, request.olds)
+        )
+
+    def Delete(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401
+        """End it and return when AWS confirms the end."""
+        with _told(context):
+            handler, region, outputs = self._asked(request.urn, request.properties)
+            handler.delete(self._context(region, "", request), request.id, outputs)
+            self._tokens.end(request.urn)
+        return empty_pb2.Empty()
+
+    def Invoke(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401
+        """A provider function."""
+        with _told(context):
+            args = plain(request.args).values
+            region = str(args.pop(_REGION, "") or self._configuration.region)
+            answer = self._handlers.invoke(request.tok, args, self._clients_for(region))
+        return provider_pb2.InvokeResponse(**{"return": struct(answer)})
+
+    def Cancel(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401, ARG002
+        """What is under way runs to its end and is recorded; the CLI begins nothing new by itself."""
+        return empty_pb2.Empty()
+
+    def _made(self, handler: Handler, ctx: HandlerContext, inputs: Mapping[str, Any], urn: str) -> Physical:
+        try:
+            return handler.create(ctx, inputs)
+        except CloudGpuError as err:
+            if is_taken(err) or not is_definite(err):
+                # The name may be our own doing, and a lost answer says nothing: look before it is called failed.
+                found = self._looked_for(handler, ctx, inputs)
+                if found is not None and found.settled:
+                    return found
+                if found is None:
+                    raise
+            self._clear(handler, ctx, inputs, urn)
+            raise
+
+    def _looked_for(self, handler: Handler, ctx: HandlerContext, inputs: Mapping[str, Any]) -> Physical | None:
+        for look in range(_LOOKS):
+            found = handler.find(ctx, inputs)
+            if found is not None or look == _LOOKS - 1:
+                return found
+            ctx.clock.sleep(_LOOK_PAUSE_S)
+        return None
+
+    def _clear(self, handler: Handler, ctx: HandlerContext, inputs: Mapping[str, Any], urn: str) -> None:
+        """A clear no ends the attempt, once what was made on the way to it is gone: Pulumi's state will not have it."""
+        remains = handler.find(ctx, inputs)
+        if remains is not None:
+            handler.delete(ctx, remains.id, remains.outputs)
+        self._tokens.end(urn)
+
+    def _asked(self, urn: str, given: Any) -> tuple[Handler, str, dict[str, Any]]:  # noqa: ANN401
+        """Handler, region and the properties without it."""
+        values = plain(given).values
+        region = str(values.pop(_REGION, "") or self._configuration.region)
+        return self._handlers.handler(_type(urn)), region, values
+
+    def _context(self, region: str, token: str, request: Any) -> HandlerContext:  # noqa: ANN401
+        limit_s = float(request.timeout) or None
+        clock = WatchedClock(self._clock, what=request.urn, on_wait=lambda _elapsed_s: None, timeout_s=limit_s)
+        return HandlerContext(self._clients_for(region), clock, token, self._configuration.tags)
+
+
+def _type(urn: str) -> str:
+    """The type token: the last of the qualified types in a URN."""
+    return urn.split("::")[2].rpartition("$")[2]
+
+
+def _sealed(values: Mapping[str, Any], *sources: Any) -> Any:  # noqa: ANN401
+    """Properties for the wire: what was secret in `sources`, and what holds a text that was, travels as a secret."""
+    redactor = Redactor("")
+    paths: set[Path] = set()
+    for source in sources:
+        given = plain(source)
+        redactor.learn(given.values, given.secret_paths)
+        paths |= given.secret_paths
+    masked = redactor.masked(values, paths)
+    return struct(values, frozenset(name for name, value in masked.items() if is_masked(value)))
+
+
+def _accepted(handler: Handler) -> frozenset[str]:
+    accepts: frozenset[str] = getattr(handler, "accepts", frozenset())
+    return accepts | {"tags"}
+
+
+@contextmanager
+def _told(context: grpc.ServicerContext) -> Iterator[None]:
+    """Typed errors end the call with a text that can be read back; a bug keeps its traceback in the plugin's log."""
+    try:
+        yield
+    except CloudGpuError as err:
+        context.abort(grpc.StatusCode.UNKNOWN, fault_text(err))

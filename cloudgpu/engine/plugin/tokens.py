@@ -1,0 +1,100 @@
+"""Client tokens for creations that a plugin carries out: the same for the same thing asked for again.
+
+An attempt that has ended (refused for good, or deleted later) must not be asked for under its old token: AWS would
+answer with the old answer. How many have ended stands in one small file a resource, for a plugin lives only as long
+as one command.
+"""
+
+import hashlib
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from cloudgpu import files
+from cloudgpu.aws.tagging import TOKEN
+from cloudgpu.engine.direct.diff import client_token
+from cloudgpu.engine.redaction import Redactor
+from cloudgpu.paths import unwritable
+
+_SALT: Final = "salt"
+
+
+class Tokens:
+    """The tokens of every stack whose plugin keeps its notes in one directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def token(self, urn: str, type_token: str, region: str, inputs: Mapping[str, Any]) -> str:
+        """The client token of one resource with these checked inputs.
+
+        Raises:
+            StateError: The directory cannot be written.
+        """
+        digest = Redactor(self._salt()).digest([type_token, region, dict(inputs)])
+        return client_token(_cluster_token(urn, inputs), urn, digest, self._ended(urn))
+
+    def end(self, urn: str) -> None:
+        """The attempt is over: whoever asks again asks for another one.
+
+        Raises:
+            StateError: The directory cannot be written.
+        """
+        self._write(self._note(urn), str(self._ended(urn) + 1))
+
+    def _ended(self, urn: str) -> int:
+        try:
+            return int(files.read_text(self._note(urn), files.SETTINGS_BYTES))
+        except (FileNotFoundError, ValueError):
+            return 0
+        except OSError as err:
+            raise unwritable(self._directory, err) from err
+
+    def _note(self, urn: str) -> Path:
+        return self._directory / hashlib.sha256(urn.encode()).hexdigest()[:40]
+
+    def _salt(self) -> str:
+        path = self._directory / _SALT
+        try:
+            return files.read_text(path, files.SETTINGS_BYTES)
+        except FileNotFoundError:
+            self._write_once(path, secrets.token_hex(16))
+            return files.read_text(path, files.SETTINGS_BYTES)
+        except OSError as err:
+            raise unwritable(self._directory, err) from err
+
+    def _write_once(self, path: Path, text: str) -> None:
+        """Several resources may be made at once: the first one's salt is everybody's."""
+        beside = self._fresh(path)
+        try:
+            self._put(beside, text)
+            os.link(beside, path)
+        except FileExistsError:
+            pass
+        except OSError as err:
+            raise unwritable(self._directory, err) from err
+        finally:
+            beside.unlink(missing_ok=True)
+
+    def _write(self, path: Path, text: str) -> None:
+        beside = self._fresh(path)
+        try:
+            self._put(beside, text)
+            beside.replace(path)
+        except OSError as err:
+            raise unwritable(self._directory, err) from err
+
+    def _put(self, path: Path, text: str) -> None:
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.create(path, text.encode())
+
+    def _fresh(self, path: Path) -> Path:
+        return path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+
+
+def _cluster_token(urn: str, inputs: Mapping[str, Any]) -> str:
+    """The cluster's own token from its tags; for what carries no tags, the name of its stack."""
+    tags = inputs.get("tags") or {}
+    return str(tags.get(TOKEN) or urn.split("::", 1)[0])

@@ -1,0 +1,125 @@
+"""The CLI's event stream as our events, and the errors that its diagnostics tell of."""
+
+import re
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+from cloudgpu.clock import Clock
+from cloudgpu.engine.base import Event, EventKind, OnEvent, Operation, Stack, Step
+from cloudgpu.engine.redaction import Redactor
+from cloudgpu.engine.urn import STACK_TYPE
+
+_OPERATIONS: Final[Mapping[str, Operation]] = {
+    "create": "create",
+    "update": "update",
+    "delete": "delete",
+    "create-replacement": "replace",
+    "delete-replaced": "delete",
+    "read": "read",
+    "refresh": "read",
+    "import": "adopt",
+    "same": "same",
+}
+"""What has no line here is no step of its own: `replace` only announces its two halves."""
+_QUIET: Final = frozenset({"same", "read"})
+"""Counted, and no news."""
+_COLOUR: Final = re.compile(r"<\{%.*?%\}>")
+_FOLLOWS: Final = re.compile(r"^(update|destroy|refresh|preview) failed$|^resource (plugin|provider) ")
+"""What the CLI adds at its end says nothing new."""
+
+
+class Listener:
+    """Hears one run of the CLI. Called on the event stream's own thread. What it hears holds no known secret."""
+
+    def __init__(self, stack: Stack, on_event: OnEvent, clock: Clock) -> None:
+        self.steps: list[Step] = []
+        self.changes: Counter[Operation] = Counter()
+        self.errors: list[tuple[str, str]] = []
+        """(URN, message) of every error that was told."""
+        self.failure: BaseException | None = None
+        """What a listener raised: it must not be lost in the stream's thread."""
+        self._stack = stack.name
+        self._redactor = Redactor("", (stack.config[key] for key in stack.secrets if key in stack.config))
+        self._on_event = on_event
+        self._clock = clock
+        self._began: dict[tuple[str, str], float] = {}
+        self._lock = threading.Lock()
+
+    def on_event(self, event: Any) -> None:  # noqa: ANN401  `pulumi.automation.EngineEvent`, untyped
+        """One event."""
+        with self._lock:
+            try:
+                self._hear(event)
+            except BaseException as err:  # noqa: BLE001  raised again by whoever waits for the run
+                self.failure = self.failure or err
+
+    def _hear(self, event: Any) -> None:  # noqa: ANN401
+        if event.resource_pre_event is not None:
+            self._begins(event.resource_pre_event.metadata)
+        elif event.res_outputs_event is not None:
+            self._done(event.res_outputs_event.metadata)
+        elif event.res_op_failed_event is not None:
+            self._failed(event.res_op_failed_event.metadata)
+        elif event.diagnostic_event is not None:
+            self._told(event.diagnostic_event)
+
+    def _begins(self, metadata: Any) -> None:  # noqa: ANN401
+        operation = _operation(metadata)
+        if operation is None:
+            return
+        name = _name(metadata.urn)
+        self.steps.append(Step(operation, metadata.urn, metadata.type, name, tuple(metadata.diffs or ())))
+        self._began[metadata.urn, operation] = self._clock.monotonic()
+        if operation not in _QUIET:
+            self._say("start", operation, metadata, _id(metadata))
+
+    def _done(self, metadata: Any) -> None:  # noqa: ANN401
+        operation = _operation(metadata)
+        if operation is None:
+            return
+        self.changes[operation] += 1
+        if operation not in _QUIET:
+            self._say("done", operation, metadata, _id(metadata))
+
+    def _failed(self, metadata: Any) -> None:  # noqa: ANN401
+        operation = _operation(metadata)
+        if operation is not None:
+            told = [message for urn, message in self.errors if urn == metadata.urn]
+            self._say("failed", operation, metadata, told[-1] if told else "")
+
+    def _told(self, diagnostic: Any) -> None:  # noqa: ANN401
+        message = self._redactor.scrubbed(_COLOUR.sub("", diagnostic.message).strip())
+        urn = diagnostic.urn or ""
+        if not message or diagnostic.ephemeral:
+            return
+        if diagnostic.severity == "error":
+            if not _FOLLOWS.search(message):
+                self.errors.append((urn, message))
+        elif diagnostic.severity in {"info", "warning"}:
+            self._on_event(Event("waiting", "read", self._stack, "pulumi:log", diagnostic.severity, message))
+
+    def _say(self, kind: EventKind, operation: Operation, metadata: Any, detail: str) -> None:  # noqa: ANN401
+        began = self._began.get((metadata.urn, operation), self._clock.monotonic())
+        seconds = 0.0 if kind == "start" else self._clock.monotonic() - began
+        self._on_event(Event(kind, operation, metadata.urn, metadata.type, _name(metadata.urn), detail, seconds))
+
+
+def _operation(metadata: Any) -> Operation | None:  # noqa: ANN401
+    """What is done to a resource of the cloud; None for components, providers and the stack itself."""
+    state = metadata.new or metadata.old
+    if metadata.type == STACK_TYPE or metadata.type.startswith("pulumi:providers:"):
+        return None
+    if state is not None and not state.custom:
+        return None
+    return _OPERATIONS.get(getattr(metadata.op, "value", metadata.op))
+
+
+def _id(metadata: Any) -> str:  # noqa: ANN401
+    state = metadata.new or metadata.old
+    return str(state.id or "") if state is not None else ""
+
+
+def _name(urn: str) -> str:
+    return urn.rpartition("::")[2]

@@ -1,0 +1,94 @@
+"""Keeping secrets out of journals, events and messages: a salted hash stands where the value would."""
+
+import hashlib
+import hmac
+import json
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from cloudgpu.engine.direct.protobuf_values import Path, leaves
+
+MARK: Final = "cloudgpu:hidden:"
+SHOWN: Final = "[secret]"
+_SHORTEST_TO_SCRUB = 4  # a shorter text occurs by chance in messages, and would tear them to pieces
+
+
+class Redactor:
+    """What one run of the engine knows to be secret. Safe to use from several threads."""
+
+    def __init__(self, salt: str, known: Iterable[str] = ()) -> None:
+        self._salt = salt.encode()
+        self._texts = {text for text in known if text}
+        self._lock = threading.Lock()
+
+    def learn(self, values: Mapping[str, Any], secret_paths: Iterable[Path]) -> None:
+        """Remember the texts under these paths: they are hidden wherever they turn up again."""
+        for path in secret_paths:
+            texts = {leaf for _, leaf in leaves(_at(values, path)) if isinstance(leaf, str) and leaf}
+            with self._lock:
+                self._texts |= texts
+
+    def masked(self, values: Mapping[str, Any], secret_paths: Iterable[Path] = ()) -> dict[str, Any]:
+        """A copy with every secret replaced by a mark that is equal for equal values of this journal."""
+        hidden = frozenset(secret_paths)
+        return {name: self._mask(value, (name,), hidden) for name, value in values.items()}
+
+    def digest(self, value: object) -> str:
+        """A salted hash of any JSON value."""
+        text = json.dumps(value, sort_keys=True, default=str)
+        return hmac.new(self._salt, text.encode(), hashlib.sha256).hexdigest()
+
+    def scrubbed(self, text: str) -> str:
+        """A message without the secrets that a service may have echoed into it."""
+        with self._lock:
+            texts = sorted((secret for secret in self._texts if len(secret) >= _SHORTEST_TO_SCRUB), key=len)
+        for secret in reversed(texts):
+            text = text.replace(secret, SHOWN)
+        return text
+
+    def _mask(self, value: Any, path: Path, hidden: frozenset[Path]) -> Any:  # noqa: ANN401
+        if path in hidden:
+            return MARK + self.digest(value)
+        if isinstance(value, Mapping):
+            return {name: self._mask(inner, (*path, name), hidden) for name, inner in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._mask(inner, (*path, index), hidden) for index, inner in enumerate(value)]
+        if isinstance(value, str) and self._contains_secret(value):
+            return MARK + self.digest(value)
+        return value
+
+    def _contains_secret(self, text: str) -> bool:
+        with self._lock:
+            return text in self._texts or any(
+                len(secret) >= _SHORTEST_TO_SCRUB and secret in text for secret in self._texts
+            )
+
+
+def is_masked(value: object) -> bool:
+    """Whether the value, or anything in it, is only the mark of a secret."""
+    return any(isinstance(leaf, str) and leaf.startswith(MARK) for _, leaf in leaves(value))
+
+
+def marked_paths(values: Mapping[str, Any]) -> set[Path]:
+    """Where marks stand."""
+    return {path for path, leaf in leaves(values) if isinstance(leaf, str) and leaf.startswith(MARK)}
+
+
+def hidden_for_show(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy with `[secret]` where marks stand."""
+    return {name: _hide(value) for name, value in values.items()}
+
+
+def _hide(value: Any) -> Any:  # noqa: ANN401
+    if isinstance(value, Mapping):
+        return {name: _hide(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_hide(inner) for inner in value]
+    return SHOWN if isinstance(value, str) and value.startswith(MARK) else value
+
+
+def _at(values: Any, path: Path) -> Any:  # noqa: ANN401
+    for part in path:
+        values = values[part]
+    return values

@@ -1,0 +1,83 @@
+"""A jump host of the user's own: its address as written in the settings, its host key as their OpenSSH knows it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import paramiko
+
+from cloudgpu.errors import HostKeyError
+from cloudgpu.files import KNOWN_HOSTS_BYTES, read_bytes
+from cloudgpu.launch.inventory import Node
+from cloudgpu.ssh.keys import fingerprint
+from cloudgpu.text import command
+
+_SSH_PORT = 22
+_REVOKED = "@revoked"
+_BASTION = -1
+"""Its index: it is no node of the cluster."""
+
+
+def bastion(address: str, known_hosts: Sequence[Path], pinned: tuple[str, ...] = (), key: str = "") -> Node:
+    """The jump host that `user@host` or `user@host:port` names, pinned by these keys, else by these files.
+
+    Raises:
+        HostKeyError: None of them knows its host key.
+    """
+    user, _, place = address.partition("@")
+    host, port = _split(place)
+    keys = pinned or known_keys(host, port, known_hosts)
+    if not keys:
+        where = " or ".join(str(path) for path in known_hosts)
+        connect = command("ssh", *([] if port == _SSH_PORT else ["-p", str(port)]), f"{user}@{host}")
+        message = f"the host key of the bastion {host}:{port} is not in {where}"
+        raise HostKeyError(message, hint=f"connect once, and compare the fingerprint: {connect}")
+    return Node(_BASTION, "bastion", host, port, user, keys, host, "", "", "", 0, simulated=False, key=key)
+
+
+def known_keys(address: str, port: int, files: Sequence[Path]) -> tuple[str, ...]:
+    """The fingerprints that these files hold for a host."""
+    return _known(address if port == _SSH_PORT else f"[{address}]:{port}", files)
+
+
+def _split(place: str) -> tuple[str, int]:
+    """`host`, `host:port`, `[v6]` or `[v6]:port`."""
+    if place.startswith("["):
+        host, _, rest = place[1:].partition("]")
+        return host, int(rest.removeprefix(":") or _SSH_PORT)
+    host, _, port = place.partition(":")
+    return host, int(port or _SSH_PORT)
+
+
+def _known(name: str, files: Sequence[Path]) -> tuple[str, ...]:
+    """Fingerprints under a name, plain or hashed; of a key that is marked as revoked, none."""
+    known, revoked = paramiko.HostKeys(), set()
+    for line in (line for path in files if path.is_file() for line in _lines(path)):
+        marker, _, rest = line.partition(" ") if line.startswith("@") else ("", "", line)
+        entry = _entry(rest)
+        if entry is None or marker not in ("", _REVOKED):
+            continue  # an authority signs hosts, and is none
+        if marker == _REVOKED:
+            revoked.add(fingerprint(entry.key.asbytes()))
+            continue
+        for host in entry.hostnames:
+            known.add(host, entry.key.get_name(), entry.key)
+    found = [fingerprint(key.asbytes()) for key in (known.lookup(name) or {}).values()]
+    return tuple(one for one in dict.fromkeys(found) if one not in revoked)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return read_bytes(path, KNOWN_HOSTS_BYTES).decode(errors="replace").splitlines()
+    except OSError as err:
+        message = f"cannot read the known host keys in {path}: {err.strerror}"
+        raise HostKeyError(
+            message, hint=f"make it readable, or move it away: {command('ls', '-l', str(path))}"
+        ) from err
+
+
+def _entry(line: str) -> paramiko.hostkeys.HostKeyEntry | None:
+    """One line; None for a comment, and for a key that paramiko cannot read."""
+    try:
+        return None if line.lstrip().startswith("#") else paramiko.hostkeys.HostKeyEntry.from_line(line)
+    except (paramiko.hostkeys.InvalidHostKey, paramiko.SSHException):
+        return None

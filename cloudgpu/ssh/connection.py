@@ -1,0 +1,365 @@
+"""An SSH connection to one node: reused by every call, dialled again when it broke."""
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from cloudgpu.clock import Clock
+from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError
+from cloudgpu.launch.inventory import Node, loopback, shares_this_machine
+from cloudgpu.ssh.base import COMMAND_S, Result, Told, nobody
+from cloudgpu.ssh.carrier import Carrier
+from cloudgpu.ssh.channel import OrderlyChannel
+from cloudgpu.ssh.command import Command
+from cloudgpu.ssh.handshake import AuthRefusedError, Opened, open_link, open_socket
+from cloudgpu.ssh.openssh_command import ServerKey
+from cloudgpu.ssh.outcome import checked, describe, still_there
+from cloudgpu.ssh.session import Patience, Session, SessionStream
+from cloudgpu.ssh.transfer import transfer
+from cloudgpu.ssh.transfer.receive import OnSkipped
+from cloudgpu.ssh.transport import LOST, Link, RefusedChannel
+from cloudgpu.ssh.tunnel import Tunnel, listening, listening_near
+
+_CHANNEL_TIMEOUT_S = 30.0
+_LANES = 16
+_SESSIONS = 10
+_BOOT_PAUSE_S = (0.5, 1.0, 2.0, 4.0, 5.0)
+_LOGIN_GRACE_S = 60.0
+_MOST_OUTPUT_BYTES = 256 << 20
+
+
+class SilentPortError(ConnectError):
+    """The node is there, and connects to nothing at this address and port."""
+
+
+def connect(
+    node: Node,
+    key: Path,
+    *,
+    clock: Clock,
+    timeout_s: float = 15.0,
+    via: Carrier | None = None,
+    patience: Patience | None = None,
+) -> "SshHost":
+    """Connect to a node, through what `via` is, where it is given.
+
+    Raises:
+        HostKeyError: It shows none of the node's pinned host keys.
+        ConnectError: It cannot be reached, or refuses the key.
+    """
+    host = SshHost(node, key, clock=clock, timeout_s=timeout_s, via=via, patience=patience or Patience())
+    host.connect()
+    return host
+
+
+def wait_for(
+    node: Node,
+    key: Path,
+    *,
+    clock: Clock,
+    deadline_s: float,
+    via: Carrier | None = None,
+    hopeless: Callable[[], bool] = lambda: False,
+) -> "SshHost":
+    """Connect to a node that may still be booting: try again, with pauses, for at most `deadline_s` seconds.
+
+    A login that is refused is tried for a minute only, and once only where the first boot is known to be over: where
+    sshd is started by its socket it may answer before cloud-init has created the user and written our key. Once
+    `hopeless` holds, a failure is not tried again.
+
+    Raises:
+        HostKeyError: At once; a wrong host does not become the right one.
+        ConnectError: The last failure, once the deadline has passed.
+    """
+    grace_s = 0.0 if node.booted else _LOGIN_GRACE_S
+    end = clock.monotonic() + deadline_s
+    login_end = None
+    attempt = 0
+    while True:
+        now = clock.monotonic()
+        try:
+            return connect(node, key, clock=clock, timeout_s=max(1.0, min(15.0, end - now)), via=via)
+        except HostKeyError:
+            raise
+        except AuthRefusedError:
+            login_end = login_end or clock.monotonic() + grace_s
+            if hopeless() or clock.monotonic() >= min(end, login_end):
+                raise
+        except ConnectError:
+            if hopeless() or clock.monotonic() >= end:
+                raise
+        clock.sleep(_BOOT_PAUSE_S[min(attempt, len(_BOOT_PAUSE_S) - 1)])
+        attempt += 1
+
+
+class SshHost:
+    """One node over SSH; satisfies `remote.base.Host` and is safe to use from several threads."""
+
+    def __init__(
+        self, node: Node, key: Path, *, clock: Clock, timeout_s: float, via: Carrier | None, patience: Patience
+    ) -> None:
+        self.node = node
+        self.key = Path(node.key) if node.key else key
+        self.via = via
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._patience = patience
+        self._lock = threading.Lock()
+        self._links: list[Link] = []
+        self._tunnels: dict[int, Tunnel] = {}
+
+    def connect(self) -> None:
+        """Dial unless connected.
+
+        Raises:
+            ConnectError: As `dial` says.
+        """
+        self._lane(0)
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection, as far as this side knows; nobody is asked."""
+        with self._lock:
+            return any(link.is_active() for link in self._links)
+
+    def run(self, command: Command, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
+        """Run it and wait.
+
+        Raises:
+            RemoteCommandError: Exit code other than 0; shows the last 10 lines.
+            ConnectError: The connection was lost or `timeout_s` passed.
+        """
+        return checked(self.try_run(command, stdin=stdin, timeout_s=timeout_s))
+
+    def try_run(self, command: Command, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
+        """Like `run`, but a bad exit code is in the result.
+
+        Raises:
+            TimeLimitError: `timeout_s` passed.
+            ConnectError: The connection was lost.
+        """
+        began = self._clock.monotonic()
+        session = self.start(command, stdin)
+        stdout = self._read(session, timeout_s)
+        return Result(
+            host=describe(self.node),
+            shown=command.shown(),
+            exit_code=session.exit_code,
+            stdout=stdout.decode("utf-8", "replace"),
+            stderr=session.stderr.decode("utf-8", "replace"),
+            seconds=self._clock.monotonic() - began,
+        )
+
+    def _read(self, session: Session, timeout_s: float) -> bytes:
+        """All of a command's output, which is held in memory and therefore bounded.
+
+        Raises:
+            RemoteCommandError: It is more than that.
+        """
+        stdout = bytearray()
+        for piece in session.output(timeout_s):
+            stdout += piece
+            if len(stdout) > _MOST_OUTPUT_BYTES:
+                session.end()
+                size = f"{_MOST_OUTPUT_BYTES >> 20} MiB"
+                raise RemoteCommandError(
+                    f"{describe(self.node)}: a command printed more than {size}", hint=still_there(self.node)
+                )
+        return bytes(stdout)
+
+    def stream(self, command: Command, *, stdin: bytes = b"") -> SessionStream:
+        """Start it and read its output line by line.
+
+        Raises:
+            ConnectError: The connection was lost.
+        """
+        return SessionStream(self.start(command, stdin))
+
+    def start(self, command: Command, stdin: bytes | Iterable[bytes] = b"") -> Session:
+        """Start a command whose output is read in pieces of bytes.
+
+        Raises:
+            ConnectError: The connection was lost.
+        """
+        link, channel = self._channel()
+        session = Session(
+            link,
+            channel,
+            who=describe(self.node),
+            clock=self._clock,
+            patience=self._patience,
+            hint=still_there(self.node),
+        )
+        session.start(command.wire(), stdin)
+        return session
+
+    def put_bytes(self, content: bytes, path: str, *, mode: int = 0o600) -> None:
+        """Write a file, atomically; missing directories are made.
+
+        Raises:
+            RemoteCommandError: It cannot be written there.
+            ConnectError: The connection was lost; the file is the old one or the new one.
+        """
+        transfer.put_bytes(self, content, path, mode=mode)
+
+    def get_file(self, path: str, to: Path) -> None:
+        """Fetch a file, atomically on this side.
+
+        Raises:
+            RemoteCommandError: It cannot be read there.
+            StateError: It cannot be written here.
+            ConnectError: The connection was lost.
+        """
+        transfer.get_file(self, path, to)
+
+    def send_tree(self, source: Path, files: Sequence[str], to: str) -> int:
+        """Make the remote directory hold exactly these files of `source` (relative paths); returns bytes sent.
+
+        Raises:
+            StateError: A file cannot be read here.
+            RemoteCommandError: It cannot be written there.
+            ConnectError: The connection was lost; the next call completes what is missing.
+        """
+        return transfer.send_tree(self, source, files, to)
+
+    def claim_tree(self, to: str) -> None:
+        """Make a new or empty remote directory one that `send_tree` may change.
+
+        Raises:
+            RemoteCommandError: It has contents that are not ours, or cannot be made.
+            ConnectError: The connection was lost.
+        """
+        transfer.claim_tree(self, to)
+
+    def fetch_tree(
+        self, source: str, patterns: Sequence[str], to: Path, on_skipped: OnSkipped | None = None
+    ) -> list[str]:
+        """Fetch what matches below a remote directory; returns the relative paths. What is skipped is named.
+
+        Raises:
+            StateError: It cannot be written here, or the node sent a path that leads out of `to`.
+            RemoteCommandError: It cannot be read there.
+            ConnectError: The connection was lost; files that had arrived whole stay.
+        """
+        return transfer.fetch_tree(self, source, patterns, to, on_skipped)
+
+    def forward(
+        self, remote_port: int, *, local: int = 0, near: bool = False, bound: bool = False, told: Told = nobody
+    ) -> int:
+        """Open a tunnel to a port on the node's loopback; returns the local port. Asked twice, it is the same one.
+
+        Args:
+            remote_port: Where to.
+            local: The port on this side; 0 is any.
+            near: Take the next free one where that is in use.
+            bound: What listens there does so on the node's own loopback address and on no other.
+            told: Hears of every connection.
+
+        Raises:
+            UsageError: The local port is in use.
+            StateError: No local port can be had.
+        """
+        with self._lock:
+            if remote_port not in self._tunnels:
+                listener = listening_near(local) if near else listening(local)
+                self._tunnels[remote_port] = Tunnel(lambda: self._enter(remote_port, bound=bound), listener, told)
+            return self._tunnels[remote_port].port
+
+    def _enter(self, port: int, *, bound: bool) -> OrderlyChannel:
+        """A connection to a port of the node's own.
+
+        Raises:
+            ConnectError: As `open_tcp` says.
+        """
+        shared = shares_this_machine(self.node)
+        # Nodes that share this machine: a program that asks for 127.0.0.1 is not on its node's own address.
+        addresses = [loopback(self.node), *(["127.0.0.1"] if shared and not bound else [])]
+        with self._lock:
+            ours = shared and any(tunnel.port == port for tunnel in self._tunnels.values())
+        silent = SilentPortError(
+            f"{describe(self.node)} cannot connect to {port}: a tunnel stands there", hint="close it"
+        )
+        for address in dict.fromkeys(addresses):
+            if ours and address == "127.0.0.1":
+                continue  # a tunnel that leads to itself would never end
+            try:
+                return self.open_tcp(address, port)
+            except SilentPortError as err:
+                silent = err
+        raise silent
+
+    def open_tcp(self, address: str, port: int, timeout_s: float = _CHANNEL_TIMEOUT_S) -> OrderlyChannel:
+        """A TCP connection from the node to somewhere it can reach.
+
+        Raises:
+            SilentPortError: Nothing listens there.
+            ConnectError: The node cannot reach it, or was lost itself.
+        """
+        link = self._lane(0)
+        try:
+            return link.open("direct-tcpip", (address, port), timeout=timeout_s)
+        except RefusedChannel as err:
+            message = f"{describe(self.node)} cannot connect to {address}:{port}: {err}"
+            hint = "check that something listens there, and that the security group lets the node reach it"
+            raise SilentPortError(message, hint=hint) from err
+        except LOST as err:
+            message = f"{describe(self.node)} cannot connect to {address}:{port}: {err}"
+            raise ConnectError(message, hint=still_there(self.node)) from err
+
+    def server_key(self) -> ServerKey:
+        """The host key that was verified, whole, for a `known_hosts` file.
+
+        Raises:
+            ConnectError: Not connected, and it cannot be dialled.
+        """
+        shown = self._lane(0).get_remote_server_key()
+        return ServerKey(str(shown.get_name()), str(shown.get_base64()))
+
+    def close(self) -> None:
+        """Hang up. A later call dials again."""
+        with self._lock:
+            links, self._links = self._links, []
+            tunnels, self._tunnels = list(self._tunnels.values()), {}
+        for tunnel in tunnels:
+            tunnel.close()
+        for link in links:
+            link.hang_up()
+
+    def __enter__(self) -> "SshHost":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _channel(self) -> tuple[Link, OrderlyChannel]:
+        """A new session channel. Servers limit sessions per connection (OpenSSH: 10): then another one is dialled."""
+        for lane in range(_LANES):
+            link = self._lane(lane)
+            if link.channels >= _SESSIONS:
+                continue
+            try:
+                return link, link.open_session(timeout=_CHANNEL_TIMEOUT_S)
+            except RefusedChannel:
+                continue
+            except LOST as err:
+                link.hang_up()
+                raise ConnectError(
+                    f"lost the connection to {describe(self.node)}: {err}", hint=still_there(self.node)
+                ) from err
+        raise ConnectError(f"{describe(self.node)} accepts no more sessions", hint="close some of those that are open")
+
+    def _lane(self, index: int) -> Link:
+        """The `index`-th connection, dialled when it is missing or broken."""
+        with self._lock:
+            self._links = [link for link in self._links if link.is_active()]
+            while len(self._links) <= index:
+                self._links.append(self._connect())
+            return self._links[index]
+
+    def _connect(self) -> Link:
+        return open_link(self.node, self.key, clock=self._clock, timeout_s=self._timeout_s, connect=self._open)
+
+    def _open(self, timeout_s: float) -> Opened:
+        if self.via is None:
+            return open_socket(self.node, timeout_s)
+        return self.via.open_tcp(self.node.address, self.node.port, timeout_s)

@@ -1,0 +1,161 @@
+"""The same on every node at once. A node that fails is a value beside the others, not the end of everything."""
+
+import copy
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from cloudgpu.clock import Clock
+from cloudgpu.errors import CloudGpuError, ConnectError, HostKeyError
+from cloudgpu.launch.inventory import Node
+from cloudgpu.ssh.carrier import Carrier, CarrierOf
+from cloudgpu.ssh.connection import SshHost, connect, wait_for
+from cloudgpu.ssh.handshake import AuthRefusedError
+
+LIMIT = 64
+"""How many nodes are worked on at the same time. More threads than this only fight for the interpreter."""
+
+
+def straight(_node: Node) -> None:
+    """Nothing needs to lead there."""
+
+
+class OnNode(Protocol):
+    """Anything that belongs to one node."""
+
+    node: Node
+
+
+H = TypeVar("H", bound=OnNode)
+T = TypeVar("T")
+A = TypeVar("A")
+
+
+def on_all(hosts: Iterable[H], do: Callable[[H], T], *, limit: int = LIMIT) -> dict[int, T | CloudGpuError]:
+    """Call `do` for every host in parallel; node index -> what it returned or the error it ended with, in order.
+
+    Only errors of this project are values. Anything else is a bug and is raised, once all calls have ended.
+    """
+    return _parallel([(host.node.index, host) for host in hosts], do, limit)
+
+
+def connect_all(
+    nodes: Sequence[Node],
+    key: Path,
+    *,
+    clock: Clock,
+    timeout_s: float = 15.0,
+    limit: int = LIMIT,
+    carrier: CarrierOf = straight,
+) -> dict[int, SshHost | CloudGpuError]:
+    """Connect to every node, those behind another one through it; node index -> connection or error."""
+
+    def connect_to(node: Node, via: Carrier | None) -> SshHost:
+        return connect(node, key, clock=clock, timeout_s=timeout_s, via=via)
+
+    return _in_two_steps(nodes, connect_to, limit, carrier)
+
+
+def wait_for_all(
+    nodes: Sequence[Node],
+    key: Path,
+    *,
+    clock: Clock,
+    deadline_s: float,
+    came: Callable[[SshHost], None] | None = None,
+    carrier: CarrierOf = straight,
+) -> dict[int, SshHost | CloudGpuError]:
+    """Connect to nodes that may still be booting, all at once: each has a thread, so none waits behind a slow one.
+
+    Only nodes that are reached through another one wait until that one is there. A wrong host key or a refused login
+    is an answer that no waiting changes: the others are then not waited for any longer.
+
+    Args:
+        nodes: Which.
+        key: The private key.
+        clock: Counts and waits.
+        deadline_s: How long a node may take, in seconds.
+        came: Called with each connection as it comes about, from that node's thread.
+        carrier: What leads to the nodes that no other node stands before.
+    """
+    end = clock.monotonic() + deadline_s
+    hopeless = threading.Event()
+
+    def wait(node: Node, via: Carrier | None) -> SshHost:
+        left_s = max(0.0, end - clock.monotonic())
+        try:
+            host = wait_for(node, key, clock=clock, deadline_s=left_s, via=via, hopeless=hopeless.is_set)
+        except (HostKeyError, AuthRefusedError):
+            hopeless.set()
+            raise
+        if came is not None:
+            came(host)
+        return host
+
+    return _in_two_steps(nodes, wait, max(1, len(nodes)), carrier)
+
+
+def _in_two_steps(
+    nodes: Sequence[Node], connect: Callable[[Node, Carrier | None], SshHost], limit: int, carrier: CarrierOf
+) -> dict[int, SshHost | CloudGpuError]:
+    """First the nodes that no other one stands before, then those behind one of them."""
+    first = [(node.index, node) for node in nodes if node.jump is None]
+    behind = [(node.index, node) for node in nodes if node.jump is not None]
+    outcomes = _parallel(first, lambda node: connect(node, carrier(node)), limit)
+    outcomes |= _parallel(behind, lambda node: connect(node, _through(node, outcomes)), limit)
+    return {node.index: outcomes[node.index] for node in nodes}
+
+
+def _through(node: Node, outcomes: Mapping[int, SshHost | CloudGpuError]) -> SshHost:
+    """The connection that leads to a node.
+
+    Raises:
+        ConnectError: The node that stands before it was not reached.
+    """
+    gate = outcomes.get(node.jump) if node.jump is not None else None
+    if isinstance(gate, SshHost):
+        return gate
+    why = gate.message if gate is not None else "which was not connected"
+    message = f"node {node.index} is reached through node {node.jump}: {why}"
+    raise ConnectError(message, hint=gate.hint if gate is not None else "connect to that one too")
+
+
+def all_or_raise(outcomes: Mapping[int, T | CloudGpuError]) -> dict[int, T]:
+    """The values, when every node succeeded.
+
+    Raises:
+        CloudGpuError: The first failure, a wrong host key before any other, saying which further nodes failed.
+    """
+    errors = {index: outcome for index, outcome in outcomes.items() if isinstance(outcome, CloudGpuError)}
+    if errors:
+        raise _summed_up(errors, len(outcomes))
+    return {index: outcome for index, outcome in outcomes.items() if not isinstance(outcome, CloudGpuError)}
+
+
+def _summed_up(errors: Mapping[int, CloudGpuError], nodes: int) -> CloudGpuError:
+    grave = (error for kind in (HostKeyError, AuthRefusedError) for error in errors.values() if isinstance(error, kind))
+    first = next(grave, next(iter(errors.values())))
+    if len(errors) == 1:
+        return first
+    others = ", ".join(str(index) for index, error in errors.items() if error is not first)
+    summary = copy.copy(first)
+    summary.message = f"{first.message} ({len(errors)} of {nodes} nodes failed; also: {others})"
+    summary.args = (summary.message,)
+    summary.__cause__ = first
+    return summary
+
+
+def _parallel(work: Sequence[tuple[int, A]], do: Callable[[A], T], limit: int) -> dict[int, T | CloudGpuError]:
+    def attempt(subject: A) -> T | CloudGpuError:
+        try:
+            return do(subject)
+        except CloudGpuError as err:
+            return err
+
+    if not work:
+        return {}
+    with ThreadPoolExecutor(max_workers=max(1, min(limit, len(work))), thread_name_prefix="cloudgpu-node") as pool:
+        outcomes = list(pool.map(attempt, [subject for _, subject in work]))
+    return dict(zip([index for index, _ in work], outcomes, strict=True))

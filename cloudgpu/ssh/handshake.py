@@ -1,0 +1,235 @@
+"""From an address to an authenticated link: TCP, key exchange, the pinned host key, our key. In that order."""
+
+import io
+import socket
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import paramiko
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key
+
+from cloudgpu.clock import Clock
+from cloudgpu.errors import ConnectError, HostKeyError
+from cloudgpu.files import KEY_BYTES, read_bytes, read_text
+from cloudgpu.launch.inventory import Node
+from cloudgpu.ssh.keys import same_fingerprint
+from cloudgpu.ssh.outcome import describe, log_in
+from cloudgpu.ssh.transport import LOST, Link
+from cloudgpu.text import printable
+
+Opened: TypeAlias = "socket.socket | paramiko.Channel"
+OpenSocket = Callable[[float], Opened]
+"""Opens something that behaves like a connected socket, within so many seconds."""
+
+_LONGEST_SAID = 200
+_ANOTHER_KEY = "name another one in the settings: CLOUDGPU_SSH_KEY"
+
+_KEY_KINDS: dict[type, Any] = {
+    RSAPrivateKey: paramiko.RSAKey,
+    Ed25519PrivateKey: paramiko.Ed25519Key,
+    EllipticCurvePrivateKey: paramiko.ECDSAKey,
+}
+_KEY_TYPES = {
+    "ssh-ed25519": ("ssh-ed25519",),
+    "ecdsa-sha2-nistp256": ("ecdsa-sha2-nistp256",),
+    "ecdsa-sha2-nistp384": ("ecdsa-sha2-nistp384",),
+    "ecdsa-sha2-nistp521": ("ecdsa-sha2-nistp521",),
+    "ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256"),
+}
+
+
+def open_socket(node: Node, timeout_s: float) -> socket.socket:
+    """Connect to the node's SSH port.
+
+    Raises:
+        ConnectError: Refused, timed out, no route, or the name does not resolve; each says which.
+    """
+    try:
+        opened = socket.create_connection((node.address, node.port), timeout_s)
+    except OSError as err:
+        raise _unreachable(node, err, timeout_s) from err
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return opened
+
+
+def open_link(node: Node, key: Path, *, clock: Clock, timeout_s: float, connect: OpenSocket) -> Link:
+    """A link whose host key is one of the node's pinned keys and which has accepted our key.
+
+    Raises:
+        HostKeyError: The server shows none of the pinned keys, or no key is pinned.
+        ConnectError: It cannot be reached, does not speak SSH, or refuses our key.
+    """
+    if not node.host_keys:
+        raise HostKeyError(f"{describe(node)} has no pinned host key", hint="run `cloudgpu status --refresh`")
+    deadline = clock.monotonic() + timeout_s
+    private = _load(key)
+    link = _verified_link(node, connect, lambda: max(0.1, deadline - clock.monotonic()))
+    try:
+        link.auth_timeout = max(0.1, deadline - clock.monotonic())
+        further = link.auth_publickey(node.user, private)
+    except LOST as err:
+        link.hang_up()
+        if isinstance(err, paramiko.AuthenticationException) and not _unanswered(err):
+            raise _refused(node, key) from err
+        if "timeout" in str(err):
+            raise _silent(node, timeout_s) from err
+        raise ConnectError(
+            f"{describe(node)} hung up while logging in: {err or 'end of stream'}",
+            hint="the node may still be booting, or may be ending; `cloudgpu status --refresh` tells which",
+        ) from err
+    if further or not link.is_authenticated():
+        link.hang_up()
+        raise AuthRefusedError(
+            f"{describe(node)} accepts the key {key} for user {node.user}, and asks for more: {', '.join(further)}",
+            hint="let that key alone log in there: AuthenticationMethods in its sshd_config",
+        )
+    return link
+
+
+def _unanswered(err: paramiko.AuthenticationException) -> bool:
+    """Return True where paramiko calls it a failed login that the server did not answer in time, or hung up."""
+    return any(words in str(err) for words in ("timeout", "transport shut down"))
+
+
+def _refused(node: Node, key: Path) -> "AuthRefusedError":
+    return AuthRefusedError(
+        f"{describe(node)} refused the key {key} for user {node.user}",
+        hint="check `user` and `key` in the inventory, and ~/.ssh/authorized_keys on the host"
+        if node.own
+        else "check the user name, and that the node was made with this key",
+    )
+
+
+class AuthRefusedError(ConnectError):
+    """The server is the right one and does not accept our key for that user."""
+
+
+def _verified_link(node: Node, connect: OpenSocket, left_s: Callable[[], float]) -> Link:
+    """Exchange keys until a pinned one is shown: a server may hold several, and pins do not say of which type."""
+    tried: list[str] = []
+    shown: list[str] = []
+    while True:
+        link = _exchange(node, connect(left_s()), tried, left_s())
+        if link is None:
+            raise _wrong_key(node, shown)
+        server_key = link.get_remote_server_key()
+        if any(same_fingerprint(pin, server_key.fingerprint) for pin in node.host_keys):
+            return link
+        link.hang_up()
+        shown.append(server_key.fingerprint)
+        tried.extend(_KEY_TYPES.get(server_key.get_name(), ()) or (server_key.get_name(),))
+
+
+def exchanged(node: Node, opened: Opened, timeout_s: float) -> Link:
+    """A link after the key exchange alone: the server has shown a key that nobody has compared with anything yet.
+
+    Raises:
+        ConnectError: It does not speak SSH, or nothing that we speak.
+    """
+    link = _exchange(node, opened, (), timeout_s)
+    if link is None:
+        message = f"{describe(node)} hung up in the key exchange"
+        raise ConnectError(message, hint="try again")
+    return link
+
+
+def _exchange(
+    node: Node, opened: socket.socket | paramiko.Channel, without_keys: Sequence[str], timeout_s: float
+) -> Link | None:
+    """The key exchange; None when the server has no key of the types that are left."""
+    link = Link(opened, without_keys=without_keys)
+    link.banner_timeout = link.handshake_timeout = timeout_s
+    try:
+        link.start_client(timeout=timeout_s)
+        link.get_remote_server_key()  # raises where the exchange ran out of time, which start_client does not
+    except paramiko.ssh_exception.IncompatiblePeer as err:
+        link.hang_up()
+        if without_keys:
+            return None
+        raise ConnectError(
+            f"{describe(node)} and cloudgpu share no SSH algorithm: {err}",
+            hint="allow a current key exchange, cipher and host key type in the node's sshd_config",
+        ) from err
+    except LOST as err:
+        unanswered = link.unanswered
+        link.hang_up()
+        if unanswered:
+            raise _silent(node, timeout_s) from err
+        if without_keys and not isinstance(err, OSError):
+            return None
+        said = printable(str(err))[:_LONGEST_SAID]
+        message = f"{describe(node)} answers, but not with SSH: {said or 'it hung up'}"
+        raise ConnectError(message, hint="the node may still be booting; try again") from err
+    return link
+
+
+def _silent(node: Node, timeout_s: float) -> ConnectError:
+    return ConnectError(
+        f"{describe(node)} accepts connections and did not complete the SSH handshake within {timeout_s:.2g} s",
+        hint=f"look at its console: it may be out of memory, or a disk may hang; does this work: {log_in(node)}"
+        if node.own
+        else "the node may still be booting; try again",
+    )
+
+
+def _wrong_key(node: Node, shown: Sequence[str]) -> HostKeyError:
+    return HostKeyError(
+        f"{describe(node)} is not the host we know: expected host key {' or '.join(node.host_keys)}, got {shown[0]}",
+        expected=node.host_keys,
+        got=shown[0],
+        hint="somebody else may be answering at this address; nothing was sent to it. "
+        "If the host was rebuilt on purpose, pin its new fingerprint",
+    )
+
+
+def _load(key: Path) -> paramiko.PKey:
+    try:
+        return _private_key(key)
+    except OSError as err:
+        raise ConnectError(f"cannot read the SSH key {key}: {err.strerror}", hint=_ANOTHER_KEY) from err
+    except (ValueError, TypeError, UnsupportedAlgorithm, paramiko.SSHException) as err:
+        raise ConnectError(f"{key} is not an SSH private key without a passphrase: {err}", hint=_ANOTHER_KEY) from err
+
+
+def _private_key(path: Path) -> paramiko.PKey:
+    """Load a key, with the certificate beside it, as `PKey.from_path` does, which reads without a limit."""
+    content = read_bytes(path, KEY_BYTES)
+    try:
+        loaded: object = load_ssh_private_key(content, password=None)
+    except ValueError:
+        loaded = load_pem_private_key(content, password=None)
+    kind = next((kind for base, kind in _KEY_KINDS.items() if isinstance(loaded, base)), None)
+    if kind is None:
+        message = f"keys of the kind {type(loaded).__name__} are not supported"
+        raise ValueError(message)
+    found: paramiko.PKey = kind.from_private_key(io.StringIO(content.decode()))
+    certificate = path.with_name(f"{path.name}-cert.pub")
+    if certificate.exists():
+        found.load_certificate(read_text(certificate, KEY_BYTES))
+    return found
+
+
+def _unreachable(node: Node, err: OSError, timeout_s: float) -> ConnectError:
+    who = describe(node)
+    if isinstance(err, ConnectionRefusedError):
+        return ConnectError(f"{who} refused the connection", hint="its SSH server is not up (yet)")
+    if isinstance(err, TimeoutError):
+        return ConnectError(
+            f"{who} did not answer within {timeout_s:.0f} s",
+            hint="check that the host runs, and that no firewall between it and this machine is in the way"
+            if node.own
+            else "check that the node runs and that its security group lets your address in (`--ssh-cidr`)",
+        )
+    if isinstance(err, socket.gaierror):
+        return ConnectError(
+            f"{who}: the address does not resolve: {err.strerror}", hint="check the name and your resolver"
+        )
+    return ConnectError(
+        f"{who} cannot be reached: {err.strerror or err}",
+        hint="check your network, then that the node runs: `cloudgpu status --refresh`",
+    )

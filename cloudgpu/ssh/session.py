@@ -1,0 +1,276 @@
+"""One command over one channel: standard input in, output out, and the exit code; nothing can fill up and block."""
+
+import codecs
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from cloudgpu.clock import Clock
+from cloudgpu.errors import ConnectError, RemoteCommandError
+from cloudgpu.ssh.channel import OrderlyChannel
+from cloudgpu.ssh.outcome import STILL_THERE, TimeLimitError
+from cloudgpu.ssh.transport import LOST, Link
+
+_CHUNK_BYTES = 1 << 24
+_OVERHEAD_BYTES = 64
+_LEAST_BYTES = 1 << 10
+_INLINE_STDIN_BYTES = 1 << 16
+_STDERR_KEPT_BYTES = 1 << 20
+_TICK_S = 5.0
+LONGEST_LINE = 32 << 20
+"""A MiB of a log takes six as JSON where none of it is UTF-8."""
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long silence is borne: first the server is asked for a sign of life, then given up."""
+
+    probe_after_s: float = 10.0
+    dead_after_s: float = 30.0
+
+
+class _Wake:
+    """One event for both output buffers. Paramiko clears it when one of them runs empty: the other would be missed."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self.set = self._event.set
+        self.wait = self._event.wait
+        self.rearm = self._event.clear
+
+    def clear(self) -> None:
+        """Deliberately nothing."""
+
+
+class Session:
+    """A started command. `output` must be read to its end before `exit_code` means anything."""
+
+    def __init__(
+        self,
+        link: Link,
+        channel: OrderlyChannel,
+        *,
+        who: str,
+        clock: Clock,
+        patience: Patience,
+        hint: str = STILL_THERE,
+    ) -> None:
+        self._link = link
+        self._channel = channel
+        self.who = who
+        self.hint = hint
+        self._clock = clock
+        self._patience = patience
+        self._wake = _Wake()
+        self._closed_here = False
+        self._limit_s: float | None = None
+        self._since = clock.monotonic()
+        self.stderr = bytearray()
+        self.on_stderr: Callable[[bytes], None] | None = None
+        """Sees standard error as it comes, in the thread that reads `output`."""
+        channel.in_buffer.set_event(self._wake)
+        channel.in_stderr_buffer.set_event(self._wake)
+
+    def start(self, wire: str, stdin: bytes | Iterable[bytes]) -> None:
+        """Send the command and its standard input. A refusal shows as a channel that closes without an exit code.
+
+        Raises:
+            ConnectError: The connection was lost.
+        """
+        try:
+            self._channel.request("exec", wire, reply=True)
+            if isinstance(stdin, bytes) and len(stdin) <= _INLINE_STDIN_BYTES:
+                self._feed((stdin,) if stdin else ())
+            else:
+                pieces = (stdin,) if isinstance(stdin, bytes) else stdin
+                threading.Thread(target=self._feed, args=(pieces,), daemon=True).start()
+        except LOST as err:
+            raise self._lost(err) from err
+
+    def output(self, timeout_s: float | None = None) -> Iterator[bytes]:
+        """Standard output in pieces as they come; standard error is gathered beside it, the last MiB of it kept.
+
+        The time limit counts from now, from the last `renew`, or from the last piece of standard input that was taken.
+
+        Raises:
+            TimeLimitError: `timeout_s` passed; the command is signalled.
+            ConnectError: The connection was lost or fell silent.
+        """
+        self._limit_s = timeout_s
+        self.renew()
+        heard, since = self._link.heard, self._clock.monotonic()
+        try:
+            while not self._over():
+                self._wake.rearm()
+                if piece := self._take():
+                    yield piece
+                now = self._clock.monotonic()
+                if self._link.heard != heard:
+                    heard, since = self._link.heard, now
+                self._check_time()
+                self._check_alive(now - since)
+                if not self._more() and not self._over():
+                    self._wake.wait(self._pause_s())
+            self._check_ended()
+        finally:
+            with contextlib.suppress(*LOST):
+                self._channel.close()
+
+    def renew(self) -> None:
+        """Start the time limit of `output` again."""
+        self._since = self._clock.monotonic()
+
+    @property
+    def exit_code(self) -> int:
+        """Its exit code; 128 + n when signal n ended it; 255 when the server closed the channel without a word."""
+        status = int(self._channel.exit_status)
+        return 255 if status < 0 else status
+
+    def close(self) -> None:
+        """Stop reading; the remote command sees its pipes closed."""
+        self._closed_here = True
+        with contextlib.suppress(*LOST):
+            self._channel.close()
+
+    def end(self) -> None:
+        """Ask the command to end, and stop reading."""
+        with contextlib.suppress(*LOST):
+            self._channel.request("signal", "TERM", reply=False)
+        self.close()
+
+    def _take(self) -> bytes:
+        """What has arrived, at most one piece of each kind, so that a flood cannot outrun the timeout."""
+        try:
+            if self._channel.recv_stderr_ready():
+                piece = bytes(self._channel.recv_stderr(_CHUNK_BYTES))
+                self.stderr += piece
+                del self.stderr[:-_STDERR_KEPT_BYTES]
+                if self.on_stderr is not None:
+                    self.on_stderr(piece)
+            return bytes(self._channel.recv(_CHUNK_BYTES)) if self._channel.recv_ready() else b""
+        except LOST as err:
+            raise self._lost(err) from err
+
+    def _over(self) -> bool:
+        """Nothing more will come: the channel is closed, or has said its exit code and the end of its output."""
+        said_all = self._channel.status_event.is_set() and self._channel.eof_received
+        return (self._channel.closed or said_all) and not self._more()
+
+    def _more(self) -> bool:
+        return bool(self._channel.recv_ready() or self._channel.recv_stderr_ready())
+
+    def _pause_s(self) -> float:
+        tick = min(_TICK_S, self._patience.probe_after_s / 2)
+        left_s = self._left_s()
+        return tick if left_s is None else max(0.0, min(tick, left_s))
+
+    def _left_s(self) -> float | None:
+        return None if self._limit_s is None else self._since + self._limit_s - self._clock.monotonic()
+
+    def _check_time(self) -> None:
+        left_s = self._left_s()
+        if left_s is not None and left_s <= 0:
+            self.end()
+            message = f"{self.who}: the command did not end within {self._limit_s:g} s"
+            raise TimeLimitError(message, hint=self.hint)
+
+    def _check_alive(self, silent_s: float) -> None:
+        if silent_s >= self._patience.dead_after_s:
+            self._link.hang_up()
+            raise ConnectError(
+                f"{self.who} gave no sign of life for {silent_s:.0f} s; the command may still run there",
+                hint=self.hint,
+            )
+        if silent_s >= self._patience.probe_after_s:
+            # In a thread of its own: when the peer no longer reads, even sending blocks.
+            threading.Thread(target=_probe, args=(self._link,), daemon=True).start()
+
+    def _check_ended(self) -> None:
+        if self._channel.refused:
+            raise ConnectError(f"{self.who} refuses to run commands", hint="does this account have a shell?")
+        whole = self._channel.eof_received and self._channel.exit_status >= 0
+        if not (whole or self._closed_here or self._channel.closed_by_peer):
+            raise self._lost(self._link.get_exception())
+
+    def _lost(self, err: BaseException | None) -> ConnectError:
+        self._link.hang_up()
+        return ConnectError(f"lost the connection to {self.who}: {err or 'the other end closed it'}", hint=self.hint)
+
+    def _feed(self, pieces: Iterable[bytes]) -> None:
+        """Send standard input to its end, which comes too where making it fails: the command must not wait for more.
+
+        A command that stops reading early is no error: its exit code tells.
+        """
+        # Packet by packet: paramiko's sendall copies the whole rest for each packet. It keeps 64 bytes of each for
+        # itself, and a piece that is longer by these would go as two.
+        step = max(_LEAST_BYTES, self._channel.out_max_packet_size - _OVERHEAD_BYTES)
+        with contextlib.suppress(*LOST):
+            try:
+                for piece in pieces:
+                    for at in range(0, len(piece), step):
+                        self._channel.sendall(piece[at : at + step])
+                        self.renew()
+            finally:
+                self._channel.shutdown_write()
+
+
+class SessionStream:
+    """A session read line by line; satisfies `remote.base.Stream`."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.exit_code: int | None = None
+
+    def lines(self, timeout_s: float | None = None) -> Iterator[str]:
+        """Lines as they come, without their newline; undecodable bytes are replaced.
+
+        Raises:
+            TimeLimitError: `timeout_s` passed since the start or the last `renew`.
+            ConnectError: The connection was lost.
+        """
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        rest = ""
+        for piece in self._session.output(timeout_s):
+            first, *others = decoder.decode(piece).split("\n")
+            if not others:
+                rest += first
+                self._check_length(rest)
+                continue
+            yield rest + first
+            yield from others[:-1]
+            rest = others[-1]
+        rest += decoder.decode(b"", final=True)
+        if rest:
+            yield rest
+        self.exit_code = self._session.exit_code
+
+    def _check_length(self, line: str) -> None:
+        """Give up a line that would fill this machine's memory.
+
+        Raises:
+            RemoteCommandError: It is longer than any answer.
+        """
+        if len(line) > LONGEST_LINE:
+            self.close()
+            raise RemoteCommandError(
+                f"{self._session.who} sent a line of more than {LONGEST_LINE >> 20} MiB", hint=self._session.hint
+            )
+
+    def renew(self) -> None:
+        """Start the time limit of `lines` again."""
+        self._session.renew()
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._session.close()
+
+    @property
+    def stderr(self) -> str:
+        """What it wrote to standard error so far, the last MiB."""
+        return self._session.stderr.decode("utf-8", "replace")
+
+
+def _probe(link: Link) -> None:
+    with contextlib.suppress(*LOST):
+        link.probe()

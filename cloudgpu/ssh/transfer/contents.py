@@ -1,0 +1,78 @@
+"""The contents of local files as one stream, each exactly as long as it was announced."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from cloudgpu.files import open_unbuffered
+from cloudgpu.ssh.transfer.node_read import portable_entry
+from cloudgpu.ssh.transfer.node_tree import Entry
+
+_CHUNK_BYTES = 1 << 20
+
+
+class Contents:
+    """Reads the files of a manifest, in order.
+
+    Attributes:
+        size_bytes: How much there is to send.
+        changed: Paths that were no longer what the manifest says when they were read; filled with zeros where shorter.
+        problem: What stopped the reading. The stream then ends early, and the other side throws away what it has.
+    """
+
+    def __init__(self, source: Path, wanted: Sequence[Entry]) -> None:
+        self._source = source
+        self._wanted = wanted
+        self.size_bytes = sum(entry.size for entry in wanted)
+        self.changed: list[str] = []
+        self.problem: OSError | None = None
+
+    def after(self, header: bytes) -> Iterator[bytes]:
+        """The header and then the contents, small files gathered to pieces of about a MiB."""
+        gathered = bytearray(header)
+        try:
+            for piece in self._pieces():
+                if len(piece) >= _CHUNK_BYTES:  # as it is: gathering would copy every gigabyte twice
+                    if gathered:
+                        yield bytes(gathered)
+                        gathered.clear()
+                    yield piece
+                    continue
+                gathered += piece
+                if len(gathered) >= _CHUNK_BYTES:
+                    yield bytes(gathered)
+                    gathered.clear()
+        except OSError as err:
+            self.problem = err
+            return
+        yield bytes(gathered)
+
+    def _pieces(self) -> Iterator[bytes]:
+        root = os.path.realpath(os.fsencode(self._source))
+        for entry in self._wanted:
+            if entry.link is None:
+                yield from self._file(entry)
+            if portable_entry(root, os.fsencode(entry.path)) != entry:
+                self.changed.append(entry.path)
+
+    def _file(self, entry: Entry) -> Iterator[bytes]:
+        left = entry.size
+        for piece in self._read(entry):
+            left -= len(piece)
+            yield piece
+        while left:
+            padding = bytes(min(left, _CHUNK_BYTES))
+            left -= len(padding)
+            yield padding
+
+    def _read(self, entry: Entry) -> Iterator[bytes]:
+        """At most as many bytes as announced; a file that is gone has none."""
+        try:
+            file = open_unbuffered(self._source / entry.path)
+        except FileNotFoundError:
+            return
+        with file:
+            left = entry.size
+            while left and (piece := file.read(min(left, _CHUNK_BYTES))):
+                left -= len(piece)
+                yield piece

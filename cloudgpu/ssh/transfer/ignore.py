@@ -1,0 +1,89 @@
+"""Ignore files: `.gitignore` as git reads it, and `.cloudgpuignore` with the same syntax, which wins."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cloudgpu.ssh.transfer.glob import translate
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One line of an ignore file."""
+
+    include: bool
+    """The line began with `!`."""
+    directories_only: bool
+    whole_path: bool
+    """Matched against the path below the ignore file's directory; otherwise against the last name."""
+    pattern: re.Pattern[bytes]
+
+
+@dataclass(frozen=True)
+class IgnoreFile:
+    """The rules of one ignore file, and the directory they start from (bytes, `b""` or ending with a slash)."""
+
+    below: bytes
+    rules: tuple[Rule, ...]
+    prefix: bytes = b""
+    """Put in front of every path: where the paths' root lies, seen from an ignore file above that root."""
+
+    def verdict(self, path: bytes, *, directory: bool) -> bool | None:
+        """True: ignored; False: included by a `!` line; None: no line speaks about it. The last line that does decides.
+
+        Args:
+            path: Relative to the same root as `below`.
+            directory: Whether it is a directory (a link to one is not).
+        """
+        if not path.startswith(self.below):
+            return None
+        inner = self.prefix + path[len(self.below) :]
+        name = inner.rpartition(b"/")[2]
+        for rule in reversed(self.rules):
+            if rule.directories_only and not directory:
+                continue
+            if rule.pattern.fullmatch(inner if rule.whole_path else name):
+                return not rule.include
+        return None
+
+
+def parse(content: bytes, below: bytes = b"", *, prefix: bytes = b"") -> IgnoreFile:
+    """Read an ignore file. Lines that git would never match are left out."""
+    lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    rules = (_rule(line) for line in lines)
+    return IgnoreFile(below, tuple(rule for rule in rules if rule is not None), prefix)
+
+
+def ignored(path: bytes, *, directory: bool, own: Sequence[IgnoreFile], git: Sequence[IgnoreFile]) -> bool:
+    """Whether the ignore files, given from the root downwards, leave this path out.
+
+    The deepest file that speaks decides; any `.cloudgpuignore` (`own`) goes before every `.gitignore` (`git`).
+    """
+    for files in (own, git):
+        for file in reversed(files):
+            verdict = file.verdict(path, directory=directory)
+            if verdict is not None:
+                return verdict
+    return False
+
+
+def _rule(line: bytes) -> Rule | None:
+    line = _trim(line.removesuffix(b"\r"))
+    if not line or line.startswith(b"#"):
+        return None
+    include = line.startswith(b"!")
+    line = line[include:]
+    directories_only = line.endswith(b"/")
+    line = line[: len(line) - directories_only]
+    whole_path = b"/" in line
+    translated = translate(line.removeprefix(b"/"))
+    if translated is None or not line:
+        return None
+    return Rule(include, directories_only, whole_path, re.compile(translated, re.DOTALL))
+
+
+def _trim(line: bytes) -> bytes:
+    """Without trailing spaces, except one that a backslash keeps."""
+    bare = line.rstrip(b" ")
+    backslashes = len(bare) - len(bare.rstrip(b"\\"))
+    return bare + b" " if backslashes % 2 and bare != line else bare

@@ -1,0 +1,159 @@
+"""What of a local directory is sent to the nodes."""
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cloudgpu.errors import UsageError
+from cloudgpu.files import SETTINGS_BYTES, read_bytes
+from cloudgpu.ssh.transfer.ignore import IgnoreFile, ignored, parse
+from cloudgpu.ssh.transfer.node_read import KINDS, relative_link, stays_inside
+
+NEVER = frozenset({b".git", b".cloudgpu-part"})
+"""Names that are left out at any depth: git's own folder, and the one that a transfer works in."""
+
+GIT_NAME = b".gitignore"
+OWN_NAME = b".cloudgpuignore"
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """Something that is not ignored and still cannot be sent."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The files to send, sorted, relative to the directory; bytes that are no UTF-8 are kept as surrogates."""
+
+    files: tuple[str, ...]
+    bytes: int
+    skipped: tuple[Skipped, ...]
+
+
+def files_to_send(root: Path) -> Listing:
+    """List a work directory, ignore files honoured.
+
+    Links are kept as links when they stay inside the directory, absolute ones as relative ones. Links that lead out
+    of it, sockets, devices and what cannot be read are named in `skipped`.
+
+    Raises:
+        UsageError: `root` is not a directory that can be read.
+    """
+    if not root.is_dir():
+        raise UsageError(f"{root} is not a directory", hint="name a directory, or make it")
+    top = root.resolve()
+    walk = _Walk(os.fsencode(top) + b"/")
+    pending = [_Directory(b"", *_above(top))]
+    while pending:
+        pending.extend(walk.visit(pending.pop()))
+    return Listing(tuple(sorted(walk.files)), walk.total, tuple(walk.skipped))
+
+
+@dataclass(frozen=True)
+class _Directory:
+    """A directory below the root (`b""` or ending with a slash) and the ignore files that hold in it."""
+
+    below: bytes
+    own: tuple[IgnoreFile, ...]
+    git: tuple[IgnoreFile, ...]
+
+    def entered(self, entries: Sequence[os.DirEntry[bytes]]) -> "_Directory":
+        """The same, with the ignore files that lie in it."""
+        own = [file for entry in entries if entry.name == OWN_NAME for file in _read(entry, self.below)]
+        git = [file for entry in entries if entry.name == GIT_NAME for file in _read(entry, self.below)]
+        return _Directory(self.below, (*self.own, *own), (*self.git, *git))
+
+    def leaves_out(self, path: bytes, *, directory: bool) -> bool:
+        return ignored(path, directory=directory, own=self.own, git=self.git)
+
+
+@dataclass
+class _Walk:
+    root: bytes
+    files: list[str] = field(default_factory=list)
+    total: int = 0
+    skipped: list[Skipped] = field(default_factory=list)
+
+    def visit(self, here: _Directory) -> list[_Directory]:
+        """Take in what lies in one directory; returns the directories that are still to be visited."""
+        try:
+            with os.scandir(self.root + here.below) as found:
+                entries = sorted(found, key=lambda entry: entry.name)
+        except OSError as err:
+            self._skip(here.below, f"cannot be read: {err.strerror}")
+            return []
+        here = here.entered(entries)
+        deeper = []
+        for entry in entries:
+            path = here.below + entry.name
+            directory = entry.is_dir(follow_symlinks=False)
+            if entry.name in NEVER or here.leaves_out(path, directory=directory):
+                continue
+            if directory:
+                deeper.append(_Directory(path + b"/", here.own, here.git))
+            else:
+                self._take(entry, path)
+        return deeper
+
+    def _take(self, entry: os.DirEntry[bytes], path: bytes) -> None:
+        try:
+            found = entry.stat(follow_symlinks=False)
+            problem = _problem(self.root, path, found.st_mode)
+        except FileNotFoundError:
+            return  # removed since the directory was read
+        if problem:
+            self._skip(path, problem)
+            return
+        self.files.append(os.fsdecode(path))
+        if stat.S_ISREG(found.st_mode):
+            self.total += found.st_size
+
+    def _skip(self, path: bytes, reason: str) -> None:
+        self.skipped.append(Skipped(os.fsdecode(path) or ".", reason))
+
+
+def _problem(root: bytes, path: bytes, mode: int) -> str:
+    """Why an entry cannot be sent; empty when it can."""
+    full = root + path
+    if stat.S_ISLNK(mode):
+        if stays_inside(path, os.readlink(full)):  # noqa: PTH115  # a name that is no UTF-8 stays bytes
+            return ""
+        return relative_link(root, path)[1]
+    if not stat.S_ISREG(mode):
+        return KINDS.get(stat.S_IFMT(mode), "neither file nor link")
+    return "" if os.access(full, os.R_OK) else "cannot be read: permission denied"
+
+
+def _above(root: Path) -> tuple[tuple[IgnoreFile, ...], tuple[IgnoreFile, ...]]:
+    """The ignore files (own, git's) between `root` and the top of its repository, outermost first; none outside one.
+
+    They match paths as seen from their own place, so that `build/` in the repository's file holds in a sub-folder too.
+    """
+    tops = [place for place in (root, *root.parents) if os.path.lexists(place / ".git")]
+    between = [place for place in root.parents if tops and place.is_relative_to(tops[0])]
+    return _parents(between, root, OWN_NAME), _parents(between, root, GIT_NAME)
+
+
+def _parents(between: Sequence[Path], root: Path, name: bytes) -> tuple[IgnoreFile, ...]:
+    return tuple(
+        parse(_content(parent / os.fsdecode(name)), prefix=os.fsencode(root.relative_to(parent)) + b"/")
+        for parent in reversed(between)
+    )
+
+
+def _read(entry: os.DirEntry[bytes], below: bytes) -> Iterator[IgnoreFile]:
+    if entry.is_file(follow_symlinks=False):
+        yield parse(_content(Path(os.fsdecode(entry.path))), below)
+
+
+def _content(path: Path) -> bytes:
+    """The text of an ignore file; one that is missing or cannot be read has no rules, as for git."""
+    try:
+        return read_bytes(path, SETTINGS_BYTES)
+    except OSError:
+        return b""

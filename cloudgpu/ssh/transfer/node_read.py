@@ -1,0 +1,204 @@
+"""The half of the node's program that sends: list a directory, and read files of it. Sent behind `node_tree.py`.
+
+`list FROM`: reads patterns, answers the matching entries, and names what matches and cannot travel.
+`read FROM`: reads entries, sends for each one a byte that says whether its contents follow, and the contents.
+"""
+
+# Names on a node are bytes, which pathlib does not hold; what is above the mark is not sent.
+# ruff: noqa: PTH112, PTH115, PTH116, PTH118, PTH120, PTH123, I001
+
+from __future__ import annotations
+
+from cloudgpu.ssh.transfer.node_tree import CHUNK_BYTES, VERBS, Entry, RefusedError
+from cloudgpu.ssh.transfer.node_tree import answer, encoded, entry_at, place, take_entries, take_json, walk
+
+# -- sent from here on --
+import contextlib
+import errno
+import os
+import re
+import stat
+import sys
+from typing import IO
+
+MOST_ENTRIES = 1000000  # both sides hold the whole list in memory
+MOST_NAMED = 1000
+FOLLOWS, SKIPPED = b"\001", b"\000"
+KINDS = {stat.S_IFSOCK: "socket", stat.S_IFIFO: "named pipe", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
+
+
+def stays_inside(path: bytes, target: bytes) -> bool:
+    """Return True if a link at `path` (relative to a root) with this text stays below the root.
+
+    `..` is allowed in front only: behind a name it could follow another link out of the root. As the parents of a link
+    are real directories and every other link obeys the same rule, this text alone decides.
+    """
+    if target.startswith(b"/") or not target:
+        return False
+    names = [name for name in target.split(b"/") if name not in (b"", b".")]
+    ups = next((at for at, name in enumerate(names) if name != b".."), len(names))
+    return b".." not in names[ups:] and ups <= path.count(b"/")
+
+
+def relative_link(root: bytes, path: bytes) -> tuple[bytes, str]:
+    """Return the text that makes a link mean the same in a copy of `root`, or an empty one and the reason.
+
+    A link that stays inside keeps its text. Any other link that resolves to something below `root`, an absolute one
+    for instance, becomes a relative one. `root` must be a real path.
+    """
+    full = os.path.join(root, path)
+    text = os.readlink(full)
+    reason = unresolved(full, text)
+    if reason:
+        return b"", reason
+    real = os.path.realpath(full)
+    if not below(root, real):
+        return b"", "link that leads out of the directory, to " + shown(text)
+    if stays_inside(path, text):
+        return text, ""
+    # The path as written keeps a chain of links a chain; it is taken only where it leads to the same place.
+    written = os.path.normpath(os.path.join(os.path.dirname(full), text))
+    target = written if below(root, written) and os.path.realpath(written) == real else real
+    return os.path.relpath(target, os.path.dirname(full)), ""
+
+
+def unresolved(link: bytes, text: bytes) -> str:
+    """Return why a link leads to nothing; an empty text when it leads somewhere."""
+    try:
+        os.stat(link)
+    except OSError as err:
+        known = {errno.ELOOP: "link that leads in a circle, to ", errno.ENOENT: "dangling link, to "}
+        return known.get(err.errno or 0, str(err.strerror) + ": link to ") + shown(text)
+    return ""
+
+
+def below(root: bytes, path: bytes) -> bool:
+    """Return True for `root` itself and for every path inside it."""
+    return (path + b"/").startswith(root.rstrip(b"/") + b"/")
+
+
+def portable_entry(root: bytes, path: bytes) -> Entry | None:
+    """Return the manifest entry of what lies at `path`, with a link's text made relative where that is possible."""
+    entry = entry_at(root, path)
+    if entry is None or entry.link is None or stays_inside(path, encoded(entry.link)):
+        return entry
+    with contextlib.suppress(OSError):
+        text, _ = relative_link(root, path)
+        return entry._replace(link=text.decode("utf-8", "surrogateescape")) if text else entry
+    return entry
+
+
+def listing(origin: str, source: IO[bytes]) -> None:
+    """Answer the entries that match one of the patterns; a directory that matches stands for all below it.
+
+    What matches and cannot travel is named: `[path, reason, whether contents are lost with it]`.
+    """
+    root = place(origin)
+    if not os.path.isdir(root):
+        raise RefusedError("no such directory")
+    asked = take_json(source)
+    patterns = [re.compile(encoded(str(pattern)), re.DOTALL) for pattern in (asked if isinstance(asked, list) else [])]
+    entries: list[Entry] = []
+    skipped: list[tuple[str, str, bool]] = []
+
+    def unreadable(folder: bytes, err: OSError) -> None:
+        lost = any(matches(pattern, folder) for pattern in patterns)
+        skipped.append((shown(folder) + "/", "cannot be read: " + str(err.strerror), lost))
+
+    for path in walk(root, unreadable):
+        if not any(matches(pattern, path) for pattern in patterns):
+            continue
+        entry, reason, lost = examined(root, path)
+        if entry is not None:
+            entries.append(entry)
+        elif reason:
+            skipped.append((shown(path), reason, lost))
+        if len(entries) > MOST_ENTRIES:
+            raise RefusedError("more than " + str(MOST_ENTRIES) + " files match; pack them into archives")
+    skipped.sort(key=lambda one: (not one[2], one[0]))
+    answer({"entries": sorted(entries), "skipped": skipped[:MOST_NAMED], "unnamed": max(0, len(skipped) - MOST_NAMED)})
+
+
+def shown(path: bytes) -> str:
+    """A path as text that survives JSON."""
+    return path.decode("utf-8", "surrogateescape")
+
+
+def examined(root: bytes, path: bytes) -> tuple[Entry | None, str, bool]:
+    """The entry of what lies at `path`; or why it cannot travel, and whether contents are lost with it."""
+    full = os.path.join(root, path)
+    try:
+        mode = os.lstat(full).st_mode
+        if stat.S_ISLNK(mode):
+            text, reason = relative_link(root, path)
+            return (None if reason else Entry(shown(path), 0, 0, 0, shown(text))), reason, False
+        if stat.S_ISREG(mode) and not os.access(full, os.R_OK):
+            return None, "cannot be read: Permission denied", True
+        return entry_at(root, path), KINDS.get(stat.S_IFMT(mode), ""), False
+    except FileNotFoundError:
+        return None, "", False  # removed since its directory was read
+    except OSError as err:
+        return None, "cannot be read: " + str(err.strerror), True
+
+
+def matches(pattern: re.Pattern[bytes], path: bytes) -> bool:
+    """Whether the path, or a directory that it lies in, matches."""
+    while path:
+        if pattern.fullmatch(path):
+            return True
+        path = path.rpartition(b"/")[0]
+    return False
+
+
+def read(origin: str, source: IO[bytes]) -> None:
+    """Send contents. A file that has shrunk is filled up with zeros, and its true size is told at the end."""
+    root = place(origin)
+    short: dict[int, int] = {}
+    failed: dict[int, str] = {}
+    for index, entry in enumerate(take_entries(source)):
+        try:
+            file = opened(os.path.join(root, encoded(entry.path)))
+        except OSError as err:
+            # Without this byte, megabytes of zeros would have to stand for a file that is not there.
+            sys.stdout.buffer.write(SKIPPED)
+            failed[index] = "vanished while it was fetched" if err.errno == errno.ENOENT else str(err.strerror)
+            continue
+        sys.stdout.buffer.write(FOLLOWS)
+        with file:
+            sent, problem = send(file, entry.size)
+        if problem:
+            failed[index] = problem
+        elif sent != entry.size:
+            short[index] = sent
+    answer({"short": short, "failed": failed})
+
+
+def opened(path: bytes) -> IO[bytes]:
+    """Open a regular file for reading. What took its place meanwhile is refused: a named pipe would wait for ever."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "is no longer a regular file")
+    return open(handle, "rb", buffering=0)
+
+
+def send(file: IO[bytes], size: int) -> tuple[int, str]:
+    """Send `size` bytes for this file; returns how many of them are its own, and what stopped the reading."""
+    sent, problem = 0, ""
+    out = sys.stdout.buffer
+    while sent < size:
+        try:
+            piece = file.read(min(CHUNK_BYTES, size - sent))
+        except OSError as err:
+            problem = str(err.strerror)
+            break
+        if not piece:
+            break
+        out.write(piece)
+        sent += len(piece)
+    for at in range(sent, size, CHUNK_BYTES):
+        out.write(bytes(min(CHUNK_BYTES, size - at)))
+    return sent, problem
+
+
+VERBS.update({"list": listing, "read": read})

@@ -1,0 +1,267 @@
+"""Where fetched files come down: names are checked, contents go to a working folder first, then into place."""
+
+import contextlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from cloudgpu.errors import StateError
+from cloudgpu.ssh.transfer.node_read import FOLLOWS, SKIPPED, stays_inside
+from cloudgpu.ssh.transfer.node_tree import Entry
+
+_PREFIX = ".cloudgpu-part-"
+_HEADER_BYTES = 8
+_DISTRUST = "do not trust what else comes from this node"
+
+
+_MOST = 1 << 62
+"""Sizes and times beyond this are no file's, and more than system calls take."""
+_LONGEST_NAME = 4096
+_LONGEST_REASON = 4096
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """Something on a node that matched and was not fetched.
+
+    Attributes:
+        path: Relative to the directory that was fetched from; empty for several that are not named.
+        reason: Why not.
+        lost: Whether it has contents that the caller expected, as a file that cannot be read does.
+    """
+
+    path: str
+    reason: str
+    lost: bool
+
+
+OnSkipped = Callable[[Skipped], None]
+"""Is called with what could not be fetched."""
+
+
+def trusted(who: str, fields: object) -> Entry:
+    """A manifest entry from a node, once it has proven harmless.
+
+    Raises:
+        StateError: It is malformed, or its name or link leads out of the directory.
+    """
+    match fields:
+        case [str(path), int(size), int(mtime_ns), int(mode), None | str() as link] if _plausible(size, mtime_ns):
+            entry = Entry(path, size, mtime_ns, mode & 0o777, link)
+        case _:
+            raise _malformed(who)
+    names = path.split("/") if _writable(path) else [""]
+    plain = not any(name in ("", ".", "..") for name in names)
+    if not plain or not (link is None or _inside(path, link)):
+        raise StateError(
+            f"{who} sent a file that would land outside the directory it was fetched to: {path!r}",
+            hint=_DISTRUST,
+        )
+    return entry
+
+
+def trusted_skipped(who: str, fields: object) -> Skipped:
+    """What a node says it cannot send, once it has proven to be text.
+
+    Raises:
+        StateError: It is malformed.
+    """
+    match fields:
+        case [str(path), str(reason), bool(lost)]:
+            return Skipped(path[:_LONGEST_NAME], reason[:_LONGEST_REASON], lost)
+        case _:
+            raise _malformed(who)
+
+
+def _inside(path: str, link: str) -> bool:
+    return _writable(link) and stays_inside(os.fsencode(path), os.fsencode(link))
+
+
+def _plausible(size: int, mtime_ns: int) -> bool:
+    return 0 <= size < _MOST and -_MOST < mtime_ns < _MOST
+
+
+def _writable(name: str) -> bool:
+    """Return True if the text can be a file name here: lone surrogates and zero bytes cannot."""
+    try:
+        return b"\0" not in os.fsencode(name)
+    except UnicodeEncodeError:
+        return False
+
+
+def _malformed(who: str) -> StateError:
+    return StateError(f"{who} sent a file list that makes no sense", hint=_DISTRUST)
+
+
+class Arriving:
+    """A stream of bytes, taken apart by length."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._rest = memoryview(b"")
+
+    def skip_past(self, mark: bytes, *, within: int) -> bool:
+        """Drop everything up to and including the mark; False when it does not come within so many bytes."""
+        seen = b""
+        dropped = 0
+        while mark not in seen:
+            piece = next(self._pieces, b"")
+            dropped += len(piece)
+            if not piece or dropped > within + len(mark):
+                self._rest = memoryview(piece)
+                return False
+            seen = seen[-len(mark) :] + piece
+        self._rest = memoryview(seen)[seen.index(mark) + len(mark) :]
+        return True
+
+    def take(self, size: int) -> Iterator[memoryview]:
+        """The next `size` bytes in pieces; fewer when the stream ends."""
+        while size:
+            if not self._rest:
+                self._rest = memoryview(next(self._pieces, b""))
+            if not self._rest:
+                return
+            piece, self._rest = self._rest[:size], self._rest[size:]
+            size -= len(piece)
+            yield piece
+
+    def message(self, limit: int) -> bytes | None:
+        """Return one message: its length in eight bytes, then its text; None when it is cut off or longer than that."""
+        header = b"".join(self.take(_HEADER_BYTES))
+        size = int.from_bytes(header, "big")
+        if len(header) < _HEADER_BYTES or size > limit:
+            return None
+        text = b"".join(self.take(size))
+        return text if len(text) == size else None
+
+    def ended(self) -> bool:
+        """Return True if nothing is left. The next piece is waited for, and no further one."""
+        if not self._rest:
+            self._rest = memoryview(next(self._pieces, b""))
+        return not self._rest
+
+    def pieces(self) -> Iterator[bytes]:
+        """Everything that is left, as it comes."""
+        yield bytes(self._rest)
+        yield from self._pieces
+
+    def rest(self) -> bytes:
+        """Everything that is left."""
+        return b"".join(self.pieces())
+
+
+class Landing:
+    """A local directory that files are put into, each in one step. Leaves nothing half-written behind."""
+
+    def __init__(self, to: Path) -> None:
+        self._to = to
+        self._folder = to
+        self._arrived: set[str] = set()
+
+    def __enter__(self) -> "Landing":
+        self._to.mkdir(parents=True, exist_ok=True)
+        _sweep(self._to)
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=self._to))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def _part(self) -> Path:
+        return self._folder / "file"
+
+    def receive_all(self, pieces: Iterable[bytes]) -> None:
+        """Write a whole stream into the working folder; `place` puts it where it belongs."""
+        with self._part.open("wb", buffering=0) as file:
+            for piece in pieces:
+                _write(file.fileno(), memoryview(piece))
+
+    def place(self, name: str) -> None:
+        """Give what was received its name, which must be a plain one."""
+        self._part.replace(self._to / name)
+
+    def receive(self, entry: Entry, arriving: Arriving) -> bool:
+        """Take one file from the stream into its place; False when the stream ended first, or makes no sense.
+
+        A file that the node could not open is announced as such and has no contents.
+
+        Raises:
+            StateError: A link or a directory is in its way.
+        """
+        announced = b"".join(arriving.take(1))
+        if announced != FOLLOWS:
+            return announced == SKIPPED
+        left = entry.size
+        with self._part.open("wb", buffering=0) as file:
+            for piece in arriving.take(entry.size):
+                left -= len(piece)
+                _write(file.fileno(), piece)
+        if left:
+            return False
+        self._part.chmod(entry.mode | 0o400)
+        os.utime(self._part, ns=(entry.mtime_ns, entry.mtime_ns))
+        self._settle(entry)
+        self._arrived.add(entry.path)
+        return True
+
+    def cut(self, entry: Entry, size: int) -> None:
+        """Shorten a file that had shrunk on the node while it was sent."""
+        os.truncate(self._to / entry.path, min(max(size, 0), entry.size))
+
+    def drop(self, entry: Entry) -> None:
+        """Remove what arrived of a file that the node could not read to its end; an older copy stays."""
+        if entry.path not in self._arrived:
+            return
+        with contextlib.suppress(FileNotFoundError):
+            (self._to / entry.path).unlink()
+
+    def link(self, entry: Entry) -> None:
+        """Make a link.
+
+        Raises:
+            StateError: A link or a directory is in its way.
+        """
+        self._part.unlink(missing_ok=True)
+        self._part.symlink_to(entry.link or ".")
+        self._settle(entry)
+
+    def _settle(self, entry: Entry) -> None:
+        """Move it to its place, through real directories only: a link among the parents could lead anywhere."""
+        here = self._to
+        for name in PurePosixPath(entry.path).parts[:-1]:
+            here = here / name
+            if here.is_symlink() or (here.exists() and not here.is_dir()):
+                raise StateError(f"{here} is in the way of {entry.path}, which is to be fetched", hint="move it away")
+            here.mkdir(exist_ok=True)
+        try:
+            self._part.replace(self._to / entry.path)
+        except IsADirectoryError as err:
+            raise StateError(f"{self._to / entry.path} is a directory, and a file of that name is to be fetched",
+                             hint="move it away") from err  # fmt: skip
+
+
+def _write(descriptor: int, view: memoryview) -> None:
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _sweep(to: Path) -> None:
+    """Remove the working folders of processes that were killed."""
+    for folder in to.glob(f"{_PREFIX}*"):
+        owner = folder.name.removeprefix(_PREFIX).partition("-")[0]
+        with contextlib.suppress(PermissionError):
+            if re.fullmatch("[0-9]{1,9}", owner) and not _lives(int(owner)):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _lives(process_id: int) -> bool:
+    try:
+        os.kill(process_id, 0)
+    except ProcessLookupError:
+        return False
+    return True

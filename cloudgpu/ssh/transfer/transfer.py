@@ -1,0 +1,364 @@
+"""Files to and from a node: whole trees, only what differs, each file put in place in one step."""
+
+import json
+import os
+import shutil
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from cloudgpu.errors import RemoteCommandError, StateError
+from cloudgpu.launch.inventory import Node
+from cloudgpu.paths import unwritable
+from cloudgpu.ssh.base import COMMAND_S, Result
+from cloudgpu.ssh.command import Command
+from cloudgpu.ssh.outcome import describe
+from cloudgpu.ssh.transfer import node_read, node_tree
+from cloudgpu.ssh.transfer.contents import Contents
+from cloudgpu.ssh.transfer.node_read import portable_entry
+from cloudgpu.ssh.transfer.node_tree import MARK, Entry, entry_at, same
+from cloudgpu.ssh.transfer.patterns import regexes
+from cloudgpu.ssh.transfer.receive import Arriving, Landing, OnSkipped, Skipped, trusted, trusted_skipped
+from cloudgpu.text import printable, size_text
+
+_ROUNDS = 3
+_NOT_FOUND = 127
+_NOISE_BYTES: Final = 16 << 20
+"""What a login shell may print before the answer. Beyond it, nobody knows whether an answer ever comes."""
+_ANSWER_BYTES: Final = 256 << 20
+"""The longest answer: a list of about a million files. A node must not decide how much memory its caller needs."""
+_STALLED_S: Final = 300.0
+"""How long a transfer may stand still, seconds: no byte taken from here and none sent by the node."""
+_DIGITS: Final = 10
+_REASON_LENGTH: Final = 500
+_SENT_FROM: Final = b"# -- sent from here on --\n"
+_GUARD: Final = b'if __name__ == "__main__":'
+
+
+def _program() -> bytes:
+    """Join the two halves of the node's program; what starts it stands at the end of the first and must come last."""
+    first, guard, start = Path(node_tree.__file__).read_bytes().partition(_GUARD)
+    second = Path(node_read.__file__).read_bytes().partition(_SENT_FROM)[2]
+    return b"\n".join((first, second, guard + start))
+
+
+_PROGRAM = _program()
+_LOADER = "import sys; exec(compile(sys.stdin.buffer.read(int(sys.argv[1])), 'node_tree', 'exec'))"
+_PUT = """
+case "$1" in "~/"*) to=$HOME/${1#"~/"} ;; *) to=$1 ;; esac
+case "$to" in */*) mkdir -p -- "${to%/*}/" || exit 1 ;; esac
+part=$to.part.$$
+umask 077
+trap 'rm -f -- "$part"' EXIT
+cat > "$part" || exit 1
+[ "$(wc -c < "$part")" -eq "$2" ] || { echo "the transfer was cut off" >&2; exit 1; }
+chmod "$3" "$part" && mv -f -- "$part" "$to"
+"""
+_GET = """
+case "$1" in "~/"*) from=$HOME/${1#"~/"} ;; *) from=$1 ;; esac
+printf '\\036cloudgpu\\036'
+exec cat -- "$from"
+"""
+
+
+class Running(Protocol):
+    """A started command."""
+
+    stderr: bytearray
+
+    @property
+    def exit_code(self) -> int:
+        """Its exit code, once the output has ended."""
+
+    def output(self, timeout_s: float | None = None) -> Iterator[bytes]:
+        """Standard output in pieces."""
+
+    def renew(self) -> None:
+        """Start the time limit of `output` again."""
+
+    def close(self) -> None:
+        """Stop reading."""
+
+
+class Carrier(Protocol):
+    """What a transfer needs of a connection."""
+
+    node: Node
+
+    def try_run(self, command: Command, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
+        """Run it and wait."""
+
+    def start(self, command: Command, stdin: bytes | Iterable[bytes] = b"") -> Running:
+        """Start it."""
+
+
+def _output(running: Running) -> Iterator[bytes]:
+    """Yield the output of a transfer, which ends with an error where nothing moves any more."""
+    for piece in running.output(_STALLED_S):
+        yield piece
+        running.renew()
+
+
+def put_bytes(host: Carrier, content: bytes, path: str, *, mode: int) -> None:
+    """Write one file on the node. It is renamed into place only when every byte has arrived.
+
+    Raises:
+        RemoteCommandError: It cannot be written there.
+    """
+    command = Command("sh", "-c", _PUT, "sh", path, str(len(content)), f"{mode:o}")
+    result = host.try_run(command, stdin=content)
+    if not result.ok:
+        raise _failed(host, f"cannot write {path}", result.exit_code, result.tail())
+
+
+def get_file(host: Carrier, path: str, to: Path) -> None:
+    """Fetch one file; `to` appears whole or not at all.
+
+    Raises:
+        RemoteCommandError: It cannot be read there.
+        StateError: It cannot be written here.
+    """
+    running = host.start(Command("sh", "-c", _GET, "sh", path))
+    try:
+        with Landing(to.parent) as landing:
+            arriving = Arriving(_output(running))
+            arriving.skip_past(MARK, within=_NOISE_BYTES)
+            landing.receive_all(arriving.pieces())
+            if running.exit_code != 0:
+                raise _broken(host, f"cannot read {path}", running)
+            landing.place(to.name)
+    except OSError as err:
+        raise unwritable(to, err) from err
+
+
+def send_tree(host: Carrier, source: Path, files: Sequence[str], to: str) -> int:
+    """Make the remote directory hold exactly these files; returns the bytes of content that were sent.
+
+    Files that change while they are read are sent again, a few times.
+
+    Raises:
+        StateError: A file cannot be read here, or does not hold still.
+        RemoteCommandError: It cannot be written there.
+    """
+    sent = 0
+    changed: list[str] = []
+    for _ in range(_ROUNDS):
+        manifest = manifest_of(source, files)
+        wanted, extra = _plan(host, manifest, to)
+        if not wanted and not extra:
+            return sent
+        contents = Contents(source, wanted)
+        _apply(host, to, _message(manifest) + _message(wanted), contents)
+        sent += contents.size_bytes
+        changed = contents.changed
+        if not changed:
+            return sent
+    raise StateError(
+        f"{source} keeps changing while it is sent: {', '.join(changed[:3])}",
+        hint="stop what writes there, or name those files in .cloudgpuignore",
+    )
+
+
+def claim_tree(host: Carrier, to: str) -> None:
+    """Make a new or empty remote directory one that `send_tree` may change, whoever fills it until then.
+
+    Raises:
+        RemoteCommandError: It has contents that are not ours, or cannot be made.
+    """
+    _ask(host, _command("claim", to), b"", f"cannot write {to}")
+
+
+def fetch_tree(
+    host: Carrier, source: str, patterns: Sequence[str], to: Path, on_skipped: OnSkipped | None = None
+) -> list[str]:
+    """Fetch what matches and differs from what is here; returns every relative path that matches and is here now.
+
+    Patterns are globs of whole paths below `source`; a directory that matches stands for all below it, and no pattern
+    at all for everything. Links that stay below `source` arrive as relative links. What cannot be fetched (a link that
+    leads elsewhere, a socket, a file that cannot be read) is named to `on_skipped`, and the rest is fetched. Names
+    come from the node and are not trusted: none may lead out of `to`.
+
+    Raises:
+        UsageError: A pattern is not a glob.
+        StateError: It cannot be written here, or a name would lead out of `to`.
+        RemoteCommandError: It cannot be read there.
+    """
+    problem = f"cannot list {source}"
+    answer = _ask(host, _command("list", source), _message(regexes(patterns)), problem)
+    entries, skipped = _listed(host, answer, problem)
+    try:
+        root = os.fsencode(to)
+        wanted = [entry for entry in entries if not same(entry, entry_at(root, os.fsencode(entry.path)))]
+        if wanted:
+            skipped += _receive(host, source, wanted, to)
+    except OSError as err:
+        raise unwritable(to, err) from err
+    if on_skipped is not None:
+        for one in skipped:
+            on_skipped(one)
+    lost = {one.path for one in skipped}
+    return [entry.path for entry in entries if entry.path not in lost]
+
+
+def _listed(host: Carrier, answer: object, problem: str) -> tuple[list[Entry], list[Skipped]]:
+    """Check what a node lists: its entries, and what it cannot send."""
+    who = describe(host.node)
+    match answer:
+        case {"entries": [*entries], "skipped": [*skipped], "unnamed": int(unnamed)}:
+            named = [trusted_skipped(who, fields) for fields in skipped]
+            more = [Skipped("", f"{unnamed} more that cannot be fetched", lost=False)] if unnamed > 0 else []
+            return [trusted(who, fields) for fields in entries], named + more
+        case _:
+            raise _senseless(host, problem)
+
+
+def manifest_of(source: Path, files: Sequence[str]) -> list[Entry]:
+    """What a directory that holds exactly these files is compared by."""
+    root = os.path.realpath(os.fsencode(source))
+    entries = (portable_entry(root, os.fsencode(name)) for name in files)
+    return [entry for entry in entries if entry is not None]  # what is gone by now is not there to be sent
+
+
+def _plan(host: Carrier, manifest: Sequence[Entry], to: str) -> tuple[list[Entry], int]:
+    """Which entries are to be sent, and how much is there too much."""
+    problem = f"cannot compare {to}"
+    match _ask(host, _command("plan", to), _message(manifest), problem):
+        case {"wanted": [*indices], "extra": int(extra)} if all(
+            type(index) is int and index in range(len(manifest)) for index in indices
+        ):
+            return [manifest[index] for index in indices], extra
+        case _:
+            raise _senseless(host, problem)
+
+
+def _ask(host: Carrier, command: Command, question: bytes, problem: str) -> object:
+    """Run a verb whose answer is one message."""
+    running = host.start(command, _PROGRAM + question)
+    arriving = Arriving(_output(running))
+    return _answer(host, arriving, running, problem)
+
+
+def _answer(host: Carrier, arriving: Arriving, running: Running, problem: str, *, marked: bool = False) -> object:
+    """Read the one message that ends an answer, and no more than that: a node may send without end."""
+    found = marked or arriving.skip_past(MARK, within=_NOISE_BYTES)
+    text = arriving.message(_ANSWER_BYTES) if found else None
+    if not arriving.ended():
+        running.close()
+        raise _senseless(host, problem)
+    if running.exit_code != 0:
+        raise _broken(host, problem, running)
+    try:
+        return json.loads(text or b"")
+    except (ValueError, RecursionError) as err:
+        raise _senseless(host, problem) from err
+
+
+def _apply(host: Carrier, to: str, header: bytes, contents: Contents) -> None:
+    running = host.start(_command("apply", to), contents.after(_PROGRAM + header))
+    said = 0
+    for piece in _output(running):
+        said += len(piece)
+        if said > _NOISE_BYTES:
+            running.close()
+            raise _senseless(host, f"cannot write {to}")
+    if contents.problem is not None:
+        raise StateError(
+            f"cannot read {contents.problem.filename}: {contents.problem.strerror}",
+            hint="make it readable, or name it in .cloudgpuignore",
+        ) from contents.problem
+    if running.exit_code != 0:
+        raise _broken(host, f"cannot write {to}", running)
+
+
+def _receive(host: Carrier, source: str, wanted: Sequence[Entry], to: Path) -> list[Skipped]:
+    """Receive the contents, each put in place as soon as it is whole; links last, when their parents are there.
+
+    Returns what the node could not send after all.
+    """
+    files = [entry for entry in wanted if entry.link is None]
+    problem = f"cannot read {source}"
+    _require_space(to, files)
+    running = host.start(_command("read", source), _PROGRAM + _message(files))
+    with Landing(to) as landing:
+        arriving = Arriving(_output(running))
+        marked = arriving.skip_past(MARK, within=_NOISE_BYTES)
+        if not marked or not all(landing.receive(entry, arriving) for entry in files):
+            if arriving.ended():
+                raise _broken(host, problem, running)
+            running.close()
+            raise _senseless(host, problem)
+        trailer = _answer(host, arriving, running, problem, marked=True)
+        report = trailer if isinstance(trailer, dict) else {}
+        _cut(landing, files, report.get("short"))
+        for entry in wanted:
+            if entry.link is not None:
+                landing.link(entry)
+        return _unsent(landing, files, report.get("failed"))
+
+
+def _require_space(to: Path, files: Sequence[Entry]) -> None:
+    """Refuse what this disk cannot hold before it is filled to the last byte.
+
+    Raises:
+        StateError: There is less room than the node announces.
+    """
+    wanted = sum(entry.size for entry in files)
+    to.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(to).free
+    if wanted > free:
+        room = f"{size_text(free)} are free and {size_text(wanted)} are to be fetched"
+        message = f"no space left on the disk that holds {to}: {room}"
+        raise StateError(message, hint="free some space there, or name less in the recipe's `outputs`")
+
+
+def _numbered(files: Sequence[Entry], answers: object) -> Iterator[tuple[Entry, Any]]:
+    """What a node says about the files it was asked for, by their number; anything else that it says is passed over."""
+    for index, said in answers.items() if isinstance(answers, dict) else ():
+        if index.isdecimal() and index.isascii() and len(index) < _DIGITS and int(index) < len(files):
+            yield files[int(index)], said
+
+
+def _cut(landing: Landing, files: Sequence[Entry], short: object) -> None:
+    """Shorten the files that had shrunk on the node."""
+    for entry, size in _numbered(files, short):
+        if type(size) is int and 0 <= size <= entry.size:
+            landing.cut(entry, size)
+
+
+def _unsent(landing: Landing, files: Sequence[Entry], failed: object) -> list[Skipped]:
+    """Drop what arrived of files that could not be read to their end, and name them."""
+    unsent = []
+    for entry, reason in _numbered(files, failed):
+        landing.drop(entry)
+        unsent.append(Skipped(entry.path, f"cannot be read: {reason}"[:_REASON_LENGTH], lost=True))
+    return unsent
+
+
+def _senseless(host: Carrier, problem: str) -> RemoteCommandError:
+    return RemoteCommandError(
+        f"{describe(host.node)}: {problem}: its answer makes no sense",
+        hint="look for what the login shell of the node prints or replaces: `cloudgpu ssh`",
+    )
+
+
+def _command(verb: str, where: str) -> Command:
+    """The program itself goes through standard input, so that messages and process lists stay readable."""
+    return Command("python3", "-I", "-c", _LOADER, str(len(_PROGRAM)), verb, where)
+
+
+def _message(value: Sequence[object]) -> bytes:
+    text = json.dumps(value).encode("ascii")
+    return struct.pack(">Q", len(text)) + text
+
+
+def _broken(host: Carrier, problem: str, running: Running) -> RemoteCommandError:
+    tail = bytes(running.stderr).decode("utf-8", "replace").strip().splitlines()[-10:]
+    return _failed(host, problem, running.exit_code, tail)
+
+
+def _failed(host: Carrier, problem: str, exit_code: int, tail: Sequence[str]) -> RemoteCommandError:
+    hint = "the node needs python3 (3.8 or newer) on its PATH" if exit_code == _NOT_FOUND else ""
+    tail = [printable(line)[:_REASON_LENGTH] for line in tail]
+    because = "; ".join(tail) or f"exit code {exit_code}"
+    return RemoteCommandError(f"{describe(host.node)}: {problem}: {because}", tail=tail, hint=hint)

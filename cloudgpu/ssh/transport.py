@@ -1,0 +1,179 @@
+"""The paramiko transport that every connection of this room uses."""
+
+import contextlib
+import logging
+import socket
+import struct
+import threading
+from collections.abc import Sequence
+from typing import ClassVar
+
+import paramiko
+from paramiko.packet import Packetizer
+
+from cloudgpu.ssh.channel import HANDLERS, OrderlyChannel
+
+LOST = (paramiko.SSHException, EOFError, OSError)
+"""What paramiko raises when a connection does not come about or breaks."""
+
+_WINDOW_BYTES = 16 << 20
+_PACKET_BYTES = 1 << 15
+_LARGE_BYTES = 1 << 12
+_LONGEST_GREETING = 1 << 16
+_REMAINDER = "_Packetizer__remainder"
+"""Where paramiko keeps what it has read beyond the greeting."""
+_MSG_GLOBAL_REQUEST = bytes([80])
+
+# Without a handler of its own, logging writes paramiko's tracebacks to the user's terminal.
+logging.getLogger("cloudgpu.ssh").addHandler(logging.NullHandler())
+
+
+class RefusedChannel(paramiko.SSHException):  # type: ignore[misc]  # paramiko has no types
+    """The server does not open a channel; the connection and its other channels go on."""
+
+
+class _CountingPackets(Packetizer):  # type: ignore[misc]  # paramiko has no types
+    """Counts what arrives, so that silence can be told from a long quiet command."""
+
+    heard = 0
+    silent = False
+    """Whether the server did not send its greeting in time."""
+    # AES may carry 2^32 blocks under one key (RFC 4344). Paramiko's 512 MiB would interrupt every larger transfer.
+    REKEY_BYTES = 1 << 34
+
+    def _build_packet(self, payload: bytes) -> bytes:
+        """As paramiko does it, which copies a large payload twice."""
+        if len(payload) < _LARGE_BYTES:
+            return bytes(super()._build_packet(payload))
+        # How much is filled up depends on the length's rest by the cipher's block alone, and 256 holds all of those.
+        filling = super()._build_packet(payload[: len(payload) % 256])
+        count = filling[4]
+        return b"".join((struct.pack(">IB", len(payload) + count + 1, count), payload, filling[-count:]))
+
+    def readline(self, timeout: float) -> str:
+        """Return a line of the server's greeting; paramiko's own would gather one without end."""
+        line: bytes = getattr(self, _REMAINDER)
+        while b"\n" not in line:
+            if len(line) > _LONGEST_GREETING:
+                raise paramiko.SSHException(f"its greeting is longer than {_LONGEST_GREETING} bytes")
+            try:
+                line += self._read_timeout(timeout)
+            except TimeoutError:
+                self.silent = True
+                raise
+        line, _, rest = line.partition(b"\n")
+        setattr(self, _REMAINDER, rest)
+        return line.removesuffix(b"\r").decode("utf-8", "replace")
+
+    def read_message(self) -> tuple[int, paramiko.Message]:
+        kind, message = super().read_message()
+        self.heard += 1
+        return kind, message
+
+
+def _first(preferred: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
+    """`known` with the preferred names in front; names that this paramiko lacks are left out."""
+    front = tuple(name for name in preferred if name in known)
+    return front + tuple(name for name in known if name not in front)
+
+
+class Link(paramiko.Transport):  # type: ignore[misc]  # paramiko has no types
+    """An SSH transport with this project's preferences.
+
+    AES-GCM needs one pass where CTR with an HMAC needs two; curve25519 is the cheapest exchange that every
+    server knows.
+    """
+
+    _preferred_ciphers = _first(
+        ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com"),
+        tuple(name for name in paramiko.Transport._preferred_ciphers if "cbc" not in name),
+    )
+    _preferred_kex = _first(("curve25519-sha256@libssh.org",), paramiko.Transport._preferred_kex)
+    _preferred_macs = tuple(
+        name
+        for name in _first(("hmac-sha2-256-etm@openssh.com",), paramiko.Transport._preferred_macs)
+        if "md5" not in name and name != "hmac-sha1-96"
+    )
+    _channel_handler_table: ClassVar[dict[int, object]] = HANDLERS
+
+    def __init__(self, opened: socket.socket | paramiko.Channel, *, without_keys: Sequence[str] = ()) -> None:
+        super().__init__(
+            opened,
+            default_window_size=_WINDOW_BYTES,
+            default_max_packet_size=_PACKET_BYTES,
+            disabled_algorithms={"keys": list(without_keys)},
+            packetizer_class=_CountingPackets,
+        )
+        self.set_log_channel("cloudgpu.ssh")
+        self._held: list[paramiko.Message] = []
+
+    @property
+    def heard(self) -> int:
+        """How many packets have arrived so far."""
+        return int(self.packetizer.heard)
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether a handshake that failed did so because the server stopped answering."""
+        packets = self.packetizer
+        return bool(packets.silent or packets.handshake_timed_out() or self.is_active())
+
+    @property
+    def channels(self) -> int:
+        """How many channels are open or being opened."""
+        return len(self._channels)
+
+    def open_session(self, *, timeout: float) -> OrderlyChannel:
+        """A channel for one command.
+
+        Raises:
+            RefusedChannel: The server allows no further one on this connection; the others go on.
+        """
+        return self.open("session", timeout=timeout)
+
+    def open(self, kind: str, to: tuple[str, int] | None = None, *, timeout: float) -> OrderlyChannel:
+        """A channel of any kind; `to` is where a `direct-tcpip` one leads.
+
+        Raises:
+            RefusedChannel: The server opens none, or reaches nothing there; the others go on.
+        """
+        try:
+            channel: OrderlyChannel = self.open_channel(kind, to, ("127.0.0.1", 0) if to else None, timeout=timeout)
+        except paramiko.SSHException as err:
+            # Threads that fail at once take each other's exception away; the one left without gets this text.
+            if isinstance(err, paramiko.ChannelException) or (self.is_active() and "Unable to open" in str(err)):
+                raise RefusedChannel(str(err)) from err
+            raise
+        channel.__class__ = OrderlyChannel  # paramiko offers no other way to have its channels made of a class of ours
+        return channel
+
+    def probe(self) -> None:
+        """Ask for any answer. Servers answer an unknown request with a refusal, which is sign enough."""
+        message = paramiko.Message()
+        message.add_byte(_MSG_GLOBAL_REQUEST)
+        message.add_string("keepalive@openssh.com")
+        message.add_boolean(b=True)
+        self._send_user_message(message)
+
+    def _send_user_message(self, message: paramiko.Message) -> None:
+        """Send, or hold back while keys are exchanged anew.
+
+        Other threads wait for the end of that. The reading thread brings the end about, so it must not wait: paramiko's
+        own does, stands still for half a minute and gives the connection up.
+        """
+        if threading.current_thread() is self and not self.clear_to_send.is_set():
+            self._held.append(message)
+        else:
+            super()._send_user_message(message)
+
+    def _parse_newkeys(self, message: paramiko.Message) -> None:
+        super()._parse_newkeys(message)
+        held, self._held = self._held, []
+        for late in held:
+            super()._send_user_message(late)
+
+    def hang_up(self) -> None:
+        """End the connection now, whatever is under way on it."""
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_RDWR)  # wakes the reading thread at once; close alone does not
+        self.close()

@@ -1,0 +1,132 @@
+"""A port of the caller's loopback that leads to a port on a node."""
+
+import contextlib
+import errno
+import socket
+import struct
+import threading
+from collections.abc import Callable
+
+from cloudgpu.errors import ConnectError, StateError, UsageError
+from cloudgpu.ssh.base import Told, nobody
+from cloudgpu.ssh.channel import OrderlyChannel
+from cloudgpu.ssh.transport import LOST
+
+_CHUNK_BYTES = 1 << 16
+_HERE = "127.0.0.1"
+_BACKLOG = 256
+_FIRST_UNPRIVILEGED = 1024
+_ABOVE_PRIVILEGED = 8000
+_LAST = 65535
+_FULL_PAUSE_S = 0.2
+_RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER of a connection that is to end as broken, not as complete."""
+
+
+class Tunnel:
+    """Listens on 127.0.0.1 and carries every connection over the channel that `dial` opens for it."""
+
+    def __init__(self, connect: Callable[[], OrderlyChannel], listener: socket.socket, told: Told = nobody) -> None:
+        self._connect = connect
+        self._told = told
+        self._listener = listener
+        self._closed = threading.Event()
+        self.port: int = listener.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True, name=f"cloudgpu-tunnel-{self.port}").start()
+
+    def close(self) -> None:
+        """Accept no more connections; those that are open end with the connection to the node."""
+        self._closed.set()
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept; close alone does not
+        self._listener.close()
+
+    def _serve(self) -> None:
+        while not self._closed.is_set():
+            try:
+                local, _ = self._listener.accept()
+            except OSError:
+                self._closed.wait(_FULL_PAUSE_S)  # where no handle is free, some connection will end
+                continue
+            threading.Thread(target=self._carry, args=(local,), daemon=True).start()
+
+    def _carry(self, local: socket.socket) -> None:
+        """Both directions of one connection. A node that cannot be reached shows as a closed connection."""
+        with local:
+            try:
+                remote = self._connect()
+            except ConnectError as err:
+                self._told(err)
+                return
+            self._told(None)
+            back = threading.Thread(target=_home, args=(remote, local), daemon=True)
+            back.start()
+            _away(local, remote)
+            back.join()
+            with contextlib.suppress(*LOST):
+                remote.close()
+
+
+def _away(local: socket.socket, remote: OrderlyChannel) -> None:
+    """From the caller to the node until the caller has said all, then pass that on: half open stays half open."""
+    try:
+        while piece := local.recv(_CHUNK_BYTES):
+            remote.sendall(piece)
+        remote.shutdown(socket.SHUT_WR)
+    except LOST:
+        with contextlib.suppress(*LOST):
+            remote.close()  # nobody reads what may still come
+
+
+def _home(remote: OrderlyChannel, local: socket.socket) -> None:
+    """The other way. An answer that breaks off must not look like a complete one."""
+    with contextlib.suppress(*LOST):
+        while piece := remote.recv(_CHUNK_BYTES):
+            local.sendall(piece)
+    with contextlib.suppress(*LOST):
+        if remote.eof_received:
+            local.shutdown(socket.SHUT_WR)
+        else:
+            local.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            local.shutdown(socket.SHUT_RD)  # wakes the other direction
+
+
+def listening(port: int = 0) -> socket.socket:
+    """A socket that listens on this port of the caller's loopback; 0 is any.
+
+    Raises:
+        UsageError: Somebody has it, or only the administrator may have it; names the next free one.
+        StateError: No port can be had.
+    """
+    try:
+        return socket.create_server((_HERE, port), backlog=_BACKLOG)
+    except OSError as err:
+        if port == 0:
+            message = f"no local port for a tunnel: {err.strerror}"
+            raise StateError(message, hint="close tunnels or other programs") from err
+        if err.errno not in (errno.EADDRINUSE, errno.EACCES):
+            message = f"port {port} of this machine cannot be used: {err.strerror}"
+            raise StateError(message, hint="name another one with --local") from err
+        why = "is in use" if err.errno == errno.EADDRINUSE else "is for the administrator alone"
+        raise UsageError(f"port {port} of this machine {why}", hint=f"port {_next_free(port)} is free") from err
+
+
+def listening_near(port: int) -> socket.socket:
+    """The same with this port where it is free, else with the next one that is.
+
+    Raises:
+        StateError: No port can be had.
+    """
+    try:
+        return listening(port)
+    except UsageError:
+        return listening(_next_free(port))
+
+
+def _next_free(port: int) -> int:
+    """The next port above it that nobody has; any where none of the next hundred is free."""
+    first = port + 1 if port >= _FIRST_UNPRIVILEGED else port + _ABOVE_PRIVILEGED
+    for one in (*range(first, min(first + 100, _LAST + 1)), 0):
+        with contextlib.suppress(OSError), socket.create_server((_HERE, one)) as found:
+            return int(found.getsockname()[1])
+    return 0

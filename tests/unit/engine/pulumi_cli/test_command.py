@@ -1,0 +1,273 @@
+"""Running the CLI, with a small program in its place that says what it was given."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from pulumi.automation import CommandError
+
+from cloudgpu.clock import SystemClock
+from cloudgpu.engine.plugin.server import ENDS_WITH
+from cloudgpu.engine.processes import process_start
+from cloudgpu.engine.pulumi_cli.command import Command, abandoned, end_abandoned
+from cloudgpu.errors import CloudError, UsageError
+
+STAND_IN = """#!{python}
+import json, os, signal, sys, time
+if sys.argv[1:] == ["version"]:
+    print("{version}")
+    raise SystemExit(0)
+if "wait" in sys.argv:
+    # os.write, because a signal may arrive in the middle of a print. The reader may have been killed.
+    def write(line):
+        try:
+            os.write(1, line)
+        except BrokenPipeError:
+            pass
+    def asked(number, frame):
+        write(b"recorded what was under way\\n")
+        raise SystemExit(3)
+    signal.signal(signal.SIGINT, asked)
+    write(b"ready\\n")
+    time.sleep(60)
+seen = dict(session=os.getsid(0), args=sys.argv[1:], env=dict(os.environ), stdin=sys.stdin.read(), cwd=os.getcwd())
+seen["note"] = open(os.environ["NOTE"]).read() if "NOTE" in os.environ else ""
+print(json.dumps(seen))
+print("trouble", file=sys.stderr)
+raise SystemExit(4 if "fail" in sys.argv else 0)
+"""
+
+
+@pytest.fixture
+def stand_in(tmp_path):
+    def make(version="v3.260.0") -> Path:
+        path = tmp_path / "pulumi"
+        path.write_text(STAND_IN.format(python=sys.executable, version=version))
+        path.chmod(0o755)
+        return path
+
+    return make
+
+
+@pytest.fixture
+def command(stand_in, tmp_path):
+    note = tmp_path / "running"
+    return Command(stand_in(), {"GIVEN": "1", "NOTE": str(note)}, note)
+
+
+def test_it_gets_exactly_what_it_is_given(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("PULUMI_ACCESS_TOKEN", "theirs")
+    lines = []
+    done = command.run(["up", "--yes"], str(tmp_path), {"MORE": "2"}, lines.append)
+    seen = json.loads(done.stdout)
+    assert seen["args"] == ["--non-interactive", "up", "--yes"]
+    assert seen["cwd"] == str(tmp_path)
+    assert seen["session"] != os.getsid(0)  # Ctrl-C of the terminal must not reach it beside ours
+    assert {"GIVEN", "MORE"} <= seen["env"].keys()
+    assert "PULUMI_ACCESS_TOKEN" not in seen["env"]
+    assert seen["env"][ENDS_WITH] == f"{os.getpid()}:{process_start(os.getpid())}"
+    assert lines == [done.stdout]
+    assert done.stderr == "trouble"
+
+
+def test_a_secret_goes_in_by_standard_input_and_not_among_the_arguments(command, tmp_path):
+    seen = json.loads(command.feed(["config", "set", "key"], str(tmp_path), "hidden").stdout)
+    assert seen["stdin"] == "hidden"
+    assert "hidden" not in str(seen["args"]) + str(seen["env"])
+
+
+def test_the_process_is_noted_while_it_runs_and_no_longer(command, tmp_path):
+    seen = json.loads(command.run(["up"], str(tmp_path), {}).stdout)
+    noted = json.loads(seen["note"])
+    assert noted["pid"] > 0
+    assert noted["start"]
+    assert not abandoned(tmp_path / "running")
+    with pytest.raises(CommandError, match="trouble"):
+        command.run(["fail"], str(tmp_path), {})
+    assert not abandoned(tmp_path / "running")
+
+
+@pytest.mark.parametrize("version", ["v2.9.0", "v3.199.9", "what"])
+def test_a_cli_that_is_too_old_or_none_is_refused(stand_in, tmp_path, version):
+    with pytest.raises(UsageError):
+        Command(stand_in(version), {}, tmp_path / "running")
+
+
+def test_ctrl_c_is_handed_on_once_and_waited_for(command, tmp_path):
+    lines = []
+
+    def interrupt(line):
+        lines.append(line)
+        if line == "ready":
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        command.run(["wait"], str(tmp_path), {}, interrupt)
+    assert lines == ["ready", "recorded what was under way"]
+    assert not abandoned(tmp_path / "running")
+
+
+def test_a_cli_that_was_killed_leaves_its_note(command, tmp_path):
+    def kill(line):
+        os.kill(json.loads((tmp_path / "running").read_text())["pid"], signal.SIGKILL)
+
+    with pytest.raises(CommandError):
+        command.run(["wait"], str(tmp_path), {}, kill)
+    assert abandoned(tmp_path / "running")
+    waited = []
+    end_abandoned(tmp_path / "running", SystemClock(), waited.append)
+    assert waited == []
+
+
+def test_a_cli_whose_command_was_killed_is_ended(stand_in, tmp_path):
+    note = tmp_path / "running"
+    with subprocess.Popen([stand_in(), "wait"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        note.write_text(json.dumps({"pid": process.pid, "start": process_start(process.pid)}))
+        reaper = threading.Thread(target=process.wait)
+        reaper.start()
+        waited = []
+        end_abandoned(note, SystemClock(), waited.append)
+        reaper.join()
+    assert waited == [process.pid]
+    assert process.returncode == 3
+
+
+def test_another_process_of_the_same_number_is_left_alone(tmp_path):
+    note = tmp_path / "running"
+    with subprocess.Popen(["sleep", "60"]) as process:
+        for text in (json.dumps({"pid": process.pid, "start": "1"}), "{", json.dumps({"pid": "x"})):
+            note.write_text(text)
+            end_abandoned(note, SystemClock(), lambda pid: pytest.fail(str(pid)))
+            assert abandoned(note)
+        assert process.poll() is None
+        process.kill()
+
+
+def test_a_cli_that_is_killed_while_it_tells_its_version_is_not_taken_for_none(tmp_path):
+    """With `UsageError`, `down` would go on as if there were no CLI, and leave the stack behind."""
+    path = tmp_path / "pulumi"
+    path.write_text("#!/bin/sh\nkill -9 $$\n")
+    path.chmod(0o755)
+    with pytest.raises(CloudError, match="was killed by signal 9"):
+        Command(path, {}, tmp_path / "running")
+
+
+def test_the_note_is_there_before_the_cli_is(stand_in, tmp_path):
+    """The command may be killed as soon as the process is started: nobody else knows of it then."""
+    note, program = tmp_path / "running", stand_in()
+    code = (
+        "import os, subprocess, sys; from pathlib import Path; from cloudgpu.engine.pulumi_cli import command;"
+        "real = subprocess.Popen;\n"
+        "class Dies(real):\n"
+        "    def __init__(self, *given, **named):\n"
+        "        super().__init__(*given, **named)\n"
+        "        if 'wait' in given[0]: os.kill(os.getpid(), 9)\n"
+        "subprocess.Popen = Dies\n"
+        f"command.Command(Path({str(program)!r}), {{}}, Path({str(note)!r})).run(['wait'], {str(tmp_path)!r}, {{}})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True)
+    assert done.returncode == -signal.SIGKILL
+    deadline = time.monotonic() + 20
+    while not note.exists():
+        assert time.monotonic() < deadline, "nothing was noted"
+        time.sleep(0.02)
+    noted = json.loads(note.read_text())
+    assert process_start(noted["pid"]) == noted["start"] != ""
+    end_abandoned(note, SystemClock(), lambda _: None)
+    assert process_start(noted["pid"]) == ""
+
+
+def test_a_torn_note_does_not_hide_the_cli(stand_in, tmp_path):
+    folder = tmp_path / "project"
+    folder.mkdir()
+    note = folder / "running"
+    process = subprocess.Popen([stand_in(), "wait"], cwd=folder, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    note.write_text('{"pid": ')
+    waited = []
+    end_abandoned(note, SystemClock(), waited.append)
+    assert process.wait(10) == 3
+    process.stdout.close()
+    assert waited == [process.pid]
+
+
+DIES = """#!{python}
+import os, subprocess, sys
+if sys.argv[1:] == ["version"]:
+    print("v3.260.0")
+    raise SystemExit(0)
+if "die" in sys.argv:
+    # In a process group of its own, as the CLI starts its plugins and its language host.
+    host = subprocess.Popen(["sleep", "300"], preexec_fn=os.setpgrp, stdin=-3, stdout=-3, stderr=-3)
+    open(os.environ["HOST"], "w").write(str(host.pid))
+    if "wait" in sys.argv:
+        print("ready", flush=True)
+        sys.stdin.read()
+    os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.fixture
+def dying(tmp_path):
+    path = tmp_path / "pulumi"
+    path.write_text(DIES.format(python=sys.executable))
+    path.chmod(0o755)
+    note = tmp_path / "running"
+    return Command(path, {"HOST": str(tmp_path / "host")}, note), note
+
+
+def test_the_note_of_a_killed_cli_outlives_the_next_one(dying, tmp_path):
+    """`down` reads the state after its CLI was killed; without the note, nobody would take that one's lock away."""
+    command, note = dying
+    with pytest.raises(CommandError):
+        command.run(["destroy", "die"], str(tmp_path), {})
+    assert abandoned(note)
+    command.run(["stack", "export"], str(tmp_path), {})
+    assert abandoned(note)
+    note.unlink()
+    command.run(["stack", "export"], str(tmp_path), {})
+    assert not abandoned(note)
+
+
+def ends(pid: int) -> bool:
+    deadline = time.monotonic() + 10
+    while process_start(pid):
+        if time.monotonic() > deadline:
+            os.kill(pid, signal.SIGKILL)
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def test_what_a_killed_cli_started_ends_with_it(dying, tmp_path):
+    """Pulumi's language host looks for its engine every five minutes."""
+    command, _ = dying
+    with pytest.raises(CommandError):
+        command.run(["up", "die"], str(tmp_path), {})
+    assert ends(int((tmp_path / "host").read_text()))
+
+
+def test_what_an_abandoned_cli_started_ends_with_the_next_command(dying, tmp_path):
+    command, note = dying
+    process = subprocess.Popen(
+        [command.command, "up", "die", "wait"],
+        env={"HOST": str(tmp_path / "host"), ENDS_WITH: "1:1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    process.stdout.readline()
+    note.write_text(json.dumps({"pid": process.pid, "start": process_start(process.pid)}))
+    process.communicate()
+    host = int((tmp_path / "host").read_text())
+    assert process_start(host)
+    end_abandoned(note, SystemClock(), lambda _: None)
+    assert ends(host)

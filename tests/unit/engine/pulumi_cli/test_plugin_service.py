@@ -1,0 +1,237 @@
+"""The plugin as a service: asked over gRPC in this process, as the CLI asks it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf import empty_pb2
+from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
+
+from cloudgpu.engine.direct.protobuf_values import UNKNOWN, plain, struct
+from cloudgpu.engine.error_text import read_fault
+from cloudgpu.engine.plugin.provider import Provider
+from cloudgpu.engine.plugin.server import serve
+from cloudgpu.engine.plugin.tokens import Tokens
+from cloudgpu.errors import BadRequestError, CapacityError, CloudError, UnsupportedError
+
+URN = "urn:pulumi:demo::cloudgpu::cloudgpu:infra:Gang$fake:index:Thing::a"
+TYPE = "fake:index:Thing"
+ENVIRON = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_ACCESS_KEY_ID": "K", "AWS_SECRET_ACCESS_KEY": "S"}
+NONE, SOME = provider_pb2.DiffResponse.DIFF_NONE, provider_pb2.DiffResponse.DIFF_SOME
+
+
+@dataclass
+class Region:
+    region: str
+
+
+@dataclass
+class Asked:
+    """A running plugin, and who asks it."""
+
+    stub: Any
+    cloud: Any
+    tokens: Tokens
+
+    def configure(self, **settings: Any) -> Any:
+        return self.stub.Configure(provider_pb2.ConfigureRequest(args=struct({"region": "us-east-1", **settings})))
+
+    def create(self, **inputs: Any) -> Any:
+        return self.stub.Create(provider_pb2.CreateRequest(urn=URN, properties=struct(inputs)))
+
+
+@pytest.fixture
+def asked(workspace, tmp_path) -> Iterator[Asked]:
+    tokens = Tokens(tmp_path / "notes")
+    provider = Provider(
+        version="7.51.1",
+        handlers=workspace.cloud,
+        clients_for=Region,
+        environ=ENVIRON,
+        tokens=tokens,
+        clock=workspace.clock,
+    )
+    server, port = serve(provider)
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        made = Asked(provider_pb2_grpc.ResourceProviderStub(channel), workspace.cloud, tokens)
+        made.configure()
+        yield made
+    server.stop(0).wait()
+
+
+def fault(caught: Any) -> Any:
+    return read_fault(caught.value.details())
+
+
+def test_what_it_says_of_itself(asked):
+    assert asked.stub.GetPluginInfo(empty_pb2.Empty()).version == "7.51.1"
+    shaken = asked.stub.Handshake(provider_pb2.ProviderHandshakeRequest(engine_address="127.0.0.1:1"))
+    assert (shaken.accept_secrets, shaken.accept_resources, shaken.accept_outputs) == (True, False, False)
+    assert asked.configure().supportsPreview
+    assert asked.stub.DiffConfig(provider_pb2.DiffRequest()).changes == NONE
+
+
+def test_settings_that_would_be_ignored_are_refused(asked):
+    news = struct({"region": "us-east-1", "maxRetries": 1, "skipMetadataApiCheck": True})
+    assert asked.stub.CheckConfig(provider_pb2.CheckRequest(news=news)).inputs == news
+    for call in (
+        lambda: asked.stub.CheckConfig(provider_pb2.CheckRequest(news=struct({"assumeRoles": "x"}))),
+        lambda: asked.configure(assumeRoles="x"),
+    ):
+        with pytest.raises(grpc.RpcError) as caught:
+            call()
+        assert isinstance(fault(caught), UnsupportedError)
+        assert "assumeRoles" in fault(caught).message
+
+
+def test_check_fills_in_defaults_and_refuses_what_is_not_known(asked):
+    checked = asked.stub.Check(provider_pb2.CheckRequest(urn=URN, news=struct({"name": "a", "zone": UNKNOWN})))
+    assert plain(checked.inputs).values == {"name": "a", "size": 1, "zone": UNKNOWN, "region": "us-east-1"}
+    with pytest.raises(grpc.RpcError) as caught:
+        asked.stub.Check(provider_pb2.CheckRequest(urn=URN, news=struct({"unheardOf": 1})))
+    assert isinstance(fault(caught), UnsupportedError)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ({"name": "a"}, {"name": "a"}, (NONE, [], [])),
+        ({"name": "a", "size": 1}, {"name": "a", "size": 2}, (SOME, ["size"], [])),
+        ({"name": "a"}, {"name": "b"}, (SOME, ["name"], ["name"])),
+        ({"name": "a"}, {"name": "a", "region": "eu-west-1"}, (SOME, ["region"], ["region"])),
+        # the region that the provider is set to is no change
+        ({"name": "a"}, {"name": "a", "region": "us-east-1"}, (NONE, [], [])),
+    ],
+)
+def test_diff(asked, old, new, expected):
+    found = asked.stub.Diff(provider_pb2.DiffRequest(urn=URN, id="a-0", old_inputs=struct(old), news=struct(new)))
+    assert (found.changes, list(found.diffs), list(found.replaces)) == expected
+
+
+def test_a_preview_makes_and_changes_nothing(asked):
+    properties = struct({"name": "a"})
+    created = asked.stub.Create(provider_pb2.CreateRequest(urn=URN, properties=properties, preview=True))
+    assert (created.id, created.properties) == ("", properties)
+    updated = asked.stub.Update(provider_pb2.UpdateRequest(urn=URN, id="a-0", news=properties, preview=True))
+    assert updated.properties == properties
+    assert asked.cloud.calls == []
+
+
+def test_from_nothing_to_nothing(asked):
+    created = asked.create(name="a", region="eu-west-1")
+    assert plain(created.properties).values["arn"] == f"arn:{created.id}"
+    assert asked.cloud.things[created.id].region == "eu-west-1"
+
+    read = asked.stub.Read(provider_pb2.ReadRequest(
+        urn=URN, id=created.id, properties=struct({"kept": 1}), inputs=struct({"name": "a", "region": "eu-west-1"})
+    ))  # fmt: skip
+    assert plain(read.properties).values["kept"] == 1
+    assert plain(read.inputs).values == {"name": "a", "region": "eu-west-1"}
+
+    old, new = struct({"name": "a", "size": 1}), struct({"name": "a", "size": 3})
+    updated = asked.stub.Update(provider_pb2.UpdateRequest(urn=URN, id=created.id, old_inputs=old, news=new))
+    assert plain(updated.properties).values["size"] == 3
+
+    asked.stub.Delete(provider_pb2.DeleteRequest(urn=URN, id=created.id, properties=updated.properties))
+    assert asked.cloud.things == {}
+    assert asked.stub.Read(provider_pb2.ReadRequest(urn=URN, id=created.id)).id == ""
+
+
+def test_what_is_made_of_a_secret_is_a_secret(asked):
+    """The handler's `arn` and `password` are made of the id, which is made of the name."""
+    asked.cloud.made["hush-hush"] = 0
+    given = struct({"name": "hush-hush", "size": 2}, frozenset({"name"}))
+    checked = asked.stub.Check(provider_pb2.CheckRequest(urn=URN, news=given)).inputs
+    assert plain(checked).secret_paths == {("name",)}
+    created = asked.stub.Create(provider_pb2.CreateRequest(urn=URN, properties=checked))
+    secret = {("name",), ("arn",), ("password",)}
+    assert plain(created.properties).secret_paths == secret
+    assert plain(created.properties).values["name"] == "hush-hush"
+    read = asked.stub.Read(
+        provider_pb2.ReadRequest(urn=URN, id=created.id, properties=created.properties, inputs=checked)
+    )
+    assert (plain(read.properties).secret_paths, plain(read.inputs).secret_paths) == (secret, {("name",)})
+    updated = asked.stub.Update(
+        provider_pb2.UpdateRequest(urn=URN, id=created.id, olds=created.properties, old_inputs=checked, news=checked)
+    )
+    assert plain(updated.properties).secret_paths == secret
+
+
+def test_the_same_call_again_makes_no_second_one_and_after_its_end_another(asked):
+    first = asked.create(name="a")
+    assert asked.create(name="a").id == first.id
+    (token,) = {thing.token for thing in asked.cloud.things.values()}
+    asked.stub.Delete(provider_pb2.DeleteRequest(urn=URN, id=first.id))
+    assert asked.create(name="a").id != first.id
+    assert token not in {thing.token for thing in asked.cloud.things.values()}
+
+
+def test_a_refused_attempt_is_asked_for_again_under_another_token(asked):
+    seen = []
+
+    def refuse(moment, name):
+        if moment == "create":
+            seen.append(asked.tokens.token(URN, TYPE, "us-east-1", {"name": "a"}))
+            raise CapacityError("no room", code="InsufficientInstanceCapacity")
+
+    asked.cloud.script = refuse
+    for _ in range(2):
+        with pytest.raises(grpc.RpcError) as caught:
+            asked.create(name="a")
+        assert isinstance(fault(caught), CapacityError)
+        assert (fault(caught).code, fault(caught).message) == ("InsufficientInstanceCapacity", "no room")
+    assert len(set(seen)) == 2
+
+
+def test_what_was_made_on_the_way_to_a_clear_no_is_ended(asked):
+    """Pulumi's state will not have it, so nobody else would end it before the search by tag."""
+
+    def refuse(moment, name):
+        if moment == "created":
+            raise BadRequestError("tags refused", code="InvalidTag")
+
+    asked.cloud.script = refuse
+    with pytest.raises(grpc.RpcError):
+        asked.create(name="a")
+    assert asked.cloud.things == {}
+
+
+def test_a_lost_answer_is_looked_for_and_not_called_failed(asked):
+    lost = [True]
+
+    def lose(moment, name):
+        if moment == "created" and lost.pop() if lost else False:
+            raise CloudError("no answer", code="Unreachable")
+
+    asked.cloud.script = lose
+    created = asked.create(name="a")
+    assert list(asked.cloud.things) == [created.id]
+
+
+def test_a_call_without_effect_and_answer_stays_under_its_token(asked):
+    before = asked.tokens.token(URN, TYPE, "us-east-1", {"name": "a"})
+
+    def lose(moment, name):
+        if moment == "create":
+            raise CloudError("no answer", code="Unreachable")
+
+    asked.cloud.script = lose
+    with pytest.raises(grpc.RpcError) as caught:
+        asked.create(name="a")
+    assert type(fault(caught)) is CloudError
+    assert asked.cloud.moments("find") == ["a"] * 3
+    assert asked.tokens.token(URN, TYPE, "us-east-1", {"name": "a"}) == before
+
+
+def test_invokes_go_to_their_region(asked):
+    answer = asked.stub.Invoke(provider_pb2.InvokeRequest(tok="fake:getVpc", args=struct({"default": True})))
+    assert plain(getattr(answer, "return")).values == {"id": "vpc-1", "echo": {"default": True}, "region": "us-east-1"}
+    answer = asked.stub.Invoke(provider_pb2.InvokeRequest(tok="fake:getVpc", args=struct({"region": "eu-west-1"})))
+    assert plain(getattr(answer, "return")).values == {"id": "vpc-1", "echo": {}, "region": "eu-west-1"}
+
+
+def test_cancel_lets_what_is_under_way_end(asked):
+    asked.stub.Cancel(empty_pb2.Empty())
+    assert asked.create(name="a").id == "a-0"

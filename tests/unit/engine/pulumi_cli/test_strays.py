@@ -1,0 +1,42 @@
+"""Which nodes are strays: the cluster's own, by name and token, that no recorded fleet has."""
+
+import pytest
+
+from cloudgpu.aws import search
+from cloudgpu.aws.found import Found
+from cloudgpu.engine.pulumi_cli.unrecorded_nodes import end_stray_nodes
+
+TAGS = {"cloudgpu:cluster": "demo", "cloudgpu:token": "t1"}
+
+
+@pytest.fixture
+def cloud(monkeypatch):
+    class Cloud:
+        found = (
+            Found("instance", "i-1", "r", "", {"aws:ec2:fleet-id": "fleet-1"}),
+            Found("instance", "i-2", "r", "", {"aws:ec2:fleet-id": "fleet-2"}),
+            Found("fleet", "fleet-1", "r", "", {}),
+            Found("fleet", "fleet-2", "r", "", {}),
+            Found("security-group", "sg-1", "r", "", {}),
+        )
+
+        def __init__(self):
+            self.asked = []
+            self.released = []
+
+    made = Cloud()
+    monkeypatch.setattr(search, "everything", lambda clients, *about: made.asked.append(about) or made.found)
+    monkeypatch.setattr(search, "release", lambda clients, found, clock: made.released.extend(found))
+    return made
+
+
+def test_nodes_of_recorded_fleets_stay(cloud, workspace):
+    assert end_stray_nodes(None, TAGS, {"fleet-1"}, workspace.clock) == ("i-2", "fleet-2")
+    assert [one.id for one in cloud.released] == ["i-2", "fleet-2"]
+    assert cloud.asked == [("demo", "t1")]
+
+
+def test_without_a_name_and_a_token_nothing_is_ours(cloud, workspace):
+    for tags in ({}, {"cloudgpu:cluster": "demo"}, {"cloudgpu:token": "t1"}):
+        assert end_stray_nodes(None, tags, (), workspace.clock) == ()
+    assert (cloud.asked, cloud.released) == ([], [])

@@ -1,0 +1,61 @@
+"""What lets people in is put right where it strayed; what lets nobody in is not even asked about."""
+
+from dataclasses import dataclass, field
+
+from cloudgpu.aws.resources.base import Physical
+from cloudgpu.engine.direct.drift_repair import Guarded, drift, repair_drift
+from cloudgpu.engine.pulumi_cli.state import guarded
+
+GROUP = "aws:ec2/securityGroup:SecurityGroup"
+
+
+@dataclass
+class Door:
+    """A handler that lets people in."""
+
+    drifted: dict = field(default_factory=dict)
+    updated: list = field(default_factory=list)
+
+    def drift(self, ctx, physical_id, inputs):
+        return tuple(self.drifted.get(physical_id, ()))
+
+    def update(self, ctx, physical_id, old, new):
+        assert old == new
+        self.updated.append((ctx, physical_id, new))
+        return Physical(physical_id, dict(new))
+
+
+@dataclass
+class Handlers:
+    door: Door
+
+    def handler(self, type_token):
+        return self.door if type_token == GROUP else object()
+
+
+def recorded(name, type_token=GROUP):
+    return Guarded(type_token, name, f"{name}-1", "us-east-1", f"token-of-{name}", {"name": name})
+
+
+def context(region, token):
+    return (region, token)
+
+
+def test_only_what_strayed_is_changed_and_every_difference_is_told():
+    door = Door({"a-1": ("22 was let in",), "b-1": ()})
+    rows = [recorded("a"), recorded("b"), recorded("fleet", "aws:ec2/fleet:Fleet")]
+    assert drift(rows, Handlers(door), context) == ("22 was let in",)
+    assert door.updated == []
+    assert repair_drift(rows, Handlers(door), context) == ("22 was let in",)
+    assert door.updated == [(("us-east-1", "token-of-a"), "a-1", {"name": "a"})]
+
+
+def test_pulumis_state_tells_what_the_program_asked_for_and_nothing_of_what_is_on_its_way_out():
+    def row(name, **more):
+        inputs = {"__defaults": [], "region": "us-west-2", "name": name}
+        return {"type": GROUP, "urn": f"urn::{name}", "id": f"{name}-1", "inputs": inputs, **more}
+
+    rows = [row("nodes"), row("old", delete=True), row("theirs", external=True), {"type": "x:y:Z", "urn": "urn::z"}]
+    assert guarded({"deployment": {"resources": rows}}, "us-west-2") == [
+        Guarded(GROUP, "nodes", "nodes-1", "us-west-2", "", {"name": "nodes"})
+    ]

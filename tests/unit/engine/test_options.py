@@ -1,0 +1,298 @@
+"""Every resource option is honoured, or refused by its name."""
+
+import pytest
+
+from cloudgpu.engine.direct.resource_options import seconds
+from cloudgpu.errors import BadRequestError, CloudError, TeardownError, UnsupportedError
+
+
+def test_depends_on(workspace):
+    workspace.up('a = Thing("a")\nThing("b", opts=ResourceOptions(depends_on=[a]))')
+    assert workspace.cloud.moments("created") == ["a", "b"]
+    workspace.destroy()
+    assert workspace.cloud.moments("deleted") == ["b", "a"]
+
+
+def test_parent_names_and_orders(workspace):
+    workspace.up('a = Thing("a")\nThing("b", opts=ResourceOptions(parent=a))')
+    urns = [resource.urn for resource in workspace.engine().recorded(workspace.stack()).resources]
+    assert "urn:pulumi:demo::cloudgpu::fake:index:Thing$fake:index:Thing::b" in urns
+    workspace.destroy()
+    assert workspace.cloud.moments("deleted") == ["b", "a"]
+
+
+def test_protect(workspace):
+    workspace.up('Thing("a", zone="1", opts=ResourceOptions(protect=True))\nThing("b")')
+    with pytest.raises(TeardownError, match="protected"):
+        workspace.destroy()
+    assert len(workspace.cloud.things) == 2, "nothing at all is ended"
+    with pytest.raises(BadRequestError, match="protected and would be replaced, because zone changed"):
+        workspace.up('Thing("a", zone="2", opts=ResourceOptions(protect=True))\nThing("b")')
+    with pytest.raises(TeardownError, match="protected"):
+        workspace.up('Thing("b")')
+    workspace.up('Thing("a", zone="1")\nThing("b")')
+    workspace.destroy()
+    assert workspace.cloud.things == {}
+
+
+@pytest.mark.parametrize(
+    ("path", "before", "after"),
+    [
+        ("size", "size=2", "size=3"),
+        ("size", "", "size=3"),
+        ("tags.x", "tags={'x': 1, 'y': 1}", "tags={'x': 2, 'y': 1}"),
+        ("rules[0].port", "rules=[{'port': 1}]", "rules=[{'port': 2}]"),
+        ("rules[*].port", "rules=[{'port': 1}, {'port': 1}]", "rules=[{'port': 2}, {'port': 3}]"),
+        ('tags["a.b"]', "tags={'a.b': 1}", "tags={'a.b': 2}"),
+        ("*", "size=2, zone='1'", "size=3, zone='2'"),
+    ],
+)
+def test_ignore_changes(workspace, path, before, after):
+    comma = ", " if before else ""
+    workspace.up(f'Thing("a"{comma}{before})')
+    applied = workspace.up(f'Thing("a", {after}, opts=ResourceOptions(ignore_changes=[{path!r}]))')
+    assert dict(applied.changes) == {"same": 1}
+
+
+def test_ignore_changes_keeps_the_old_value_when_something_else_changes(workspace):
+    workspace.up('Thing("a", size=2, color="red")')
+    workspace.up('Thing("a", size=3, color="blue", opts=ResourceOptions(ignore_changes=["size"]))')
+    assert {key: workspace.cloud.named("a")[0].inputs[key] for key in ("size", "color")} == {"size": 2, "color": "blue"}
+
+
+def test_a_path_that_is_none_is_refused(workspace):
+    workspace.up('Thing("a", size=2)')
+    with pytest.raises(BadRequestError, match="not a property path"):
+        workspace.up('Thing("a", size=3, opts=ResourceOptions(ignore_changes=["[x"]))')
+
+
+def test_replace_on_changes(workspace):
+    workspace.up('Thing("a", tags={"x": 1})')
+    applied = workspace.up('Thing("a", tags={"x": 2}, opts=ResourceOptions(replace_on_changes=["tags.x"]))')
+    assert applied.changes["replace"] == 1
+    applied = workspace.up('Thing("a", tags={"x": 2, "y": 1}, opts=ResourceOptions(replace_on_changes=["tags.x"]))')
+    assert applied.changes["update"] == 1
+
+
+def test_retain_on_delete(workspace):
+    workspace.up('Thing("a", opts=ResourceOptions(retain_on_delete=True))\nThing("b")')
+    workspace.destroy()
+    assert [thing.name for thing in workspace.cloud.things.values()] == ["a"]
+    assert workspace.engine().recorded(workspace.stack()).resources == ()
+
+
+def test_deleted_with(workspace):
+    program = """
+        a = Thing("a")
+        b = Thing("b", uses=a.id, opts=ResourceOptions(deleted_with=a))
+        Thing("c", uses=b.id)
+    """
+    workspace.up(program)
+    workspace.destroy()
+    assert workspace.cloud.moments("delete") == ["c", "a"]
+    assert workspace.engine().recorded(workspace.stack()).resources == ()
+
+
+def test_deleted_with_something_that_stays_is_an_ordinary_delete(workspace):
+    workspace.up('a = Thing("a")\nThing("b", opts=ResourceOptions(deleted_with=a))')
+    workspace.up('a = Thing("a")')
+    assert [thing.name for thing in workspace.cloud.things.values()] == ["a"]
+
+
+def test_replace_with(workspace):
+    program = 'a = Thing("a", zone="{zone}")\nThing("b", opts=ResourceOptions(replace_with=[a]))'
+    workspace.up(program.format(zone=1))
+    applied = workspace.up(program.format(zone=2))
+    assert applied.changes["replace"] == 2
+    assert dict(workspace.up().changes) == {"same": 2}
+
+
+def test_replacement_trigger(workspace):
+    workspace.up('Thing("a", opts=ResourceOptions(replacement_trigger="1"))')
+    assert dict(workspace.up().changes) == {"same": 1}
+    applied = workspace.up('Thing("a", opts=ResourceOptions(replacement_trigger="2"))')
+    assert applied.changes["replace"] == 1
+
+
+def test_aliases_keep_the_resource(workspace):
+    workspace.up('a = Thing("a", name="n")\nThing("b", uses=a.id)')
+    applied = workspace.up("""
+        a = Thing("renamed", name="n", opts=ResourceOptions(aliases=[pulumi.Alias(name="a")]))
+        Thing("b", uses=a.id)
+    """)
+    assert dict(applied.changes) == {"same": 2}
+    assert workspace.cloud.made == {"n": 1, "b": 1}
+    workspace.destroy()
+    assert workspace.cloud.moments("deleted") == ["b", "n"]
+
+
+def test_aliases_are_inherited_from_a_renamed_component(workspace):
+    program = """
+        class Part(pulumi.ComponentResource):
+            def __init__(self, name, opts=None):
+                super().__init__("my:x:Part", name, opts=opts)
+                Thing(f"{name}-in", name="n", opts=ResourceOptions(parent=self))
+    """
+    workspace.up(program + '\n        Part("old")')
+    applied = workspace.up(program + '\n        Part("new", ResourceOptions(aliases=[pulumi.Alias(name="old")]))')
+    assert dict(applied.changes) == {"same": 1}
+    assert workspace.cloud.made == {"n": 1}
+
+
+def test_moving_under_a_component_with_an_alias(workspace):
+    workspace.up('Thing("a")')
+    applied = workspace.up("""
+        part = pulumi.ComponentResource("my:x:Part", "part")
+        Thing("a", opts=ResourceOptions(parent=part, aliases=[pulumi.Alias(parent=None)]))
+    """)
+    assert dict(applied.changes) == {"same": 1}
+
+
+def test_preview_follows_aliases(workspace):
+    workspace.up('Thing("a", name="n")')
+    steps = workspace.preview('Thing("b", name="n", opts=ResourceOptions(aliases=[pulumi.Alias(name="a")]))')
+    assert [step.operation for step in steps] == ["same"]
+
+
+def test_hide_diffs_hides_names_only(workspace):
+    workspace.up('Thing("a", size=1, color=1)')
+    (step,) = workspace.preview('Thing("a", size=2, color=2, opts=ResourceOptions(hide_diffs=["size"]))')
+    assert (step.operation, step.changed) == ("update", ("color",))
+
+
+def test_transformations_of_the_sdk_are_honoured(workspace):
+    workspace.up("""
+        def bigger(args):
+            return pulumi.ResourceTransformationResult({**args.props, "size": 9}, args.opts)
+        Thing("a", opts=ResourceOptions(transformations=[bigger]))
+    """)
+    assert workspace.cloud.named("a")[0].inputs["size"] == 9
+
+
+def test_delete_timeout(workspace):
+    handler = type(workspace.cloud.handler("fake:index:Thing"))
+    workspace.up('Thing("a", opts=ResourceOptions(custom_timeouts=pulumi.CustomTimeouts(delete="1m30s")))')
+
+    def never(self, ctx, physical_id, outputs):
+        while True:
+            ctx.clock.sleep(10)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(handler, "delete", never)
+        with pytest.raises(TeardownError, match="longer than its timeout of 90 s"):
+            workspace.destroy()
+
+
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [
+        ("import_='i-1'", "import_"),
+        ("transforms=[lambda args: None]", "transforms"),
+        ("plugin_download_url='https://example.com'", "plugin_download_url"),
+        ("env_var_mappings={'A': 'B'}", "env_var_mappings"),
+        (
+            "hooks=pulumi.ResourceHookBinding(before_create=[lambda args: None])",
+            "resource hooks",
+        ),
+    ],
+)
+def test_refused_by_name(workspace, option, name):
+    with pytest.raises(UnsupportedError, match=name):
+        workspace.up(f'Thing("a", opts=ResourceOptions({option}))')
+    assert workspace.cloud.things == {}
+
+
+def test_stack_transforms_and_hooks_are_refused_by_name(workspace):
+    with pytest.raises(UnsupportedError, match="transforms"):
+        workspace.up("pulumi.runtime.register_resource_transform(lambda args: None)")
+    with pytest.raises(UnsupportedError, match="resource hooks"):
+        workspace.up("""
+            hook = pulumi.ResourceHook("h", lambda args: None)
+            Thing("a", opts=ResourceOptions(hooks=pulumi.ResourceHookBinding(before_create=[hook])))
+        """)
+
+
+def test_files_as_values_are_refused_by_name(workspace):
+    with pytest.raises(UnsupportedError, match=r"source.*an asset"):
+        workspace.up('Thing("a", source=pulumi.StringAsset("x"))')
+
+
+@pytest.mark.parametrize(("text", "expected"), [("90s", 90), ("5m", 300), ("1h30m", 5400), ("250ms", 0.25), ("", None)])
+def test_durations(text, expected):
+    assert seconds(text) == expected
+
+
+@pytest.mark.parametrize("text", ["5", "m", "5 m", "five", "5m!"])
+def test_rubbish_durations(text):
+    with pytest.raises(BadRequestError):
+        seconds(text)
+
+
+AWS = """
+import pulumi
+import pulumi_aws as aws
+from pulumi import ResourceOptions
+"""
+
+
+def up_aws(workspace, text):
+    workspace.program(text, prelude=AWS)
+    return workspace.up()
+
+
+def test_real_pulumi_aws_types(workspace):
+    program = """
+        vpc = aws.ec2.get_vpc(default=True)
+        group = aws.ec2.SecurityGroup(
+            "g", name="g", vpc_id=vpc.id,
+            ingress=[aws.ec2.SecurityGroupIngressArgs(
+                protocol="tcp", from_port=22, to_port=22, cidr_blocks=["10.0.0.0/8"])],
+            opts=ResourceOptions(ignore_changes=["revoke_rules_on_delete"]))
+        key = aws.ec2.KeyPair("k", key_name="k", public_key=group.arn)
+        pulumi.export("key", key.key_name)
+    """
+    assert up_aws(workspace, program).outputs == {"key": "k"}
+    inputs = workspace.cloud.named("g")[0].inputs
+    assert inputs["ingress"] == [{"protocol": "tcp", "fromPort": 22, "toPort": 22, "cidrBlocks": ["10.0.0.0/8"]}]
+    assert isinstance(inputs["ingress"][0]["fromPort"], int)
+    applied = up_aws(workspace, program.replace("vpc_id=vpc.id", "vpc_id=vpc.id, revoke_rules_on_delete=True"))
+    assert dict(applied.changes) == {"same": 2}
+
+
+def test_an_explicit_provider_s_region_is_honoured(workspace):
+    up_aws(
+        workspace,
+        """
+        west = aws.Provider("west", region="us-west-2")
+        aws.ec2.KeyPair("a", key_name="a", public_key="x", opts=ResourceOptions(provider=west))
+        aws.ec2.KeyPair("b", key_name="b", public_key="x", region="eu-west-1")
+        aws.ec2.KeyPair("c", key_name="c", public_key="x")
+        pulumi.export("vpc", aws.ec2.get_vpc(id="x", opts=pulumi.InvokeOptions(provider=west)).id)
+    """,
+    )
+    assert {thing.name: thing.region for thing in workspace.cloud.things.values()} == {
+        "a": "us-west-2",
+        "b": "eu-west-1",
+        "c": "us-east-1",
+    }
+
+
+@pytest.mark.parametrize("setting", ["profile='x'", "access_key='AKIA'", "default_tags={'tags': {'a': 'b'}}"])
+def test_other_provider_settings_are_refused_by_name(workspace, setting):
+    names = {"profile": "profile", "access_key": "accessKey", "default_tags": "defaultTags"}
+    with pytest.raises(UnsupportedError, match=names[setting.partition("=")[0]]):
+        up_aws(workspace, f'aws.Provider("p", region="us-west-2", {setting})')
+
+
+def test_another_major_version_of_the_provider_is_refused(workspace):
+    with pytest.raises(UnsupportedError, match=r"version 6\.1\.0"):
+        up_aws(workspace, 'aws.ec2.KeyPair("a", public_key="x", opts=ResourceOptions(version="6.1.0"))')
+
+
+def test_an_outcome_that_is_lost_names_the_resource(workspace):
+    def script(moment, name):
+        raise CloudError("connection lost")
+
+    workspace.cloud.script = script
+    with pytest.raises(CloudError, match="connection lost"):
+        workspace.up('Thing("a")')

@@ -1,0 +1,119 @@
+"""Secrets reach the cloud and nothing else: not the journal, not events, not messages, not results."""
+
+import pytest
+
+from cloudgpu.engine.redaction import Redactor, is_masked
+from cloudgpu.errors import BadRequestError
+
+SECRET = "correct horse battery staple"
+
+
+def nowhere(workspace, *texts):
+    shown = workspace.journal.read_text() + repr(workspace.events)
+    for text in (SECRET, *texts):
+        assert text not in shown
+
+
+def test_secret_setting(workspace):
+    workspace.config["password"] = SECRET
+    workspace.secrets = frozenset({"password"})
+    applied = workspace.up("""
+        password = pulumi.Config("cloudgpu").require_secret("password")
+        a = Thing("a", text=password, nested={"deep": [{"in": password}]}, plain="seen")
+        pulumi.export("out", password)
+        pulumi.export("made", a.text if hasattr(a, "text") else a.arn)
+    """)
+    assert workspace.cloud.named("a")[0].inputs["text"] == SECRET
+    assert workspace.cloud.named("a")[0].inputs["nested"] == {"deep": [{"in": SECRET}]}
+    assert applied.outputs["out"] == "[secret]"
+    assert SECRET not in repr(applied)
+    assert "seen" in workspace.journal.read_text()
+    nowhere(workspace)
+    assert dict(workspace.up().changes) == {"same": 1}, "the hash is enough to see that nothing changed"
+    workspace.config["password"] = SECRET + "!"
+    assert workspace.up().changes["update"] == 1
+    assert workspace.cloud.named("a")[0].inputs["text"] == SECRET + "!"
+    nowhere(workspace)
+
+
+def test_secret_output_of_the_program(workspace):
+    workspace.up(f'Thing("a", text=pulumi.Output.secret("{SECRET}"), number=pulumi.Output.secret(424242))')
+    assert workspace.cloud.named("a")[0].inputs["number"] == 424242
+    nowhere(workspace, "424242")
+
+
+def test_a_setting_marked_secret_that_the_program_treats_as_plain(workspace):
+    workspace.config["password"] = SECRET
+    workspace.secrets = frozenset({"password"})
+    applied = workspace.up("""
+        password = pulumi.Config("cloudgpu").require("password")
+        Thing("a", text="user=x;password=" + password)
+        pulumi.export("line", "password is " + password)
+    """)
+    assert applied.outputs == {"line": "[secret]"}
+    nowhere(workspace)
+
+
+def test_additional_secret_outputs_and_their_way_to_dependants(workspace):
+    program = """
+        a = Thing("a", opts=ResourceOptions(additional_secret_outputs=["password"]))
+        Thing("b", uses=a.password)
+    """
+    workspace.up(program)
+    assert workspace.cloud.named("b")[0].inputs["uses"] == "made-for-a-0"
+    assert '"password":"made-for-a-0"' not in workspace.journal.read_text()
+    assert "made-for-a-0" not in workspace.journal.read_text()
+    workspace.cloud.calls.clear()
+    assert dict(workspace.up().changes) == {"same": 2}
+    assert workspace.cloud.moments("read") == ["a-0"], "the journal has no secrets, so they are asked for again"
+
+
+def test_secrets_echoed_by_the_cloud_are_scrubbed_from_messages(workspace):
+    def script(moment, name):
+        if moment == "create":
+            raise BadRequestError(f"the value {SECRET!r} is too long")
+
+    workspace.cloud.script = script
+    with pytest.raises(BadRequestError) as caught:
+        workspace.up(f'Thing("a", text=pulumi.Output.secret("{SECRET}"))')
+    assert "[secret]" in str(caught.value)
+    assert SECRET not in str(caught.value) + caught.value.message
+    nowhere(workspace)
+
+
+def test_secrets_of_what_is_adopted_while_ending(workspace, crash):
+    workspace.crash_when("created", "a")
+    with pytest.raises(crash):
+        workspace.up(f'Thing("a", text=pulumi.Output.secret("{SECRET}"))')
+    workspace.revive()
+    workspace.destroy()
+    assert workspace.cloud.things == {}
+    nowhere(workspace)
+
+
+def test_refresh_keeps_them_hidden(workspace):
+    workspace.up(f'Thing("a", text=pulumi.Output.secret("{SECRET}"), size=1)')
+    thing = workspace.cloud.things["a-0"]
+    workspace.cloud.things["a-0"] = type(thing)(thing.type, thing.name, thing.token, {**thing.inputs, "size": 7}, "x")
+    workspace.engine().refresh(workspace.stack())
+    assert '"size":7' in workspace.journal.read_text()
+    nowhere(workspace)
+
+
+def test_ignored_secret_is_never_sent_as_its_mark(workspace):
+    workspace.up(f'Thing("a", text=pulumi.Output.secret("{SECRET}"), size=1)')
+    options = 'opts=ResourceOptions(ignore_changes=["text"])'
+    workspace.up(f'Thing("a", text=pulumi.Output.secret("another secret text"), size=2, {options})')
+    assert not is_masked(workspace.cloud.named("a")[0].inputs)
+
+
+def test_journal_files_are_private(workspace):
+    workspace.up('Thing("a")')
+    assert workspace.journal.stat().st_mode & 0o777 == 0o600
+    assert workspace.journal.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_marks_of_two_journals_differ():
+    masks = {str(Redactor(salt).masked({"a": SECRET}, [("a",)])) for salt in ("one", "two")}
+    assert len(masks) == 2
+    assert Redactor("one").masked({"a": 1}, [("a",)]) == Redactor("one").masked({"a": 1}, [("a",)])

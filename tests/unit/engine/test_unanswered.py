@@ -1,0 +1,117 @@
+"""Calls whose caller was killed: how long they are looked for, and what a clock that is set does to that."""
+
+from datetime import timedelta
+
+import pytest
+
+from cloudgpu.engine.direct.delete import BY_THE_HOUR
+from cloudgpu.engine.direct.unanswered_delays import AT_AWS
+
+ONE = 'Thing("a")'
+
+
+def killed(workspace, crash, text=ONE, name="a", moment="create"):
+    """A process is killed with its call unanswered; the next one begins."""
+    workspace.crash_when(moment, name)
+    with pytest.raises(crash):
+        workspace.up(text)
+    workspace.revive()
+
+
+def lands_after(workspace, name, seconds):
+    """The call that was under way takes effect only so many seconds after the next process has begun."""
+    kept = [key for key, thing in workspace.cloud.things.items() if thing.name == name]
+    late = {key: workspace.cloud.things.pop(key) for key in kept}
+    begun = workspace.clock.monotonic()
+
+    def script(moment, about):
+        if moment == "find" and workspace.clock.monotonic() >= begun + seconds:
+            workspace.cloud.things.update(late)
+            late.clear()
+
+    workspace.cloud.script = script
+    return late
+
+
+def waited(workspace, work):
+    begun = workspace.clock.monotonic()
+    work()
+    return workspace.clock.monotonic() - begun
+
+
+@pytest.mark.parametrize("seconds", [0, 1, AT_AWS.landing_s, AT_AWS.landing_s + AT_AWS.showing_s])
+def test_what_lands_late_is_ended(workspace, crash, seconds):
+    killed(workspace, crash, moment="created")
+    late = lands_after(workspace, "a", seconds)
+    workspace.destroy()
+    assert not late, "it never landed: the test proves nothing"
+    assert workspace.cloud.things == {}
+
+
+def test_a_launch_has_as_long_as_its_caller_would_have_waited(workspace, crash, monkeypatch):
+    monkeypatch.setattr("cloudgpu.engine.direct.intent_search.BY_THE_HOUR", frozenset({"fake:index:Thing"}))
+    killed(workspace, crash, moment="created")
+    late = lands_after(workspace, "a", AT_AWS.launch_s + AT_AWS.showing_s)
+    workspace.destroy()
+    assert not late
+    assert workspace.cloud.things == {}
+
+
+def test_the_wait_has_an_end_and_is_said_on_the_way(workspace, crash):
+    killed(workspace, crash)
+    begun = workspace.clock.now()
+    workspace.events.clear()
+    assert waited(workspace, workspace.destroy) == AT_AWS.landing_s + AT_AWS.showing_s
+    said = [event.detail for event in workspace.events if event.kind == "waiting"]
+    until = begun + timedelta(seconds=AT_AWS.landing_s + AT_AWS.showing_s)
+    assert said == [f"whose call nobody saw answered and which may still come, until {until:%H:%M:%S} UTC"] * len(said)
+    assert 2 <= len(said) <= 4
+
+
+def test_an_hour_later_nothing_is_under_way_any_more(workspace, crash):
+    killed(workspace, crash)
+    workspace.clock.sleep(3600)
+    assert waited(workspace, workspace.destroy) < 1
+
+
+def test_up_again_does_not_wait_for_what_its_own_token_answers(workspace, crash):
+    killed(workspace, crash)
+    assert waited(workspace, workspace.up) <= AT_AWS.showing_s
+    assert workspace.cloud.made["a"] == 1
+
+
+@pytest.mark.parametrize("jump_s", [-3600.0, 2 * 86400.0])
+@pytest.mark.parametrize("work", ["up", "destroy"])
+def test_a_clock_that_was_set_makes_no_wait_endless(workspace, crash, jump_s, work):
+    killed(workspace, crash)
+    workspace.clock._now += timedelta(seconds=jump_s)
+    assert waited(workspace, getattr(workspace, work)) <= AT_AWS.landing_s + AT_AWS.showing_s
+
+
+def test_a_clock_set_forward_while_one_waits_does_not_end_the_wait(workspace, crash):
+    killed(workspace, crash, moment="created")
+    late = lands_after(workspace, "a", AT_AWS.landing_s)
+    lands, jumped = workspace.cloud.script, []
+
+    def script(moment, about):
+        if moment == "find" and not jumped:
+            jumped.append(True)
+            workspace.clock._now += timedelta(days=2)
+        lands(moment, about)
+
+    workspace.cloud.script = script
+    workspace.destroy()
+    assert not late
+    assert workspace.cloud.things == {}
+
+
+def test_nodes_that_stand_are_not_paid_for_while_a_call_is_waited_for(workspace, crash, monkeypatch):
+    assert "aws:ec2/fleet:Fleet" in BY_THE_HOUR
+    monkeypatch.setattr("cloudgpu.engine.direct.delete.BY_THE_HOUR", frozenset({"fake:index:Thing"}))
+    killed(workspace, crash, 'a = Thing("a")\nThing("b", uses=a.arn)', name="b")
+    begun = workspace.clock.monotonic()
+    when = {}
+    workspace.cloud.script = lambda moment, about: when.setdefault((moment, about), workspace.clock.monotonic() - begun)
+    workspace.destroy()
+    assert when["deleted", "a"] == 0
+    assert workspace.clock.monotonic() - begun >= AT_AWS.landing_s

@@ -1,0 +1,112 @@
+"""Wire values and property paths."""
+
+import pytest
+from google.protobuf import struct_pb2
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloudgpu.engine.direct.property_path import carried_over, differs, parse
+from cloudgpu.engine.direct.protobuf_values import UNKNOWN, is_unknown, leaves, plain, struct
+from cloudgpu.errors import BadRequestError
+
+SCALARS = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=8)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=12,
+)
+PROPERTIES = st.dictionaries(st.text(min_size=1, max_size=4), VALUES, max_size=4)
+
+
+@given(PROPERTIES)
+def test_there_and_back(values):
+    back = plain(struct(values))
+    assert back.values == {name: value for name, value in values.items() if value is not None}
+    assert back.secret_paths == set()
+
+
+@given(PROPERTIES)
+def test_secrets_are_unwrapped_and_remembered(values):
+    back = plain(struct(values, frozenset(values)))
+    assert back.secret_paths == {(name,) for name in values}
+    assert back.values == {name: value for name, value in values.items() if value is not None}
+
+
+def test_integers_stay_integers():
+    back = plain(struct({"a": 22, "b": 0.5, "c": True})).values
+    assert {name: type(value) for name, value in back.items()} == {"a": int, "b": float, "c": bool}
+
+
+def test_references_outputs_and_unknowns():
+    signature = "4dabf18193072939515e22adb298388d"
+    message = struct_pb2.Struct()
+    message.update(
+        {
+            "ref": {signature: "5cf8f73096256a8f31e491e813e4eb8e", "urn": "urn:x", "id": "i-1"},
+            "component": {signature: "5cf8f73096256a8f31e491e813e4eb8e", "urn": "urn:x"},
+            "out": {signature: "d0e6a833031e9bbcd3f4e8bde6ca49a4", "value": 1, "secret": True},
+            "unknown_out": {signature: "d0e6a833031e9bbcd3f4e8bde6ca49a4"},
+            "unknown_bool": "1c4a061d-8072-4f0a-a4cb-0ff528b18fe7",
+            "list": [UNKNOWN],
+        }
+    )
+    back = plain(message)
+    assert back.values["ref"] == "i-1"
+    assert back.values["component"] == "urn:x"
+    assert back.values["out"] == 1
+    assert back.secret_paths == {("out",)}
+    assert all(is_unknown(back.values[name]) for name in ("unknown_out", "unknown_bool", "list"))
+    assert not is_unknown(back.values["ref"])
+
+
+@given(PROPERTIES)
+def test_leaves_lead_back_to_their_values(values):
+    for path, leaf in leaves(values):
+        found = values
+        for part in path:
+            found = found[part]
+        assert found == leaf
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("a", ("a",)),
+        ("a.b", ("a", "b")),
+        ("a[0].b", ("a", 0, "b")),
+        ('a["b.c"].d', ("a", "b.c", "d")),
+        ('["x"]', ("x",)),
+        ("a[*]", ("a", "*")),
+        ("*", ("*",)),
+        ('a["q\\"q"]', ("a", 'q"q')),
+    ],
+)
+def test_paths(text, path):
+    assert parse(text) == path
+
+
+@pytest.mark.parametrize("text", ["a[", "a]", "[x]", "a..b", '["x'])
+def test_no_paths(text):
+    with pytest.raises(BadRequestError):
+        parse(text)
+
+
+def test_carrying_over_drops_what_the_old_one_did_not_have():
+    assert carried_over({"a": {}}, {"a": {"b": 1}, "c": 2}, ["a.b"]) == {"a": {}, "c": 2}
+    assert carried_over({"a": [1]}, {"a": [5, 6, 7]}, ["a[*]"]) == {"a": [1]}
+    assert carried_over({"a": 1}, {}, ["a", "b.c"]) == {"a": 1}
+
+
+@given(PROPERTIES, PROPERTIES)
+def test_ignoring_everything_keeps_the_old_one(old, new):
+    result = carried_over(old, new, ["*"])
+    assert result == old
+    assert not differs(old, result, ("*",))
+
+
+@given(PROPERTIES, PROPERTIES)
+def test_carrying_over_changes_neither(old, new):
+    before = repr((old, new))
+    for path in ("a", "a.b", "a[0]", "*", "a[*].b"):
+        carried_over(old, new, [path])
+    assert repr((old, new)) == before

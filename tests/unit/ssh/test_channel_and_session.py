@@ -1,0 +1,170 @@
+"""The order of what a channel says, and how a session tells one end from another."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import paramiko
+import pytest
+
+from cloudgpu.clock import ManualClock, SystemClock
+from cloudgpu.errors import ConnectError
+from cloudgpu.ssh.channel import OrderlyChannel
+from cloudgpu.ssh.outcome import TimeLimitError
+from cloudgpu.ssh.session import Patience, Session
+
+NAMES = {93: "window", 94: "data", 96: "eof", 97: "close", 98: "request"}
+
+
+class Wire:
+    """Stands for the transport: records what would be sent; `before` runs when a message is made and not yet sent."""
+
+    heard = 0
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.before: Callable[[], None] = lambda: None
+        self.up = True
+
+    def _send_user_message(self, message: paramiko.Message) -> None:
+        before, self.before = self.before, lambda: None
+        before()
+        self.sent.append(NAMES[message.asbytes()[0]])
+
+    def _sanitize_packet_size(self, size: int) -> int:
+        return size
+
+    def _unlink_channel(self, number: int) -> None:
+        pass
+
+    def get_log_channel(self) -> str:
+        return "cloudgpu.ssh"
+
+    def get_exception(self) -> None:
+        return None
+
+    def is_active(self) -> bool:
+        return self.up
+
+    def hang_up(self) -> None:
+        self.up = False
+
+
+def opened() -> tuple[OrderlyChannel, Wire]:
+    wire = Wire()
+    channel = OrderlyChannel(1)
+    channel._set_transport(wire)
+    channel._set_window(1 << 20, 1 << 15)
+    channel._set_remote_channel(7, 1 << 20, 1 << 15)
+    return channel, wire
+
+
+def peer_closes(channel: OrderlyChannel) -> Callable[[], None]:
+    return lambda: channel._handle_close(paramiko.Message())
+
+
+def feed(channel: OrderlyChannel, content: bytes) -> None:
+    channel._feed(paramiko.Message(len(content).to_bytes(4, "big") + content))
+
+
+@pytest.mark.parametrize(
+    ("speak", "order"),
+    [
+        (lambda channel: channel.shutdown_write(), ["eof", "close"]),
+        (lambda channel: channel.sendall(b"x"), ["data", "eof", "close"]),
+        (lambda channel: channel.request("exec", "true", reply=True), ["request", "eof", "close"]),
+        (lambda channel: channel.recv(1 << 20), ["window", "eof", "close"]),
+    ],
+)
+def test_nothing_is_said_after_the_close(speak: Callable[[OrderlyChannel], None], order: list[str]) -> None:
+    channel, wire = opened()
+    feed(channel, bytes(1 << 18))
+    wire.before = peer_closes(channel)
+    speak(channel)
+    assert wire.sent == order
+    with pytest.raises(OSError, match="closed"):
+        channel.request("exec", "true", reply=True)
+    channel.close()
+    assert wire.sent == order
+
+
+@pytest.mark.parametrize("trouble", [EOFError(), OSError("broken pipe"), paramiko.SSHException("gone")])
+def test_closing_over_a_connection_that_is_gone_is_no_error(trouble: Exception) -> None:
+    """A connection through another one closes in a thread of paramiko's own, whose traceback everybody would see."""
+    channel, wire = opened()
+
+    def broken() -> None:
+        raise trouble
+
+    wire.before = broken
+    channel.close()
+    assert channel.closed
+    assert wire.sent == []
+
+
+def test_without_anything_under_way_the_close_goes_out_at_once() -> None:
+    channel, wire = opened()
+    peer_closes(channel)()
+    assert wire.sent == ["eof", "close"]
+
+
+def session(channel: OrderlyChannel, wire: Wire) -> Session:
+    started = Session(wire, channel, who="node 0", clock=SystemClock(), patience=Patience())  # type: ignore[arg-type]
+    started.start("true", b"")
+    return started
+
+
+def test_a_channel_closed_by_the_server_without_an_exit_code() -> None:
+    channel, wire = opened()
+    running = session(channel, wire)
+    feed(channel, b"last words")
+    peer_closes(channel)()
+    assert list(running.output()) == [b"last words"]
+    assert running.exit_code == 255
+    assert wire.up
+
+
+def test_a_connection_that_breaks_is_not_the_end_of_the_command() -> None:
+    channel, wire = opened()
+    running = session(channel, wire)
+    feed(channel, b"half a li")
+    channel._unlink()  # what paramiko does to every channel when the connection is gone
+    output = running.output()
+    assert next(output) == b"half a li"
+    with pytest.raises(ConnectError, match="lost the connection to node 0"):
+        next(output)
+
+
+def test_an_exit_code_without_the_end_of_the_output_is_not_the_whole_truth() -> None:
+    channel, wire = opened()
+    running = session(channel, wire)
+    channel.exit_status = 0
+    channel.status_event.set()
+    channel._unlink()
+    with pytest.raises(ConnectError, match="lost the connection"):
+        list(running.output())
+
+
+def test_a_refusal_is_told() -> None:
+    channel, wire = opened()
+    running = session(channel, wire)
+    channel._request_failed(paramiko.Message())
+    with pytest.raises(ConnectError, match="refuses to run commands"):
+        list(running.output())
+
+
+def test_the_time_limit_counts_from_the_last_renewal():
+    channel, wire = opened()
+    clock = ManualClock(datetime(2026, 11, 22, tzinfo=UTC))
+    session = Session(wire, channel, who="node 1", clock=clock, patience=Patience())
+    pieces = session.output(10.0)
+    channel.in_buffer.feed(b"one")
+    assert next(pieces) == b"one"
+    clock.sleep(9)
+    session.renew()
+    clock.sleep(9)
+    wire.heard += 1
+    channel.in_buffer.feed(b"two")
+    assert next(pieces) == b"two"
+    clock.sleep(1)
+    with pytest.raises(TimeLimitError, match="node 1: the command did not end within 10 s"):
+        next(pieces)

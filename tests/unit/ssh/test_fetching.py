@@ -1,0 +1,362 @@
+"""Fetch trees from the real node program in a local process, and from nodes that send something else."""
+
+import ast
+import json
+import os
+import shlex
+import socket
+import struct
+import subprocess
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.errors import CloudGpuError, RemoteCommandError, StateError
+from cloudgpu.launch.inventory import Node
+from cloudgpu.ssh.command import Command
+from cloudgpu.ssh.transfer import receive, transfer
+from cloudgpu.ssh.transfer.local_tree import files_to_send
+from cloudgpu.ssh.transfer.node_read import FOLLOWS, SKIPPED
+from cloudgpu.ssh.transfer.node_tree import MARK
+from cloudgpu.ssh.transfer.receive import Skipped, trusted, trusted_skipped
+from cloudgpu.ssh.transfer.transfer import fetch_tree, send_tree
+
+NODE = Node(0, "i-0", "127.0.0.1", 22, "lea", ("SHA256:x",), "127.0.0.1", "p3.2xlarge", "us-east-1a", "V100", 1, True)
+
+
+class Output:
+    """The output of a command, in pieces; counts how many bytes were taken."""
+
+    def __init__(self, pieces: Iterable[bytes], exit_code: int = 0, stderr: bytes = b"") -> None:
+        self._pieces = pieces
+        self.exit_code = exit_code
+        self.stderr = bytearray(stderr)
+        self.taken = 0
+        self.closed = False
+
+    def output(self, timeout_s: float | None = None) -> Iterator[bytes]:
+        del timeout_s
+        for piece in self._pieces:
+            self.taken += len(piece)
+            yield piece
+
+    def renew(self) -> None:
+        return
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class LocalNode:
+    """Runs what a node would run, in a process on this machine."""
+
+    node = NODE
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+
+    def start(self, command: Command, stdin: bytes | Iterable[bytes] = b"") -> Output:
+        given = stdin if isinstance(stdin, bytes) else b"".join(stdin)
+        done = subprocess.run(
+            shlex.split(command.wire()),
+            input=given,
+            capture_output=True,
+            check=False,
+            timeout=60,
+            env={**os.environ, "HOME": str(self.home)},
+        )
+        return Output([done.stdout], done.returncode, done.stderr)
+
+
+class ScriptedNode:
+    """Answers every command with the next of these outputs, whatever it is asked."""
+
+    node = NODE
+
+    def __init__(self, *answers: Output) -> None:
+        self.answers = list(answers)
+
+    def start(self, command: Command, stdin: bytes | Iterable[bytes] = b"") -> Output:
+        del command, stdin
+        return self.answers.pop(0)
+
+
+def message(value: object) -> bytes:
+    text = json.dumps(value).encode()
+    return struct.pack(">Q", len(text)) + text
+
+
+def listed(*entries: object, skipped: object = (), unnamed: int = 0) -> Output:
+    return Output([MARK + message({"entries": entries, "skipped": skipped, "unnamed": unnamed})])
+
+
+def contents(*files: bytes, short: object = (), failed: object = ()) -> Output:
+    trailer = message({"short": dict(short), "failed": dict(failed)})
+    return Output([MARK, *(FOLLOWS + file for file in files), trailer])
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    """A work directory on a node, as training libraries leave it."""
+    root = tmp_path / "home" / "work"
+    for folder in ("outputs/ckpt-100", "outputs/ckpt-200"):
+        (root / folder).mkdir(parents=True)
+        (root / folder / "model.pt").write_text(folder)
+    (root / "train.py").write_text("code")
+    return root
+
+
+@pytest.fixture
+def to(tmp_path: Path) -> Path:
+    return tmp_path / "to"
+
+
+def fetch(work: Path, to: Path, *patterns: str) -> tuple[list[str], dict[str, Skipped]]:
+    skipped: list[Skipped] = []
+    names = fetch_tree(LocalNode(work.parent), str(work), patterns, to, skipped.append)
+    return names, {one.path: one for one in skipped}
+
+
+def test_an_absolute_link_inside_arrives_as_a_relative_link(work: Path, to: Path) -> None:
+    (work / "outputs/latest").symlink_to(work / "outputs/ckpt-200")
+    (work / "outputs/best").symlink_to(work / "outputs/latest")
+    (work / "outputs/ckpt-100/next").symlink_to(work / "outputs/ckpt-200/model.pt")
+    names, skipped = fetch(work, to, "outputs/")
+    assert skipped == {}
+    assert {"outputs/latest", "outputs/best", "outputs/ckpt-100/model.pt"} <= set(names)
+    assert (to / "outputs/latest").readlink() == Path("ckpt-200")
+    assert (to / "outputs/best").readlink() == Path("latest")
+    assert (to / "outputs/ckpt-100/next").readlink() == Path("../ckpt-200/model.pt")
+    assert (to / "outputs/best/model.pt").read_text() == "outputs/ckpt-200"
+
+
+def test_a_work_directory_reached_through_a_link_makes_no_difference(work: Path, to: Path) -> None:
+    (work.parent / "scratch").symlink_to(work)
+    (work / "outputs/latest").symlink_to(work.parent / "scratch/outputs/ckpt-200")
+    (work / "outputs/roundabout").symlink_to("ckpt-100/../ckpt-200")
+    _, skipped = fetch(work.parent / "scratch", to, "outputs/")
+    assert skipped == {}
+    assert (to / "outputs/latest").resolve() == (to / "outputs/ckpt-200").resolve()
+    assert (to / "outputs/roundabout").resolve() == (to / "outputs/ckpt-200").resolve()
+
+
+def test_what_cannot_be_fetched_is_named_and_the_rest_is_fetched(work: Path, to: Path) -> None:
+    outputs = work / "outputs"
+    (outputs / "out").symlink_to("/etc/passwd")
+    (outputs / "up").symlink_to("../../..")
+    (outputs / "dead").symlink_to("nowhere")
+    (outputs / "under-a-file").symlink_to("ckpt-100/model.pt/x")
+    (outputs / "loop").symlink_to("loop")
+    (outputs / "hidden").symlink_to(outputs / "up/etc")
+    os.mkfifo(outputs / "pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(outputs / "socket"))
+        names, skipped = fetch(work, to, "outputs/")
+    assert names == ["outputs/ckpt-100/model.pt", "outputs/ckpt-200/model.pt"]
+    assert {path.removeprefix("outputs/"): one.reason.partition(",")[0] for path, one in skipped.items()} == {
+        "out": "link that leads out of the directory",
+        "up": "link that leads out of the directory",
+        "hidden": "dangling link",
+        "dead": "dangling link",
+        "under-a-file": "Not a directory: link to ckpt-100/model.pt/x",
+        "loop": "link that leads in a circle",
+        "pipe": "named pipe",
+        "socket": "socket",
+    }
+    assert not any(one.lost for one in skipped.values())
+    assert sorted(path.name for path in (to / "outputs").iterdir()) == ["ckpt-100", "ckpt-200"]
+
+
+def test_files_that_cannot_be_read_count_as_lost_and_spoil_nothing(
+    work: Path, to: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A permission that root does not feel, an input/output error, a directory that cannot be listed."""
+    bad = {"ckpt-100/model.pt": "access", "ckpt-200/model.pt": "read"}
+    (work / "outputs/closed").mkdir()
+    (work / "outputs/good").write_text("good")
+    program = (
+        transfer._PROGRAM
+        + f"""
+_access, _open, _scandir, _bad = os.access, opened, os.scandir, {bad!r}
+def _kind(path): return _bad.get(b"/".join(path.split(b"/")[-2:]).decode())
+class Failing:
+    def __enter__(self): return self
+    def __exit__(self, *_): pass
+    def read(self, count): raise OSError(5, "Input/output error")
+os.access = lambda path, mode: _kind(path) != "access" and _access(path, mode)
+opened = lambda path: Failing() if _kind(path) == "read" else _open(path)
+def _listed(path):
+    if path.rstrip(b"/").endswith(b"closed"): raise PermissionError(13, "Permission denied")
+    return _scandir(path)
+os.scandir = _listed
+""".encode()
+    )
+    tail = b'if __name__ == "__main__":'
+    whole = program.replace(tail, b"if False:", 1) + b"sys.exit(main(sys.argv[-2], sys.argv[-1]))\n"
+    monkeypatch.setattr(transfer, "_PROGRAM", whole)
+    names, skipped = fetch(work, to, "outputs/")
+    assert names == ["outputs/good"]
+    assert {path: one.reason for path, one in skipped.items() if one.lost} == {
+        "outputs/ckpt-100/model.pt": "cannot be read: Permission denied",
+        "outputs/ckpt-200/model.pt": "cannot be read: Input/output error",
+        "outputs/closed/": "cannot be read: Permission denied",
+    }
+    assert not (to / "outputs/ckpt-200/model.pt").exists()
+
+
+def test_a_file_that_vanishes_before_it_is_read_is_no_empty_file(to: Path) -> None:
+    there = Output([MARK, SKIPPED, FOLLOWS + b"b", message({"short": {}, "failed": {"0": "vanished"}})])
+    (to / "kept").parent.mkdir(parents=True)
+    (to / "kept").write_text("from before")
+    skipped: list[Skipped] = []
+    node = ScriptedNode(listed(["kept", 1000, 1, 0o644, None], ["b", 1, 1, 0o644, None]), there)
+    assert fetch_tree(node, "/work", [], to, skipped.append) == ["b"]
+    assert [one.path for one in skipped if one.lost] == ["kept"]
+    assert (to / "kept").read_text() == "from before"
+
+
+def test_an_absolute_link_in_the_work_directory_is_sent_as_a_relative_one(work: Path, tmp_path: Path) -> None:
+    (work / "outputs/latest").symlink_to(work / "outputs/ckpt-200")
+    (work / "elsewhere").symlink_to("/etc")
+    listing = files_to_send(work)
+    assert [one.path for one in listing.skipped] == ["elsewhere"]
+    node = LocalNode(tmp_path / "node")
+    (tmp_path / "node").mkdir()
+    send_tree(node, work, listing.files, "~/copy")
+    assert (tmp_path / "node/copy/outputs/latest").readlink() == Path("ckpt-200")
+    assert send_tree(node, work, listing.files, "~/copy") == 0
+
+
+def test_what_is_sent_to_a_node_is_one_python_3_8_file_of_the_standard_library() -> None:
+    tree = ast.parse(transfer._PROGRAM, feature_version=(3, 8))
+    froms = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    names = {one.name for node in ast.walk(tree) if isinstance(node, ast.Import) for one in node.names}
+    assert not {name for name in froms | names if str(name).startswith("cloudgpu")}
+    assert transfer._PROGRAM.rstrip().endswith(b"sys.exit(main(sys.argv[-2], sys.argv[-1]))")
+
+
+FORGED = [
+    [["../../.ssh/authorized_keys", 1, 1, 0o644, None]],
+    [["/root/.ssh/authorized_keys", 1, 1, 0o644, None]],
+    [["a\0b", 1, 1, 0o644, None]],
+    [["a\ud800b", 1, 1, 0o644, None]],
+    [["link", 0, 0, 0, "/etc"]],
+    [["link", 0, 0, 0, "a\0b"]],
+    [["link", 0, 0, 0, "a\ud800"]],
+    [["huge", 1 << 70, 1, 0o644, None]],
+    [["late", 1, 1 << 70, 0o644, None]],
+    [["late", 1, -(1 << 70), 0o644, None]],
+    [["real", 1.5, 1, 0o644, None]],
+    [["none", None, 1, 0o644, None]],
+    [["not", "a", "list"]],
+    ["text"],
+    [{}],
+]
+
+
+@pytest.mark.parametrize("entries", FORGED, ids=lambda entries: repr(entries)[:40])
+def test_forged_entries_write_nothing(to: Path, entries: list[object]) -> None:
+    with pytest.raises(StateError, match=r"makes no sense|land outside"):
+        fetch_tree(ScriptedNode(listed(*entries), contents(b"x")), "/work", [], to)
+    assert not to.exists() or not list(to.iterdir())
+
+
+def test_more_than_fits_on_the_disk_is_refused_before_it_is_written(to: Path) -> None:
+    node = ScriptedNode(listed(["big", 1 << 60, 1, 0o644, None]))
+    with pytest.raises(StateError, match="no space left"):
+        fetch_tree(node, "/work", [], to)
+    assert list(to.iterdir()) == []
+
+
+def endless(piece: bytes) -> Iterator[bytes]:
+    while True:
+        yield piece
+
+
+def chained(*parts: Iterable[bytes]) -> Iterator[bytes]:
+    for part in parts:
+        yield from part
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        endless(b"noise" * 10_000),
+        chained([MARK], endless(b"\0" * 100_000)),
+        chained([MARK + struct.pack(">Q", 1 << 62)], endless(b"[" * 100_000)),
+        chained([MARK + message({"entries": [], "skipped": [], "unnamed": 0})], endless(b"more" * 10_000)),
+        [MARK + struct.pack(">Q", 200_000) + b"[" * 200_000],
+        [MARK + message([])],
+        [MARK + message({"entries": 1})],
+        [MARK + message(None)],
+        [MARK],
+        [],
+    ],
+)
+def test_a_list_without_end_or_sense_is_given_up(to: Path, pieces: Iterable[bytes]) -> None:
+    answer = Output(pieces)
+    with pytest.raises(RemoteCommandError, match="makes no sense"):
+        fetch_tree(ScriptedNode(answer), "/work", [], to)
+    assert answer.taken < 20 << 20
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        chained([MARK, FOLLOWS + b"x"], endless(b"more" * 10_000)),
+        [MARK, FOLLOWS + b"xmore than was announced"],
+        [MARK, b"?x", message({"short": {}, "failed": {}})],
+        [MARK, FOLLOWS],
+        endless(b"noise" * 10_000),
+    ],
+)
+def test_contents_without_end_or_sense_are_given_up(to: Path, pieces: Iterable[bytes]) -> None:
+    answer = Output(pieces)
+    with pytest.raises(RemoteCommandError):
+        fetch_tree(ScriptedNode(listed(["a", 1, 1, 0o644, None]), answer), "/work", [], to)
+    assert answer.taken < 20 << 20
+    assert {path.name for path in to.iterdir()} <= {"a"}
+
+
+@pytest.mark.parametrize(
+    "trailer",
+    [
+        {"short": {"-1": 0, "99": 0, "x": 0, "0": "0", "²": 1, "9" * 5000: 1}, "failed": []},
+        {"short": [], "failed": {"7": "x", "": "y"}},
+        [],
+        None,
+        {},
+    ],
+)
+def test_a_trailer_that_makes_no_sense_changes_nothing(to: Path, trailer: object) -> None:
+    node = ScriptedNode(listed(["a", 1, 1, 0o644, None]), Output([MARK, FOLLOWS + b"x", message(trailer)]))
+    assert fetch_tree(node, "/work", [], to) == ["a"]
+    assert (to / "a").read_bytes() == b"x"
+
+
+def test_conflicting_names_are_an_error_and_lead_nowhere(to: Path, tmp_path: Path) -> None:
+    """A name twice; a file that is a directory as well; a link that others are to go through."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    for entries in (
+        [["a", 1, 1, 0o644, None], ["a/b", 1, 1, 0o644, None]],
+        [["l", 0, 0, 0, "d"], ["l/x", 0, 0, 0, "y"]],
+        [["d/x", 1, 1, 0o644, None], ["d", 0, 0, 0, "e"]],
+    ):
+        files = [b"x" for entry in entries if entry[4] is None]
+        with pytest.raises(CloudGpuError):
+            fetch_tree(ScriptedNode(listed(*entries), contents(*files)), "/work", [], to)
+    twice = [["t", 1, 1, 0o644, None], ["t", 1, 1, 0o644, None]]
+    fetch_tree(ScriptedNode(listed(*twice), contents(b"1", b"2")), "/work", [], to)
+    assert (to / "t").read_bytes() == b"2"
+    assert list(outside.iterdir()) == []
+
+
+def test_what_is_skipped_is_text_of_a_bounded_length() -> None:
+    one = trusted_skipped("node 1", ["p" * 100_000, "r" * 100_000, True])
+    assert len(one.path) + len(one.reason) <= receive._LONGEST_NAME + receive._LONGEST_REASON
+    for fields in (None, [], ["p"], ["p", 1, True], [1, "r", True], ["p", "r", "yes"]):
+        with pytest.raises(StateError, match="makes no sense"):
+            trusted_skipped("node 1", fields)
+    assert trusted("node 1", ["a", 0, -1, 0, None]).mtime_ns == -1

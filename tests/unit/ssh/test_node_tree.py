@@ -1,0 +1,161 @@
+"""The program that runs on nodes, spoken to directly."""
+
+import ast
+import io
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.ssh.transfer import node_tree
+
+SOURCE = Path(node_tree.__file__)
+
+
+def test_it_is_python_3_8_and_uses_the_standard_library_only() -> None:
+    tree = ast.parse(SOURCE.read_text(), feature_version=(3, 8))
+    imported = {
+        name.split(".")[0]
+        for node in ast.walk(tree)
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    }
+    allowed = "__future__ contextlib errno fcntl hashlib json os re shutil signal stat struct sys typing collections"
+    assert imported <= set(allowed.split())
+
+
+@pytest.mark.parametrize("rubbish", [b"", b"\0" * 7, b"\xff" * 8, b"\0" * 7 + b"\x05abc"])
+def test_a_stream_that_ends_too_early_changes_nothing(
+    tmp_path: Path, rubbish: bytes, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(rubbish)))
+    (tmp_path / "work").mkdir()
+    code = node_tree.main("apply", "~/work")
+    assert code == 1
+    assert not list((tmp_path / "work").iterdir())
+
+
+SILENCE_S = 0.5
+
+
+@pytest.mark.parametrize("bytes_sent", [0, 100_000, 3 << 20], ids=["no manifest", "a small file", "a large file"])
+def test_a_sender_that_falls_silent_is_given_up_and_the_directory_can_be_filled_by_the_next(
+    tmp_path: Path, bytes_sent: int
+) -> None:
+    """Its connection may never end: a router forgot it. What holds the claim on the directory must end by itself."""
+    program = SOURCE.read_text().replace("SILENT_S = 120", f"SILENT_S = {SILENCE_S}")
+    argv = [sys.executable, "-c", program, "apply", "~/work"]
+    size = 4 << 20 if bytes_sent > 200_000 else 200_000
+    message = json.dumps([["file", size, 1, 0o644, None]]).encode()
+    header = 2 * (struct.pack(">Q", len(message)) + message)
+    sent = header + bytes(bytes_sent) if bytes_sent else header[:4]
+
+    def started() -> subprocess.Popen[bytes]:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(argv, env={**os.environ, "HOME": str(tmp_path)}, **pipes)
+
+    silent = started()
+    assert silent.stdin is not None
+    silent.stdin.write(sent)
+    silent.stdin.flush()
+    following = started()
+    _, said = following.communicate(header + bytes(size), timeout=20)
+    assert (following.returncode, said) == (0, b"")
+    assert silent.wait(20) == 1
+    assert silent.stderr is not None
+    assert silent.stderr.read().decode().strip() == f"the transfer was cut off: nothing arrived for {SILENCE_S} s"
+    assert [(path.name, path.stat().st_size) for path in (tmp_path / "work").iterdir()] == [("file", size)]
+    for pipe in (silent.stdin, silent.stdout, silent.stderr):
+        assert pipe is not None
+        pipe.close()
+
+
+def test_apply_itself_refuses_what_is_not_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "thesis").write_text("years")
+    empty = b"\0" * 7 + b"\x02[]"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(empty + empty)))
+    assert node_tree.main("apply", "~/work") == 1
+    assert (tmp_path / "work" / "thesis").read_text() == "years"
+
+
+def test_whole_seconds_are_compared_by_the_second() -> None:
+    exact = node_tree.Entry("f", 5, 1_700_000_000_123_456_789, 0o644, None)
+    coarse = exact._replace(mtime_ns=1_700_000_000_000_000_000)
+    assert node_tree.same(exact, exact)
+    assert node_tree.same(exact, coarse)
+    assert not node_tree.same(exact, exact._replace(mtime_ns=exact.mtime_ns + 1))
+    assert not node_tree.same(exact, exact._replace(size=6))
+    assert not node_tree.same(exact, exact._replace(mode=0o755))
+    assert not node_tree.same(exact, exact._replace(link="x"))
+    assert not node_tree.same(exact, None)
+
+
+def oldest_python() -> str:
+    """The oldest one from 3.8 on that is here; a name on the PATH may be a stand-in that only says where it was had."""
+    for minor in range(8, sys.version_info.minor):
+        found = shutil.which(f"python3.{minor}")
+        if found is not None and subprocess.run([found, "-V"], capture_output=True, check=False).returncode == 0:
+            return found
+    return sys.executable
+
+
+def test_it_runs_on_the_oldest_python(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [oldest_python(), "-I", str(SOURCE), "plan", "~/w"],
+        input=b"\0" * 7 + b"\x02[]",
+        capture_output=True,
+        check=False,
+        env={**os.environ, "HOME": str(tmp_path)},
+    )
+    assert done.stderr == b""
+    assert done.stdout.endswith(b'{"wanted": [], "extra": 0}')
+
+
+LARGE = os.urandom(node_tree.CHUNK_BYTES) * 3 + b"rest"
+
+
+def in_a_pipe(content: bytes, tmp_path: Path) -> subprocess.CompletedProcess[bytes]:
+    """The program's own `write` in another process, with standard input as a pipe; the first bytes are read before."""
+    script = (
+        f"import sys; sys.path.insert(0, {str(SOURCE.parents[2])!r})\n"
+        "from cloudgpu.ssh import node_tree as tree\n"
+        "source = tree.widened(sys.stdin.buffer)\n"
+        "assert tree.take(source, 3) == b'abc'\n"
+        f"tree.write(b'{tmp_path}/file', {len(LARGE)}, source)\n"
+        "assert source.read() == b'next'\n"
+    )
+    return subprocess.run([sys.executable, "-c", script], input=content, capture_output=True, timeout=60, check=False)
+
+
+def test_a_large_file_is_moved_from_the_pipe_to_its_end_and_no_further(tmp_path: Path) -> None:
+    done = in_a_pipe(b"abc" + LARGE + b"next", tmp_path)
+    assert done.returncode == 0, done.stderr.decode()
+    assert (tmp_path / "file").read_bytes() == LARGE
+
+
+def test_a_large_file_that_is_cut_off_is_no_file(tmp_path: Path) -> None:
+    done = in_a_pipe(b"abc" + LARGE[:-5], tmp_path)
+    assert b"RefusedError: the transfer was cut off" in done.stderr
+
+
+def test_without_a_pipe_it_is_read_and_written(tmp_path: Path) -> None:
+    (tmp_path / "stream").write_bytes(LARGE + b"next")
+    with (tmp_path / "stream").open("rb") as source:
+        node_tree.write(os.fsencode(tmp_path / "file"), len(LARGE), source)
+        assert source.read() == b"next"
+    assert (tmp_path / "file").read_bytes() == LARGE
