@@ -22,8 +22,8 @@ from pathlib import Path
 import paramiko
 from measure import ROOT, show
 
-from cloudgpu.aws import objects
-from cloudgpu.aws.session import Endpoint, connect
+from cloudgpu.aws.session.session import Endpoint, connect
+from cloudgpu.aws.storage import objects
 from cloudgpu.clock import SystemClock
 from cloudgpu.launch.inventory import Node
 from cloudgpu.node.payload import agent_name, agent_source

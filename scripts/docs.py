@@ -8,10 +8,10 @@ from pathlib import Path
 import docs_checks
 import docs_cli
 
-from cloudgpu.aws.grants import Grant, policy
-from cloudgpu.aws.permissions import GRANTS
-from cloudgpu.aws.session_permissions import SESSION_GRANTS
-from cloudgpu.aws.storage_permissions import STORAGE_GRANTS
+from cloudgpu.aws.iam.grants import Grant, policy
+from cloudgpu.aws.iam.permissions import GRANTS
+from cloudgpu.aws.iam.session_permissions import SESSION_GRANTS
+from cloudgpu.aws.iam.storage_permissions import STORAGE_GRANTS
 from cloudgpu.recipe import documentation
 from cloudgpu.settings import settings_docs
 

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from cloudgpu.aws.found import SearchResult
-    from cloudgpu.aws.lifetimes import Lifetime
-    from cloudgpu.aws.stored_parts import Stored
+    from cloudgpu.aws.ec2.billing_times import Lifetime
+    from cloudgpu.aws.ec2.tagged_types import SearchResult
+    from cloudgpu.aws.storage.stored import Stored
     from cloudgpu.backends.events import Emit
     from cloudgpu.catalog.quotas import Quota
     from cloudgpu.engine.base import Engine

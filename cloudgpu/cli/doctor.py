@@ -27,9 +27,9 @@ def doctor(
 
     wiring = wire(json=json or policy, target=on, region=region)
     if policy:
-        from cloudgpu.aws.grants import policy as document
-        from cloudgpu.aws.permissions import GRANTS
-        from cloudgpu.aws.storage_permissions import STORAGE_GRANTS
+        from cloudgpu.aws.iam.grants import policy as document
+        from cloudgpu.aws.iam.permissions import GRANTS
+        from cloudgpu.aws.iam.storage_permissions import STORAGE_GRANTS
 
         wiring.screen.document(document(STORAGE_GRANTS if storage else GRANTS))
         return

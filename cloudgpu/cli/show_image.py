@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from cloudgpu.app.images.bake import Baked, Gone, image_json, monthly_usd
-from cloudgpu.aws.own_images import OwnImage
+from cloudgpu.aws.ec2.baked_images import OwnImage
 from cloudgpu.cli.figures import age, money, plural
 from cloudgpu.cli.table import columns
 from cloudgpu.text import command

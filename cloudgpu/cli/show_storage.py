@@ -7,7 +7,7 @@ from typing import Any
 
 from cloudgpu.app.storage.context import Created, Deleted, StorageRequest
 from cloudgpu.app.storage.overview import StorageRow
-from cloudgpu.aws.stored_parts import Stored
+from cloudgpu.aws.storage.stored import Stored
 from cloudgpu.catalog.storage import StoragePrice
 from cloudgpu.cli.figures import age, money
 from cloudgpu.cli.table import columns, wrapped

@@ -130,9 +130,9 @@ class Wiring:
         """Everything that a run on this command's target will need, and with `storage` what `storage` needs."""
         from cloudgpu.app.diagnostics import local_checks
         from cloudgpu.app.diagnostics.doctor import examine
-        from cloudgpu.aws.permissions import GRANTS
-        from cloudgpu.aws.session_permissions import SESSION_GRANTS
-        from cloudgpu.aws.storage_permissions import STORAGE_GRANTS
+        from cloudgpu.aws.iam.permissions import GRANTS
+        from cloudgpu.aws.iam.session_permissions import SESSION_GRANTS
+        from cloudgpu.aws.iam.storage_permissions import STORAGE_GRANTS
 
         settings = self.settings
         further = (*(STORAGE_GRANTS if storage else ()), *(SESSION_GRANTS if settings.reach == "ssm" else ()))

@@ -10,7 +10,7 @@ from cloudgpu.clock import Clock
 if TYPE_CHECKING:
     from cloudgpu.app.planning.registry.images import RegistryImages
     from cloudgpu.app.runs.registry_logins import RegistryLogins
-    from cloudgpu.aws.session import Clients
+    from cloudgpu.aws.session.session import Clients
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import re
 from typing import Final
 
 from cloudgpu import errors
-from cloudgpu.aws.faults import refusal
+from cloudgpu.aws.session.errors import refusal
 from cloudgpu.errors import CloudError, CloudGpuError, LaunchError, ThrottledError
 
 _OWN: Final = re.compile(r"(?P<message>.*?)\s*\[(?P<kind>[A-Z]\w*Error)(?:/(?P<code>[\w.:-]+))?\]", re.DOTALL)

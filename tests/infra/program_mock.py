@@ -128,7 +128,7 @@ def run_project(directory: Path, given: dict[str, str | None], recorder: Recorde
             for one in loops:
                 one.close()
 
-    thread = threading.Thread(target=contextvars.HandlerContext().run, args=(carry_out,))
+    thread = threading.Thread(target=contextvars.Context().run, args=(carry_out,))
     thread.start()
     thread.join()
     # A failed program leaves cycles of tasks; collected in the middle of a later `ast.parse`, they upset Python 3.11.

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.aws import search
+from cloudgpu.aws.ec2 import tag_search
 from cloudgpu.aws.resources import registry
-from cloudgpu.aws.session import Endpoint, Session, connect
+from cloudgpu.aws.session.session import Endpoint, Session, connect
 from cloudgpu.clock import SystemClock
 from cloudgpu.engine.base import Applied, Engine, Event, Stack
 from cloudgpu.engine.direct.engine import DirectEngine
@@ -119,7 +119,7 @@ class Place:
         return {kind: rows for kind, rows in counted.items() if rows}
 
     def left(self) -> tuple[dict[str, Any], Any]:
-        return self.made(), search.everything(self.clients(), "demo")
+        return self.made(), tag_search.everything(self.clients(), "demo")
 
 
 @pytest.fixture

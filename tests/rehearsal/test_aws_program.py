@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.aws import host_keys, instances, search
-from cloudgpu.aws.fleets import shortfall
+from cloudgpu.aws.ec2 import host_keys, instances, tag_search
+from cloudgpu.aws.ec2.fleets import shortfall
 from cloudgpu.aws.resources import registry
 from cloudgpu.aws.resources.base import HandlerContext, Physical
-from cloudgpu.aws.session import Endpoint, Session, connect
+from cloudgpu.aws.session.session import Endpoint, Session, connect
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import CapacityError, CloudGpuError, NotOfferedError, TeardownError
 from cloudgpu.paths import Home
@@ -56,7 +56,7 @@ def public_key(tmp_path_factory: pytest.TempPathFactory) -> str:
 def nothing_left(cloud: client.Cloud, session: Session) -> Iterator[None]:
     yield
     for name in ("demo", "other"):
-        search.release(session, search.everything(session, name), CLOCK)
+        tag_search.release(session, tag_search.everything(session, name), CLOCK)
     left = {kind: found for kind, found in client.census(cloud).items() if found}
     assert left == {}
 
@@ -119,7 +119,7 @@ def test_a_gang_from_nothing_to_nothing(session: Session, cloud: client.Cloud, p
             CLOCK.sleep(0.1)
         assert shown[one.id] in host_keys.fingerprints(session, one.id)
 
-    found = search.everything(session, "demo", "tok-1")
+    found = tag_search.everything(session, "demo", "tok-1")
     assert {one.kind for one in found} == {
         "fleet",
         "instance",
@@ -136,27 +136,27 @@ def test_a_gang_from_nothing_to_nothing(session: Session, cloud: client.Cloud, p
     assert {one.id for one in found if one.kind == "instance"} == set(carried.exports["instanceIds"])
     untagged = [one.label for one in found if not {"cloudgpu:owner", "cloudgpu:expires-at"} <= one.tags.keys()]
     assert untagged == []
-    assert search.everything(session, "demo", "other-token") == ()
-    assert search.everything(session, "dem") == ()
-    tagged = (*search.search_region(session).complete(), *search.search_iam(session).complete())
+    assert tag_search.everything(session, "demo", "other-token") == ()
+    assert tag_search.everything(session, "dem") == ()
+    tagged = (*tag_search.search_region(session).complete(), *tag_search.search_iam(session).complete())
     assert {(one.kind, one.id) for one in tagged} == {(one.kind, one.id) for one in found}
     nodes = [one for one in tagged if one.kind == "instance"]
     assert {(one.instance_type, one.market) for one in nodes} == {("p3dn.24xlarge", "on-demand")}
     assert all(one.since is not None for one in nodes)
-    assert {"us-east-1", "us-west-2", "eu-west-1"} <= set(search.enabled_regions(session))
+    assert {"us-east-1", "us-west-2", "eu-west-1"} <= set(tag_search.enabled_regions(session))
 
     for handler, ctx, _, made in reversed(carried.made):
         handler.delete(ctx, made.id, made.outputs)
-    assert search.everything(session, "demo") == ()
+    assert tag_search.everything(session, "demo") == ()
 
 
 def test_own_network_and_its_end_by_tag_alone(session: Session, public_key: str) -> None:
     carry_out(session, public_key, createVpc="true", nodes="1", efaInterfaces="0")
-    found = search.everything(session, "demo")
+    found = tag_search.everything(session, "demo")
     assert {"vpc", "subnet", "internet-gateway", "route-table"} <= {one.kind for one in found}
-    search.release(session, found, CLOCK)
-    assert search.everything(session, "demo") == ()
-    search.release(session, found, CLOCK)  # ending what is gone already is no error
+    tag_search.release(session, found, CLOCK)
+    assert tag_search.everything(session, "demo") == ()
+    tag_search.release(session, found, CLOCK)  # ending what is gone already is no error
 
 
 def test_a_spot_gang(session: Session, public_key: str) -> None:
@@ -192,7 +192,7 @@ def test_the_same_token_never_launches_a_second_gang(session: Session, public_ke
 def test_a_search_that_is_refused_is_not_an_empty_one(session: Session, cloud: client.Cloud) -> None:
     wrong = connect(Endpoint(cloud.url, cloud.access_key_id, "not the secret"), "us-east-1")
     with pytest.raises(CloudGpuError) as caught:
-        search.everything(wrong, "demo")
+        tag_search.everything(wrong, "demo")
     assert not isinstance(caught.value, TeardownError)
     assert "AuthError" in {type(caught.value).__name__}
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.aws import search
+from cloudgpu.aws.ec2 import tag_search
 from cloudgpu.aws.resources import registry
-from cloudgpu.aws.session import Endpoint, connect
+from cloudgpu.aws.session.session import Endpoint, connect
 from cloudgpu.clock import SystemClock
 from cloudgpu.engine.base import Stack
 from cloudgpu.engine.direct.engine import DirectEngine, Identity
@@ -105,7 +105,7 @@ class Site:
         """What the endpoint itself still counts, and what a search by tag finds."""
         counted = {kind: rows for kind, rows in client.census(self.cloud).items() if rows and kind != "buckets"}
         counted = {kind: [row for row in rows if "cloudgpu:cluster" in row["tags"]] for kind, rows in counted.items()}
-        return {kind: rows for kind, rows in counted.items() if rows}, search.everything(self.clients(), "demo")
+        return {kind: rows for kind, rows in counted.items() if rows}, tag_search.everything(self.clients(), "demo")
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from cloudgpu.aws import sessions
-from cloudgpu.aws.session import Clients
+from cloudgpu.aws.ec2 import session_manager
+from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import UsageError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.ssh.carrier import CarryingCommand
@@ -35,7 +35,7 @@ class Sessions:
             ConnectError: The node's SSM agent has not called in, or not yet.
             CloudError: AWS refused.
         """
-        started = sessions.start(self.clients(node), node.instance_id, node.port, self.profile)
+        started = session_manager.start(self.clients(node), node.instance_id, node.port, self.profile)
         return CarryingCommand((*self.plugin, *started.arguments), {**self.environ, **started.variables})
 
 

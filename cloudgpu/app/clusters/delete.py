@@ -9,7 +9,7 @@ from cloudgpu.app.clusters.storage import ClusterStorage
 from cloudgpu.app.clusters.tagged_resources import Recorded, TagSearch, Whose, has_token
 from cloudgpu.app.clusters.unanswered_launches import UnansweredLaunches, unlaunched
 from cloudgpu.app.clusters.unrecorded import UnrecordedTeardown
-from cloudgpu.aws.found import GLOBAL
+from cloudgpu.aws.ec2.tagged_types import GLOBAL
 from cloudgpu.backends.billing import ClusterBilling
 from cloudgpu.backends.context import CloudContext
 from cloudgpu.backends.deletion import Ended, check_identity, check_recorded

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from cloudgpu.aws.found import GLOBAL
+from cloudgpu.aws.ec2.tagged_types import GLOBAL
 from cloudgpu.errors import CloudGpuError, TeardownError
 from cloudgpu.text import command
 

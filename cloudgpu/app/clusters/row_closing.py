@@ -18,7 +18,7 @@ from cloudgpu.ledger.entry import Entry, Part, PartEnd
 
 if TYPE_CHECKING:
     # Only a type: a command that reads records must not pay for boto3.
-    from cloudgpu.aws.lifetimes import Lifetime
+    from cloudgpu.aws.ec2.billing_times import Lifetime
 
 _LISTED_AFTER = timedelta(minutes=15)
 _KINDS: Mapping[Part, str] = {"gateway": "nat-gateway", "elastic-ips": "elastic-ip"}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from cloudgpu.app.storage.context import StorageContext, StorageRequest
 from cloudgpu.app.storage.manage import StorageManager
 from cloudgpu.app.storage.overview import monthly_usd
-from cloudgpu.aws.stored_parts import Stored
+from cloudgpu.aws.storage.stored import Stored
 from cloudgpu.backends.context import CloudContext
 from cloudgpu.backends.retained_billing import RetainedBilling
 from cloudgpu.backends.storage_outcome import NO_STORAGE, Kept, Ready, Settled

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from cloudgpu.app.clusters.region_failures import RegionFailures
-from cloudgpu.aws.found import GLOBAL, SearchResult
+from cloudgpu.aws.ec2.tagged_types import GLOBAL, SearchResult
 from cloudgpu.backends.base import TaggedResource
 from cloudgpu.backends.context import CloudContext
 from cloudgpu.errors import CloudGpuError, TeardownError

@@ -9,7 +9,7 @@ from cloudgpu.app.clusters.row_closing import Closing
 from cloudgpu.app.clusters.storage import ClusterStorage
 from cloudgpu.app.clusters.tagged_resources import NODE_KINDS, OWNER, Recorded, TagSearch
 from cloudgpu.app.clusters.unanswered_launches import UnansweredLaunches, unlaunched
-from cloudgpu.aws.found import GLOBAL
+from cloudgpu.aws.ec2.tagged_types import GLOBAL
 from cloudgpu.backends.base import TaggedResource
 from cloudgpu.backends.billing import ClusterBilling
 from cloudgpu.backends.context import CloudContext

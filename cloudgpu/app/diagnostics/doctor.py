@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from cloudgpu.app.diagnostics.check import Check, DiagnosticReport, State, worst
-from cloudgpu.aws.credentials import EXPIRED
-from cloudgpu.aws.grants import Grant
-from cloudgpu.aws.probing import Verdict
-from cloudgpu.aws.quotas import Allowance
-from cloudgpu.aws.session import Identity
+from cloudgpu.aws.iam.grants import Grant
+from cloudgpu.aws.iam.permission_probe import Verdict
+from cloudgpu.aws.pricing.quotas import Allowance
+from cloudgpu.aws.session.credentials import EXPIRED
+from cloudgpu.aws.session.session import Identity
 from cloudgpu.errors import AuthError, CloudGpuError
 
 _POLICY = "give this identity the policy that `cloudgpu doctor --policy` prints"

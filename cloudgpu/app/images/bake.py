@@ -10,7 +10,7 @@ from cloudgpu.app.clusters.create import Provisioning, Requester
 from cloudgpu.app.clusters.delete import Teardown
 from cloudgpu.app.runs.follow import Running
 from cloudgpu.app.runs.stages import Stages
-from cloudgpu.aws.own_images import OwnImage
+from cloudgpu.aws.ec2.baked_images import OwnImage
 from cloudgpu.backends.base import Connect
 from cloudgpu.backends.context import CloudContext
 from cloudgpu.backends.launch_request import node_kind

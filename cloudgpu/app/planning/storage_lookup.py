@@ -13,7 +13,7 @@ from cloudgpu.recipe.schema import Recipe
 
 if TYPE_CHECKING:
     # Only a type: a plan that asks no cloud must not pay for boto3.
-    from cloudgpu.aws.stored_parts import Stored
+    from cloudgpu.aws.storage.stored import Stored
 
 
 def seen(cloud: Cloud, recipe: Recipe, regions: Sequence[str]) -> Seen:

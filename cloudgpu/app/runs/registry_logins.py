@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from cloudgpu.aws.registries import EcrLogins
-from cloudgpu.aws.session import Clients
+from cloudgpu.aws.ec2.registries import EcrLogins
+from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.errors import UsageError
 from cloudgpu.run.logins import Login

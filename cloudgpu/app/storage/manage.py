@@ -5,7 +5,7 @@ from dataclasses import replace
 from decimal import Decimal
 
 from cloudgpu.app.storage.context import Created, Deleted, StorageContext, StorageRequest
-from cloudgpu.aws.stored_parts import Stored
+from cloudgpu.aws.storage.stored import Stored
 from cloudgpu.backends.lenient_ledger import LenientLedger
 from cloudgpu.backends.retained_billing import RetainedBilling, RetainedSpending
 from cloudgpu.catalog.storage import KINDS, storage_price

@@ -14,7 +14,7 @@ from cloudgpu.state.storage_records import StorageRecord
 
 if TYPE_CHECKING:
     # Only a type: a plan that asks no cloud must not pay for boto3.
-    from cloudgpu.aws.stored_parts import Stored
+    from cloudgpu.aws.storage.stored import Stored
 
 
 @dataclass(frozen=True)

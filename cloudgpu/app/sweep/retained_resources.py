@@ -9,8 +9,8 @@ from typing import Any, Literal
 from cloudgpu.app.images.bake import monthly_usd as image_monthly_usd
 from cloudgpu.app.storage.overview import monthly_usd as storage_monthly_usd
 from cloudgpu.app.sweep.cluster_resources import SweepRequest, Verdict
-from cloudgpu.aws.own_images import OwnImage
-from cloudgpu.aws.stored_parts import Stored
+from cloudgpu.aws.ec2.baked_images import OwnImage
+from cloudgpu.aws.storage.stored import Stored
 from cloudgpu.text import command
 
 

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from cloudgpu.aws.faults import is_gone, typed
 from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
 from cloudgpu.aws.resources.described import Described
 from cloudgpu.aws.resources.network_part import NetworkPart
-from cloudgpu.aws.session import Clients
+from cloudgpu.aws.session.errors import is_gone, typed
+from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import AuthError, CloudGpuError
 
 

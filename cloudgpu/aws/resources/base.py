@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-from cloudgpu.aws.session import Clients
+from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
 
 Properties = Mapping[str, Any]

@@ -5,9 +5,9 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any, ClassVar, Final
 
-from cloudgpu.aws.faults import answered
+from cloudgpu.aws.ec2.tagging import INTENT
 from cloudgpu.aws.resources.base import Diff, HandlerContext, Physical, Properties
-from cloudgpu.aws.tagging import INTENT
+from cloudgpu.aws.session.errors import answered
 from cloudgpu.errors import BadRequestError, CloudError, QuotaError, UnsupportedError
 
 _OPERATIONS: Final = {

@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from cloudgpu.aws.faults import answered, is_gone, refusal, typed
-from cloudgpu.aws.instances import ENDING, Instance, describe, matching, terminate
-from cloudgpu.aws.patience import awaited, is_throttled, retried
+from cloudgpu.aws.ec2.instances import ENDING, Instance, describe, matching, terminate
+from cloudgpu.aws.ec2.tagging import INTENT, retag_all, specification
 from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
 from cloudgpu.aws.resources.described import Described, all_tags, tag_outputs
 from cloudgpu.aws.resources.fleet_request import NESTED, fleet_request
-from cloudgpu.aws.session import Clients
-from cloudgpu.aws.tagging import INTENT, retag_all, specification
+from cloudgpu.aws.session.errors import answered, is_gone, refusal, typed
+from cloudgpu.aws.session.session import Clients
+from cloudgpu.aws.session.waiters import awaited, is_throttled, retried
 from cloudgpu.errors import BadRequestError, CapacityError, CloudError, CloudGpuError, LaunchError, UnsupportedError
 from cloudgpu.plan.failover import Skips, rule_of
 

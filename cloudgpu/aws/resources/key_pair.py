@@ -2,11 +2,11 @@
 
 from typing import Any, ClassVar
 
-from cloudgpu.aws.faults import is_gone, typed
+from cloudgpu.aws.ec2.tagging import mapped, retag, specification
 from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
 from cloudgpu.aws.resources.described import Described, all_tags, changed_tags, existing, is_ours, tag_outputs
-from cloudgpu.aws.session import Clients
-from cloudgpu.aws.tagging import mapped, retag, specification
+from cloudgpu.aws.session.errors import is_gone, typed
+from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import CloudGpuError
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from cloudgpu.aws.ec2.tagging import specification
 from cloudgpu.aws.resources.base import Properties
-from cloudgpu.aws.tagging import specification
 
 Convert = Callable[[Any], Any]
 Table = Mapping[str, tuple[str, Convert]]

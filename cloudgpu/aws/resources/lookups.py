@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cloudgpu.aws.faults import typed
-from cloudgpu.aws.session import Clients
-from cloudgpu.aws.tagging import mapped
+from cloudgpu.aws.ec2.tagging import mapped
+from cloudgpu.aws.session.errors import typed
+from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import BadRequestError, UnsupportedError
 
 Arguments = Mapping[str, Any]

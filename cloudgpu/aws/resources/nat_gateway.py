@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from cloudgpu.aws.faults import typed
-from cloudgpu.aws.patience import awaited
 from cloudgpu.aws.resources.base import HandlerContext, Properties
 from cloudgpu.aws.resources.network_part import NetworkPart
-from cloudgpu.aws.session import Clients
+from cloudgpu.aws.session.errors import typed
+from cloudgpu.aws.session.session import Clients
+from cloudgpu.aws.session.waiters import awaited
 from cloudgpu.errors import CloudError
 
 _GONE = frozenset({"deleted", "failed"})

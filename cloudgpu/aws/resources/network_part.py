@@ -4,8 +4,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from cloudgpu.aws.faults import is_gone, is_in_use, typed
-from cloudgpu.aws.patience import awaited, retried
+from cloudgpu.aws.ec2.tagging import INTENT, mapped, retag, specification
 from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
 from cloudgpu.aws.resources.described import (
     Described,
@@ -16,8 +15,9 @@ from cloudgpu.aws.resources.described import (
     is_ours,
     tag_outputs,
 )
-from cloudgpu.aws.session import Clients
-from cloudgpu.aws.tagging import INTENT, mapped, retag, specification
+from cloudgpu.aws.session.errors import is_gone, is_in_use, typed
+from cloudgpu.aws.session.session import Clients
+from cloudgpu.aws.session.waiters import awaited, retried
 from cloudgpu.errors import CloudGpuError
 
 _RELEASE_S = 600

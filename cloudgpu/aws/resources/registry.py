@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from cloudgpu.aws.faults import answered
 from cloudgpu.aws.resources.addresses import Eip, EipAssociation
 from cloudgpu.aws.resources.base import Handler
 from cloudgpu.aws.resources.ec2_network import InternetGateway, Subnet, Vpc
@@ -22,7 +21,8 @@ from cloudgpu.aws.resources.schedule_group import ScheduleGroup
 from cloudgpu.aws.resources.security_group import SecurityGroup
 from cloudgpu.aws.resources.storage.handlers import STORAGE
 from cloudgpu.aws.resources.vpc_endpoint import VpcEndpoint
-from cloudgpu.aws.session import Clients
+from cloudgpu.aws.session.errors import answered
+from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import UnsupportedError
 
 _ALL: tuple[Handler, ...] = (

@@ -4,11 +4,11 @@ import json
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
-from cloudgpu.aws.faults import is_gone, typed
-from cloudgpu.aws.patience import retried
 from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
 from cloudgpu.aws.resources.described import Described
-from cloudgpu.aws.session import Clients
+from cloudgpu.aws.session.errors import is_gone, typed
+from cloudgpu.aws.session.session import Clients
+from cloudgpu.aws.session.waiters import retried
 from cloudgpu.errors import CloudGpuError
 
 _SPREAD_S = 60

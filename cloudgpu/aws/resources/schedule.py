@@ -2,11 +2,11 @@
 
 from typing import Any, ClassVar
 
-from cloudgpu.aws.faults import is_gone, is_taken, typed
-from cloudgpu.aws.patience import retried
 from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
 from cloudgpu.aws.resources.described import Described, completed
-from cloudgpu.aws.session import Clients
+from cloudgpu.aws.session.errors import is_gone, is_taken, typed
+from cloudgpu.aws.session.session import Clients
+from cloudgpu.aws.session.waiters import retried
 from cloudgpu.errors import BadRequestError, CloudGpuError
 
 _SPREAD_S = 90

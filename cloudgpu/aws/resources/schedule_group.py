@@ -2,12 +2,12 @@
 
 from typing import Any, ClassVar
 
-from cloudgpu.aws.faults import is_gone, is_in_use, typed
-from cloudgpu.aws.patience import awaited, retried
+from cloudgpu.aws.ec2.tagging import listed, mapped
 from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
 from cloudgpu.aws.resources.described import Described, all_tags, changed_tags, existing, is_ours, tag_outputs
-from cloudgpu.aws.session import Clients
-from cloudgpu.aws.tagging import listed, mapped
+from cloudgpu.aws.session.errors import is_gone, is_in_use, typed
+from cloudgpu.aws.session.session import Clients
+from cloudgpu.aws.session.waiters import awaited, retried
 from cloudgpu.errors import CloudGpuError
 
 _RELEASE_S = 300

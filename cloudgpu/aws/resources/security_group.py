@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from cloudgpu.aws.faults import is_gone, is_in_use, typed
-from cloudgpu.aws.patience import retried
+from cloudgpu.aws.ec2.tagging import mapped, retag, specification
 from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
 from cloudgpu.aws.resources.described import Described, all_tags, changed_tags, completed, is_ours, tag_outputs
 from cloudgpu.aws.resources.rules import RULE_KEYS, Rule, present, shown, wanted
-from cloudgpu.aws.session import Clients
-from cloudgpu.aws.tagging import mapped, retag, specification
+from cloudgpu.aws.session.errors import is_gone, is_in_use, typed
+from cloudgpu.aws.session.session import Clients
+from cloudgpu.aws.session.waiters import retried
 from cloudgpu.errors import CloudError, CloudGpuError
 
 _RELEASE_S = 600

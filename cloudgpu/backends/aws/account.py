@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cloudgpu.aws.grants import Grant
-from cloudgpu.aws.probing import Verdict, verdicts
-from cloudgpu.aws.quotas import Allowance, gpu_quotas
-from cloudgpu.aws.session import Identity, Session
+from cloudgpu.aws.iam.grants import Grant
+from cloudgpu.aws.iam.permission_probe import Verdict, verdicts
+from cloudgpu.aws.pricing.quotas import Allowance, gpu_quotas
+from cloudgpu.aws.session.session import Identity, Session
 
 
 @dataclass(frozen=True)

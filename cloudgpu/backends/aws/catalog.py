@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from cloudgpu.aws import instance_types, machine_images, offers, prices, quotas
+from cloudgpu.aws.ec2 import instance_types, machine_images
+from cloudgpu.aws.pricing import offers, prices, quotas
 from cloudgpu.backends.aws.cloud import AwsCloud
 from cloudgpu.catalog.overlay import TypeFacts
 from cloudgpu.clock import Clock

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 
-from cloudgpu.aws import host_keys, instances, lifetimes, machine_images, objects, offers, quotas, reservations
-from cloudgpu.aws.found import GLOBAL, Found, SearchResult
-from cloudgpu.aws.instances import Instance
-from cloudgpu.aws.lifetimes import Lifetime
-from cloudgpu.aws.retagging import relabel
-from cloudgpu.aws.session import Endpoint, Session, connect
+from cloudgpu.aws.ec2 import billing_times, host_keys, instances, machine_images, reservations
+from cloudgpu.aws.ec2.billing_times import Lifetime
+from cloudgpu.aws.ec2.instances import Instance
+from cloudgpu.aws.ec2.retag import relabel
+from cloudgpu.aws.ec2.tagged_types import GLOBAL, Found, SearchResult
+from cloudgpu.aws.pricing import offers, quotas
+from cloudgpu.aws.session.session import Endpoint, Session, connect
+from cloudgpu.aws.storage import objects
 from cloudgpu.backends.aws.account import AwsAccount
 from cloudgpu.backends.aws.api_log import ApiCallLog
 from cloudgpu.backends.aws.engines import Engines
@@ -224,11 +226,11 @@ class AwsCloud:
 
     def lifetimes(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, Lifetime]:
         """When instances began and ended; one that AWS does not list is left out."""
-        return lifetimes.of_instances(self._session(region), instance_ids)
+        return billing_times.of_instances(self._session(region), instance_ids)
 
     def network_lifetimes(self, region: str, token: str) -> Sequence[Lifetime]:
         """When a cluster's NAT gateways and Elastic IPs began and ended."""
-        return lifetimes.of_network(self._session(region), token)
+        return billing_times.of_network(self._session(region), token)
 
     def search(self, cluster: str, regions: Sequence[str]) -> Sequence[Found]:
         """Return everything that carries the cluster's tag in these regions and in IAM; all of them have to answer."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from cloudgpu.aws.resources import registry
-from cloudgpu.aws.session import Endpoint, Session
+from cloudgpu.aws.session.session import Endpoint, Session
 from cloudgpu.clock import Clock
 from cloudgpu.engine.base import Engine
 from cloudgpu.engine.direct.engine import DirectEngine, delays_of

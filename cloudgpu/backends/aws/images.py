@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cloudgpu.aws import own_images
-from cloudgpu.aws.own_images import OwnImage
+from cloudgpu.aws.ec2 import baked_images
+from cloudgpu.aws.ec2.baked_images import OwnImage
 from cloudgpu.backends.aws.cloud import AwsCloud
 from cloudgpu.clock import Clock
 
@@ -19,17 +19,17 @@ class AwsImages:
     def found(self, region: str, name: str = "") -> Sequence[OwnImage]:
         """Those of a region, or the one of this name; snapshots whose image is gone too."""
         clients = self.cloud.clients(region)
-        images = own_images.found(clients, name)
-        return (*images, *own_images.orphans(clients, name, images))
+        images = baked_images.found(clients, name)
+        return (*images, *baked_images.orphans(clients, name, images))
 
     def make(self, region: str, instance_id: str, name: str, tags: dict[str, str]) -> str:
         """Have one made; returns its id."""
-        return own_images.make(self.cloud.clients(region), instance_id, name, tags)
+        return baked_images.make(self.cloud.clients(region), instance_id, name, tags)
 
     def ready(self, region: str, name: str) -> OwnImage:
         """Wait until it can be used."""
-        return own_images.ready(self.cloud.clients(region), self.clock, name)
+        return baked_images.ready(self.cloud.clients(region), self.clock, name)
 
     def end(self, image: OwnImage) -> None:
         """Take it and its snapshots away."""
-        own_images.end(self.cloud.clients(image.region), image)
+        baked_images.end(self.cloud.clients(image.region), image)

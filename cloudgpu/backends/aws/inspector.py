@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
-from cloudgpu.aws import inspecting
-from cloudgpu.aws.search import enabled_regions
-from cloudgpu.aws.session import Session
+from cloudgpu.aws.ec2 import input_checks
+from cloudgpu.aws.ec2.tag_search import enabled_regions
+from cloudgpu.aws.session.session import Session
 from cloudgpu.plan.survey import DatasetSeen, NamedKind, Presence
 
 
@@ -16,11 +16,11 @@ class AwsInspector:
 
     def dataset(self, url: str) -> DatasetSeen:
         """What lies under an address in S3."""
-        return inspecting.dataset_seen(self._session(self._region), url)
+        return input_checks.dataset_seen(self._session(self._region), url)
 
     def named(self, kind: NamedKind, name: str, region: str) -> tuple[Presence, str]:
         """Whether there is such a thing, and why nobody knows; a role belongs to no region."""
-        return inspecting.named_seen(self._session(region or self._region), kind, name)
+        return input_checks.named_seen(self._session(region or self._region), kind, name)
 
     def regions(self) -> Sequence[str]:
         """Every region that the account can use."""

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence, Set
 
-from cloudgpu.aws.instances import Instance
+from cloudgpu.aws.ec2.instances import Instance
 from cloudgpu.errors import StateError
 from cloudgpu.state.records import ClusterRecord
 

@@ -4,10 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
-from cloudgpu.aws import instances
-from cloudgpu.aws import search as tag_search
-from cloudgpu.aws.found import GLOBAL, Found, SearchResult
-from cloudgpu.aws.session import Session
+from cloudgpu.aws.ec2 import instances, tag_search
+from cloudgpu.aws.ec2.tagged_types import GLOBAL, Found, SearchResult
+from cloudgpu.aws.session.session import Session
 from cloudgpu.clock import Clock
 from cloudgpu.errors import AuthError, CloudError, CloudGpuError, TeardownError
 

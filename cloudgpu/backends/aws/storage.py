@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from cloudgpu.aws import stored
-from cloudgpu.aws.attaching import attach
-from cloudgpu.aws.buckets import empty
-from cloudgpu.aws.session import Session
-from cloudgpu.aws.stored_parts import MADE_FOR, Stored
+from cloudgpu.aws.ec2.volumes import attach
+from cloudgpu.aws.session.session import Session
+from cloudgpu.aws.storage import discovery
+from cloudgpu.aws.storage.buckets import empty
+from cloudgpu.aws.storage.stored import MADE_FOR, Stored
 from cloudgpu.backends.aws.engines import Engines
 from cloudgpu.clock import Clock
 from cloudgpu.engine.base import Engine
@@ -66,7 +66,7 @@ class AwsStorage:
 
     def found(self, region: str, name: str = "") -> Sequence[Stored]:
         """What carries storage's tags in a region: of one name, or of every name."""
-        return stored.stored(self.cloud.clients(region), name)
+        return discovery.stored(self.cloud.clients(region), name)
 
     def empty(self, one: Stored) -> None:
         """Delete what its bucket holds, where it has one."""
@@ -76,7 +76,7 @@ class AwsStorage:
 
     def end(self, one: Stored) -> list[str]:
         """End every part, data included; returns a line for each that would not end."""
-        return stored.end(self.cloud.clients(one.region), one, self.clock)
+        return discovery.end(self.cloud.clients(one.region), one, self.clock)
 
     def attach(self, region: str, volume_id: str, instance_id: str, number: int) -> None:
         """Attach a volume, the so-maniest of this instance; attached already, it is left alone."""

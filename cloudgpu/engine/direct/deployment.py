@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from cloudgpu.aws.resources.base import Handler, HandlerContext, Physical, Properties
-from cloudgpu.aws.session import Clients
+from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.engine.base import Event, EventKind, OnEvent, Operation, Stack
 from cloudgpu.engine.direct.journal import Journal

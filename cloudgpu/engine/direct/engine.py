@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from cloudgpu.aws.resources.base import HandlerContext
-from cloudgpu.aws.session import Clients
+from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.engine.base import Applied, Event, OnEvent, Stack, Step
 from cloudgpu.engine.direct.delete import end, end_all, raise_left, search_all

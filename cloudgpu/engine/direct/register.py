@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cloudgpu.aws.faults import is_taken
 from cloudgpu.aws.resources.base import Handler, HandlerContext, Physical
+from cloudgpu.aws.session.errors import is_taken
 from cloudgpu.engine.base import Operation
 from cloudgpu.engine.direct.delete import end, end_one, raise_left
 from cloudgpu.engine.direct.deployment import Deployment, hidden_outputs, is_definite, made_row

@@ -13,7 +13,7 @@ from google.protobuf import empty_pb2  # type: ignore[import-untyped]
 from pulumi.runtime.proto import provider_pb2, resource_pb2
 
 from cloudgpu.aws.resources.base import Handler, HandlerContext
-from cloudgpu.aws.session import Clients
+from cloudgpu.aws.session.session import Clients
 from cloudgpu.engine.direct.deployment import Registry
 from cloudgpu.engine.direct.diff import Wanted, with_ignored
 from cloudgpu.engine.direct.gate import Gate, StoppedError

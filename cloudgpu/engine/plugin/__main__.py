@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from cloudgpu.aws.resources import registry
-from cloudgpu.aws.session import Clients, connect
+from cloudgpu.aws.session.session import Clients, connect
 from cloudgpu.clock import SystemClock
 from cloudgpu.engine.plugin.configuration import loopback_endpoint
 from cloudgpu.engine.plugin.provider import Provider

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from cloudgpu.aws.session import Endpoint
+from cloudgpu.aws.session.session import Endpoint
 from cloudgpu.engine.direct.protobuf_values import is_unknown
 from cloudgpu.errors import AuthError, BadRequestError, UnsupportedError
 from cloudgpu.files import parse_json

@@ -8,9 +8,9 @@ import grpc  # type: ignore[import-untyped]
 from google.protobuf import empty_pb2  # type: ignore[import-untyped]
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
-from cloudgpu.aws.faults import is_taken
 from cloudgpu.aws.resources.base import Handler, HandlerContext, Physical
-from cloudgpu.aws.session import Clients
+from cloudgpu.aws.session.errors import is_taken
+from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.engine.direct.deployment import Registry, is_definite
 from cloudgpu.engine.direct.operation_timeout import WatchedClock

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cloudgpu import files
-from cloudgpu.aws.tagging import TOKEN
+from cloudgpu.aws.ec2.tagging import TOKEN
 from cloudgpu.engine.direct.diff import client_token
 from cloudgpu.engine.redaction import Redactor
 from cloudgpu.paths import unwritable

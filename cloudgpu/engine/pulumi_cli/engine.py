@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cloudgpu.aws.resources.base import HandlerContext
-from cloudgpu.aws.session import Clients
+from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.engine.base import Applied, Event, OnEvent, Stack, Step
 from cloudgpu.engine.direct.deployment import Registry, is_definite

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from cloudgpu.aws.session import Endpoint
+from cloudgpu.aws.session.session import Endpoint
 from cloudgpu.engine.pulumi_cli.layout import Layout
 
 _ACCESS_TOKEN: Final = "PULUMI_ACCESS_TOKEN"  # noqa: S105  the name of a variable

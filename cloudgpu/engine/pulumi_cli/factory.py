@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cloudgpu.aws.session import Endpoint
+from cloudgpu.aws.session.session import Endpoint
 from cloudgpu.clock import Clock
 from cloudgpu.engine.base import Stack
 from cloudgpu.engine.pulumi_cli.command import Command

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from cloudgpu.aws.fleets import shortfall
-from cloudgpu.aws.session import Clients
+from cloudgpu.aws.ec2.fleets import shortfall
+from cloudgpu.aws.session.session import Clients
 from cloudgpu.engine.pulumi_cli.events import Listener
 from cloudgpu.engine.pulumi_cli.stacks import Document, StackPort
 from cloudgpu.engine.pulumi_cli.state import gangs

@@ -9,7 +9,7 @@ from typing import Final
 
 from cloudgpu import files
 from cloudgpu.aws.resources.base import HandlerContext, Physical
-from cloudgpu.aws.session import Clients
+from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.decoding import decoded
 from cloudgpu.engine.base import Event, OnEvent

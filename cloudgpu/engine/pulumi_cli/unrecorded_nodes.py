@@ -2,11 +2,11 @@
 
 from collections.abc import Collection, Mapping
 
-from cloudgpu.aws import search
-from cloudgpu.aws.found import Found
+from cloudgpu.aws.ec2 import tag_search
+from cloudgpu.aws.ec2.tagged_types import Found
+from cloudgpu.aws.ec2.tagging import CLUSTER, TOKEN
 from cloudgpu.aws.resources.fleet import FLEET_TAG
-from cloudgpu.aws.session import Clients
-from cloudgpu.aws.tagging import CLUSTER, TOKEN
+from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
 
 
@@ -27,10 +27,10 @@ def end_stray_nodes(clients: Clients, tags: Mapping[str, str], known: Collection
     cluster, token = tags.get(CLUSTER, ""), tags.get(TOKEN, "")
     if not (cluster and token):
         return ()
-    found = search.everything(clients, cluster, token)
+    found = tag_search.everything(clients, cluster, token)
     strays = [one for one in found if _fleet(one) not in known and one.kind in ("fleet", "instance")]
     if strays:
-        search.release(clients, strays, clock)
+        tag_search.release(clients, strays, clock)
     return tuple(one.id for one in strays)
 
 

@@ -3,8 +3,8 @@
 import pytest
 from botocore.exceptions import ClientError
 
-from cloudgpu.aws.search import everything, release
-from cloudgpu.aws.session import Endpoint, connect
+from cloudgpu.aws.ec2.tag_search import everything, release
+from cloudgpu.aws.session.session import Endpoint, connect
 from cloudgpu.clock import SystemClock
 from cloudgpu.rehearsal import client
 

@@ -6,8 +6,8 @@ from decimal import Decimal
 import pytest
 from botocore.exceptions import ClientError
 
-from cloudgpu.aws import quotas
-from cloudgpu.aws.session import Endpoint, connect
+from cloudgpu.aws.pricing import quotas
+from cloudgpu.aws.session.session import Endpoint, connect
 from cloudgpu.catalog import catalog
 from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.errors import RehearsalError

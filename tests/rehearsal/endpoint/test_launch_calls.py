@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from cloudgpu.aws.resources import registry
-from cloudgpu.aws.session import Endpoint, connect
+from cloudgpu.aws.session.session import Endpoint, connect
 from cloudgpu.clock import SystemClock
 from cloudgpu.engine.base import Stack
 from cloudgpu.engine.direct.engine import DirectEngine, Identity

@@ -12,8 +12,8 @@ from cloudgpu.app.clusters.create import Provisioning, Requester
 from cloudgpu.app.clusters.delete import Teardown
 from cloudgpu.app.runs.attach import Watching
 from cloudgpu.app.runs.train import Training, TrainRequest
-from cloudgpu.aws.found import SearchResult
-from cloudgpu.aws.lifetimes import Lifetime
+from cloudgpu.aws.ec2.billing_times import Lifetime
+from cloudgpu.aws.ec2.tagged_types import SearchResult
 from cloudgpu.backends.context import CloudContext
 from cloudgpu.clock import ManualClock
 from cloudgpu.engine.base import Applied

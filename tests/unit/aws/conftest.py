@@ -13,7 +13,7 @@ from botocore.stub import Stubber
 from moto import mock_aws
 
 from cloudgpu.aws.resources.base import HandlerContext
-from cloudgpu.aws.session import Endpoint, Session
+from cloudgpu.aws.session.session import Endpoint, Session
 from cloudgpu.clock import ManualClock
 
 TAGS = {

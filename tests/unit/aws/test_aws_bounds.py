@@ -6,8 +6,8 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.aws import prices
-from cloudgpu.aws.search import _schedule_groups, _within_calendar
+from cloudgpu.aws.ec2.tag_search import _schedule_groups, _within_calendar
+from cloudgpu.aws.pricing import prices
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs
 import pytest
 from botocore.credentials import SSOProvider
 
-from cloudgpu.aws.session import Endpoint, Session, connect
+from cloudgpu.aws.session.session import Endpoint, Session, connect
 from cloudgpu.errors import AuthError, CloudError
 
 START = "https://example.awsapps.com/start"

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from botocore import exceptions as boto
 
-from cloudgpu.aws.faults import UNREACHABLE, fault, is_gone, is_in_use, refusal, typed
+from cloudgpu.aws.session.errors import UNREACHABLE, fault, is_gone, is_in_use, refusal, typed
 from cloudgpu.errors import (
     AuthError,
     BadRequestError,

@@ -3,7 +3,7 @@ import hashlib
 
 import pytest
 
-from cloudgpu.aws.host_keys import fingerprints, parsed
+from cloudgpu.aws.ec2.host_keys import fingerprints, parsed
 
 ED = "SHA256:" + "e" * 43
 EC = "SHA256:" + "c/+" * 14 + "C"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from cloudgpu.aws import inspecting
-from cloudgpu.aws.inspecting import dataset_seen, named_seen
-from cloudgpu.aws.session import Session
+from cloudgpu.aws.ec2 import input_checks
+from cloudgpu.aws.ec2.input_checks import dataset_seen, named_seen
+from cloudgpu.aws.session.session import Session
 from cloudgpu.plan.survey import DatasetSeen
 
 
@@ -22,11 +22,11 @@ def test_a_dataset_has_a_size_and_a_region(session: Session) -> None:
 
 def test_more_than_anybody_would_list_is_told_as_the_least(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     bucket(session, "data", a=3, b=4, c=5)
-    monkeypatch.setattr(inspecting, "_COUNTED", 2)
+    monkeypatch.setattr(input_checks, "_COUNTED", 2)
     assert dataset_seen(session, "s3://data/set/") == DatasetSeen(
         "there", size_bytes=7, whole=False, region="us-east-1"
     )
-    monkeypatch.setattr(inspecting, "_COUNTED", 3)
+    monkeypatch.setattr(input_checks, "_COUNTED", 3)
     assert dataset_seen(session, "s3://data/set/").whole
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.aws.instances import terminate
+from cloudgpu.aws.ec2.instances import terminate
 from cloudgpu.errors import CloudError
 
 TO_END = ["pending", "running", "stopping", "stopped"]

@@ -1,6 +1,6 @@
 import pytest
 
-from cloudgpu.aws.machine_images import named
+from cloudgpu.aws.ec2.machine_images import named
 from cloudgpu.errors import CloudError
 
 WANTED = (("/aws/service/a", "us-east-1"), ("/aws/service/b", "us-east-1"))
@@ -9,7 +9,7 @@ WANTED = (("/aws/service/a", "us-east-1"), ("/aws/service/b", "us-east-1"))
 @pytest.fixture(autouse=True)
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stubbed answers come in order."""
-    monkeypatch.setattr("cloudgpu.aws.machine_images._AT_ONCE", 1)
+    monkeypatch.setattr("cloudgpu.aws.ec2.machine_images._AT_ONCE", 1)
 
 
 @pytest.mark.parametrize("code", ["ParameterNotFound", "AccessDeniedException"])

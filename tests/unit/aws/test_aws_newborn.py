@@ -8,8 +8,8 @@ from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from cloudgpu.aws.faults import UNREACHABLE, typed
-from cloudgpu.aws.newborn import YOUNG_S, Newborn
+from cloudgpu.aws.session.errors import UNREACHABLE, typed
+from cloudgpu.aws.session.eventual_consistency import YOUNG_S, Newborn
 from cloudgpu.errors import CloudError
 
 SG = "sg-0123456789abcdef0"

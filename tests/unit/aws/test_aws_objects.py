@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.aws.objects import Address, Uploaded, listing, presigned, put_files
-from cloudgpu.aws.session import Session
+from cloudgpu.aws.session.session import Session
+from cloudgpu.aws.storage.objects import Address, Uploaded, listing, presigned, put_files
 from cloudgpu.errors import BadRequestError, StateError
 
 
@@ -102,6 +102,6 @@ def test_a_file_that_cannot_be_read(session: Session, digits: Path, monkeypatch:
     def refuse(path: Path) -> str:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("cloudgpu.aws.objects._digest", refuse)  # root reads everything, so no mode forbids it
+    monkeypatch.setattr("cloudgpu.aws.storage.objects._digest", refuse)  # root reads everything, so no mode forbids it
     with pytest.raises(StateError, match=r"a\.csv"):
         put_files(session, "s3://data", digits)

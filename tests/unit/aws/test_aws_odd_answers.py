@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.aws import quotas
-from cloudgpu.aws.faults import UNREACHABLE
-from cloudgpu.aws.own_images import OwnImage, orphans
+from cloudgpu.aws.ec2.baked_images import OwnImage, orphans
+from cloudgpu.aws.pricing import quotas
 from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.resources.registry import handler, invoke
+from cloudgpu.aws.session.errors import UNREACHABLE
 from cloudgpu.errors import CloudError
 from tests.unit.fuzz.shapes import FakeClients
 

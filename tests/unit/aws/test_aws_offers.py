@@ -1,7 +1,7 @@
 import pytest
 
-from cloudgpu.aws.offers import quotes
-from cloudgpu.aws.session import Session
+from cloudgpu.aws.pricing.offers import quotes
+from cloudgpu.aws.session.session import Session
 from cloudgpu.errors import AuthError
 
 

@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 import pytest
 
 from cloudgpu.app.images.bake import Gone
-from cloudgpu.aws.own_images import OwnImage, end, found, make, orphans, ready
+from cloudgpu.aws.ec2.baked_images import OwnImage, end, found, make, orphans, ready
 from cloudgpu.cli.show_image import deleted_lines, image_lines
 from cloudgpu.errors import CloudError
 

@@ -2,7 +2,7 @@ from itertools import pairwise
 
 import pytest
 
-from cloudgpu.aws.patience import awaited, is_throttled, retried
+from cloudgpu.aws.session.waiters import awaited, is_throttled, retried
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import BadRequestError, CloudError, ThrottledError
 

@@ -10,12 +10,12 @@ import boto3
 import pytest
 from botocore.validate import ParamValidator
 
-from cloudgpu.aws import dry_runs
-from cloudgpu.aws.grants import Grant, actions_for, policy
-from cloudgpu.aws.grants import granted as granted_by
-from cloudgpu.aws.permissions import GRANTS, IMPLIED, OPTIONAL
-from cloudgpu.aws.session_permissions import SESSION_GRANTS
-from cloudgpu.aws.storage_permissions import STORAGE_GRANTS, STORAGE_IMPLIED
+from cloudgpu.aws.iam import dry_runs
+from cloudgpu.aws.iam.grants import Grant, actions_for, policy
+from cloudgpu.aws.iam.grants import granted as granted_by
+from cloudgpu.aws.iam.permissions import GRANTS, IMPLIED, OPTIONAL
+from cloudgpu.aws.iam.session_permissions import SESSION_GRANTS
+from cloudgpu.aws.iam.storage_permissions import STORAGE_GRANTS, STORAGE_IMPLIED
 
 ROOT = Path(__file__).parents[3]
 SERVICES = ("ec2", "iam", "ssm", "sts", "s3", "service-quotas", "pricing", "scheduler", "efs", "fsx", "ecr")
@@ -89,7 +89,7 @@ def test_no_call_lacks_its_permission(methods: Mapping[str, frozenset[str]], pat
         for word, actions in called(methods, path.read_text(encoding="utf-8"))
         if not actions & (granted() | OPTIONAL.keys())
     }
-    assert missing == {}, "add the action to GRANTS in cloudgpu/aws/permissions.py, then run scripts/docs.py"
+    assert missing == {}, "add the action to GRANTS in cloudgpu/aws/iam/permissions.py, then run scripts/docs.py"
 
 
 def test_no_permission_is_without_a_call(methods: Mapping[str, frozenset[str]]) -> None:

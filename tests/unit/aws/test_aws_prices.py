@@ -7,8 +7,9 @@ from decimal import Decimal
 import pytest
 from botocore.stub import ANY
 
-from cloudgpu.aws import instance_types, offers, prices, quotas
-from cloudgpu.aws.session import Endpoint, connect
+from cloudgpu.aws.ec2 import instance_types
+from cloudgpu.aws.pricing import offers, prices, quotas
+from cloudgpu.aws.session.session import Endpoint, connect
 from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.errors import AuthError
 

@@ -3,11 +3,11 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.aws import probing
-from cloudgpu.aws.credentials import Login
-from cloudgpu.aws.grants import MADE, OURS, Grant
-from cloudgpu.aws.probing import verdicts
-from cloudgpu.aws.session import Identity
+from cloudgpu.aws.iam import permission_probe
+from cloudgpu.aws.iam.grants import MADE, OURS, Grant
+from cloudgpu.aws.iam.permission_probe import verdicts
+from cloudgpu.aws.session.credentials import Login
+from cloudgpu.aws.session.session import Identity
 
 LOOK = Grant("Look", "look", ("ec2:DescribeVpcs",))
 MAKE = Grant("Make", "make", ("ec2:CreateSecurityGroup",), ("arn:aws:ec2:*:*:security-group/*",), MADE)
@@ -73,7 +73,7 @@ def test_the_root_user_needs_no_question(scripted) -> None:
 @pytest.fixture
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Stubbed answers come in order."""
-    monkeypatch.setattr(probing, "_AT_ONCE", 1)
+    monkeypatch.setattr(permission_probe, "_AT_ONCE", 1)
     return
 
 

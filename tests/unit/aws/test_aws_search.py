@@ -2,10 +2,10 @@
 
 import pytest
 
-from cloudgpu.aws import search
-from cloudgpu.aws.found import Found
-from cloudgpu.aws.instances import terminate
-from cloudgpu.aws.search import release
+from cloudgpu.aws.ec2 import tag_search
+from cloudgpu.aws.ec2.instances import terminate
+from cloudgpu.aws.ec2.tag_search import release
+from cloudgpu.aws.ec2.tagged_types import Found
 from cloudgpu.errors import AuthError, CloudError, TeardownError
 
 TAGS = {"cloudgpu:cluster": "demo"}
@@ -70,7 +70,7 @@ def test_nothing_found_is_nothing_to_do(scripted, clock) -> None:
 @pytest.fixture
 def listed(session, monkeypatch):
     """Only what moto itself can list."""
-    monkeypatch.setattr(search, "LISTINGS", [one for one in search.LISTINGS if one.kind != "placement-group"])
+    monkeypatch.setattr(tag_search, "LISTINGS", [one for one in tag_search.LISTINGS if one.kind != "placement-group"])
     return session
 
 
@@ -86,8 +86,8 @@ def test_a_question_that_is_refused_hides_nothing_that_another_one_found(listed,
             {"ResourceType": "security-group", "Tags": [{"Key": k, "Value": v} for k, v in TAGS.items()]}
         ],
     )
-    monkeypatch.setattr(search, "_schedule_groups", denied)
-    result = search.search_region(listed, "demo")
+    monkeypatch.setattr(tag_search, "_schedule_groups", denied)
+    result = tag_search.search_region(listed, "demo")
     assert [one.kind for one in result.found] == ["security-group"]
     assert {region: err.message for region, err in result.failures.items()} == {
         "us-east-1": "not authorized to perform scheduler:ListScheduleGroups"
@@ -95,13 +95,13 @@ def test_a_question_that_is_refused_hides_nothing_that_another_one_found(listed,
     with pytest.raises(AuthError):
         result.complete()
     with pytest.raises(AuthError):
-        search.everything(listed, "demo")
+        tag_search.everything(listed, "demo")
 
 
 def test_iam_that_is_refused_is_a_failure_of_its_own(listed, monkeypatch) -> None:
-    monkeypatch.setattr(search, "_roles", denied)
-    assert list(search.search_iam(listed, "demo").failures) == ["global"]
-    assert search.search_region(listed, "demo").failures == {}
+    monkeypatch.setattr(tag_search, "_roles", denied)
+    assert list(tag_search.search_iam(listed, "demo").failures) == ["global"]
+    assert tag_search.search_region(listed, "demo").failures == {}
 
 
 def test_instances_that_have_ended_are_told_apart_from_what_is_there(listed) -> None:
@@ -110,7 +110,7 @@ def test_instances_that_have_ended_are_told_apart_from_what_is_there(listed) -> 
     made = ec2.run_instances(ImageId="ami-12c6146b", MinCount=1, MaxCount=1, TagSpecifications=tags)
     instance_id = made["Instances"][0]["InstanceId"]
     ec2.terminate_instances(InstanceIds=[instance_id])
-    result = search.search_region(listed, "demo")
+    result = tag_search.search_region(listed, "demo")
     assert [one.id for one in result.terminated] == [instance_id]
     assert [one for one in result.found if one.kind == "instance"] == []
 
@@ -122,9 +122,9 @@ def test_where_nothing_answers_the_remaining_questions_are_not_sent() -> None:
         asked.append(1)
         raise CloudError("no answer", code="Unreachable")
 
-    found, errors = search._answered([silent] * 100)
+    found, errors = tag_search._answered([silent] * 100)
     assert (found, len(errors)) == ([], 100)
-    assert len(asked) <= search._AT_ONCE
+    assert len(asked) <= tag_search._AT_ONCE
 
 
 def test_instances_are_ended_although_they_may_not_be_described(scripted, clock) -> None:

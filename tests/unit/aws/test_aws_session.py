@@ -3,7 +3,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from cloudgpu.aws.session import ApiCall, Endpoint, Session, connect
+from cloudgpu.aws.session.session import ApiCall, Endpoint, Session, connect
 from cloudgpu.errors import AuthError, CloudError, ThrottledError
 
 HERE = Endpoint("http://127.0.0.1:9", "key", "very-secret")
@@ -125,7 +125,7 @@ def test_an_unreachable_endpoint_is_told_too() -> None:
 
 
 def test_account_of_an_unreachable_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cloudgpu.aws.session._ATTEMPTS", 1)
+    monkeypatch.setattr("cloudgpu.aws.session.session._ATTEMPTS", 1)
     with pytest.raises(CloudError) as caught:
         connect(HERE, "us-east-1").account()
     assert not isinstance(caught.value, (AuthError, ThrottledError))

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cloudgpu.aws import sessions
+from cloudgpu.aws.ec2 import session_manager
 from cloudgpu.errors import AuthError, ConnectError
 
 REQUEST = {
@@ -17,7 +17,7 @@ ANSWER = {"SessionId": "ann-0123", "TokenValue": "very secret", "StreamUrl": "ws
 
 def test_the_plugin_gets_the_answer_by_a_variable_and_never_by_argument(scripted):
     scripted.stub("ssm").add_response("start_session", ANSWER, REQUEST)
-    started = sessions.start(scripted, "i-0abc", 22, "research")
+    started = session_manager.start(scripted, "i-0abc", 22, "research")
     variable, region, operation, profile, request, endpoint = started.arguments
     assert (variable, region, operation, profile) == (
         "AWS_SSM_START_SESSION_RESPONSE",
@@ -34,11 +34,11 @@ def test_the_plugin_gets_the_answer_by_a_variable_and_never_by_argument(scripted
 def test_an_agent_that_has_not_called_in_is_a_node_that_cannot_be_reached_yet(scripted):
     scripted.stub("ssm").add_client_error("start_session", "TargetNotConnected", "i-0abc is not connected.")
     with pytest.raises(ConnectError, match="the SSM agent of i-0abc has not called in") as caught:
-        sessions.start(scripted, "i-0abc", 22)
+        session_manager.start(scripted, "i-0abc", 22)
     assert "no way out to the endpoints ssm and ssmmessages" in caught.value.hint
 
 
 def test_who_may_not_start_sessions_is_told_at_once(scripted):
     scripted.stub("ssm").add_client_error("start_session", "AccessDeniedException", "not authorized", 400)
     with pytest.raises(AuthError):
-        sessions.start(scripted, "i-0abc", 22)
+        session_manager.start(scripted, "i-0abc", 22)

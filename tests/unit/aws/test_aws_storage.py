@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from cloudgpu.aws.ec2.tagging import listed
 from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.resources.registry import handler
-from cloudgpu.aws.tagging import listed
 from cloudgpu.errors import BadRequestError, CloudError, UnsupportedError
 
 EFS = "aws:efs/fileSystem:FileSystem"

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.aws.buckets import empty, holds
+from cloudgpu.aws.ec2.tagging import listed
 from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.resources.registry import handler
-from cloudgpu.aws.stored import end, stored
-from cloudgpu.aws.tagging import listed
+from cloudgpu.aws.storage.buckets import empty, holds
+from cloudgpu.aws.storage.discovery import end, stored
 from cloudgpu.errors import CloudError
 
 EFS = "aws:efs/fileSystem:FileSystem"

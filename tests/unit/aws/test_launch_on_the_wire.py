@@ -7,7 +7,7 @@ import pytest
 
 from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.resources.registry import handler
-from cloudgpu.aws.session import Endpoint, connect
+from cloudgpu.aws.session.session import Endpoint, connect
 from cloudgpu.errors import (
     AuthError,
     BadRequestError,

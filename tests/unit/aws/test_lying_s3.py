@@ -4,9 +4,10 @@ import itertools
 
 import pytest
 
-from cloudgpu.aws import inspecting, objects, session
-from cloudgpu.aws.buckets import empty, holds
-from cloudgpu.aws.session import Endpoint, connect
+from cloudgpu.aws.ec2 import input_checks
+from cloudgpu.aws.session.session import Endpoint, connect, session
+from cloudgpu.aws.storage import objects
+from cloudgpu.aws.storage.buckets import empty, holds
 from cloudgpu.errors import CloudGpuError
 from tests.lying.collecting import collect_sockets  # noqa: F401 - a fixture
 from tests.lying.lies import CONTENTS, HEADS, LENGTHS, REDIRECTS, Lie, telling
@@ -55,7 +56,7 @@ def page(*keys: str, token: str = "", size: str = "1", whole: str = "") -> bytes
 def test_an_answer_that_lies_is_an_error_of_ours(lie: Lie):
     with telling(lie) as server:
         found = outcome(lambda: objects.listing(clients(server), URL))
-        seen = outcome(lambda: inspecting.dataset_seen(clients(server), URL))
+        seen = outcome(lambda: input_checks.dataset_seen(clients(server), URL))
     assert isinstance(found, CloudGpuError), found
     assert seen.presence == "unknown", seen
     assert "hush-hush" not in repr((found, seen))
@@ -84,7 +85,7 @@ def test_a_listing_that_cannot_be_one_is_an_error_of_ours(wrong: bytes):
     body = wrong.partition(b"\r\n\r\n")[2]
     with lying(lambda _: [answer(body=body)]) as server:
         found = outcome(lambda: objects.listing(clients(server), URL))
-        seen = outcome(lambda: inspecting.dataset_seen(clients(server), URL))
+        seen = outcome(lambda: input_checks.dataset_seen(clients(server), URL))
     assert isinstance(found, CloudGpuError), found
     assert seen.presence == "unknown", seen
 

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.aws.found import GLOBAL, Found
-from cloudgpu.aws.instances import Instance
-from cloudgpu.aws.session import Endpoint
+from cloudgpu.aws.ec2.instances import Instance
+from cloudgpu.aws.ec2.tagged_types import GLOBAL, Found
+from cloudgpu.aws.session.session import Endpoint
 from cloudgpu.backends.aws import cloud, regions
 from cloudgpu.backends.aws.api_log import ApiCallLog
 from cloudgpu.backends.aws.cloud import AwsCloud, Where

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.aws.session import Endpoint
+from cloudgpu.aws.session.session import Endpoint
 from cloudgpu.backends.aws.engines import Engines, pulumi_lines
 from cloudgpu.clock import ManualClock
 from cloudgpu.engine.direct.engine import DirectEngine

@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.app.storage.context import Created, Deleted, StorageRequest
 from cloudgpu.app.storage.overview import StorageRow
-from cloudgpu.aws.stored_parts import Part, Stored
+from cloudgpu.aws.storage.stored import Part, Stored
 from cloudgpu.catalog.storage import storage_price
 from cloudgpu.cli.main import main
 from cloudgpu.cli.show_storage import (

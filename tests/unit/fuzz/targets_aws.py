@@ -14,25 +14,21 @@ from cloudgpu.app.planning.registry.challenge import challenge
 from cloudgpu.app.planning.registry.http import Answer, RefusedError, UnreachableError, Web
 from cloudgpu.app.planning.registry.images import _looked_at
 from cloudgpu.app.sweep import cluster_resources
-from cloudgpu.aws import (
-    buckets,
+from cloudgpu.aws.ec2 import (
+    baked_images,
+    billing_times,
     fleets,
     host_keys,
-    inspecting,
+    input_checks,
     instance_types,
     instances,
-    lifetimes,
     machine_images,
-    objects,
-    offers,
-    own_images,
-    prices,
-    quotas,
     registries,
     reservations,
-    search,
-    stored,
+    tag_search,
 )
+from cloudgpu.aws.pricing import offers, prices, quotas
+from cloudgpu.aws.storage import buckets, discovery, objects
 from cloudgpu.catalog.overlay import TypeFacts
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.launch.image_name import image_name
@@ -250,27 +246,27 @@ def _instances(answer: Any) -> None:
 
 def _tagged(answer: Any) -> None:
     clients = _clients(answer)
-    found = [*search.search_region(clients).complete(), *search.search_iam(clients).complete()]
+    found = [*tag_search.search_region(clients).complete(), *tag_search.search_iam(clients).complete()]
     for one in found:
         conforms(type(one), one)
         assert isinstance(one.label, str)
 
 
 def _stored(answer: Any) -> None:
-    for one in stored.stored(_clients(answer)):
-        conforms(stored.Stored, one)
+    for one in discovery.stored(_clients(answer)):
+        conforms(discovery.Stored, one)
 
 
 def _lifetimes(answer: Any) -> None:
-    conforms(Mapping[str, lifetimes.Lifetime], lifetimes.of_instances(_clients(answer), ["i-1"]))
-    conforms(tuple[lifetimes.Lifetime, ...], lifetimes.of_network(_clients(answer), "token"))
+    conforms(Mapping[str, billing_times.Lifetime], billing_times.of_instances(_clients(answer), ["i-1"]))
+    conforms(tuple[billing_times.Lifetime, ...], billing_times.of_network(_clients(answer), "token"))
 
 
 def _own_images(answer: Any) -> None:
     clients = _clients(answer)
-    found = own_images.found(clients)
-    for one in [*found, *own_images.orphans(clients, "", found)]:
-        conforms(own_images.OwnImage, one)
+    found = baked_images.found(clients)
+    for one in [*found, *baked_images.orphans(clients, "", found)]:
+        conforms(baked_images.OwnImage, one)
 
 
 def _reservation(answer: Any) -> None:
@@ -305,7 +301,7 @@ def _listing(answer: Any) -> None:
     for one in objects.listing(_clients(answer), "s3://b/a/"):
         conforms(type(one), one)
         assert one.size >= 0
-    inspecting.dataset_seen(_clients(answer), "s3://b/a/")
+    input_checks.dataset_seen(_clients(answer), "s3://b/a/")
 
 
 def _address(text: str) -> None:

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from cloudgpu.aws.faults import is_gone, typed
+from cloudgpu.aws.ec2.tagging import listed, mapped
 from cloudgpu.aws.resources.base import HandlerContext, Properties
 from cloudgpu.aws.resources.described import all_tags, changed_tags, is_ours, tag_outputs
 from cloudgpu.aws.resources.storage.living import Found, Living
 from cloudgpu.aws.resources.storage.lustre import retagged
-from cloudgpu.aws.session import Clients
-from cloudgpu.aws.tagging import listed, mapped
+from cloudgpu.aws.session.errors import is_gone, typed
+from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import CloudGpuError
 
 _POLICIES: Mapping[str, str] = {"autoImportPolicy": "AutoImportPolicy", "autoExportPolicy": "AutoExportPolicy"}

@@ -2,13 +2,13 @@
 
 from typing import Any, ClassVar, Final
 
-from cloudgpu.aws.buckets import bucket_tags, empty
-from cloudgpu.aws.faults import is_gone, typed
-from cloudgpu.aws.patience import awaited
+from cloudgpu.aws.ec2.tagging import listed
 from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
 from cloudgpu.aws.resources.described import Described, all_tags, changed_tags, existing, is_ours, tag_outputs
-from cloudgpu.aws.session import Clients
-from cloudgpu.aws.tagging import listed
+from cloudgpu.aws.session.errors import is_gone, typed
+from cloudgpu.aws.session.session import Clients
+from cloudgpu.aws.session.waiters import awaited
+from cloudgpu.aws.storage.buckets import bucket_tags, empty
 from cloudgpu.errors import BadRequestError, CloudGpuError
 
 _APPEAR_S: Final = 60

@@ -4,11 +4,11 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
-from cloudgpu.aws.faults import is_gone, typed
-from cloudgpu.aws.patience import retried
 from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
 from cloudgpu.aws.resources.described import Described
-from cloudgpu.aws.session import Clients
+from cloudgpu.aws.session.errors import is_gone, typed
+from cloudgpu.aws.session.session import Clients
+from cloudgpu.aws.session.waiters import retried
 from cloudgpu.errors import CloudGpuError
 
 _APPEAR_S: Final = 60

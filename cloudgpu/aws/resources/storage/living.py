@@ -4,11 +4,11 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from cloudgpu.aws.faults import is_gone, is_in_use, typed
-from cloudgpu.aws.patience import awaited, retried
 from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
 from cloudgpu.aws.resources.described import Described, existing
-from cloudgpu.aws.session import Clients
+from cloudgpu.aws.session.errors import is_gone, is_in_use, typed
+from cloudgpu.aws.session.session import Clients
+from cloudgpu.aws.session.waiters import awaited, retried
 from cloudgpu.errors import CloudError, CloudGpuError
 
 Found = dict[str, Any]

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from cloudgpu.aws.faults import typed
+from cloudgpu.aws.ec2.tagging import INTENT, mapped, retag, specification
 from cloudgpu.aws.resources.base import HandlerContext, Properties
 from cloudgpu.aws.resources.described import all_tags, changed_tags, tag_outputs
 from cloudgpu.aws.resources.storage.living import Found, Living
-from cloudgpu.aws.session import Clients
-from cloudgpu.aws.tagging import INTENT, mapped, retag, specification
+from cloudgpu.aws.session.errors import typed
+from cloudgpu.aws.session.session import Clients
 
 _MEMBERS: Mapping[str, str] = {
     "availabilityZone": "AvailabilityZone",

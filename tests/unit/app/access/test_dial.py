@@ -9,7 +9,7 @@ import pytest
 from cloudgpu.app.access import session_manager
 from cloudgpu.app.access.dial import Ways
 from cloudgpu.app.access.session_manager import Sessions, session_plugin
-from cloudgpu.aws.sessions import Started
+from cloudgpu.aws.ec2.session_manager import Started
 from cloudgpu.backends.aws.node_addresses import by_session, region_of
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import ConnectError, HostKeyError, StateError, UsageError

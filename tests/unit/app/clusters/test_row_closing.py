@@ -10,7 +10,7 @@ from cloudgpu.app.clusters.row_closing import note_ends
 from cloudgpu.app.clusters.status import recorded
 from cloudgpu.app.sweep.cluster_resources import grouped
 from cloudgpu.app.sweep.sweep import Sweeping
-from cloudgpu.aws.lifetimes import Lifetime
+from cloudgpu.aws.ec2.billing_times import Lifetime
 from cloudgpu.backends.billing import ClusterBilling
 from cloudgpu.backends.missing_rows import missing_nodes
 from cloudgpu.catalog import load

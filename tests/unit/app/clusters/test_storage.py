@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.app.clusters.storage import ClusterStorage, settled
-from cloudgpu.aws.stored_parts import Part, Stored
+from cloudgpu.aws.storage.stored import Part, Stored
 from cloudgpu.backends.deletion import Ended
 from cloudgpu.backends.storage_outcome import Kept, Settled
 from cloudgpu.cli.show_cluster import ended_lines

@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.app.sweep.cluster_resources import SweepRequest
 from cloudgpu.app.sweep.sweep import Sweeping, problem
-from cloudgpu.aws.found import SearchResult
+from cloudgpu.aws.ec2.tagged_types import SearchResult
 from cloudgpu.errors import CapacityError, CloudError, LedgerError, NoCapacityError
 
 LAUNCH_SHOWS_S = 200

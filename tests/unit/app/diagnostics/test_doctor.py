@@ -9,11 +9,11 @@ import pytest
 from cloudgpu.app.diagnostics import local_checks
 from cloudgpu.app.diagnostics.check import Check
 from cloudgpu.app.diagnostics.doctor import examine
-from cloudgpu.aws.credentials import Login
-from cloudgpu.aws.grants import Grant
-from cloudgpu.aws.probing import Verdict
-from cloudgpu.aws.quotas import Allowance
-from cloudgpu.aws.session import Identity
+from cloudgpu.aws.iam.grants import Grant
+from cloudgpu.aws.iam.permission_probe import Verdict
+from cloudgpu.aws.pricing.quotas import Allowance
+from cloudgpu.aws.session.credentials import Login
+from cloudgpu.aws.session.session import Identity
 from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.cli.show_doctor import checkup_lines
 from cloudgpu.errors import AuthError, CloudError

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.app.images.bake import bake_cluster, delete
-from cloudgpu.aws.own_images import OwnImage
+from cloudgpu.aws.ec2.baked_images import OwnImage
 from cloudgpu.backends.retained_billing import RetainedBilling, RetainedSpending
 from cloudgpu.errors import AuthError, CloudError, TeardownError, UsageError
 

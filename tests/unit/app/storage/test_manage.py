@@ -9,7 +9,7 @@ import pytest
 from cloudgpu.app.storage.context import StorageContext, StorageRequest
 from cloudgpu.app.storage.manage import StorageManager
 from cloudgpu.app.storage.overview import overview
-from cloudgpu.aws.stored_parts import Part, Stored
+from cloudgpu.aws.storage.stored import Part, Stored
 from cloudgpu.clock import ManualClock
 from cloudgpu.engine.base import Applied
 from cloudgpu.errors import BusyError, CapacityError, CloudError, StateError, TeardownError, UsageError

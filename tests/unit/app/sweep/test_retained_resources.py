@@ -9,8 +9,8 @@ import pytest
 from cloudgpu.app.sweep.cluster_resources import SweepRequest
 from cloudgpu.app.sweep.retained_resources import Around, RetainedResource, of_image, verdict
 from cloudgpu.app.sweep.sweep import Sweeping, Swept, problem
-from cloudgpu.aws.own_images import OwnImage
-from cloudgpu.aws.stored_parts import Part, Stored
+from cloudgpu.aws.ec2.baked_images import OwnImage
+from cloudgpu.aws.storage.stored import Part, Stored
 from cloudgpu.errors import AuthError, CloudError
 
 MADE = datetime(2026, 11, 21, 11, 0, tzinfo=UTC)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from cloudgpu.aws import search
-from cloudgpu.aws.found import Found
+from cloudgpu.aws.ec2 import tag_search
+from cloudgpu.aws.ec2.tagged_types import Found
 from cloudgpu.engine.pulumi_cli.unrecorded_nodes import end_stray_nodes
 
 TAGS = {"cloudgpu:cluster": "demo", "cloudgpu:token": "t1"}
@@ -25,8 +25,8 @@ def cloud(monkeypatch):
             self.released = []
 
     made = Cloud()
-    monkeypatch.setattr(search, "everything", lambda clients, *about: made.asked.append(about) or made.found)
-    monkeypatch.setattr(search, "release", lambda clients, found, clock: made.released.extend(found))
+    monkeypatch.setattr(tag_search, "everything", lambda clients, *about: made.asked.append(about) or made.found)
+    monkeypatch.setattr(tag_search, "release", lambda clients, found, clock: made.released.extend(found))
     return made
 
 

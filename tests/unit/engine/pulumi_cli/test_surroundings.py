@@ -10,7 +10,7 @@ from urllib.error import URLError
 
 import pytest
 
-from cloudgpu.aws.session import Endpoint
+from cloudgpu.aws.session.session import Endpoint
 from cloudgpu.engine.base import Stack
 from cloudgpu.engine.processes import process_start
 from cloudgpu.engine.pulumi_cli import installation

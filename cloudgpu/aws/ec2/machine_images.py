@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from cloudgpu.aws.faults import answered, is_gone
-from cloudgpu.aws.session import Clients
+from cloudgpu.aws.session.errors import answered, is_gone
+from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import AuthError, CloudGpuError
 
 _AT_ONCE = 8

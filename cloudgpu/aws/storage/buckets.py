@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from cloudgpu.aws.faults import answered, is_gone
-from cloudgpu.aws.objects import ending
-from cloudgpu.aws.session import Clients
-from cloudgpu.aws.tagging import mapped
+from cloudgpu.aws.ec2.tagging import mapped
+from cloudgpu.aws.session.errors import answered, is_gone
+from cloudgpu.aws.session.session import Clients
+from cloudgpu.aws.storage.objects import ending
 from cloudgpu.errors import CloudError, CloudGpuError
 
 _AT_ONCE: Final = 1000

@@ -7,13 +7,13 @@ from decimal import Decimal
 from itertools import groupby
 from typing import Any, Final, get_args
 
-from cloudgpu.aws.buckets import bucket_tags, empty, holds
-from cloudgpu.aws.faults import UNREACHABLE, answered
+from cloudgpu.aws.ec2.tagging import mapped
 from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.resources.registry import handler
-from cloudgpu.aws.session import Clients
-from cloudgpu.aws.stored_parts import STORAGE, Part, PartKind, Stored
-from cloudgpu.aws.tagging import mapped
+from cloudgpu.aws.session.errors import UNREACHABLE, answered
+from cloudgpu.aws.session.session import Clients
+from cloudgpu.aws.storage.buckets import bucket_tags, empty, holds
+from cloudgpu.aws.storage.stored import STORAGE, Part, PartKind, Stored
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudError, CloudGpuError
 

@@ -8,8 +8,8 @@ from decimal import Decimal
 from typing import Any, Final
 
 from cloudgpu import bounds
-from cloudgpu.aws.faults import answered
-from cloudgpu.aws.session import Clients
+from cloudgpu.aws.session.errors import answered
+from cloudgpu.aws.session.session import Clients
 
 _LINUX: Final[Mapping[str, str]] = {
     "operatingSystem": "Linux",

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from cloudgpu.aws.grants import MADE, OURS, Grant, ec2
+from cloudgpu.aws.iam.grants import MADE, OURS, Grant, ec2
 
 _EFS = "arn:aws:elasticfilesystem:*:*:"
 _FSX = "arn:aws:fsx:*:*:"

@@ -3,8 +3,8 @@
 import base64
 from typing import Final
 
-from cloudgpu.aws.faults import answered
-from cloudgpu.aws.session import Clients
+from cloudgpu.aws.session.errors import answered
+from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudError
 

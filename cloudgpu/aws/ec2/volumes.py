@@ -1,8 +1,8 @@
 """Attaching a volume to an instance, once."""
 
-from cloudgpu.aws.faults import typed
-from cloudgpu.aws.patience import awaited
-from cloudgpu.aws.session import Clients
+from cloudgpu.aws.session.errors import typed
+from cloudgpu.aws.session.session import Clients
+from cloudgpu.aws.session.waiters import awaited
 from cloudgpu.clock import Clock
 from cloudgpu.errors import BusyError, CloudError
 

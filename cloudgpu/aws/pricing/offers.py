@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from cloudgpu.aws.faults import answered
-from cloudgpu.aws.instance_types import GPU_FAMILIES
-from cloudgpu.aws.session import Clients
+from cloudgpu.aws.ec2.instance_types import GPU_FAMILIES
+from cloudgpu.aws.session.errors import answered
+from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import AuthError
 from cloudgpu.plan.plan import Quotes
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from cloudgpu.aws.faults import answered
-from cloudgpu.aws.session import Clients
+from cloudgpu.aws.session.errors import answered
+from cloudgpu.aws.session.session import Clients
 from cloudgpu.plan.reservations import Reservation
 
 

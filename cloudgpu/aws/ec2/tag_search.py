@@ -9,16 +9,16 @@ from itertools import groupby
 from typing import Any, get_args
 
 from cloudgpu import bounds
-from cloudgpu.aws.faults import UNREACHABLE, answered, is_gone, is_in_use, typed
-from cloudgpu.aws.found import GLOBAL, LISTINGS, Found, Kind, Listing, SearchResult
-from cloudgpu.aws.instances import ENDED, terminate
-from cloudgpu.aws.patience import awaited, retried
+from cloudgpu.aws.ec2.instances import ENDED, terminate
+from cloudgpu.aws.ec2.tagged_types import GLOBAL, LISTINGS, Found, Kind, Listing, SearchResult
+from cloudgpu.aws.ec2.tagging import CLUSTER, TOKEN, mapped
 from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.resources.fleet import FLEET_TAG
 from cloudgpu.aws.resources.registry import handler
 from cloudgpu.aws.resources.schedule_group import DELETING, tags_of
-from cloudgpu.aws.session import Clients
-from cloudgpu.aws.tagging import CLUSTER, TOKEN, mapped
+from cloudgpu.aws.session.errors import UNREACHABLE, answered, is_gone, is_in_use, typed
+from cloudgpu.aws.session.session import Clients
+from cloudgpu.aws.session.waiters import awaited, retried
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError, TeardownError
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from cloudgpu.aws.faults import typed
-from cloudgpu.aws.session import Clients
+from cloudgpu.aws.session.errors import typed
+from cloudgpu.aws.session.session import Clients
 
 CLUSTER = "cloudgpu:cluster"
 TOKEN = "cloudgpu:token"  # noqa: S105 the name of a tag

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any, Final
 
-from cloudgpu.aws.faults import answered, is_gone, typed
-from cloudgpu.aws.objects import Address, below, region_of_bucket
-from cloudgpu.aws.session import Clients
+from cloudgpu.aws.session.errors import answered, is_gone, typed
+from cloudgpu.aws.session.session import Clients
+from cloudgpu.aws.storage.objects import Address, below, region_of_bucket
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.plan.survey import DatasetSeen, NamedKind, Presence
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cloudgpu import bounds
-from cloudgpu.aws.faults import answered
-from cloudgpu.aws.session import Clients
+from cloudgpu.aws.session.errors import answered
+from cloudgpu.aws.session.session import Clients
 from cloudgpu.catalog import load
 from cloudgpu.catalog.quotas import Quota, quota_of
 

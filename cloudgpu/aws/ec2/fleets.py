@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from cloudgpu.aws.faults import answered
 from cloudgpu.aws.resources.fleet import incomplete
-from cloudgpu.aws.session import Clients
+from cloudgpu.aws.session.errors import answered
+from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import CloudGpuError, LaunchError
 
 

@@ -10,7 +10,7 @@ import boto3
 from botocore import exceptions as boto
 
 from cloudgpu import files
-from cloudgpu.aws.faults import typed
+from cloudgpu.aws.session.errors import typed
 from cloudgpu.errors import AuthError, CloudError
 from cloudgpu.files import FileRefusedError
 from cloudgpu.text import command

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cloudgpu import bounds
-from cloudgpu.aws.faults import answered, is_gone, typed
-from cloudgpu.aws.patience import awaited
-from cloudgpu.aws.session import Clients
-from cloudgpu.aws.tagging import mapped, specification
+from cloudgpu.aws.ec2.tagging import mapped, specification
+from cloudgpu.aws.session.errors import answered, is_gone, typed
+from cloudgpu.aws.session.session import Clients
+from cloudgpu.aws.session.waiters import awaited
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudError, CloudGpuError
 from cloudgpu.text import command

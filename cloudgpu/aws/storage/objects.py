@@ -9,8 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.aws.faults import UNREACHABLE, answered, is_gone, typed
-from cloudgpu.aws.session import Clients
+from cloudgpu.aws.session.errors import UNREACHABLE, answered, is_gone, typed
+from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import BadRequestError, CloudError, CloudGpuError, StateError
 from cloudgpu.files import open_for_reading
 from cloudgpu.recipe.file_names import unusable

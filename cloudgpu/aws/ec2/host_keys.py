@@ -5,8 +5,8 @@ import binascii
 import hashlib
 import re
 
-from cloudgpu.aws.faults import typed
-from cloudgpu.aws.session import Clients
+from cloudgpu.aws.session.errors import typed
+from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import CloudGpuError
 
 _FINGERPRINT = re.compile(r"\bSHA256:[A-Za-z0-9+/]{43}=?")

@@ -1,6 +1,6 @@
 """What `reach = ssm` needs beyond what clusters need: a policy of its own, since one policy has no room for all."""
 
-from cloudgpu.aws.grants import OURS, Grant, ec2
+from cloudgpu.aws.iam.grants import OURS, Grant, ec2
 
 SESSION_GRANTS: tuple[Grant, ...] = (
     Grant("SessionsToNodes", "reach nodes by Session Manager", ("ssm:StartSession",), ec2("instance"), OURS),

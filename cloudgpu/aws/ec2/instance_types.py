@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-from cloudgpu.aws.faults import answered
-from cloudgpu.aws.prices import plain
-from cloudgpu.aws.session import Clients
+from cloudgpu.aws.pricing.prices import plain
+from cloudgpu.aws.session.errors import answered
+from cloudgpu.aws.session.session import Clients
 from cloudgpu.catalog.overlay import TypeFacts
 
 GPU_FAMILIES: Final = [{"Name": "instance-type", "Values": ["p*", "g*"]}]

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
-from cloudgpu.aws.faults import typed
-from cloudgpu.aws.session import Clients
-from cloudgpu.aws.tagging import listed
+from cloudgpu.aws.ec2.tagging import listed
+from cloudgpu.aws.session.errors import typed
+from cloudgpu.aws.session.session import Clients
 
 LAUNCHED: Final = frozenset({"instance", "volume", "network-interface"})
 """Kinds that the launch tags and no resource of the program stands for."""

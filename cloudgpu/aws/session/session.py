@@ -10,9 +10,9 @@ from typing import Any, Protocol
 import boto3
 from botocore.config import Config
 
-from cloudgpu.aws.credentials import Login, check_configuration, open_chain, renewable
-from cloudgpu.aws.faults import typed
-from cloudgpu.aws.newborn import Newborn
+from cloudgpu.aws.session.credentials import Login, check_configuration, open_chain, renewable
+from cloudgpu.aws.session.errors import typed
+from cloudgpu.aws.session.eventual_consistency import Newborn
 
 _CONNECT_TIMEOUT_S = 5
 _READ_TIMEOUT_S = 60

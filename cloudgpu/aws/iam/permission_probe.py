@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 from botocore import xform_name
 
-from cloudgpu.aws.dry_runs import EC2_ARGUMENTS, HARMLESS, IMAGE_PARAMETER, WITHOUT
-from cloudgpu.aws.faults import typed
-from cloudgpu.aws.grants import Grant
-from cloudgpu.aws.session import Clients, Identity
+from cloudgpu.aws.iam.dry_runs import EC2_ARGUMENTS, HARMLESS, IMAGE_PARAMETER, WITHOUT
+from cloudgpu.aws.iam.grants import Grant
+from cloudgpu.aws.session.errors import typed
+from cloudgpu.aws.session.session import Clients, Identity
 from cloudgpu.errors import AuthError, CloudGpuError
 
 _AT_ONCE = 8

@@ -7,7 +7,7 @@ with `cloudgpu-`.
 
 from collections.abc import Mapping
 
-from cloudgpu.aws.grants import EC2, MADE, OURS, Grant, ec2
+from cloudgpu.aws.iam.grants import EC2, MADE, OURS, Grant, ec2
 
 _ROLES, _PROFILES = "arn:aws:iam::*:role/cloudgpu-*", "arn:aws:iam::*:instance-profile/cloudgpu-*"
 

@@ -13,10 +13,10 @@ from datetime import datetime
 from typing import Any, Literal
 
 from cloudgpu import bounds
-from cloudgpu.aws.faults import answered
-from cloudgpu.aws.instances import ENDING, described
-from cloudgpu.aws.session import Clients
-from cloudgpu.aws.tagging import TOKEN
+from cloudgpu.aws.ec2.instances import ENDING, described
+from cloudgpu.aws.ec2.tagging import TOKEN
+from cloudgpu.aws.session.errors import answered
+from cloudgpu.aws.session.session import Clients
 
 _TRANSITION = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 _GONE = frozenset({"deleted", "failed"})

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cloudgpu.aws.faults import answered
-from cloudgpu.aws.session import Clients
+from cloudgpu.aws.session.errors import answered
+from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import CloudError, ConnectError
 
 DOCUMENT: Final = "AWS-StartSSHSession"

@@ -1,0 +1,1 @@
+"""Prices, quotas and the zones that offer an instance type."""

@@ -1,0 +1,1 @@
+"""S3, EBS, EFS and FSx: buckets, objects, and storage that outlives clusters."""
