@@ -24,7 +24,8 @@ def apply(names: Names, given: Given = None, json: Json = False) -> None:
     """
     from cloudgpu.cli.show_fault import in_force_lines
     from cloudgpu.cli.wiring import wire
-    from cloudgpu.rehearsal import client, scripts
+    from cloudgpu.rehearsal import client
+    from cloudgpu.rehearsal.faults import scripts
 
     found = [scripts.find(name) for name in names]
     whole = scripts.together(found, read_given(given or []))
@@ -45,7 +46,8 @@ def list_all(json: Json = False) -> None:
     """
     from cloudgpu.cli.show_fault import library_json, library_lines
     from cloudgpu.cli.wiring import wire
-    from cloudgpu.rehearsal import client, scripts
+    from cloudgpu.rehearsal import client
+    from cloudgpu.rehearsal.faults import scripts
 
     wiring = wire(json=json)
     cloud = client.running(wiring.home)
@@ -62,7 +64,7 @@ def show(name: Name, json: Json = False) -> None:
     """Show what a fault consists of."""
     from cloudgpu.cli.show_fault import script_json, script_lines
     from cloudgpu.cli.wiring import wire
-    from cloudgpu.rehearsal import scripts
+    from cloudgpu.rehearsal.faults import scripts
 
     script = scripts.find(name)
     wiring = wire(json=json)

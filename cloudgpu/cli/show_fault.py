@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cloudgpu.cli.table import columns
-from cloudgpu.rehearsal.scripts import Script
+from cloudgpu.rehearsal.faults.scripts import Script
 from cloudgpu.text import command
 
 _PARTS = ("rules", "capacity", "quotas", "cloud", "nodes")

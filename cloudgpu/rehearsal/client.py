@@ -14,11 +14,11 @@ from cloudgpu.decoding import MALFORMED
 from cloudgpu.errors import CloudGpuError, RehearsalError
 from cloudgpu.files import SETTINGS_BYTES, parse_json, read_json
 from cloudgpu.paths import Home, ensure_writable
-from cloudgpu.rehearsal import keyring, server_process
-from cloudgpu.rehearsal.keyring import load
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.nodes.host_client import NodeHostClient
-from cloudgpu.rehearsal.seal import HEADER, seal
+from cloudgpu.rehearsal.server import access_keys, process
+from cloudgpu.rehearsal.server.access_keys import load
+from cloudgpu.rehearsal.server.control_auth import HEADER, seal
 from cloudgpu.text import command
 
 _START_LIMIT_S = 60.0
@@ -93,9 +93,9 @@ def ensure(
         return found
     clock = clock or SystemClock()
     files = RehearsalFiles.of(home.ensure())
-    with server_process.one_starter(files):
+    with process.one_starter(files):
         found = running(home)
-        return found if found is not None else _start(home, files, clock, server_process.options(envs, idle_minutes))
+        return found if found is not None else _start(home, files, clock, process.options(envs, idle_minutes))
 
 
 def running(home: Home) -> Cloud | None:
@@ -117,7 +117,7 @@ def stop(home: Home) -> bool:
     files = RehearsalFiles.of(home)
     cloud = _recorded(files)
     health = _health(cloud) if cloud is not None else None
-    if health is None and (NodeHostClient(files.nodes).running() or server_process.holder(files) is not None):
+    if health is None and (NodeHostClient(files.nodes).running() or process.holder(files) is not None):
         # The server was killed and its nodes go on: only a server can end them and keep the books of it. Or it runs,
         # and the files that it is found by are damaged: it writes them anew.
         cloud = ensure(home)
@@ -127,7 +127,7 @@ def stop(home: Home) -> bool:
     call(cloud, "POST", "stop")
     clock = SystemClock()
     deadline = clock.monotonic() + _STOP_LIMIT_S
-    while server_process.alive(int(health["pid"])):
+    while process.alive(int(health["pid"])):
         if clock.monotonic() > deadline:
             message = f"the rehearsal server (process {health['pid']}) does not stop"
             raise RehearsalError(message, hint=command("kill", health["pid"]))
@@ -328,24 +328,22 @@ def _health(cloud: Cloud) -> dict[str, Any] | None:
 def _start(home: Home, files: RehearsalFiles, clock: Clock, options: Sequence[str]) -> Cloud:
     ensure_writable(files.root, _START_BYTES)
     files.failure.unlink(missing_ok=True)
-    if server_process.holder(files) is None:
-        keyring.repair(files.keys, known_id(files))
-    pid = server_process.spawn(home, files, options)
+    if process.holder(files) is None:
+        access_keys.repair(files.keys, known_id(files))
+    pid = process.spawn(home, files, options)
     deadline = clock.monotonic() + _START_LIMIT_S
     while clock.monotonic() < deadline:
         found = running(home)
         if found is not None:
             return found
         # The server of a starter that was killed may still be on its way up: ours ended because of it.
-        if not server_process.alive(pid) and server_process.holder(files) is None:
+        if not process.alive(pid) and process.holder(files) is None:
             found = running(home)
             if found is None:
                 raise _ended(files)
             return found
         clock.sleep(_POLL_S)
-    message = (
-        f"the rehearsal server did not answer within {_START_LIMIT_S:.0f} s: {server_process.last_lines(files.log)}"
-    )
+    message = f"the rehearsal server did not answer within {_START_LIMIT_S:.0f} s: {process.last_lines(files.log)}"
     raise RehearsalError(message, hint=f"its log is {files.log}")
 
 
@@ -368,5 +366,5 @@ def _ended(files: RehearsalFiles) -> RehearsalError:
         return RehearsalError(str(found["message"]), hint=str(found["hint"]))
     except (OSError, ValueError, KeyError, TypeError):
         ensure_writable(files.root, _START_BYTES)
-        message = f"the rehearsal server ended: {server_process.last_lines(files.log)}"
+        message = f"the rehearsal server ended: {process.last_lines(files.log)}"
         return RehearsalError(message, hint=f"its log is {files.log}")

@@ -9,15 +9,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from cloudgpu.errors import RehearsalError
-from cloudgpu.rehearsal.node_faults import NodeFault
+from cloudgpu.rehearsal.faults.node_faults import NodeFault
 from cloudgpu.rehearsal.node_spec import NodeSpec
-from cloudgpu.rehearsal.nodes.misfortune import Misfortune
-from cloudgpu.rehearsal.nodes.notices import SPOT_END
+from cloudgpu.rehearsal.nodes.fault_injection import Misfortune
+from cloudgpu.rehearsal.nodes.servers.spot_notices import SPOT_END
 from cloudgpu.rehearsal.nodes.values import NodeReport, Opened, PoweredOff, RoleCredentials, StartedNode
 
 
 class FakeHost:
-    """Implements `cloudgpu.rehearsal.world.NodeHost` for whoever wants the API alone.
+    """Implements `cloudgpu.rehearsal.aws_api.world.NodeHost` for whoever wants the API alone.
 
     Attributes:
         refuse: A message: boots fail with it.

@@ -7,9 +7,10 @@ from typing import Final
 
 from cloudgpu.errors import CloudGpuError, RehearsalError, StateError
 from cloudgpu.paths import Home
-from cloudgpu.rehearsal import client, keyring, server_process
+from cloudgpu.rehearsal import client
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.nodes.host_client import NodeHostClient
+from cloudgpu.rehearsal.server import access_keys, process
 from cloudgpu.text import command
 
 _END_LIMIT_S: Final = 20.0
@@ -28,19 +29,19 @@ def reset(home: Home) -> bool:
     if not os.path.lexists(files.root):
         return False
     # A server that holds its lock and does not answer would keep `stop` waiting for the whole of its start.
-    if client.running(home) is not None or server_process.holder(files) is None:
+    if client.running(home) is not None or process.holder(files) is None:
         with contextlib.suppress(CloudGpuError):
             client.stop(home)
     _end_server(files)
     _end_nodes(files)
     with contextlib.suppress(OSError, CloudGpuError):
-        keyring.repair(files.keys, client.known_id(files))
+        access_keys.repair(files.keys, client.known_id(files))
     return _delete(files)
 
 
 def _end_server(files: RehearsalFiles) -> None:
-    pid = server_process.holder(files)
-    if pid is None or (pid and server_process.end(pid, _END_LIMIT_S)):
+    pid = process.holder(files)
+    if pid is None or (pid and process.end(pid, _END_LIMIT_S)):
         return
     message = f"the rehearsal server of {files.root} does not end"
     raise RehearsalError(message, hint=command("fuser", "-k", str(files.server_lock)))

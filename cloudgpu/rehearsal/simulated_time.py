@@ -12,8 +12,8 @@ from typing import Final
 from cloudgpu import files
 from cloudgpu.clock import Clock
 from cloudgpu.decoding import MALFORMED
-from cloudgpu.rehearsal.durable import write_durably
 from cloudgpu.rehearsal.layout import LIMIT_DAYS, shift_within_limits
+from cloudgpu.rehearsal.state.durable import write_durably
 
 _LIMIT: Final = timedelta(days=LIMIT_DAYS)
 _log = logging.getLogger(__name__)

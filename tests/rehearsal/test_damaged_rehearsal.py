@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.rehearsal import client, server_process
+from cloudgpu.rehearsal import client
 from cloudgpu.rehearsal.layout import RehearsalFiles
+from cloudgpu.rehearsal.server import process
 
 pytestmark = pytest.mark.rehearsal
 NETWORK = ("network", "connection refused", "does not answer", "could not connect", "Traceback")
@@ -142,7 +143,7 @@ def test_a_running_cloud_writes_what_it_is_found_by_anew(workspace, name, harm):
     assert workspace.cloud == before
     HARMS[harm](path)
     checked(workspace.run("rehearsal", "stop"))
-    assert server_process.holder(RehearsalFiles.of(workspace.home)) is None
+    assert process.holder(RehearsalFiles.of(workspace.home)) is None
 
 
 @pytest.mark.parametrize("harm", HARMS)
@@ -187,7 +188,7 @@ def test_reset_ends_a_server_that_is_deaf(workspace):
     try:
         workspace.run("rehearsal", "reset", "--yes")
     finally:
-        if server_process.alive(cloud.pid):
+        if process.alive(cloud.pid):
             os.kill(cloud.pid, 18)
-    assert server_process.holder(RehearsalFiles.of(workspace.home)) is None
+    assert process.holder(RehearsalFiles.of(workspace.home)) is None
     assert workspace.cloud.access_key_id == cloud.access_key_id

@@ -18,7 +18,7 @@ from typing import Any
 from cloudgpu.decoding import MALFORMED, decoded
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.files import parse_json
-from cloudgpu.rehearsal.node_faults import node_fault_from
+from cloudgpu.rehearsal.faults.node_faults import node_fault_from
 from cloudgpu.rehearsal.nodes.fleet import Fleet
 from cloudgpu.rehearsal.nodes.values import Opened, RoleCredentials, pairs, spec_from_json
 

@@ -16,22 +16,23 @@ import asyncssh
 
 from cloudgpu.decoding import MALFORMED
 from cloudgpu.errors import RehearsalError
+from cloudgpu.rehearsal.faults.node_faults import NodeFault
 from cloudgpu.rehearsal.layout import LIMIT_DAYS, shift_within_limits
-from cloudgpu.rehearsal.node_faults import NodeFault
 from cloudgpu.rehearsal.node_spec import NodeSpec
-from cloudgpu.rehearsal.nodes import addresses, mounts, record
-from cloudgpu.rehearsal.nodes.body import Body
-from cloudgpu.rehearsal.nodes.caged import CagedBody
-from cloudgpu.rehearsal.nodes.images import Images
-from cloudgpu.rehearsal.nodes.metadata import hostname
-from cloudgpu.rehearsal.nodes.misfortune import Misfortune
+from cloudgpu.rehearsal.nodes import addresses, record
+from cloudgpu.rehearsal.nodes.boot.baked_images import Images
+from cloudgpu.rehearsal.nodes.fault_injection import Misfortune
+from cloudgpu.rehearsal.nodes.mounts import namespace_script
+from cloudgpu.rehearsal.nodes.mounts.shared_storage import SharedFiles
+from cloudgpu.rehearsal.nodes.namespaced import CagedBody
 from cloudgpu.rehearsal.nodes.node import Node, Surrounding
 from cloudgpu.rehearsal.nodes.plain import PlainBody
-from cloudgpu.rehearsal.nodes.power import Action
+from cloudgpu.rehearsal.nodes.processes import Body
 from cloudgpu.rehearsal.nodes.record import NodePaths, NodeRecord
-from cloudgpu.rehearsal.nodes.shared import SharedFiles
-from cloudgpu.rehearsal.nodes.surroundings import Surroundings
+from cloudgpu.rehearsal.nodes.servers.metadata import hostname
+from cloudgpu.rehearsal.nodes.servers.power_commands import Action
 from cloudgpu.rehearsal.nodes.values import NodeReport, Opened, PoweredOff, RoleCredentials, StartedNode
+from cloudgpu.rehearsal.nodes.visible_paths import Surroundings
 
 _LOG = logging.getLogger(__name__)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
@@ -54,7 +55,7 @@ class Fleet:
         self._directory = directory
         self._surroundings = surroundings
         self._isolation = isolation
-        self._mounts = mounts.machine_mounts(_mount_table())
+        self._mounts = namespace_script.machine_mounts(_mount_table())
         self._nodes: dict[str, Node] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._misfortune = Misfortune()
@@ -309,7 +310,7 @@ class Fleet:
     def _body(self, stored: NodeRecord, paths: NodePaths) -> Body:
         if stored.isolation == "plain":
             return PlainBody(paths.disk / "root", paths.run, self._surroundings)
-        cage = mounts.Cage(
+        cage = namespace_script.Cage(
             disk=paths.disk,
             run=paths.run,
             console=paths.console,

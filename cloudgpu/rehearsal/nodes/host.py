@@ -22,9 +22,10 @@ from cloudgpu import files
 from cloudgpu.decoding import decoded
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.rehearsal.layout import shift_within_limits
-from cloudgpu.rehearsal.nodes import caged, record, shared, sockets, surroundings
+from cloudgpu.rehearsal.nodes import namespaced, record, sockets, visible_paths
 from cloudgpu.rehearsal.nodes.control import Control
 from cloudgpu.rehearsal.nodes.fleet import Fleet
+from cloudgpu.rehearsal.nodes.mounts import shared_storage
 from cloudgpu.rehearsal.nodes.values import RoleCredentials
 
 _LOG = logging.getLogger("cloudgpu.rehearsal.nodes.host")
@@ -92,7 +93,7 @@ def _settings(arguments: list[str]) -> Settings:
 async def _serve(settings: Settings, lock: int, tell: int) -> None:
     _watch_children_by_descriptor()
     isolation = _isolation(settings)
-    seen = surroundings.survey(settings.home, settings.envs, os.environ, shared.prepare(settings.directory))
+    seen = visible_paths.survey(settings.home, settings.envs, os.environ, shared_storage.prepare(settings.directory))
     fleet = Fleet(settings.directory, seen, isolation, _stored_offset(settings))
     fleet.credentials = _stored_credentials(settings)
     control = Control(fleet, lambda: _store(settings, fleet))
@@ -143,7 +144,7 @@ def _isolation(settings: Settings) -> str:
         return "plain"
     probe = settings.directory / "probe"
     try:
-        refusal = caged.refusal(probe)
+        refusal = namespaced.refusal(probe)
     finally:
         shutil.rmtree(probe, ignore_errors=True)
     if refusal and settings.isolation == "cage":

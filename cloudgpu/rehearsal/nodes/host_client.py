@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.errors import RehearsalError
-from cloudgpu.rehearsal.node_faults import NodeFault, node_fault_json
+from cloudgpu.rehearsal.faults.node_faults import NodeFault, node_fault_json
 from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes import sockets
 from cloudgpu.rehearsal.nodes.values import (

@@ -11,21 +11,24 @@ from datetime import UTC, datetime
 import asyncssh
 
 from cloudgpu.errors import RehearsalError
-from cloudgpu.rehearsal.node_faults import Deed, NodeFault
-from cloudgpu.rehearsal.nodes import addresses, mounting, notices, record, standins, superuser, user_data
+from cloudgpu.rehearsal.faults.node_faults import Deed, NodeFault
+from cloudgpu.rehearsal.nodes import addresses, record, superuser
 from cloudgpu.rehearsal.nodes.alarms import Alarms
-from cloudgpu.rehearsal.nodes.body import Body
-from cloudgpu.rehearsal.nodes.boot import CloudInit, HostKeyText
-from cloudgpu.rehearsal.nodes.console import Console
-from cloudgpu.rehearsal.nodes.layer import NO_EGRESS
-from cloudgpu.rehearsal.nodes.metadata import MetadataService, hostname
-from cloudgpu.rehearsal.nodes.power import Action, ending
+from cloudgpu.rehearsal.nodes.boot import user_data
+from cloudgpu.rehearsal.nodes.boot.base_image import NO_EGRESS
+from cloudgpu.rehearsal.nodes.boot.boot import CloudInit, HostKeyText
+from cloudgpu.rehearsal.nodes.boot.console import Console
+from cloudgpu.rehearsal.nodes.mounts import shared_folders
+from cloudgpu.rehearsal.nodes.mounts.s3_views import Views
+from cloudgpu.rehearsal.nodes.mounts.shared_storage import SharedFiles
+from cloudgpu.rehearsal.nodes.processes import Body
 from cloudgpu.rehearsal.nodes.record import NodePaths, NodeRecord, Timer
-from cloudgpu.rehearsal.nodes.shared import SharedFiles
-from cloudgpu.rehearsal.nodes.sshd import Login, NodeSshServer, SshDoors
-from cloudgpu.rehearsal.nodes.standin_server import StandInServer
+from cloudgpu.rehearsal.nodes.servers import command_answers, spot_notices
+from cloudgpu.rehearsal.nodes.servers.command_stubs import StandInServer
+from cloudgpu.rehearsal.nodes.servers.metadata import MetadataService, hostname
+from cloudgpu.rehearsal.nodes.servers.power_commands import Action, ending
+from cloudgpu.rehearsal.nodes.servers.sshd import Login, NodeSshServer, SshDoors
 from cloudgpu.rehearsal.nodes.values import Opened, RoleCredentials
-from cloudgpu.rehearsal.nodes.views import Views
 
 _LOG = logging.getLogger(__name__)
 _HOOK_PATIENCE_S = 60.0
@@ -268,7 +271,7 @@ class Node:
 
     async def _show_disks(self) -> None:
         """Attached volumes appear as devices."""
-        command = mounting.appearing(dict(self.record.spec.mountable), self.body.layer.shown)
+        command = shared_folders.appearing(dict(self.record.spec.mountable), self.body.layer.shown)
         if command:
             await self._run(command)
 
@@ -284,11 +287,11 @@ class Node:
 
     # Stand-ins and timers.
 
-    async def _asked(self, program: str, arguments: Sequence[str], units: Mapping[str, str]) -> standins.Reply:
-        reply = standins.reply(program, arguments, units, self._scene())
+    async def _asked(self, program: str, arguments: Sequence[str], units: Mapping[str, str]) -> command_answers.Reply:
+        reply = command_answers.reply(program, arguments, units, self._scene())
         if reply.wait_for_boot:
             await self._boot_over.wait()
-            reply = standins.reply(program, arguments, units, self._scene())
+            reply = command_answers.reply(program, arguments, units, self._scene())
         if reply.formatted:
             self._around.shared.format(reply.formatted)
         failed = await self._views.settle(program, reply)
@@ -303,7 +306,7 @@ class Node:
         if after != self.record:
             self._keep(timers=after.timers, mounted=after.mounted, installed=after.installed)
 
-    def _answered(self, reply: standins.Reply) -> None:
+    def _answered(self, reply: command_answers.Reply) -> None:
         """Only now: the command that asked has its answer before its node ends."""
         if reply.run:
             self._spawn(self._run(list(reply.run)))
@@ -312,18 +315,18 @@ class Node:
         if reply.end is not None:
             self._around.ended(self, reply.end, "it powered itself off" if reply.end == "off" else "it rebooted itself")
 
-    def _scene(self) -> standins.Scene:
+    def _scene(self) -> command_answers.Scene:
         now = datetime.fromtimestamp(self._now_s(), UTC)
         spec, mounted, root = self.record.spec, self.record.mounted, self.body.layer.shown
-        return standins.Scene(
+        return command_answers.Scene(
             spec, now, self.record.timers, boot_finished=not self.booting, boot_failed=self._boot_failed,
             installed=self.record.installed, bare=self._suffers("bare-image") is not None,
-            disks=mounting.Disks(dict(spec.mountable), mounted, root, self._around.shared.formatted()),
+            disks=shared_folders.Disks(dict(spec.mountable), mounted, root, self._around.shared.formatted()),
         )  # fmt: skip
 
     def _ring(self) -> None:
         if 0 < self.record.spot_end_epoch_s <= self._around.now_s():
-            self._around.ended(self, "off", notices.SPOT_END)
+            self._around.ended(self, "off", spot_notices.SPOT_END)
             return
         now = self._now_s()
         due = [timer for timer in self.record.timers if timer.due_epoch_s <= now]
@@ -355,7 +358,7 @@ class Node:
         return self._around.now_s() + (skew.seconds if skew else 0.0)
 
     def _notices(self) -> Mapping[str, str]:
-        return notices.standing(self.record.spot_end_epoch_s, self.record.rebalance_epoch_s)
+        return spot_notices.standing(self.record.spot_end_epoch_s, self.record.rebalance_epoch_s)
 
     # Bookkeeping.
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cloudgpu.errors import RehearsalError
-from cloudgpu.rehearsal.nodes.layer import Layer
-from cloudgpu.rehearsal.nodes.surroundings import Surroundings
+from cloudgpu.rehearsal.nodes.boot.base_image import Layer
+from cloudgpu.rehearsal.nodes.visible_paths import Surroundings
 
 _ROUNDS = 50
 _ROUND_S = 0.1

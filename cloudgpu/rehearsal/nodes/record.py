@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 from cloudgpu import files
 from cloudgpu.decoding import decoded
 from cloudgpu.rehearsal.node_spec import NodeSpec
-from cloudgpu.rehearsal.nodes.mounting import Mounted
+from cloudgpu.rehearsal.nodes.mounts.shared_folders import Mounted
 from cloudgpu.rehearsal.nodes.values import NodeReport, PowerState, spec_to_json
 
 _LARGEST: Final = 253_402_300_799

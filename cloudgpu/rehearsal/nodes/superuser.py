@@ -4,8 +4,8 @@ import asyncio
 import os
 from collections.abc import Mapping, Sequence
 
-from cloudgpu.rehearsal.nodes.body import Body
-from cloudgpu.rehearsal.nodes.console import Console
+from cloudgpu.rehearsal.nodes.boot.console import Console
+from cloudgpu.rehearsal.nodes.processes import Body
 
 
 async def run(

@@ -23,7 +23,7 @@ from cloudgpu.clock import SystemClock
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal import client
 from cloudgpu.rehearsal.fake_nodes import FakeHost
-from cloudgpu.rehearsal.server import RehearsalServer
+from cloudgpu.rehearsal.server.main import RehearsalServer
 from tests.rehearsal.endpoint.life import Life
 
 UBUNTU = "/aws/service/canonical/ubuntu/server/22.04/stable/current/amd64/hvm/ebs-gp2/ami-id"

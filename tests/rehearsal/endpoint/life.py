@@ -16,8 +16,8 @@ from moto.moto_api._internal import mock_random
 
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal import client
-from cloudgpu.rehearsal.keyring import load
 from cloudgpu.rehearsal.layout import RehearsalFiles
+from cloudgpu.rehearsal.server.access_keys import load
 
 _MODELS = ("ec2", "efs", "iam", "s3", "scheduler", "ssm")
 
@@ -26,7 +26,7 @@ def _serve(root: str, faults: list[dict[str, Any]], prepare: Callable[[], None] 
     """A server in a forked process, where moto is loaded already: starting it costs milliseconds."""
     from cloudgpu.clock import SystemClock
     from cloudgpu.rehearsal.fake_nodes import FakeHost
-    from cloudgpu.rehearsal.server import RehearsalServer
+    from cloudgpu.rehearsal.server.main import RehearsalServer
 
     if prepare is not None:
         prepare()
@@ -40,7 +40,7 @@ def _serve(root: str, faults: list[dict[str, Any]], prepare: Callable[[], None] 
 
 def _warm() -> None:
     """Load once, before the forks, what every server would otherwise read at its first call: a second and more."""
-    import cloudgpu.rehearsal.simulated_cloud  # noqa: F401
+    import cloudgpu.rehearsal.aws_api.simulated_cloud  # noqa: F401
 
     for name in _MODELS:
         get_service_model(name)

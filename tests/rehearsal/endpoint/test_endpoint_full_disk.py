@@ -10,8 +10,9 @@ import pytest
 from botocore.exceptions import ClientError
 
 from cloudgpu.paths import unwritable
-from cloudgpu.rehearsal import client, store
+from cloudgpu.rehearsal import client
 from cloudgpu.rehearsal.layout import RehearsalFiles
+from cloudgpu.rehearsal.state import store
 from tests.rehearsal.endpoint.life import Life
 from tests.rehearsal.endpoint.writers import ABSENT, WRITERS, Clients, Writer, observed, settle
 from tests.rehearsal.test_homes import fill, mounted

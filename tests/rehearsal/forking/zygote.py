@@ -25,7 +25,7 @@ os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"  # read when moto is imported
 
 MAINS = {
     "cloudgpu": ("cloudgpu.cli.main", "entry"),
-    "cloudgpu.rehearsal.server": ("cloudgpu.rehearsal.server", "main"),
+    "cloudgpu.rehearsal.server": ("cloudgpu.rehearsal.server.main", "main"),
     "cloudgpu.rehearsal.nodes.host": ("cloudgpu.rehearsal.nodes.host", "main"),
 }
 DEFAULTS = (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM)

@@ -18,11 +18,11 @@ os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"  # read when moto is imported
 from shared_clock import SharedClock
 
 from cloudgpu.paths import Home
-from cloudgpu.rehearsal import simulated_cloud
-from cloudgpu.rehearsal.endpoint import Endpoint
+from cloudgpu.rehearsal.aws_api import simulated_cloud
 from cloudgpu.rehearsal.fake_nodes import FakeHost
 from cloudgpu.rehearsal.layout import RehearsalFiles
-from cloudgpu.rehearsal.server import RehearsalServer
+from cloudgpu.rehearsal.server.endpoint import Endpoint
+from cloudgpu.rehearsal.server.main import RehearsalServer
 
 
 class AwaitedClock(SharedClock):

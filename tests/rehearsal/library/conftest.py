@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.rehearsal import client, scripts
+from cloudgpu.rehearsal import client
+from cloudgpu.rehearsal.faults import scripts
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.nodes.host_client import NodeHostClient
 

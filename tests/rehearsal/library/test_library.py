@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from cloudgpu.rehearsal import client, scripts
+from cloudgpu.rehearsal import client
+from cloudgpu.rehearsal.faults import scripts
 
 pytestmark = pytest.mark.rehearsal
 

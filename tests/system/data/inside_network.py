@@ -17,11 +17,11 @@ import boto3
 
 from cloudgpu.node.payload import agent_name, agent_source
 from cloudgpu.paths import Home
-from cloudgpu.rehearsal.keyring import load_or_create
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.node_spec import NodeSpec
-from cloudgpu.rehearsal.nodes.metadata import MetadataService
+from cloudgpu.rehearsal.nodes.servers.metadata import MetadataService
 from cloudgpu.rehearsal.nodes.values import RoleCredentials
+from cloudgpu.rehearsal.server.access_keys import load_or_create
 from tests.rehearsal.endpoint.conftest import cloud_of, start_server
 
 ADDRESS = "169.254.169.254"

@@ -10,7 +10,7 @@ import urllib.request
 import pytest
 
 from cloudgpu.errors import RehearsalError
-from cloudgpu.rehearsal.node_faults import NodeFault
+from cloudgpu.rehearsal.faults.node_faults import NodeFault
 from cloudgpu.rehearsal.nodes.values import Opened
 
 pytestmark = pytest.mark.system

@@ -8,8 +8,8 @@ import pytest
 
 from cloudgpu.catalog import InstanceType, load
 from cloudgpu.catalog.quotas import quota_of
-from cloudgpu.rehearsal.strict import offers
-from cloudgpu.rehearsal.strict.quotas import QUOTAS
+from cloudgpu.rehearsal.aws_api.ec2 import instance_types
+from cloudgpu.rehearsal.aws_api.service_quotas import QUOTAS
 from gpu_cluster.interfaces import EFA_CARDS, interfaces, most_efa
 
 CATALOG = load()
@@ -43,15 +43,15 @@ def test_the_rehearsal_cloud_counts_a_type_against_the_quota_that_is_named(marke
         if kind.name.startswith("p6") and market == "spot":
             assert not told, "public sources contradict each other"
             continue
-        assert told == CODES[offers.pool(kind.name, market), market], kind.name
+        assert told == CODES[instance_types.pool(kind.name, market), market], kind.name
 
 
 def test_the_rehearsal_cloud_knows_the_same_end_and_the_same_zones():
     for kind in RETIRED:
-        assert kind.name not in offers.zones_by_type("us-east-1")
-        assert kind.name.startswith(offers.RETIRED)
+        assert kind.name not in instance_types.zones_by_type("us-east-1")
+        assert kind.name.startswith(instance_types.RETIRED)
     for region in ("us-east-1", "us-west-2", "eu-central-1"):
-        offered = offers.zones_by_type(region)
+        offered = instance_types.zones_by_type(region)
         for kind in LIVING:
             assert kind.zones.get(region, ()) == offered.get(kind.name, ()), (kind.name, region)
 
@@ -59,5 +59,5 @@ def test_the_rehearsal_cloud_knows_the_same_end_and_the_same_zones():
 def test_the_rehearsal_cloud_never_has_what_is_not_awss():
     for kind in CATALOG.types.values():
         if kind.provider != "aws":
-            assert all(kind.name not in offers.zones_by_type(region) for region in CATALOG.regions)
-            assert offers.vcpus(kind.name) == 0
+            assert all(kind.name not in instance_types.zones_by_type(region) for region in CATALOG.regions)
+            assert instance_types.vcpus(kind.name) == 0

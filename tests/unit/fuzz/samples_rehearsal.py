@@ -2,7 +2,7 @@
 
 from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes import record
-from cloudgpu.rehearsal.nodes.mounting import Mounted
+from cloudgpu.rehearsal.nodes.mounts.shared_folders import Mounted
 
 SPEC = NodeSpec(
     "i-1",

@@ -14,27 +14,31 @@ from hypothesis import strategies as st
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import StateError
 from cloudgpu.files import FileRefusedError
-from cloudgpu.rehearsal import aws_chunked, client, conditions, scripts
-from cloudgpu.rehearsal.control import Control
-from cloudgpu.rehearsal.faults import FaultScript
-from cloudgpu.rehearsal.http_message import Headers, HttpRequest
-from cloudgpu.rehearsal.identify import identify
-from cloudgpu.rehearsal.keyring import AccessKey, Keyring
-from cloudgpu.rehearsal.keyring import load as load_keys
+from cloudgpu.rehearsal import client
+from cloudgpu.rehearsal.aws_api.ec2.market import Market
+from cloudgpu.rehearsal.faults import conditions, scripts
+from cloudgpu.rehearsal.faults.api_faults import FaultScript
 from cloudgpu.rehearsal.layout import RehearsalFiles
-from cloudgpu.rehearsal.market import Market
 from cloudgpu.rehearsal.node_spec import NodeSpec
-from cloudgpu.rehearsal.nodes import host, power, record, user_data
+from cloudgpu.rehearsal.nodes import host, record
+from cloudgpu.rehearsal.nodes.boot import user_data
+from cloudgpu.rehearsal.nodes.boot.baked_images import Images
 from cloudgpu.rehearsal.nodes.control import _request
 from cloudgpu.rehearsal.nodes.host import Settings
-from cloudgpu.rehearsal.nodes.images import Images
-from cloudgpu.rehearsal.nodes.metadata import MetadataService, parse_head
-from cloudgpu.rehearsal.nodes.nvidia_smi import answer as nvidia_smi
 from cloudgpu.rehearsal.nodes.programs.sftp import Server
-from cloudgpu.rehearsal.nodes.standin_server import _question
+from cloudgpu.rehearsal.nodes.servers import power_commands
+from cloudgpu.rehearsal.nodes.servers.command_stubs import _question
+from cloudgpu.rehearsal.nodes.servers.metadata import MetadataService, parse_head
+from cloudgpu.rehearsal.nodes.servers.nvidia_smi import answer as nvidia_smi
 from cloudgpu.rehearsal.nodes.values import RoleCredentials, spec_from_json, spec_to_json
-from cloudgpu.rehearsal.seal import HEADER, seal
-from cloudgpu.rehearsal.sigv4 import Scope, SignatureError, verify
+from cloudgpu.rehearsal.server import aws_chunked
+from cloudgpu.rehearsal.server.access_keys import AccessKey, Keyring
+from cloudgpu.rehearsal.server.access_keys import load as load_keys
+from cloudgpu.rehearsal.server.control import Control
+from cloudgpu.rehearsal.server.control_auth import HEADER, seal
+from cloudgpu.rehearsal.server.http_message import Headers, HttpRequest
+from cloudgpu.rehearsal.server.operation import identify
+from cloudgpu.rehearsal.server.sigv4 import Scope, SignatureError, verify
 from cloudgpu.rehearsal.simulated_time import SimulatedTime
 from tests.unit.fuzz.conformity import conforms
 from tests.unit.fuzz.hostile import files, spoiled, spoiled_text, values, words
@@ -193,8 +197,8 @@ class _Controlled:
 
 
 def _control(body: bytes) -> None:
-    from cloudgpu.rehearsal.applied import Applied
-    from cloudgpu.rehearsal.behaviour import Behaviour
+    from cloudgpu.rehearsal.faults.active import Applied
+    from cloudgpu.rehearsal.faults.active_conditions import Behaviour
 
     market, faults = Market(scratch() / "no-market.json"), FaultScript()
     applied = Applied(faults, market, Behaviour(ManualClock(NOW)), mock.Mock())
@@ -231,26 +235,26 @@ def _smi(text: str) -> None:
 
 def _power_words(text: str) -> None:
     arguments = text.split(" ")
-    power.ending(arguments)
-    for read in (power.shutdown, power.systemd_run):
+    power_commands.ending(arguments)
+    for read in (power_commands.shutdown, power_commands.systemd_run):
         try:
             found = read(arguments, NOW)
         except ValueError:
             continue
-        if isinstance(found, power.Shutdown):
+        if isinstance(found, power_commands.Shutdown):
             _ = NOW + timedelta(seconds=found.delay_s)
 
 
 def _moment(text: str) -> None:
-    assert power.moment(text, NOW).utcoffset() == timedelta()
+    assert power_commands.moment(text, NOW).utcoffset() == timedelta()
 
 
 def _span(text: str) -> None:
-    assert power.span(text) >= timedelta()
+    assert power_commands.span(text) >= timedelta()
 
 
 def _timer_file(text: str) -> None:
-    power.timer_file("a.timer", {"a.timer": text, "a.service": text}, NOW)
+    power_commands.timer_file("a.timer", {"a.timer": text, "a.service": text}, NOW)
 
 
 def _standin(data: bytes) -> None:
@@ -284,7 +288,7 @@ def _packet(kind: int, *parts: bytes) -> bytes:
 
 
 def _bucket_tags(body: bytes) -> None:
-    from cloudgpu.rehearsal.strict.buckets import _tags
+    from cloudgpu.rehearsal.aws_api.s3_buckets import _tags
 
     conforms(dict[str, str], _tags(body))
 
@@ -292,7 +296,7 @@ def _bucket_tags(body: bytes) -> None:
 def _policy(value: Any) -> None:
     from types import SimpleNamespace
 
-    from cloudgpu.rehearsal.strict.permissions import allows, trusts
+    from cloudgpu.rehearsal.aws_api.iam_permissions import allows, trusts
 
     for document in (value, json.dumps(value)):
         role = SimpleNamespace(assume_role_policy_document=document, policies={"a": document})
@@ -301,8 +305,8 @@ def _policy(value: Any) -> None:
 
 
 def _launch_data(text: str) -> None:
-    from cloudgpu.rehearsal.strict.call import AwsError
-    from cloudgpu.rehearsal.strict.wanted import Wanted
+    from cloudgpu.rehearsal.aws_api.launch.request import Wanted
+    from cloudgpu.rehearsal.aws_api.rules import AwsError
 
     wanted = Wanted.__new__(Wanted)
     object.__setattr__(wanted, "data", {"UserData": text})
@@ -315,7 +319,7 @@ def _host_request(line: bytes) -> None:
 
 
 def _json_call(body: bytes) -> None:
-    from cloudgpu.rehearsal.strict.json_service import answer, paged
+    from cloudgpu.rehearsal.aws_api.json_service import answer, paged
 
     actions = {"List": lambda _world, _region, params: {"rows": paged(["a", "b"], params)[0]}}
     status, _headers, text = answer(actions, None, "us-east-1", "Service.List", body)  # type: ignore[arg-type]

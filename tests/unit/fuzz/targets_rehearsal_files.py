@@ -3,9 +3,9 @@
 from cloudgpu.cli.rehearsal_faults import read_rules
 from cloudgpu.errors import RehearsalError
 from cloudgpu.rehearsal import client
-from cloudgpu.rehearsal.body_guard import body_refusal
-from cloudgpu.rehearsal.http_message import Headers, HttpRequest
 from cloudgpu.rehearsal.layout import RehearsalFiles
+from cloudgpu.rehearsal.server.http_message import Headers, HttpRequest
+from cloudgpu.rehearsal.server.request_guard import body_refusal
 from tests.unit.fuzz.hostile import files, spoiled
 from tests.unit.fuzz.target import Target, scratch, written
 

@@ -14,7 +14,7 @@ ALLOWED = {
     "node/agent/probe.py": "travels to the node; a failure is the documented ValueError",
     "node/agent/proc.py": "folders of /proc",
     "node/agent/superuser.py": "folders of /proc",
-    "rehearsal/server_process.py": "32 bytes of a lock file",
+    "rehearsal/server/process.py": "32 bytes of a lock file",
     "ssh/transfer/transfer.py": "checks ASCII and the number of digits",
 }
 """File -> why it may ask the text itself."""

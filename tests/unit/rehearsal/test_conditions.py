@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from cloudgpu.clock import ManualClock
-from cloudgpu.rehearsal.behaviour import Behaviour, SkewedClock
-from cloudgpu.rehearsal.conditions import Conditions, conditions_from
+from cloudgpu.rehearsal.faults.active_conditions import Behaviour, SkewedClock
+from cloudgpu.rehearsal.faults.conditions import Conditions, conditions_from
 
 START = datetime(2026, 11, 21, tzinfo=UTC)
 

@@ -6,7 +6,7 @@ from botocore.parsers import create_parser
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cloudgpu.rehearsal.error_answers import PROTOCOLS, error_answer, readable
+from cloudgpu.rehearsal.server.error_responses import PROTOCOLS, error_answer, readable
 
 CLIENTS = {
     "ec2": "ec2",

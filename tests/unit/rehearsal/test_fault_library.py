@@ -12,11 +12,11 @@ import pytest
 from cloudgpu.cli.rehearsal_fault import read_given
 from cloudgpu.cli.show_fault import in_force_lines, library_lines, script_lines
 from cloudgpu.errors import UsageError
-from cloudgpu.rehearsal import scripts
-from cloudgpu.rehearsal.conditions import Conditions
-from cloudgpu.rehearsal.node_faults import Deed, NodeFault, node_fault_from, node_fault_json
+from cloudgpu.rehearsal.faults import scripts
+from cloudgpu.rehearsal.faults.conditions import Conditions
+from cloudgpu.rehearsal.faults.node_faults import Deed, NodeFault, node_fault_from, node_fault_json
 from cloudgpu.rehearsal.node_spec import NodeSpec
-from cloudgpu.rehearsal.nodes.misfortune import Misfortune
+from cloudgpu.rehearsal.nodes.fault_injection import Misfortune
 
 
 def spec(number: int, *, spot: bool = False, zone: str = "us-east-1c") -> NodeSpec:

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.errors import StateError
-from cloudgpu.rehearsal.durable import write_durably
-from cloudgpu.rehearsal.faults import ApiCall, FaultScript
-from cloudgpu.rehearsal.http_message import Headers, HttpRequest
-from cloudgpu.rehearsal.identify import identify
-from cloudgpu.rehearsal.keyring import load, load_or_create
-from cloudgpu.rehearsal.market import Market
-from cloudgpu.rehearsal.sigv4 import Scope
-from cloudgpu.rehearsal.strict.allocation import Pool, Terms, allocate
+from cloudgpu.rehearsal.aws_api.ec2.market import Market
+from cloudgpu.rehearsal.aws_api.launch.fleet_allocation import Pool, Terms, allocate
+from cloudgpu.rehearsal.faults.api_faults import ApiCall, FaultScript
+from cloudgpu.rehearsal.server.access_keys import load, load_or_create
+from cloudgpu.rehearsal.server.http_message import Headers, HttpRequest
+from cloudgpu.rehearsal.server.operation import identify
+from cloudgpu.rehearsal.server.sigv4 import Scope
+from cloudgpu.rehearsal.state.durable import write_durably
 
 RUN = ApiCall("ec2", "RunInstances", "us-east-1", True, {"zone": "us-east-1c", "instance_type": "p3dn.24xlarge"})
 LOOK = ApiCall("ec2", "DescribeVpcs", "us-east-1", False)

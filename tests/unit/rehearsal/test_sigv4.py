@@ -10,8 +10,8 @@ from botocore.credentials import Credentials
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.rehearsal.http_message import Headers, HttpRequest
-from cloudgpu.rehearsal.sigv4 import Scope, SignatureError, verify, verify_head
+from cloudgpu.rehearsal.server.http_message import Headers, HttpRequest
+from cloudgpu.rehearsal.server.sigv4 import Scope, SignatureError, verify, verify_head
 
 KEY, SECRET = "AKIAABCDEFGHIJKLMNOP", "a secret/with+signs"
 HOST = "127.0.0.1:4566"

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.rehearsal.aws_chunked import is_streaming, plain
-from cloudgpu.rehearsal.http_guard import refusal
-from cloudgpu.rehearsal.http_message import DropConnectionError, Headers, HttpRequest, HttpResponse
-from cloudgpu.rehearsal.http_server import LoopbackServer
-from cloudgpu.rehearsal.seal import seal, seal_holds
+from cloudgpu.rehearsal.server.aws_chunked import is_streaming, plain
+from cloudgpu.rehearsal.server.control_auth import seal, seal_holds
+from cloudgpu.rehearsal.server.http_guard import refusal
+from cloudgpu.rehearsal.server.http_message import DropConnectionError, Headers, HttpRequest, HttpResponse
+from cloudgpu.rehearsal.server.http_server import LoopbackServer
 
 
 def framed(parts: list[bytes], trailer: str = "x-amz-checksum-crc32:AAAA==") -> bytes:

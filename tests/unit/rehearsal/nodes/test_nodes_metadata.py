@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.rehearsal.node_spec import NodeSpec
-from cloudgpu.rehearsal.nodes.metadata import MetadataService, Request, parse_head
+from cloudgpu.rehearsal.nodes.servers.metadata import MetadataService, Request, parse_head
 from cloudgpu.rehearsal.nodes.values import RoleCredentials
 
 _SPEC = NodeSpec(

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from cloudgpu.rehearsal.nodes.mounting import Disks, Mounted, answer, appearing
-from cloudgpu.rehearsal.nodes.shared import SharedFiles, prepare, tidy
+from cloudgpu.rehearsal.nodes.mounts.shared_folders import Disks, Mounted, answer, appearing
+from cloudgpu.rehearsal.nodes.mounts.shared_storage import SharedFiles, prepare, tidy
 
 EFS, LUSTRE = "fs-1.efs.us-east-1.amazonaws.com", "fs-2.fsx.us-east-1.amazonaws.com@tcp:/abc"
 DISK = "/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_vol01"

@@ -3,8 +3,8 @@
 import subprocess
 from pathlib import Path
 
-from cloudgpu.rehearsal.nodes import mounts
-from cloudgpu.rehearsal.nodes.surroundings import Surroundings
+from cloudgpu.rehearsal.nodes.mounts import namespace_script
+from cloudgpu.rehearsal.nodes.visible_paths import Surroundings
 
 _SEEN = Surroundings(
     base_python="/root/py/bin/python3",
@@ -14,14 +14,14 @@ _SEEN = Surroundings(
     writable=(Path("/home/me/it's/envs"),),
     hidden=(Path("/home"), Path("/home/me/it's"), Path("/root")),
 )
-_CAGE = mounts.Cage(
+_CAGE = namespace_script.Cage(
     disk=Path("/home/me/it's/disk"), run=Path("/r u n"), console=Path("/c"), hostname="ip-1", surroundings=_SEEN,
     machine_mounts=("/data", "/home/other"),
 )  # fmt: skip
 
 
 def _lines():
-    return mounts.init_script(_CAGE).splitlines()
+    return namespace_script.init_script(_CAGE).splitlines()
 
 
 def test_private_folders_are_hidden_before_anything_is_brought_back():
@@ -34,7 +34,7 @@ def test_private_folders_are_hidden_before_anything_is_brought_back():
 
 
 def test_only_what_is_covered_is_brought_back_and_installations_read_only():
-    text = mounts.init_script(_CAGE)
+    text = namespace_script.init_script(_CAGE)
     assert "shared /root/py /root/py ro" in text
     assert "shared /tmp/venv /tmp/venv ro" in text
     assert "/usr/share/x" not in text
@@ -44,7 +44,9 @@ def test_only_what_is_covered_is_brought_back_and_installations_read_only():
 
 
 def test_the_script_is_a_shell_script_that_ends_without_privileges():
-    assert subprocess.run(["sh", "-n"], input=mounts.init_script(_CAGE), text=True, check=False).returncode == 0
+    assert (
+        subprocess.run(["sh", "-n"], input=namespace_script.init_script(_CAGE), text=True, check=False).returncode == 0
+    )
     last = _lines()[-1]
     assert last.startswith("exec setpriv --no-new-privs --inh-caps=-all --bounding-set=-all,+chown,")
     for capability in [
@@ -58,7 +60,7 @@ def test_the_script_is_a_shell_script_that_ends_without_privileges():
         "sys_ptrace",
         "syslog",
     ]:
-        assert capability not in mounts.CAPABILITIES.split(",")
+        assert capability not in namespace_script.CAPABILITIES.split(",")
     assert _lines().index("echo ready") > _lines().index("pivot_root . .")
 
 
@@ -74,13 +76,13 @@ def test_machine_mounts_leave_out_the_kernel_s_and_those_that_a_node_has_itself(
             "34 27 0:9 / /snap/x rw - cgroup2 none rw",
         ]
     )
-    assert mounts.machine_mounts(table) == ("/mnt", "/mnt/my disk")
+    assert namespace_script.machine_mounts(table) == ("/mnt", "/mnt/my disk")
 
 
 def test_a_path_with_a_link_in_it_is_never_mounted_on(tmp_path):
     (tmp_path / "merged" / "real").mkdir(parents=True)
     (tmp_path / "merged" / "link").symlink_to("/")
     loop = "for path in /real /real/new /link /link/x /real/../x; do straight $path && echo $path; done; :"
-    script = f"{mounts._STRAIGHT}\n{loop}"
+    script = f"{namespace_script._STRAIGHT}\n{loop}"
     done = subprocess.run(["sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["/real", "/real/new", "/real/../x"]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.rehearsal.nodes import power
+from cloudgpu.rehearsal.nodes.servers import power_commands
 
 _NOW = datetime(2026, 11, 21, 2, 0, 0, tzinfo=UTC)
 
@@ -14,25 +14,25 @@ _NOW = datetime(2026, 11, 21, 2, 0, 0, tzinfo=UTC)
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["-h", "now"], power.Shutdown("off", 0)),
-        (["now"], power.Shutdown("off", 0)),
-        ([], power.Shutdown("off", 60)),
-        (["-P", "+30", "good bye"], power.Shutdown("off", 1800)),
-        (["-h", "5"], power.Shutdown("off", 300)),
-        (["-r", "+1"], power.Shutdown("reboot", 60)),
-        (["-h", "03:30"], power.Shutdown("off", 5400)),
-        (["01:00"], power.Shutdown("off", 23 * 3600)),
-        (["-c"], power.Shutdown(cancel=True)),
+        (["-h", "now"], power_commands.Shutdown("off", 0)),
+        (["now"], power_commands.Shutdown("off", 0)),
+        ([], power_commands.Shutdown("off", 60)),
+        (["-P", "+30", "good bye"], power_commands.Shutdown("off", 1800)),
+        (["-h", "5"], power_commands.Shutdown("off", 300)),
+        (["-r", "+1"], power_commands.Shutdown("reboot", 60)),
+        (["-h", "03:30"], power_commands.Shutdown("off", 5400)),
+        (["01:00"], power_commands.Shutdown("off", 23 * 3600)),
+        (["-c"], power_commands.Shutdown(cancel=True)),
     ],
 )
 def test_shutdown(arguments, expected):
-    assert power.shutdown(arguments, _NOW) == expected
+    assert power_commands.shutdown(arguments, _NOW) == expected
 
 
 @pytest.mark.parametrize("text", ["tomorrow", "+x", "", "25:99", "2026-13-01", "*-*-* 05:00"])
 def test_a_time_that_cannot_be_read_is_an_error(text):
     with pytest.raises(ValueError, match=r"."):
-        power.shutdown([text], _NOW)
+        power_commands.shutdown([text], _NOW)
 
 
 @pytest.mark.parametrize(
@@ -44,20 +44,24 @@ def test_a_time_that_cannot_be_read_is_an_error(text):
     ],
 )  # fmt: skip
 def test_commands_that_end_a_node_at_once(command, expected):
-    assert power.ending(command.split()) == expected
+    assert power_commands.ending(command.split()) == expected
 
 
 def test_systemd_run_reads_absolute_and_relative_times():
     due = datetime(2026, 11, 21, 5, 0, 0, tzinfo=UTC)
     words = ["--no-block", "--unit=cloudgpu-expiry", "--on-calendar=2026-11-21 05:00:00 UTC"]
     words += ["--timer-property=AccuracySec=1s", "--property=DefaultDependencies=no", "systemctl", "poweroff"]
-    assert power.systemd_run(words, _NOW) == power.Unit("cloudgpu-expiry", ("systemctl", "poweroff"), due)
+    assert power_commands.systemd_run(words, _NOW) == power_commands.Unit(
+        "cloudgpu-expiry", ("systemctl", "poweroff"), due
+    )
     words = ["-u", "x.service", "--on-active", "1h 30min", "--", "poweroff", "--force"]
-    expected = power.Unit("x", ("poweroff", "--force"), _NOW + timedelta(minutes=90))
-    assert power.systemd_run(words, _NOW) == expected
-    assert power.systemd_run(["--wait", "ls", "-l"], _NOW) == power.Unit("run-transient", ("ls", "-l"), None, wait=True)
+    expected = power_commands.Unit("x", ("poweroff", "--force"), _NOW + timedelta(minutes=90))
+    assert power_commands.systemd_run(words, _NOW) == expected
+    assert power_commands.systemd_run(["--wait", "ls", "-l"], _NOW) == power_commands.Unit(
+        "run-transient", ("ls", "-l"), None, wait=True
+    )
     with pytest.raises(ValueError, match="Command line"):
-        power.systemd_run(["--unit=x"], _NOW)
+        power_commands.systemd_run(["--unit=x"], _NOW)
 
 
 def test_a_timer_in_unit_files():
@@ -65,27 +69,29 @@ def test_a_timer_in_unit_files():
         "end.timer": "[Timer]\n# comment = no\nOnCalendar=2026-11-21 05:00:00 UTC\n",
         "end.service": "[Service]\nExecStart=-/usr/bin/systemctl poweroff\n",
     }
-    found = power.timer_file("end.timer", units, _NOW)
-    assert found == power.Unit("end", ("/usr/bin/systemctl", "poweroff"), datetime(2026, 11, 21, 5, tzinfo=UTC))
-    assert power.timer_file("other.timer", units, _NOW) is None
+    found = power_commands.timer_file("end.timer", units, _NOW)
+    assert found == power_commands.Unit(
+        "end", ("/usr/bin/systemctl", "poweroff"), datetime(2026, 11, 21, 5, tzinfo=UTC)
+    )
+    assert power_commands.timer_file("other.timer", units, _NOW) is None
 
 
 @given(st.integers(0, 10**6), st.sampled_from(["s", "sec", "min", "h", "d", ""]))
 def test_a_span_is_its_number_times_its_unit(number, unit):
     seconds = {"s": 1, "sec": 1, "min": 60, "h": 3600, "d": 86400, "": 1}[unit]
-    assert power.span(f" {number} {unit} ") == timedelta(seconds=number * seconds)
+    assert power_commands.span(f" {number} {unit} ") == timedelta(seconds=number * seconds)
 
 
 @given(st.datetimes(timezones=st.just(UTC)))
 def test_a_moment_that_was_written_is_read_back(moment):
     moment = moment.replace(microsecond=0, year=2000 + moment.year % 100, day=1)
-    assert power.moment(moment.strftime("%Y-%m-%d %H:%M:%S UTC"), _NOW) == moment
-    assert power.moment(moment.strftime("%Y-%m-%dT%H:%M:%SZ"), _NOW) == moment
+    assert power_commands.moment(moment.strftime("%Y-%m-%d %H:%M:%S UTC"), _NOW) == moment
+    assert power_commands.moment(moment.strftime("%Y-%m-%dT%H:%M:%SZ"), _NOW) == moment
 
 
 @given(st.text(max_size=30))
 def test_rubbish_is_a_value_error_or_a_value(text):
-    for read in (power.span, lambda value: power.moment(value, _NOW)):
+    for read in (power_commands.span, lambda value: power_commands.moment(value, _NOW)):
         try:
             assert read(text) is not None
         except (ValueError, OverflowError):

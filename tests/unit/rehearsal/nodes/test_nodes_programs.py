@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.rehearsal.nodes import layer
+from cloudgpu.rehearsal.nodes.boot import base_image
 from cloudgpu.rehearsal.nodes.programs import sftp, standin
 
 
@@ -90,13 +90,13 @@ def test_what_cannot_be_answered_ends_the_conversation():
     ],
 )
 def test_sudo_runs_the_command_itself(tmp_path, arguments, expected):
-    (tmp_path / "sudo").write_text(layer._SUDO)
+    (tmp_path / "sudo").write_text(base_image._SUDO)
     done = subprocess.run(["sh", str(tmp_path / "sudo"), *arguments], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == expected
 
 
 def test_sudo_without_a_command_says_how_to_use_it(tmp_path):
-    (tmp_path / "sudo").write_text(layer._SUDO)
+    (tmp_path / "sudo").write_text(base_image._SUDO)
     assert subprocess.run(["sh", str(tmp_path / "sudo")], capture_output=True, check=False).returncode == 1
 
 

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from cloudgpu.errors import RehearsalError
 from cloudgpu.rehearsal.node_spec import NodeSpec
-from cloudgpu.rehearsal.nodes import addresses, layer, record, sockets
-from cloudgpu.rehearsal.nodes.console import Console
-from cloudgpu.rehearsal.nodes.surroundings import survey
+from cloudgpu.rehearsal.nodes import addresses, record, sockets
+from cloudgpu.rehearsal.nodes.boot import base_image
+from cloudgpu.rehearsal.nodes.boot.console import Console
 from cloudgpu.rehearsal.nodes.values import spec_from_json, spec_to_json
+from cloudgpu.rehearsal.nodes.visible_paths import survey
 
 _SPEC = NodeSpec(
     instance_id="i-0abc", instance_type="g5.xlarge", region="us-east-1", zone="us-east-1c", image_id="ami-1",
@@ -140,10 +141,10 @@ def test_the_layer_hides_real_commands_and_needs_no_shell_quoting(tmp_path, monk
     monkeypatch.setenv("HOME", str(tmp_path))
     root = tmp_path / "it's a root"
     root.mkdir()
-    laid = layer.Layer(root, str(root), survey(tmp_path / "h", tmp_path / "h" / "envs", {}))
+    laid = base_image.Layer(root, str(root), survey(tmp_path / "h", tmp_path / "h" / "envs", {}))
     laid.lay(user="ubuntu", hostname="n", authorized_keys=("k1", "k2"), host_key_public="ssh-ed25519 A")
     assert (root / "home/ubuntu/.ssh/authorized_keys").read_text() == "k1\nk2\n"
-    for name in layer.STAND_INS:
+    for name in base_image.STAND_INS:
         assert os.access(root / "usr/local/bin" / name, os.X_OK)
     assert not (root / "etc/passwd").exists()
 
@@ -152,7 +153,7 @@ def test_a_caged_layer_has_its_own_user_and_no_secrets_of_the_machine(tmp_path, 
     monkeypatch.setenv("HOME", str(tmp_path / "user"))
     root = tmp_path / "root"
     root.mkdir()
-    laid = layer.Layer(root, "", survey(tmp_path / "h", tmp_path / "h" / "envs", {}))
+    laid = base_image.Layer(root, "", survey(tmp_path / "h", tmp_path / "h" / "envs", {}))
     laid.lay(user="ubuntu", hostname="n", authorized_keys=(), host_key_public="ssh-ed25519 A")
     assert (root / "etc/passwd").read_text().startswith("ubuntu:x:0:0:ubuntu:/home/ubuntu:/bin/bash\n")
     assert "$" not in (root / "etc/shadow").read_text()

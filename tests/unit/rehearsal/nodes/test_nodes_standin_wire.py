@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from cloudgpu.rehearsal.nodes.programs import standin
-from cloudgpu.rehearsal.nodes.standin_server import StandInServer
-from cloudgpu.rehearsal.nodes.standins import Reply
+from cloudgpu.rehearsal.nodes.servers.command_answers import Reply
+from cloudgpu.rehearsal.nodes.servers.command_stubs import StandInServer
 
 REPLY = Reply(stdout="gr\u00fc\u00dfe\n\n", stderr="zweite\nZeile", exit_code=7)
 

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import pytest
 
 from cloudgpu.rehearsal.node_spec import NodeSpec
-from cloudgpu.rehearsal.nodes import nvidia_smi, standins
 from cloudgpu.rehearsal.nodes.record import Timer
+from cloudgpu.rehearsal.nodes.servers import command_answers, nvidia_smi
 
 _NOW = datetime(2026, 11, 21, 2, 0, 0, tzinfo=UTC)
 _SPEC = NodeSpec(
@@ -15,12 +15,12 @@ _SPEC = NodeSpec(
     address="", user="ubuntu", authorized_keys=(), user_data=b"", gpu="Tesla V100-SXM2-32GB", gpus=2,
     gpu_memory_mib=32768, efa_interfaces=1,
 )  # fmt: skip
-_SCENE = standins.Scene(_SPEC, _NOW, (Timer("exp", _NOW.timestamp() + 60, ("poweroff",)),), boot_finished=True)
+_SCENE = command_answers.Scene(_SPEC, _NOW, (Timer("exp", _NOW.timestamp() + 60, ("poweroff",)),), boot_finished=True)
 
 
 def _ask(line, scene=_SCENE, units=None):
     program, *arguments = line.split()
-    return standins.reply(program, arguments, units or {}, scene)
+    return command_answers.reply(program, arguments, units or {}, scene)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_timers_are_armed_asked_for_and_disarmed():
     assert reply.end is None
     assert _ask("systemd-run --unit=exp --on-active=90 poweroff").exit_code == 1
     assert _ask("systemctl is-active exp.timer").stdout == "active\n"
-    assert _ask("systemctl is-active --quiet other.timer") == standins.Reply(exit_code=3)
+    assert _ask("systemctl is-active --quiet other.timer") == command_answers.Reply(exit_code=3)
     assert _ask("systemctl stop exp.timer").disarm == "exp"
     assert "Sat 2026-11-21 02:01:00 UTC  exp.timer  exp.service" in _ask("systemctl list-timers").stdout
     assert _ask("shutdown -c").disarm == "shutdown"

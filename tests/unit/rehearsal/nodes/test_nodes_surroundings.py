@@ -1,6 +1,6 @@
 import os
 
-from cloudgpu.rehearsal.nodes.surroundings import survey
+from cloudgpu.rehearsal.nodes.visible_paths import survey
 
 
 def test_nothing_that_nodes_write_to_is_mounted_read_only_the_second_time(tmp_path):

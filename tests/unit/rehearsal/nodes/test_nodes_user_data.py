@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.rehearsal.nodes.user_data import Part, UserData, parse
+from cloudgpu.rehearsal.nodes.boot.user_data import Part, UserData, parse
 
 _MIME = b"""Content-Type: multipart/mixed; boundary="XX"
 MIME-Version: 1.0

@@ -1,0 +1,1 @@
+"""EC2 as AWS has it where moto differs: one file a kind of resource."""

@@ -1,0 +1,108 @@
+"""moto's EC2 with the strict rules in front."""
+
+from typing import Any
+
+from moto.core.exceptions import ServiceException
+from moto.core.responses import ActionResult
+from moto.core.utils import camelcase_to_underscores
+from moto.ec2.exceptions import DryRunClientError
+from moto.ec2.responses import EC2Response
+
+from cloudgpu.rehearsal.aws_api.ec2 import (
+    public_images,
+    reachability,
+)
+from cloudgpu.rehearsal.aws_api.eventual_consistency import note_made, refuse_unseen
+from cloudgpu.rehearsal.aws_api.launch import (
+    client_tokens,
+)
+from cloudgpu.rehearsal.aws_api.paging import paged
+from cloudgpu.rehearsal.aws_api.rules import RULES, AwsError, Call
+from cloudgpu.rehearsal.aws_api.world import World
+from cloudgpu.rehearsal.state.records import SavedAnswer, records_of
+
+_CHECKS_ITSELF = ("RunInstances",)
+"""Actions that look at their parameters before they answer a dry run."""
+
+
+class StrictEc2(EC2Response):
+    """One request; moto makes a response object a request."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def call_action(self) -> tuple[int, dict[str, Any], Any]:
+        """Answer the request; errors become AWS's own error answers."""
+        status = 0
+        try:
+            status, headers, body = self._answered()
+        except ServiceException as err:
+            code, headers, body = self.serialized(ActionResult(err))
+            status = err.http if isinstance(err, AwsError) else code
+        headers, body = self._enrich_response(headers, body)
+        return status, headers, body
+
+    def _answered(self) -> tuple[int, dict[str, Any], Any]:
+        action = str(self._get_action())
+        params = dict(self.params)
+        backend = self.ec2_backend
+        public_images.register(backend)
+        self._pass_the_gate(params)
+        key = client_tokens.key_of(action, params)
+        digest = client_tokens.digest_of(params) if key else ""
+        saved = client_tokens.replay(records_of(backend), key, digest) if key else None
+        if saved:
+            return saved.status, dict(saved.headers), saved.body
+        if params.get("DryRun") and action not in _CHECKS_ITSELF:
+            raise DryRunClientError
+        status, headers, body = self.serialized(paged(action, params, self._result(action, params, backend)))
+        note_made(self._world.behaviour, action, body)
+        if action in reachability.CHANGED_BY:
+            reachability.tell(self._world.host, backend, records_of(backend))
+        if key:
+            raw = body.encode() if isinstance(body, str) else bytes(body)
+            answer = SavedAnswer(digest, status, {name: str(value) for name, value in headers.items()}, raw)
+            client_tokens.keep(records_of(backend), key, answer)
+        return status, headers, body
+
+    def _pass_the_gate(self, params: dict[str, Any]) -> None:
+        """What AWS looks at before it looks at the action.
+
+        Raises:
+            AwsError: Too many calls, or one that names what is too new to be known.
+        """
+        if self._world.behaviour.throttles(str(self.region)):
+            raise AwsError("RequestLimitExceeded", "Request limit exceeded.", http=503)
+        refuse_unseen(self._world.behaviour, params)
+
+    def _result(self, action: str, params: dict[str, Any], backend: Any) -> ActionResult:  # noqa: ANN401
+        found = RULES.get(action)
+        if found is None:
+            return self._moto(action)
+        call = Call(
+            action=action,
+            params=params,
+            region=str(self.region),
+            backend=backend,
+            records=records_of(backend),
+            world=self._world,
+            proceed=lambda: self._moto(action),
+        )
+        answer = found(call)
+        return answer if isinstance(answer, ActionResult) else ActionResult(answer)
+
+    def _moto(self, action: str) -> ActionResult:
+        """Run moto's implementation.
+
+        Raises:
+            AwsError: moto has none, so the rehearsal cloud has none.
+        """
+        method = getattr(self, camelcase_to_underscores(action), None)
+        try:
+            result: ActionResult | None = method() if method else None
+        except NotImplementedError as err:
+            raise AwsError("UnsupportedOperation", f"The rehearsal cloud does not simulate this: {err}") from err
+        if result is None:
+            raise AwsError("UnsupportedOperation", f"The rehearsal cloud does not simulate {action}.")
+        return result

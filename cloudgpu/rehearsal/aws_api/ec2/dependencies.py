@@ -1,0 +1,43 @@
+"""What AWS keeps while something stands on it: subnets with interfaces, gateways with public addresses."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from cloudgpu.rehearsal.aws_api.rules import AwsError, Call, rule
+
+
+@rule("DeleteSubnet")
+def delete_subnet(call: Call) -> Any:  # noqa: ANN401 - moto's answer
+    """Refuse while an interface of an instance, of a NAT gateway or of anybody's lies in it."""
+    subnet_id = str(call.params.get("SubnetId") or "")
+    if any(interface.subnet.id == subnet_id for interface in call.backend.enis.values()):
+        raise AwsError("DependencyViolation", f"The subnet '{subnet_id}' has dependencies and cannot be deleted.")
+    answer = call.proceed()
+    _forget_associations(call, subnet_id)
+    return answer
+
+
+@rule("DetachInternetGateway")
+def detach_gateway(call: Call) -> Any:  # noqa: ANN401 - moto's answer
+    """Refuse while anything in the VPC has a public address."""
+    vpc_id = str(call.params.get("VpcId") or "")
+    if any(True for _ in _public_interfaces(call, vpc_id)):
+        raise AwsError(
+            "DependencyViolation",
+            f"Network {vpc_id} has some mapped public address(es). Please unmap those public address(es) before "
+            "detaching the gateway.",
+        )
+    return call.proceed()
+
+
+def _public_interfaces(call: Call, vpc_id: str) -> Iterator[Any]:
+    for interface in call.backend.enis.values():
+        if interface.subnet.vpc_id == vpc_id and interface.public_ip:
+            yield interface
+
+
+def _forget_associations(call: Call, subnet_id: str) -> None:
+    """A subnet's route table is free again once the subnet is gone; moto keeps the association for ever."""
+    for table in call.backend.route_tables.values():
+        for association_id in [name for name, target in table._associations.items() if target == subnet_id]:
+            del table._associations[association_id]

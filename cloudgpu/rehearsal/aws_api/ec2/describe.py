@@ -1,0 +1,105 @@
+"""DescribeInstances and its kin: filters and pages that moto lacks, the nodes' real console."""
+
+import base64
+from typing import Any
+
+from moto.ec2 import utils as moto_utils
+
+from cloudgpu.errors import RehearsalError
+from cloudgpu.rehearsal.aws_api.launch.run_instances import find
+from cloudgpu.rehearsal.aws_api.rules import AwsError, Call, page, rule
+
+_TEMPLATES_PER_PAGE = 200
+_CONSOLE_BYTES = 65536
+
+moto_utils.filter_dict_attribute_mapping.update(
+    {
+        "client-token": "client_token",
+        "placement-group-name": "placement.group_name",
+        "instance-lifecycle": "lifecycle",
+        "instance-state-code": "state_code",
+        "reservation-id": "reservation_id",
+        "launch-index": "ami_launch_index",
+        "tenancy": "placement.tenancy",
+    }
+)
+
+
+@rule("DescribeInstances")
+def describe_instances(call: Call) -> dict[str, Any]:
+    """By id and filter, in pages."""
+    ids = call.texts("InstanceIds")
+    if ids:
+        find(call, ids)
+    if ids and call.params.get("MaxResults"):
+        raise AwsError(
+            "InvalidParameterCombination", "The parameter instancesSet cannot be used with the parameter maxResults"
+        )
+    filters = call.filters()
+    try:
+        reservations = call.backend.describe_instances(filters=filters)
+    except NotImplementedError:
+        raise AwsError("InvalidParameterValue", f"One of the filters is invalid: {', '.join(filters)}") from None
+    for reservation in reservations:
+        reservation.instances = [i for i in reservation.instances if i.id in ids or (not ids and _is_seen(call, i))]
+    rows, token = page([row for row in reservations if row.instances], call.params)
+    _looked_at(call, [instance for row in rows for instance in row.instances])
+    return {"Reservations": rows, "NextToken": token}
+
+
+def _is_seen(call: Call, instance: Any) -> bool:  # noqa: ANN401 - moto's instance
+    """A search that comes too early after a launch misses it."""
+    return not call.world.behaviour.unseen(str(instance.id))
+
+
+def _looked_at(call: Call, instances: list[Any]) -> None:
+    """Count the looks that a slow end still takes."""
+    for instance in instances:
+        record = call.records.nodes.get(instance.id)
+        if record is not None and record.lingers and instance.state == "shutting-down":
+            record.lingers -= 1
+            if not record.lingers:
+                call.world.keeper.end(call.region, [instance.id])
+
+
+@rule("GetConsoleOutput")
+def console_output(call: Call) -> dict[str, Any]:
+    """The console log of the node, as its cloud-init printed it."""
+    instance = find(call, [str(call.params.get("InstanceId") or "")])[0]
+    text = base64.b64encode(_console(call, instance)[-_CONSOLE_BYTES:]).decode()
+    return {"InstanceId": instance.id, "Timestamp": call.world.clock.now(), "Output": text}
+
+
+def _console(call: Call, instance: Any) -> bytes:  # noqa: ANN401 - moto's instance
+    """What the node printed; nothing before it boots and after it is forgotten, as on AWS."""
+    if instance.state == "pending" or call.world.behaviour.console_silent(instance.id):
+        return b""
+    try:
+        return call.world.host.console(instance.id)
+    except RehearsalError:
+        return b""
+
+
+@rule("DescribeLaunchTemplates")
+def describe_templates(call: Call) -> dict[str, Any]:
+    """In pages; moto cuts the list at 15 and gives no token."""
+    found = call.backend.describe_launch_templates(
+        template_names=call.texts("LaunchTemplateNames"),
+        template_ids=call.texts("LaunchTemplateIds"),
+        filters=call.filters(),
+    )
+    rows, token = page(list(found), call.params, limit=_TEMPLATES_PER_PAGE)
+    creator = f"arn:aws:iam::{call.backend.account_id}:root"
+    shown = [
+        {
+            "CreateTime": template.create_time,
+            "CreatedBy": creator,
+            "DefaultVersionNumber": template.default_version_number,
+            "LatestVersionNumber": template.latest_version_number,
+            "LaunchTemplateId": template.id,
+            "LaunchTemplateName": template.name,
+            "Tags": template.get_tags(),
+        }
+        for template in rows
+    ]
+    return {"LaunchTemplates": shown, "NextToken": token}

@@ -1,0 +1,164 @@
+"""Elastic IP addresses: five a region, one owner at a time, and an interface that has to be named."""
+
+from typing import Any
+
+from cloudgpu.rehearsal.aws_api.rules import AwsError, Call, rule
+
+ALLOWED = 5
+"""AWS's own default; a row `region/elastic-ip/on-demand` of the quota table says otherwise."""
+
+
+def allowed(call: Call) -> int:
+    """How many the account may have in this region."""
+    limit = call.world.market.quota_of(call.region, "elastic-ip", "on-demand")
+    return ALLOWED if limit is None else limit
+
+
+@rule("AllocateAddress")
+def allocate(call: Call) -> Any:  # noqa: ANN401 - moto's answer
+    """Refuse the sixth."""
+    if len(call.backend.addresses) >= allowed(call):
+        raise AwsError("AddressLimitExceeded", "The maximum number of addresses has been reached.")
+    return call.proceed()
+
+
+@rule("DescribeAccountAttributes")
+def account_attributes(call: Call) -> dict[str, Any]:
+    """The limits that EC2 itself tells."""
+    values = {"supported-platforms": "VPC", "vpc-max-elastic-ips": str(allowed(call)), "max-elastic-ips": "5"}
+    wanted = call.texts("AttributeNames") or list(values)
+    rows = [
+        {"AttributeName": name, "AttributeValues": [{"AttributeValue": values[name]}]}
+        for name in wanted
+        if name in values
+    ]
+    return {"AccountAttributes": rows}
+
+
+@rule("AssociateAddress")
+def associate(call: Call) -> dict[str, Any]:
+    """Give an address to one interface of a running instance whose network has a way to the internet."""
+    address = _wanted(call)
+    interface = _interface(call)
+    _check_instance(interface)
+    if not _has_gateway(call, interface.subnet.vpc_id):
+        raise AwsError(
+            "Gateway.NotAttached", f"Network {interface.subnet.vpc_id} is not attached to any internet gateway"
+        )
+    if address.eni is interface:
+        return {"AssociationId": address.association_id}
+    if address.association_id and not call.params.get("AllowReassociation"):
+        raise AwsError(
+            "Resource.AlreadyAssociated",
+            f"resource {address.allocation_id} is already associated with associate-id {address.association_id}",
+        )
+    take_away(address)
+    call.backend.associate_address(eni=interface, allocation_id=address.allocation_id)
+    address.instance = interface.instance
+    return {"AssociationId": address.association_id}
+
+
+@rule("DisassociateAddress")
+def disassociate(call: Call) -> Any:  # noqa: ANN401 - moto's answer
+    """Refuse what belongs to a NAT gateway: only its deletion sets it free."""
+    named = str(call.params.get("AssociationId") or "")
+    held = next((one for one in call.backend.addresses if one.association_id == named), None)
+    if held is not None and _of_gateway(call, held):
+        raise AwsError("AuthFailure", "You do not have permission to access the specified resource.")
+    return call.proceed()
+
+
+@rule("ReleaseAddress")
+def release(call: Call) -> Any:  # noqa: ANN401 - moto's answer
+    """Refuse what is in use."""
+    named = str(call.params.get("AllocationId") or "")
+    held = next((one for one in call.backend.addresses if one.allocation_id == named), None)
+    if held is not None and held.association_id:
+        raise AwsError("InvalidIPAddress.InUse", f"Address {held.public_ip} is in use.")
+    answer = call.proceed()
+    call.backend.tags.pop(named, None)
+    return answer
+
+
+@rule("DescribeNetworkInterfaces")
+def describe_interfaces(call: Call) -> dict[str, Any]:
+    """By id and filter; moto does not know the place of an interface on its instance as a filter."""
+    filters = call.filters()
+    places = {name: filters.pop(f"attachment.{name}", None) for name in ("device-index", "network-card-index")}
+    found = call.backend.get_all_network_interfaces(call.texts("NetworkInterfaceIds"), filters)
+    for name, values in places.items():
+        if values is not None:
+            found = [one for one in found if _attached_at(one, name) in values]
+    return {"NetworkInterfaces": found}
+
+
+def _attached_at(interface: Any, name: str) -> str:  # noqa: ANN401 - moto's interface
+    place = getattr(interface, name.replace("-", "_"), None) if interface.instance is not None else None
+    return "" if place is None else str(place)
+
+
+@rule("DeleteNetworkInterface")
+def delete_interface(call: Call) -> Any:  # noqa: ANN401 - moto's answer
+    """Refuse one that is attached; the code is that general one on AWS too."""
+    named = str(call.params.get("NetworkInterfaceId") or "")
+    interface = call.backend.enis.get(named)
+    if interface is not None and (interface.instance is not None or _serves_gateway(call, interface)):
+        raise AwsError("InvalidParameterValue", f"Network interface '{named}' is currently in use.")
+    return call.proceed()
+
+
+def take_away(address: Any) -> None:  # noqa: ANN401 - moto's address
+    """Take an address from whatever has it."""
+    if address.eni is not None and address.eni.public_ip == address.public_ip:
+        address.eni.public_ip = None
+    address.instance = address.eni = address.association_id = None
+
+
+def _wanted(call: Call) -> Any:  # noqa: ANN401 - moto's address
+    named = str(call.params.get("AllocationId") or "")
+    if not named:
+        raise AwsError("MissingParameter", "The request must contain the parameter AllocationId")
+    return call.backend.address_by_allocation([named])[0]
+
+
+def _interface(call: Call) -> Any:  # noqa: ANN401 - moto's interface
+    named = call.params.get("NetworkInterfaceId")
+    if named:
+        return call.backend.get_network_interface(named)
+    instance_id = str(call.params.get("InstanceId") or "")
+    if not instance_id:
+        raise AwsError("MissingParameter", "Either instance ID or network interface id must be specified")
+    instance = next((one for one in call.backend.all_instances() if one.id == instance_id), None)
+    if instance is None:
+        raise AwsError("InvalidInstanceID.NotFound", f"The instance ID '{instance_id}' does not exist")
+    if len(instance.nics) > 1:
+        raise AwsError(
+            "InvalidInstanceID",
+            f"There are multiple interfaces attached to instance '{instance_id}'. Please specify an interface ID for "
+            "the operation instead.",
+        )
+    return instance.nics[0]
+
+
+def _check_instance(interface: Any) -> None:  # noqa: ANN401 - moto's interface
+    instance = interface.instance
+    if instance is not None and instance.state not in ("running", "stopped", "stopping"):
+        raise AwsError(
+            "IncorrectInstanceState",
+            f"The {instance.state} instance '{instance.id}' is not in a valid state for this operation.",
+        )
+
+
+def _has_gateway(call: Call, vpc_id: str) -> bool:
+    """A default VPC has one on AWS, which moto does not show."""
+    vpc = call.backend.vpcs.get(vpc_id)
+    attached = any(one.vpc is not None and one.vpc.id == vpc_id for one in call.backend.internet_gateways.values())
+    return attached or (vpc is not None and str(vpc.is_default).lower() == "true")
+
+
+def _of_gateway(call: Call, address: Any) -> bool:  # noqa: ANN401 - moto's address
+    return address.eni is not None and _serves_gateway(call, address.eni)
+
+
+def _serves_gateway(call: Call, interface: Any) -> bool:  # noqa: ANN401 - moto's interface
+    return any(one._eni is interface and one.state != "deleted" for one in call.backend.nat_gateways.values())

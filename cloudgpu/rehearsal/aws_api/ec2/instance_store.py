@@ -1,0 +1,153 @@
+"""Instances as moto keeps them: finding, addressing, ending and forgetting. Callers hold the world's lock."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.ec2.models import ec2_backends
+from moto.ec2.models.instances import StateReason
+
+from cloudgpu.rehearsal.aws_api.ec2 import elastic_ips, instance_types
+from cloudgpu.rehearsal.aws_api.ec2.reachability import opened
+from cloudgpu.rehearsal.aws_api.launch.run_instances import set_state, transition_reason
+from cloudgpu.rehearsal.node_spec import NodeSpec
+from cloudgpu.rehearsal.state.records import NodeRecord, records_of
+
+OWN_SHUTDOWN = "Client.InstanceInitiatedShutdown"
+USER_SHUTDOWN = "Client.UserInitiatedShutdown"
+SPOT_END = "Server.SpotInstanceTermination"
+_TEXTS = {
+    OWN_SHUTDOWN: "Instance initiated shutdown",
+    USER_SHUTDOWN: "User initiated shutdown",
+    SPOT_END: "Spot instance termination",
+}
+
+
+def backends() -> list[Any]:
+    """The EC2 back end of every region in use."""
+    registered: list[Any] = list(ec2_backends.iter_backends())
+    return [backend for _, _, backend in registered]
+
+
+def all_instances() -> Iterator[Any]:
+    """Every instance of every region, terminated ones too."""
+    for backend in backends():
+        yield from backend.all_instances()
+
+
+def find(region: str, instance_id: str) -> tuple[Any, NodeRecord] | None:
+    """Return an instance and its record; None where the call that made it was taken back."""
+    backend = ec2_backends[DEFAULT_ACCOUNT_ID][region]
+    record = records_of(backend).nodes.get(instance_id)
+    return None if record is None else (backend.get_instance(instance_id), record)
+
+
+def search(instance_id: str) -> Any:  # noqa: ANN401 - moto's instance
+    """An instance of any region, or None."""
+    return next((instance for instance in all_instances() if instance.id == instance_id), None)
+
+
+def region_of(instance: Any) -> str:  # noqa: ANN401
+    """The region that an instance lives in."""
+    return str(instance.ec2_backend.region_name)
+
+
+def spec(instance: Any, record: NodeRecord) -> NodeSpec:  # noqa: ANN401
+    """What the node host needs to boot this instance; the address stays the same over reboots."""
+    name, count, memory_mib = instance_types.gpus(str(instance.instance_type))
+    record.opened = opened(instance.ec2_backend, instance, record.role)
+    return NodeSpec(
+        instance_id=instance.id,
+        instance_type=str(instance.instance_type),
+        region=region_of(instance),
+        zone=str(instance.placement.zone),
+        image_id=str(instance.image_id),
+        address=record.address,
+        user=record.user,
+        authorized_keys=record.authorized_keys,
+        user_data=record.user_data,
+        gpu=name,
+        gpus=count,
+        gpu_memory_mib=memory_mib,
+        efa_interfaces=record.efa_interfaces,
+        spot=instance.lifecycle == "spot",
+        ssh_open=record.opened.ssh,
+        egress=record.opened.egress,
+        role=record.role,
+        mountable=record.opened.mountable,
+    )
+
+
+def came_up(instance: Any, record: NodeRecord, address: str, port: int, host_key: str) -> None:  # noqa: ANN401
+    """Note where the node listens; private and public address are the loopback one that can be reached."""
+    record.address, record.port, record.host_key = address, port, host_key
+    _readdress(instance, address)
+    set_state(instance, "running")
+
+
+def shut_down_by_itself(instance: Any) -> None:  # noqa: ANN401
+    """The node powered itself off: its launch said what becomes of the instance."""
+    ends = instance.instance_initiated_shutdown_behavior == "terminate"
+    set_state(instance, "shutting-down" if ends else "stopping")
+    instance.state_reason = StateReason(f"{OWN_SHUTDOWN}: {_TEXTS[OWN_SHUTDOWN]}", OWN_SHUTDOWN)
+    instance._reason = "User initiated"  # AWS gives no time for a shutdown from within the instance
+
+
+def taken_back(instance: Any) -> None:  # noqa: ANN401
+    """AWS ended a spot instance: whatever its launch said of shutting down, it terminates."""
+    set_state(instance, "shutting-down")
+    instance.state_reason = StateReason(f"{SPOT_END}: {_TEXTS[SPOT_END]}", SPOT_END)
+    instance._reason = SPOT_END
+
+
+def terminate(instance: Any, record: NodeRecord, now: datetime, *, failure: str = "") -> None:  # noqa: ANN401
+    """End an instance with what vanishes with it; `failure` says why the cloud itself ended it."""
+    reason, transition = instance.state_reason, instance._reason
+    parts = [device.volume_id for _, device in instance.get_block_device_mapping]
+    parts += [interface.id for interface in instance.nics.values()]
+    _readdress(instance, record.original_address)
+    backend = instance.ec2_backend
+    for address in [one for one in backend.addresses if one.eni in instance.nics.values()]:
+        elastic_ips.take_away(address)
+    instance.terminate()
+    for gone in (name for name in parts if name not in backend.volumes and name not in backend.enis):
+        backend.tags.pop(gone, None)
+    set_state(instance, "terminated")
+    instance.state_reason = reason if reason.code in (OWN_SHUTDOWN, SPOT_END) else _reason(failure)
+    # moto writes the present time, which is later than the call that ended it, and in its own format.
+    instance._reason = "Server.InternalError" if failure else transition or transition_reason(now)
+    record.ended = now
+
+
+def forget(backend: Any, before: datetime) -> list[str]:  # noqa: ANN401
+    """Drop instances that ended before this moment; returns their ids."""
+    records = records_of(backend)
+    old = {name for name, record in records.nodes.items() if record.ended is not None and record.ended < before}
+    done = [name for name, row in backend.reservations.items() if all(item.id in old for item in row.instances)]
+    for reservation_id in done:
+        del backend.reservations[reservation_id]
+    gone = sorted(old - {instance.id for instance in backend.all_instances()})
+    for instance_id in gone:
+        backend.tags.pop(instance_id, None)
+        del records.nodes[instance_id]
+    return gone
+
+
+def _reason(failure: str) -> StateReason:
+    if failure:
+        return StateReason(f"Server.InternalError: {failure}", "Server.InternalError")
+    return StateReason(f"{USER_SHUTDOWN}: {_TEXTS[USER_SHUTDOWN]}", USER_SHUTDOWN)
+
+
+def _readdress(instance: Any, address: str) -> None:  # noqa: ANN401
+    primary = instance.nics.get(0)
+    if primary is None or not address:
+        return
+    primary.private_ip_address = address
+    for row in primary.private_ip_addresses:
+        if row.get("Primary"):
+            row["PrivateIpAddress"] = address
+    elastic = {one.public_ip for one in instance.ec2_backend.addresses}
+    if primary.public_ip and primary.public_ip not in elastic:
+        primary.public_ip = address

@@ -1,0 +1,134 @@
+"""Which types exist, where they are offered, and what they hold."""
+
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Any
+
+from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYPES
+
+from cloudgpu.rehearsal.aws_api.rules import AwsError, Call, page, rule
+
+RETIRED = ("p2.", "p3.2xlarge", "p3.8xlarge", "p3.16xlarge", "g2.", "g3.", "g3s.", "cg1.")
+_OFFERING_FILTERS = {"instance-type": "InstanceType", "location": "Location"}
+_SMALLEST_PAGE, _LARGEST_PAGE = 5, 100
+_BUCKETS = {"trn": "trn", "inf": "inf", "vt": "g", "dl": "dl", "p": "p", "g": "g", "f": "f", "x": "x", "u": "u"}
+
+
+@lru_cache(maxsize=64)
+def zones_by_type(region: str) -> dict[str, tuple[str, ...]]:
+    """Zones of this region by the instance type that they offer."""
+    table: dict[str, list[str]] = {}
+    for row in INSTANCE_TYPE_OFFERINGS["availability-zone"].get(region, []):
+        if not row["InstanceType"].startswith(RETIRED):
+            table.setdefault(row["InstanceType"], []).append(row["Location"])
+    return {name: tuple(sorted(zones)) for name, zones in table.items()}
+
+
+def is_retired(call: Call, instance_type: str) -> bool:
+    """Whether AWS has taken the type away, for good or by a fault script."""
+    return instance_type.startswith(RETIRED) or call.world.behaviour.now.is_retired(instance_type)
+
+
+def require_type(call: Call, instance_type: str) -> dict[str, Any]:
+    """Facts of a type that this region has.
+
+    Raises:
+        AwsError: Retired or unknown (InvalidInstanceType, InvalidParameterValue), or not in this region.
+    """
+    if is_retired(call, instance_type):
+        raise AwsError(
+            "InvalidInstanceType",
+            f"The instance type '{instance_type}' has been retired and can no longer be launched.",
+        )
+    facts = INSTANCE_TYPES.get(instance_type)
+    if facts is None:
+        raise AwsError("InvalidParameterValue", f"Invalid value '{instance_type}' for InstanceType.")
+    if instance_type not in zones_by_type(call.region):
+        raise AwsError("Unsupported", f"The requested configuration is currently not supported: {instance_type}.")
+    return dict(facts)
+
+
+def require_zone(region: str, instance_type: str, zone: str) -> None:
+    """Refuse a zone that does not offer the type.
+
+    Raises:
+        AwsError: `Unsupported`, with the zones that do.
+    """
+    offered = zones_by_type(region).get(instance_type, ())
+    if zone not in offered:
+        raise AwsError(
+            "Unsupported",
+            f"Your requested instance type ({instance_type}) is not supported in your requested Availability Zone "
+            f"({zone}). Please retry your request by not specifying an Availability Zone or choosing "
+            f"{', '.join(offered)}.",
+        )
+
+
+def vcpus(instance_type: str) -> int:
+    """Virtual CPUs of one instance."""
+    return int(INSTANCE_TYPES.get(instance_type, {}).get("VCpuInfo", {}).get("DefaultVCpus", 0))
+
+
+def bucket(instance_type: str) -> str:
+    """The quota bucket that a type counts against: `p`, `g`, `standard` and the like."""
+    family = instance_type.partition(".")[0]
+    letters = family[: next((at for at, letter in enumerate(family) if not letter.isalpha()), len(family))]
+    return next((pool for prefix, pool in _BUCKETS.items() if letters.startswith(prefix)), "standard")
+
+
+def pool(instance_type: str, market: str) -> str:
+    """The bucket of a type in a market: spot P5 has a quota of its own, and P6 is counted with it."""
+    found = bucket(instance_type)
+    return "p5" if market == "spot" and instance_type.startswith(("p5", "p6")) else found
+
+
+def gpus(instance_type: str) -> tuple[str, int, int]:
+    """Name, count and memory (MiB each) of a type's GPUs; empty, 0, 0 without."""
+    rows = INSTANCE_TYPES.get(instance_type, {}).get("GpuInfo", {}).get("Gpus", [])
+    if not rows:
+        return "", 0, 0
+    return str(rows[0]["Name"]), int(rows[0]["Count"]), int(rows[0].get("MemoryInfo", {}).get("SizeInMiB", 0))
+
+
+@rule("DescribeInstanceTypes")
+def describe(call: Call) -> dict[str, Any]:
+    """What this region has and AWS has not retired, in pages; another type that is named is unknown."""
+    named, here = call.texts("InstanceTypes"), zones_by_type(call.region)
+    missing = [name for name in named if name not in here or is_retired(call, name)]
+    if missing:
+        raise AwsError(
+            "InvalidInstanceType", f"The following supplied instance types do not exist: [{', '.join(missing)}]"
+        )
+    if named and call.params.get("MaxResults"):
+        raise AwsError(
+            "InvalidParameterCombination", "The parameter instanceTypes cannot be used with the parameter maxResults"
+        )
+    size = int(call.params.get("MaxResults") or _LARGEST_PAGE)
+    if not _SMALLEST_PAGE <= size <= _LARGEST_PAGE:
+        raise AwsError("InvalidParameterValue", f"Value ( {size} ) for parameter maxResults is invalid.")
+    found = call.backend.describe_instance_types(named, call.filters())
+    rows = [row for row in found if row["InstanceType"] in here and not is_retired(call, row["InstanceType"])]
+    shown, token = page(sorted(rows, key=lambda row: str(row["InstanceType"])), call.params, limit=_LARGEST_PAGE)
+    return {"InstanceTypes": shown, "NextToken": token}
+
+
+@rule("DescribeInstanceTypeOfferings")
+def describe_offerings(call: Call) -> dict[str, Any]:
+    """What this region offers and AWS has not retired, in pages; values of filters may hold `*`."""
+    kind = str(call.params.get("LocationType") or "region")
+    filters = call.filters()
+    strange = sorted(filters.keys() - _OFFERING_FILTERS.keys())
+    if strange:
+        raise AwsError("InvalidParameterValue", f"The filter '{strange[0]}' is invalid")
+    rows = [
+        {**row, "LocationType": kind}
+        for row in INSTANCE_TYPE_OFFERINGS[kind].get(call.region, [])
+        if not is_retired(call, str(row["InstanceType"]))
+        and all(_fits(str(row[_OFFERING_FILTERS[name]]), values) for name, values in filters.items())
+    ]
+    shown, token = page(rows, call.params)
+    return {"InstanceTypeOfferings": shown, "NextToken": token}
+
+
+def _fits(text: str, patterns: list[str]) -> bool:
+    return any(fnmatchcase(text, pattern) for pattern in patterns)

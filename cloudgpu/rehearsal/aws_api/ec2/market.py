@@ -1,0 +1,126 @@
+"""How much of a type a zone still has, how many vCPUs the account may run, and what an hour costs."""
+
+import json
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TypeVar
+
+from cloudgpu.decoding import MALFORMED, decoded
+from cloudgpu.errors import StateError
+from cloudgpu.files import SETTINGS_BYTES, read_json
+from cloudgpu.rehearsal.state.durable import write_durably
+from cloudgpu.text import command
+
+_PARTS = 3
+T = TypeVar("T")
+
+
+class Market:
+    """Three tables, durable. Keys have three parts and may hold `*`.
+
+    Capacity: `zone/type/market` -> instances that may exist at a time.
+    Quotas: `region/bucket/market` -> vCPUs, where bucket is `p`, `g`, `standard` and the like.
+    Prices: `region/type/market` -> USD an hour, as text, in place of the catalogue's.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.capacity: dict[str, int] = {}
+        self.quotas: dict[str, int] = {}
+        self.prices: dict[str, str] = {}
+        if path.exists():
+            self._load()
+
+    def put_capacity(self, table: Mapping[str, int]) -> None:
+        """Replace the capacity table.
+
+        Raises:
+            ValueError: A key or figure makes no sense.
+        """
+        self.capacity = _checked(table)
+        self._save()
+
+    def put_quotas(self, table: Mapping[str, int]) -> None:
+        """Replace the quota table.
+
+        Raises:
+            ValueError: A key or figure makes no sense.
+        """
+        self.quotas = _checked(table)
+        self._save()
+
+    def put_prices(self, table: Mapping[str, str]) -> None:
+        """Replace the price table.
+
+        Raises:
+            ValueError: A key or figure makes no sense.
+        """
+        self.prices = _priced(table)
+        self._save()
+
+    def capacity_of(self, zone: str, instance_type: str, market: str) -> int | None:
+        """Instances that may exist; None is unlimited. The tightest matching row holds."""
+        return _tightest(self.capacity, (zone, instance_type, market))
+
+    def quota_of(self, region: str, bucket: str, market: str) -> int | None:
+        """VCPUs that may run; None is unlimited."""
+        return _tightest(self.quotas, (region, bucket, market))
+
+    def price_of(self, region: str, instance_type: str, market: str) -> Decimal | None:
+        """USD an hour; None where the catalogue's price holds. The row put last holds."""
+        found = [usd for _, usd in _matching(self.prices, (region, instance_type, market))]
+        return Decimal(found[-1]) if found else None
+
+    def _load(self) -> None:
+        try:
+            row = read_json(self._path, SETTINGS_BYTES)
+            self.capacity, self.quotas = _checked(row["capacity"]), _checked(row["quotas"])
+            self.prices = _priced(row.get("prices", {}))
+        except (OSError, *MALFORMED) as err:
+            message = f"the capacity, quotas and prices of the rehearsal cloud cannot be read: {self._path} is damaged"
+            hint = f"{command('rm', str(self._path))}: capacity is unlimited then, and the catalog's prices hold"
+            raise StateError(message, hint=hint) from err
+
+    def _save(self) -> None:
+        tables = {"capacity": self.capacity, "quotas": self.quotas, "prices": self.prices}
+        write_durably(self._path, json.dumps(tables).encode())
+
+
+def _tightest(table: Mapping[str, int], key: tuple[str, str, str]) -> int | None:
+    return min((limit for _, limit in _matching(table, key)), default=None)
+
+
+def _matching(table: Mapping[str, T], key: tuple[str, str, str]) -> Iterator[tuple[str, T]]:
+    """Rows whose pattern the key fits, in the order in which they were put."""
+    for pattern, value in table.items():
+        if all(fnmatchcase(part, piece) for part, piece in zip(key, pattern.split("/"), strict=True)):
+            yield pattern, value
+
+
+def _checked(table: Mapping[str, object]) -> dict[str, int]:
+    rows: dict[str, int] = {}
+    for key, limit in table.items():
+        if len(key.split("/")) != _PARTS or not isinstance(limit, int) or limit < 0:
+            message = f"{key!r}: {limit!r} is not a row such as 'us-east-1c/p3dn.24xlarge/on-demand': 0"
+            raise ValueError(message)
+        rows[key] = limit
+    return rows
+
+
+def _priced(table: Mapping[str, object]) -> dict[str, str]:
+    rows: dict[str, str] = {}
+    for key, usd in table.items():
+        if len(key.split("/")) != _PARTS or not isinstance(usd, str) or not _is_price(usd):
+            message = f"{key!r}: {usd!r} is not a row such as 'us-east-1/p3dn.24xlarge/on-demand': '29.5'"
+            raise ValueError(message)
+        rows[key] = usd
+    return rows
+
+
+def _is_price(text: str) -> bool:
+    try:
+        return decoded(Decimal, text) > 0
+    except ValueError:
+        return False

@@ -1,0 +1,64 @@
+"""What an instance may mount: by its security groups, its zone, its attached volumes and its role."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.efs.models import efs_backends
+from moto.s3.models import s3_backends
+
+from cloudgpu.rehearsal.aws_api.fsx.records import systems_of
+
+_NFS: Final = 2049
+_LUSTRE: Final = 988
+_DISK: Final = "/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_"
+Pairs = tuple[tuple[str, str], ...]
+
+
+def mountable(backend: Any, instance: Any, role: str) -> Pairs:  # noqa: ANN401 - moto is untyped
+    """Source, as a mount names it, and the name of the folder that stands for it; sorted."""
+    primary = instance.nics.get(0)
+    groups = {str(group.id) for group in primary.group_set} if primary is not None else set()
+    region = str(backend.region_name)
+    found = [*_volumes(backend, instance), *_lustre(backend, region, groups)]
+    found += _efs(backend, region, str(instance.placement.zone), groups)
+    if role:
+        found += _buckets()
+    return tuple(sorted(found))
+
+
+def _efs(backend: Any, region: str, zone: str, groups: set[str]) -> Iterator[tuple[str, str]]:  # noqa: ANN401
+    """The name of a file system leads to its address in the zone of whoever asks."""
+    for name, system in efs_backends[DEFAULT_ACCOUNT_ID][region].file_systems_by_id.items():
+        targets = [one for one in system._mount_targets.values() if one.availability_zone_name == zone]
+        if any(_let_in(backend, one.security_groups or (), groups, _NFS) for one in targets):
+            yield f"{name}.efs.{region}.amazonaws.com", name
+
+
+def _lustre(backend: Any, region: str, groups: set[str]) -> Iterator[tuple[str, str]]:  # noqa: ANN401
+    for one in systems_of(backend):
+        if one.ending is None and _let_in(backend, one.request.get("SecurityGroupIds") or (), groups, _LUSTRE):
+            yield f"{one.id}.fsx.{region}.amazonaws.com@tcp:/{one.mount_name}", one.id
+
+
+def _volumes(backend: Any, instance: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401
+    for volume in backend.volumes.values():
+        attached = getattr(volume, "attachment", None)
+        if attached is not None and attached.instance.id == instance.id:
+            yield f"{_DISK}{volume.id.replace('-', '')}", str(volume.id)
+
+
+def _buckets() -> Iterator[tuple[str, str]]:
+    for name in s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets:
+        yield str(name), str(name)
+
+
+def _let_in(backend: Any, servers: Iterable[str], members: set[str], port: int) -> bool:  # noqa: ANN401
+    """Whether a group of the server lets members of one of these groups in."""
+    for group_id in servers:
+        group = backend.get_security_group_from_id(group_id)
+        for row in group.ingress_rules if group is not None else ():
+            fits = row.ip_protocol == "-1" or (row.ip_protocol == "tcp" and row.from_port <= port <= row.to_port)
+            if fits and str(row.source_group.get("GroupId")) in members:
+                return True
+    return False

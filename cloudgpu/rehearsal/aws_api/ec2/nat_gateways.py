@@ -1,0 +1,136 @@
+"""NAT gateways: slow to come and slow to go, and what they hold stays held until they are gone."""
+
+from datetime import timedelta
+from typing import Any
+
+from cloudgpu.rehearsal.aws_api.ec2.elastic_ips import take_away
+from cloudgpu.rehearsal.aws_api.rules import AwsError, Call, page, rule, tag_list
+
+_LOOKS = 2
+"""How often one is described in the state that passes before it is in the next one."""
+_SHOWN_AFTER_END = timedelta(hours=1)
+_MINUTES = ("pending", "deleting")
+
+
+@rule("CreateNatGateway")
+def create(call: Call) -> dict[str, Any]:
+    """Begin to make one. What is wrong with its address or network shows later, as the state `failed`."""
+    subnet_id, allocation_id = str(call.params.get("SubnetId") or ""), str(call.params.get("AllocationId") or "")
+    if call.params.get("ConnectivityType") not in (None, "public"):
+        raise AwsError("UnsupportedOperation", "The rehearsal cloud simulates public NAT gateways only.")
+    if not allocation_id:
+        raise AwsError("MissingParameter", "The request must contain the parameter AllocationId")
+    subnet = call.backend.get_subnet(subnet_id)
+    address = call.backend.address_by_allocation([allocation_id])[0]
+    failure = _failure(call, subnet, address)
+    made = call.backend.create_nat_gateway(subnet_id, "" if failure else allocation_id, call.tags_for("natgateway"))
+    if failure:
+        made.failure = failure
+        call.backend.enis.pop(made._eni.id, None)
+    made.created_at = call.world.clock.now()
+    _enter(made, "pending")
+    return {"NatGateway": _shown(call, made)}
+
+
+@rule("DescribeNatGateways")
+def describe(call: Call) -> dict[str, Any]:
+    """By id and filter, in pages. Each look brings one that changes a step further."""
+    _forget_old(call)
+    ids = call.texts("NatGatewayIds")
+    for missing in (one for one in ids if one not in call.backend.nat_gateways):
+        raise AwsError("NatGatewayNotFound", f"The Nat Gateway {missing} was not found")
+    found = [one for name, one in call.backend.nat_gateways.items() if not ids or name in ids]
+    filters = {row["Name"]: [str(value) for value in row["Values"]] for row in call.params.get("Filter") or []}
+    for name, values in filters.items():
+        found = [one for one in found if _value(call, one, name) & set(values)]
+    for one in found:
+        _step(call, one)
+    rows, token = page([_shown(call, one) for one in found], call.params)
+    return {"NatGateways": rows, "NextToken": token}
+
+
+@rule("DeleteNatGateway")
+def delete(call: Call) -> dict[str, Any]:
+    """Begin to end one; its interface and address come free when it is gone."""
+    named = str(call.params.get("NatGatewayId") or "")
+    gateway = call.backend.nat_gateways.get(named)
+    if gateway is None or gateway.state == "deleted":
+        raise AwsError("NatGatewayNotFound", f"The Nat Gateway {named} was not found")
+    if gateway.state != "deleting":
+        _enter(gateway, "deleting")
+    return {"NatGatewayId": named}
+
+
+def _failure(call: Call, subnet: Any, address: Any) -> tuple[str, str] | None:  # noqa: ANN401 - moto's objects
+    gateways = call.backend.internet_gateways.values()
+    if address.association_id:
+        return "Resource.AlreadyAssociated", f"Elastic IP address [{address.allocation_id}] is already associated"
+    if not any(one.vpc is not None and one.vpc.id == subnet.vpc_id for one in gateways):
+        return "Gateway.NotAttached", f"Network {subnet.vpc_id} has no Internet gateway attached"
+    return None
+
+
+def _enter(gateway: Any, state: str) -> None:  # noqa: ANN401 - moto's gateway
+    gateway.state, gateway.looks = state, _LOOKS
+
+
+def _step(call: Call, gateway: Any) -> None:  # noqa: ANN401 - moto's gateway
+    if gateway.state not in _MINUTES:
+        return
+    gateway.looks -= 1
+    if gateway.looks > 0:
+        return
+    if gateway.state == "deleting":
+        _end(call, gateway)
+    else:
+        gateway.state = "failed" if getattr(gateway, "failure", None) else "available"
+
+
+def _end(call: Call, gateway: Any) -> None:  # noqa: ANN401 - moto's gateway
+    gateway.state, gateway.ended_at = "deleted", call.world.clock.now()
+    for address in call.backend.addresses:
+        if address.eni is gateway._eni:
+            take_away(address)
+    call.backend.enis.pop(gateway._eni.id, None)
+
+
+def _forget_old(call: Call) -> None:
+    before = call.world.clock.now() - _SHOWN_AFTER_END
+    gateways = call.backend.nat_gateways
+    for name in [name for name, one in gateways.items() if one.state == "deleted" and one.ended_at < before]:
+        del gateways[name]
+        call.backend.tags.pop(name, None)
+
+
+def _value(call: Call, gateway: Any, name: str) -> set[str]:  # noqa: ANN401 - moto's gateway
+    tags = call.backend.tags.get(gateway.id, {})
+    if name.startswith("tag:"):
+        return {str(tags[name[4:]])} if name[4:] in tags else set()
+    known = {
+        "tag-key": set(tags),
+        "nat-gateway-id": {gateway.id},
+        "subnet-id": {gateway.subnet_id},
+        "vpc-id": {gateway.vpc_id},
+        "state": {gateway.state},
+    }
+    if name not in known:
+        raise AwsError("InvalidParameterValue", f"The filter '{name}' is invalid")
+    return known[name]
+
+
+def _shown(call: Call, gateway: Any) -> dict[str, Any]:  # noqa: ANN401 - moto's gateway
+    addresses = [{key[:1].upper() + key[1:]: value for key, value in row.items()} for row in gateway.address_set]
+    code, message = getattr(gateway, "failure", None) or (None, None)
+    return {
+        "NatGatewayId": gateway.id,
+        "SubnetId": gateway.subnet_id,
+        "VpcId": gateway.vpc_id,
+        "State": gateway.state,
+        "ConnectivityType": gateway.connectivity_type,
+        "CreateTime": gateway.created_at,
+        "DeleteTime": gateway.ended_at if gateway.state == "deleted" else None,
+        "NatGatewayAddresses": addresses,
+        "FailureCode": code if gateway.state == "failed" else None,
+        "FailureMessage": message if gateway.state == "failed" else None,
+        "Tags": tag_list(dict(call.backend.tags.get(gateway.id, {}))),
+    }

@@ -1,0 +1,134 @@
+"""Who reaches an instance, and what it reaches: from security groups, routes and gateways."""
+
+import ipaddress
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from cloudgpu.errors import CloudGpuError
+from cloudgpu.rehearsal.aws_api.ec2.mount_access import mountable
+from cloudgpu.rehearsal.aws_api.world import NodeHost
+from cloudgpu.rehearsal.nodes.values import Opened
+from cloudgpu.rehearsal.state.records import Records
+
+CALLER = ipaddress.ip_address("127.0.0.1")
+"""Where every caller of this machine comes from, as nodes see it."""
+CHANGED_BY = frozenset(
+    {
+        "AttachVolume",
+        "AuthorizeSecurityGroupIngress",
+        "AuthorizeSecurityGroupEgress",
+        "RevokeSecurityGroupIngress",
+        "RevokeSecurityGroupEgress",
+        "ModifyInstanceAttribute",
+        "ModifyNetworkInterfaceAttribute",
+        "CreateRoute",
+        "DeleteRoute",
+        "ReplaceRoute",
+        "AssociateRouteTable",
+        "DisassociateRouteTable",
+        "ReplaceRouteTableAssociation",
+        "AttachInternetGateway",
+        "DetachInternetGateway",
+        "DetachVolume",
+        "DeleteNatGateway",
+    }
+)
+_SSH, _HTTPS = 22, 443
+_EVERYWHERE = frozenset({"0.0.0.0/0", "::/0"})
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What gets through. `ssh`: the caller to port 22; `egress`: the node to the internet."""
+
+    ssh: bool
+    egress: bool
+
+
+def opened(backend: Any, instance: Any, role: str) -> Opened:  # noqa: ANN401 - moto is untyped
+    """The same with what the instance may mount."""
+    reach = reach_of(backend, instance)
+    return Opened(reach.ssh, reach.egress, mountable(backend, instance, role))
+
+
+def reach_of(backend: Any, instance: Any) -> Reach:  # noqa: ANN401 - moto is untyped
+    """What an instance's groups and its subnet's routes let through. A public address is not asked for."""
+    primary = instance.nics.get(0)
+    if primary is None:
+        return Reach(ssh=False, egress=False)
+    routed = _routed(backend, primary.subnet)
+    inwards = [row for group in primary.group_set for row in group.ingress_rules]
+    outwards = [row for group in primary.group_set for row in group.egress_rules]
+    return Reach(
+        ssh=routed and any(_lets(row, _SSH, _admits_caller) for row in inwards),
+        egress=routed and any(_lets(row, _HTTPS, _is_everywhere) for row in outwards),
+    )
+
+
+def tell(host: NodeHost, backend: Any, records: Records) -> None:  # noqa: ANN401
+    """Let the nodes of running instances know what changed for them."""
+    for instance in backend.all_instances():
+        record = records.nodes.get(instance.id)
+        if record is None or instance.state != "running":
+            continue
+        now = opened(backend, instance, record.role)
+        if record.opened == now:
+            continue
+        record.opened = now
+        _put(host, instance, now)
+
+
+def retell(host: NodeHost, backend: Any, records: Records) -> None:  # noqa: ANN401
+    """Repeat to the nodes of running instances what holds: a call that told them otherwise was taken back."""
+    for instance in backend.all_instances():
+        if instance.state == "running" and instance.id in records.nodes:
+            _put(host, instance, records.nodes[instance.id].opened)
+
+
+def _put(host: NodeHost, instance: Any, now: Opened) -> None:  # noqa: ANN401
+    try:
+        host.put_reach(str(instance.id), now)
+    except CloudGpuError as err:
+        _log.warning("%s was not told what reaches it: %s", instance.id, err)
+
+
+def _routed(backend: Any, subnet: Any) -> bool:  # noqa: ANN401
+    """Whether the subnet's table leads to the internet; that of a default VPC does, though moto leaves it out."""
+    tables = [table for table in backend.route_tables.values() if table.vpc_id == subnet.vpc_id]
+    own = [table for table in tables if subnet.id in table._associations.values()]
+    if not own and backend.vpcs[subnet.vpc_id].is_default:
+        return True
+    main = [table for table in tables if table.main_association_id]
+    return any(_leads_out(backend, table) for table in (own or main))
+
+
+def _leads_out(backend: Any, table: Any) -> bool:  # noqa: ANN401
+    for route in table.routes:
+        if route.destination_cidr_block != "0.0.0.0/0":
+            continue
+        vpc, nat = getattr(route.gateway, "vpc", None), route.nat_gateway
+        if vpc is not None and vpc.id == table.vpc_id:
+            return True
+        if nat is not None and nat.id in backend.nat_gateways and nat.state == "available":
+            return True
+    return False
+
+
+def _lets(row: Any, port: int, fits: Callable[[str], bool]) -> bool:  # noqa: ANN401
+    """Whether a rule lets TCP traffic to a port through, for its range of addresses."""
+    if row.ip_protocol not in ("-1", "tcp"):
+        return False
+    if row.ip_protocol == "tcp" and not row.from_port <= port <= row.to_port:
+        return False
+    return any(fits(cidr) for cidr in (row.ip_range.get("CidrIp"), row.ip_range.get("CidrIpv6")) if cidr)
+
+
+def _admits_caller(cidr: str) -> bool:
+    return CALLER in ipaddress.ip_network(cidr, strict=False)
+
+
+def _is_everywhere(cidr: str) -> bool:
+    return cidr in _EVERYWHERE

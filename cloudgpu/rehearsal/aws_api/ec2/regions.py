@@ -1,0 +1,32 @@
+"""DescribeRegions: those of the account's own partition that are enabled, unless all are asked for."""
+
+from typing import Any
+
+from cloudgpu.rehearsal.aws_api.rules import AwsError, Call, rule
+
+_OTHER_PARTITIONS = ("cn-", "us-gov-", "us-iso", "eu-isoe-", "eusc-")
+_OPT_IN_LATELY = frozenset({"af-south-1", "ap-southeast-3", "eu-south-1"})
+"""Moto takes these for enabled in every account; on AWS they are to be enabled first."""
+
+
+@rule("DescribeRegions")
+def describe(call: Call) -> dict[str, Any]:
+    """Names with their endpoints; a name that does not exist is an error."""
+    wanted = call.texts("RegionNames")
+    rows = [_shown(one) for one in call.backend.describe_regions() if not one.name.startswith(_OTHER_PARTITIONS)]
+    missing = sorted(set(wanted) - {row["RegionName"] for row in rows})
+    if missing:
+        raise AwsError("InvalidParameterValue", f"Invalid region provided: {', '.join(missing)}")
+    everyone = call.params.get("AllRegions") or bool(wanted)
+    return {
+        "Regions": [
+            row
+            for row in rows
+            if (not wanted or row["RegionName"] in wanted) and (everyone or row["OptInStatus"] != "not-opted-in")
+        ]
+    }
+
+
+def _shown(region: Any) -> dict[str, str]:  # noqa: ANN401 - moto is untyped
+    status = "not-opted-in" if region.name in _OPT_IN_LATELY else region.opt_in_status
+    return {"RegionName": region.name, "Endpoint": region.endpoint, "OptInStatus": status}

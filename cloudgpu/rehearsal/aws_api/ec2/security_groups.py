@@ -1,0 +1,31 @@
+"""Security groups that are in use stay."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from cloudgpu.rehearsal.aws_api.rules import AwsError, Call, rule
+
+
+@rule("DeleteSecurityGroup")
+def delete(call: Call) -> Any:  # noqa: ANN401 - moto's answer
+    """Refuse while an interface or another group's rule refers to the group, as AWS does."""
+    named = str(call.params.get("GroupId") or call.params.get("GroupName") or "")
+    group = call.backend.get_security_group_by_name_or_id(named)
+    if group is not None and any(True for _ in _uses(call, str(group.id))):
+        raise AwsError("DependencyViolation", f"resource {group.id} has a dependent object")
+    return call.proceed()
+
+
+def _uses(call: Call, group_id: str) -> Iterator[str]:
+    for interface in call.backend.enis.values():
+        if any(group.id == group_id for group in interface.group_set):
+            yield str(interface.id)
+    for groups in call.backend.groups.values():
+        for other in groups.values():
+            if other.id != group_id and _refers(other, group_id):
+                yield str(other.id)
+
+
+def _refers(group: Any, group_id: str) -> bool:  # noqa: ANN401 - moto's group
+    rules = [*group.ingress_rules, *group.egress_rules]
+    return any(row.source_group.get("GroupId") == group_id for row in rules)

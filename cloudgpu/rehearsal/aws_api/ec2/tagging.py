@@ -1,0 +1,49 @@
+"""Tags on what moto does not know, or shows with the tags of its creation."""
+
+from typing import Any
+
+from cloudgpu.rehearsal.aws_api.rules import AwsError, Call, rule
+from cloudgpu.rehearsal.server.request_guard import MAX_TAGS
+
+
+@rule("CreateTags")
+def create_tags(call: Call) -> dict[str, Any]:
+    """Set tags on things of any kind; one that does not exist is an error for all."""
+    ids = _checked(call)
+    tags = {row["Key"]: str(row.get("Value") or "") for row in call.params.get("Tags") or []}
+    if any(key.startswith("aws:") for key in tags):
+        raise AwsError("InvalidParameterValue", "Tag keys starting with 'aws:' are reserved for internal use")
+    for one in ids:
+        if len({**call.backend.tags.get(one, {}), **tags}) > MAX_TAGS:
+            raise AwsError("TagLimitExceeded", f"The maximum number of tags for {one}, {MAX_TAGS}, is exceeded.")
+    call.backend.create_tags(ids, tags)
+    _show(call, ids)
+    return {}
+
+
+@rule("DeleteTags")
+def delete_tags(call: Call) -> dict[str, Any]:
+    """Take tags away; without a value whatever the value is."""
+    ids = _checked(call)
+    call.backend.delete_tags(ids, {row["Key"]: row.get("Value") for row in call.params.get("Tags") or []})
+    _show(call, ids)
+    return {}
+
+
+def _checked(call: Call) -> list[str]:
+    ids = call.texts("Resources")
+    own = {group.id for group in call.records.placement_groups.values()} | call.records.fleets.keys()
+    call.backend.do_resources_exist([one for one in ids if one not in own])
+    return ids
+
+
+def _show(call: Call, ids: list[str]) -> None:
+    """Where moto keeps a second copy that it describes things with."""
+    for one in ids:
+        tags = dict(call.backend.tags.get(one, {}))
+        if one in call.backend.launch_templates:
+            template = call.backend.launch_templates[one]
+            template.tags = template.get_tags()
+        for group in call.records.placement_groups.values():
+            if group.id == one:
+                group.tags = tags

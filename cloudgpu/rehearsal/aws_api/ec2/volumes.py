@@ -1,0 +1,57 @@
+"""Volumes: in a zone that is there, no smaller than what they come from, within what their type allows."""
+
+from typing import Any
+
+from cloudgpu.rehearsal.aws_api.rules import AwsError, Call, rule
+
+_GP3 = {"size": (1, 65536), "iops": (3000, 80000), "throughput": (125, 2000)}
+"""Least and most of each: GiB, operations a second, MiB/s."""
+
+
+@rule("CreateVolume")
+def create(call: Call) -> Any:  # noqa: ANN401 - moto's answer
+    """Refuse what EC2 refuses."""
+    params = call.params
+    zone = str(params.get("AvailabilityZone") or "")
+    if not zone.startswith(call.region) or zone not in {one.name for one in call.backend.describe_availability_zones()}:
+        raise AwsError("InvalidZone.NotFound", f"The zone '{zone}' does not exist.")
+    size = _number(params, "Size")
+    snapshot_id = str(params.get("SnapshotId") or "")
+    if snapshot_id:
+        snapshot = call.backend.snapshots.get(snapshot_id)
+        if snapshot is None:
+            raise AwsError("InvalidSnapshot.NotFound", f"The snapshot '{snapshot_id}' does not exist.")
+        least = int(snapshot.volume.size)
+        if size is not None and size < least:
+            message = f"The size of a volume cannot be smaller than the size of its snapshot, {least} GiB."
+            raise AwsError("InvalidParameterValue", message)
+    if params.get("VolumeType") == "gp3":
+        figures = {"size": size, "iops": _number(params, "Iops"), "throughput": _number(params, "Throughput")}
+        for name, value in figures.items():
+            least, most = _GP3[name]
+            if value is not None and not least <= value <= most:
+                raise AwsError("InvalidParameterValue", f"Volume {name} of {value} is not between {least} and {most}.")
+    return call.proceed()
+
+
+@rule("AttachVolume")
+def attach(call: Call) -> Any:  # noqa: ANN401 - moto's answer
+    """One instance at a time, in the volume's own zone, once it runs."""
+    volume = call.backend.get_volume(str(call.params.get("VolumeId") or ""))
+    instance = call.backend.get_instance(str(call.params.get("InstanceId") or ""))
+    zone = str(instance.placement.zone)
+    if volume.zone.name != zone:
+        message = f"The volume '{volume.id}' is not in the same availability zone as instance '{instance.id}'"
+        raise AwsError("InvalidVolume.ZoneMismatch", message)
+    attached = getattr(volume, "attachment", None)
+    if attached is not None:
+        message = f"{volume.id} is already attached to an instance"
+        raise AwsError("VolumeInUse", message)
+    if instance.state not in ("running", "stopped"):
+        raise AwsError("IncorrectState", f"Instance '{instance.id}' is not 'running'.")
+    return call.proceed()
+
+
+def _number(params: dict[str, Any], name: str) -> int | None:
+    value = params.get(name)
+    return None if value in (None, "") else int(value)

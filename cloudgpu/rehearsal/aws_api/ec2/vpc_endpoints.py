@@ -1,0 +1,112 @@
+"""VPC endpoints: routes of gateway endpoints follow the tables they are given, and a VPC that has any stays."""
+
+from typing import Any
+
+from moto.ec2.exceptions import EC2ClientError
+
+from cloudgpu.rehearsal.aws_api.rules import AwsError, Call, rule
+
+_SERVICES = {"Gateway": ("s3", "dynamodb"), "Interface": ("ec2messages", "ssm", "ssmmessages")}
+_UNKNOWN = "The Vpc Endpoint Id '{}' does not exist"
+
+
+@rule("CreateVpcEndpoint")
+def create(call: Call) -> Any:  # noqa: ANN401 - moto's answer
+    """As moto, where the service exists in the region."""
+    kind = call.params.get("VpcEndpointType") or "Gateway"
+    service = str(call.params.get("ServiceName") or "")
+    if kind not in _SERVICES:
+        raise AwsError("UnsupportedOperation", f"The rehearsal cloud simulates no endpoints of type {kind}.")
+    if service not in (f"com.amazonaws.{call.region}.{name}" for name in _SERVICES[kind]):
+        raise AwsError("InvalidServiceName", f"The Vpc Endpoint Service '{service}' does not exist")
+    before = set(call.backend.vpc_end_points)
+    answer = call.proceed()
+    for name in set(call.backend.vpc_end_points) - before:
+        # moto keeps what was given, and nothing where AWS fills in its default.
+        call.backend.vpc_end_points[name].vpc_endpoint_type = kind
+    return answer
+
+
+@rule("DescribeVpcEndpoints")
+def describe(call: Call) -> dict[str, Any]:
+    """By id and filter; a deleted one is not shown any more."""
+    living = {name: one for name, one in call.backend.vpc_end_points.items() if one.state != "deleted"}
+    ids = call.texts("VpcEndpointIds")
+    for missing in (one for one in ids if one not in living):
+        raise AwsError("InvalidVpcEndpointId.NotFound", _UNKNOWN.format(missing))
+    found = [one for name, one in living.items() if not ids or name in ids]
+    for name, values in call.filters().items():
+        found = [one for one in found if _value(call, one, name) & set(values)]
+    return {"VpcEndpoints": found}
+
+
+@rule("ModifyVpcEndpoint")
+def modify(call: Call) -> Any:  # noqa: ANN401 - moto's answer
+    """Move its routes with it; moto changes the list of tables only."""
+    named = str(call.params.get("VpcEndpointId") or "")
+    endpoint = call.backend.vpc_end_points.get(named)
+    if endpoint is None or endpoint.state == "deleted":
+        raise AwsError("InvalidVpcEndpointId.NotFound", _UNKNOWN.format(named))
+    before = set(endpoint.route_table_ids)
+    answer = call.proceed()
+    after = set(endpoint.route_table_ids)
+    for table_id in sorted(after - before):
+        prefixes = endpoint.destination_prefix_list_id
+        call.backend.create_route(table_id, None, gateway_id=named, destination_prefix_list_id=prefixes)
+    for table_id in sorted(before - after):
+        _drop_route(call, endpoint, table_id)
+    return answer
+
+
+@rule("DeleteVpcEndpoints")
+def delete(call: Call) -> dict[str, Any]:
+    """Each by itself: what is wrong with one stands inside the answer."""
+    failed: list[dict[str, Any]] = []
+    for named in call.texts("VpcEndpointIds"):
+        endpoint = call.backend.vpc_end_points.get(named)
+        if endpoint is None or endpoint.state == "deleted":
+            error = {"Code": "InvalidVpcEndpoint.NotFound", "Message": _UNKNOWN.format(named)}
+            failed.append({"ResourceId": named, "Error": error})
+            continue
+        for table_id in endpoint.route_table_ids:
+            _drop_route(call, endpoint, table_id)
+        del call.backend.vpc_end_points[named]
+        call.backend.tags.pop(named, None)
+    return {"Unsuccessful": failed}
+
+
+@rule("DeleteVpc")
+def delete_vpc(call: Call) -> Any:  # noqa: ANN401 - moto's answer
+    """Refuse while an endpoint or an attached gateway is in it."""
+    vpc_id = str(call.params.get("VpcId") or "")
+    endpoints = [one for one in call.backend.vpc_end_points.values() if one.vpc_id == vpc_id and one.state != "deleted"]
+    gateways = [one for one in call.backend.internet_gateways.values() if one.vpc is not None and one.vpc.id == vpc_id]
+    if endpoints or gateways:
+        raise AwsError("DependencyViolation", f"The vpc '{vpc_id}' has dependencies and cannot be deleted.")
+    return call.proceed()
+
+
+def _drop_route(call: Call, endpoint: Any, table_id: str) -> None:  # noqa: ANN401 - moto's endpoint
+    """The table may be gone before its endpoint."""
+    try:
+        call.backend.delete_route(table_id, None, None, endpoint.destination_prefix_list_id)
+    except EC2ClientError as err:
+        if not err.code.endswith("NotFound"):
+            raise
+
+
+def _value(call: Call, endpoint: Any, name: str) -> set[str]:  # noqa: ANN401 - moto's endpoint
+    tags = call.backend.tags.get(endpoint.id, {})
+    if name.startswith("tag:"):
+        return {str(tags[name[4:]])} if name[4:] in tags else set()
+    known = {
+        "tag-key": set(tags),
+        "vpc-endpoint-id": {endpoint.id},
+        "vpc-id": {endpoint.vpc_id},
+        "service-name": {endpoint.service_name},
+        "vpc-endpoint-type": {endpoint.vpc_endpoint_type},
+        "vpc-endpoint-state": {endpoint.state},
+    }
+    if name not in known:
+        raise AwsError("InvalidParameterValue", f"The filter '{name}' is invalid")
+    return known[name]

@@ -1,0 +1,73 @@
+"""Eventual consistency: what was just made is not found for a moment by calls that name it."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cloudgpu.rehearsal.aws_api.rules import AwsError
+from cloudgpu.rehearsal.faults.active_conditions import Behaviour
+
+_CODES: Mapping[str, str] = {
+    "i": "InvalidInstanceID.NotFound",
+    "vol": "InvalidVolume.NotFound",
+    "eni": "InvalidNetworkInterfaceID.NotFound",
+    "sg": "InvalidGroup.NotFound",
+    "vpc": "InvalidVpcID.NotFound",
+    "subnet": "InvalidSubnetID.NotFound",
+    "igw": "InvalidInternetGatewayID.NotFound",
+    "rtb": "InvalidRouteTableID.NotFound",
+    "lt": "InvalidLaunchTemplateId.NotFound",
+    "eipalloc": "InvalidAllocationID.NotFound",
+    "nat": "NatGatewayNotFound",
+    "vpce": "InvalidVpcEndpointId.NotFound",
+}
+_MADE_BY: Mapping[str, str] = {
+    "RunInstances": "i",
+    "CreateFleet": "i",
+    "CreateVolume": "vol",
+    "CreateNetworkInterface": "eni",
+    "CreateSecurityGroup": "sg",
+    "CreateVpc": "vpc",
+    "CreateSubnet": "subnet",
+    "CreateInternetGateway": "igw",
+    "CreateRouteTable": "rtb",
+    "CreateLaunchTemplate": "lt",
+    "AllocateAddress": "eipalloc",
+    "CreateNatGateway": "nat",
+    "CreateVpcEndpoint": "vpce",
+}
+
+
+def note_made(behaviour: Behaviour, action: str, body: str | bytes) -> None:
+    """Remember what the answer of a creating call says was made."""
+    prefix = _MADE_BY.get(action)
+    if prefix is None or not behaviour.now.unseen_calls:
+        return
+    text = body.decode() if isinstance(body, bytes) else body
+    for resource_id in set(re.findall(rf">({prefix}-[0-9a-f]{{8,17}})<", text)):
+        behaviour.made(resource_id)
+
+
+def refuse_unseen(behaviour: Behaviour, params: Any) -> None:  # noqa: ANN401 - wire data
+    """Refuse a call that names something too new.
+
+    Raises:
+        AwsError: Not found, in the words for its kind.
+    """
+    if not behaviour.now.unseen_calls:
+        return
+    for text in dict.fromkeys(_texts(params)):
+        code = _CODES.get(text.partition("-")[0])
+        if code and behaviour.unseen(text):
+            raise AwsError(code, f"The ID '{text}' does not exist")
+
+
+def _texts(value: Any) -> Iterator[str]:  # noqa: ANN401 - wire data
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from _texts(one)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _texts(one)

@@ -1,0 +1,105 @@
+"""Data repository associations: a directory of a Lustre file system that is a prefix of a bucket."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.s3.models import s3_backends
+
+from cloudgpu.rehearsal.aws_api.fsx.records import Made, new, region_of, repeated, shelf_of, system
+from cloudgpu.rehearsal.aws_api.json_service import Action, JsonError, paged
+from cloudgpu.rehearsal.aws_api.world import World
+
+Params = Mapping[str, Any]
+_CHANGEABLE = ("ImportedFileChunkSize", "S3")
+
+
+def _create(world: World, region: str, params: Params) -> dict[str, Any]:
+    now = world.clock.now()
+    shelf = shelf_of(region_of(region), now)
+    known = repeated(shelf.links, params)
+    if known is None:
+        host = system(shelf, str(params.get("FileSystemId")))
+        _check(host, shelf.links, params, host.lifecycle(now))
+        known = new("association", region, params, now, parent=host.id)
+        known.failure = _failure(str(params["DataRepositoryPath"]), region)
+        shelf.links[known.id] = known
+    return {"Association": _shown(world, known)}
+
+
+def _describe(world: World, region: str, params: Params) -> dict[str, Any]:
+    shelf = shelf_of(region_of(region), world.clock.now())
+    wanted = [str(name) for name in params.get("AssociationIds") or ()]
+    found = [_link(shelf.links, name) for name in wanted] if wanted else list(shelf.links.values())
+    for row in params.get("Filters") or ():
+        if row.get("Name") != "file-system-id":
+            raise JsonError("BadRequest", f"The rehearsal cloud does not simulate the filter {row.get('Name')}.")
+        found = [one for one in found if one.request["FileSystemId"] in row["Values"]]
+    rows, more = paged([_shown(world, one) for one in found], params)
+    return {"Associations": rows, **more}
+
+
+def _update(world: World, region: str, params: Params) -> dict[str, Any]:
+    shelf = shelf_of(region_of(region), world.clock.now())
+    found = _link(shelf.links, str(params.get("AssociationId")))
+    found.request.update({key: params[key] for key in _CHANGEABLE if key in params})
+    return {"Association": _shown(world, found)}
+
+
+def _delete(world: World, region: str, params: Params) -> dict[str, Any]:
+    now = world.clock.now()
+    found = _link(shelf_of(region_of(region), now).links, str(params.get("AssociationId")))
+    found.ending = found.ending or now
+    wipe = bool(params.get("DeleteDataInFileSystem"))
+    return {"AssociationId": found.id, "Lifecycle": "DELETING", "DeleteDataInFileSystem": wipe}
+
+
+def _check(host: Made, links: Mapping[str, Made], params: Params, lifecycle: str) -> None:
+    deployment = (host.request.get("LustreConfiguration") or {}).get("DeploymentType", "SCRATCH_1")
+    version = host.request.get("FileSystemTypeVersion", "2.10")
+    if deployment == "SCRATCH_1" or version == "2.10":
+        raise JsonError("BadRequest", f"{deployment} file systems of version {version} cannot be linked.")
+    if lifecycle != "AVAILABLE":
+        raise JsonError("BadRequest", f"File system {host.id} is {lifecycle}.")
+    for other in links.values():
+        same_host = other.request["FileSystemId"] == host.id
+        if same_host and other.request["FileSystemPath"] == params.get("FileSystemPath"):
+            raise JsonError("BadRequest", f"{params.get('FileSystemPath')} is linked already by {other.id}.")
+
+
+def _failure(path: str, region: str) -> str:
+    """Why FSx could not link it; empty when it can."""
+    name = path.removeprefix("s3://").partition("/")[0]
+    bucket = s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets.get(name)
+    if bucket is None:
+        return f"The bucket {name} does not exist, or Amazon FSx has no access to it."
+    if bucket.region_name != region:
+        return f"The bucket {name} is in {bucket.region_name}; it has to be in {region}."
+    return ""
+
+
+def _link(links: Mapping[str, Made], name: str) -> Made:
+    if name not in links:
+        raise JsonError("DataRepositoryAssociationNotFound", f"Association '{name}' does not exist.")
+    return links[name]
+
+
+def _shown(world: World, one: Made) -> dict[str, Any]:
+    kept = ("FileSystemId", "FileSystemPath", "DataRepositoryPath", "BatchImportMetaDataOnCreate", *_CHANGEABLE)
+    row = {
+        "AssociationId": one.id,
+        "ResourceARN": one.arn,
+        "Lifecycle": one.lifecycle(world.clock.now()),
+        "CreationTime": one.created.timestamp(),
+        "Tags": [{"Key": key, "Value": value} for key, value in one.tags.items()],
+        **{key: one.request[key] for key in kept if key in one.request},
+    }
+    return {**row, "FailureDetails": {"Message": one.failure}} if row["Lifecycle"] == "FAILED" else row
+
+
+ACTIONS: Mapping[str, Action] = {
+    "CreateDataRepositoryAssociation": _create,
+    "DescribeDataRepositoryAssociations": _describe,
+    "UpdateDataRepositoryAssociation": _update,
+    "DeleteDataRepositoryAssociation": _delete,
+}

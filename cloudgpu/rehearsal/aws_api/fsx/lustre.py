@@ -1,0 +1,159 @@
+"""FSx for Lustre: moto's has no life cycle, no mount name and no links to S3."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from cloudgpu.rehearsal.aws_api.fsx import data_repositories as links
+from cloudgpu.rehearsal.aws_api.fsx.records import Made, mapped, new, region_of, repeated, shelf_of, system
+from cloudgpu.rehearsal.aws_api.json_service import Action, JsonError, paged
+from cloudgpu.rehearsal.aws_api.world import World
+
+_SMALLEST_GIB: Final = 1200
+_STEP_GIB: Final = 2400
+_THROUGHPUTS: Final = (125, 250, 500, 1000)
+_DEPLOYMENTS: Final = ("SCRATCH_1", "SCRATCH_2", "PERSISTENT_1", "PERSISTENT_2")
+_ACCOUNT: Final = "123456789012"
+
+Params = Mapping[str, Any]
+
+
+def _create(world: World, region: str, params: Params) -> dict[str, Any]:
+    backend, now = region_of(region), world.clock.now()
+    shelf = shelf_of(backend, now)
+    known = repeated(shelf.systems, params)
+    if known is None:
+        _check(params)
+        subnet = _subnet(backend, params)
+        known = new("file-system", region, params, now)
+        description = f"AWS created network interface for {known.id}"
+        groups = [str(group) for group in params.get("SecurityGroupIds") or ()]
+        interface = backend.create_network_interface(subnet, None, group_ids=groups, description=description)
+        known.interface = str(interface.id)
+        shelf.systems[known.id] = known
+    return {"FileSystem": _shown(world, region, known)}
+
+
+def _describe(world: World, region: str, params: Params) -> dict[str, Any]:
+    shelf = shelf_of(region_of(region), world.clock.now())
+    wanted = [str(name) for name in params.get("FileSystemIds") or ()]
+    found = [system(shelf, name) for name in wanted] if wanted else list(shelf.systems.values())
+    rows, more = paged([_shown(world, region, one) for one in found], params)
+    return {"FileSystems": rows, **more}
+
+
+def _update(world: World, region: str, params: Params) -> dict[str, Any]:
+    shelf = shelf_of(region_of(region), world.clock.now())
+    found = system(shelf, str(params.get("FileSystemId")))
+    size, before = params.get("StorageCapacity"), int(found.request["StorageCapacity"])
+    if size is not None:
+        if int(size) <= before:
+            raise JsonError("BadRequest", f"Storage capacity can only grow; it is {before} GiB.")
+        _check_size(int(size))
+        found.request["StorageCapacity"] = int(size)
+    changes = params.get("LustreConfiguration") or {}
+    found.request["LustreConfiguration"] = {**found.request["LustreConfiguration"], **changes}
+    return {"FileSystem": _shown(world, region, found)}
+
+
+def _delete(world: World, region: str, params: Params) -> dict[str, Any]:
+    now = world.clock.now()
+    shelf = shelf_of(region_of(region), now)
+    found = system(shelf, str(params.get("FileSystemId")))
+    if found.lifecycle(now) == "CREATING":
+        raise JsonError("BadRequest", f"File system {found.id} is being created and cannot be deleted yet.")
+    for link in shelf.links.values():
+        if link.request["FileSystemId"] == found.id:
+            link.ending = link.ending or now
+    found.ending = found.ending or now
+    return {"FileSystemId": found.id, "Lifecycle": "DELETING"}
+
+
+def _tag(world: World, region: str, params: Params) -> dict[str, Any]:
+    _tagged(world, region, params).tags.update(mapped(params.get("Tags")))
+    return {}
+
+
+def _untag(world: World, region: str, params: Params) -> dict[str, Any]:
+    tags = _tagged(world, region, params).tags
+    for key in params.get("TagKeys") or ():
+        tags.pop(str(key), None)
+    return {}
+
+
+def _tagged(world: World, region: str, params: Params) -> Made:
+    arn = str(params.get("ResourceARN"))
+    found = shelf_of(region_of(region), world.clock.now()).tagged(arn)
+    if found is None:
+        raise JsonError("ResourceNotFound", f"Resource '{arn}' does not exist.")
+    return found
+
+
+def _check(params: Params) -> None:
+    if params.get("FileSystemType") != "LUSTRE":
+        kind = params.get("FileSystemType")
+        raise JsonError("BadRequest", f"The rehearsal cloud does not simulate {kind} file systems.")
+    lustre = params.get("LustreConfiguration") or {}
+    deployment = lustre.get("DeploymentType", "SCRATCH_1")
+    if deployment not in _DEPLOYMENTS:
+        raise JsonError("BadRequest", f"Invalid DeploymentType {deployment}.")
+    _check_size(int(params.get("StorageCapacity") or 0))
+    persistent = deployment.startswith("PERSISTENT")
+    throughput = lustre.get("PerUnitStorageThroughput")
+    if deployment == "PERSISTENT_2" and throughput not in _THROUGHPUTS:
+        raise JsonError("BadRequest", f"PerUnitStorageThroughput must be one of {_THROUGHPUTS}.")
+    for only in ("PerUnitStorageThroughput", "AutomaticBackupRetentionDays"):
+        if not persistent and lustre.get(only) is not None:
+            raise JsonError("BadRequest", f"{only} is not supported for {deployment} file systems.")
+    if not persistent and params.get("KmsKeyId"):
+        raise JsonError("BadRequest", f"KmsKeyId is not supported for {deployment} file systems.")
+
+
+def _check_size(size: int) -> None:
+    if size != _SMALLEST_GIB and (size <= 0 or size % _STEP_GIB):
+        raise JsonError("BadRequest", f"StorageCapacity must be {_SMALLEST_GIB} or a multiple of {_STEP_GIB} GiB.")
+
+
+def _subnet(backend: Any, params: Params) -> Any:  # noqa: ANN401 - moto's subnet
+    names = [str(name) for name in params.get("SubnetIds") or ()]
+    subnets = {subnet.id: subnet for zone in backend.subnets.values() for subnet in zone.values()}
+    if len(names) != 1 or names[0] not in subnets:
+        raise JsonError("InvalidNetworkSettings", f"Exactly one existing subnet is needed, not {names}.")
+    found = subnets[names[0]]
+    groups = {group.id: group for rows in backend.groups.values() for group in rows.values()}
+    for name in params.get("SecurityGroupIds") or ():
+        if name not in groups or groups[name].vpc_id != found.vpc_id:
+            raise JsonError("InvalidNetworkSettings", f"Security group {name} is not in VPC {found.vpc_id}.")
+    return found
+
+
+def _shown(world: World, region: str, one: Made) -> dict[str, Any]:
+    request = one.request
+    lustre = {"DeploymentType": "SCRATCH_1", **(request.get("LustreConfiguration") or {})}
+    row = {
+        "FileSystemId": one.id,
+        "FileSystemType": "LUSTRE",
+        "FileSystemTypeVersion": request.get("FileSystemTypeVersion", "2.10"),
+        "CreationTime": one.created.timestamp(),
+        "OwnerId": _ACCOUNT,
+        "Lifecycle": one.lifecycle(world.clock.now()),
+        "StorageCapacity": request["StorageCapacity"],
+        "StorageType": request.get("StorageType", "SSD"),
+        "SubnetIds": request["SubnetIds"],
+        "NetworkInterfaceIds": [one.interface],
+        "DNSName": f"{one.id}.fsx.{region}.amazonaws.com",
+        "ResourceARN": one.arn,
+        "LustreConfiguration": {**lustre, "MountName": one.mount_name},
+        "Tags": [{"Key": key, "Value": value} for key, value in one.tags.items()],
+    }
+    return {**row, "KmsKeyId": request["KmsKeyId"]} if request.get("KmsKeyId") else row
+
+
+ACTIONS: Mapping[str, Action] = {
+    "CreateFileSystem": _create,
+    "DescribeFileSystems": _describe,
+    "UpdateFileSystem": _update,
+    "DeleteFileSystem": _delete,
+    "TagResource": _tag,
+    "UntagResource": _untag,
+    **links.ACTIONS,
+}

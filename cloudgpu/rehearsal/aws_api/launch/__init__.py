@@ -1,0 +1,1 @@
+"""RunInstances and CreateFleet: what is asked for, why AWS refuses it, and what is made."""

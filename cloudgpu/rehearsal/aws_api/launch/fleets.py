@@ -1,0 +1,265 @@
+"""Instant fleets: all or nothing where asked, and HTTP 200 with `Errors` where there is no capacity."""
+
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from moto.core.exceptions import ServiceException
+
+from cloudgpu.rehearsal.aws_api.ec2 import instance_types
+from cloudgpu.rehearsal.aws_api.launch.admission import admit
+from cloudgpu.rehearsal.aws_api.launch.capacity import Room, room_for
+from cloudgpu.rehearsal.aws_api.launch.fleet_allocation import Pool, Terms, allocate
+from cloudgpu.rehearsal.aws_api.launch.launch import Origin, launch
+from cloudgpu.rehearsal.aws_api.launch.request import Wanted, merge
+from cloudgpu.rehearsal.aws_api.launch.run_instances import begin_end, shut_down
+from cloudgpu.rehearsal.aws_api.rules import AwsError, Call, page, rule, tag_list, tags_for
+from cloudgpu.rehearsal.state.records import FleetRecord
+
+_MOST_CONSTRAINED = 1000
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """One pool with what its answer rows say."""
+
+    wanted: Wanted
+    described: dict[str, Any]
+    room: Room
+
+
+@rule("CreateFleet")
+def create(call: Call) -> dict[str, Any]:
+    """Launch what fits and say why the rest does not."""
+    terms, market = _terms(call)
+    choices = list(_choices(call, market, terms.target))
+    pools = [
+        Pool(index, choice.wanted.instance_type, choice.wanted.zone, choice.room.count)
+        for index, choice in enumerate(choices)
+    ]
+    plan = _shortened(allocate(pools, terms), call.world.behaviour.now.fleet_short_by)
+    fleet_id = f"fleet-{secrets.token_hex(4)}-{secrets.token_hex(2)}-{secrets.token_hex(2)}-{secrets.token_hex(6)}"
+    rows = [_launch(call, choices[index], count, fleet_id) for index, count in plan.items()]
+    short = sum(plan.values()) < terms.target
+    errors = [_error_row(choice) for choice in choices if choice.room.why is not None] if short else []
+    request = {name: value for name, value in call.params.items() if name not in ("ClientToken", "DryRun")}
+    tags = call.tags_for("fleet")
+    call.records.fleets[fleet_id] = FleetRecord(fleet_id, request, call.world.clock.now(), tags, rows, errors)
+    if tags:
+        call.backend.create_tags([fleet_id], tags)
+    return {"FleetId": fleet_id, "Instances": rows, "Errors": errors}
+
+
+@rule("DescribeFleets")
+def describe(call: Call) -> dict[str, Any]:
+    """Instant fleets are listed only when their ids are given, as on AWS."""
+    ids = call.texts("FleetIds")
+    for missing in (fleet_id for fleet_id in ids if fleet_id not in call.records.fleets):
+        raise AwsError("InvalidFleetId.NotFound", f"The fleet ID '{missing}' does not exist")
+    rows = [_shown(call, call.records.fleets[fleet_id]) for fleet_id in ids]
+    for name, values in call.filters().items():
+        rows = [row for row in rows if _passes(row, name, values)]
+    rows, token = page(rows, call.params)
+    return {"Fleets": rows, "NextToken": token}
+
+
+@rule("DescribeFleetInstances")
+def describe_instances(call: Call) -> dict[str, Any]:
+    """Not for instant fleets."""
+    raise AwsError("Unsupported", f"Fleet {call.params.get('FleetId')} is of type instant: use DescribeFleets.")
+
+
+@rule("DeleteFleets")
+def delete(call: Call) -> dict[str, Any]:
+    """Deleting an instant fleet ends its instances; keeping them is refused."""
+    done: list[dict[str, Any]] = []
+    failed: list[dict[str, Any]] = []
+    for fleet_id in call.texts("FleetIds"):
+        fleet = call.records.fleets.get(fleet_id)
+        if fleet is None:
+            failed.append(_not_deleted(fleet_id, "fleetIdDoesNotExist", f"The fleet ID '{fleet_id}' does not exist"))
+        elif not call.params.get("TerminateInstances"):
+            why = "NoTerminateInstances is not supported for fleets of type instant"
+            failed.append(_not_deleted(fleet_id, "fleetNotInDeletableState", why))
+        else:
+            done.append(_delete(call, fleet))
+    return {"SuccessfulFleetDeletions": done, "UnsuccessfulFleetDeletions": failed}
+
+
+def _shortened(plan: dict[int, int], by: int) -> dict[int, int]:
+    """A fleet that does not keep its word: fewer instances than its minimum."""
+    kept = max(sum(plan.values()) - by, 0)
+    shorter: dict[int, int] = {}
+    for index, count in plan.items():
+        taken = min(count, kept)
+        kept -= taken
+        if taken:
+            shorter[index] = taken
+    return shorter
+
+
+def _terms(call: Call) -> tuple[Terms, str]:
+    if call.params.get("Type") != "instant":
+        raise AwsError("Unsupported", "The rehearsal cloud simulates fleets of type instant only.")
+    target = call.params.get("TargetCapacitySpecification") or {}
+    total = int(target.get("TotalTargetCapacity") or 0)
+    if total < 1:
+        raise AwsError("InvalidParameterValue", "TotalTargetCapacity must be at least 1.")
+    market = str(target.get("DefaultTargetCapacityType") or "on-demand")
+    options = call.params.get("SpotOptions" if market == "spot" else "OnDemandOptions") or {}
+    terms = Terms(
+        target=total,
+        minimum=int(options.get("MinTargetCapacity") or 0),
+        single_type=bool(options.get("SingleInstanceType")),
+        single_zone=bool(options.get("SingleAvailabilityZone")),
+    )
+    _check(terms)
+    return terms, market
+
+
+def _check(terms: Terms) -> None:
+    constrained = terms.single_type or terms.single_zone
+    if terms.minimum > terms.target:
+        raise AwsError("InvalidParameterValue", "MinTargetCapacity must not exceed TotalTargetCapacity.")
+    if terms.minimum and not constrained:
+        raise AwsError(
+            "InvalidParameterCombination", "MinTargetCapacity needs SingleInstanceType or SingleAvailabilityZone."
+        )
+    if constrained and terms.target > _MOST_CONSTRAINED:
+        raise AwsError("InvalidParameterValue", f"TotalTargetCapacity must not exceed {_MOST_CONSTRAINED}.")
+
+
+def _choices(call: Call, market: str, target: int) -> Iterator[_Choice]:
+    configs = call.params.get("LaunchTemplateConfigs") or []
+    if not configs:
+        raise AwsError("MissingParameter", "The request must contain the parameter LaunchTemplateConfigs")
+    for config in configs:
+        specification = config.get("LaunchTemplateSpecification") or {}
+        for override in config.get("Overrides") or [{}]:
+            base = replace(merge(call, _request(call, override), specification), market=market)
+            described = _described(base, override)
+            for wanted in _spread(call, base):
+                yield _choice(call, wanted, described, target)
+
+
+def _choice(call: Call, wanted: Wanted, described: dict[str, Any], target: int) -> _Choice:
+    """Admit one pool; a refusal that another pool may not meet is this pool's error, others end the call."""
+    try:
+        admitted = admit(call, wanted)
+    except ServiceException as err:
+        if err.code not in ("Unsupported", "InvalidInstanceType", "InvalidParameterValue"):
+            raise
+        return _Choice(wanted, described, Room(0, AwsError(err.code, err.message)))
+    return _Choice(admitted, described, room_for(call, admitted, target))
+
+
+def _request(call: Call, override: Mapping[str, Any]) -> dict[str, Any]:
+    """What the fleet and one override add to the launch template."""
+    request = {name: override.get(name) for name in ("InstanceType", "ImageId", "SubnetId")}
+    placement = {**(override.get("Placement") or {})}
+    if override.get("AvailabilityZone"):
+        placement["AvailabilityZone"] = override["AvailabilityZone"]
+    tags = {"instance": call.tags_for("instance")}
+    rows = [{"ResourceType": kind, "Tags": tag_list(found)} for kind, found in tags.items() if found]
+    return {**request, "Placement": placement, "TagSpecifications": rows}
+
+
+def _spread(call: Call, base: Wanted) -> Iterator[Wanted]:
+    """One pool a subnet, or one a zone that offers the type."""
+    if base.interfaces and base.data.get("SubnetId"):
+        rows = [{**row, "SubnetId": base.data["SubnetId"]} for row in base.interfaces]
+        base = replace(base, data={**base.data, "NetworkInterfaces": rows, "SubnetId": None})
+    if "," in base.subnet_id:
+        for subnet_id in base.subnet_id.split(","):
+            yield replace(base, subnet_id=subnet_id.strip())
+    elif base.subnet_id or base.zone:
+        yield base
+    else:
+        zones = instance_types.zones_by_type(call.region).get(base.instance_type, ())
+        defaults = call.backend.get_default_subnets() or {}
+        found = [replace(base, zone=zone) for zone in zones if zone in defaults]
+        yield from found or [base]
+
+
+def _described(base: Wanted, override: Mapping[str, Any]) -> dict[str, Any]:
+    template_id, version = base.template or ("", 0)
+    row: dict[str, Any] = {"LaunchTemplateSpecification": {"LaunchTemplateId": template_id, "Version": str(version)}}
+    if override:
+        row["Overrides"] = dict(override)
+    return row
+
+
+def _launch(call: Call, choice: _Choice, count: int, fleet_id: str) -> dict[str, Any]:
+    reservation = launch(call, choice.wanted, count, Origin(fleet_id=fleet_id))
+    return {
+        "LaunchTemplateAndOverrides": choice.described,
+        "Lifecycle": choice.wanted.market,
+        "InstanceIds": [instance.id for instance in reservation.instances],
+        "InstanceType": choice.wanted.instance_type,
+    }
+
+
+def _error_row(choice: _Choice) -> dict[str, Any]:
+    why = choice.room.why
+    return {
+        "LaunchTemplateAndOverrides": choice.described,
+        "Lifecycle": choice.wanted.market,
+        "ErrorCode": why.code if why else "",
+        "ErrorMessage": why.message if why else "",
+    }
+
+
+def _not_deleted(fleet_id: str, code: str, message: str) -> dict[str, Any]:
+    return {"FleetId": fleet_id, "Error": {"Code": code, "Message": message}}
+
+
+def _delete(call: Call, fleet: FleetRecord) -> dict[str, Any]:
+    before = _state(call, fleet)
+    fleet.deleted = True
+    ids = set(fleet.instance_ids())
+    living = [i for i in call.backend.all_instances() if i.id in ids and i.state != "terminated"]
+    shut_down(living, call.world.clock.now())
+    begin_end(call, living)
+    return {"FleetId": fleet.id, "CurrentFleetState": "deleted_terminating", "PreviousFleetState": before}
+
+
+def _state(call: Call, fleet: FleetRecord) -> str:
+    if not fleet.deleted:
+        return "active"
+    ids = set(fleet.instance_ids())
+    living = any(i.id in ids and i.state != "terminated" for i in call.backend.all_instances())
+    return "deleted_terminating" if living else "deleted"
+
+
+def _shown(call: Call, fleet: FleetRecord) -> dict[str, Any]:
+    request = fleet.request
+    ids = fleet.instance_ids()
+    target = request.get("TargetCapacitySpecification") or {}
+    return {
+        "FleetId": fleet.id,
+        "FleetState": _state(call, fleet),
+        "ActivityStatus": "fulfilled" if not fleet.errors else "error",
+        "CreateTime": fleet.created,
+        "ClientToken": request.get("ClientToken"),
+        "FulfilledCapacity": float(len(ids)),
+        "FulfilledOnDemandCapacity": float(len(ids)) if target.get("DefaultTargetCapacityType") != "spot" else 0.0,
+        "LaunchTemplateConfigs": request.get("LaunchTemplateConfigs"),
+        "TargetCapacitySpecification": target,
+        "Type": "instant",
+        "SpotOptions": request.get("SpotOptions"),
+        "OnDemandOptions": request.get("OnDemandOptions"),
+        "TerminateInstancesWithExpiration": bool(request.get("TerminateInstancesWithExpiration")),
+        "Tags": tag_list(dict(call.backend.tags.get(fleet.id, {}))),
+        "Instances": fleet.instances,
+        "Errors": fleet.errors,
+    }
+
+
+def _passes(row: Mapping[str, Any], name: str, values: list[str]) -> bool:
+    if name.startswith("tag:"):
+        return tags_for([{"ResourceType": "fleet", "Tags": row["Tags"]}], "fleet").get(name[4:]) in values
+    known = {"fleet-state": row["FleetState"], "type": row["Type"], "activity-status": row["ActivityStatus"]}
+    if name not in known:
+        raise AwsError("InvalidParameterValue", f"The filter '{name}' is invalid")
+    return known[name] in values

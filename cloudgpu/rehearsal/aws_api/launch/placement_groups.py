@@ -1,0 +1,117 @@
+"""Placement groups: moto has none."""
+
+import secrets
+from typing import Any
+
+from cloudgpu.rehearsal.aws_api.rules import AwsError, Call, page, rule, tag_list
+from cloudgpu.rehearsal.state.records import PlacementGroup
+
+_STRATEGIES = ("cluster", "spread", "partition")
+
+
+@rule("CreatePlacementGroup")
+def create(call: Call) -> dict[str, Any]:
+    """Make a group; its name is unique in the region."""
+    name = str(call.params.get("GroupName") or "")
+    strategy = str(call.params.get("Strategy") or "cluster")
+    if not name:
+        raise AwsError("MissingParameter", "The request must contain the parameter GroupName")
+    if strategy not in _STRATEGIES:
+        raise AwsError("InvalidParameterValue", f"Invalid value '{strategy}' for strategy.")
+    if name in call.records.placement_groups:
+        raise AwsError("InvalidPlacementGroup.Duplicate", f"The Placement Group '{name}' already exists.")
+    group = PlacementGroup(
+        id=f"pg-{secrets.token_hex(8)}0",
+        name=name,
+        strategy=strategy,
+        tags=call.tags_for("placement-group"),
+        partitions=int(call.params.get("PartitionCount") or 0),
+        spread_level=str(call.params.get("SpreadLevel") or ""),
+    )
+    call.records.placement_groups[name] = group
+    if group.tags:
+        call.backend.create_tags([group.id], group.tags)
+    return {"PlacementGroup": _shown(call, group)}
+
+
+@rule("DescribePlacementGroups")
+def describe(call: Call) -> dict[str, Any]:
+    """List groups by name, id and filter."""
+    groups = list(call.records.placement_groups.values())
+    for wanted, key in ((call.texts("GroupNames"), "name"), (call.texts("GroupIds"), "id")):
+        known = {getattr(group, key) for group in groups}
+        for missing in (value for value in wanted if value not in known):
+            raise AwsError("InvalidPlacementGroup.Unknown", f"The Placement Group '{missing}' is unknown.")
+        groups = [group for group in groups if not wanted or getattr(group, key) in wanted]
+    for name, values in call.filters().items():
+        groups = [group for group in groups if _passes(call, group, name, values)]
+    rows, _ = page([_shown(call, group) for group in groups], call.params)
+    return {"PlacementGroups": rows}
+
+
+@rule("DeletePlacementGroup")
+def delete(call: Call) -> dict[str, Any]:
+    """Remove a group that no living instance uses."""
+    name = str(call.params.get("GroupName") or "")
+    group = find(call, name)
+    if any(instance.placement.group_name == name for instance in _living(call)):
+        raise AwsError("InvalidPlacementGroup.InUse", f"The Placement Group '{name}' is in use and may not be deleted.")
+    del call.records.placement_groups[name]
+    call.backend.tags.pop(group.id, None)
+    return {}
+
+
+def find(call: Call, name: str) -> PlacementGroup:
+    """The group of this name or id.
+
+    Raises:
+        AwsError: There is none.
+    """
+    for group in call.records.placement_groups.values():
+        if name in (group.name, group.id):
+            return group
+    raise AwsError("InvalidPlacementGroup.Unknown", f"The Placement Group '{name}' is unknown.")
+
+
+def _living(call: Call) -> list[Any]:
+    return [instance for instance in call.backend.all_instances() if instance.state != "terminated"]
+
+
+def _tags(call: Call, group: PlacementGroup) -> dict[str, str]:
+    return dict(call.backend.tags.get(group.id, {}))
+
+
+def _passes(call: Call, group: PlacementGroup, name: str, values: list[str]) -> bool:
+    tags = _tags(call, group)
+    if name.startswith("tag:"):
+        return tags.get(name[4:]) in values
+    attributes = {
+        "group-name": [group.name],
+        "strategy": [group.strategy],
+        "state": ["available"],
+        "tag-key": list(tags),
+        "group-arn": [_arn(call, group)],
+    }
+    if name not in attributes:
+        raise AwsError("InvalidParameterValue", f"The filter '{name}' is invalid")
+    return any(value in values for value in attributes[name])
+
+
+def _arn(call: Call, group: PlacementGroup) -> str:
+    return f"arn:aws:ec2:{call.region}:{call.backend.account_id}:placement-group/{group.name}"
+
+
+def _shown(call: Call, group: PlacementGroup) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "GroupName": group.name,
+        "GroupId": group.id,
+        "GroupArn": _arn(call, group),
+        "Strategy": group.strategy,
+        "State": "available",
+        "Tags": tag_list(_tags(call, group)),
+    }
+    if group.partitions:
+        row["PartitionCount"] = group.partitions
+    if group.spread_level:
+        row["SpreadLevel"] = group.spread_level
+    return row

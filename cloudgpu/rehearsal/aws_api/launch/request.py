@@ -1,0 +1,109 @@
+"""What a launch asks for, once the request and its launch template are merged."""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cloudgpu.rehearsal.aws_api.rules import AwsError, Call, tags_for
+
+_LAUNCH_TAGS = ("instance", "volume", "network-interface", "spot-instances-request")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A merged launch request in the names of the API; `zone` and `subnet_id` may still be empty."""
+
+    data: Mapping[str, Any]
+    instance_type: str
+    zone: str
+    subnet_id: str
+    market: str
+    template: tuple[str, int] | None = None
+
+    @property
+    def interfaces(self) -> list[dict[str, Any]]:
+        """Network interface specifications."""
+        return [dict(row) for row in self.data.get("NetworkInterfaces") or []]
+
+    @property
+    def group_ids(self) -> list[str]:
+        """Security groups of the instance, or of its first interface."""
+        return [str(value) for value in self.data.get("SecurityGroupIds") or []]
+
+    @property
+    def placement_group(self) -> str:
+        """Name or id of the placement group."""
+        placement = self.data.get("Placement") or {}
+        return str(placement.get("GroupName") or placement.get("GroupId") or "")
+
+    @property
+    def reservation(self) -> str:
+        """Capacity reservation that the launch is for; empty where it names none."""
+        specification = self.data.get("CapacityReservationSpecification") or {}
+        return str((specification.get("CapacityReservationTarget") or {}).get("CapacityReservationId") or "")
+
+    @property
+    def user_data(self) -> bytes:
+        """The decoded user data.
+
+        Raises:
+            AwsError: It is not base64.
+        """
+        try:
+            return base64.b64decode(str(self.data.get("UserData") or ""), validate=True)
+        except ValueError:  # also of a character that is not ASCII
+            raise AwsError("InvalidParameterValue", "Invalid BASE64 encoding of user data.") from None
+
+    def tags(self, resource_type: str) -> dict[str, str]:
+        """Tags for what the launch creates."""
+        return tags_for(self.data.get("TagSpecifications"), resource_type)
+
+
+def merge(call: Call, request: Mapping[str, Any], specification: Mapping[str, Any] | None) -> Wanted:
+    """Lay a request over the launch template it names.
+
+    Raises:
+        AwsError: No such template or version.
+    """
+    base, template = template_data(call, specification)
+    given = {name: value for name, value in request.items() if value not in (None, [], {})}
+    data = {**base, **given}
+    data["TagSpecifications"] = _merged_tags(base, given)
+    data["Placement"] = {**(base.get("Placement") or {}), **(given.get("Placement") or {})}
+    subnet = str(data.get("SubnetId") or "")
+    if not subnet:
+        subnet = next((str(row["SubnetId"]) for row in data.get("NetworkInterfaces") or [] if row.get("SubnetId")), "")
+    market = str((data.get("InstanceMarketOptions") or {}).get("MarketType") or "on-demand")
+    return Wanted(
+        data=data,
+        instance_type=str(data.get("InstanceType") or ""),
+        zone=str(data["Placement"].get("AvailabilityZone") or ""),
+        subnet_id=subnet,
+        market=market,
+        template=template,
+    )
+
+
+def template_data(call: Call, specification: Mapping[str, Any] | None) -> tuple[dict[str, Any], tuple[str, int] | None]:
+    """The data of a template version, and its id and number."""
+    if not specification:
+        return {}, None
+    if specification.get("LaunchTemplateId"):
+        template = call.backend.get_launch_template(specification["LaunchTemplateId"])
+    else:
+        template = call.backend.get_launch_template_by_name(str(specification.get("LaunchTemplateName")))
+    version = template.get_version(specification.get("Version") or "$Default")
+    data = {name: value for name, value in version.data.items() if value not in (None, [], {})}
+    return data, (template.id, version.number)
+
+
+def _merged_tags(base: Mapping[str, Any], given: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Tags of both, the request's winning; a template's own tags are no tags of instances."""
+    merged: list[dict[str, Any]] = []
+    for kind in _LAUNCH_TAGS:
+        tags = {**tags_for(base.get("TagSpecifications"), kind), **tags_for(given.get("TagSpecifications"), kind)}
+        if tags:
+            rows = [{"Key": key, "Value": value} for key, value in tags.items()]
+            merged.append({"ResourceType": kind, "Tags": rows})
+    return merged

@@ -1,0 +1,159 @@
+"""RunInstances, and the calls that change a running instance's state."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from moto.ec2.exceptions import DryRunClientError
+
+from cloudgpu.rehearsal.aws_api.launch.admission import admit
+from cloudgpu.rehearsal.aws_api.launch.capacity import room_for
+from cloudgpu.rehearsal.aws_api.launch.launch import Origin, launch
+from cloudgpu.rehearsal.aws_api.launch.request import merge
+from cloudgpu.rehearsal.aws_api.rules import AwsError, Call, rule
+
+CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
+
+
+@rule("RunInstances")
+def run_instances(call: Call) -> Any:  # noqa: ANN401 - moto's reservation
+    """All or nothing between MinCount and MaxCount, in one zone."""
+    least, most = _counts(call)
+    wanted = admit(call, merge(call, call.params, call.params.get("LaunchTemplate")))
+    room = room_for(call, wanted, most)
+    if room.why is not None and room.count < least:
+        raise room.why
+    if call.params.get("DryRun"):
+        raise DryRunClientError
+    return launch(call, wanted, room.count, Origin(client_token=str(call.params.get("ClientToken") or "")))
+
+
+def _counts(call: Call) -> tuple[int, int]:
+    least, most = (int(call.params.get(name) or 0) for name in ("MinCount", "MaxCount"))
+    if least < 1 or most < 1:
+        raise AwsError("InvalidParameterValue", "The counts of instances must be at least 1.")
+    if least > most:
+        raise AwsError("InvalidParameterValue", f"MinCount {least} must not be greater than MaxCount {most}.")
+    return least, most
+
+
+@rule("TerminateInstances")
+def terminate(call: Call) -> dict[str, Any]:
+    """Answer shutting-down at once; nodes end in the background. Again is harmless."""
+    instances = find(call, call.texts("InstanceIds"))
+    for instance in instances:
+        if instance.disable_api_termination:
+            raise AwsError(
+                "OperationNotPermitted",
+                f"The instance '{instance.id}' may not be terminated. Modify its 'disableApiTermination' instance "
+                "attribute and try again.",
+            )
+    before = {instance.id: str(instance.state) for instance in instances}
+    shut_down(instances, call.world.clock.now())
+    begin_end(call, [instance for instance in instances if instance.state == "shutting-down"])
+    rows = [_changed(instance, before[instance.id]) for instance in instances]
+    return {"TerminatingInstances": rows}
+
+
+def shut_down(instances: Iterable[Any], at: datetime) -> None:
+    """Begin to terminate instances on behalf of a caller of the API, and say since when, as AWS does."""
+    for instance in instances:
+        if instance.state not in ("shutting-down", "terminated"):
+            set_state(instance, "shutting-down")
+            instance._reason = transition_reason(at)
+
+
+def transition_reason(at: datetime) -> str:
+    """Return the StateTransitionReason of an instance that was stopped or terminated through the API."""
+    return f"User initiated ({at:%Y-%m-%d %H:%M:%S} GMT)"
+
+
+def begin_end(call: Call, instances: list[Any]) -> None:
+    """Have the nodes of instances that shut down ended; AWS takes its time with some."""
+    for instance in instances:
+        record = call.records.nodes[instance.id]
+        if record.lingers is None:
+            record.lingers = call.world.behaviour.now.terminate_looks
+            if record.lingers:
+                call.world.behaviour.strike()
+    call.world.keeper.end(call.region, [instance.id for instance in instances])
+
+
+@rule("StopInstances")
+def stop(call: Call) -> dict[str, Any]:
+    """Power nodes off; they keep their disks."""
+    instances = find(call, call.texts("InstanceIds"))
+    _require(instances, ("pending", "running", "stopping", "stopped"))
+    for instance in instances:
+        if instance.state in ("pending", "running"):
+            instance._reason = transition_reason(call.world.clock.now())
+    rows = [_change(instance, "stopping", unless=("stopped",)) for instance in instances]
+    call.world.keeper.end(call.region, [instance.id for instance in instances if instance.state == "stopping"])
+    return {"StoppingInstances": rows}
+
+
+@rule("StartInstances")
+def start(call: Call) -> dict[str, Any]:
+    """Start stopped nodes again."""
+    instances = find(call, call.texts("InstanceIds"))
+    _require(instances, ("stopped", "pending", "running"))
+    starting = [instance for instance in instances if instance.state == "stopped"]
+    for instance in starting:
+        instance._reason = ""
+    rows = [_change(instance, "pending", unless=("pending", "running")) for instance in instances]
+    call.world.keeper.boot(call.region, [instance.id for instance in starting])
+    return {"StartingInstances": rows}
+
+
+@rule("RebootInstances")
+def reboot(call: Call) -> dict[str, Any]:
+    """Boot nodes again, boot hooks included."""
+    instances = find(call, call.texts("InstanceIds"))
+    _require(instances, ("running",))
+    call.world.keeper.reboot(call.region, [instance.id for instance in instances])
+    return {}
+
+
+def find(call: Call, ids: list[str]) -> list[Any]:
+    """The instances of these ids.
+
+    Raises:
+        AwsError: None given, or one is unknown.
+    """
+    if not ids:
+        raise AwsError("MissingParameter", "The request must contain the parameter InstanceId")
+    known = {instance.id: instance for instance in call.backend.all_instances()}
+    missing = [instance_id for instance_id in ids if instance_id not in known]
+    if missing:
+        noun, verb = ("ID", "does") if len(missing) == 1 else ("IDs", "do")
+        raise AwsError("InvalidInstanceID.NotFound", f"The instance {noun} '{', '.join(missing)}' {verb} not exist")
+    return [known[instance_id] for instance_id in ids]
+
+
+def _require(instances: Iterable[Any], states: tuple[str, ...]) -> None:
+    for instance in instances:
+        if instance.state not in states:
+            raise AwsError(
+                "IncorrectInstanceState",
+                f"The instance '{instance.id}' is not in a state from which it can be changed: {instance.state}.",
+            )
+
+
+def _change(instance: Any, state: str, *, unless: tuple[str, ...]) -> dict[str, Any]:  # noqa: ANN401
+    before = str(instance.state)
+    set_state(instance, before if before in unless else state)
+    return _changed(instance, before)
+
+
+def _changed(instance: Any, before: str) -> dict[str, Any]:  # noqa: ANN401
+    after = str(instance.state)
+    return {
+        "InstanceId": instance.id,
+        "CurrentState": {"Code": CODES[after], "Name": after},
+        "PreviousState": {"Code": CODES[before], "Name": before},
+    }
+
+
+def set_state(instance: Any, name: str) -> None:  # noqa: ANN401
+    """Put a moto instance into a state."""
+    instance._state.name, instance._state.code = name, CODES[name]

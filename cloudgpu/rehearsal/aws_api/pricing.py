@@ -1,0 +1,113 @@
+"""The price list: on-demand prices of the catalogue or as the rehearser set them, in the shape of `GetProducts`."""
+
+import json
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Any
+
+from cloudgpu.catalog import catalog
+from cloudgpu.catalog.hardware import InstanceType
+from cloudgpu.rehearsal.aws_api.json_service import Action, JsonError, paged
+from cloudgpu.rehearsal.aws_api.world import World
+
+_SERVICE = "AmazonEC2"
+_SERVED_IN = ("us-east-1", "eu-central-1", "ap-south-1")
+"""AWS has no endpoint for prices elsewhere; each of these answers for all regions."""
+_LARGEST_PAGE = 100
+_ATTRIBUTES = {
+    "operatingSystem": "Linux",
+    "tenancy": "Shared",
+    "preInstalledSw": "NA",
+    "capacitystatus": "Used",
+    "marketoption": "OnDemand",
+    "servicecode": _SERVICE,
+    "locationType": "AWS Region",
+}
+_TYPE, _REGION = "instanceType", "regionCode"
+
+
+def _products(world: World, region: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    _require_endpoint(region)
+    if params.get("ServiceCode") != _SERVICE:
+        raise JsonError("NotFoundException", "The rehearsal cloud has prices of AmazonEC2 only.")
+    wanted = _wanted(params)
+    named = {field: value for field, value in wanted.items() if field in (_TYPE, _REGION)}
+    found = [row for row in _rows(world, named) if wanted.items() <= row["product"]["attributes"].items()]
+    rows, more = _paged(found, params)
+    return {"FormatVersion": "aws_v1", "PriceList": [json.dumps(row) for row in rows], **more}
+
+
+def _services(_: World, region: str, ___: Mapping[str, Any]) -> dict[str, Any]:
+    _require_endpoint(region)
+    names = sorted({*_ATTRIBUTES, _TYPE, _REGION, "vcpu", "memory", "gpu"})
+    return {"FormatVersion": "aws_v1", "Services": [{"ServiceCode": _SERVICE, "AttributeNames": names}]}
+
+
+def _values(world: World, region: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    _require_endpoint(region)
+    name = str(params.get("AttributeName") or "")
+    found = sorted({str(row["product"]["attributes"].get(name, "")) for row in _rows(world, {})} - {""})
+    rows, more = _paged([{"Value": value} for value in found], params)
+    return {"AttributeValues": rows, **more}
+
+
+def _require_endpoint(region: str) -> None:
+    if region not in _SERVED_IN:
+        raise JsonError(
+            "UnknownEndpoint",
+            f"There is no endpoint of the price list in {region}: AWS has them in {', '.join(_SERVED_IN)}.",
+        )
+
+
+def _wanted(params: Mapping[str, Any]) -> dict[str, str]:
+    rows = params.get("Filters") or []
+    strange = [row["Type"] for row in rows if row.get("Type") != "TERM_MATCH"]
+    if strange:
+        raise JsonError("InvalidParameterException", f"The rehearsal cloud knows TERM_MATCH, not {strange[0]}.")
+    return {row["Field"]: row["Value"] for row in rows}
+
+
+def _paged(rows: list[Any], params: Mapping[str, Any]) -> tuple[list[Any], dict[str, str]]:
+    size = int(params.get("MaxResults") or _LARGEST_PAGE)
+    if not 1 <= size <= _LARGEST_PAGE:
+        raise JsonError("InvalidParameterException", f"MaxResults must be from 1 to {_LARGEST_PAGE}, not {size}.")
+    try:
+        return paged(rows, params, limit=_LARGEST_PAGE)
+    except JsonError as err:
+        raise JsonError("InvalidNextTokenException", err.message) from err
+
+
+def _rows(world: World, named: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """Retired types too: the price list of AWS still carries them, so a price is no promise."""
+    for kind in catalog.load().types.values():
+        if kind.provider != "aws" or named.get(_TYPE, kind.name) != kind.name:
+            continue
+        for region, usd in kind.on_demand_usd.items():
+            if named.get(_REGION, region) == region:
+                yield _row(kind, region, world.market.price_of(region, kind.name, "on-demand") or usd)
+
+
+def _row(kind: InstanceType, region: str, usd: Decimal) -> dict[str, Any]:
+    sku = f"{kind.name}.{region}".upper()
+    attributes = {
+        **_ATTRIBUTES,
+        _TYPE: kind.name,
+        _REGION: region,
+        "vcpu": str(kind.vcpus),
+        "memory": f"{kind.memory_gib} GiB",
+        "gpu": str(kind.gpus),
+    }
+    dimension = {"unit": "Hrs", "pricePerUnit": {"USD": f"{usd:.10f}"}, "description": "simulated price list"}
+    term = {"priceDimensions": {f"{sku}.HRS": dimension}, "effectiveDate": f"{kind.priced_on}T00:00:00Z"}
+    return {
+        "product": {"productFamily": "Compute Instance", "sku": sku, "attributes": attributes},
+        "serviceCode": _SERVICE,
+        "terms": {"OnDemand": {f"{sku}.TERM": term}},
+    }
+
+
+ACTIONS: Mapping[str, Action] = {
+    "GetProducts": _products,
+    "DescribeServices": _services,
+    "GetAttributeValues": _values,
+}

@@ -1,0 +1,92 @@
+"""Everything that costs money or lingers, in every region, from the endpoint's own state."""
+
+from typing import Any
+
+from moto.core.base_backend import BackendDict
+from moto.ec2.models import ec2_backends
+from moto.iam.models import iam_backends
+from moto.s3.models import s3_backends
+from moto.scheduler.models import scheduler_backends
+
+from cloudgpu.rehearsal.aws_api.resource_inventory_storage import file_systems
+from cloudgpu.rehearsal.state.records import records_of
+
+
+def census() -> dict[str, list[dict[str, Any]]]:
+    """Lists by kind; default networks, AWS's own roles and terminated instances are not counted."""
+    found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in _KINDS}
+    for _, _, backend in list(ec2_backends.iter_backends()):
+        for kind, rows in _of_region(backend).items():
+            found[kind] += [{"region": backend.region_name, **row} for row in rows]
+    for _, _, backend in _iter(iam_backends):
+        found["roles"] += [_tagged(role.name, role) for role in backend.roles.values()]
+        found["instance_profiles"] += [_tagged(row.name, row) for row in backend.instance_profiles.values()]
+    for _, _, backend in _iter(scheduler_backends):
+        for group in [one for one in backend.schedule_groups.values() if one.name != "default"]:
+            # Schedules carry no tags: they are found by those of their group.
+            row = {"region": backend.region_name, "tags": backend.tagger.get_tag_dict_for_resource(group.arn)}
+            found["schedule_groups"].append({"id": group.name, **row})
+            found["schedules"] += [{"id": f"{group.name}/{name}", **row} for name in group.schedules]
+    for _, _, backend in _iter(s3_backends):
+        found["buckets"] += [{"id": name, "region": bucket.region_name} for name, bucket in backend.buckets.items()]
+    found["file_systems"] = file_systems()
+    return found
+
+
+_KINDS = (
+    "instances", "volumes", "interfaces", "addresses", "nat_gateways", "endpoints", "gateways", "route_tables",
+    "groups", "launch_templates", "fleets", "placement_groups", "key_pairs", "vpcs", "subnets", "roles",
+    "instance_profiles", "buckets", "schedule_groups", "schedules",
+)  # fmt: skip
+
+
+_OVER = frozenset({"deleted", "failed"})
+"""States of a NAT gateway in which it costs nothing and serves nobody."""
+
+
+def _is_main(table: Any) -> bool:  # noqa: ANN401 - moto is untyped
+    """The route table that comes and goes with its VPC."""
+    return str(table.main_association_id or "") != ""
+
+
+def _iter(backends: BackendDict[Any]) -> list[Any]:
+    return list(backends.iter_backends())
+
+
+def _of_region(backend: Any) -> dict[str, list[dict[str, Any]]]:  # noqa: ANN401 - moto is untyped
+    records = records_of(backend)
+    tags = backend.tags
+
+    def row(physical_id: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+        return {"id": physical_id, "tags": dict(tags.get(physical_id, {})), **more}
+
+    groups = [group for groups in backend.groups.values() for group in groups.values() if group.name != "default"]
+    subnets = [subnet for zone in backend.subnets.values() for subnet in zone.values()]
+    return {
+        "instances": [
+            row(i.id, state=i.state, instance_type=i.instance_type)
+            for i in backend.all_instances()
+            if i.state != "terminated"
+        ],
+        "volumes": [row(name) for name in backend.volumes],
+        "interfaces": [row(name) for name in backend.enis],
+        "addresses": [row(address.allocation_id) for address in backend.addresses],
+        "nat_gateways": [row(name) for name, one in backend.nat_gateways.items() if one.state not in _OVER],
+        "endpoints": [row(name) for name, one in backend.vpc_end_points.items() if one.state != "deleted"],
+        "gateways": [row(name) for name in backend.internet_gateways],
+        "route_tables": [row(name) for name, one in backend.route_tables.items() if not _is_main(one)],
+        "groups": [row(group.id, name=group.name) for group in groups],
+        "launch_templates": [row(name, name=item.name) for name, item in backend.launch_templates.items()],
+        "fleets": [row(name) for name, fleet in records.fleets.items() if not fleet.deleted],
+        "placement_groups": [row(group.id, name=group.name) for group in records.placement_groups.values()],
+        "key_pairs": [row(pair.id, name=pair.key_name) for pair in backend.key_pairs.values()],
+        "vpcs": [row(vpc.id) for vpc in backend.vpcs.values() if not vpc.is_default],
+        "subnets": [row(subnet.id) for subnet in subnets if str(subnet.default_for_az).lower() != "true"],
+    }
+
+
+def _tagged(name: str, item: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Moto keeps the tags of roles and profiles as a list or as a mapping, depending on the call that set them."""
+    tags = getattr(item, "tags", None) or {}
+    rows = tags.values() if isinstance(tags, dict) else tags
+    return {"id": name, "tags": {row["Key"]: row["Value"] for row in rows}}

@@ -1,0 +1,126 @@
+"""moto's EventBridge Scheduler with the refusals that it lacks."""
+
+import json
+import re
+from typing import Any
+
+from moto.core.exceptions import JsonRESTError
+from moto.scheduler.responses import EventBridgeSchedulerResponse
+
+from cloudgpu.rehearsal.aws_api.iam_permissions import role_of, trusts
+
+SERVICE = "scheduler.amazonaws.com"
+_NAME = re.compile(r"[0-9a-zA-Z-_.]{1,64}")
+_ONCE = re.compile(r"at\(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\)")
+_TOKENS = "rehearsal_tokens"
+
+
+class SchedulerError(JsonRESTError):
+    """A refusal with AWS's own code."""
+
+    def __init__(self, code: str, message: str, http: int = 400) -> None:
+        self.code = http
+        super().__init__(code, message)
+
+
+class StrictScheduler(EventBridgeSchedulerResponse):
+    """One request."""
+
+    def create_schedule_group(self) -> str:
+        """Names are unique; the same token again is the same group."""
+        name = _checked(str(self._get_param("Name")))
+        backend = self.scheduler_backend
+        if name in backend.schedule_groups and not self._repeated("group", name):
+            raise SchedulerError("ConflictException", f"Schedule group {name} already exists.", 409)
+        if name in backend.schedule_groups:
+            return json.dumps({"ScheduleGroupArn": backend.schedule_groups[name].arn})
+        self._keep("group", name)
+        return str(super().create_schedule_group())
+
+    def delete_schedule_group(self) -> str:
+        """A group that is not there is not found; AWS's own cannot be deleted."""
+        name = self._last_of_path()
+        if name == "default":
+            raise SchedulerError("ValidationException", "The default schedule group cannot be deleted.")
+        group = self.scheduler_backend.get_schedule_group(name)
+        self.scheduler_backend.tagger.delete_all_tags_for_resource(group.arn)
+        return str(super().delete_schedule_group())
+
+    def list_tags_for_resource(self) -> str:
+        """Only groups carry tags."""
+        self._tagged_group()
+        return str(super().list_tags_for_resource())
+
+    def tag_resource(self) -> str:
+        """Only groups carry tags."""
+        self._tagged_group()
+        return str(super().tag_resource())
+
+    def create_schedule(self) -> str:
+        """Refuse what AWS refuses: an unknown group, a role that it may not take, a time that it cannot read."""
+        name, group = _checked(self._last_of_path()), self._group()
+        if name in group.schedules and self._repeated("schedule", f"{group.name}/{name}"):
+            return json.dumps({"ScheduleArn": group.schedules[name].arn})
+        if name in group.schedules:
+            raise SchedulerError("ConflictException", f"Schedule {name} already exists.", 409)
+        self._check(group)
+        self._keep("schedule", f"{group.name}/{name}")
+        return str(super().create_schedule())
+
+    def update_schedule(self) -> str:
+        """As for a new one; what is left out gets its default."""
+        group = self._group()
+        self._check(group)
+        answer = str(super().update_schedule())
+        # moto forgets the one, and its default is none.
+        changed = group.schedules[self._last_of_path()]
+        changed.action_after_completion = self._get_param("ActionAfterCompletion") or "NONE"
+        changed.state = self._get_param("State") or "ENABLED"
+        return answer
+
+    def _group(self) -> Any:  # noqa: ANN401 - moto's group
+        return self.scheduler_backend.get_schedule_group(self._get_param("GroupName"))
+
+    def _check(self, group: Any) -> None:  # noqa: ANN401
+        expression = str(self._get_param("ScheduleExpression"))
+        if expression.startswith("at(") and not _ONCE.fullmatch(expression):
+            raise SchedulerError("ValidationException", f"Invalid Schedule Expression {expression}.")
+        if (self._get_param("FlexibleTimeWindow") or {}).get("Mode") not in ("OFF", "FLEXIBLE"):
+            raise SchedulerError("ValidationException", "FlexibleTimeWindow.Mode must be OFF or FLEXIBLE.")
+        target = self._get_param("Target") or {}
+        role = role_of(str(target.get("RoleArn")))
+        if role is None or not trusts(role, SERVICE, group.arn):
+            text = "The execution role you provide must allow AWS EventBridge Scheduler to assume the role."
+            raise SchedulerError("ValidationException", text)
+
+    def _tagged_group(self) -> None:
+        arn = self._unquoted_arn()
+        if not any(group.arn == arn for group in self.scheduler_backend.schedule_groups.values()):
+            raise SchedulerError("ResourceNotFoundException", f"Resource {arn} does not exist.", 404)
+
+    def _unquoted_arn(self) -> str:
+        from_path = self.uri.split("?")[0].split("/tags/")[-1]
+        return from_path.replace("%3A", ":").replace("%2F", "/")
+
+    def _last_of_path(self) -> str:
+        return str(self.uri.split("?")[0].split("/")[-1])
+
+    def _tokens(self) -> dict[tuple[str, str], str]:
+        """On moto's own back end, so that one snapshot holds both."""
+        found: dict[tuple[str, str], str] = self.scheduler_backend.__dict__.setdefault(_TOKENS, {})
+        return found
+
+    def _repeated(self, kind: str, name: str) -> bool:
+        token = str(self._get_param("ClientToken") or "")
+        return bool(token) and self._tokens().get((kind, token)) == name
+
+    def _keep(self, kind: str, name: str) -> None:
+        token = str(self._get_param("ClientToken") or "")
+        if token:
+            self._tokens()[kind, token] = name
+
+
+def _checked(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise SchedulerError("ValidationException", f"Value '{name}' at 'name' failed to satisfy the constraint.")
+    return name

@@ -1,0 +1,95 @@
+"""Service Quotas of EC2: vCPUs by bucket of instance families and market, and Elastic IPs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cloudgpu.rehearsal.aws_api.ec2.market import Market
+from cloudgpu.rehearsal.aws_api.json_service import Action, JsonError, paged
+from cloudgpu.rehearsal.aws_api.world import World
+
+DEFAULT_VCPUS = 100_000
+"""Where the quota table has no row: enough for any rehearsal, and a figure, as on AWS."""
+ELASTIC_IPS = 5
+_ACCOUNT = "123456789012"
+
+
+@dataclass(frozen=True)
+class Quota:
+    """One quota. `bucket` and `market` name its row in the table; without a bucket it is fixed at `fixed`."""
+
+    code: str
+    name: str
+    bucket: str = ""
+    market: str = ""
+    fixed: int = 0
+
+
+QUOTAS = (
+    Quota("L-1216C47A", "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances", "standard", "on-demand"),
+    Quota("L-417A185B", "Running On-Demand P instances", "p", "on-demand"),
+    Quota("L-DB2E81BA", "Running On-Demand G and VT instances", "g", "on-demand"),
+    Quota("L-34B43A08", "All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests", "standard", "spot"),
+    Quota("L-7212CCBC", "All P4, P3 and P2 Spot Instance Requests", "p", "spot"),
+    Quota("L-C4BD4855", "All P5 Spot Instance Requests", "p5", "spot"),
+    Quota("L-3819A6DF", "All G and VT Spot Instance Requests", "g", "spot"),
+    Quota("L-0263D0A3", "EC2-VPC Elastic IPs", fixed=ELASTIC_IPS),
+)
+
+
+def vcpus_allowed(market: Market, region: str, bucket: str, kind: str) -> int:
+    """VCPUs that may run in a bucket; a row of the `p` bucket binds P5 spot as well unless `p5` has its own."""
+    limit = market.quota_of(region, bucket, kind)
+    if limit is None and bucket == "p5":
+        limit = market.quota_of(region, "p", kind)
+    return DEFAULT_VCPUS if limit is None else limit
+
+
+def _get(world: World, region: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    _require_ec2(params)
+    code = str(params.get("QuotaCode") or "")
+    found = next((quota for quota in QUOTAS if quota.code == code), None)
+    if found is None:
+        raise JsonError("NoSuchResourceException", "The request failed because the specified quota does not exist.")
+    return {"Quota": _shown(world, region, found)}
+
+
+def _list(world: World, region: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    _require_ec2(params)
+    rows, more = paged([_shown(world, region, quota) for quota in QUOTAS], params)
+    return {"Quotas": rows, **more}
+
+
+def _services(_: World, __: str, ___: Mapping[str, Any]) -> dict[str, Any]:
+    return {"Services": [{"ServiceCode": "ec2", "ServiceName": "Amazon Elastic Compute Cloud (Amazon EC2)"}]}
+
+
+def _require_ec2(params: Mapping[str, Any]) -> None:
+    if params.get("ServiceCode") != "ec2":
+        raise JsonError("NoSuchResourceException", "The rehearsal cloud has quotas of the service ec2 only.")
+
+
+def _shown(world: World, region: str, quota: Quota) -> dict[str, Any]:
+    value = quota.fixed
+    if quota.bucket:
+        value = vcpus_allowed(world.market, region, quota.bucket, quota.market)
+    return {
+        "ServiceCode": "ec2",
+        "ServiceName": "Amazon Elastic Compute Cloud (Amazon EC2)",
+        "QuotaArn": f"arn:aws:servicequotas:{region}:{_ACCOUNT}:ec2/{quota.code}",
+        "QuotaCode": quota.code,
+        "QuotaName": quota.name,
+        "Value": float(value),
+        "Unit": "None",
+        "Adjustable": True,
+        "GlobalQuota": False,
+    }
+
+
+ACTIONS: Mapping[str, Action] = {
+    "GetServiceQuota": _get,
+    "GetAWSDefaultServiceQuota": _get,
+    "ListServiceQuotas": _list,
+    "ListAWSDefaultServiceQuotas": _list,
+    "ListServices": _services,
+}

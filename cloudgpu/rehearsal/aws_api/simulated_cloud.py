@@ -1,0 +1,174 @@
+"""The simulated services with their state and their nodes. Importing this loads moto."""
+
+import contextlib
+import logging
+import os
+from typing import Any
+
+from moto.ec2.models import ec2_backends
+
+from cloudgpu.errors import StateError
+from cloudgpu.rehearsal.aws_api.ec2 import instance_store as book
+from cloudgpu.rehearsal.aws_api.ec2.instance_lifecycle import NodeKeeper
+from cloudgpu.rehearsal.aws_api.ec2.reachability import retell
+from cloudgpu.rehearsal.aws_api.resource_inventory import census
+from cloudgpu.rehearsal.aws_api.resource_inventory_storage import holding
+from cloudgpu.rehearsal.aws_api.scheduler_due import carry_out_due
+from cloudgpu.rehearsal.aws_api.ssm_sessions import Sessions
+from cloudgpu.rehearsal.aws_api.world import Parts, World
+from cloudgpu.rehearsal.faults.search_lag import SearchLag
+from cloudgpu.rehearsal.nodes.mounts.shared_storage import tidy
+from cloudgpu.rehearsal.server.http_message import HttpRequest, HttpResponse
+from cloudgpu.rehearsal.server.services import Services
+from cloudgpu.rehearsal.server.sigv4 import Scope
+from cloudgpu.rehearsal.state.disk_reserve import Reserve
+from cloudgpu.rehearsal.state.durable import not_saved
+from cloudgpu.rehearsal.state.records import records_of
+from cloudgpu.rehearsal.state.store import Store
+
+_CLUSTER_TAG = "cloudgpu:cluster"
+_log = logging.getLogger(__name__)
+
+
+class SimulatedCloud:
+    """Everything behind the endpoint."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._lock = parts.lock
+        self._time = parts.time
+        self._shared = parts.files.nodes
+        self._reserve = Reserve(parts.files.reserve)
+        self._store = Store(parts.files.state, parts.files.objects, self._reserve)
+        self._host = parts.host
+        self._keeper = NodeKeeper(parts)
+        self._search_lag = SearchLag(parts.clock)
+        self._services = Services(
+            World(parts.clock, parts.market, parts.host, self._keeper, parts.behaviour), Sessions(parts.files.nodes)
+        )
+
+    def restore(self) -> None:
+        """Read the state back and bring nodes and instances into step.
+
+        Raises:
+            StateError: The state is damaged.
+        """
+        self._store.load()
+        with contextlib.suppress(StateError):  # each call tries again
+            self._reserve.hold()
+        if any(True for _ in self._instances()):
+            self._keeper.reconcile()
+
+    def answer(self, request: HttpRequest, scope: Scope, *, lag_s: float = 0.0) -> HttpResponse:
+        """Carry a verified request out; searches by tag are behind by `lag_s`."""
+        with self._search_lag.hiding(request.body, lag_s):
+            answer = self._services.answer(request, scope)
+        self._search_lag.note()
+        return answer
+
+    def admit(self, *, frees: bool) -> None:
+        """Refuse a call on a full disk before it has an effect; one that frees resources may use the reserve.
+
+        Raises:
+            NotSavedError: The disk is full or unwritable.
+        """
+        try:
+            self._save_nodes()
+            if not frees:
+                self._reserve.hold()
+        except StateError as err:
+            raise not_saved(err) from err
+
+    def save(self, *, mutated: bool) -> None:
+        """Make the effect of a call durable, or take it back: callers are not shown what the next server lacks.
+
+        Raises:
+            NotSavedError: The disk is full or unwritable.
+        """
+        try:
+            self._store.save(mutated=mutated)
+        except StateError as err:
+            if mutated:
+                self._take_back()
+                raise not_saved(err) from err
+            _log.warning("a region's first use is not saved yet: %s", err.message)
+
+    def _take_back(self) -> None:
+        """Return to what was saved last. Work that the call began for nodes finds no reason for it any more."""
+        try:
+            self._store.load()
+        except Exception:  # noqa: BLE001 - whatever it is
+            # What is in memory now is neither state, and must not be saved. The next server says what is wrong.
+            _log.critical("the saved state cannot be read back: ending as if killed", exc_info=True)
+            os._exit(1)
+        for backend in book.backends():
+            retell(self._host, backend, records_of(backend))
+
+    def regions(self) -> set[str]:
+        """Regions that hold anything of the caller's."""
+        return {str(row["region"]) for rows in census().values() for row in rows if row.get("region")}
+
+    def census(self) -> dict[str, list[dict[str, Any]]]:
+        """Everything that costs or lingers."""
+        return census()
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """Every instance that is not terminated, with where its node listens."""
+        with self._lock:
+            return [_shown(instance) for instance in self._instances() if instance.state != "terminated"]
+
+    def housekeep(self) -> None:
+        """Forget what ended long ago, carry out what is due, and save what nodes changed."""
+        with self._lock:
+            tidy(self._shared, holding())
+        self._keeper.forget_old()
+        self.carry_out_schedules()
+
+    def carry_out_schedules(self) -> None:
+        """Make the calls whose time has come, durably."""
+        with self._lock:
+            if carry_out_due(self._time.now(), self._keeper):
+                self._keeper.note_change()
+            self._save_nodes()
+
+    def close(self, *, end_nodes: bool) -> None:
+        """Begin nothing more; the state says afterwards what is true: with `end_nodes` nothing runs any more."""
+        self._keeper.close()
+        if end_nodes:
+            self._keeper.terminate_all()
+            self._keeper.note_change()
+        self._save_nodes()
+
+    def _save_nodes(self) -> None:
+        """Save what happened without a call; it stays to be saved where that fails.
+
+        Raises:
+            StateError: The disk is full or unwritable.
+        """
+        with self._lock:
+            if self._keeper.changed():
+                try:
+                    self._store.save(mutated=True)
+                except StateError:
+                    self._keeper.note_change()
+                    raise
+
+    def _instances(self) -> list[Any]:
+        registered: list[Any] = list(ec2_backends.iter_backends())
+        return [instance for _, _, backend in registered for instance in backend.all_instances()]
+
+
+def _shown(instance: Any) -> dict[str, Any]:  # noqa: ANN401 - moto is untyped
+    backend = instance.ec2_backend
+    record = records_of(backend).nodes[instance.id]
+    return {
+        "instance_id": instance.id,
+        "instance_type": str(instance.instance_type),
+        "region": str(backend.region_name),
+        "zone": str(instance.placement.zone),
+        "state": str(instance.state),
+        "address": record.address,
+        "port": record.port,
+        "user": record.user,
+        "host_key": record.host_key,
+        "cluster": backend.tags.get(instance.id, {}).get(_CLUSTER_TAG, ""),
+    }

@@ -1,0 +1,45 @@
+"""moto's SSM with the public parameters that name machine images."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from moto.core.responses import ActionResult
+from moto.ssm.responses import SimpleSystemManagerResponse
+
+from cloudgpu.rehearsal.aws_api.ec2.public_images import ami_of_parameter
+
+_SINCE = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class StrictSsm(SimpleSystemManagerResponse):
+    """One request."""
+
+    def get_parameter(self) -> ActionResult:
+        """A public image parameter, or whatever moto holds."""
+        found = self._public(str(self._get_param("Name")))
+        return ActionResult({"Parameter": found}) if found else super().get_parameter()
+
+    def get_parameters(self) -> ActionResult:
+        """Several at once."""
+        names = [str(name) for name in self._get_param("Names") or []]
+        public = [row for row in (self._public(name) for name in names) if row]
+        taken = {row["Name"] for row in public}
+        rest = [name for name in names if name not in taken]
+        held = self.ssm_backend.get_parameters(rest) if rest else {}
+        shown = [row.response_object(self._get_param("WithDecryption"), self.region) for row in held.values()]
+        missing = [name for name in rest if name not in held]
+        return ActionResult({"Parameters": [*public, *shown], "InvalidParameters": missing})
+
+    def _public(self, name: str) -> dict[str, Any] | None:
+        ami_id = ami_of_parameter(name, str(self.region))
+        if ami_id is None:
+            return None
+        return {
+            "Name": name,
+            "Type": "String",
+            "Value": ami_id,
+            "Version": 1,
+            "LastModifiedDate": _SINCE.timestamp(),
+            "ARN": f"arn:aws:ssm:{self.region}::parameter{name}",
+            "DataType": "aws:ec2:image",
+        }

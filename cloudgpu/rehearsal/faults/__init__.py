@@ -1,0 +1,1 @@
+"""Fault injection: scripts, the library of named ones, and what is in force."""

@@ -1,0 +1,64 @@
+"""The fault script in force: put whole, shown whole."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cloudgpu.rehearsal.aws_api.ec2.market import Market
+from cloudgpu.rehearsal.aws_api.world import NodeHost
+from cloudgpu.rehearsal.faults.active_conditions import Behaviour
+from cloudgpu.rehearsal.faults.api_faults import FaultScript
+from cloudgpu.rehearsal.faults.conditions import conditions_from
+from cloudgpu.rehearsal.faults.node_faults import NodeFault, node_fault_from
+
+_PARTS: Mapping[str, type] = {
+    "names": list, "rules": list, "capacity": dict, "quotas": dict, "cloud": dict, "nodes": list,
+}  # fmt: skip
+
+
+@dataclass
+class Applied:
+    """What is applied to one server. Rules, conditions and node faults live in memory, limits on the disk."""
+
+    faults: FaultScript
+    market: Market
+    behaviour: Behaviour
+    host: NodeHost
+    names: list[str] = field(default_factory=list)
+    cloud: dict[str, Any] = field(default_factory=dict)
+    nodes: list[NodeFault] = field(default_factory=list)
+
+    def put(self, row: Mapping[str, Any]) -> None:
+        """Replace everything that was applied.
+
+        Raises:
+            ValueError: A part makes no sense; then most of it is as it was.
+            CloudGpuError: The nodes cannot be told.
+        """
+        parts = {name: row.get(name, kind()) for name, kind in _PARTS.items()}
+        for name, kind in _PARTS.items():
+            if not isinstance(parts[name], kind):
+                message = f"{name} is not a {kind.__name__}"
+                raise ValueError(message)  # noqa: TRY004 - what the caller turns into an answer
+        conditions = conditions_from(parts["cloud"])
+        nodes = [node_fault_from(one) for one in parts["nodes"]]
+        self.market.put_capacity(parts["capacity"])
+        self.market.put_quotas(parts["quotas"])
+        self.faults.put(parts["rules"])
+        self.behaviour.put(conditions)
+        self.names, self.cloud = [str(name) for name in parts["names"]], dict(parts["cloud"])
+        if nodes or self.nodes:
+            self.host.put_faults(nodes)
+        self.nodes = nodes
+
+    def shown(self) -> dict[str, Any]:
+        """What is in force."""
+        return {
+            "names": self.names,
+            "rules": self.faults.shown()["rules"],
+            "capacity": self.market.capacity,
+            "quotas": self.market.quotas,
+            "cloud": self.cloud,
+            "struck": self.behaviour.struck,
+            "nodes": [{"do": fault.do, "match": dict(fault.match), "count": fault.count} for fault in self.nodes],
+        }

@@ -1,0 +1,155 @@
+"""Fault scripts: what they may hold, the library of named ones, and several of them put together."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from cloudgpu.decoding import MALFORMED, described
+from cloudgpu.errors import UsageError
+from cloudgpu.files import SETTINGS_BYTES, read_text
+from cloudgpu.recipe.document import parse
+from cloudgpu.recipe.nearest import suggestion
+from cloudgpu.rehearsal.faults.api_faults import rule_from
+from cloudgpu.rehearsal.faults.conditions import conditions_from
+from cloudgpu.rehearsal.faults.node_faults import node_fault_from
+
+_ABOUT = ("description", "parameters")
+_PARTS: Mapping[str, type] = {"rules": list, "capacity": dict, "quotas": dict, "cloud": dict, "nodes": list}
+
+
+@dataclass(frozen=True)
+class Script:
+    """One fault script as written: values may hold `{parameter}`."""
+
+    name: str
+    description: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parts: Mapping[str, Any] = field(default_factory=dict)
+
+    def filled(self, given: Mapping[str, str]) -> dict[str, Any]:
+        """Its parts with the parameters put in; `given` wins over the defaults.
+
+        Raises:
+            UsageError: A value is not of its default's kind.
+        """
+        values = dict(self.parameters)
+        for name, text in given.items():
+            if name in values:
+                values[name] = _like(values[name], text, name)
+        return {name: _put(part, values) for name, part in self.parts.items()}
+
+
+@cache
+def library() -> Mapping[str, Script]:
+    """Every named script, by name."""
+    folder = files("cloudgpu.rehearsal.faults.library")
+    found = sorted(item.name for item in folder.iterdir() if item.name.endswith(".yaml"))
+    texts = {name.removesuffix(".yaml"): (folder / name).read_text("utf-8") for name in found}
+    return {name: parsed(name, text) for name, text in texts.items()}
+
+
+def find(name_or_file: str) -> Script:
+    """A script of the library, else of a file.
+
+    Raises:
+        UsageError: It is neither, or makes no sense.
+    """
+    if name_or_file in library():
+        return library()[name_or_file]
+    path = Path(name_or_file)
+    if path.suffix not in (".yaml", ".yml", ".json") and not path.is_file():
+        message = f"there is no fault script {name_or_file}{suggestion(name_or_file, library())}"
+        raise UsageError(message, hint="`cloudgpu rehearsal fault list` shows them; a file works too")
+    try:
+        return parsed(path.name, read_text(path, SETTINGS_BYTES))
+    except OSError as err:
+        message = f"the fault script {path} cannot be read: {err}"
+        raise UsageError(message, hint="docs/reference/faults.md has an example") from err
+
+
+def parsed(name: str, text: str) -> Script:
+    """Read a script: a mapping of parts, or a bare list of rules.
+
+    Raises:
+        UsageError: It is no such thing.
+    """
+    document = parse(text)
+    if document.problems:
+        line, problem = document.problems[0]
+        raise _senseless(name, f"line {line}: {problem.text}")
+    value = document.value
+    if isinstance(value, list):
+        value = {"rules": value}
+    if not isinstance(value, dict):
+        raise _senseless(name, "it is neither a mapping nor a list of rules")
+    for key, part in value.items():
+        if key not in (*_ABOUT, *_PARTS):
+            raise _senseless(name, f"unknown part {key!r}; known are {', '.join((*_ABOUT, *_PARTS))}")
+        if key in _PARTS and not isinstance(part, _PARTS[key]):
+            raise _senseless(name, f"{key} is not a {_PARTS[key].__name__}")
+    parts = {key: part for key, part in value.items() if key in _PARTS}
+    return Script(name, str(value.get("description", "")), dict(value.get("parameters") or {}), parts)
+
+
+def together(scripts: Sequence[Script], given: Mapping[str, str]) -> dict[str, Any]:
+    """What several scripts come to: lists one after the other, tables laid over each other.
+
+    Raises:
+        UsageError: A parameter that none of them has, or a part that makes no sense.
+    """
+    known = {name for script in scripts for name in script.parameters}
+    for name in given:
+        if name not in known:
+            message = f"none of these fault scripts has a parameter {name}"
+            raise UsageError(message, hint=f"they have {', '.join(sorted(known)) or 'none'}")
+    whole: dict[str, Any] = {name: kind() for name, kind in _PARTS.items()}
+    for script in scripts:
+        parts = script.filled(given)
+        _check(script.name, parts)
+        for name, part in parts.items():
+            whole[name] = whole[name] + part if isinstance(part, list) else {**whole[name], **part}
+    return whole
+
+
+def _check(name: str, parts: Mapping[str, Any]) -> None:
+    try:
+        for position, row in enumerate(parts.get("rules", ())):
+            rule_from(row, position)
+        for row in parts.get("nodes", ()):
+            node_fault_from(row)
+        conditions_from(parts.get("cloud", {}))
+    except MALFORMED as err:
+        raise _senseless(name, described(err)) from err
+
+
+def _senseless(name: str, why: str) -> UsageError:
+    return UsageError(f"the fault script {name} makes no sense: {why}", hint="docs/reference/faults.md lists its parts")
+
+
+def _like(default: object, text: str, name: str) -> object:
+    if not isinstance(default, int | float):
+        return text
+    try:
+        return type(default)(text)
+    except MALFORMED as err:
+        message = f"{name}={text} is not a number"
+        raise UsageError(message, hint=f"for instance {name}={default}") from err
+
+
+def _put(value: Any, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - YAML
+    """A text that is one `{parameter}` and nothing else becomes its value, numbers included."""
+    if isinstance(value, str):
+        whole = value[1:-1] if value.startswith("{") and value.endswith("}") else ""
+        if whole in values:
+            return values[whole]
+        for name, given in values.items():
+            value = value.replace(f"{{{name}}}", str(given))
+        return value
+    if isinstance(value, list):
+        return [_put(one, values) for one in value]
+    if isinstance(value, dict):
+        return {_put(key, values): _put(one, values) for key, one in value.items()}
+    return value

@@ -1,0 +1,1 @@
+"""A node's first boot: base image, user data, console."""

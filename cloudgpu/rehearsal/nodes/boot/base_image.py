@@ -1,0 +1,189 @@
+"""What every node finds on its disk at first boot: stand-ins, interpreters, its user, its name."""
+
+import importlib.resources
+import os
+import shlex
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloudgpu.rehearsal.nodes.visible_paths import Surroundings
+
+_PROGRAM_FOLDER = "opt/cloudgpu"
+_STANDARD_FOLDERS = ("bin", "sbin", "usr/bin", "usr/sbin", "usr/local/bin", "usr/local/sbin")
+STAND_INS = (
+    *("shutdown", "poweroff", "halt", "reboot", "telinit", "init"),
+    *("systemctl", "systemd-run", "loginctl", "hostnamectl", "timedatectl", "localectl", "journalctl"),
+    *("apt-get", "apt", "apt-cache", "apt-mark", "aptitude", "add-apt-repository", "apt-key"),
+    *("dpkg", "snap", "yum", "dnf", "rpm"),
+    *("modprobe", "insmod", "rmmod", "depmod", "dkms", "kexec", "sysctl", "hwclock", "ldconfig", "update-grub"),
+    *("update-initramfs", "nvidia-smi", "nvidia-persistenced", "nvidia-modprobe", "fi_info", "cloud-init"),
+    *("mount", "umount", "mountpoint", "mount-s3", "s3fs", "blkid", "mkfs.ext4", "modinfo"),
+    *("iptables", "ip6tables", "nft", "ufw", "swapon", "swapoff", "mkswap"),
+)
+"""Commands answered by the node host. Real ones of these names on the machine are hidden from a node."""
+
+_STAND_IN = """\
+#!/bin/sh
+exec {python} -I -S {program} "${{0##*/}}" "$@"
+"""
+
+NO_EGRESS = "no-egress"
+"""A file of this name in the node's run folder says that it has no way to the internet."""
+FETCHING = ("curl", "wget", "docker")
+"""Programs that fetch: run as they are on this machine, but for a node without a way out."""
+
+_FETCHING = """\
+#!/bin/sh
+# Without a way to the internet, what leaves this node fails as it would on AWS.
+if [ -e "${{CLOUDGPU_NODE_RUN:-/run/cloudgpu}}/{mark}" ]; then
+    case "${{0##*/}} $*" in
+        *://127.*|*://localhost*|*://\\[::1\\]*) ;;
+        curl*://*) echo "curl: (28) Failed to connect: Connection timed out (simulated: no way to the internet)" >&2
+            exit 28 ;;
+        wget*://*) echo "wget: failed: Connection timed out (simulated: no way to the internet)" >&2
+            exit 4 ;;
+        "docker pull"*|"docker run"*|"docker login"*|"docker search"*)
+            echo "Error response from daemon: net/http: request canceled while waiting for connection" \\
+                "(Client.Timeout exceeded while awaiting headers) (simulated: no way to the internet)" >&2
+            exit 1 ;;
+    esac
+fi
+exec {real} "$@"
+"""
+
+_SUDO = """\
+#!/bin/sh
+# Everybody on a node is its superuser already: skip the options, run the command.
+shell=
+while [ $# -gt 0 ]; do
+    case $1 in
+        --) shift; break ;;
+        --login|--shell) shell=yes; shift ;;
+        --user|--group|--host|--prompt|--chdir|--chroot|--close-from|--other-user) shift; [ $# -eq 0 ] || shift ;;
+        --*) shift ;;
+        -*[ughpCDRTU]) shift; [ $# -eq 0 ] || shift ;;
+        -*[is]*) shell=yes; shift ;;
+        -*[vVlkK]) exit 0 ;;
+        -*) shift ;;
+        [A-Za-z_]*=*) export "$1"; shift ;;
+        *) break ;;
+    esac
+done
+if [ $# -gt 0 ]; then exec "$@"; fi
+if [ -n "$shell" ]; then exec "${SHELL:-/bin/sh}"; fi
+echo "usage: sudo [options] command" >&2
+exit 1
+"""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Files laid into `folder`, which the node will see as `shown` (empty: as its own `/`)."""
+
+    folder: Path
+    shown: str
+    surroundings: Surroundings
+
+    def lay(self, *, user: str, hostname: str, authorized_keys: tuple[str, ...], host_key_public: str) -> None:
+        """Write everything. Only before the node's first boot: later the folder is the node's, links included.
+
+        Raises:
+            OSError: The disk is full or not writable.
+        """
+        self._lay_programs()
+        self._lay_links()
+        self._write("usr/local/bin/sudo", _SUDO, mode=0o755)
+        self._lay_interpreters()
+        self._lay_fetching()
+        self._lay_home(user, authorized_keys)
+        self._lay_names(user, hostname)
+        self._write("etc/ssh/ssh_host_ed25519_key.pub", host_key_public + "\n")
+        for folder in ("tmp", "var/tmp", "var/log", "run"):
+            (self.folder / folder).mkdir(parents=True, exist_ok=True)
+
+    def program(self, name: str) -> str:
+        """The path of a program of ours as the node sees it."""
+        return f"{self.shown}/{_PROGRAM_FOLDER}/{name}"
+
+    def _lay_programs(self) -> None:
+        sources = importlib.resources.files("cloudgpu.rehearsal.nodes.programs")
+        for name in ("standin.py", "sftp.py"):
+            self._write(f"{_PROGRAM_FOLDER}/{name}", (sources / name).read_text())
+        python = shlex.quote(self.surroundings.base_python)
+        text = _STAND_IN.format(python=python, program=shlex.quote(self.program("standin.py")))
+        self._write(f"{_PROGRAM_FOLDER}/standin", text, mode=0o755)
+
+    def _lay_links(self) -> None:
+        """One link a stand-in, in every folder where the machine has the real one, and first on PATH."""
+        target = self.program("standin")
+        for name in STAND_INS:
+            for folder in self._folders_of(name):
+                self._link(f"{folder}/{name}", target)
+        for folder in self._folders_of("sudo") - {"usr/local/bin"}:
+            self._link(f"{folder}/sudo", f"{self.shown}/usr/local/bin/sudo")
+
+    def _folders_of(self, name: str) -> set[str]:
+        found = {"usr/local/bin"}
+        if self.shown:
+            return found
+        found |= {_real_folder(folder) for folder in ("sbin", "usr/sbin", "usr/bin")}
+        return found | {_real_folder(folder) for folder in _STANDARD_FOLDERS if os.path.lexists(f"/{folder}/{name}")}
+
+    def _lay_interpreters(self) -> None:
+        """By small scripts, never by links: a linked interpreter of a virtual environment loses its packages."""
+        for name, path in self.surroundings.commands:
+            self._write(f"usr/local/bin/{name}", f'#!/bin/sh\nexec {shlex.quote(path)} "$@"\n', mode=0o755)
+
+    def _lay_fetching(self) -> None:
+        """In front of what the machine has; what it has not, a node has not either."""
+        first = "usr/local/bin" if self.shown else "usr/local/sbin"  # the first folder on a node's PATH
+        for name in FETCHING:
+            real = shutil.which(name, path=self.surroundings.path)
+            if real and (self.shown or Path(real).parent != Path("/", first)):  # or it would hide what it runs
+                text = _FETCHING.format(mark=NO_EGRESS, real=shlex.quote(real))
+                self._write(f"{first}/{name}", text, mode=0o755)
+
+    def _lay_home(self, user: str, authorized_keys: tuple[str, ...]) -> None:
+        self._write(f"home/{user}/.ssh/authorized_keys", "".join(f"{key}\n" for key in authorized_keys), mode=0o600)
+        (self.folder / "home" / user / ".ssh").chmod(0o700)
+
+    def _lay_names(self, user: str, hostname: str) -> None:
+        self._write("etc/hostname", f"{hostname}\n")
+        if self.shown:
+            return
+        # The login user has number 0: it is what `sudo` would make of it, and shared files stay writable.
+        self._write("etc/passwd", f"{user}:x:0:0:{user}:/home/{user}:/bin/bash\n{_machine_text('/etc/passwd', user)}")
+        self._write("etc/shadow", f"{user}:*:19000:0:99999:7:::\nroot:*:19000:0:99999:7:::\n", mode=0o600)
+        self._write("etc/gshadow", "", mode=0o600)
+        self._write("etc/hosts", f"127.0.0.1 localhost\n::1 localhost\n127.0.1.1 {hostname}\n")
+        # Many systems link this file into /run, which a node has empty.
+        resolver = Path("/etc/resolv.conf")
+        if resolver.is_symlink() and resolver.is_file():
+            self._write("etc/resolv.conf", resolver.read_text(errors="replace"))
+        for key in Path("/etc/ssh").glob("ssh_host_*"):
+            self._write(f"etc/ssh/{key.name}", "", mode=0o600)
+
+    def _link(self, name: str, target: str) -> None:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to(target)
+
+    def _write(self, name: str, text: str, *, mode: int = 0o644) -> None:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(mode)
+
+
+def _real_folder(folder: str) -> str:
+    """`sbin` is a link to `usr/sbin` on most systems; a real folder of that name would hide what is behind it."""
+    return os.path.realpath(f"/{folder}").lstrip("/")
+
+
+def _machine_text(path: str, user: str) -> str:
+    try:
+        lines = Path(path).read_text(errors="replace").splitlines()
+    except OSError:
+        return "root:x:0:0:root:/root:/bin/bash\n"
+    return "".join(f"{line}\n" for line in lines if not line.startswith(f"{user}:"))

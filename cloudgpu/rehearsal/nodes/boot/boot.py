@@ -1,0 +1,141 @@
+"""What cloud-init does on a node, in its order: boot hooks, then scripts once, then the keys on the console."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import asyncssh
+
+from cloudgpu.rehearsal.nodes import superuser
+from cloudgpu.rehearsal.nodes.boot.console import Console
+from cloudgpu.rehearsal.nodes.boot.user_data import Kind, Part, UserData
+from cloudgpu.rehearsal.nodes.processes import Body
+
+_VERSION = "24.1.3-rehearsal"
+_FOLDERS: dict[Kind, str] = {"boothook": "boothooks", "script": "scripts"}
+_PER_BOOT = 'for one in "$1"/*; do if [ -x "$one" ]; then "$one" || exit 1; fi; done'
+_WRITE_AND_RUN = 'mkdir -p "$1" && cat > "$1/$2" && chmod 700 "$1/$2" && cd / && exec "$1/$2"'
+
+
+@dataclass(frozen=True)
+class HostKeyText:
+    """A node's host key as cloud-init prints it. `public` is the key line without a comment."""
+
+    fingerprint: str
+    public: str
+
+    @classmethod
+    def read(cls, path: Path) -> "HostKeyText":
+        """Of the private key in a file.
+
+        Raises:
+            OSError: It cannot be read.
+        """
+        key = asyncssh.read_private_key(path)
+        return cls(key.get_fingerprint(), " ".join(key.export_public_key().decode().split()[:2]))
+
+
+class CloudInit:
+    """One boot of one node."""
+
+    def __init__(self, body: Body, console: Console, data: UserData, environment: Mapping[str, str]) -> None:
+        """Nothing runs yet.
+
+        Args:
+            body: Where the parts run.
+            console: Where their output goes.
+            data: The parts.
+            environment: What each starts with.
+        """
+        self._body = body
+        self._console = console
+        self._data = data
+        self._environment = environment
+        self._began_s = time.monotonic()
+        self.failed = bool(data.refused)
+
+    async def early(self, hostname: str, key: HostKeyText) -> None:
+        """What runs before anybody can log in.
+
+        Raises:
+            OSError: The console cannot be written.
+        """
+        self._write(f"Cloud-init v. {_VERSION} running 'init' at {_now():%a, %d %b %Y %H:%M:%S} +0000. (simulated)")
+        for line in self._data.refused:
+            self._write(f"ERROR: {line}")
+        for part in self._data.of("boothook"):
+            await self._run(part)
+        self._console.write(f"Generating public/private ed25519 key pair.\nThe key fingerprint is:\n{key.fingerprint} ")
+        self._console.write(f"root@{hostname}\n")
+
+    async def every_boot(self) -> None:
+        """What earlier boots have left to be run at every boot, while people may log in already.
+
+        Raises:
+            OSError: The console cannot be written.
+        """
+        folder = f"{self._body.layer.shown}/var/lib/cloud/scripts/per-boot"
+        code = await self._started(["/bin/sh", "-c", _PER_BOOT, "cloud-init", folder], b"")
+        if code:
+            self.failed = True
+            self._write(f"WARNING: scripts of every boot ended with {code}")
+
+    async def scripts(self) -> None:
+        """What runs once in a node's life, while people may log in already.
+
+        Raises:
+            OSError: The console cannot be written.
+        """
+        self._write(f"Cloud-init v. {_VERSION} running 'modules:final' at {_now():%a, %d %b %Y %H:%M:%S} +0000.")
+        for part in self._data.of("script"):
+            await self._run(part)
+
+    def late(self, hostname: str, key: HostKeyText) -> None:
+        """The host key, as the node's owner reads it from the console, and the last line of a boot.
+
+        Raises:
+            OSError: The console cannot be written.
+        """
+        stamp = f"<14>{_now():%b %e %H:%M:%S} ec2: "
+        bar = "#" * 61
+        framed = [
+            "",
+            bar,
+            "-----BEGIN SSH HOST KEY FINGERPRINTS-----",
+            f"256 {key.fingerprint} root@{hostname} (ED25519)",
+            "-----END SSH HOST KEY FINGERPRINTS-----",
+            bar,
+        ]
+        lines = [f"{stamp}{line}" for line in framed]
+        lines += [
+            "-----BEGIN SSH HOST KEY KEYS-----",
+            f"{key.public} root@{hostname}",
+            "-----END SSH HOST KEY KEYS-----",
+        ]
+        self._console.write("".join(f"{line}\n" for line in lines))
+        up_s = time.monotonic() - self._began_s
+        finished = (
+            f"finished at {_now():%a, %d %b %Y %H:%M:%S} +0000. Datasource DataSourceEc2Local.  Up {up_s:.2f} seconds"
+        )
+        self._write(f"Cloud-init v. {_VERSION} {finished}")
+
+    async def _run(self, part: Part) -> None:
+        folder = f"{self._body.layer.shown}/var/lib/cloud/instance/{_FOLDERS[part.kind]}"
+        argv = ["/bin/sh", "-c", _WRITE_AND_RUN, "cloud-init", folder, part.name]
+        code = await self._started(argv, part.body)
+        if code:
+            self.failed = True
+            self._write(f"WARNING: {part.kind} {part.name} ended with {code}")
+
+    async def _started(self, argv: list[str], stdin: bytes) -> int:
+        return await superuser.run(self._body, self._console, argv, self._environment, stdin)
+
+    def _write(self, text: str) -> None:
+        up_s = time.monotonic() - self._began_s
+        self._console.write(f"[{up_s:12.6f}] cloud-init[1]: {text}\n")
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,236 @@
+"""The mounts of a node that has a root of its own, as the script its init begins with. Pure text."""
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloudgpu.rehearsal.nodes.visible_paths import Surroundings
+
+CAPABILITIES = (
+    "chown,dac_override,dac_read_search,fowner,fsetid,kill,setgid,setuid,setpcap,"
+    "net_bind_service,net_raw,sys_chroot,sys_nice,sys_resource,ipc_lock,setfcap,audit_write"
+)
+"""All that a node's superuser keeps. None of them mounts, sets the clock, loads modules, powers off, or configures
+network devices, and no process of a node can get one back."""
+
+LIMITED = ("setpriv", "--no-new-privs", "--inh-caps=-all", f"--bounding-set=-all,+{CAPABILITIES.replace(',', ',+')}")
+
+_PSEUDO = frozenset(
+    [
+        "proc",
+        "sysfs",
+        "devtmpfs",
+        "devpts",
+        "cgroup",
+        "cgroup2",
+        "securityfs",
+        "debugfs",
+        "tracefs",
+        "configfs",
+        "fusectl",
+        "pstore",
+        "bpf",
+        "mqueue",
+        "hugetlbfs",
+        "autofs",
+        "binfmt_misc",
+        "efivarfs",
+        "rpc_pipefs",
+        "nsfs",
+        "ramfs",
+        "selinuxfs",
+        "fuse.lxcfs",
+        "fuse.gvfsd-fuse",
+    ]
+)
+_OWN = ("/proc", "/sys", "/dev", "/run", "/tmp", "/boot", "/var/tmp", "/var/run")  # noqa: S108 - compared, not used
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "fuse")
+_READ_ONLY_PROC = ("sys", "irq", "bus", "fs", "sysrq-trigger", "acpi", "scsi")
+_EMPTY_PROC = ("kcore", "kmsg", "keys", "timer_list", "sched_debug", "latency_stats", "kallsyms")
+
+
+@dataclass(frozen=True)
+class Cage:
+    """Where the parts of one node's root come from. `disk` holds `upper`, `work` and the rest."""
+
+    disk: Path
+    run: Path
+    console: Path
+    hostname: str
+    surroundings: Surroundings
+    machine_mounts: tuple[str, ...] = ()
+    home_kib: int = 0
+    """What the login user's home has room for; 0 is as much as the disk has."""
+
+
+def init_script(cage: Cage) -> str:
+    """What the first process of a node runs: build its root, say `ready`, and then only reap orphans.
+
+    Its first line of output is its process number outside, its last one `ready`.
+    """
+    lines = [
+        "set -e",
+        "read -r pid rest < /proc/self/stat",
+        'echo "pid $pid"',
+        "umask 022",
+        f"hostname {shlex.quote(cage.hostname)}",
+        # Relative names, because a path may hold the very characters that separate mount options.
+        f"cd {shlex.quote(str(cage.disk))}",
+        _OVERLAY,
+        _STRAIGHT,
+        *_own_mounts(),
+        *_machine_lines(cage),
+        *_hiding_lines(cage),
+        *_tiny_home_lines(cage),
+        *_shared_lines(cage),
+        f"mkdir merged/run/cloudgpu && mount --bind {shlex.quote(str(cage.run))} merged/run/cloudgpu",
+        f"shared {shlex.quote(str(cage.console))} /var/log/cloud-init-output.log rw",
+        "cd merged",
+        # In there a stand-in has its name.
+        'exec 9<"$(command -v umount)"',
+        "pivot_root . .",
+        "/proc/self/fd/9 -l .",
+        "exec 9<&-",
+        "cd /",
+        "echo ready",
+        "exec </dev/null >/dev/null 2>&1",
+        f"exec {shlex.join(LIMITED)} /bin/sh -c {shlex.quote(_REAP)}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+_OVERLAY = "mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work,index=off,redirect_dir=off merged"
+
+# At a second boot the node's own links lie on its disk. Following one out of `merged` would create files on the
+# machine, so nothing is created or mounted on a path that has a link in it.
+_STRAIGHT = """\
+straight() {
+    walked=merged rest=${1#/}
+    while [ -n "$rest" ]; do
+        walked=$walked/${rest%%/*}
+        if [ -L "$walked" ]; then return 1; fi
+        case $rest in */*) rest=${rest#*/} ;; *) rest= ;; esac
+    done
+}
+shared() {
+    straight "$2" || return 0
+    if [ -d "$1" ]; then mkdir -p "merged$2"; else mkdir -p "merged${2%/*}"; [ -e "merged$2" ] || : > "merged$2"; fi
+    mount --bind "$1" "merged$2"
+    if [ "$3" = ro ]; then mount -o remount,bind,ro "merged$2"; fi
+}
+hidden() {
+    straight "$1" || return 0
+    mkdir -p "merged$1"
+    mount -t tmpfs -o mode=755,nosuid,nodev tmpfs "merged$1"
+}"""
+
+# Ends the node when the host's files of it are gone, so that a deleted home leaves no process behind.
+_REAP = "while [ -e /run/cloudgpu/alive ]; do sleep 60 & wait $!; done"
+
+
+def machine_mounts(mountinfo: str) -> tuple[str, ...]:
+    """Mount points of the machine's other file systems, outermost first, without the kernel's own."""
+    found: dict[str, None] = {}
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, kind = before.split(), after.split(" ", 1)[0]
+        point = _unescaped(fields[4])
+        if point == "/" or kind in _PSEUDO or any(inside(point, own) for own in _OWN):
+            continue
+        found[point] = None
+    return tuple(sorted(found, key=lambda point: (point.count("/"), point)))
+
+
+def _own_mounts() -> list[str]:
+    lines = [
+        "mount -t proc -o nosuid,nodev,noexec proc merged/proc",
+        *(
+            f"if [ -e merged/proc/{name} ]; then mount --bind merged/proc/{name} merged/proc/{name}; "
+            f"mount -o remount,bind,ro,nosuid,nodev,noexec merged/proc/{name}; fi"
+            for name in _READ_ONLY_PROC
+        ),
+        *(f"if [ -e merged/proc/{name} ]; then mount --bind /dev/null merged/proc/{name}; fi" for name in _EMPTY_PROC),
+        "mount -t sysfs -o ro,nosuid,nodev,noexec sysfs merged/sys",
+        "mount -t tmpfs -o mode=755,size=4m,nosuid tmpfs merged/dev",
+        "mkdir merged/dev/pts merged/dev/shm merged/dev/mqueue",
+        "mount -t devpts -o newinstance,ptmxmode=0666,mode=620,nosuid,noexec devpts merged/dev/pts",
+        "mount -t tmpfs -o mode=1777,nosuid,nodev tmpfs merged/dev/shm",
+        "ln -s pts/ptmx merged/dev/ptmx",
+        "ln -s /proc/self/fd merged/dev/fd",
+        "ln -s /proc/self/fd/0 merged/dev/stdin",
+        "ln -s /proc/self/fd/1 merged/dev/stdout",
+        "ln -s /proc/self/fd/2 merged/dev/stderr",
+    ]
+    lines += [
+        f"if [ -e /dev/{name} ]; then : > merged/dev/{name}; mount --bind /dev/{name} merged/dev/{name}; fi"
+        for name in _DEVICES
+    ]
+    return [
+        *lines,
+        # /run is where the machine's own services listen: a node must not reach their sockets.
+        "mount -t tmpfs -o mode=755,nosuid,nodev tmpfs merged/run",
+        "mkdir -p merged/run/lock merged/run/user",
+        "rm -rf own/tmp own/vartmp",
+        "mkdir -p -m 1777 own/tmp own/vartmp",
+        "mount --bind own/tmp merged/tmp",
+        "if [ -d merged/var/tmp ]; then mount --bind own/vartmp merged/var/tmp; fi",
+    ]
+
+
+def _machine_lines(cage: Cage) -> list[str]:
+    """Other disks of the machine: readable, so that data and interpreters on them work, never writable."""
+    hidden = [str(path) for path in cage.surroundings.hidden]
+    points = [point for point in cage.machine_mounts if not any(inside(point, path) for path in hidden)]
+    return [
+        f"if [ -e {quoted} ]; then (shared {quoted} {quoted} ro) 2>/dev/null || :; fi"
+        for quoted in map(shlex.quote, points)
+    ]
+
+
+def _hiding_lines(cage: Cage) -> list[str]:
+    """Nothing, freshly made at every boot, over everything private; then the login user's own home."""
+    paths = sorted((str(path) for path in cage.surroundings.hidden), key=len)
+    return [
+        *(f"if [ -d {quoted} ]; then hidden {quoted}; fi" for quoted in map(shlex.quote, paths)),
+        "if [ ! -d /home ]; then hidden /home; fi",
+        'for home in own/home/*; do shared "$home" "/home/${home##*/}" rw; done',
+    ]
+
+
+def _tiny_home_lines(cage: Cage) -> list[str]:
+    """A full disk, as far as the login user sees: a small one over each home, with nothing but the keys."""
+    if not cage.home_kib:
+        return []
+    options = f"mode=755,nosuid,nodev,size={cage.home_kib}k"
+    return [
+        "for home in own/home/*; do",
+        "    there=merged/home/${home##*/}",
+        f'    mount -t tmpfs -o {options} tmpfs "$there" && cp -a "$home/.ssh" "$there/"',
+        "done",
+    ]
+
+
+def _shared_lines(cage: Cage) -> list[str]:
+    """What is hidden or replaced by now and yet needed, outermost first."""
+    needed = [(str(path), str(path), "rw") for path in cage.surroundings.writable]
+    if cage.surroundings.shared:
+        folder, read_only = map(str, cage.surroundings.shared)
+        needed += [(folder, folder, "rw"), (folder, read_only, "ro")]
+    covered = (*map(str, cage.surroundings.hidden), *_OWN)
+    for path in map(str, cage.surroundings.readable):
+        if any(inside(path, folder) for folder in covered):
+            needed.append((path, path, "ro"))
+    return [
+        f"if [ -e {shlex.quote(path)} ]; then shared {shlex.quote(path)} {shlex.quote(place)} {access}; fi"
+        for path, place, access in sorted(needed, key=lambda it: len(it[1]))
+    ]
+
+
+def inside(path: str, folder: str) -> bool:
+    """Whether a path is a folder or lies in it."""
+    return path == folder or path.startswith(f"{folder}/")
+
+
+def _unescaped(text: str) -> str:
+    """Mount tables write space, tab, newline and backslash as octal."""
+    return text.encode().decode("unicode_escape").encode("latin-1").decode() if "\\" in text else text

@@ -1,0 +1,103 @@
+"""What nodes mount, carried out: a link to the folder that stands for it, or a bucket of the endpoint shown by s3fs.
+
+A node's own superuser may not mount. A bucket that is mounted with the address of its service is shown for real all
+the same: this host starts the machine's s3fs in the node's namespaces, with the keys of the node's role.
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloudgpu.rehearsal.nodes.mounts import shared_folders
+from cloudgpu.rehearsal.nodes.mounts.shared_folders import Mounted
+from cloudgpu.rehearsal.nodes.mounts.shared_storage import SharedFiles
+from cloudgpu.rehearsal.nodes.processes import Body
+from cloudgpu.rehearsal.nodes.servers.command_answers import Reply
+from cloudgpu.rehearsal.nodes.values import RoleCredentials
+
+_FAILED = 32
+_PATIENCE_S = 60.0
+_CACHE = "/tmp"  # noqa: S108 - in the node
+_OPTIONS = "allow_other,use_path_request_style,endpoint=us-east-1"
+
+
+@dataclass(frozen=True)
+class Views:
+    """Of one node. `run` carries out a command of its own superuser."""
+
+    body: Body
+    shared: SharedFiles
+    run: Callable[[list[str]], Awaitable[int]]
+    credentials: Callable[[], RoleCredentials | None]
+
+    async def settle(self, program: str, reply: Reply) -> Reply | None:
+        """Carry out what a stand-in has said; its answer where that fails."""
+        mounted = reply.mounted or reply.unmounted
+        if mounted is None:
+            return None
+        why = await (self.show(mounted) if reply.mounted else self.hide(mounted))
+        return Reply(stderr=f"{program}: {mounted.target}: {why}\n", exit_code=_FAILED) if why else None
+
+    async def show(self, mounted: Mounted) -> str:
+        """Carry a mount out; why it failed, or nothing."""
+        if mounted.service:
+            return await self._bucket(mounted)
+        done = await self.run([*shared_folders.LINK, mounted.target, self.shared.path(mounted)])
+        return "simulated: failed" if done else ""
+
+    async def hide(self, mounted: Mounted) -> str:
+        """Take a mount down; why it failed, or nothing."""
+        if mounted.service:
+            return await self._outside("umount", [mounted.target], {})
+        done = await self.run([*shared_folders.UNLINK, mounted.target])
+        return "simulated: failed" if done else ""
+
+    async def _bucket(self, mounted: Mounted) -> str:
+        keys = self.credentials()
+        if keys is None:
+            return "simulated: this node has no role, so it may not read the bucket"
+        options = f"{_OPTIONS},url={mounted.service},umask={'0222,ro' if mounted.read_only else '0000'}"
+        environment = {
+            "AWSACCESSKEYID": keys.access_key_id,
+            "AWSSECRETACCESSKEY": keys.secret_access_key,
+            "AWSSESSIONTOKEN": keys.session_token,
+            "HOME": _CACHE,
+        }
+        return await self._outside("s3fs", [mounted.bucket, mounted.target, "-o", options], environment)
+
+    async def _outside(self, program: str, arguments: Sequence[str], environment: dict[str, str]) -> str:
+        """Run a program of the machine in the node's namespaces, with rights that nobody in there has."""
+        enter = self.body.entering()
+        real = shutil.which(program, path="/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
+        if not enter:
+            return "simulated: the nodes of this machine have no namespaces, so they mount no bucket: use mode: copy"
+        if real is None or not Path("/dev/fuse").exists():
+            return f"simulated: this machine has no {program} or no /dev/fuse: install s3fs, or use mode: copy"
+        # In there another program has its name, so the file itself is handed over.
+        handle = os.open(real, os.O_RDONLY)
+        try:
+            with tempfile.TemporaryFile() as said:
+                command = [*enter, f"/proc/self/fd/{handle}", *arguments]
+                return await _run(command, {"PATH": "/usr/bin:/bin", **environment}, handle, said.fileno())
+        finally:
+            os.close(handle)
+
+
+async def _run(command: list[str], environment: dict[str, str], handle: int, said: int) -> str:
+    process = await asyncio.create_subprocess_exec(
+        *command, env=environment, pass_fds=(handle,), start_new_session=True,
+        stdin=asyncio.subprocess.DEVNULL, stdout=said, stderr=said,
+    )  # fmt: skip
+    try:
+        code = await asyncio.wait_for(process.wait(), _PATIENCE_S)
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        return f"no answer within {_PATIENCE_S:.0f} s"
+    text = os.pread(said, 1000, 0).decode(errors="replace").strip()
+    return "" if code == 0 else text or f"ended with {code}"

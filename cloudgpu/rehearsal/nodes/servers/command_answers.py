@@ -1,0 +1,249 @@
+"""What the stand-ins answer. Nothing here touches the machine; what is to be done comes back as a value."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from cloudgpu.rehearsal.node_spec import NodeSpec
+from cloudgpu.rehearsal.nodes.mounts import shared_folders
+from cloudgpu.rehearsal.nodes.record import Timer
+from cloudgpu.rehearsal.nodes.servers import nvidia_smi, power_commands
+
+_QUESTIONS = frozenset({"is-active", "is-enabled", "is-failed", "status", "show", "list-timers", "is-system-running"})
+_ALWAYS_ACTIVE = frozenset({"ssh", "sshd", "cloud-init", "cloud-final", "cloud-config", "multi-user.target"})
+
+
+_APT = ("E: Failed to fetch http://archive.ubuntu.com/ubuntu/dists/: connection timed out", 100)
+_DNF = ("Error: Failed to download metadata for repo 'amazonlinux': Cannot download repomd.xml", 1)
+_FETCHERS: Mapping[str, tuple[str, int]] = {
+    "apt-get": _APT,
+    "apt": _APT,
+    "aptitude": _APT,
+    "add-apt-repository": _APT,
+    "yum": _DNF,
+    "dnf": _DNF,
+    "snap": ("error: cannot fetch: dial tcp: i/o timeout", 1),
+}
+_DRIVER = "nvidia-utils-"
+"""How the package is called that `nvidia-smi` comes in."""
+_FETCHING_WORDS = frozenset({"update", "upgrade", "dist-upgrade", "full-upgrade", "install", "download", "refresh"})
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The node as a stand-in finds it. `now` is on the host's clock, which tests may move."""
+
+    spec: NodeSpec
+    now: datetime
+    timers: tuple[Timer, ...]
+    boot_finished: bool
+    boot_failed: bool = False
+    disks: shared_folders.Disks = shared_folders.NO_DISKS
+    installed: tuple[str, ...] = ()
+    bare: bool = False
+    """Whether the image came without what the bootstrap installs."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a stand-in prints and what the node does about it. `log` says that something was only simulated."""
+
+    stdout: str = ""
+    stderr: str = ""
+    exit_code: int = 0
+    end: power_commands.Action | None = None
+    arm: Timer | None = None
+    disarm: str = ""
+    run: tuple[str, ...] = field(default=())
+    log: str = ""
+    wait_for_boot: bool = False
+    mounted: shared_folders.Mounted | None = None
+    unmounted: shared_folders.Mounted | None = None
+    installed: tuple[str, ...] = ()
+    """Packages that are there from now on."""
+    formatted: str = ""
+    """The folder of a disk that holds a file system from now on."""
+
+
+def reply(program: str, arguments: Sequence[str], units: Mapping[str, str], scene: Scene) -> Reply:
+    """Answer one command."""
+    try:
+        if program in shared_folders.PROGRAMS:
+            return _mounting(program, list(arguments), scene)
+        special = _special(program, list(arguments), units, scene)
+    except ValueError as err:
+        return Reply(stderr=f"{program}: {err}\n", exit_code=1)
+    return special or _simulated(program, arguments)
+
+
+def _special(program: str, arguments: list[str], units: Mapping[str, str], scene: Scene) -> Reply | None:
+    if program in ("poweroff", "halt", "reboot"):
+        return Reply(end="reboot" if program == "reboot" else "off")
+    if program in ("init", "telinit"):
+        return _run_level(arguments)
+    if not scene.spec.egress and _fetches(program, arguments):
+        return _unreachable(program)
+    if program == "nvidia-smi":
+        return _nvidia_smi(arguments, scene)
+    answer = _TALKERS.get(program)
+    return answer(arguments, units, scene) if answer else None
+
+
+def _mounting(program: str, arguments: list[str], scene: Scene) -> Reply:
+    said = shared_folders.answer(program, arguments, scene.disks)
+    changes = bool(said.mounted or said.unmounted or said.formatted)
+    return Reply(
+        stdout=said.stdout,
+        stderr=said.stderr,
+        exit_code=said.exit_code,
+        mounted=said.mounted,
+        unmounted=said.unmounted,
+        formatted=said.formatted,
+        log=" ".join([program, *arguments]) if changes else "",
+    )
+
+
+def _nvidia_smi(arguments: list[str], scene: Scene) -> Reply:
+    if scene.bare and not any(name.startswith(_DRIVER) for name in scene.installed):
+        return Reply(stderr="nvidia-smi: command not found (simulated: the image has no driver)\n", exit_code=127)
+    text, code = nvidia_smi.answer(scene.spec, arguments)
+    return Reply(stdout=text, exit_code=code)
+
+
+def _fetches(program: str, arguments: list[str]) -> bool:
+    """Whether a package tool would go to the internet."""
+    return program in _FETCHERS and any(word in _FETCHING_WORDS for word in arguments)
+
+
+def _unreachable(program: str) -> Reply:
+    """What package tools say on a node whose group, route or gateway lets nothing out."""
+    text, code = _FETCHERS[program]
+    return Reply(stderr=f"{text} (simulated: no way to the internet)\n", exit_code=code)
+
+
+def _run_level(arguments: list[str]) -> Reply | None:
+    if arguments[:1] == ["0"]:
+        return Reply(end="off")
+    return Reply(end="reboot") if arguments[:1] == ["6"] else None
+
+
+def _simulated(program: str, arguments: Sequence[str]) -> Reply:
+    shown = " ".join([program, *arguments])
+    packages = tuple(arguments[arguments.index("install") + 1 :]) if _installs(program, arguments) else ()
+    named = tuple(name for name in packages if not name.startswith("-"))
+    return Reply(stdout=f"{program}: simulated, nothing was changed\n", log=shown, installed=named)
+
+
+def _installs(program: str, arguments: Sequence[str]) -> bool:
+    return program in _FETCHERS and "install" in arguments
+
+
+def _shutdown(arguments: list[str], _: Mapping[str, str], scene: Scene) -> Reply:
+    wanted = power_commands.shutdown(arguments, scene.now)
+    if wanted.cancel:
+        return Reply(disarm=power_commands.SHUTDOWN_UNIT)
+    if wanted.delay_s <= 0:
+        return Reply(end=wanted.action)
+    verb = "reboot" if wanted.action == "reboot" else "poweroff"
+    due = scene.now.timestamp() + wanted.delay_s
+    shown = datetime.fromtimestamp(due, UTC).strftime("%a %Y-%m-%d %H:%M:%S UTC")
+    text = f"Shutdown scheduled for {shown}, use 'shutdown -c' to cancel.\n"
+    return Reply(stderr=text, arm=Timer(power_commands.SHUTDOWN_UNIT, due, (verb,)))
+
+
+def _systemd_run(arguments: list[str], _: Mapping[str, str], scene: Scene) -> Reply:
+    unit = power_commands.systemd_run(arguments, scene.now)
+    if unit.due is None:
+        end = power_commands.ending(unit.command)
+        return Reply(end=end) if end else Reply(stderr=f"Running as unit: {unit.name}.service\n", run=unit.command)
+    if any(timer.unit == unit.name for timer in scene.timers):
+        text = f"Failed to start transient timer unit: Unit {unit.name}.timer was already loaded.\n"
+        return Reply(stderr=text, exit_code=1)
+    timer = Timer(unit.name, unit.due.timestamp(), unit.command)
+    return Reply(stderr=f"Running timer as unit: {unit.name}.timer\n", arm=timer)
+
+
+def _systemctl(arguments: list[str], units: Mapping[str, str], scene: Scene) -> Reply:
+    words = [word for word in arguments if not word.startswith("-")]
+    verb, names = (words[0], words[1:]) if words else ("list-units", [])
+    end = power_commands.ending(["systemctl", verb])
+    if end:
+        return Reply(end=end)
+    timers = [name for name in names if name.endswith(".timer")]
+    if verb in _QUESTIONS:
+        return _asked(verb, names, scene, quiet=bool({"-q", "--quiet"} & set(arguments)))
+    if timers:
+        return _timer_command(verb, timers[0], units, scene, now="--now" in arguments)
+    return Reply(log=" ".join(["systemctl", *arguments]))
+
+
+def _timer_command(verb: str, name: str, units: Mapping[str, str], scene: Scene, *, now: bool) -> Reply:
+    if verb in ("stop", "kill") or (verb == "disable" and now):
+        return Reply(disarm=name.removesuffix(".timer"))
+    if verb in ("start", "restart") or (verb == "enable" and now):
+        return _start_timer(name, units, scene)
+    return Reply(log=f"systemctl {verb} {name}")
+
+
+def _start_timer(name: str, units: Mapping[str, str], scene: Scene) -> Reply:
+    unit = power_commands.timer_file(name, units, scene.now)
+    if unit is None or unit.due is None:
+        return Reply(stderr=f"Failed to start {name}: Unit {name} not found.\n", exit_code=5)
+    return Reply(arm=Timer(unit.name, unit.due.timestamp(), unit.command))
+
+
+def _asked(verb: str, names: list[str], scene: Scene, *, quiet: bool) -> Reply:
+    if verb == "list-timers":
+        return Reply(stdout=_timer_table(scene))
+    if verb == "is-system-running":
+        return Reply(stdout="running\n") if scene.boot_finished else Reply(stdout="starting\n", exit_code=1)
+    active = [_is_active(name, scene) for name in names] or [False]
+    words = {"is-enabled": ("enabled", "disabled"), "is-failed": ("active", "inactive")}.get(
+        verb, ("active", "inactive")
+    )
+    text = "".join(f"{words[0] if up else words[1]}\n" for up in active)
+    code = 0 if all(active) else {"is-enabled": 1, "is-failed": 1}.get(verb, 3)
+    return Reply(stdout="" if quiet else text, exit_code=code)
+
+
+def _is_active(name: str, scene: Scene) -> bool:
+    if name.endswith(".timer"):
+        return any(f"{timer.unit}.timer" == name for timer in scene.timers)
+    return name.removesuffix(".service") in _ALWAYS_ACTIVE
+
+
+def _timer_table(scene: Scene) -> str:
+    rows = []
+    for timer in sorted(scene.timers, key=lambda timer: timer.due_epoch_s):
+        due = datetime.fromtimestamp(timer.due_epoch_s, UTC)
+        rows.append(f"{due:%a %Y-%m-%d %H:%M:%S} UTC  {timer.unit}.timer  {timer.unit}.service")
+    return (
+        "".join(f"{row}\n" for row in ["NEXT                         UNIT  ACTIVATES", *rows])
+        + f"\n{len(rows)} timers listed.\n"
+    )
+
+
+def _cloud_init(arguments: list[str], _: Mapping[str, str], scene: Scene) -> Reply | None:
+    if arguments[:1] != ["status"]:
+        return None
+    if {"--wait", "-w"} & set(arguments) and not scene.boot_finished:
+        return Reply(wait_for_boot=True)
+    if scene.boot_failed:
+        return Reply(stdout="status: error\n", exit_code=1)
+    return Reply(stdout="status: done\n" if scene.boot_finished else "status: running\n")
+
+
+def _fi_info(_: list[str], __: Mapping[str, str], scene: Scene) -> Reply:
+    if not scene.spec.efa_interfaces:
+        return Reply(stderr="fi_getinfo: -61 (No data available)\n", exit_code=61)
+    one = "provider: efa\n    fabric: efa (simulated)\n    domain: rdmap{}s0-rdm\n    type: FI_EP_RDM\n"
+    return Reply(stdout="".join(one.format(index) for index in range(scene.spec.efa_interfaces)))
+
+
+_TALKERS = {
+    "shutdown": _shutdown,
+    "systemd-run": _systemd_run,
+    "systemctl": _systemctl,
+    "cloud-init": _cloud_init,
+    "fi_info": _fi_info,
+}

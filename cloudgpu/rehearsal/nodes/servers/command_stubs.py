@@ -1,0 +1,87 @@
+"""The host's end of a node's stand-ins: a socket in the node, one question a connection.
+
+`programs/standin.py` says how question and answer look.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+from cloudgpu.rehearsal.nodes import sockets
+from cloudgpu.rehearsal.nodes.servers.command_answers import Reply
+
+_LIMIT_BYTES = 512 * 1024
+Asked = Callable[[str, Sequence[str], dict[str, str]], Awaitable[Reply]]
+
+
+class StandInServer:
+    """Listens for one node."""
+
+    def __init__(self, asked: Asked, answered: Callable[[Reply], None]) -> None:
+        """Nothing listens yet.
+
+        Args:
+            asked: Finds the answer.
+            answered: Called when the answer is on its way: now a node may end.
+        """
+        self._asked = asked
+        self._answered = answered
+        self._server: asyncio.Server | None = None
+
+    async def listen(self, folder: Path) -> None:
+        """Serve on `node.sock` in a folder that the node sees.
+
+        Raises:
+            OSError: The folder cannot be written.
+        """
+        bound = sockets.bind(folder / "node.sock")
+        self._server = await asyncio.start_unix_server(self._serve, sock=bound)
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Whatever a node sends, or however it goes away, is its own affair.
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            reply = await self._asked(*_question(await _whole(reader)))
+            writer.write(_answer(reply))
+            with contextlib.suppress(OSError):
+                await writer.drain()
+            self._answered(reply)
+        writer.close()
+
+
+async def _whole(reader: asyncio.StreamReader) -> bytes:
+    """Everything up to the end of the stream.
+
+    Raises:
+        ValueError: More than any question holds.
+    """
+    text = b""
+    while part := await reader.read(_LIMIT_BYTES):
+        text += part
+        if len(text) > _LIMIT_BYTES:
+            raise ValueError
+    return text
+
+
+def _question(text: bytes) -> tuple[str, list[str], dict[str, str]]:
+    """Program, arguments and unit files.
+
+    Raises:
+        ValueError: It is rubbish.
+        IndexError: It ends too soon.
+    """
+    fields = [field.decode(errors="replace") for field in text.split(b"\0")]
+    program, end = fields[0], 2 + int(fields[1])
+    arguments, units = fields[2:end], fields[end:]
+    return program, arguments, dict(zip(units[::2], units[1::2], strict=True))
+
+
+def _answer(reply: Reply) -> bytes:
+    stdout, stderr = reply.stdout.encode(), reply.stderr.encode()
+    return f"{reply.exit_code} {len(stdout)} {len(stderr)}\n".encode() + stdout + stderr

@@ -1,0 +1,329 @@
+"""One SSH channel: a shell, a command or the file server, with pipes or a terminal."""
+
+import asyncio
+import errno
+import fcntl
+import os
+import signal
+import struct
+import termios
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO, TypeVar, cast
+
+import asyncssh
+
+from cloudgpu.rehearsal.nodes.processes import Body
+
+_PERMITTED_VARIABLES = ("LANG", "LC_")
+_DRAIN_S = 0.25
+_NOT_STARTED = 255
+T = TypeVar("T")
+
+
+class NodeSession(asyncssh.SSHServerSession[bytes]):
+    """Runs one process of a node and carries its bytes, without a limit and without losing order.
+
+    As with OpenSSH, a channel with pipes ends when the process has ended and nothing holds its output open any more;
+    a client that goes away closes the pipes (or hangs up the terminal) and kills nothing by itself.
+    """
+
+    def __init__(self, body: Body, user: str, home: str, environment: Mapping[str, str]) -> None:
+        """Nothing runs yet.
+
+        Args:
+            body: Where the process runs.
+            user: Login name.
+            home: Its home, where the process starts.
+            environment: What the process starts with.
+        """
+        self._body = body
+        self._home = home
+        self._shell = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
+        own = {"USER": user, "LOGNAME": user, "HOME": home, "SHELL": self._shell}
+        self._environment = dict(environment) | own
+        self._channel: asyncssh.SSHServerChannel[bytes] | None = None
+        self._argv: list[str] = []
+        self._terminal = ""
+        self._size = (80, 24, 0, 0)
+        self._master = -1
+        self._process: asyncio.subprocess.Process | None = None
+        self._input: asyncio.WriteTransport | None = None
+        self._started = False
+        self._early: list[bytes] = []
+        self._input_over = False
+        self._outputs: list[asyncio.ReadTransport] = []
+        self._ended = asyncio.Event()
+        self._drained = asyncio.Event()
+        self._drained.set()
+        self._open_outputs = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def connection_made(self, chan: asyncssh.SSHServerChannel[bytes]) -> None:
+        """Keep the channel."""
+        self._channel = chan
+        # Without a reserve, "not paused" means that the client was sent everything.
+        chan.set_write_buffer_limits(high=0, low=0)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone: close our ends, which is what its process sees."""
+        del exc
+        self._channel = None
+        self._drained.set()
+        self._close_pipes()
+
+    def pty_requested(
+        self, term_type: str, term_size: tuple[int, int, int, int], term_modes: Mapping[int, int]
+    ) -> bool:
+        """Note what kind of terminal is wanted."""
+        del term_modes
+        self._terminal, self._size = term_type or "dumb", term_size
+        return True
+
+    def shell_requested(self) -> bool:
+        """A shell, reading commands from the client."""
+        self._argv = [self._shell]
+        return True
+
+    def exec_requested(self, command: str) -> bool:
+        """One command line, for the shell to read."""
+        self._argv = [self._shell, "-c", command]
+        return True
+
+    def subsystem_requested(self, subsystem: str) -> bool:
+        """The file server is the only subsystem."""
+        layer = self._body.layer
+        self._argv = [layer.surroundings.base_python, "-I", "-S", layer.program("sftp.py")]
+        return subsystem == "sftp"
+
+    def session_started(self) -> None:
+        """Everything is negotiated: start the process."""
+        if self._channel is not None:
+            for name, value in self._channel.get_environment().items():
+                if name.startswith(_PERMITTED_VARIABLES):
+                    self._environment[name] = value
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
+        """Bytes for the process; one that closed its input misses them."""
+        del datatype
+        if not self._started:
+            # The process is not there yet. A pause asked for earlier than now would be undone by the channel.
+            self._early.append(data)
+            if self._channel is not None:
+                self._channel.pause_reading()
+        elif self._input is not None and not self._input.is_closing():
+            self._input.write(data)
+
+    def eof_received(self) -> bool:
+        """End of input. A terminal has none: its programs watch for Ctrl-D."""
+        self._input_over = True
+        if self._input is not None and not self._terminal:
+            self._input.close()
+        return True
+
+    def terminal_size_changed(self, width: int, height: int, pixwidth: int, pixheight: int) -> None:
+        """Tell the terminal, which tells its programs."""
+        self._size = (width, height, pixwidth, pixheight)
+        self._resize()
+
+    def signal_received(self, signal: str) -> None:
+        """Pass a signal on; unknown names are ignored, as in OpenSSH."""
+        number = _SIGNALS.get(signal)
+        if number is not None and self._process is not None and self._process.returncode is None:
+            self._body.send_signal(self._process.pid, number)
+
+    def pause_writing(self) -> None:
+        """The client reads more slowly than the process writes."""
+        self._drained.clear()
+        for output in self._outputs:
+            if not output.is_closing():
+                output.pause_reading()
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        self._drained.set()
+        for output in self._outputs:
+            if not output.is_closing():
+                output.resume_reading()
+
+    async def _run(self) -> None:
+        try:
+            await self._start()
+        except OSError as err:
+            self._leave(_NOT_STARTED, f"cannot start: {err.strerror}\n")
+            return
+        self._let_input_in()
+        assert self._process is not None  # noqa: S101 - started above
+        code = await self._process.wait()
+        if self._terminal:
+            # A program in the background may hold the terminal for ever; what was written is nearly always here.
+            await asyncio.wait({asyncio.ensure_future(self._ended.wait())}, timeout=_DRAIN_S)
+        else:
+            await self._ended.wait()
+        # Clients close a channel once they know the exit status: what is unsent by then would be lost.
+        await self._drained.wait()
+        self._leave(code)
+
+    def _let_input_in(self) -> None:
+        """Hand over what came, or ended, before the process was there."""
+        self._started = True
+        if self._channel is None:
+            self._close_pipes()
+            return
+        if self._early and self._input is not None:
+            self._input.write(b"".join(self._early))
+        self._early = []
+        self._channel.resume_reading()
+        if self._input_over:
+            self.eof_received()
+
+    def _leave(self, code: int, message: str = "") -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            if message:
+                channel.write_stderr(message.encode())
+            if code < 0:
+                channel.exit_with_signal(signal.Signals(-code).name.removeprefix("SIG"))
+            else:
+                channel.exit(code)
+        self._close_pipes()
+
+    async def _start(self) -> None:
+        if self._terminal:
+            await self._start_on_terminal()
+        else:
+            await self._start_on_pipes()
+
+    async def _start_on_pipes(self) -> None:
+        inputs, outputs, errors = os.pipe(), os.pipe(), os.pipe()
+        theirs, ours = (inputs[0], outputs[1], errors[1]), (inputs[1], outputs[0], errors[0])
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._body.command(self._argv, cwd=self._home, terminal=False),
+                stdin=theirs[0], stdout=theirs[1], stderr=theirs[2],
+                env=self._environment, start_new_session=True,
+            )  # fmt: skip
+        except BaseException:
+            for descriptor in ours:
+                os.close(descriptor)
+            raise
+        finally:
+            for descriptor in theirs:
+                os.close(descriptor)
+        await self._connect(*ours)
+
+    async def _start_on_terminal(self) -> None:
+        self._master, slave = self._body.open_terminal()
+        self._resize()
+        self._environment["TERM"] = self._terminal
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._body.command(self._argv, cwd=self._home, terminal=True),
+                stdin=slave, stdout=slave, stderr=slave, env=self._environment, start_new_session=True,
+                preexec_fn=self._body.take_terminal,
+            )  # fmt: skip
+        except BaseException:
+            os.close(self._master)
+            self._master = -1
+            raise
+        finally:
+            os.close(slave)
+        await self._connect(os.dup(self._master), self._master, None)
+
+    async def _connect(self, to_process: int, from_process: int, errors: int | None) -> None:
+        loop = asyncio.get_running_loop()
+        sources: list[tuple[int, int | None]] = [(from_process, None)]
+        if errors is not None:
+            sources.append((errors, asyncssh.EXTENDED_DATA_STDERR))
+        self._open_outputs = len(sources)
+        for descriptor, kind in sources:
+            reader = _Outlet(self, kind)
+            transport, _ = await loop.connect_read_pipe(partial(_same, reader), _file(descriptor, "rb"))
+            self._outputs.append(transport)
+        writer = _Inlet(self)
+        self._input, _ = await loop.connect_write_pipe(partial(_same, writer), _file(to_process, "wb"))
+
+    def _resize(self) -> None:
+        if self._master >= 0:
+            width, height, pixels_x, pixels_y = self._size
+            try:
+                fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, pixels_x, pixels_y))
+            except OSError as err:
+                if err.errno not in (errno.EBADF, errno.ENOTTY, errno.EIO):
+                    raise
+
+    def _close_pipes(self) -> None:
+        self._master = -1
+        if self._input is not None and (not self._input.is_closing() or self._input.get_write_buffer_size()):
+            # Not `close`: what a vanished client left unread would keep the pipe open for ever.
+            self._input.abort()
+        for output in self._outputs:
+            output.close()
+
+    # What the pipes report.
+
+    def output_received(self, data: bytes, kind: int | None) -> None:
+        """Bytes of the process for the client."""
+        if self._channel is not None:
+            self._channel.write(data, kind)
+
+    def output_ended(self) -> None:
+        """One of the outputs was closed by everybody who held it."""
+        self._open_outputs -= 1
+        if self._open_outputs <= 0:
+            self._ended.set()
+
+    def input_ended(self) -> None:
+        """The input is closed, by us or by the process; its transport is no more."""
+        self._input = None
+
+    def input_full(self, *, full: bool) -> None:
+        """The process reads more slowly than the client sends, or has caught up."""
+        if self._channel is not None:
+            if full:
+                self._channel.pause_reading()
+            else:
+                # Not at once: the end of input may come with it, and a pipe that is closed from inside this call
+                # throws away what it was given in the same call.
+                asyncio.get_running_loop().call_soon(self._channel.resume_reading)
+
+
+class _Outlet(asyncio.Protocol):
+    def __init__(self, session: NodeSession, kind: int | None) -> None:
+        self._session = session
+        self._kind = kind
+
+    def data_received(self, data: bytes) -> None:
+        self._session.output_received(data, self._kind)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        self._session.output_ended()
+
+
+class _Inlet(asyncio.BaseProtocol):
+    def __init__(self, session: NodeSession) -> None:
+        self._session = session
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        self._session.input_ended()
+
+    def pause_writing(self) -> None:
+        self._session.input_full(full=True)
+
+    def resume_writing(self) -> None:
+        self._session.input_full(full=False)
+
+
+_SIGNALS = {name.removeprefix("SIG"): number for name, number in signal.Signals.__members__.items()}
+
+
+def _same(value: T) -> T:
+    return value
+
+
+def _file(descriptor: int, mode: str) -> BinaryIO:
+    return cast("BinaryIO", os.fdopen(descriptor, mode, buffering=0))

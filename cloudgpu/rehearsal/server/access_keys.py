@@ -1,0 +1,122 @@
+"""Access keys of one rehearsal cloud: random per home, so that no other user or web page can launch anything."""
+
+import base64
+import json
+import os
+import re
+import secrets
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from cloudgpu.decoding import MALFORMED
+from cloudgpu.errors import StateError
+from cloudgpu.files import SETTINGS_BYTES, read_json
+from cloudgpu.paths import unwritable
+from cloudgpu.rehearsal.state.durable import write_durably
+from cloudgpu.text import command
+
+_KEY_ID = re.compile(r"AKIA[A-Z2-7]{16}")
+
+
+@dataclass(frozen=True)
+class AccessKey:
+    """An access key id and its secret, shaped like AWS's own."""
+
+    access_key_id: str
+    secret_access_key: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Keyring:
+    """`caller` is the user's key; `role` is what the metadata service of nodes hands out."""
+
+    caller: AccessKey
+    role: AccessKey
+
+    def secret_of(self, access_key_id: str) -> str | None:
+        """The secret that belongs to this id, or None for a stranger's."""
+        for key in (self.caller, self.role):
+            if secrets.compare_digest(key.access_key_id.encode(), access_key_id.encode()):
+                return key.secret_access_key
+        return None
+
+
+def load_or_create(path: Path) -> Keyring:
+    """Read the home's keys, or make them; two processes that race agree on one set.
+
+    Raises:
+        StateError: The file cannot be written, or is damaged.
+    """
+    if not os.path.lexists(path):
+        _create(path)
+    return load(path)
+
+
+def load(path: Path) -> Keyring:
+    """Read the home's keys.
+
+    Raises:
+        StateError: The file is absent or damaged.
+    """
+    try:
+        row = read_json(path, SETTINGS_BYTES)
+        return Keyring(_key(row["caller"]), _key(row["role"]))
+    except (OSError, *MALFORMED) as err:
+        message = f"cannot read the rehearsal keys in {path}: {err}"
+        raise StateError(message, hint=command("cloudgpu", "rehearsal", "reset")) from err
+
+
+def repair(path: Path, known_id: str) -> Keyring:
+    """Make new keys where they cannot be read. Only for whoever knows that no server runs: it would keep its own.
+
+    The caller's access key id names this cloud in the records of clusters, so it stays where anybody knows it.
+
+    Raises:
+        StateError: The disk is full or unwritable.
+    """
+    try:
+        return load_or_create(path)
+    except StateError:
+        caller = _random_key()
+        if _KEY_ID.fullmatch(known_id):
+            caller = AccessKey(known_id, caller.secret_access_key)
+        keyring = Keyring(caller, _random_key())
+        write(path, keyring)
+        return keyring
+
+
+def _create(path: Path) -> None:
+    """Write a complete file under another name and link it: the loser of a race keeps the winner's keys."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    keyring = Keyring(_random_key(), _random_key())
+    write_durably(draft, json.dumps({"caller": asdict(keyring.caller), "role": asdict(keyring.role)}).encode())
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        return
+    except OSError as err:
+        raise unwritable(path, err) from err
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _key(row: dict[str, str]) -> AccessKey:
+    key = AccessKey(**row)
+    if not all(isinstance(text, str) and text for text in asdict(key).values()):
+        message = "a key is not text"
+        raise ValueError(message)
+    return key
+
+
+def write(path: Path, keyring: Keyring) -> None:
+    """Put the keys in the place of a damaged file.
+
+    Raises:
+        StateError: The disk is full or unwritable.
+    """
+    write_durably(path, json.dumps(asdict(keyring)).encode())
+
+
+def _random_key() -> AccessKey:
+    letters = base64.b32encode(secrets.token_bytes(10)).decode()
+    return AccessKey(f"AKIA{letters}", base64.b64encode(secrets.token_bytes(30)).decode())

@@ -1,0 +1,61 @@
+"""Decode S3's `aws-chunked` uploads: chunks with signatures in their headers and checksums in a trailer."""
+
+from cloudgpu.rehearsal.server.http_message import HttpRequest
+
+_OWN_FIELDS = ("x-amz-decoded-content-length", "x-amz-trailer", "x-amz-content-sha256", "content-length")
+
+
+def is_streaming(request: HttpRequest) -> bool:
+    """Whether the body carries aws-chunked framing."""
+    return request.headers.find("x-amz-content-sha256").startswith("STREAMING-")
+
+
+def plain(request: HttpRequest) -> HttpRequest:
+    """The same request with its real body; trailing checksums become ordinary header fields.
+
+    Raises:
+        ValueError: The framing is broken.
+    """
+    body, trailer = _decode(request.body)
+    expected = request.headers.find("x-amz-decoded-content-length")
+    if expected and int(expected) != len(body):
+        message = f"x-amz-decoded-content-length says {expected}, the chunks hold {len(body)} bytes"
+        raise ValueError(message)
+    left = [part for part in _encodings(request) if part != "aws-chunked"]
+    headers = request.headers.without(*_OWN_FIELDS, "content-encoding").with_fields(trailer)
+    headers = headers.with_fields({"Content-Length": str(len(body)), "x-amz-content-sha256": "UNSIGNED-PAYLOAD"})
+    if left:
+        headers = headers.with_fields({"Content-Encoding": ",".join(left)})
+    return HttpRequest(request.method, request.target, headers, body)
+
+
+def _encodings(request: HttpRequest) -> list[str]:
+    return [part.strip() for part in request.headers.find("content-encoding").split(",") if part.strip()]
+
+
+def _decode(framed: bytes) -> tuple[bytes, dict[str, str]]:
+    parts: list[bytes] = []
+    position = 0
+    while True:
+        end = framed.find(b"\r\n", position)
+        if end < 0:
+            message = "an aws-chunked body ends inside a chunk header"
+            raise ValueError(message)
+        size = int(framed[position:end].split(b";")[0], 16)
+        position = end + 2
+        if size == 0:
+            return b"".join(parts), _trailer(framed[position:])
+        if position + size > len(framed):
+            message = "an aws-chunked body ends inside a chunk"
+            raise ValueError(message)
+        parts.append(framed[position : position + size])
+        position += size + 2
+
+
+def _trailer(rest: bytes) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    for line in rest.decode("latin-1").split("\r\n"):
+        name, colon, value = line.partition(":")
+        if colon and name.strip().lower().startswith("x-amz-checksum-"):
+            fields[name.strip()] = value.strip()
+    return fields

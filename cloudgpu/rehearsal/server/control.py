@@ -1,0 +1,122 @@
+"""The rehearsal cloud's own calls under `/_cloudgpu/`: faults, capacity, census, nodes, time, stop."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from cloudgpu.decoding import MALFORMED, decoded, described
+from cloudgpu.errors import CloudGpuError
+from cloudgpu.files import parse_json
+from cloudgpu.rehearsal.aws_api.ec2.market import Market
+from cloudgpu.rehearsal.faults.active import Applied
+from cloudgpu.rehearsal.faults.api_faults import FaultScript
+from cloudgpu.rehearsal.server.control_auth import HEADER, seal_holds
+from cloudgpu.rehearsal.server.http_message import HttpRequest, HttpResponse
+
+PREFIX = "/_cloudgpu/"
+
+
+class Controlled(Protocol):
+    """What the server lets be looked at and moved."""
+
+    def health(self) -> dict[str, Any]:
+        """Whether it is ready, and who it is."""
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """Every instance that is not terminated."""
+
+    def census(self) -> dict[str, list[dict[str, Any]]]:
+        """Everything that costs or lingers."""
+
+    def advance(self, seconds: float) -> None:
+        """Move the clock of the nodes' power-off timers and of schedules."""
+
+    def request_stop(self) -> None:
+        """Stop soon after this call is answered."""
+
+
+@dataclass(frozen=True)
+class Control:
+    """Answers control calls that carry a seal made with the home's key."""
+
+    secret: str
+    faults: FaultScript
+    market: Market
+    server: Controlled
+    applied: Applied
+
+    def answer(self, request: HttpRequest) -> HttpResponse:
+        """Carry out one control call."""
+        sealed = request.headers.find(HEADER)
+        if not seal_holds(self.secret, sealed, request.method, request.target, request.body):
+            return _json({"error": "this call needs the seal of this home's key"}, 403)
+        work = self._routes().get((request.method, request.raw_path.removeprefix(PREFIX)))
+        if work is None:
+            return _json({"error": f"no such control call: {request.method} {request.raw_path}"}, 404)
+        try:
+            return _json(work(parse_json(request.body or b"null")))
+        except MALFORMED as err:
+            return _json({"error": described(err)}, 400)
+        except CloudGpuError as err:
+            return _json({"error": err.message}, 500)
+
+    def _routes(self) -> Mapping[tuple[str, str], Callable[[Any], Any]]:
+        return {
+            ("GET", "health"): lambda _: self.server.health(),
+            ("GET", "nodes"): lambda _: {"nodes": self.server.nodes()},
+            ("GET", "census"): lambda _: self.server.census(),
+            ("GET", "faults"): lambda _: self.faults.shown(),
+            ("PUT", "faults"): self._put_faults,
+            ("GET", "script"): lambda _: self.applied.shown(),
+            ("PUT", "script"): self._put_script,
+            ("POST", "release"): lambda _: {"released": self.faults.release()},
+            ("GET", "capacity"): lambda _: self.market.capacity,
+            ("PUT", "capacity"): self._put_capacity,
+            ("GET", "quotas"): lambda _: self.market.quotas,
+            ("PUT", "quotas"): self._put_quotas,
+            ("GET", "prices"): lambda _: self.market.prices,
+            ("PUT", "prices"): self._put_prices,
+            ("POST", "advance"): self._advance,
+            ("POST", "stop"): self._stop,
+        }
+
+    def _put_faults(self, rows: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+        self.faults.put(_of_type(rows or [], list))
+        return self.faults.shown()
+
+    def _put_script(self, row: Any) -> dict[str, Any]:  # noqa: ANN401
+        self.applied.put(_of_type(row or {}, dict))
+        return self.applied.shown()
+
+    def _put_capacity(self, table: Any) -> dict[str, int]:  # noqa: ANN401
+        self.market.put_capacity(_of_type(table or {}, dict))
+        return self.market.capacity
+
+    def _put_quotas(self, table: Any) -> dict[str, int]:  # noqa: ANN401
+        self.market.put_quotas(_of_type(table or {}, dict))
+        return self.market.quotas
+
+    def _put_prices(self, table: Any) -> dict[str, str]:  # noqa: ANN401
+        self.market.put_prices(_of_type(table or {}, dict))
+        return self.market.prices
+
+    def _advance(self, row: Any) -> dict[str, float]:  # noqa: ANN401
+        seconds = decoded(float, _of_type(row, dict).get("seconds", 0))
+        self.server.advance(seconds)
+        return {"advanced_s": seconds}
+
+    def _stop(self, _: Any) -> dict[str, bool]:  # noqa: ANN401
+        self.server.request_stop()
+        return {"stopping": True}
+
+
+def _of_type(value: Any, wanted: type[Any]) -> Any:  # noqa: ANN401 - JSON
+    if not isinstance(value, wanted):
+        message = f"the body is a JSON {type(value).__name__}, not a {wanted.__name__}"
+        raise ValueError(message)  # noqa: TRY004 - what the caller turns into an answer
+    return value
+
+
+def _json(value: Any, status: int = 200) -> HttpResponse:  # noqa: ANN401
+    return HttpResponse(status, {"Content-Type": "application/json"}, json.dumps(value, default=str).encode())

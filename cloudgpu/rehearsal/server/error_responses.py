@@ -1,0 +1,105 @@
+"""Error answers in the form of each AWS protocol, written by serializers: a message may hold any character."""
+
+import json
+import re
+from typing import Final, Literal
+from xml.etree import ElementTree as ET
+
+from cloudgpu.rehearsal.server.http_message import HttpResponse
+
+Protocol = Literal["ec2", "query", "rest-xml", "json", "rest-json"]
+PROTOCOLS: Final[dict[str, Protocol]] = {
+    "ec2": "ec2",
+    "s3": "rest-xml",
+    "route53": "rest-xml",
+    "cloudfront": "rest-xml",
+    "efs": "rest-json",
+    "elasticfilesystem": "rest-json",
+    "scheduler": "rest-json",
+    "lambda": "rest-json",
+    "batch": "rest-json",
+    "fsx": "json",
+    "ssm": "json",
+    "dynamodb": "json",
+    "tagging": "json",
+    "secretsmanager": "json",
+    "logs": "json",
+    "events": "json",
+    "kms": "json",
+    "ecr": "json",
+    "ecs": "json",
+    "servicequotas": "json",
+    "pricing": "json",
+    "budgets": "json",
+}
+"""By the name that requests are signed with; every other service speaks `query`."""
+_REQUEST_ID: Final = "rehearsal"
+NO_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 cannot hold, not even escaped."""
+_NO_CODE: Final = re.compile(r"[^A-Za-z0-9_.:#/-]")
+_CODE: Final = re.compile(r"<Code>(.*?)</Code>", re.DOTALL)
+_MESSAGE: Final = re.compile(r"<Message>(.*?)</Message>", re.DOTALL)
+_ERROR: Final = 400
+
+
+def error_answer(service: str, code: str, message: str, status: int) -> HttpResponse:
+    """Return an error in the form that clients of this service read."""
+    protocol = PROTOCOLS.get(service, "query")
+    code = _NO_CODE.sub("_", code)
+    if protocol in ("json", "rest-json"):
+        content = json.dumps({"__type": code, "message": message}).encode()
+        kind = "application/json" if protocol == "rest-json" else "application/x-amz-json-1.1"
+        return HttpResponse(status, {"Content-Type": kind, "x-amzn-errortype": code}, content)
+    root = _XML_FORMS.get(protocol, _query)(service, code, NO_XML.sub("\ufffd", message))
+    content = ET.tostring(root, encoding="utf-8", xml_declaration=True)
+    return HttpResponse(status, {"Content-Type": "text/xml"}, content)
+
+
+def readable(service: str, status: int, headers: dict[str, str], body: bytes) -> HttpResponse:
+    """Return an answer of moto, written anew where it is an error that no client could read.
+
+    Moto puts messages into its XML as they are, and a message quotes what the request held.
+    """
+    answer = HttpResponse(status, headers, body)
+    if status < _ERROR or not body or PROTOCOLS.get(service, "query") in ("json", "rest-json"):
+        return answer
+    try:
+        ET.fromstring(body)  # noqa: S314 - our own answer, in which no entity is declared
+    except (ET.ParseError, ValueError):
+        text = body.decode(errors="replace")
+        code, message = _CODE.search(text), _MESSAGE.search(text)
+        return error_answer(service, code[1] if code else "InternalFailure", message[1] if message else text, status)
+    return answer
+
+
+def _ec2(_: str, code: str, message: str) -> ET.Element:
+    root = ET.Element("Response")
+    _fill(ET.SubElement(ET.SubElement(root, "Errors"), "Error"), code, message)
+    ET.SubElement(root, "RequestID").text = _REQUEST_ID
+    return root
+
+
+def _rest_xml(service: str, code: str, message: str) -> ET.Element:
+    if service != "s3":
+        return _query(service, code, message)
+    root = ET.Element("Error")
+    _fill(root, code, message)
+    ET.SubElement(root, "RequestId").text = _REQUEST_ID
+    return root
+
+
+def _query(_: str, code: str, message: str) -> ET.Element:
+    root = ET.Element("ErrorResponse")
+    error = ET.SubElement(root, "Error")
+    ET.SubElement(error, "Type").text = "Sender"
+    _fill(error, code, message)
+    ET.SubElement(root, "RequestId").text = _REQUEST_ID
+    return root
+
+
+def _fill(error: ET.Element, code: str, message: str) -> None:
+    ET.SubElement(error, "Code").text = code
+    ET.SubElement(error, "Message").text = message
+
+
+_XML_FORMS: Final = {"ec2": _ec2, "rest-xml": _rest_xml}

@@ -1,0 +1,204 @@
+"""A small threaded HTTP/1.1 server on 127.0.0.1: whole bodies in, whole answers out, connections kept."""
+
+import logging
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import cast
+
+from cloudgpu import bounds
+from cloudgpu.rehearsal.server.http_message import (
+    Application,
+    DropConnectionError,
+    Headers,
+    HttpRequest,
+    HttpResponse,
+    LargeBodyGuard,
+)
+
+_MAX_BODY = 1 << 30
+_LARGE_BODY = 1 << 20
+"""More is held in memory only for who proves to be allowed: any local process can connect."""
+_PIECE = 1 << 18
+_IDLE_CONNECTION_S = 120
+_NO_FIELD = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+"""A line break in a value would begin another field, or the body."""
+_log = logging.getLogger(__name__)
+
+
+class LoopbackServer(ThreadingHTTPServer):
+    """Serves one application on 127.0.0.1; port 0 takes any free port."""
+
+    daemon_threads = True
+    request_queue_size = 256
+    allow_reuse_address = True
+
+    def __init__(self, application: Application, guard: LargeBodyGuard, port: int = 0) -> None:
+        self.application = application
+        self.guard = guard
+        self._answering = threading.Condition()
+        self._open_requests = 0
+        super().__init__(("127.0.0.1", port), _Handler)
+
+    @property
+    def port(self) -> int:
+        """The port that was taken."""
+        return int(self.server_address[1])
+
+    def begin(self) -> None:
+        """Count a request that will be answered."""
+        with self._answering:
+            self._open_requests += 1
+
+    def finish(self) -> None:
+        """Its answer is on the wire, or nobody waits for it any more."""
+        with self._answering:
+            self._open_requests -= 1
+            self._answering.notify_all()
+
+    def drain(self, limit_s: float) -> None:
+        """Wait for answers under way: the end of the process would cut them off."""
+        with self._answering:
+            self._answering.wait_for(lambda: self._open_requests == 0, timeout=limit_s)
+
+    def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - set by socketserver
+        """Log a failed connection; the default prints to stderr without a time."""
+        _log.error("connection from %s failed", client_address, exc_info=True)
+
+
+def _is_large(length: str) -> bool:
+    """Whether a body of this announced length needs a permit; what is no length is refused where the body is read."""
+    try:
+        return bounds.whole(length) > _LARGE_BODY
+    except ValueError:
+        return False
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server_version = "cloudgpu-rehearsal"
+    sys_version = ""
+    timeout = _IDLE_CONNECTION_S
+    disable_nagle_algorithm = True  # a header and a body in two packets would wait 40 ms for each other
+    wbufsize = -1
+
+    def handle_one_request(self) -> None:
+        try:
+            super().handle_one_request()
+        except (ConnectionError, TimeoutError):
+            self.close_connection = True
+
+    def handle_expect_100(self) -> bool:
+        """Say `continue` at once: left in the buffer, every upload would wait a second for it."""
+        if _is_large(self.headers.get("Content-Length") or ""):
+            refused = cast("LoopbackServer", self.server).guard(self._head())
+            if refused is not None:
+                self.close_connection = True
+                self._send(refused)
+                return False
+        proceed = super().handle_expect_100()
+        self.wfile.flush()
+        return proceed
+
+    def _serve(self) -> None:
+        server = cast("LoopbackServer", self.server)
+        server.begin()
+        try:
+            self._exchange(server)
+        finally:
+            server.finish()
+
+    def _exchange(self, server: LoopbackServer) -> None:
+        head = self._head()
+        try:
+            refused, body = self._read_body(head, server.guard)
+        except ValueError as err:
+            self.close_connection = True
+            self._send(HttpResponse(400, {"Content-Type": "text/plain"}, str(err).encode()))
+            return
+        if refused is not None:
+            self._send(refused)
+            return
+        request = HttpRequest(head.method, head.target, head.headers, body)
+        try:
+            answer = server.application(request)
+        except DropConnectionError:
+            self._cut()
+            return
+        except Exception:
+            self.close_connection = True
+            self._send(HttpResponse(500, {"Content-Type": "text/plain"}, b"the rehearsal cloud has a bug: see its log"))
+            raise
+        self._send(answer)
+
+    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = _serve  # noqa: N815 - names set by http.server
+
+    def _head(self) -> HttpRequest:
+        fields: dict[str, str] = {}
+        for name, value in self.headers.items():
+            fields[name] = f"{fields[name]},{value}" if name in fields else value
+        return HttpRequest(self.command, self.path, Headers(fields))
+
+    def _read_body(self, head: HttpRequest, guard: LargeBodyGuard) -> tuple[HttpResponse | None, bytes]:
+        """Read the whole body, chunked or not; that of a refused request is read and thrown away.
+
+        Raises:
+            ValueError: The framing is wrong or the body is too large.
+        """
+        chunked = "chunked" in (self.headers.get("Transfer-Encoding") or "").lower()
+        refused: HttpResponse | None = None
+        parts: list[bytes] = []
+        total = 0
+        for piece in self._chunks() if chunked else self._pieces(int(self.headers.get("Content-Length") or 0)):
+            before, total = total, total + len(piece)
+            if total > _MAX_BODY:
+                message = "the body is too large"
+                raise ValueError(message)
+            if before <= _LARGE_BODY < total:
+                refused = guard(head)
+            if refused is None:
+                parts.append(piece)
+            else:
+                parts.clear()
+        return refused, b"".join(parts)
+
+    def _chunks(self) -> Iterator[bytes]:
+        while size := int(self.rfile.readline(1024).split(b";")[0].strip() or b"0", 16):
+            yield from self._pieces(size)
+            self.rfile.readline(8)
+        while self.rfile.readline(65537).strip():
+            continue
+
+    def _pieces(self, size: int) -> Iterator[bytes]:
+        if not 0 <= size <= _MAX_BODY:
+            message = f"a body of {size} bytes is not accepted"
+            raise ValueError(message)
+        while size:
+            piece = self.rfile.read(min(size, _PIECE))
+            if not piece:
+                message = "the connection ended inside a body"
+                raise ConnectionError(message)
+            size -= len(piece)
+            yield piece
+
+    def _send(self, answer: HttpResponse) -> None:
+        self.send_response(answer.status)
+        fields = Headers(answer.headers).without("transfer-encoding", "connection", "server", "date")
+        bodiless = self.command == "HEAD" or answer.status in (204, 304)
+        if not (bodiless and fields.find("content-length")):
+            fields = fields.with_fields({"Content-Length": str(len(answer.body))})
+        for name, value in fields.items():
+            self.send_header(name, _NO_FIELD.sub(" ", value).encode("latin-1", "replace").decode("latin-1"))
+        self.end_headers()
+        if not bodiless:
+            self.wfile.write(answer.body)
+        self.wfile.flush()
+
+    def _cut(self) -> None:
+        self.close_connection = True
+        self.connection.shutdown(socket.SHUT_RDWR)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing: the endpoint logs calls itself, without query strings that may hold signatures."""

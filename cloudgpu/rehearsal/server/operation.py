@@ -1,0 +1,116 @@
+"""Name the API call that a request is: for fault rules, for the log, and to know whether it changes anything."""
+
+import re
+from urllib.parse import parse_qsl
+
+from cloudgpu.rehearsal.faults.api_faults import ApiCall
+from cloudgpu.rehearsal.server.http_message import HttpRequest
+from cloudgpu.rehearsal.server.sigv4 import Scope
+
+_READING = re.compile(r"(Describe|Get|List|Head|Lookup|Search|Select|BatchGet|AssumeRole)")
+_FACTS = {
+    "instance_type": re.compile(r"(^|\.)InstanceType$"),
+    "zone": re.compile(r"(^|\.)AvailabilityZone$"),
+    "subnet": re.compile(r"(^|\.)SubnetId$"),
+    "market": re.compile(r"(^|\.)(DefaultTargetCapacityType|MarketType)$"),
+}
+_S3_POSTS = (("uploads", "CreateMultipartUpload"), ("uploadId", "CompleteMultipartUpload"), ("delete", "DeleteObjects"))
+
+
+_S3_PARTS = {
+    "tagging": "BucketTagging",
+    "publicAccessBlock": "PublicAccessBlock",
+    "encryption": "BucketEncryption",
+    "location": "BucketLocation",
+    "versions": "ObjectVersions",
+    "uploads": "MultipartUploads",
+}
+"""Words in the query of a bucket's address -> what of the bucket is meant."""
+_S3_LISTS = ("versions", "uploads")
+_EFS = {
+    ("POST", "file-systems"): "CreateFileSystem",
+    ("GET", "file-systems"): "DescribeFileSystems",
+    ("PUT", "file-systems"): "UpdateFileSystem",
+    ("DELETE", "file-systems"): "DeleteFileSystem",
+    ("POST", "mount-targets"): "CreateMountTarget",
+    ("GET", "mount-targets"): "DescribeMountTargets",
+    ("PUT", "mount-targets"): "ModifyMountTargetSecurityGroups",
+    ("DELETE", "mount-targets"): "DeleteMountTarget",
+    ("POST", "resource-tags"): "TagResource",
+    ("DELETE", "resource-tags"): "UntagResource",
+    ("GET", "resource-tags"): "ListTagsForResource",
+}
+"""EFS names no action: method and first word of the path say which it is."""
+
+
+def identify(request: HttpRequest, scope: Scope) -> ApiCall:
+    """Service, action and what a fault rule may match on."""
+    if scope.service == "s3":
+        action = _s3_action(request)
+        return ApiCall("s3", action, scope.region, request.method not in ("GET", "HEAD"))
+    if scope.service == "scheduler":
+        return ApiCall("scheduler", _scheduler_action(request), scope.region, request.method != "GET")
+    if scope.service == "elasticfilesystem":
+        return ApiCall("efs", _efs_action(request), scope.region, request.method != "GET")
+    fields = _form(request)
+    target = request.headers.find("x-amz-target")
+    action = fields.get("Action") or target.rpartition(".")[2] or f"{request.method} {request.raw_path}"
+    reading = bool(_READING.match(action)) if " " not in action else request.method in ("GET", "HEAD")
+    return ApiCall(scope.service, action, scope.region, not reading, _facts(fields))
+
+
+def _scheduler_action(request: HttpRequest) -> str:
+    """By method and path: `PUT /schedules/NAME` is UpdateSchedule."""
+    kind, _, name = request.raw_path.lstrip("/").partition("/")
+    if kind == "tags":
+        verbs = {"GET": "ListTagsForResource", "POST": "TagResource", "DELETE": "UntagResource"}
+        return verbs.get(request.method, f"{request.method} {request.raw_path}")
+    noun = "ScheduleGroup" if kind == "schedule-groups" else "Schedule"
+    if not name:
+        return f"List{noun}s"
+    verb = {"GET": "Get", "POST": "Create", "PUT": "Update", "DELETE": "Delete"}.get(request.method, "")
+    return f"{verb}{noun}" if verb else f"{request.method} {request.raw_path}"
+
+
+def _form(request: HttpRequest) -> dict[str, str]:
+    if "x-www-form-urlencoded" not in request.headers.find("content-type"):
+        return request.query()
+    return dict(parse_qsl(request.body.decode("utf-8", "replace"), keep_blank_values=True))
+
+
+def _facts(fields: dict[str, str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for fact, pattern in _FACTS.items():
+        for name, value in fields.items():
+            if pattern.search(name):
+                found.setdefault(fact, value)
+    return found
+
+
+def _efs_action(request: HttpRequest) -> str:
+    """`/2015-02-01/mount-targets/fsmt-1` with its method, as the action that it is."""
+    _, _, rest = request.raw_path.lstrip("/").partition("/")
+    return _EFS.get((request.method, rest.partition("/")[0]), f"{request.method} {request.raw_path}")
+
+
+def _s3_action(request: HttpRequest) -> str:
+    bucket, _, key = request.raw_path.lstrip("/").partition("/")
+    query = request.query()
+    if not bucket:
+        return "ListBuckets"
+    if request.method == "POST":
+        return next((name for word, name in _S3_POSTS if word in query), "PostObject")
+    if key:
+        return _s3_object_action(request.method, query)
+    part = next((word for word in _S3_PARTS if word in query), "")
+    if part:
+        verb = "List" if part in _S3_LISTS else request.method.capitalize()
+        return f"{verb}{_S3_PARTS[part]}"
+    names = {"GET": "ListObjectsV2", "HEAD": "HeadBucket", "PUT": "CreateBucket", "DELETE": "DeleteBucket"}
+    return names.get(request.method, request.method)
+
+
+def _s3_object_action(method: str, query: dict[str, str]) -> str:
+    if "uploadId" in query:
+        return {"PUT": "UploadPart", "DELETE": "AbortMultipartUpload", "GET": "ListParts"}.get(method, method)
+    return f"{method.capitalize()}Object"

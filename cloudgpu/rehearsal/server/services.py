@@ -1,0 +1,126 @@
+"""Hand a verified request to the right simulated service. Importing this loads moto (about a second)."""
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+from xml.parsers.expat import ExpatError
+
+from botocore.model import OperationNotFoundError
+from moto import backend_index, backends
+from moto.core.base_backend import BackendDict
+from moto.core.exceptions import ServiceException
+from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.core.request import Request
+from werkzeug.exceptions import HTTPException
+
+from cloudgpu.rehearsal.aws_api import json_service, pricing, s3_buckets, service_quotas, ssm_session_manager
+from cloudgpu.rehearsal.aws_api.ec2.backend import StrictEc2
+from cloudgpu.rehearsal.aws_api.fsx import lustre
+from cloudgpu.rehearsal.aws_api.scheduler import StrictScheduler
+from cloudgpu.rehearsal.aws_api.ssm_parameters import StrictSsm
+from cloudgpu.rehearsal.aws_api.ssm_sessions import Sessions
+from cloudgpu.rehearsal.aws_api.world import World
+from cloudgpu.rehearsal.server.error_responses import error_answer, readable
+from cloudgpu.rehearsal.server.http_message import HttpRequest, HttpResponse
+from cloudgpu.rehearsal.server.request_guard import body_refusal
+from cloudgpu.rehearsal.server.sigv4 import Scope
+
+_GLOBAL = ("iam", "budgets", "cloudfront", "route53")
+_JSON = {"fsx": lustre.ACTIONS, "servicequotas": service_quotas.ACTIONS, "pricing": pricing.ACTIONS}
+
+
+class Services:
+    """Every simulated service of one server."""
+
+    def __init__(self, world: World, sessions: Sessions) -> None:
+        self._world = world
+        self._sessions = sessions
+
+    def answer(self, request: HttpRequest, scope: Scope) -> HttpResponse:
+        """Carry the request out; what nobody simulates is refused by name."""
+        refused = body_refusal(request, scope.service)
+        if refused is not None:
+            return refused
+        url = _url(request, scope)
+        moto_request = Request.from_primitives(request.method, url, dict(request.headers), request.body)
+        try:
+            status, headers, body = self._carry_out(moto_request, url, scope)
+        except HTTPException as err:
+            status, headers, body = err.code or 500, dict(err.get_headers()), err.get_body()
+        except (OperationNotFoundError, NotImplementedError, ExpatError, ServiceException) as err:
+            return _refused(scope.service, err)
+        if scope.service == "s3":
+            s3_buckets.tag_new(request, int(status))
+        content = body.encode(errors="replace") if isinstance(body, str) else bytes(body)
+        return readable(scope.service, int(status), _text_fields(headers), content)
+
+    def _carry_out(self, request: Request, url: str, scope: Scope) -> Any:  # noqa: ANN401 - moto's triple
+        if scope.service == "ec2":
+            return StrictEc2(self._world)._dispatch(request, url)
+        target = str(request.headers.get("X-Amz-Target") or "")
+        actions = self._actions(scope.service, target.rpartition(".")[2])
+        if actions is not None:
+            return json_service.answer(actions, self._world, scope.region, target, request.data)
+        if scope.service == "ssm":
+            return StrictSsm()._dispatch(request, url)
+        if scope.service == "scheduler":
+            return StrictScheduler()._dispatch(request, url, request.headers)
+        for pattern, handler in _routes(scope.service, url):
+            if pattern.match(url.partition("?")[0]):
+                result = handler(request, url, request.headers)
+                return result if len(result) == 3 else (200, {}, result)  # noqa: PLR2004 - status, headers, body
+        message = f"service {scope.service}"
+        raise NotImplementedError(message)
+
+    def _actions(self, service: str, name: str) -> Mapping[str, json_service.Action] | None:
+        """The table that has an action; None where moto has it."""
+        if service == "ssm" and name in ssm_session_manager.ACTIONS:
+            return {
+                name: lambda _world, region, given: ssm_session_manager.start_session(self._sessions, region, given)
+            }
+        return _JSON.get(service)
+
+
+def _url(request: HttpRequest, scope: Scope) -> str:
+    """The address that the request would have had on AWS; moto finds service and region by it."""
+    host = (
+        f"{scope.service}.amazonaws.com"
+        if scope.service in _GLOBAL
+        else f"{scope.service}.{scope.region}.amazonaws.com"
+    )
+    return f"https://{host}{request.target}"
+
+
+def _routes(service: str, url: str) -> list[tuple[re.Pattern[str], Any]]:
+    name = next((name for name, pattern in backend_index.backend_url_patterns if pattern.match(url)), None)
+    if name is None:
+        message = f"service {service}"
+        raise NotImplementedError(message)
+    return _compiled(name)
+
+
+@lru_cache(maxsize=64)
+def _compiled(name: Any) -> list[tuple[re.Pattern[str], Any]]:  # noqa: ANN401 - moto's literal of names
+    table = backends.get_backend(name)
+    if isinstance(table, BackendDict):
+        account = table[DEFAULT_ACCOUNT_ID]
+        backend = account["us-east-1" if "us-east-1" in account else "aws"]
+    else:
+        backend = table["global"]
+    return [(re.compile(url), handler) for url, handler in backend.urls.items()]
+
+
+def _text_fields(headers: Any) -> dict[str, str]:  # noqa: ANN401 - dict or header object
+    return {str(name): str(value) for name, value in dict(headers).items() if str(name).lower() != "status"}
+
+
+def _refused(service: str, err: Exception) -> HttpResponse:
+    if isinstance(err, ServiceException):
+        return error_answer(service, err.code, err.message, 400)
+    if isinstance(err, NotImplementedError):
+        message = f"The rehearsal cloud does not simulate this: {err}"
+        return error_answer(service, "NotImplemented", message, 501)
+    if isinstance(err, ExpatError):
+        return error_answer(service, "MalformedXML", f"The XML is not well-formed: {err}", 400)
+    return error_answer(service, "InvalidAction", str(err), 400)

@@ -1,0 +1,241 @@
+"""Verify AWS Signature Version 4, in headers and in presigned URLs, and S3's older query signatures."""
+
+import base64
+import hashlib
+import hmac
+import posixpath
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from urllib.parse import parse_qsl, quote
+
+from cloudgpu import bounds
+from cloudgpu.rehearsal.server.http_message import HttpRequest
+
+_ALGORITHM = "AWS4-HMAC-SHA256"
+_PAYLOAD = "x-amz-content-sha256"
+_SKEW = timedelta(minutes=15)
+_LONGEST_PRESIGNED_S = 7 * 24 * 3600
+_S3_SUBRESOURCES = re.compile(
+    r"(acl|accelerate|analytics|cors|delete|inventory|lifecycle|location|logging|metrics|notification|partNumber|policy"
+    r"|requestPayment|restore|tagging|torrent|uploadId|uploads|versionId|versioning|versions|website|response-[a-z-]+)"
+)
+
+SecretOf = Callable[[str], str | None]
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Who signed, and for which region and service."""
+
+    access_key_id: str
+    region: str
+    service: str
+
+
+class SignatureError(Exception):
+    """The request is not signed, or not by a key of this home. `code` is AWS's own."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+def verify(request: HttpRequest, secret_of: SecretOf, now: datetime) -> Scope:
+    """Return who signed this request.
+
+    Raises:
+        SignatureError: No signature, an unknown key, a wrong signature, or one that is too old.
+    """
+    if request.headers.find("authorization"):
+        return _verify_header(request, secret_of, now, whole=True)
+    return _verify_query(request, secret_of, now)
+
+
+def verify_head(request: HttpRequest, secret_of: SecretOf, now: datetime) -> Scope:
+    """Return who signed a request whose body has not been read: S3's signatures name its digest, or leave it out.
+
+    Raises:
+        SignatureError: As `verify`; code `RequestEntityTooLarge` where the signature needs the body.
+    """
+    in_header = bool(request.headers.find("authorization"))
+    query = request.query()
+    of_s3 = query.get("X-Amz-Credential", "").endswith("/s3/aws4_request")
+    if not request.headers.find(_PAYLOAD) if in_header else "X-Amz-Signature" in query and not of_s3:
+        raise SignatureError("RequestEntityTooLarge", "The body is larger than requests to this service may be.")
+    if in_header:
+        return _verify_header(request, secret_of, now, whole=False)
+    return _verify_query(request, secret_of, now)
+
+
+def _verify_query(request: HttpRequest, secret_of: SecretOf, now: datetime) -> Scope:
+    query = request.query()
+    if "X-Amz-Signature" in query:
+        return _verify_presigned(request, query, secret_of, now)
+    if "Signature" in query and "AWSAccessKeyId" in query:
+        return _verify_s3_query(request, query, secret_of, now)
+    raise SignatureError("MissingAuthenticationToken", "Request is missing Authentication Token")
+
+
+def _verify_header(request: HttpRequest, secret_of: SecretOf, now: datetime, *, whole: bool) -> Scope:
+    fields = _authorization(request.headers.find("authorization"))
+    scope, date = _scope(fields["Credential"])
+    stamp = request.headers.find("x-amz-date")
+    if abs(now - _moment(stamp)) > _SKEW:
+        raise _skewed(scope, stamp, now)
+    payload = request.headers.find(_PAYLOAD) or hashlib.sha256(request.body).hexdigest()
+    if whole and _is_digest(payload) and payload != hashlib.sha256(request.body).hexdigest():
+        raise SignatureError(
+            "XAmzContentSHA256Mismatch", "The provided 'x-amz-content-sha256' does not match the body."
+        )
+    canonical = _canonical(request, request.raw_query, fields["SignedHeaders"], payload, scope.service)
+    _compare(_signature(_secret(scope, secret_of), stamp, date, scope, canonical), fields["Signature"])
+    return scope
+
+
+def _skewed(scope: Scope, stamp: str, now: datetime) -> SignatureError:
+    """Every service has its own words for a caller whose clock is wrong."""
+    if scope.service == "s3":
+        text = "The difference between the request time and the current time is too large."
+        return SignatureError("RequestTimeTooSkewed", text)
+    if scope.service == "ec2":
+        return SignatureError("RequestExpired", "Request has expired.")
+    text = f"Signature expired or not yet current: {stamp} is not within 15 min. of {now:%Y%m%dT%H%M%SZ}"
+    return SignatureError("SignatureDoesNotMatch", text)
+
+
+def _verify_presigned(request: HttpRequest, query: dict[str, str], secret_of: SecretOf, now: datetime) -> Scope:
+    if query.get("X-Amz-Algorithm") != _ALGORITHM:
+        raise SignatureError("AuthorizationQueryParametersError", f'X-Amz-Algorithm only supports "{_ALGORITHM}"')
+    scope, date = _scope(query.get("X-Amz-Credential", ""))
+    stamp = query.get("X-Amz-Date", "")
+    expires = _seconds(query.get("X-Amz-Expires", "900"))
+    _refuse_outside(_moment(stamp), timedelta(seconds=expires), now)
+    unsigned = "&".join(part for part in request.raw_query.split("&") if not part.startswith("X-Amz-Signature="))
+    payload = "UNSIGNED-PAYLOAD" if scope.service == "s3" else hashlib.sha256(request.body).hexdigest()
+    canonical = _canonical(request, unsigned, query.get("X-Amz-SignedHeaders", ""), payload, scope.service)
+    _compare(_signature(_secret(scope, secret_of), stamp, date, scope, canonical), query["X-Amz-Signature"])
+    return scope
+
+
+def _refuse_outside(made: datetime, lifetime: timedelta, now: datetime) -> None:
+    # Differences alone: a sum with a date of the year 1 or 9999 does not exist.
+    if made - now > _SKEW or now - made > lifetime:
+        raise SignatureError("AccessDenied", "Request has expired")
+
+
+def _verify_s3_query(request: HttpRequest, query: dict[str, str], secret_of: SecretOf, now: datetime) -> Scope:
+    """Check the signature that SDKs still put into presigned S3 URLs of older regions (HMAC-SHA1)."""
+    scope = Scope(query["AWSAccessKeyId"], "us-east-1", "s3")
+    if now.timestamp() > _seconds(query.get("Expires", "0"), longest=1 << 40):
+        raise SignatureError("AccessDenied", "Request has expired")
+    text = "\n".join(
+        [
+            request.method,
+            request.headers.find("content-md5"),
+            request.headers.find("content-type"),
+            query.get("Expires", ""),
+            _amz_headers(request) + _s3_resource(request),
+        ]
+    )
+    digest = hmac.new(_secret(scope, secret_of).encode(), text.encode(), hashlib.sha1).digest()
+    _compare(base64.b64encode(digest).decode(), query["Signature"])
+    return scope
+
+
+def _amz_headers(request: HttpRequest) -> str:
+    fields = sorted((n.lower(), v.strip()) for n, v in request.headers.items() if n.lower().startswith("x-amz-"))
+    query = sorted((n.lower(), v) for n, v in request.query().items() if n.lower().startswith("x-amz-"))
+    return "".join(f"{name}:{value}\n" for name, value in sorted(fields + query))
+
+
+def _s3_resource(request: HttpRequest) -> str:
+    kept = sorted(
+        (n, v) for n, v in parse_qsl(request.raw_query, keep_blank_values=True) if _S3_SUBRESOURCES.fullmatch(n)
+    )
+    suffix = "&".join(f"{name}={value}" if value else name for name, value in kept)
+    return request.raw_path + (f"?{suffix}" if suffix else "")
+
+
+def _authorization(value: str) -> dict[str, str]:
+    algorithm, _, rest = value.partition(" ")
+    fields = dict(part.strip().partition("=")[::2] for part in rest.split(","))
+    if algorithm != _ALGORITHM or not {"Credential", "SignedHeaders", "Signature"} <= set(fields):
+        raise SignatureError("IncompleteSignature", "Authorization header is not a complete AWS4-HMAC-SHA256 header")
+    return fields
+
+
+def _scope(credential: str) -> tuple[Scope, str]:
+    parts = credential.rsplit("/", 4)
+    if len(parts) != 5 or parts[4] != "aws4_request":  # noqa: PLR2004 - id, date, region, service, terminator
+        raise SignatureError("IncompleteSignature", "Credential must have exactly 5 slash-delimited elements")
+    return Scope(parts[0], parts[2], parts[3].lower()), parts[1]
+
+
+def _moment(stamp: str) -> datetime:
+    try:
+        return datetime.strptime(stamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    except ValueError:
+        raise SignatureError("IncompleteSignature", "Date must be in ISO-8601 basic format") from None
+
+
+def _seconds(text: str, *, longest: int = _LONGEST_PRESIGNED_S) -> int:
+    try:
+        return bounds.whole(text, most=longest)
+    except ValueError:
+        message = "X-Amz-Expires must be less than a week (in seconds)"
+        raise SignatureError("AuthorizationQueryParametersError", message) from None
+
+
+def _secret(scope: Scope, secret_of: SecretOf) -> str:
+    secret = secret_of(scope.access_key_id)
+    if secret is None:
+        code = {"ec2": "AuthFailure", "s3": "InvalidAccessKeyId"}.get(scope.service, "InvalidClientTokenId")
+        raise SignatureError(code, "The access key is not one of this rehearsal cloud.")
+    return secret
+
+
+def _is_digest(payload: str) -> bool:
+    return len(payload) == 64 and all(letter in "0123456789abcdef" for letter in payload)  # noqa: PLR2004 - SHA-256
+
+
+def _canonical(request: HttpRequest, raw_query: str, signed: str, payload: str, service: str) -> str:
+    names = signed.split(";")
+    if "host" not in names:
+        raise SignatureError("SignatureDoesNotMatch", "'Host' must be a 'SignedHeader'")
+    fields = "".join(f"{name}:{' '.join(request.headers.find(name).split())}\n" for name in names)
+    path = request.raw_path if service == "s3" else _twice_encoded(request.raw_path)
+    return "\n".join([request.method, path, _canonical_query(raw_query), fields, signed, payload])
+
+
+def _twice_encoded(raw_path: str) -> str:
+    normal = posixpath.normpath(raw_path)
+    slash = "/" if raw_path.endswith("/") and normal != "/" else ""
+    return quote(f"/{normal.lstrip('/')}{slash}", safe="/~")
+
+
+def _canonical_query(raw_query: str) -> str:
+    pairs = parse_qsl(raw_query, keep_blank_values=True)
+    return "&".join(f"{name}={value}" for name, value in sorted((_encode(n), _encode(v)) for n, v in pairs))
+
+
+def _encode(text: str) -> str:
+    return quote(text, safe="-_.~")
+
+
+def _signature(secret: str, stamp: str, date: str, scope: Scope, canonical: str) -> str:
+    terms = f"{date}/{scope.region}/{scope.service}/aws4_request"
+    text = "\n".join([_ALGORITHM, stamp, terms, hashlib.sha256(canonical.encode()).hexdigest()])
+    key = f"AWS4{secret}".encode()
+    for part in (date, scope.region, scope.service, "aws4_request"):
+        key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+
+
+def _compare(ours: str, theirs: str) -> None:
+    if not hmac.compare_digest(ours.encode(), theirs.encode()):
+        raise SignatureError(
+            "SignatureDoesNotMatch", "The request signature we calculated does not match the signature you provided."
+        )

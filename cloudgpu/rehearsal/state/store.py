@@ -1,0 +1,300 @@
+"""Durable state: moto's back ends and our records, one snapshot file a service and region.
+
+S3 contents are not in the snapshots but in files named by their digest, written once: a 50 MiB object does not
+make every later call 50 MiB slower.
+
+A call that changes several back ends (a mount target of EFS has a network interface in EC2) is written as one batch
+first, and to the snapshots after it: a server killed between two snapshots would otherwise come back with half a call.
+"""
+
+import contextlib
+import hashlib
+import importlib
+import io
+import logging
+import pickle
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from moto.core.base_backend import BackendDict, BaseBackend
+from moto.ec2.models import ec2_backends
+from moto.ec2.models.subnets import Subnet
+from moto.s3.models import FakeKey, s3_backends
+
+from cloudgpu import files
+from cloudgpu.errors import StateError
+from cloudgpu.paths import unwritable
+from cloudgpu.rehearsal.state.disk_reserve import Reserve
+from cloudgpu.rehearsal.state.durable import write_durably
+from cloudgpu.rehearsal.state.pickling import take_apart
+from cloudgpu.text import command
+
+_FORMAT = f"cloudgpu-rehearsal 1 moto {version('moto')} python {sys.version_info[:2]}\n".encode()
+_DURABLE = ("ec2@", "efs@", "iam@", "s3@", "ssm@", "sts@", "kms@", "scheduler@")
+_log = logging.getLogger(__name__)
+_SHELF = "_rehearsal_digest"
+_RESET = command("cloudgpu", "rehearsal", "reset")
+_BATCH = "batch"
+_STATE_BYTES = 1 << 30
+_OBJECT_BYTES = 5 << 30
+
+
+class Store:
+    """Writes what changed since the last time, and reads everything back."""
+
+    def __init__(self, state: Path, objects: Path, reserve: Reserve) -> None:
+        self._state = state
+        self._batch = state / _BATCH
+        self._objects = objects
+        self._reserve = reserve
+        self._written: dict[str, bytes] = {}
+        self._volatile: set[str] = set()
+        for directory in (state, objects):
+            try:
+                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            except OSError as err:
+                raise unwritable(directory, err) from err
+
+    def save(self, *, mutated: bool) -> None:
+        """Make the present state durable; after a read only back ends that are new (a region's first use).
+
+        Raises:
+            StateError: The disk is full or unwritable: what lies there is what was saved last.
+        """
+        changed: dict[str, bytes] = {}
+        for name, backend in _live():
+            if (not mutated and name in self._written) or name in self._volatile:
+                continue
+            content = self._dump(name, backend)
+            if content and self._written.get(name) != _digest(content):
+                changed[name] = content
+        try:
+            self._write(changed)
+        except StateError:
+            if not mutated or not self._reserve.release():
+                raise
+            self._write(changed)
+
+    def load(self) -> None:
+        """Bring every snapshot back, in the place of whatever there is now.
+
+        Raises:
+            StateError: A snapshot is damaged or was written by another version.
+        """
+        self._forget()
+        batch = self._read_batch()
+        for name in sorted({path.stem for path in self._state.glob("*.pickle")} | set(batch)):
+            path = self._batch if name in batch else self._path(name)
+            try:
+                content = batch[name] if name in batch else self._read(path)
+                _shelve(name, self._backend(content, path))
+            except StateError:
+                raise
+            # Rubbish makes pickle raise nearly anything, and whatever it is: this file is what is wrong.
+            except Exception as err:
+                raise _damaged(path, f"{type(err).__name__}: {err}") from err
+            if name not in batch:
+                self._written[name] = _digest(content)
+        self._drop_orphans()
+
+    def snapshot(self) -> dict[str, bytes]:
+        """The present state as a value, by service and region; `bring_back` takes it. Nothing is written."""
+        kept = {name: self._dump(name, backend) for name, backend in _live()}
+        return {name: content for name, content in kept.items() if content}
+
+    def bring_back(self, snapshot: Mapping[str, bytes]) -> None:
+        """Put the state of a snapshot of this server in the place of the present one."""
+        BackendDict.reset()
+        self._written.clear()
+        for name, content in snapshot.items():
+            _shelve(name, _Unpickler(io.BytesIO(content), self._objects).load())
+
+    def _write(self, changed: Mapping[str, bytes]) -> None:
+        """Write all of these snapshots or none."""
+        if len(changed) > 1 or (changed and self._batch.exists()):
+            write_durably(self._batch, _FORMAT + pickle.dumps(dict(changed)))
+            with contextlib.suppress(StateError):  # the batch holds, and the next save writes them again
+                self._write_each(changed)
+                self._drop_batch()
+        else:
+            self._write_each(changed)
+
+    def _write_each(self, changed: Mapping[str, bytes]) -> None:
+        for name, content in changed.items():
+            write_durably(self._path(name), _FORMAT + content)
+            self._written[name] = _digest(content)
+
+    def _drop_batch(self) -> None:
+        """Delete the batch for good: after a power cut an old one would take later changes back."""
+        try:
+            self._batch.unlink(missing_ok=True)
+            files.sync_directory(self._state)
+        except OSError as err:
+            raise unwritable(self._batch, err) from err
+
+    def _read_batch(self) -> dict[str, bytes]:
+        if not self._batch.exists():
+            return {}
+        try:
+            return dict(pickle.loads(self._read(self._batch)))  # noqa: S301 - our own
+        except StateError:
+            raise
+        except Exception as err:
+            raise _damaged(self._batch, f"{type(err).__name__}: {err}") from err
+
+    def _path(self, name: str) -> Path:
+        return self._state / f"{name}.pickle"
+
+    def _read(self, path: Path) -> bytes:
+        content = files.read_bytes(path, _STATE_BYTES)
+        if not content.startswith(_FORMAT):
+            raise StateError(
+                f"{path} was written by another version of the rehearsal cloud",
+                hint=f"{_RESET} starts an empty one; or use the version that wrote it",
+            )
+        return content[len(_FORMAT) :]
+
+    def _backend(self, content: bytes, path: Path) -> BaseBackend:
+        backend = _Unpickler(io.BytesIO(content), self._objects).load()
+        if not isinstance(backend, BaseBackend):
+            raise _damaged(path, f"it holds a {type(backend).__name__}")
+        return backend
+
+    def _forget(self) -> None:
+        """Drop every back end but those that no snapshot holds."""
+        registered: list[Any] = list(vars(BackendDict)["_instances"])
+        for backends in registered:
+            for account, region, _ in list(backends.iter_backends()):
+                if _name(backends, region, account) not in self._volatile:
+                    dict.pop(backends[account], region)
+        s3_backends.bucket_accounts.clear()
+        self._written.clear()
+
+    def _dump(self, name: str, backend: Any) -> bytes:  # noqa: ANN401
+        """Serialise one back end; one that cannot be is remembered as volatile rather than breaking every call."""
+        buffer = io.BytesIO()
+        try:
+            _Pickler(buffer, self._objects, name.partition("@")[0]).dump(backend)
+        except (pickle.PicklingError, TypeError, AttributeError):
+            if name.startswith(_DURABLE):
+                raise
+            _log.warning("moto's %s cannot be saved: its state is lost when the server ends", name, exc_info=True)
+            self._volatile.add(name)
+            return b""
+        return buffer.getvalue()
+
+    def _drop_orphans(self) -> None:
+        """Delete contents that no object names any more; only at the start, when nobody writes."""
+        named = {getattr(key, _SHELF, ("", 0))[0] for key in _all_keys()}
+        for path in self._objects.iterdir():
+            if path.name not in named:
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
+
+
+def _damaged(path: Path, why: str) -> StateError:
+    message = f"the state of the rehearsal cloud cannot be read: {path} is damaged ({why})"
+    return StateError(message, hint=f"{_RESET} starts an empty one")
+
+
+def _live() -> Iterator[tuple[str, Any]]:
+    registered: list[Any] = list(vars(BackendDict)["_instances"])
+    for backends in registered:
+        for account, region, backend in list(backends.iter_backends()):
+            yield _name(backends, region, account), backend
+
+
+def _name(backends: Any, region: str, account: str) -> str:  # noqa: ANN401 - moto is untyped
+    return f"{backends.service_name}@{region}@{account}"
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()
+
+
+def _shelve(name: str, backend: Any) -> None:  # noqa: ANN401
+    service, region, account = name.split("@")
+    module = importlib.import_module(f"moto.{service.replace('-', '')}.models")
+    backends = getattr(module, f"{service.replace('-', '')}_backends")
+    backends[account][region] = backend
+    if service == "s3":
+        for bucket in backend.buckets:
+            backends.bucket_accounts[bucket] = (backend.partition, account)
+
+
+def _all_keys() -> Iterator[FakeKey]:
+    registered: list[Any] = list(s3_backends.iter_backends())
+    for _, _, backend in registered:
+        for bucket in backend.buckets.values():
+            for _, versions in bucket.keys.iterlists():
+                yield from (item for item in versions if isinstance(item, FakeKey))
+            for multipart in bucket.multiparts.values():
+                yield from multipart.parts.values()
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """Stands for an S3 object's bytes inside a snapshot."""
+
+    digest: str
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles S3 objects without their contents."""
+
+    def __init__(self, buffer: io.BytesIO, objects: Path, service: str) -> None:
+        super().__init__(buffer, protocol=pickle.HIGHEST_PROTOCOL)
+        self._objects = objects
+        self._service = service
+
+    def persistent_id(self, obj: Any) -> str | tuple[str, str, str] | None:  # noqa: ANN401 - protocol of pickle
+        """Write the digest where the contents would stand, and the id of a subnet that belongs to EC2's snapshot."""
+        if isinstance(obj, Subnet) and self._service != "ec2":
+            return str(obj.ec2_backend.account_id), str(obj.ec2_backend.region_name), str(obj.id)
+        return obj.digest if isinstance(obj, _Contents) else None
+
+    def reducer_override(self, obj: Any) -> Any:  # noqa: ANN401 - protocol of pickle
+        """Take an S3 object apart without reading it again when it has not changed."""
+        if not isinstance(obj, FakeKey):
+            return take_apart(obj) or NotImplemented
+        fields = obj.__dict__
+        if fields.get(_SHELF, ("", -1))[1] != obj.contentsize:
+            fields[_SHELF] = (_put_object(self._objects, obj.value), obj.contentsize)
+        state = {name: value for name, value in fields.items() if name not in ("_value_buffer", "lock")}
+        return _bare_key, (), {**state, "value": _Contents(fields[_SHELF][0])}
+
+
+def _bare_key() -> Any:  # noqa: ANN401 - a FakeKey without its state
+    return FakeKey.__new__(FakeKey)
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads a snapshot and the contents that it names."""
+
+    def __init__(self, buffer: io.BytesIO, objects: Path) -> None:
+        super().__init__(buffer)
+        self._objects = objects
+
+    def persistent_load(self, pid: Any) -> Any:  # noqa: ANN401 - protocol of pickle
+        """The bytes of one S3 object, or EC2's own subnet: its snapshot is read before those that name it."""
+        if isinstance(pid, tuple):
+            account, region, subnet_id = pid
+            return ec2_backends[account][region].get_subnet(subnet_id)
+        return files.read_bytes(self._objects / str(pid), _OBJECT_BYTES)
+
+
+def _put_object(objects: Path, content: bytes) -> str:
+    """Write the contents once.
+
+    Raises:
+        StateError: The disk is full or unwritable.
+    """
+    digest = hashlib.sha256(content).hexdigest()
+    path = objects / digest
+    if not path.exists():
+        write_durably(path, content)
+    return digest
