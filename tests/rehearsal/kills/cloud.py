@@ -98,7 +98,7 @@ def main(home, clock):
         ((verb, name),) = json.loads(line).items()
         try:
             getattr(keeper, verb)(name)
-        except BaseException:
+        except BaseException:  # noqa: BLE001 - whatever it is, the process has to end
             # The server's thread would keep a failed process alive, and whoever asked would wait for ever.
             traceback.print_exc()
             os._exit(1)
