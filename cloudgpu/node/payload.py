@@ -17,9 +17,10 @@ def agent_source() -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         _add(archive, "__main__.py", _MAIN.encode())
-        for module in sorted((Path(__file__).parent / "agent").glob("*.py")):
-            if module.name != "__main__.py":
-                _add(archive, f"{_PACKAGE}/{module.name}", module.read_bytes())
+        agent = Path(__file__).parent / "agent"
+        for module in sorted(agent.rglob("*.py")):
+            if module != agent / "__main__.py":
+                _add(archive, f"{_PACKAGE}/{module.relative_to(agent).as_posix()}", module.read_bytes())
     return packed.getvalue()
 
 

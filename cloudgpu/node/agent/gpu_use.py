@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Sequence
 
 from .errors import AgentError
-from .leases import user_name
+from .leases.store import user_name
 
 _TOOL_S = 30.0
 _DIGITS = 19

@@ -14,23 +14,23 @@ from .heartbeat import LONG_VERBS, Heartbeat
 
 # Loaded by name, so that a status check does not pay for the modules of a download.
 _VERBS = {
-    "probe": "probe",
-    "env": "envs",
-    "image": "image",
-    "fetch": "fetch",
-    "forget": "forget",
-    "hand": "hand",
-    "keep": "keep",
-    "kept": "kept",
-    "mount": "mount",
-    "unmount": "unmount",
-    "start": "start",
-    "status": "status",
-    "follow": "follow",
-    "stop": "stop",
-    "lease": "lease",
-    "leave": "leave",
-    "describe": "describe",
+    "probe": "probe:verb",
+    "describe": "describe:verb",
+    "env": "environments.environment:verb",
+    "image": "containers.image:verb",
+    "fetch": "fetch.download:verb",
+    "forget": "fetch.dataset_index:verb",
+    "hand": "fetch.serve_peers:verb",
+    "keep": "checkpoints.upload:verb",
+    "kept": "checkpoints.upload:kept",
+    "mount": "mounts.mount:verb",
+    "unmount": "mounts.mount:unmount",
+    "start": "gang.start:verb",
+    "status": "gang.status:verb",
+    "follow": "gang.follow:verb",
+    "stop": "gang.stop:verb",
+    "lease": "leases.lease:verb",
+    "leave": "leases.cleanup:verb",
 }
 _HEARTBEAT = Heartbeat()
 _READS_NOTHING = frozenset({"probe"})
@@ -76,8 +76,9 @@ def emit(line: dict[str, Any]) -> None:
 def _run(argv: Sequence[str]) -> int:
     if len(argv) != 1 or argv[0] not in _VERBS:
         raise AgentError(f"unknown verb {list(argv)!r}", hint=f"one of: {' '.join(_VERBS)}")
-    verb = importlib.import_module("." + _VERBS[argv[0]], __package__)
-    verb.verb({} if argv[0] in _READS_NOTHING else _spec(), emit)
+    module, _, function = _VERBS[argv[0]].partition(":")
+    verb = getattr(importlib.import_module("." + module, __package__), function)
+    verb({} if argv[0] in _READS_NOTHING else _spec(), emit)
     return 0
 
 

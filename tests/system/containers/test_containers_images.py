@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.errors import RemoteCommandError
-from cloudgpu.node.agent import pull
-from cloudgpu.node.agent.engine import Engine, Located
+from cloudgpu.node.agent.containers import pull
+from cloudgpu.node.agent.containers.docker_api import Engine, Located
 from cloudgpu.node.agent.errors import AgentError
 from cloudgpu.run.logins import Login
 

@@ -12,31 +12,20 @@ from unittest import mock
 from hypothesis import strategies as st
 
 from cloudgpu.node import expiry
-from cloudgpu.node.agent import (
-    aws_role,
-    data_record,
-    engine,
-    fetch_http,
-    fetch_request,
-    files,
-    follow,
-    gpu_use,
-    image,
-    leases,
-    main,
-    probe,
-    pull,
-    satisfied,
-    status,
-    stop,
-    web_ask,
-)
-from cloudgpu.node.agent.bucket import _inner
+from cloudgpu.node.agent import files, gpu_use, main, probe
+from cloudgpu.node.agent.checkpoints import aws_role
+from cloudgpu.node.agent.checkpoints.bucket import _inner
+from cloudgpu.node.agent.containers import docker_api, image, pull
+from cloudgpu.node.agent.environments import requirements
 from cloudgpu.node.agent.errors import AgentError
-from cloudgpu.node.agent.gang import HeadGang, WorkerGang
-from cloudgpu.node.agent.spec import GangSpec, Limits, StartSpec, read_start
-from cloudgpu.node.agent.verdict import HeadCore, WorkerCore
-from cloudgpu.node.agent.wire import HeadWire, WireError, WorkerWire
+from cloudgpu.node.agent.fetch import dataset_index, http_request, request
+from cloudgpu.node.agent.fetch import http as fetch_http
+from cloudgpu.node.agent.gang import follow, status, stop
+from cloudgpu.node.agent.gang.protocol import HeadWire, WireError, WorkerWire
+from cloudgpu.node.agent.gang.sockets import HeadGang, WorkerGang
+from cloudgpu.node.agent.gang.spec import GangSpec, Limits, StartSpec, read_start
+from cloudgpu.node.agent.gang.verdict import HeadCore, WorkerCore
+from cloudgpu.node.agent.leases import store
 from tests.unit.fuzz.conformity import conforms
 from tests.unit.fuzz.hostile import files as documents
 from tests.unit.fuzz.hostile import lines, spoiled, spoiled_text, values, words
@@ -218,8 +207,8 @@ def _stop(value: Any) -> None:
 
 def _lease_file(content: bytes) -> None:
     written("leases/lease-t.json", content)
-    with mock.patch.object(leases, "FOLDER", str(scratch() / "leases")):
-        for one in leases.active():
+    with mock.patch.object(store, "FOLDER", str(scratch() / "leases")):
+        for one in store.active():
             conforms(type(one), one)
             assert isinstance(one.told, str)
 
@@ -259,14 +248,14 @@ def _gpu_rows(text: str) -> None:
 
 def _fetch(value: Any) -> None:
     if isinstance(value, dict):
-        for one in fetch_request.read(value):
+        for one in request.read(value):
             conforms(type(one), one)
             assert one.size >= 0
 
 
 def _metadata_service(*bodies: bytes) -> Any:
     """Let the metadata service answer with these, one after the other."""
-    answers = [web_ask.Answer(200, {}, body) for body in bodies]
+    answers = [http_request.Answer(200, {}, body) for body in bodies]
     return mock.patch.object(aws_role.Client, "send", side_effect=answers)
 
 
@@ -298,7 +287,7 @@ class _EngineAnswer:
 def _engine(content: bytes, status_code: int = 200) -> Any:
     connection = mock.Mock()
     connection.getresponse.side_effect = lambda: _EngineAnswer(status_code, content)
-    answering = engine.Engine(engine.Located("/bin/docker", "unix:///run/docker.sock"))
+    answering = docker_api.Engine(docker_api.Located("/bin/docker", "unix:///run/docker.sock"))
     answering._open = lambda _timeout_s: connection  # type: ignore[method-assign]
     return answering
 
@@ -311,7 +300,7 @@ def _pulled(content: bytes) -> None:
 
 
 def _engine_info(content: bytes) -> None:
-    info = engine.checked(_engine(content))
+    info = docker_api.checked(_engine(content))
     assert isinstance(info["Version"], str)
 
 
@@ -319,7 +308,7 @@ def _engine_image(content: bytes) -> None:
     for code in (200, 404, 500):
         try:
             found = _engine(content, code).image("a:1")
-        except engine.RefusedError:
+        except docker_api.RefusedError:
             found = None
         if found is not None:
             described = image._described(found, {"repository": "a"})
@@ -343,11 +332,11 @@ def _image_request(value: Any) -> None:
 
 
 def _verified(content: bytes) -> None:
-    with mock.patch.object(data_record, "own_folder", return_value=str(scratch() / "data")):
+    with mock.patch.object(dataset_index, "own_folder", return_value=str(scratch() / "data")):
         spec = {"cache": {"name": "n", "source": "s", "to": "/t"}}
-        path = Path(data_record.Record(spec)._path)
+        path = Path(dataset_index.Record(spec)._path)
         written(f"data/{path.name}", content)
-        record = data_record.Record(spec)
+        record = dataset_index.Record(spec)
         about = path.stat()
         mark = record.mark_of("/data/a", about)
         assert mark is None or isinstance(mark, str)
@@ -385,7 +374,7 @@ def _expiry(text: str) -> None:
 
 def _requirement(text: str) -> None:
     try:
-        satisfied.by_hand(text)
+        requirements.by_hand(text)
     except ValueError:
         return  # whatever is not understood counts as missing
 
@@ -430,14 +419,14 @@ TARGETS = (
         "engine version",
         documents({"Version": "27.0", "ApiVersion": "1.46", "DockerRootDir": "/"}),
         _engine_info,
-        (AgentError, engine.RefusedError),
+        (AgentError, docker_api.RefusedError),
     ),
-    Target("engine image", documents(IMAGE), _engine_image, (AgentError, engine.RefusedError)),
+    Target("engine image", documents(IMAGE), _engine_image, (AgentError, docker_api.RefusedError)),
     Target(
         "engine distribution",
         documents({"Descriptor": {"digest": "sha256:0"}, "Platforms": [{"architecture": "amd64"}]}),
         _engine_distribution,
-        (AgentError, engine.RefusedError),
+        (AgentError, docker_api.RefusedError),
     ),
     Target(
         "image request",

@@ -32,7 +32,7 @@ from cloudgpu.aws.storage import buckets, discovery, objects
 from cloudgpu.catalog.overlay import TypeFacts
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.launch.image_name import image_name
-from cloudgpu.node.agent import web_ask
+from cloudgpu.node.agent.fetch import http_request
 from cloudgpu.plan.reservations import Reservation
 from tests.unit.fuzz.conformity import conforms
 from tests.unit.fuzz.hostile import files, spoiled, spoiled_text, values, words
@@ -350,7 +350,7 @@ def _index(value: Any) -> None:
 
 def _web_file(text: str) -> None:
     for status, header in ((206, "content-range"), (416, "content-range"), (200, "content-length")):
-        size = web_files._size(web_ask.Answer(status, {header: text}, b""))
+        size = web_files._size(http_request.Answer(status, {header: text}, b""))
         assert size is None or 0 <= size < 1 << 63
 
 

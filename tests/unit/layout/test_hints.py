@@ -61,7 +61,7 @@ PROGRAMS = (
 ALLOWED = {
     # assignments for a program, not for a person
     ("cli/reaching.py", "self.settings.home"),
-    ("node/agent/ending.py", "os.path.basename(folder)"),
+    ("node/agent/leases/termination.py", "os.path.basename(folder)"),
     # constant names of variables, with quoted values behind them
     ("backends/aws/engines.py", "name"),
     ("rehearsal/client.py", "name"),

@@ -10,7 +10,7 @@ GUARD = re.compile(r"\.(?:isdigit|isdecimal|isnumeric)\(\)")
 ALLOWED = {
     "cli/options.py": "one character, which is never converted",
     "node/agent/gpu_use.py": "travels to the node; checks ASCII and the number of digits",
-    "node/agent/guard.py": "bytes of the agent's own pipe",
+    "node/agent/gang/watchdog.py": "bytes of the agent's own pipe",
     "node/agent/probe.py": "travels to the node; a failure is the documented ValueError",
     "node/agent/proc.py": "folders of /proc",
     "node/agent/superuser.py": "folders of /proc",

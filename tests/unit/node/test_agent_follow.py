@@ -3,8 +3,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.node.agent import follow
-from cloudgpu.node.agent.follow import LogReader
+from cloudgpu.node.agent.gang import follow
+from cloudgpu.node.agent.gang.follow import LogReader
 
 TEXT = st.lists(st.sampled_from([b"a", b"\n", "ä".encode(), "€".encode(), "😀".encode(), b"\xff", b"\r"]), max_size=60)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.node.agent import bucket, keep
+from cloudgpu.node.agent.checkpoints import bucket, upload
 
 
 class Uploaded:
@@ -40,7 +40,7 @@ def look(tmp_path: Path, source: Path):
         spec = {"source": str(source), "bucket": "b", "region": "r", "endpoint": "http://s3", "patterns": patterns}
         path = tmp_path / "run/keep.json"
         path.write_text(json.dumps({"spec": spec, "files": {}, "failed": {}}))
-        keeper = keep.Keeper(str(path.parent), "keep")
+        keeper = upload.Keeper(str(path.parent), "keep")
         keeper._bucket = Uploaded()
         state = keeper.look(whole=True)
         return sorted(keeper._bucket.names), state

@@ -5,14 +5,14 @@ import time
 
 import pytest
 
-from cloudgpu.node.agent import leases
+from cloudgpu.node.agent.leases import store
 
 GOOD = {"token": "t", "cluster": "lab", "owner": "ann", "gpus": [0, 1], "expires_epoch_s": int(time.time()) + 3600}
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(leases, "FOLDER", str(tmp_path))
+    monkeypatch.setattr(store, "FOLDER", str(tmp_path))
     (tmp_path / "lease-good").write_text(json.dumps(GOOD))
     return tmp_path
 
@@ -35,7 +35,7 @@ def folder(tmp_path, monkeypatch):
 )
 def test_a_lease_that_is_none_hides_no_other(folder, content):
     (folder / "lease-bad").write_text(content)
-    assert leases._read("lease-bad") is None
-    found = leases._read("lease-good")
+    assert store._read("lease-bad") is None
+    found = store._read("lease-good")
     assert (found.cluster, found.gpus) == ("lab", (0, 1))
     assert "GPUs 0-1 by ann" in found.told

@@ -9,18 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.node.agent import ending, lease, leases, leave, mount, warden
+from cloudgpu.node.agent.leases import cleanup, daemon, lease, store, termination
+from cloudgpu.node.agent.mounts import mount
 
 
 @pytest.fixture
 def host(tmp_path, monkeypatch):
     """A host without processes of its own: directories of leases and of homes, below one folder."""
-    monkeypatch.setattr(leases, "FOLDER", str(tmp_path / "leases"))
+    monkeypatch.setattr(store, "FOLDER", str(tmp_path / "leases"))
     monkeypatch.setattr(lease, "_free", lambda wanted, *_: tuple(range(wanted)))
     monkeypatch.setattr(lease.gpu_use, "gpu_ids", lambda: {"GPU-0": 0})
-    monkeypatch.setattr(warden, "post", lambda *_: None)
-    monkeypatch.setattr(ending, "end_all", lambda *_, **__: [])
-    monkeypatch.setattr(ending, "end_containers", lambda *_: [])
+    monkeypatch.setattr(daemon, "post", lambda *_: None)
+    monkeypatch.setattr(termination, "end_all", lambda *_, **__: [])
+    monkeypatch.setattr(termination, "end_containers", lambda *_: [])
     monkeypatch.setattr(mount, "leave_all", lambda *_: [])
     monkeypatch.setenv("HOME", str(tmp_path / "later"))
     return tmp_path
@@ -40,30 +41,30 @@ def test_another_home_directory_hides_nothing(host, recorded):
     later = host / "later/.cloudgpu/hosts/pair-0123abcd"
     spec = {"token": "0123abcd", "home": str(later)} if recorded else {"cluster": "pair", "owner": "lea"}
     said = []
-    leave.verb(spec, said.append)
+    cleanup.verb(spec, said.append)
     assert said == [{"clusters": 1, "gpus": [0], "left": []}]
     assert not home.exists()
-    assert leases.own("0123abcd") is None
+    assert store.own("0123abcd") is None
 
 
 def test_the_directory_is_kept_by_a_longer_lease(host):
     home = taken(host)
     later = int(time.time()) + 6000
     lease.verb({"action": "extend", "token": "0123abcd", "home": "/x", "expires_epoch_s": later}, lambda _: None)
-    assert (leases.own("0123abcd").home, leases.own("0123abcd").expires_epoch_s) == (str(home), later)
+    assert (store.own("0123abcd").home, store.own("0123abcd").expires_epoch_s) == (str(home), later)
 
 
 def test_without_a_directory_of_leases_there_is_no_lease_to_remove(host):
     said = []
-    leave.verb({"token": "0123abcd", "home": str(host / "later/.cloudgpu/hosts/pair-0123abcd")}, said.append)
+    cleanup.verb({"token": "0123abcd", "home": str(host / "later/.cloudgpu/hosts/pair-0123abcd")}, said.append)
     assert said[0]["left"] == []
     assert not (host / "leases").exists()
 
 
 def test_what_a_lost_connection_left_in_the_directory_is_ended(tmp_path, monkeypatch):
     """A stopped `follow` outlives its connection; a person at a terminal and other clusters are left alone."""
-    monkeypatch.setattr(ending, "_LAST_LINES_S", 0.1)
-    monkeypatch.setattr(ending, "_has_terminal", lambda entry: int(entry.name) == editor.pid)
+    monkeypatch.setattr(termination, "_LAST_LINES_S", 0.1)
+    monkeypatch.setattr(termination, "_has_terminal", lambda entry: int(entry.name) == editor.pid)
     home, other = tmp_path / "pair-0123abcd", tmp_path / "pair-0123abcd-2"
     waits = [sys.executable, "-c", "import time; time.sleep(1000)"]
     with ExitStack() as stack:
@@ -76,6 +77,6 @@ def test_what_a_lost_connection_left_in_the_directory_is_ended(tmp_path, monkeyp
         stopped = runs(home / ".cloudgpu/agent-1.py")
         editor, another = runs(home / "notes"), runs(other / ".cloudgpu/agent-1.py")
         stopped.send_signal(signal.SIGSTOP)
-        assert ending.end_leftovers(str(home)) == []
+        assert termination.end_leftovers(str(home)) == []
         assert stopped.wait(10) == -signal.SIGKILL
         assert [editor.poll(), another.poll()] == [None, None]

@@ -1,6 +1,6 @@
 import pytest
 
-from cloudgpu.node.agent import satisfied
+from cloudgpu.node.agent.environments import requirements
 
 MET = ["pytest", "pytest>=1", "pytest >=1, <999", "pytest!=1.0"]
 NOT_MET = ["pytest<1", "pytest==0.1", "no-such-thing-zz", "pytest>=999"]
@@ -10,31 +10,31 @@ NOT_MET = ["pytest<1", "pytest==0.1", "no-such-thing-zz", "pytest>=999"]
     "line", [*MET, "pytest; python_version < '3'", f"pytest~={pytest.__version__}", "hypothesis[none]"]
 )
 def test_met(line: str) -> None:
-    assert satisfied.all_met([line])
+    assert requirements.all_met([line])
 
 
 @pytest.mark.parametrize("line", [*NOT_MET, "pytest @ file:///x"])
 def test_not_met(line: str) -> None:
-    assert not satisfied.all_met([line])
+    assert not requirements.all_met([line])
 
 
 @pytest.mark.parametrize("line", MET)
 def test_met_by_hand(line: str) -> None:
-    assert satisfied.by_hand(line)
+    assert requirements.by_hand(line)
 
 
 @pytest.mark.parametrize(
     "line", [*NOT_MET, "pytest~=8.0", "pytest; python_version > '3'", "pytest[x]", "-r x", "", "!"]
 )
 def test_not_met_or_not_understood_by_hand(line: str) -> None:
-    assert not satisfied.by_hand(line)
+    assert not requirements.by_hand(line)
 
 
 @pytest.mark.parametrize(("version", "expect"), [("1.2.0", (1, 2)), ("2.13.0+cpu", (2, 13)), ("0", ())])
 def test_numbers(version: str, expect: tuple) -> None:
-    assert satisfied.numbers(version) == expect
+    assert requirements.numbers(version) == expect
 
 
 def test_a_pre_release_is_not_understood() -> None:
     with pytest.raises(ValueError, match="invalid literal"):
-        satisfied.numbers("1.0rc1")
+        requirements.numbers("1.0rc1")

@@ -1,8 +1,8 @@
 import pytest
 
 from cloudgpu.node.agent.errors import AgentError
-from cloudgpu.node.agent.spec import read_start
-from cloudgpu.node.agent.tool import masked
+from cloudgpu.node.agent.gang.spec import read_start
+from cloudgpu.node.agent.subprocess_tool import masked
 
 GOOD = {
     "run_id": "r",

@@ -1,6 +1,6 @@
 import os
 
-from cloudgpu.node.agent.start import _tell
+from cloudgpu.node.agent.gang.start import _tell
 
 
 def test_a_caller_who_was_killed_does_not_end_the_daemon() -> None:

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.node.agent.spec import Limits
-from cloudgpu.node.agent.verdict import HeadCore, WorkerCore, failure
+from cloudgpu.node.agent.gang.spec import Limits
+from cloudgpu.node.agent.gang.verdict import HeadCore, WorkerCore, failure
 
 LIMITS = Limits()
 

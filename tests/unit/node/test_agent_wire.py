@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.node.agent.wire import HeadWire, WireError, WorkerWire
+from cloudgpu.node.agent.gang.protocol import HeadWire, WireError, WorkerWire
 
 TOKEN = "t" * 32
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.node.agent import aws_role, bucket
-from cloudgpu.node.agent.aws_role import Keys, Role
-from cloudgpu.node.agent.bucket import Bucket
+from cloudgpu.node.agent.checkpoints import aws_role, bucket
+from cloudgpu.node.agent.checkpoints.aws_role import Keys, Role
+from cloudgpu.node.agent.checkpoints.bucket import Bucket
 from cloudgpu.node.agent.errors import AgentError
 from tests.lying.collecting import collect_sockets  # noqa: F401 - a fixture
 from tests.lying.lies import CONTENTS, HEADS, LENGTHS, REDIRECTS, Lie, cases, telling

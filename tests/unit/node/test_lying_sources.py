@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.node.agent import fetch, fetch_http, image_archive
+from cloudgpu.node.agent.containers import image_archive
 from cloudgpu.node.agent.errors import AgentError
-from cloudgpu.node.agent.fetch_part import STEP
-from cloudgpu.node.agent.handed import Hand
-from cloudgpu.node.agent.web_limits import Pace, PacedStream
+from cloudgpu.node.agent.fetch import download, http
+from cloudgpu.node.agent.fetch.from_peer import Hand
+from cloudgpu.node.agent.fetch.http_limits import Pace, PacedStream
+from cloudgpu.node.agent.fetch.part import STEP
 from tests.lying.collecting import collect_sockets  # noqa: F401 - a fixture
 from tests.lying.lies import Lie, cases, telling
 from tests.lying.readers import outcome
@@ -30,16 +31,16 @@ TOKEN = "hush-hush"
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
     """Seconds where nodes have minutes; a lie lasts longer still."""
-    monkeypatch.setattr(fetch_http, "_SILENCE_S", 2.0)
-    monkeypatch.setattr(fetch_http, "_PACE", Pace(head_s=1.0, window_s=1.0))
-    monkeypatch.setattr(fetch, "_BACK_OFF_S", 0.01)
+    monkeypatch.setattr(http, "_SILENCE_S", 2.0)
+    monkeypatch.setattr(http, "_PACE", Pace(head_s=1.0, window_s=1.0))
+    monkeypatch.setattr(download, "_BACK_OFF_S", 0.01)
     monkeypatch.setattr(image_archive, "_WAITS_S", (0.01, 0.01))
 
 
 def fetched(url: str, path: Path, size: int, sha256: str | None):
     lines: list = []
     file = {"url": url, "path": str(path), "size": size, "sha256": sha256}
-    fetch.verb({"files": [file], "roots": [str(path.parent)], "attempts": 2}, lines.append)
+    download.verb({"files": [file], "roots": [str(path.parent)], "attempts": 2}, lines.append)
     return lines
 
 
@@ -112,7 +113,7 @@ def test_a_file_that_another_one_needs_on_its_way_is_refused(tmp_path: Path):
         {"url": "http://127.0.0.1:9/x", "path": str(tmp_path / name), "size": 1, "sha256": None}
         for name in ("a", "a.part")
     ]
-    found = outcome(lambda: fetch.verb({"files": files}, print))
+    found = outcome(lambda: download.verb({"files": files}, print))
     assert isinstance(found, AgentError)
     assert "a.part" in found.message
 
@@ -120,7 +121,7 @@ def test_a_file_that_another_one_needs_on_its_way_is_refused(tmp_path: Path):
 @pytest.mark.parametrize("name", ["a\0b", "a\udcffb"])
 def test_a_name_that_no_file_can_have_is_refused_before_anything_is_asked(name: str, tmp_path: Path):
     file = {"url": "http://127.0.0.1:9/x", "path": f"{tmp_path}/{name}", "size": 1, "sha256": None}
-    found = outcome(lambda: fetch.verb({"files": [file], "attempts": 1}, print))
+    found = outcome(lambda: download.verb({"files": [file], "attempts": 1}, print))
     assert isinstance(found, AgentError), found
     assert found.code == ("outside" if "\0" in name else "network")
 

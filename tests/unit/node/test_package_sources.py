@@ -2,7 +2,7 @@
 
 import pytest
 
-from cloudgpu.node.agent.sources import translated
+from cloudgpu.node.agent.environments.package_sources import translated
 
 ALWAYS = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
 

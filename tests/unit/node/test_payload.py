@@ -10,7 +10,8 @@ import pytest
 import cloudgpu.node.agent
 from cloudgpu.node.payload import agent_name, agent_source
 
-SOURCES = sorted(Path(cloudgpu.node.agent.__file__).parent.glob("*.py"))
+AGENT = Path(cloudgpu.node.agent.__file__).parent
+SOURCES = sorted(AGENT.rglob("*.py"))
 
 
 def test_the_same_sources_are_the_same_bytes() -> None:
@@ -24,7 +25,9 @@ def test_the_same_sources_are_the_same_bytes() -> None:
 def test_every_module_travels() -> None:
     with zipfile.ZipFile(io.BytesIO(agent_source())) as archive:
         names = set(archive.namelist())
-    assert {f"cloudgpu_agent/{path.name}" for path in SOURCES if path.name != "__main__.py"} | {"__main__.py"} == names
+    assert {f"cloudgpu_agent/{path.relative_to(AGENT)}" for path in SOURCES if path.name != "__main__.py"} | {
+        "__main__.py"
+    } == names
 
 
 def test_it_runs_alone(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from urllib.parse import urlencode, urlsplit
 from cloudgpu.app.planning.registry.challenge import Challenge, challenge
 from cloudgpu.files import KEY_BYTES, parse_json, read_bytes
 from cloudgpu.launch.image_name import ImageName
-from cloudgpu.node.agent.web_ask import REDIRECTS, Answer, Client
-from cloudgpu.node.agent.web_limits import check_address, is_loopback, must_guard, redirected
+from cloudgpu.node.agent.fetch.http_limits import check_address, is_loopback, must_guard, redirected
+from cloudgpu.node.agent.fetch.http_request import REDIRECTS, Answer, Client
 from cloudgpu.run.logins import Login
 from cloudgpu.text import printable
 

@@ -11,7 +11,7 @@ from cloudgpu.app.planning.registry import manifests
 from cloudgpu.app.planning.registry.http import CERTIFICATES, RefusedError, UnreachableError, Web, json_of
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.launch.image_name import ImageName, image_name
-from cloudgpu.node.agent.web_ask import Answer
+from cloudgpu.node.agent.fetch.http_request import Answer
 from cloudgpu.plan.survey import ImageSeen
 from cloudgpu.recipe.schema import Environment
 from cloudgpu.run.logins import FetchLogin, Login, registry_login

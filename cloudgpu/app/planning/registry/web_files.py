@@ -8,8 +8,8 @@ from http import HTTPStatus
 from urllib.parse import quote, urlsplit
 
 from cloudgpu.errors import RecipeError
-from cloudgpu.node.agent.web_ask import REDIRECTS, Answer, Client
-from cloudgpu.node.agent.web_limits import must_guard, redirected
+from cloudgpu.node.agent.fetch.http_limits import must_guard, redirected
+from cloudgpu.node.agent.fetch.http_request import REDIRECTS, Answer, Client
 from cloudgpu.recipe.data import Data
 from cloudgpu.run.files import RemoteFile
 

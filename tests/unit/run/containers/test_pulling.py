@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from cloudgpu.node.agent import pull
-from cloudgpu.node.agent.engine import RefusedError
+from cloudgpu.node.agent.containers import pull
+from cloudgpu.node.agent.containers.docker_api import RefusedError
 from cloudgpu.node.agent.errors import AgentError
-from cloudgpu.node.agent.spec import read_start
+from cloudgpu.node.agent.gang.spec import read_start
 from cloudgpu.recipe.schema import Recipe
 
 DOCS = Path(__file__).parents[4] / "docs/guides/containers.md"

@@ -1,0 +1,137 @@
+"""The node's role: its keys from the instance metadata service, and requests signed with them (Signature Version 4)."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import hmac
+import http.client
+import json
+import os
+import time
+import urllib.parse
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import AgentError
+from ..fetch.http_request import Client
+
+_METADATA = "http://169.254.169.254"
+_ROLES = "/latest/meta-data/iam/security-credentials/"
+_TIMEOUT_S = 5.0
+_FRESH_S = 300.0
+_MOST_BYTES = 1 << 16
+_NOT_FOUND = 404
+_ALGORITHM = "AWS4-HMAC-SHA256"
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Of the role, for a while. Never shown."""
+
+    access: str
+    secret: str
+    token: str
+    until: float
+
+    def __repr__(self) -> str:
+        return "Keys()"
+
+
+class Role:
+    """The role of this node; its keys are fetched again before they expire."""
+
+    def __init__(self) -> None:
+        self._keys: Keys | None = None
+
+    def keys(self) -> Keys:
+        """Keys that are good for some minutes at least.
+
+        Raises:
+            AgentError: The node has no role, or nobody answers.
+        """
+        if self._keys is None or self._keys.until - time.time() < _FRESH_S:
+            self._keys = _fetched()
+        return self._keys
+
+
+def metadata(path: str) -> str | None:
+    """What the metadata service says; None where there is no such thing.
+
+    Raises:
+        OSError: Nobody answers.
+    """
+    base = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "").rstrip("/") or _METADATA
+    # Its own address is on this node: a proxy would answer for another machine.
+    client = Client(_TIMEOUT_S, _MOST_BYTES, proxies=False)
+    lasting = {"X-aws-ec2-metadata-token-ttl-seconds": "300"}
+    token = _said(client, f"{base}/latest/api/token", lasting, method="PUT")
+    if token is None:
+        return None
+    return _said(client, base + path, {"X-aws-ec2-metadata-token": token.strip()})
+
+
+def _said(client: Client, url: str, headers: dict[str, str], method: str = "GET") -> str | None:
+    try:
+        answer = client.send(url, headers, method=method, guarded=False)
+    except (http.client.HTTPException, ValueError) as error:
+        raise OSError(f"it does not speak HTTP ({type(error).__name__})") from None
+    if answer.status == _NOT_FOUND:
+        return None
+    if answer.status != http.client.OK:
+        raise OSError(f"the metadata service answered {answer.status}")
+    return answer.body.decode("utf-8", "replace")
+
+
+def _fetched() -> Keys:
+    hint = "checkpoint.to and outputs_to need nodes whose role may write there; outputs are brought back without"
+    try:
+        name = (metadata(_ROLES) or "").split("\n")[0].strip()
+        text = metadata(_ROLES + name) if name else None
+    except OSError as error:
+        raise AgentError(f"the metadata service does not answer: {error}", hint=hint, code="no-role") from None
+    if not text:
+        raise AgentError("this node has no role", hint=hint, code="no-role")
+    try:
+        return _read(json.loads(text))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        # Neither the text nor the parser's excerpt of it is shown: it may hold the keys.
+        raise AgentError("the metadata service gave no keys that can be read", hint=hint, code="no-role") from None
+
+
+def _read(found: Any) -> Keys:  # noqa: ANN401 - unchecked JSON
+    """The keys of an answer.
+
+    Raises:
+        ValueError: One is none: each becomes part of a header. (KeyError, TypeError: It is missing.)
+    """
+    names = ("AccessKeyId", "SecretAccessKey", "Token")
+    access, secret, token = (str(found[name]) if isinstance(found[name], str) else "" for name in names)
+    if not all(text.isascii() and text.isprintable() and text for text in (access, secret, token)):
+        raise ValueError(names)
+    until = datetime.datetime.strptime(found["Expiration"], "%Y-%m-%dT%H:%M:%SZ")  # noqa: DTZ007 - set in the next line
+    return Keys(access, secret, token, until.replace(tzinfo=datetime.timezone.utc).timestamp())
+
+
+def signed(method: str, url: str, region: str, keys: Keys, body: bytes, headers: dict[str, str]) -> dict[str, str]:
+    """The headers of a request to S3, its body's checksum among what is signed."""
+    parts = urllib.parse.urlsplit(url)
+    now = datetime.datetime.now(datetime.timezone.utc)
+    stamp, date = now.strftime("%Y%m%dT%H%M%SZ"), now.strftime("%Y%m%d")
+    payload = hashlib.sha256(body).hexdigest()
+    own = {"host": parts.netloc, "x-amz-content-sha256": payload, "x-amz-date": stamp}
+    if keys.token:
+        own["x-amz-security-token"] = keys.token
+    every = {**{name.lower(): value for name, value in headers.items()}, **own}
+    names = ";".join(sorted(every))
+    lines = "".join(f"{name}:{every[name].strip()}\n" for name in sorted(every))
+    query = "&".join(sorted(part if "=" in part else f"{part}=" for part in parts.query.split("&") if part))
+    canonical = f"{method}\n{parts.path}\n{query}\n{lines}\n{names}\n{payload}"
+    scope = f"{date}/{region}/s3/aws4_request"
+    text = f"{_ALGORITHM}\n{stamp}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
+    key = f"AWS4{keys.secret}".encode()
+    for part in (date, region, "s3", "aws4_request"):
+        key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+    signature = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+    authorization = f"{_ALGORITHM} Credential={keys.access}/{scope}, SignedHeaders={names}, Signature={signature}"
+    return {**every, "authorization": authorization}

@@ -1,0 +1,181 @@
+"""A place in S3 that this node's role may write to: files go there whole or in parts, and parts are resumed."""
+
+from __future__ import annotations
+
+import errno
+import http.client
+import os
+import random
+import re
+import stat
+import time
+import urllib.parse
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Callable
+from xml.sax.saxutils import escape
+
+from ..errors import AgentError
+from ..fetch.http_request import Client
+from .aws_role import Role, signed
+
+PART = 32 << 20
+"""Bytes of a part; files up to this size go in one request."""
+_MOST_PARTS = 9000
+_AT_ONCE = 4
+_ATTEMPTS = 6
+_TIMEOUT_S = 120.0
+_MOST_BYTES = 1 << 20
+_CODE = re.compile(r"[A-Za-z0-9.]{1,80}")
+_PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+Keep = Callable[[dict[str, Any]], None]
+
+
+class Changed(Exception):  # noqa: N818 - no error: it goes up at a later look
+    """Somebody has written to the file while it was sent."""
+
+
+class Bucket:
+    """One prefix of one bucket."""
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        """Nothing is asked yet.
+
+        Raises:
+            AgentError: The request names no bucket.
+        """
+        names = ("bucket", "region", "endpoint")
+        self._bucket, self._region, self._endpoint = (str(spec.get(name) or "") for name in names)
+        self._prefix = str(spec.get("prefix") or "").strip("/")
+        if not self._bucket or not self._region or not self._endpoint.startswith(("http://", "https://")):
+            raise AgentError("keep: bucket, region or endpoint is missing")
+        self._role = Role()
+
+    def check(self) -> None:
+        """Ask for the role's keys.
+
+        Raises:
+            AgentError: The node has none.
+        """
+        self._role.keys()
+
+    def send(self, path: str, relative: str, state: dict[str, Any], keep: Keep) -> int:
+        """Upload a file; bytes sent. `state` is what `keep` was given the last time, for this very content.
+
+        Raises:
+            AgentError: The bucket refuses, or cannot be reached.
+            Changed: The file was written to meanwhile.
+        """
+        url = self._url(relative)
+        before = os.stat(path)
+        with open(path, "rb", opener=_regular) as stream:
+            if before.st_size <= PART:
+                body = stream.read()
+                self._ask("PUT", url, body)
+                sent = len(body)
+            else:
+                sent = self._send_parts(stream.fileno(), before.st_size, url, state, keep)
+        after = os.stat(path)
+        if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
+            raise Changed(path)
+        return sent
+
+    def _send_parts(self, handle: int, size: int, url: str, state: dict[str, Any], keep: Keep) -> int:
+        step = max(PART, -(-size // _MOST_PARTS))
+        upload = str(state.get("upload") or "")
+        done: dict[str, str] = dict(state.get("parts") or {})
+        if not upload:
+            upload = _inner(self._ask("POST", f"{url}?uploads=", b"")[0], "UploadId")
+            if not upload:
+                raise self._refused(url, "the answer names no upload")
+            done = {}
+        sent = [0]
+
+        def send(number: int) -> None:
+            body = os.pread(handle, step, (number - 1) * step)
+            query = f"partNumber={number}&uploadId={urllib.parse.quote(upload, safe='')}"
+            tag = self._ask("PUT", f"{url}?{query}", body)[1]
+            if not tag:
+                raise self._refused(url, f"the answer names no ETag for part {number}")
+            done[str(number)] = tag
+            sent[0] += len(body)
+            keep({"upload": upload, "parts": dict(done)})
+
+        numbers = [number for number in range(1, -(-size // step) + 1) if str(number) not in done]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            list(pool.map(send, numbers))
+        listed = "".join(
+            f"<Part><PartNumber>{number}</PartNumber><ETag>{escape(done[str(number)])}</ETag></Part>"
+            for number in range(1, -(-size // step) + 1)
+        )
+        body = f"<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>".encode()
+        text, _ = self._ask("POST", f"{url}?uploadId={urllib.parse.quote(upload, safe='')}", body)
+        if b"<CompleteMultipartUploadResult" not in text:  # S3 may refuse with status 200
+            raise self._refused(url, _code(text) or "the answer does not say that the upload is complete")
+        return sent[0]
+
+    def _ask(self, method: str, url: str, body: bytes) -> tuple[bytes, str]:
+        """Body and ETag of the answer; what may pass is tried again.
+
+        Raises:
+            AgentError: The bucket refuses, or cannot be reached.
+        """
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                status, text, tag = self._asked(method, url, body)
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                if attempt == _ATTEMPTS:
+                    raise self._refused(url, f"cannot be reached: {_reason(error)}", code="network") from None
+            else:
+                if status in (http.client.OK, http.client.CREATED):
+                    return text, tag
+                if status not in _PASSING or attempt == _ATTEMPTS:
+                    known = _code(text) or http.client.responses.get(status, "")
+                    raise self._refused(url, f"{status} {known}".strip())
+            time.sleep(0.3 * 2**attempt * random.uniform(0.5, 1))  # noqa: S311 - jitter
+        raise self._refused(url, "no answer", code="network")
+
+    def _asked(self, method: str, url: str, body: bytes) -> tuple[int, bytes, str]:
+        # Without a type of ours, urllib would add one that is not signed.
+        headers = {"content-type": "application/octet-stream"}
+        own = signed(method, url, self._region, self._role.keys(), body, headers)
+        answer = Client(_TIMEOUT_S, _MOST_BYTES).send(url, own, method=method, body=body, guarded=False)
+        return answer.status, answer.body, answer.headers.get("etag", "")
+
+    def _refused(self, url: str, why: str, code: str = "upload") -> AgentError:
+        hint = "may the nodes' role write there, and is the bucket in the account?"
+        return AgentError(f"{self._shown(url)}: {why}", hint=hint, code=code)
+
+    def _shown(self, url: str) -> str:
+        return f"s3://{self._bucket}/{urllib.parse.unquote(urllib.parse.urlsplit(url).path.split('/', 2)[-1])}"
+
+    def _url(self, relative: str) -> str:
+        key = f"{self._prefix}/{relative}" if self._prefix else relative
+        return f"{self._endpoint}/{self._bucket}/{urllib.parse.quote(key, safe='/-_.~')}"
+
+
+def _regular(path: str, flags: int) -> int:
+    """Open a regular file: what took its place meanwhile, a named pipe for instance, could be waited for for ever."""
+    handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is no longer a regular file")
+    return handle
+
+
+def _inner(text: bytes, tag: str) -> str:
+    """The text of the first element of this name."""
+    found = re.search(f"<{tag}>([^<]*)</{tag}>", text.decode("utf-8", "replace"))
+    return found[1] if found else ""
+
+
+def _code(text: bytes) -> str:
+    """S3's word for an error; empty where what came holds none, for then it may hold anything."""
+    found = _inner(text, "Code")
+    return found if _CODE.fullmatch(found) else ""
+
+
+def _reason(error: Exception) -> str:
+    cause = getattr(error, "reason", error)
+    if isinstance(cause, OSError):
+        return cause.strerror or ("timed out" if isinstance(cause, TimeoutError) else type(cause).__name__)
+    return f"it does not speak HTTP ({type(cause).__name__})"

@@ -1,0 +1,1 @@
+"""Docker: images, their transfer between nodes, and the container that a node's ranks run in."""

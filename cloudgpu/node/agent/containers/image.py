@@ -1,0 +1,214 @@
+"""`image`: what an image's tag names now, and the image itself on this node, with what its run line needs to know.
+
+With `id`, it is to be this very image, from another node that hands it over (`hand`), or from nowhere: `missing`.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import platform
+import shutil
+import stat
+from typing import Any, Callable, Dict
+from urllib.parse import quote
+
+from ..errors import AgentError
+from ..fetch.from_peer import hand_of
+from ..foreign import malformed_as, mapping, number, text, whole
+from . import docker_group, image_archive, pull
+from .docker_api import Engine, Located, RefusedError, checked, locate
+
+_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
+_SILENCE_S = 300.0
+_POLICIES = ("missing", "always", "never")
+_HOOKS = ("nvidia-container-runtime-hook", "nvidia-container-toolkit", "nvidia-ctk")
+_UNPACKING = 1.5
+"""Packed and unpacked layers lie side by side for a while."""
+
+Emit = Callable[[Dict[str, Any]], None]
+
+
+def verb(spec: dict[str, Any], emit: Emit) -> None:
+    """Print progress lines, then the answer: with `resolve` the digest alone, else the image and the node's engine.
+
+    Raises:
+        AgentError: No engine, no image, no login, no room, or an image for another architecture.
+    """
+    wanted = _read(spec)
+    located = locate()
+    docker_group.enter(located.host, "image", spec)
+    engine = Engine(located)
+    info = checked(engine)
+
+    def tell(text: str) -> None:
+        emit({"progress": text})
+
+    if spec.get("resolve"):
+        emit({"digest": _resolved(engine, wanted, tell)})
+        return
+    handed = _handed(engine, wanted, info, spec, tell) if spec.get("id") else _provided(engine, wanted, info, tell)
+    if handed is None:
+        emit({"missing": True})
+        return
+    found, pulled = handed
+    _fits(wanted["image"], [found["Architecture"]])
+    emit({**_described(found, wanted), "pulled": pulled, "engine": _engine(located, info)})
+
+
+def _read(spec: dict[str, Any]) -> dict[str, Any]:
+    for name in ("image", "repository"):
+        if not isinstance(spec.get(name), str) or not spec[name]:
+            raise AgentError(f"image: {name} must be a name")
+    policy = spec.get("pull", "missing")
+    if policy not in _POLICIES:
+        raise AgentError(f"image: pull must be one of {', '.join(_POLICIES)}")
+    known = {name: str(spec.get(name) or "") for name in ("image", "repository", "tag", "digest")}
+    with malformed_as(lambda why: AgentError(f"image: the request makes no sense: {why}")):
+        login = mapping(spec.get("login") or {})
+        size = whole(spec.get("size_bytes") or 0)
+        silence = float(number(spec.get("silence_s") or _SILENCE_S))
+    return {**known, "pull": policy, "login": login, "size": size, "silence": silence}
+
+
+def _resolved(engine: Engine, wanted: dict[str, Any], tell: Callable[[str], None]) -> str:
+    """The digest that every node is to have; empty for an image of this node's own, which no registry knows."""
+    if wanted["digest"]:
+        return str(wanted["digest"])
+    here = None if wanted["pull"] == "always" else engine.image(_by_tag(wanted))
+    if here is not None:
+        return _digest(here, wanted["repository"])
+    if wanted["pull"] == "never":
+        raise _not_here(wanted)
+    return _asked(engine, wanted, tell)
+
+
+def _asked(engine: Engine, wanted: dict[str, Any], tell: Callable[[str], None]) -> str:
+    """Ask the registry, before anything is pulled, what it is and for which machines."""
+    name = _by_tag(wanted)
+    try:
+        answer = engine.get(f"/distribution/{quote(name, safe='/:@')}/json", auth=pull.header(wanted["login"]))
+    except RefusedError as error:
+        told = pull.fault(name, error)
+        if told.code != "network":
+            raise told from error
+        tell(f"{told.message}; the pull will try")
+        return ""
+    with malformed_as(_senseless):
+        digest = text(answer["Descriptor"]["digest"])
+        architectures = [text(one.get("architecture", "")) for one in answer.get("Platforms") or ()]
+    _fits(name, architectures)
+    return digest
+
+
+def _provided(
+    engine: Engine, wanted: dict[str, Any], info: dict[str, Any], tell: Callable[[str], None]
+) -> tuple[dict[str, Any], bool]:
+    """The image on this node, and whether it was pulled now."""
+    name = f"{wanted['repository']}@{wanted['digest']}" if wanted["digest"] else _by_tag(wanted)
+    here = engine.image(name)
+    if here is not None and (wanted["digest"] or wanted["pull"] != "always"):
+        return here, False
+    if wanted["pull"] == "never":
+        raise _not_here(wanted)
+    _has_room(info, wanted)
+    tell(f"pulling {wanted['image']}")
+    which = wanted["digest"] or wanted["tag"]
+    pull.pull(engine, wanted["repository"], which, wanted["login"], tell, wanted["silence"])
+    here = engine.image(name)
+    if here is None:
+        raise AgentError(f"{wanted['image']} was pulled, and the engine does not have it", code="network")
+    if wanted["digest"] and wanted["tag"]:
+        # Else the next run would not know that its tag is here already.
+        engine.tag(here["Id"], wanted["repository"], wanted["tag"])
+    return here, True
+
+
+def _handed(
+    engine: Engine, wanted: dict[str, Any], info: dict[str, Any], spec: dict[str, Any], tell: Callable[[str], None]
+) -> tuple[dict[str, Any], bool] | None:
+    """The very image that another node has, and whether it came from there now; None where nobody hands it over."""
+    image_id, hand = str(spec["id"]), hand_of(spec)
+    here = engine.image(image_id)
+    if here is not None or hand is None:
+        return None if here is None else (here, False)
+    tell(f"taking {wanted['image']} from another node: {pull.size_text(int(spec['archive_bytes']))}")
+    image_archive.take_in(engine, info, image_id, int(spec["archive_bytes"]), hand)
+    if wanted["tag"]:
+        engine.tag(image_id, wanted["repository"], wanted["tag"])
+    here = engine.image(image_id)
+    return None if here is None else (here, True)
+
+
+def _not_here(wanted: dict[str, Any]) -> AgentError:
+    message = f"{wanted['image']} is not on this node, and environment.container.pull is never"
+    return AgentError(message, code="no-image", hint="set it to missing, or load the image there")
+
+
+def _has_room(info: dict[str, Any], wanted: dict[str, Any]) -> None:
+    """Where the size is known."""
+    needed = int(int(wanted["size"]) * _UNPACKING)
+    told = f"{wanted['image']} needs about {pull.size_text(needed)} while it is unpacked"
+    pull.refuse_small(str(info.get("DockerRootDir") or "/"), needed, told, "take a larger disk: resources.disk")
+
+
+def _fits(name: str, architectures: list[str]) -> None:
+    mine = _MACHINES.get(platform.machine(), platform.machine())
+    known = [one for one in architectures if one and one != "unknown"]
+    if known and mine not in known:
+        message = f"{name} is made for {', '.join(sorted(set(known)))}, and this node is {mine}"
+        raise AgentError(message, code="architecture", hint=f"choose a tag that is made for linux/{mine}")
+
+
+def _by_tag(wanted: dict[str, Any]) -> str:
+    return f"{wanted['repository']}:{wanted['tag']}" if wanted["tag"] else f"{wanted['repository']}@{wanted['digest']}"
+
+
+def _digest(found: dict[str, Any], repository: str) -> str:
+    """What the registry calls this image; empty when it came from none."""
+    plain = repository.replace("docker.io/library/", "").replace("docker.io/", "")
+    with malformed_as(_senseless):
+        pairs = [one.partition("@") for one in found.get("RepoDigests") or ()]
+    return next((digest for place, _, digest in pairs if place in (plain, repository)), "")
+
+
+def _described(found: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
+    with malformed_as(_senseless):
+        entrypoint = [text(one) for one in (found.get("Config") or {}).get("Entrypoint") or ()]
+        size = whole(found.get("Size") or 0)
+    digest = _digest(found, wanted["repository"])
+    return {"id": found["Id"], "digest": digest, "entrypoint": entrypoint, "size_bytes": size}
+
+
+def _senseless(why: str) -> AgentError:
+    message = f"the Docker engine's account of an image makes no sense: {why}"
+    return AgentError(message, code="no-docker", hint="is it Docker, 20.10 or later, that answers there?")
+
+
+def _engine(located: Located, info: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "docker": located.docker,
+        "host": located.host,
+        "version": str(info.get("Version", "")),
+        "gpu_runtime": _legacy(info),
+        "devices": _devices("/dev/infiniband"),
+        "huge_pages": _huge_pages(),
+    }
+
+
+def _legacy(info: dict[str, Any]) -> bool:
+    """Whether GPUs come by NVIDIA's own runtime alone, as nvidia-docker2 set it up before `--gpus` was there."""
+    return "nvidia" in (info.get("Runtimes") or {}) and not any(shutil.which(name) for name in _HOOKS)
+
+
+def _devices(folder: str) -> list[str]:
+    return [path for path in sorted(glob.glob(f"{folder}/*")) if stat.S_ISCHR(os.stat(path).st_mode)]
+
+
+def _huge_pages() -> bool:
+    """Whether the node keeps huge pages and shows them as files."""
+    try:
+        with open("/proc/sys/vm/nr_hugepages", encoding="ascii") as stream:
+            return int(stream.read()) > 0 and os.path.isdir("/dev/hugepages")
+    except (OSError, ValueError):
+        return False

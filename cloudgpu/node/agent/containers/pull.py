@@ -1,0 +1,161 @@
+"""Pulling an image through the engine's API: what moves is shown, and only silence ends it."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import re
+import shutil
+import time
+from dataclasses import dataclass
+from typing import Any, Callable, Dict
+from urllib.parse import urlencode
+
+from ..errors import AgentError
+from ..foreign import MALFORMED, mapping, number
+from .docker_api import Engine, RefusedError
+
+_TELL_S = 5.0
+_WAITS_S = (1.0, 4.0, 15.0, 30.0)
+"""Between attempts, each of which keeps the layers of those before."""
+_FAULTS = (
+    ("disk-full", r"no space left on device|disk quota exceeded"),
+    ("architecture", r"no matching manifest for"),
+    ("no-image", r"manifest unknown|manifest for .* not found|repository name not known|name unknown|not found"),
+    ("login", r"unauthorized|authentication required|no basic auth|incorrect username|denied|forbidden"),
+    ("rate", r"toomanyrequests|rate limit"),
+    ("certificate", r"x509|certificate|HTTP response to HTTPS"),
+)
+_HINTS = {
+    "disk-full": "take a larger disk: resources.disk",
+    "no-image": "is the name and the tag right?",
+    "login": "set environment.container.login and password; is the password right, and has it not expired?",
+    "rate": "log in: environment.container.login raises the registry's limit",
+    "certificate": "put the registry's certificate at /etc/docker/certs.d/HOST:PORT/ca.crt on the nodes",
+    "architecture": "choose a tag that is made for this kind of node",
+}
+Tell = Callable[[str], None]
+Login = Dict[str, str]
+"""`{"username", "password", "server"}`; empty for none."""
+
+
+@dataclass
+class _Layer:
+    """How far one layer is."""
+
+    current: int = 0
+    total: int = 0
+    done: bool = False
+
+
+class Pulled:
+    """What the engine has said so far, as sentences."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self._layers: dict[str, _Layer] = {}
+        self._told_at = time.monotonic()
+
+    def take(self, line: dict[str, Any]) -> None:
+        """Hear one line.
+
+        Raises:
+            RefusedError: It is an error.
+        """
+        if "error" in line:
+            raise RefusedError(0, str(mapping(line.get("errorDetail") or {}).get("message") or line["error"]))
+        name, status = str(line.get("id", "")), str(line.get("status", ""))
+        detail = mapping(line.get("progressDetail") or {})
+        if status in ("Pulling fs layer", "Waiting"):
+            self._layers.setdefault(name, _Layer())
+        elif status.startswith("Retrying"):
+            self._tell(f"layer {name}: {status[0].lower()}{status[1:]}")
+        elif name in self._layers:
+            self._of_layer(name, status, detail)
+        self._sum_up()
+
+    def _of_layer(self, name: str, status: str, detail: dict[str, Any]) -> None:
+        layer = self._layers[name]
+        if status == "Downloading" and number(detail.get("total") or 0) > 0:
+            layer.current, layer.total = int(number(detail.get("current") or 0)), int(detail["total"])
+        elif status in ("Download complete", "Verifying Checksum"):
+            layer.current = layer.total
+        elif status in ("Pull complete", "Already exists") and not layer.done:
+            layer.done, layer.current = True, layer.total
+            done = sum(one.done for one in self._layers.values())
+            size = f": {size_text(layer.total)}" if layer.total else ""
+            self._tell(f"layer {name}{size}, {done} of {len(self._layers)} layers are here")
+
+    def _sum_up(self) -> None:
+        now = time.monotonic()
+        if now - self._told_at < _TELL_S or not self._layers:
+            return
+        self._told_at = now
+        moved = sum(one.current for one in self._layers.values())
+        known = sum(one.total for one in self._layers.values())
+        self._tell(f"pulling: {size_text(moved)} of at least {size_text(known)}")
+
+
+def pull(engine: Engine, repository: str, which: str, login: Login, tell: Tell, silence_s: float) -> None:
+    """Pull one image; `which` is a tag or a digest. Passing trouble is met with patience, and what is here stays.
+
+    Raises:
+        AgentError: It cannot be had; `code` says why.
+    """
+    path = "/images/create?" + urlencode({"fromImage": repository, "tag": which})
+    for wait_s in (*_WAITS_S, None):
+        pulled = Pulled(tell)
+        try:
+            for line in engine.lines(path, silence_s=silence_s, auth=header(login)):
+                pulled.take(line)
+        except (RefusedError, OSError, http.client.HTTPException, *MALFORMED) as error:
+            told = fault(f"{repository}:{which}".replace(":sha256", "@sha256"), error, silence_s)
+            if told.code != "network" or wait_s is None:
+                raise told from error
+            tell(f"{told.message}; trying again in {wait_s:.0f} s")
+            time.sleep(wait_s)
+        else:
+            return
+
+
+def fault(name: str, error: Exception, silence_s: float = 0.0) -> AgentError:
+    """What the engine's or the registry's error means; `network` may pass."""
+    if isinstance(error, TimeoutError) or ("timed out" in str(error) and isinstance(error, OSError)):
+        return AgentError(f"cannot pull {name}: nothing came for {silence_s:.0f} s", code="network", hint="try again")
+    message = " ".join(str(error).split())
+    code = next((code for code, form in _FAULTS if re.search(form, message, re.IGNORECASE)), "network")
+    hint = _HINTS.get(code, "can the node reach the registry?")
+    return AgentError(f"cannot pull {name}: {message}", code=code, hint=hint)
+
+
+def header(login: Login) -> str:
+    """The login as the engine's API takes it, for one call; nothing of it is stored."""
+    if not login:
+        return ""
+    auth = {"username": login["username"], "password": login["password"], "serveraddress": login["server"]}
+    return base64.urlsafe_b64encode(json.dumps(auth).encode()).decode()
+
+
+def size_text(count: int) -> str:
+    """`1.5 GiB`, for people."""
+    size = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:  # noqa: PLR2004
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"
+
+
+def refuse_small(folder: str, needed: int, told: str, hint: str) -> None:
+    """Before minutes of work: does it fit? `told` says what takes so much.
+
+    Raises:
+        AgentError: The disk has less.
+    """
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError:
+        return
+    if needed > free:
+        raise AgentError(f"{told}, and {folder} has {size_text(free)}", code="disk-full", hint=hint)

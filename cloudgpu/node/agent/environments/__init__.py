@@ -1,0 +1,1 @@
+"""Python environments that have what a recipe requires."""

@@ -1,0 +1,1 @@
+"""Datasets: downloaded in parallel and verified, or fetched from the node that has them."""

@@ -1,0 +1,204 @@
+"""`fetch`: download files from given addresses, in parallel, large ones in ranges, resuming, verified.
+
+A large file arrives in steps of some MiB over several connections at once, and is read for its checksum in their
+order while later ones still come. An address is never shown.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any, Callable
+
+from ..errors import AgentError
+from . import part as fetch_part
+from .dataset_index import Record
+from .disk_space import check_room
+from .from_peer import Hand, hand_of
+from .http import Passing, Web, WrongRange
+from .ranges import LARGE, NoRanges, bring_ranges
+from .request import Wanted, read
+
+_THREADS = 16
+_ATTEMPTS = 6
+_BACK_OFF_S = 0.4
+_LONGEST_WAIT_S = 20.0
+
+
+def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
+    """Fetch them all; print how many were fetched, how many bytes, and how many were right already.
+
+    Raises:
+        AgentError: The request is wrong, or a file could not be fetched; the first failure is named, the rest stops.
+    """
+    wanted, record = read(spec), Record(spec)
+    downloads = Downloads(int(spec.get("attempts") or _ATTEMPTS), record, hand_of(spec))
+    with closing(downloads.web), ThreadPoolExecutor(_THREADS) as pool:
+        there = list(pool.map(downloads.right, wanted))
+        missing = [one for one, right in zip(wanted, there) if not right]
+        check_room(missing)
+        try:
+            small = [pool.submit(downloads.fetch, one) for one in missing if one.size < LARGE]
+            fetched = sum(downloads.fetch_large(one, pool) for one in missing if one.size >= LARGE)
+            fetched += sum(one.result() for one in small)
+        finally:
+            record.save()
+    if downloads.failure is not None:
+        if spec.get("hand") and not downloads.failure.hint:
+            downloads.failure.hint = "do the nodes reach each other at their private addresses? else share: each"
+        raise downloads.failure
+    emit({"fetched": fetched, "bytes": downloads.bytes, "reused": len(wanted) - fetched})
+
+
+class Downloads:
+    """What several threads do at once, and the first failure that ends them all."""
+
+    def __init__(self, attempts: int, record: Record, hand: Hand | None = None) -> None:
+        self.bytes = 0
+        self.failure: AgentError | None = None
+        self._record = record
+        self._most = attempts
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self.web = Web(hand)
+
+    def right(self, wanted: Wanted) -> bool:
+        """Whether the file is there and is what it should be."""
+        try:
+            found = self._found(wanted)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            self._fail(fetch_part.trouble(wanted.path, error))
+            return False
+        if found:
+            with self._lock:
+                self._record.note(wanted)
+        return found
+
+    def _found(self, wanted: Wanted) -> bool:
+        stat = os.stat(wanted.path)
+        if stat.st_size != wanted.size:
+            return False
+        if wanted.mtime_ns is not None:
+            return stat.st_mtime_ns == wanted.mtime_ns
+        if self._record.knows(wanted, stat):
+            return True
+        if wanted.sha256 is None:
+            return not wanted.etag
+        return fetch_part.file_digest(wanted.path) == wanted.sha256
+
+    def fetch(self, wanted: Wanted) -> bool:
+        """Fetch one file; returns whether it was fetched."""
+        return self._guarded(wanted, lambda part: self.attempts(wanted, lambda: self._download(part, wanted)))
+
+    def fetch_large(self, wanted: Wanted, pool: ThreadPoolExecutor) -> bool:
+        """Fetch one file in ranges, or whole where the server sends none; returns whether it was fetched."""
+
+        def bring(part: int) -> bool:
+            try:
+                return self.attempts(wanted, lambda: bring_ranges(self, part, wanted, pool))
+            except NoRanges:
+                os.ftruncate(part, 0)
+                return self.attempts(wanted, lambda: self._download(part, wanted))
+
+        return self._guarded(wanted, bring)
+
+    def _guarded(self, wanted: Wanted, bring: Callable[[int], bool]) -> bool:
+        if self._over.is_set():
+            return False
+        try:
+            return self._bring(wanted, bring)
+        except AgentError as error:
+            self._fail(error)
+        except OSError as error:
+            self._fail(fetch_part.trouble(wanted.path, error))
+        return False
+
+    @property
+    def over(self) -> bool:
+        """Whether somebody has failed."""
+        return self._over.is_set()
+
+    def _fail(self, error: AgentError) -> None:
+        with self._lock:
+            self.failure = self.failure or error
+        self._over.set()
+
+    def _bring(self, wanted: Wanted, bring: Callable[[int], bool]) -> bool:
+        os.makedirs(os.path.dirname(wanted.path), exist_ok=True)
+        temporary = wanted.path + ".part"
+        part = fetch_part.open_part(temporary)
+        try:
+            if os.path.exists(wanted.path) and self.right(wanted):
+                os.unlink(temporary)
+                return False  # somebody else fetched it while we waited for the lock
+            if wanted.sha256 is None and wanted.size < LARGE:
+                os.ftruncate(part, 0)  # nothing tells whether its beginning is of the same content
+            if not bring(part):
+                return False
+            fetch_part.dress(part, wanted)
+            os.replace(temporary, wanted.path)
+        finally:
+            os.close(part)
+        with self._lock:
+            self._record.note(wanted)
+        return True
+
+    def attempts(self, wanted: Wanted, once: Callable[[], None]) -> bool:
+        """Try until it is done; False when others have failed meanwhile.
+
+        Raises:
+            AgentError: It will not become so.
+        """
+        for attempt in range(1, self._most + 1):
+            if self._over.is_set():
+                return False
+            try:
+                once()
+            except Passing as trouble:
+                if attempt == self._most:
+                    raise AgentError(f"{wanted.path}: {trouble} ({attempt} attempts)", code="network") from None
+                wait = min(_LONGEST_WAIT_S, _BACK_OFF_S * 2**attempt) * random.uniform(0.5, 1)  # noqa: S311 - jitter
+                self._over.wait(wait)
+            else:
+                return not self._over.is_set()
+        return False
+
+    def _download(self, part: int, wanted: Wanted) -> None:
+        """Go on where the part ends, then verify.
+
+        Raises:
+            Passing: Try again.
+            AgentError: Trying again is useless.
+        """
+        digest = hashlib.sha256()
+        resumed = have = fetch_part.digest_part(part, wanted.size, digest)
+        if have < wanted.size or not wanted.size:
+            try:
+                answer = self.web.get(wanted, have, None)
+            except WrongRange:
+                os.ftruncate(part, 0)  # the next attempt asks for the whole
+                raise
+            if have and answer.status != http.client.PARTIAL_CONTENT:
+                have, digest = 0, hashlib.sha256()  # the server starts from the beginning
+            os.ftruncate(part, have)
+            for data in self.web.body(answer):
+                have += len(data)
+                if have > wanted.size:
+                    self.web.drop()  # however much is still to come: the disk is not for it
+                    break
+                fetch_part.write_at(part, data, have - len(data))
+                digest.update(data)
+                self.count(len(data))
+        fetch_part.verify(part, wanted, have, digest.hexdigest(), resumed=bool(resumed))
+
+    def count(self, size: int) -> None:
+        """So many bytes came."""
+        with self._lock:
+            self.bytes += size

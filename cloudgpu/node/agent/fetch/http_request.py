@@ -1,0 +1,120 @@
+"""One HTTP request, bounded in time and size. Redirects are returned, never followed.
+
+urllib alone follows them with every header of the request, a login or the keys of a role among them.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+import urllib.error
+import urllib.parse
+import urllib.request
+from dataclasses import dataclass
+from typing import Any, Mapping
+
+from .http_limits import LeadsHere, Pace, bind, check_address, is_local
+
+REDIRECTS = (301, 302, 303, 307, 308)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back. Header names are lower case; values of a repeated header are joined by commas."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Client:
+    """How requests are sent.
+
+    Attributes:
+        timeout_s: Silence after which a connection is given up, and the bound for one whole answer.
+        most_bytes: Bytes of the body that are read.
+        context: Whose certificates are trusted; None for the system's authorities.
+        proxies: Whether the proxies of the environment are used.
+    """
+
+    timeout_s: float
+    most_bytes: int
+    context: ssl.SSLContext | None = None
+    proxies: bool = True
+
+    def send(
+        self, url: str, headers: Mapping[str, str], *, method: str = "GET", body: bytes | None = None, guarded: bool
+    ) -> Answer:
+        """Send one request. `guarded`: a server named the address, and it must not be this machine's own.
+
+        Raises:
+            OSError: No answer came, or not in time.
+            HTTPException: What came is no HTTP, or broke off.
+            ValueError: The address is none.
+        """
+        check_address(url)
+        if guarded and is_local(urllib.parse.urlsplit(url).hostname or ""):
+            raise LeadsHere
+        request = urllib.request.Request(url, data=body, method=method, headers=dict(headers))  # noqa: S310 - checked
+        try:
+            with self._opener(guarded=guarded).open(request, timeout=self.timeout_s) as response:
+                return self._answer(response.status, response.headers, response)
+        except urllib.error.HTTPError as error:
+            with error:
+                return self._answer(error.code, error.headers, error.fp)
+
+    def _answer(self, status: int, headers: Any, response: Any) -> Answer:  # noqa: ANN401 - urllib's own
+        body = response.read(self.most_bytes) if self.most_bytes else b""
+        # With a limit, http.client takes a connection that broke off for the end of the body.
+        if len(body) < self.most_bytes and getattr(response, "length", None):
+            raise http.client.IncompleteRead(body, response.length)
+        found: dict[str, str] = {}
+        for key, value in headers.items():
+            name = key.lower()
+            found[name] = f"{found[name]}, {value}" if name in found else str(value)
+        return Answer(status, found, body)
+
+    def _opener(self, *, guarded: bool) -> urllib.request.OpenerDirector:
+        pace = Pace(head_s=self.timeout_s, whole_s=self.timeout_s, least_bytes=0)
+        trust = self.context or ssl.create_default_context()
+        handlers: list[Any] = [_Stay(), _Http(pace, guarded=guarded), _Https(pace, trust, guarded=guarded)]
+        return urllib.request.build_opener(*handlers, *([] if self.proxies else [urllib.request.ProxyHandler({})]))
+
+
+class _Stay(urllib.request.HTTPRedirectHandler):
+    def http_error_302(self, *_args: Any, **_kwargs: Any) -> None:  # noqa: ANN401 - urllib's own
+        return None
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
+
+
+class _Http(urllib.request.HTTPHandler):
+    def __init__(self, pace: Pace, *, guarded: bool) -> None:
+        super().__init__()
+        self._pace, self._guarded = pace, guarded
+
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_bound(http.client.HTTPConnection, req, self._pace, guarded=self._guarded), req)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def __init__(self, pace: Pace, trust: ssl.SSLContext, *, guarded: bool) -> None:
+        super().__init__(context=trust)
+        self._pace, self._trust, self._guarded = pace, trust, guarded
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        connect = _bound(http.client.HTTPSConnection, req, self._pace, guarded=self._guarded)
+        return self.do_open(connect, req, context=self._trust)
+
+
+def _bound(kind: Any, request: urllib.request.Request, pace: Pace, *, guarded: bool) -> Any:  # noqa: ANN401
+    """What makes a connection for this request; that to a proxy is the user's own choice, wherever it is."""
+    proxied = request.has_proxy() or bool(getattr(request, "_tunnel_host", None))
+
+    def connection(*given: Any, **named: Any) -> http.client.HTTPConnection:  # noqa: ANN401
+        made: http.client.HTTPConnection = kind(*given, **named)
+        bind(made, pace, guarded=guarded and not proxied)
+        return made
+
+    return connection

@@ -1,0 +1,107 @@
+"""What `fetch` is asked for: files with addresses, sizes and what vouches for them. Checked before anything is done."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import AgentError
+from ..foreign import LARGEST
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One file. The address may hold a signature, so it is a secret.
+
+    Attributes:
+        etag: What the source calls this content; empty where it says nothing.
+        mtime_ns: The time that the file is to have, which tells it from another one of the same size; None for any.
+        mode: Its permissions; None for the usual ones.
+    """
+
+    url: str
+    path: str
+    size: int
+    sha256: str | None
+    etag: str = ""
+    mtime_ns: int | None = None
+    mode: int | None = None
+
+    def __repr__(self) -> str:
+        return f"Wanted(path={self.path!r}, size={self.size})"
+
+    @property
+    def mark(self) -> str:
+        """What tells this content from another one of the same size; empty where nothing does."""
+        if self.mtime_ns is not None:
+            return f"time {self.mtime_ns}"
+        return self.sha256 or (f"etag {self.etag}" if self.etag else "")
+
+
+def read(spec: dict[str, Any]) -> list[Wanted]:
+    """The files of a request.
+
+    Raises:
+        AgentError: It makes no sense, or leads out of the data directories.
+    """
+    given, roots = spec.get("files"), _roots(spec.get("roots") or [])
+    if not isinstance(given, list):
+        raise AgentError("fetch: files must be a list")
+    files = [_wanted(one) for one in given]
+    _check_paths(files)
+    for one in files:
+        if roots and not any(_below(one.path, root) for root in roots):
+            raise AgentError(f"fetch: {one.path} is outside the data directories", code="outside")
+    return files
+
+
+def _roots(given: Any) -> list[str]:  # noqa: ANN401 - unchecked input
+    if not isinstance(given, list):
+        raise AgentError("fetch: roots must be a list")
+    if not all(isinstance(root, str) and "\0" not in root for root in given):
+        raise AgentError("fetch: a root is no path")
+    return given
+
+
+def _check_paths(files: list[Wanted]) -> None:
+    """Refuse files that would overwrite each other, or the parts of each other.
+
+    Raises:
+        AgentError: Two of them would.
+    """
+    paths = {one.path for one in files}
+    if len(paths) != len(files):
+        raise AgentError("fetch: two files have the same path")
+    for one in files:
+        for beside in (f"{one.path}.part", f"{one.path}.part.map"):
+            if beside in paths:
+                raise AgentError(f"fetch: {one.path} arrives as {beside}, which is another file's name", code="outside")
+
+
+def _wanted(given: Any) -> Wanted:  # noqa: ANN401 - unchecked input
+    if not isinstance(given, dict):
+        raise AgentError("fetch: every file must be an object")
+    url, path, size, sha256 = given.get("url"), given.get("path"), given.get("size"), given.get("sha256")
+    if not isinstance(path, str) or not os.path.isabs(path) or os.path.normpath(path) != path or "\0" in path:
+        raise AgentError(f"fetch: {path!r} is not a plain absolute path", code="outside")
+    if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+        raise AgentError(f"fetch: the address of {path} is not http or https")
+    if not isinstance(size, int) or not _is_whole(size) or size < 0 or not (sha256 is None or isinstance(sha256, str)):
+        raise AgentError(f"fetch: size or sha256 of {path} make no sense")
+    mtime_ns, mode = given.get("mtime_ns"), given.get("mode")
+    if not all(one is None or _is_whole(one) for one in (mtime_ns, mode)):
+        raise AgentError(f"fetch: time or mode of {path} make no sense")
+    digest = None if sha256 is None else sha256.lower()
+    return Wanted(url, path, size, digest, str(given.get("etag") or ""), mtime_ns, mode)
+
+
+def _is_whole(value: Any) -> bool:  # noqa: ANN401 - unchecked input
+    """Whether it is a number that a file may have as its size or time."""
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST
+
+
+def _below(path: str, root: str) -> bool:
+    """Whether the path stays below the directory, links on the way included."""
+    real = os.path.realpath(root)
+    return os.path.realpath(os.path.dirname(path) + "/x").startswith(real.rstrip("/") + "/")

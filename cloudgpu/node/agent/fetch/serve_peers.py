@@ -1,0 +1,186 @@
+"""`hand`: give other nodes what this one has, for as long as the caller listens.
+
+Over TLS with a certificate that was made for this one call, to those who know its token: files of a folder, or an
+image as an archive. What a record knows is handed out only while it is still what was verified.
+"""
+
+from __future__ import annotations
+
+import hmac
+import http.client
+import os
+import re
+import select
+import socket
+import ssl
+import sys
+import tempfile
+import threading
+import urllib.parse
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import IO, Any, Callable, Dict
+
+from ..containers import image_archive
+from ..errors import AgentError
+from .dataset_index import Record
+
+ARCHIVE = "archive"
+"""The name under which an image is asked for."""
+_SILENCE_S = 60.0
+_CHUNK = 1 << 20
+_RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{0,18})")
+Emit = Callable[[Dict[str, Any]], None]
+
+
+def verb(spec: dict[str, Any], emit: Emit) -> None:
+    """Print `{"port", "size"}` as soon as others may come; ends when nobody reads what this prints.
+
+    Raises:
+        AgentError: There is no such image, no room for its archive, or the address is not this node's.
+    """
+    source: Folder | Archive
+    if spec.get("image"):
+        source = Archive(image_archive.written(str(spec["image"]), lambda text: emit({"progress": text})))
+    else:
+        source = Folder(str(spec["folder"]), Record(spec))
+    server = _Server(str(spec["address"]), source, str(spec["token"]), _context(spec))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    emit({"port": server.server_port, "size": source.size})
+    watched = select.poll()
+    watched.register(sys.stdout.fileno(), 0)  # nothing asked for: that the reader is gone is told always
+    watched.poll()
+    os._exit(0)  # whoever still fetches is cut off: nobody waits for that any more
+
+
+class Folder:
+    """The files below a folder."""
+
+    size = 0
+
+    def __init__(self, root: str, record: Record) -> None:
+        self._root = os.path.realpath(root)
+        self._record = record
+
+    def open(self, name: str) -> tuple[IO[bytes], str] | None:
+        """A file and what its source calls its content; None where there is none to be handed out."""
+        path = os.path.join(self._root, name)
+        if "\0" in name or os.path.normpath(path) != path or os.path.realpath(path) != path:
+            return None
+        try:
+            file = open(path, "rb", buffering=0)  # noqa: SIM115 - the caller closes it
+        except OSError:
+            return None
+        mark = self._record.mark_of(path, os.fstat(file.fileno()))
+        if mark is None:
+            file.close()
+            return None
+        return file, mark[len("etag ") :] if mark.startswith("etag ") else ""
+
+
+class Archive:
+    """One file without a name."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.size = os.fstat(file.fileno()).st_size
+
+    def open(self, name: str) -> tuple[IO[bytes], str] | None:
+        """The archive, with a position of its own."""
+        if name != ARCHIVE:
+            return None
+        return open(f"/proc/self/fd/{self._file.fileno()}", "rb", buffering=0), ""
+
+
+class _Server(ThreadingHTTPServer):
+    """Every connection has a thread; the handshake is made there, so that a silent caller holds up nobody."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, address: str, source: Folder | Archive, token: str, context: ssl.SSLContext) -> None:
+        self.source = source
+        self.token = token
+        self._context = context
+        self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        try:
+            super().__init__((address, 0), _Handler)
+        except OSError as error:
+            message = f"cannot listen at {address}, this node's private address: {error.strerror}"
+            raise AgentError(message, hint="share: each, or correct the host's private address") from error
+
+    def finish_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as the library has it
+        """Speak TLS first."""
+        request.settimeout(_SILENCE_S)
+        with self._context.wrap_socket(request, server_side=True) as spoken:
+            super().finish_request(spoken, client_address)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
+        """A caller that went away, or speaks no TLS, is its own trouble; it tells what it has met."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    protocol_version = "HTTP/1.1"
+    timeout = _SILENCE_S
+
+    def do_GET(self) -> None:
+        """A file, whole or a range of it."""
+        said = self.headers.get("Authorization", "")
+        if not hmac.compare_digest(said.encode(), f"Bearer {self.server.token}".encode()):
+            self._empty(http.client.FORBIDDEN)
+            return
+        found = self.server.source.open(urllib.parse.unquote(self.path[1:], errors="surrogateescape"))
+        if found is None:
+            self._empty(http.client.NOT_FOUND)
+            return
+        file, etag = found
+        with file:
+            self._answer(file, etag)
+
+    def _answer(self, file: IO[bytes], etag: str) -> None:
+        size = os.fstat(file.fileno()).st_size
+        wanted = self.headers.get("If-Match", "").strip('"')
+        if wanted and wanted != etag:
+            self._empty(http.client.PRECONDITION_FAILED)
+            return
+        part = _RANGE.fullmatch(self.headers.get("Range", ""))
+        first = int(part[1]) if part else 0
+        end = min(size, int(part[2]) + 1) if part and part[2] else size
+        if part and first >= end:
+            self._empty(http.client.REQUESTED_RANGE_NOT_SATISFIABLE)
+            return
+        self.send_response(http.client.PARTIAL_CONTENT if part else http.client.OK)
+        self.send_header("Content-Length", str(end - first))
+        if part:
+            self.send_header("Content-Range", f"bytes {first}-{end - 1}/{size}")
+        if etag:
+            self.send_header("ETag", f'"{etag}"')
+        self.end_headers()
+        self._send(file, first, end)
+
+    def _send(self, file: IO[bytes], first: int, end: int) -> None:
+        while first < end:
+            data = os.pread(file.fileno(), min(_CHUNK, end - first), first)
+            if not data:  # it has shrunk: less comes than was promised, which the caller notices
+                self.close_connection = True
+                return
+            self.wfile.write(data)
+            first += len(data)
+
+    def _empty(self, status: int) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: ANN401 - as the library names it
+        """Nothing: standard error is for what goes wrong."""
+
+
+def _context(spec: dict[str, Any]) -> ssl.SSLContext:
+    """The key is in a file for as long as it takes to read it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with tempfile.NamedTemporaryFile("w") as file:
+        file.write(str(spec["key"]) + str(spec["cert"]))
+        file.flush()
+        context.load_cert_chain(file.name)
+    return context

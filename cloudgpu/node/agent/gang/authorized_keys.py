@@ -1,0 +1,60 @@
+"""Who else may log in to this node while a run goes on: the run's head, with a key that was made for the run alone."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from .. import files
+from .spec import ADMITTED, StartSpec
+
+_KEY = os.path.join("ssh", "id_ed25519")
+
+
+def admit(spec: StartSpec) -> None:
+    """Let the run's head log in, until `withdraw`.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    if spec.admits:
+        _rewrite(spec.run_id, spec.admits)
+
+
+def withdraw(spec: StartSpec) -> None:
+    """Take the permission back, and on the head the key. What is gone already is no error."""
+    with suppress(OSError):
+        os.unlink(os.path.join(spec.run_dir, _KEY))
+    if spec.admits:
+        with suppress(OSError):
+            _rewrite(spec.run_id, "")
+
+
+def _rewrite(run_id: str, line: str) -> None:
+    """Several runs may do so at once; everybody else's lines stay as they are."""
+    folder = os.path.expanduser("~/.ssh")
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)  # the directory itself: no lock file stays behind
+    try:
+        files.wait_lock(lock)
+        path = os.path.join(folder, "authorized_keys")
+        kept = [one for one in _lines(path) if not one.endswith(f" {ADMITTED}{run_id}")]
+        _replace(path, [*kept, *([line] if line else [])])
+    finally:
+        os.close(lock)
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as stream:
+            return stream.read().splitlines()
+    except FileNotFoundError:
+        return []
+
+
+def _replace(path: str, lines: list[str]) -> None:
+    temporary = f"{path}.cloudgpu"
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as stream:
+        stream.writelines(f"{line}\n" for line in lines)
+    os.replace(temporary, path)

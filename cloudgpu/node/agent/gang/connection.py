@@ -1,0 +1,68 @@
+"""One connection of the gang: a socket that never blocks, and the protocol behind it."""
+
+from __future__ import annotations
+
+import errno
+import selectors
+import socket
+import time
+from typing import Any, Callable
+
+from .protocol import Wire
+
+_BACKLOG_BYTES = 1 << 20
+
+
+class Link:
+    """One connection of either end."""
+
+    def __init__(
+        self, sock: socket.socket, wire: Wire, selector: selectors.BaseSelector, on_event: Callable[[Link], None]
+    ) -> None:
+        sock.settimeout(0)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.sock = sock
+        self.wire = wire
+        self.opened = time.monotonic()
+        self._selector = selector
+        self._on_event = on_event
+        selector.register(sock, selectors.EVENT_READ, self._event)
+
+    def receive(self) -> list[dict[str, Any]]:
+        """The messages that have come.
+
+        Raises:
+            OSError: The connection broke.
+            WireError: The other side is not one of us.
+        """
+        try:
+            data = self.sock.recv(1 << 16)
+        except BlockingIOError:
+            return []
+        if not data:
+            raise ConnectionResetError(errno.ECONNRESET, "closed by the other side")
+        return self.wire.feed(data)
+
+    def flush(self) -> None:
+        """Send what is waiting, as far as it goes now.
+
+        Raises:
+            OSError: The connection broke, or the other side has long stopped reading.
+        """
+        out = self.wire.out
+        if out:
+            try:
+                del out[: self.sock.send(out)]
+            except BlockingIOError:
+                if len(out) > _BACKLOG_BYTES:
+                    raise ConnectionResetError(errno.ECONNRESET, "the other side does not read") from None
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if out else 0)
+        self._selector.modify(self.sock, wanted, self._event)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._selector.unregister(self.sock)
+        self.sock.close()
+
+    def _event(self) -> None:
+        self._on_event(self)

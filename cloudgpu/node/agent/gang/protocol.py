@@ -1,0 +1,157 @@
+"""The gang's protocol without its sockets: mutual proof of the token, then frames that cannot be forged or replayed.
+
+    head   -> worker   {"nonce": H}
+    worker -> head     {"node": i, "nonce": W, "proof": HMAC(token, "worker", run, i, H, W)}
+    head   -> worker   {"proof": HMAC(token, "head", run, i, H, W)}
+    then both ways     HMAC(key, direction, number, body) body      key = HMAC(token, "key", run, i, H, W)
+
+Both nonces are fresh, so a recorded conversation proves nothing the next time; frames are numbered, so none can be
+left out, repeated or turned round. The token itself is never sent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+from typing import Any
+
+from ..foreign import parsed_object
+
+_GREETING_BYTES = 1024
+_FRAME_BYTES = 256 * 1024
+_NONCE_BYTES = 32
+
+
+class WireError(Exception):
+    """The other side does not know the token, or what it sent is not the protocol."""
+
+
+class Wire:
+    """One end of one connection: bytes in, messages out, and the other way round."""
+
+    def __init__(self, token: str, run_id: str) -> None:
+        self.out = bytearray()
+        """What is to be sent; the owner takes it away."""
+        self.peer: int | None = None
+        """The node at the other end, once it has proved itself."""
+        self._token = token.encode()
+        self._run_id = run_id
+        self._in = bytearray()
+        self._nonce = os.urandom(_NONCE_BYTES).hex()
+        self._key: bytes | None = None
+        self._sent = 0
+        self._received = 0
+        self._sends, self._receives = "", ""
+
+    @property
+    def ready(self) -> bool:
+        """Whether messages may be sent."""
+        return self._key is not None
+
+    def feed(self, data: bytes) -> list[dict[str, Any]]:
+        """Take bytes from the connection; returns the messages they completed.
+
+        Raises:
+            WireError: Close the connection.
+        """
+        self._in += data
+        messages: list[dict[str, Any]] = []
+        while True:
+            line, found, rest = self._in.partition(b"\n")
+            if len(line) > (_FRAME_BYTES if self.ready else _GREETING_BYTES):
+                raise WireError("a line is too long")
+            if not found:
+                return messages
+            self._in = rest
+            if self.ready:
+                messages.append(self._open(bytes(line)))
+            else:
+                self._greet(_object(bytes(line)))
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Add a message to what is to be sent."""
+        body = json.dumps(message, separators=(",", ":")).encode()
+        self.out += self._mac(self._sends, self._sent, body) + b" " + body + b"\n"
+        self._sent += 1
+
+    def _open(self, line: bytes) -> dict[str, Any]:
+        mac, _, body = line.partition(b" ")
+        if not hmac.compare_digest(mac, self._mac(self._receives, self._received, body)):
+            raise WireError("a frame is not genuine")
+        self._received += 1
+        return _object(body)
+
+    def _mac(self, direction: str, number: int, body: bytes) -> bytes:
+        if self._key is None:
+            raise WireError("nothing may be sent before the greeting ended")
+        return hmac.new(self._key, f"{direction} {number} ".encode() + body, hashlib.sha256).hexdigest().encode()
+
+    def _proof(self, role: str, node: int, head: str, worker: str) -> str:
+        text = json.dumps([role, self._run_id, node, head, worker]).encode()
+        return hmac.new(self._token, text, hashlib.sha256).hexdigest()
+
+    def _finish(self, peer: int, node: int, head: str, worker: str) -> None:
+        self.peer = peer
+        self._key = bytes.fromhex(self._proof("key", node, head, worker))
+
+    def _greet(self, line: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    def _write(self, line: dict[str, Any]) -> None:
+        self.out += json.dumps(line).encode() + b"\n"
+
+
+class HeadWire(Wire):
+    """The head's end: speaks first, believes nobody."""
+
+    def __init__(self, token: str, run_id: str, nodes: int) -> None:
+        super().__init__(token, run_id)
+        self._nodes = nodes
+        self._sends, self._receives = "head", "worker"
+        self._write({"nonce": self._nonce})
+
+    def _greet(self, line: dict[str, Any]) -> None:
+        node, nonce = line.get("node"), line.get("nonce")
+        if not isinstance(node, int) or not 1 <= node < self._nodes or not isinstance(nonce, str):
+            raise WireError("not a greeting")
+        _compare(line, self._proof("worker", node, self._nonce, nonce))
+        self._write({"proof": self._proof("head", node, self._nonce, nonce)})
+        self._finish(node, node, self._nonce, nonce)
+
+
+class WorkerWire(Wire):
+    """A worker's end: proves itself, and asks the same of the head."""
+
+    def __init__(self, token: str, run_id: str, node: int) -> None:
+        super().__init__(token, run_id)
+        self._node = node
+        self._head_nonce = ""
+        self._sends, self._receives = "worker", "head"
+
+    def _greet(self, line: dict[str, Any]) -> None:
+        if self._head_nonce:
+            _compare(line, self._proof("head", self._node, self._head_nonce, self._nonce))
+            self._finish(0, self._node, self._head_nonce, self._nonce)
+            return
+        nonce = line.get("nonce")
+        if not isinstance(nonce, str) or not nonce:
+            raise WireError("not a greeting")
+        self._head_nonce = nonce
+        proof = self._proof("worker", self._node, nonce, self._nonce)
+        self._write({"node": self._node, "nonce": self._nonce, "proof": proof})
+
+
+def _compare(line: dict[str, Any], proof: str) -> None:
+    shown = line.get("proof")
+    # A lone surrogate, which JSON can hold, has no bytes otherwise, and a stranger may send one.
+    if not isinstance(shown, str) or not hmac.compare_digest(shown.encode("utf-8", "replace"), proof.encode()):
+        raise WireError("the proof of the gang's token is wrong")
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    try:
+        return parsed_object(line)
+    except ValueError:
+        raise WireError("not a JSON object") from None

@@ -1,0 +1,296 @@
+"""The ranks of one node: each a process in a session of its own, its output appended to its own log."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from .. import proc
+from ..containers.run_container import Holder, why_not_started
+from ..utc import now as utc_now
+from .spec import RankSpec, StartSpec
+from .status import log_path
+from .verdict import failure
+from .watchdog import Guard
+
+_CANNOT_START = 127
+"""Exit code of a rank whose program cannot be started, as a shell reports it."""
+_SWEEP_GRACE_S = 2.0
+"""For what a rank that ended well has left running."""
+_UNKILLABLE_S = 10.0
+"""A process that survives SIGKILL this long hangs in the kernel; the run ends without it."""
+
+
+@dataclass
+class Rank:
+    """One rank and what became of it."""
+
+    spec: RankSpec
+    state: str = "pending"
+    pid: int = 0
+    exit_code: int | None = None
+    reason: str = ""
+    started_utc: str | None = None
+    ended_utc: str | None = None
+    ended_at: float = 0.0
+    group_gone: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """As the status file shows it."""
+        return {
+            "rank": self.spec.rank,
+            "local_rank": self.spec.local_rank,
+            "role": self.spec.role,
+            "state": self.state,
+            "pid": self.pid,
+            "exit_code": self.exit_code,
+            "reason": self.reason,
+            "started_utc": self.started_utc,
+            "ended_utc": self.ended_utc,
+        }
+
+
+class RankSet:
+    """Starts, reaps, asks to end and kills. Used by one thread only: it forks."""
+
+    def __init__(self, spec: StartSpec, guard: Guard, holder: Holder | None = None) -> None:
+        self.ranks = [Rank(rank) for rank in spec.ranks]
+        self._spec = spec
+        self._guard = guard
+        self._holder = holder
+        self._unasked: dict[int, int] = {}
+        self._death = proc.DeathSignal()
+        self._stopping = False
+        self._kill_at: float | None = None
+        self._abandon_at: float | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether every rank that the run waits for has ended well; a node without any has nothing to wait for."""
+        return all(rank.state == "succeeded" for rank in self.ranks if rank.spec.decides)
+
+    def gone(self, now: float) -> bool:
+        """Whether nothing of any rank runs any more, or nothing that could be killed."""
+        if self._abandon_at is not None and now >= self._abandon_at:
+            return True
+        return not any(rank.state == "running" for rank in self.ranks) and not self._groups()
+
+    def first_failure(self, node_index: int, now: float) -> dict[str, Any] | None:
+        """The rank that failed first, with the age of its failure in seconds."""
+        failed = [rank for rank in self.ranks if rank.state == "failed"]
+        if not failed:
+            return None
+        rank = min(failed, key=lambda one: one.ended_at)
+        reason = f"{rank.spec.role}: {rank.reason}" if rank.spec.role else rank.reason
+        seen = failure(node_index, reason, rank=rank.spec.rank, exit_code=rank.exit_code)
+        return {**seen, "age_s": max(0.0, now - rank.ended_at)}
+
+    def start(self) -> None:
+        """Start every rank; one that cannot be started has failed."""
+        for rank in self.ranks:
+            rank.started_utc = utc_now()
+            try:
+                self._write_names(rank.spec)
+                rank.pid = _spawn(self._spec, rank.spec, self._environment(rank.spec), self._death)
+            except OSError as error:
+                rank.reason = f"cannot start {rank.spec.argv[0]!r}: {error.strerror}"
+                self._end(rank, _CANNOT_START)
+                continue
+            rank.state = "running"
+            self._guard.watch(rank.pid)
+
+    def reap(self) -> None:
+        """Note every rank that has ended since, and bury what their children left to this process."""
+        by_pid = {rank.pid: rank for rank in self.ranks if rank.state == "running"}
+        for pid, status in _dead_children():
+            if pid in by_pid:
+                self._end(by_pid[pid], _exit_code(status))
+
+    def stop(self, signal_name: str, grace_s: float, now: float) -> None:
+        """Ask every rank to end; `enforce` kills what is left after the grace."""
+        self._stopping = True
+        number = int(getattr(signal.Signals, signal_name))
+        running = [rank for rank in self.ranks if rank.state == "running"]
+        self._kill_at = now + (grace_s if running else min(grace_s, _SWEEP_GRACE_S))
+        self._abandon_at = self._kill_at + _UNKILLABLE_S
+        for rank in running:
+            self._ask(rank, number)
+        for pid in set(self._groups()) - {rank.pid for rank in running}:
+            proc.signal_group(pid, signal.SIGTERM)
+
+    def enforce(self, now: float) -> None:
+        """Kill what has outlived its grace."""
+        if self._kill_at is None:
+            return
+        for rank in [one for one in self.ranks if one.spec.rank in self._unasked and one.state == "running"]:
+            self._ask(rank, self._unasked.pop(rank.spec.rank))
+        self._hasten(self._kill_at, now)
+        if now >= self._kill_at:
+            self._kill_at = now + 1.0
+            if self._holder is not None and self._holder.there:
+                self._holder.remove()
+                return  # their clients end by themselves, with the last lines that the ranks wrote
+            for pid in self._groups():
+                proc.signal_group(pid, signal.SIGKILL)
+
+    def _hasten(self, kill_at: float, now: float) -> None:
+        """Once every rank has ended by itself, its helpers get no more of the grace.
+
+        A rank that the signal ended may have been a shell around the real program, which still writes its checkpoint.
+        """
+        ended = all(rank.exit_code is not None and rank.exit_code >= 0 for rank in self.ranks)
+        if ended and kill_at - now > _SWEEP_GRACE_S:
+            self._kill_at = now + _SWEEP_GRACE_S
+            for pid in self._groups():
+                proc.signal_group(pid, signal.SIGTERM)
+
+    def sweep(self) -> None:
+        """Kill what left its rank's session and hides; called when the run is over."""
+        self._guard.kill_hidden()
+
+    def dismiss(self) -> None:
+        """The run is over and settled."""
+        self._guard.dismiss()
+
+    @property
+    def kill_at(self) -> float | None:
+        """When `enforce` wants to be called."""
+        return self._kill_at
+
+    def _groups(self) -> list[int]:
+        """Process groups with members left. An empty one is never looked at again: its number may be reused."""
+        for rank in self.ranks:
+            rank.group_gone = rank.group_gone or (
+                rank.state != "running" and (not rank.pid or not proc.group_alive(rank.pid))
+            )
+        return [rank.pid for rank in self.ranks if rank.pid and not rank.group_gone]
+
+    def _ask(self, rank: Rank, number: int) -> None:
+        """Pass a signal on; a rank in a container that has not begun is asked when it has."""
+        if self._holder is None or not rank.spec.inside:
+            _ask(rank.pid, number)
+            return
+        pid = self._holder.group(rank.spec.inside)
+        if pid is None:
+            self._unasked[rank.spec.rank] = number
+        else:
+            self._holder.signal(pid if _alone(number) else -pid, number)
+
+    def _write_names(self, rank: RankSpec) -> None:
+        """The variables that a rank in a container finds, by their names: the client takes the values from its own."""
+        if rank.inside:
+            path = os.path.join(self._spec.run_dir, f"{rank.inside}.names")
+            with open(path, "w", encoding="utf-8") as stream:
+                stream.writelines(f"{name}\n" for name in sorted({*rank.env, *self._spec.secrets}))
+
+    def _environment(self, rank: RankSpec) -> dict[str, str]:
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("SSH_")}
+        return {**kept, **rank.env, **self._spec.secrets, proc.MARK: self._guard.mark}
+
+    def _end(self, rank: Rank, exit_code: int) -> None:
+        if self._holder is not None and rank.spec.inside:
+            rank.reason = rank.reason or why_not_started(self._holder, rank.spec.inside, rank.spec.program, exit_code)
+            exit_code = _unshelled(exit_code)
+        rank.exit_code, rank.ended_utc, rank.ended_at = exit_code, utc_now(), time.monotonic()
+        rank.reason = rank.reason or _reason(exit_code)
+        rank.state = "succeeded" if exit_code == 0 else "stopped" if self._stopping else "failed"
+
+
+def _spawn(spec: StartSpec, rank: RankSpec, environment: dict[str, str], death: proc.DeathSignal) -> int:
+    """Fork and execute; returns the process number.
+
+    Raises:
+        OSError: The log cannot be opened, the work directory entered or the program executed.
+    """
+    log = os.open(log_path(spec.run_dir, rank.rank), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    trouble_read, trouble_write = os.pipe()  # closed by a successful exec
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _child(spec, rank, environment, log, trouble_write, (death, parent))
+    os.close(log)
+    os.close(trouble_write)
+    trouble = os.read(trouble_read, 16)
+    os.close(trouble_read)
+    if trouble:
+        os.waitpid(pid, 0)
+        raise OSError(int(trouble), os.strerror(int(trouble)))
+    return pid
+
+
+def _child(
+    spec: StartSpec,
+    rank: RankSpec,
+    environment: dict[str, str],
+    log: int,
+    trouble: int,
+    parent: tuple[proc.DeathSignal, int],
+) -> None:
+    """Between fork and exec; never returns."""
+    try:
+        os.setsid()
+        parent[0].arm(parent[1])
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_DFL)
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.chdir(spec.workdir)
+        os.execvpe(rank.argv[0], list(rank.argv), environment)
+    except OSError as error:
+        os.write(trouble, b"%d" % (error.errno or 0))
+    finally:
+        os._exit(_CANNOT_START)
+
+
+def _alone(number: int) -> bool:
+    return number in (signal.SIGUSR1, signal.SIGUSR2)
+
+
+def _ask(pid: int, number: int) -> None:
+    """Pass a signal on. SIGUSR1 and SIGUSR2 go to the rank alone: a data loader that did not ask for them would die."""
+    if not _alone(number):
+        proc.signal_group(pid, number)
+        return
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
+
+
+def _dead_children() -> list[tuple[int, int]]:
+    dead: list[tuple[int, int]] = []
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return dead
+        if not pid:
+            return dead
+        dead.append((pid, status))
+
+
+def _exit_code(status: int) -> int:
+    """As `subprocess` counts: negative for a signal."""
+    return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def _unshelled(exit_code: int) -> int:
+    """Docker, like a shell, tells a signal by an exit code above 128."""
+    number = exit_code - 128
+    return -number if 0 < number < signal.NSIG else exit_code
+
+
+def _reason(exit_code: int) -> str:
+    if exit_code >= 0:
+        return f"exit code {exit_code}" if exit_code else ""
+    try:
+        name = signal.Signals(-exit_code).name
+    except ValueError:
+        name = f"signal {-exit_code}"
+    return f"killed by {name}" + (" (the kernel does so when memory is short)" if name == "SIGKILL" else "")

@@ -1,0 +1,299 @@
+"""The gang's sockets: the head listens on its private address, workers connect and come back when cut off."""
+
+from __future__ import annotations
+
+import errno
+import resource
+import selectors
+import socket
+import time
+from typing import Any, Callable
+
+from ..errors import AgentError
+from ..foreign import malformed_as
+from .connection import Link
+from .protocol import HeadWire, WireError, WorkerWire
+from .spec import StartSpec
+from .verdict import HeadCore, Report, Verdict, WorkerCore, read_order, read_report
+
+_GREETING_S = 5.0
+"""Whoever has not proved the token by then is a stranger."""
+_STRANGERS = 256
+"""Connections that have not proved it yet, at most."""
+_SPARE_HANDLES = 1024
+_RETRY_S = 0.25
+_BYE_S = 2.0
+
+
+class Gang:
+    """What the supervisor sees of the gang. This one has a single node and no sockets."""
+
+    def __init__(self, spec: StartSpec, selector: selectors.BaseSelector) -> None:
+        now = time.monotonic()
+        self._spec = spec
+        self._selector = selector
+        self._head = HeadCore(spec.gang.nodes, spec.limits, now)
+
+    @property
+    def formed(self) -> bool:
+        """Whether every node has shown up, so that ranks may start."""
+        return self._head.formed
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """How the run ends, once that is decided."""
+        return self._head.verdict
+
+    def tick(self, report: Report, now: float) -> None:
+        """Take this node's report, exchange word with the others, decide."""
+        self._head.receive(0, report, now)
+        self._head.tick(now)
+
+    def released(self, now: float) -> bool:
+        """Whether this node, having ended, is needed by no other."""
+        return self._head.released(now)
+
+    def close(self) -> None:
+        """Hang up."""
+
+
+class HeadGang(Gang):
+    """Node 0: listens, and tells every worker the same."""
+
+    def __init__(self, spec: StartSpec, selector: selectors.BaseSelector) -> None:
+        super().__init__(spec, selector)
+        if spec.gang.nodes > _STRANGERS:
+            _allow_handles(spec.gang.nodes + _SPARE_HANDLES)
+        self._listener = _listen(spec.gang.head_address, spec.gang.port)
+        self._links: dict[int, Link] = {}
+        self._strangers: set[Link] = set()
+        self._told: dict[str, Any] = {}
+        self._told_at = 0.0
+        selector.register(self._listener, selectors.EVENT_READ, self._accept)
+
+    def tick(self, report: Report, now: float) -> None:
+        """See `Gang.tick`; also tells the workers when something changed, or as a sign of life."""
+        super().tick(report, now)
+        order = self._head.order
+        if order != self._told or now - self._told_at >= self._spec.limits.heartbeat_s:
+            self._told, self._told_at = order, now
+            for link in list(self._links.values()):
+                self._tell(link)
+        for link in [one for one in self._strangers if now - one.opened > _GREETING_S]:
+            self._drop(link)
+
+    def close(self) -> None:
+        """Hang up on everybody."""
+        for link in [*self._links.values(), *self._strangers]:
+            link.close()
+        self._selector.unregister(self._listener)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:
+            return  # it was gone before it was greeted
+        if len(self._strangers) >= _STRANGERS:
+            sock.close()
+            return
+        wire = HeadWire(self._spec.gang.token, self._spec.run_id, self._spec.gang.nodes)
+        link = Link(sock, wire, self._selector, self._on_link)
+        self._strangers.add(link)
+        self._flush(link)
+
+    def _on_link(self, link: Link) -> None:
+        try:
+            reports = [_read(read_report, message) for message in link.receive()]
+            link.flush()
+        except (OSError, WireError):
+            self._drop(link)
+            return
+        if link in self._strangers and link.wire.ready:
+            self._welcome(link)
+        for report in reports:
+            self._head.receive(link.wire.peer or 0, report, time.monotonic())
+
+    def _welcome(self, link: Link) -> None:
+        """A node that lost its connection comes back on a new one; the old one is dead even if nobody noticed."""
+        self._strangers.discard(link)
+        old = self._links.pop(link.wire.peer or 0, None)
+        if old is not None:
+            old.close()
+        self._links[link.wire.peer or 0] = link
+        self._tell(link)
+
+    def _tell(self, link: Link) -> None:
+        link.wire.send(self._head.order)
+        self._flush(link)
+
+    def _flush(self, link: Link) -> None:
+        try:
+            link.flush()
+        except OSError:
+            self._drop(link)
+
+    def _drop(self, link: Link) -> None:
+        link.close()
+        self._strangers.discard(link)
+        peer = link.wire.peer
+        if peer is not None and self._links.get(peer) is link:
+            del self._links[peer]
+            self._head.closed(peer, time.monotonic())
+
+
+class WorkerGang(Gang):
+    """Any other node: connects, reports, obeys."""
+
+    def __init__(self, spec: StartSpec, selector: selectors.BaseSelector) -> None:
+        super().__init__(spec, selector)
+        self._core = WorkerCore(spec.limits, time.monotonic())
+        self._link: Link | None = None
+        self._retry_at = 0.0
+        self._said: dict[str, Any] = {}
+        self._said_at = 0.0
+        self._bye_at: float | None = None
+
+    @property
+    def formed(self) -> bool:
+        """See `Gang.formed`."""
+        return self._core.formed
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """See `Gang.verdict`."""
+        return self._core.verdict
+
+    def tick(self, report: Report, now: float) -> None:
+        """See `Gang.tick`."""
+        if report["cancel"] is not None:
+            self._core.cancel(report["cancel"], now)
+        if report["ended"] and self._bye_at is None:
+            self._bye_at = now
+        self._connect(now)
+        said = _without_age(report)
+        due = said != self._said or now - self._said_at >= self._spec.limits.heartbeat_s
+        if due and self._link is not None and self._link.wire.ready:
+            self._link.wire.send(report)
+            self._said, self._said_at = said, now
+            self._flush(self._link)
+        self._core.tick(now)
+
+    def released(self, now: float) -> bool:
+        """Whether the head knows that this node has ended, or cannot be told."""
+        if self._bye_at is None:
+            return False
+        told = self._link is None or (bool(self._said.get("ended")) and not self._link.wire.out)
+        return told or now - self._bye_at > _BYE_S
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._link is not None:
+            self._link.close()
+
+    def _connect(self, now: float) -> None:
+        link = self._link
+        if link is not None:
+            stuck = not link.wire.ready and now - link.opened > _GREETING_S
+            # A connection may die without a word; a new one gets through while the head still waits for us.
+            if stuck or now - max(link.opened, self._core.heard) > self._spec.limits.lost_s / 2:
+                self._drop()
+        if self._link is not None or now < self._retry_at or self._bye_at is not None:
+            return
+        self._retry_at = now + _RETRY_S
+        try:
+            sock = _begin_connect(self._spec.gang.head_address, self._spec.gang.port)
+        except OSError:
+            self._core.closed(now)
+            return
+        self._said = {}
+        wire = WorkerWire(self._spec.gang.token, self._spec.run_id, self._spec.node_index)
+        self._link = Link(sock, wire, self._selector, self._on_link)
+
+    def _on_link(self, link: Link) -> None:
+        try:
+            orders = [_read(read_order, message) for message in link.receive()]
+            link.flush()
+        except (OSError, WireError):
+            self._drop()
+            return
+        for order in orders:
+            self._core.receive(order, time.monotonic())
+
+    def _flush(self, link: Link) -> None:
+        try:
+            link.flush()
+        except OSError:
+            self._drop()
+
+    def _drop(self) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+        self._core.closed(time.monotonic())
+
+
+def _read(read: Callable[[dict[str, Any]], dict[str, Any]], message: dict[str, Any]) -> dict[str, Any]:
+    """One message that makes no sense ends its connection, never the agent.
+
+    Raises:
+        WireError: It makes no sense.
+    """
+    with malformed_as(lambda why: WireError(f"a message makes no sense: {why}")):
+        return read(message)
+
+
+def join(spec: StartSpec, selector: selectors.BaseSelector) -> Gang:
+    """This node's end of the gang.
+
+    Raises:
+        AgentError: The head cannot listen.
+    """
+    if spec.gang.nodes == 1:
+        return Gang(spec, selector)
+    return HeadGang(spec, selector) if spec.node_index == 0 else WorkerGang(spec, selector)
+
+
+def _listen(address: str, port: int) -> socket.socket:
+    family, kind, protocol, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
+    sock = socket.socket(family, kind, protocol)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind(where)
+        sock.listen(1024)
+    except OSError as error:
+        sock.close()
+        busy = error.errno == errno.EADDRINUSE
+        raise AgentError(
+            f"the head cannot listen on {address} port {port}: {error.strerror}",
+            code="port-in-use" if busy else "cannot-listen",
+            hint="another run may use the port: take the next one" if busy else "is this the node's private address?",
+        ) from error
+    sock.settimeout(0)
+    return sock
+
+
+def _allow_handles(wanted: int) -> None:
+    """One connection a node: the usual 1024 handles are too few for the largest gangs."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    enough = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < enough:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
+
+
+def _begin_connect(address: str, port: int) -> socket.socket:
+    """Begin to connect; the outcome shows when the socket is read."""
+    family, kind, protocol, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
+    sock = socket.socket(family, kind, protocol)
+    sock.settimeout(0)
+    outcome = sock.connect_ex(where)
+    if outcome not in (0, errno.EINPROGRESS):
+        sock.close()
+        raise OSError(outcome, "cannot connect")
+    return sock
+
+
+def _without_age(report: Report) -> dict[str, Any]:
+    """The report without what changes by itself."""
+    seen = report["failure"]
+    return {**report, "failure": None if seen is None else {**seen, "age_s": 0}}

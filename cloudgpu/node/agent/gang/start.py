@@ -1,0 +1,117 @@
+"""`start`: become a daemon that carries out this node's part of a run, and survives the caller."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import suppress
+from typing import Any, Callable, Dict
+
+from .. import files
+from ..containers import docker_group
+from ..errors import AgentError
+from . import status
+from .spec import StartSpec, read_start
+from .supervisor import Supervisor
+
+Emit = Callable[[Dict[str, Any]], None]
+
+
+def verb(spec: dict[str, Any], emit: Emit) -> None:
+    """Start the run, or say how it stands when it was started before.
+
+    Raises:
+        AgentError: The request is wrong, the directory holds another run, or the daemon could not begin.
+    """
+    wanted = read_start(spec)
+    if wanted.container is not None:
+        docker_group.enter(wanted.container.client[-1], "start", spec)
+    _check_places(wanted)
+    with files.locked(os.path.join(wanted.run_dir, "start.lock")) as lock:
+        known = status.read_if_any(wanted.run_dir)
+        if known is None:
+            _launch(wanted, lock)
+        elif known["run_id"] != wanted.run_id:
+            raise AgentError(f"{wanted.run_dir} holds the run {known['run_id']}", hint="use another directory")
+    emit({**status.read(wanted.run_dir), "started": known is None})
+
+
+def _check_places(wanted: StartSpec) -> None:
+    try:
+        os.makedirs(wanted.run_dir, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise AgentError(f"cannot make {wanted.run_dir}: {error.strerror}") from error
+    if not os.path.isdir(wanted.workdir):
+        raise AgentError(f"there is no work directory {wanted.workdir}", hint="stage it first")
+
+
+def _launch(wanted: StartSpec, lock: int) -> None:
+    """Fork twice and wait for the daemon's word that its status stands on the disk."""
+    sys.stdout.flush()
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(read)
+        os.setsid()
+        if os.fork() == 0:
+            _daemon(wanted, write, lock)
+        os._exit(0)
+    os.close(write)
+    os.waitpid(child, 0)
+    with os.fdopen(read, "rb") as stream:
+        word = stream.read()
+    _understand(json.loads(word) if word else None, wanted)
+
+
+def _understand(word: dict[str, Any] | None, wanted: StartSpec) -> None:
+    if word is None:
+        log = os.path.join(wanted.run_dir, "agent.log")
+        raise AgentError("the agent's daemon died while it started", hint=f"see {log} on the node")
+    if "error" in word:
+        raise AgentError(word["error"], hint=word["hint"], code=word["code"])
+
+
+def _daemon(wanted: StartSpec, write: int, lock: int) -> None:
+    """The daemon's whole life; never returns. Whatever happens, its last words are in `agent.log`."""
+    try:
+        _detach(wanted.run_dir)
+        supervisor = _begin(wanted, write)
+        # The lock outlives the caller until the status stands, so that a second start cannot slip in between.
+        os.close(write)
+        os.close(lock)
+        supervisor.run()
+    except AgentError:
+        os._exit(1)
+    except BaseException:  # noqa: BLE001 - the process ends here, with its traceback in the log
+        sys.excepthook(*sys.exc_info())
+        os._exit(1)
+    os._exit(0)
+
+
+def _begin(wanted: StartSpec, write: int) -> Supervisor:
+    try:
+        supervisor = Supervisor(wanted)
+    except (AgentError, OSError) as error:
+        told = error if isinstance(error, AgentError) else AgentError(f"the agent cannot start: {error.strerror}")
+        _tell(write, {"error": told.message, "hint": told.hint, "code": told.code})
+        raise
+    _tell(write, {})
+    return supervisor
+
+
+def _tell(write: int, word: dict[str, Any]) -> None:
+    """Answer the caller, who may have been killed meanwhile: the run goes on without him."""
+    with suppress(BrokenPipeError):
+        os.write(write, json.dumps(word).encode())
+
+
+def _detach(folder: str) -> None:
+    os.chdir("/")
+    null = os.open(os.devnull, os.O_RDWR)
+    log = os.open(os.path.join(folder, "agent.log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.dup2(null, 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(null)
+    os.close(log)

@@ -1,0 +1,102 @@
+"""The status file of a run: who writes what, and what it means once its writer is dead."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, Callable
+
+from .. import files, proc
+from ..errors import AgentError
+from ..foreign import malformed_as, text, whole
+from ..utc import utc
+
+FINAL = frozenset({"succeeded", "failed", "cancelled", "lost"})
+_SILENT_S = 60.0
+"""An agent that has not touched its file for this long, or three times its contact limit, counts as lost."""
+
+
+def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
+    """`status`: print what is known of the run in `run_dir`.
+
+    Raises:
+        AgentError: There is no run.
+    """
+    emit(read(run_dir(spec)))
+
+
+def run_dir(spec: dict[str, Any]) -> str:
+    """The run directory of a request.
+
+    Raises:
+        AgentError: It is missing or not absolute.
+    """
+    folder = spec.get("run_dir")
+    if not isinstance(folder, str) or not os.path.isabs(os.path.expanduser(folder)):
+        raise AgentError("run_dir must be an absolute path")
+    return os.path.expanduser(folder)
+
+
+def path(folder: str) -> str:
+    """Where a run's status stands."""
+    return os.path.join(folder, "status.json")
+
+
+def log_path(folder: str, rank: int) -> str:
+    """Where a rank's output stands."""
+    return os.path.join(folder, f"rank-{rank}.log")
+
+
+def read(folder: str) -> dict[str, Any]:
+    """The run's status as it is now: a dead or silent writer makes it `lost`.
+
+    Raises:
+        AgentError: There is no run in this directory.
+    """
+    status = read_if_any(folder)
+    if status is None:
+        raise AgentError(f"there is no run in {folder}", code="no-run", hint="start it first")
+    return status
+
+
+def read_if_any(folder: str) -> dict[str, Any] | None:
+    """Like `read`, but None when there is no run."""
+    with malformed_as(lambda _: AgentError(f"{path(folder)} is damaged", hint="use another run directory")):
+        return _read_if_any(folder)
+
+
+def _read_if_any(folder: str) -> dict[str, Any] | None:
+    stored = files.read_json(path(folder))
+    if stored is None:
+        return None
+    text(stored["state"])
+    if stored["state"] not in FINAL and not proc.alive(stored["agent"]):
+        # It may have written its last word between the two looks.
+        stored = files.read_json(path(folder)) or stored
+    touched = os.stat(path(folder)).st_mtime
+    reason = _lost(stored, time.time() - touched)
+    if reason:
+        stored["state"] = "lost"
+        failure = {"rank": None, "exit_code": None, "node_index": stored["node_index"], "reason": reason}
+        stored["first_failure"] = stored["first_failure"] or failure
+    stored["heartbeat_utc"] = utc(touched)
+    _measure_logs(folder, stored["ranks"])
+    return stored
+
+
+def _lost(stored: dict[str, Any], silent_s: float) -> str:
+    if stored["state"] in FINAL:
+        return ""
+    if not proc.alive(stored["agent"]):
+        return f"the agent of node {stored['node_index']} died"
+    if silent_s > max(_SILENT_S, 3 * stored["lost_s"]):
+        return f"the agent of node {stored['node_index']} has been silent for {silent_s:.0f} s"
+    return ""
+
+
+def _measure_logs(folder: str, ranks: list[dict[str, Any]]) -> None:
+    for rank in ranks:
+        try:
+            rank["log_bytes"] = os.stat(log_path(folder, whole(rank["rank"]))).st_size
+        except FileNotFoundError:
+            rank["log_bytes"] = 0

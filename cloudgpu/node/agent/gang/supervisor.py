@@ -1,0 +1,211 @@
+"""The daemon of one node and one run: waits for the gang, starts the ranks, obeys the verdict, writes the status."""
+
+from __future__ import annotations
+
+import errno
+import os
+import selectors
+import signal
+import socket
+import time
+from typing import Any
+
+from .. import files, proc
+from ..containers.run_container import Holder
+from ..foreign import MALFORMED
+from ..utc import now as utc_now
+from . import authorized_keys, status
+from .ranks import RankSet
+from .sockets import join
+from .spec import StartSpec
+from .verdict import Report, read_cancel
+from .watchdog import Guard
+
+REQUEST = "stop-request.json"
+"""How `stop` tells the daemon which signal and grace it wants."""
+_TICK_S = 0.2
+_RESERVE = ".reserve"
+_RESERVE_BYTES = 64 * 1024
+_SAVE_AGAIN_S = 600.0
+
+
+class Supervisor:
+    """Everything happens in one thread: ranks are forked here, and their death signal follows the forking thread."""
+
+    def __init__(self, spec: StartSpec) -> None:
+        """Ready the node's part of the gang, its container too: once the gang has formed, every node has its own.
+
+        Raises:
+            AgentError: The head cannot listen, or the container cannot be started.
+            OSError: The run directory cannot be written.
+        """
+        self._spec = spec
+        self._selector = selectors.DefaultSelector()
+        proc.DeathSignal().adopt_orphans()
+        self._holder = None if spec.container is None else Holder(spec.container)
+        guard = Guard(os.urandom(16).hex(), self._holder, spec)
+        self._ranks = RankSet(spec, guard, self._holder)
+        self._gang = join(spec, self._selector)
+        if self._holder is not None:
+            _create(self._holder, guard, spec.run_dir)
+        authorized_keys.admit(spec)
+        self._state = "starting"
+        self._started = False
+        self._stopping = False
+        self._cancel: dict[str, Any] | None = None
+        self._saved = ""
+        self._beat_at = 0.0
+        self._identity = proc.identity(os.getpid())
+        self._created_utc = utc_now()
+        self._ended_utc: str | None = None
+        self._catch_signals()
+        _reserve(spec.run_dir)
+        self._save()
+
+    def run(self) -> None:
+        """Until the gang's end, and until no other node needs this one."""
+        while self._state not in status.FINAL:
+            self._turn()
+            self._ranks.reap()
+            self._obey(time.monotonic())
+            self._save_if_changed()
+        self._linger()
+        self._gang.close()
+
+    def _turn(self) -> None:
+        """Wait for something to happen, a tick at most, and deal with it."""
+        for key, _ in self._selector.select(self._wait_s()):
+            key.data()
+        self._gang.tick(self._report(), time.monotonic())
+
+    def _wait_s(self) -> float:
+        kill_at = self._ranks.kill_at
+        # While ranks are being ended their groups are looked at often: nobody tells us when a grandchild is gone.
+        return _TICK_S if kill_at is None else min(0.05, _TICK_S)
+
+    def _report(self) -> Report:
+        now = time.monotonic()
+        return {
+            "done": self._started and self._ranks.done,
+            "failure": self._ranks.first_failure(self._spec.node_index, now) if self._started else None,
+            "cancel": self._cancel,
+            "ended": self._state in status.FINAL,
+        }
+
+    def _obey(self, now: float) -> None:
+        verdict = self._gang.verdict
+        if verdict is None:
+            if self._gang.formed and not self._started:
+                self._start()
+        elif not self._stopping:
+            self._stopping = True
+            self._ranks.stop(verdict["signal"], verdict["grace_s"], now)
+        else:
+            self._ranks.enforce(now)
+            if self._ranks.gone(now):
+                self._end(verdict["state"])
+
+    def _start(self) -> None:
+        self._started = True
+        self._state = "running"
+        self._ranks.start()
+
+    def _end(self, state: str) -> None:
+        self._ranks.sweep()
+        if self._holder is not None:
+            self._holder.remove()
+        authorized_keys.withdraw(self._spec)
+        self._state, self._ended_utc = state, utc_now()
+        deadline = time.monotonic() + _SAVE_AGAIN_S
+        while not self._save() and time.monotonic() < deadline:
+            time.sleep(1.0)
+        _release(self._spec.run_dir)
+
+    def _linger(self) -> None:
+        while not self._gang.released(time.monotonic()):
+            self._turn()
+        if self._holder is None or self._holder.remove():
+            self._ranks.dismiss()  # else the guard goes on trying
+
+    def _save_if_changed(self) -> None:
+        now = time.monotonic()
+        if repr(self._status()) != self._saved:
+            self._save()
+        elif now - self._beat_at >= self._spec.limits.heartbeat_s:
+            self._beat_at = now
+            _touch(status.path(self._spec.run_dir))
+
+    def _save(self) -> bool:
+        """Write the status; a full disk is met with the reserve, then with patience."""
+        shown = self._status()
+        try:
+            files.write_json(status.path(self._spec.run_dir), shown)
+        except OSError as error:
+            if not self._saved or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            _release(self._spec.run_dir)
+            return False
+        self._saved = repr(shown)
+        self._beat_at = time.monotonic()
+        return True
+
+    def _status(self) -> dict[str, Any]:
+        verdict = self._gang.verdict
+        return {
+            "run_id": self._spec.run_id,
+            "node_index": self._spec.node_index,
+            "state": self._state,
+            "ranks": [rank.as_json() for rank in self._ranks.ranks],
+            "first_failure": None if verdict is None else verdict["first_failure"],
+            "created_utc": self._created_utc,
+            "ended_utc": self._ended_utc,
+            "lost_s": self._spec.limits.lost_s,
+            "agent": self._identity,
+        }
+
+    def _catch_signals(self) -> None:
+        read, write = socket.socketpair()
+        for end in (read, write):
+            end.settimeout(0)
+        signal.set_wakeup_fd(write.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_stop)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._wakeup = (read, write)
+        self._selector.register(read, selectors.EVENT_READ, lambda: read.recv(4096))
+
+    def _on_stop(self, *_: object) -> None:
+        usual = {"signal": "SIGTERM", "grace_s": self._spec.limits.grace_s}
+        try:
+            asked = files.read_json(os.path.join(self._spec.run_dir, REQUEST)) or {}
+            self._cancel = read_cancel({**usual, **asked})
+        except MALFORMED:  # whoever asks wants an end, whatever the file says
+            self._cancel = usual
+
+
+def _create(holder: Holder, guard: Guard, run_dir: str) -> None:
+    guard.hold(there=True)
+    try:
+        holder.create(run_dir)
+    finally:
+        guard.hold(there=holder.there)
+
+
+def _touch(path: str) -> None:
+    """The heartbeat is the file's time: it costs no block, so it also works on a full disk."""
+    os.utime(path)
+
+
+def _reserve(folder: str) -> None:
+    """Keep some room for the last word of a run whose ranks fill the disk."""
+    handle = os.open(os.path.join(folder, _RESERVE), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "wb") as stream:
+        stream.write(b"\0" * _RESERVE_BYTES)
+
+
+def _release(folder: str) -> None:
+    try:
+        os.unlink(os.path.join(folder, _RESERVE))
+    except FileNotFoundError:
+        return

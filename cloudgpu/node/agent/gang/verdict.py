@@ -1,0 +1,231 @@
+"""How a gang decides, without clocks or sockets: reports come in, one verdict comes out. Times are monotonic seconds.
+
+Every node sends its whole report again with each heartbeat, and the head its whole order, so a lost connection loses
+nothing. Only the head decides; a worker decides alone only when the head is out of reach.
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import Any, Dict
+
+from ..foreign import number, text, whole
+from .spec import Limits
+
+Report = Dict[str, Any]
+"""`{"done": bool, "failure": None | {..., "age_s"}, "cancel": None | {"signal", "grace_s"}, "ended": bool}`"""
+_STATES = frozenset({"succeeded", "failed", "cancelled"})
+Verdict = Dict[str, Any]
+"""`{"state": "succeeded|failed|cancelled", "first_failure": None | {...}, "signal": name, "grace_s": seconds}`"""
+
+
+def failure(node_index: int, reason: str, *, rank: int | None = None, exit_code: int | None = None) -> dict[str, Any]:
+    """A first failure as every status shows it. A negative exit code is the number of the signal that killed it."""
+    return {"rank": rank, "exit_code": exit_code, "node_index": node_index, "reason": reason}
+
+
+def read_report(message: dict[str, Any]) -> Report:
+    """The report in a message of another node, which may run another version.
+
+    Raises:
+        ValueError: And whatever else `foreign.MALFORMED` names: it is none.
+    """
+    seen, asked = message["failure"], message["cancel"]
+    report: Report = {"done": bool(message["done"]), "failure": None, "cancel": None, "ended": bool(message["ended"])}
+    if seen is not None:
+        report["failure"] = {**_read_failure(seen), "age_s": number(seen["age_s"])}
+    if asked is not None:
+        report["cancel"] = read_cancel(asked)
+    return report
+
+
+def read_order(message: dict[str, Any]) -> dict[str, Any]:
+    """The order in a message of the head.
+
+    Raises:
+        ValueError: And whatever else `foreign.MALFORMED` names: it is none.
+    """
+    order: dict[str, Any] = {"formed": bool(message["formed"]), "verdict": None}
+    decided = message["verdict"]
+    if decided is not None:
+        if decided["state"] not in _STATES:
+            raise ValueError("unknown state")
+        first = decided["first_failure"]
+        seen = None if first is None else _read_failure(first)
+        order["verdict"] = {"state": decided["state"], "first_failure": seen, **read_cancel(decided)}
+    return order
+
+
+def _read_failure(seen: dict[str, Any]) -> dict[str, Any]:
+    rank, exit_code = seen["rank"], seen["exit_code"]
+    if exit_code is not None and (isinstance(exit_code, bool) or not isinstance(exit_code, int)):
+        raise ValueError("not an exit code")
+    known = {"rank": None if rank is None else whole(rank), "exit_code": exit_code}
+    return {**seen, **known, "node_index": whole(seen["node_index"]), "reason": text(seen["reason"])}
+
+
+def read_cancel(asked: dict[str, Any]) -> dict[str, Any]:
+    """The signal and the grace that somebody asks for.
+
+    Raises:
+        ValueError: And whatever else `foreign.MALFORMED` names: they are none.
+    """
+    if asked["signal"] not in signal.Signals.__members__:
+        raise ValueError("unknown signal")
+    return {"signal": asked["signal"], "grace_s": number(asked["grace_s"])}
+
+
+class HeadCore:
+    """The head's side. Node 0, the head itself, reports like any other."""
+
+    def __init__(self, nodes: int, limits: Limits, now: float) -> None:
+        self.verdict: Verdict | None = None
+        self.formed = False
+        self._nodes = nodes
+        self._limits = limits
+        self._began = now
+        self._heard: dict[int, float] = {}
+        self._closed: dict[int, float] = {}
+        self._done: dict[int, bool] = {}
+        self._ended: dict[int, bool] = {}
+        self._failures: list[tuple[float, dict[str, Any]]] = []
+        self._failed_nodes: dict[int, bool] = {}
+        self._settled_at = 0.0
+
+    @property
+    def order(self) -> dict[str, Any]:
+        """What every worker is told."""
+        return {"formed": self.formed, "verdict": self.verdict}
+
+    def receive(self, node: int, report: Report, now: float) -> None:
+        """A node reports."""
+        self._heard[node] = now
+        self._closed.pop(node, None)
+        self._done[node] = report["done"]
+        self._ended[node] = report["ended"]
+        if report["failure"] is not None and node not in self._failed_nodes:
+            self._failed_nodes[node] = True
+            seen = dict(report["failure"])
+            # Ages, not times of day, cross the network: no two clocks need to agree.
+            self._suspect(now - seen.pop("age_s"), seen, now)
+        if report["cancel"] is not None:
+            self._decide("cancelled", None, report["cancel"]["signal"], report["cancel"]["grace_s"])
+
+    def closed(self, node: int, now: float) -> None:
+        """A node's connection broke; it may come back."""
+        if not self.formed:
+            self._heard.pop(node, None)
+        self._closed.setdefault(node, now)
+
+    def tick(self, now: float) -> None:
+        """Time passed: form, notice who is lost, decide."""
+        if self.verdict is not None:
+            return
+        if not self.formed:
+            self._form(now)
+        else:
+            self._look_for_lost(now)
+        if self._failures and now >= self._settled_at:
+            first = min(self._failures, key=lambda seen: seen[0])[1]
+            self._decide("failed", first)
+        elif self.formed and not self._failures and all(self._done.get(node) for node in range(self._nodes)):
+            self._decide("succeeded", None)
+
+    def released(self, now: float) -> bool:
+        """Whether every worker has ended, or cannot be heard any more, so that the head may go."""
+        return self.verdict is not None and all(
+            self._ended.get(node) or node in self._closed or self._silence(node, now) > self._limits.lost_s
+            for node in range(1, self._nodes)
+        )
+
+    def _form(self, now: float) -> None:
+        missing = [node for node in range(self._nodes) if node not in self._heard]
+        self.formed = not missing
+        waited = self._limits.start_timeout_s
+        if missing and now - self._began > waited:
+            named = ", ".join(str(node) for node in missing)
+            who = f"node {named}" if len(missing) == 1 else f"nodes {named}"
+            self._suspect(now, failure(missing[0], f"{who} did not join within {waited:.0f} s"), now)
+
+    def _look_for_lost(self, now: float) -> None:
+        for node in range(1, self._nodes):
+            gone_s = now - self._closed.get(node, now)
+            if gone_s > self._limits.reconnect_s:
+                self._suspect(now, failure(node, f"lost contact with node {node}: its agent went away"), now)
+            elif self._silence(node, now) > self._limits.lost_s:
+                why = f"lost contact with node {node}: silent for {self._limits.lost_s:.0f} s"
+                self._suspect(now, failure(node, why), now)
+
+    def _silence(self, node: int, now: float) -> float:
+        return now - self._heard.get(node, self._began)
+
+    def _suspect(self, at: float, seen: dict[str, Any], now: float) -> None:
+        if not self._failures:
+            # One dead rank breaks the others within milliseconds; whoever died first may be heard of last.
+            self._settled_at = now + self._limits.settle_s
+        self._failures.append((at, seen))
+
+    def _decide(self, state: str, first: dict[str, Any] | None, signal: str = "SIGTERM", grace_s: float = -1) -> None:
+        if self.verdict is None:
+            grace_s = self._limits.grace_s if grace_s < 0 else grace_s
+            self.verdict = {"state": state, "first_failure": first, "signal": signal, "grace_s": grace_s}
+
+
+class WorkerCore:
+    """A worker's side: follows the head's order, and ends alone when there is no head."""
+
+    _PATIENCE_S = 10.0
+    """Added to the head's own start timeout, so that the head's word about who is missing arrives first."""
+
+    def __init__(self, limits: Limits, now: float) -> None:
+        self.verdict: Verdict | None = None
+        self.formed = False
+        self._limits = limits
+        self._began = now
+        self._heard: float | None = None
+        self._closed: float | None = None
+        self._cancelled_at: float | None = None
+        self._cancel: dict[str, Any] = {}
+
+    @property
+    def heard(self) -> float:
+        """When the head was last heard; the beginning if never."""
+        return self._began if self._heard is None else self._heard
+
+    def cancel(self, request: dict[str, Any], now: float) -> None:
+        """Somebody wants the run to end. The head decides; without its answer this node ends alone."""
+        if self._cancelled_at is None:
+            self._cancelled_at, self._cancel = now, request
+
+    def receive(self, order: dict[str, Any], now: float) -> None:
+        """The head's order."""
+        self._heard, self._closed = now, None
+        self.formed = self.formed or order["formed"]
+        self.verdict = self.verdict or order["verdict"]
+
+    def closed(self, now: float) -> None:
+        """The connection broke or could not be made; the owner tries again."""
+        self._closed = now if self._closed is None else self._closed
+
+    def tick(self, now: float) -> None:
+        """Time passed."""
+        if self.verdict is not None:
+            return
+        if self._cancelled_at is not None and now - self._cancelled_at > self._limits.reconnect_s:
+            self.verdict = {"state": "cancelled", "first_failure": None, **self._cancel}
+        elif not self.formed:
+            if now - self._began > self._limits.start_timeout_s + self._PATIENCE_S:
+                self._lost(f"node 0 did not start the gang within {self._limits.start_timeout_s:.0f} s")
+        elif self._closed is not None and now - self._closed > self._limits.reconnect_s:
+            self._lost("lost contact with node 0: its agent went away")
+        elif self._heard is not None and now - self._heard > self._limits.lost_s:
+            self._lost(f"lost contact with node 0: silent for {self._limits.lost_s:.0f} s")
+
+    def _lost(self, reason: str) -> None:
+        grace_s = self._limits.grace_s
+        self.verdict = {
+            "state": "failed",
+            "first_failure": failure(0, reason),
+            "signal": "SIGTERM",
+            "grace_s": grace_s,
+        }

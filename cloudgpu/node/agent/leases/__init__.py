@@ -1,0 +1,1 @@
+"""Leases of a shared host's GPUs, and the cleanup when one ends."""

@@ -1,0 +1,149 @@
+"""`leave`: end what a cluster runs on this host, give its GPUs back, and remove everything that was made for it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any, Callable
+
+from .. import files
+from ..errors import AgentError
+from ..fetch import dataset_index
+from ..mounts import mount
+from . import daemon, store, termination
+from .lease import MARK
+
+Emit = Callable[[dict], None]  # type: ignore[type-arg]  # Python 3.8 knows no dict[...] at run time
+_GRACE_S = 10.0
+_UMOUNT_S = 20.0
+
+
+def verb(spec: dict[str, Any], emit: Emit) -> None:
+    """Print what was given back, and `left`: what could not be ended or removed. Nothing there is success.
+
+    `token` and `home` name the cluster and its own directory, below this user's `.cloudgpu/hosts`; without them
+    `cluster` and `owner` find it. With the last cluster goes all of `.cloudgpu`, unless `keep_cache` is set.
+    """
+    grace_s, keep = float(spec.get("grace_s", _GRACE_S)), bool(spec.get("keep_cache"))
+    if spec.get("token"):
+        found = [(str(spec["token"]), _checked(str(spec.get("home", ""))))]
+    else:
+        found = _alike(str(spec.get("cluster")), str(spec.get("owner")))
+    left, gpus = [], []
+    for token, home in found:
+        lease = store.own(token)
+        gpus += list(lease.gpus) if lease is not None else []
+        # Where this login's home directory is another one than when the lease was taken, both are cleared.
+        homes = dict.fromkeys([home] if lease is None or not lease.home else [home, _checked(lease.home)])
+        left += _end(token, list(homes), grace_s=grace_s, keep_cache=keep)
+    emit({"clusters": len(found), "gpus": gpus, "left": left})
+
+
+def _end(token: str, homes: list[str], *, grace_s: float, keep_cache: bool) -> list[str]:
+    """End, unmount, remove; the lease goes last, so that nobody is given GPUs that are still used."""
+    left = [one for home in homes for one in _clear(home, grace_s=grace_s, keep_cache=keep_cache)]
+    if not left and os.path.lexists(store.FOLDER):
+        with store.held():
+            store.remove(token)
+    return left
+
+
+def _clear(home: str, *, grace_s: float, keep_cache: bool) -> list[str]:
+    """End and remove everything in one directory of a cluster; return what is left."""
+    left = [f"process {pid}" for pid in (*termination.end_all(home, grace_s=grace_s), *termination.end_leftovers(home))]
+    left += [f"container {name}" for name in termination.end_containers(home)]
+    left += [f"mount {path}" for path in mount.leave_all(os.path.join(home, ".cloudgpu", "mounts"))]
+    left += [f"mount {path}" for path in _unmounted(home)]
+    if left:
+        return left
+    if not keep_cache:
+        dataset_index.forget_all(os.path.join(home, ".cloudgpu", "data"))
+    daemon.dismiss(home)
+    _remove(home)
+    _remove_base(home, keep_cache=keep_cache)
+    return [home] if os.path.lexists(home) else []
+
+
+def _checked(home: str) -> str:
+    """The directory; nothing but what lies right below `.cloudgpu/hosts` is ever removed.
+
+    Raises:
+        AgentError: It is something else.
+    """
+    path = os.path.normpath(home)
+    if not os.path.isabs(path) or Path(path).parts[-3:-1] != (".cloudgpu", "hosts"):
+        raise AgentError(f"leave: {home!r} is no directory of a cluster")
+    return path
+
+
+def _alike(cluster: str, owner: str) -> list[tuple[str, str]]:
+    """Token and directory of every cluster of this name and owner that this user has here."""
+    found = []
+    for mark in sorted(Path("~/.cloudgpu/hosts").expanduser().glob(f"*/{MARK}")):
+        try:
+            known = files.read_json(str(mark)) or {}
+        except ValueError:
+            continue
+        if (known.get("cluster"), known.get("owner")) == (cluster, owner):
+            found.append((str(known.get("token")), str(mark.parent)))
+    # This login may have another home directory than the one that took the lease.
+    found += [
+        (one.token, _checked(one.home))
+        for one in store.active()
+        if one.home and one.user == store.me() and (one.cluster, one.owner) == (cluster, owner)
+    ]
+    return list(dict(found).items())
+
+
+def _unmounted(home: str) -> list[str]:
+    """Unmount what a run left mounted below its directory; what stays mounted."""
+    for path in _mounts(home):
+        for tool in (["fusermount3", "-u", path], ["fusermount", "-u", path], ["umount", path], ["umount", "-l", path]):
+            if shutil.which(tool[0]) and path in _mounts(home):
+                try:
+                    subprocess.run(tool, capture_output=True, timeout=_UMOUNT_S, check=False)
+                except subprocess.TimeoutExpired:
+                    continue
+    return _mounts(home)
+
+
+def _mounts(home: str) -> list[str]:
+    """Innermost first."""
+    try:
+        rows = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    found = [row.split(" ")[1].replace("\\040", " ") for row in rows if row.count(" ") > 1]
+    return sorted((path for path in found if path.startswith(home + os.sep)), key=len, reverse=True)
+
+
+def _remove(path: str) -> None:
+    """Remove a tree, also what a program made read-only; what resists is told by its still being there."""
+
+    def opened(function: Any, name: str, _error: Any) -> None:  # noqa: ANN401 - shutil's own protocol
+        try:
+            os.chmod(os.path.dirname(name), 0o700)
+            os.chmod(name, 0o700)
+            function(name)
+        except OSError:
+            return
+
+    shutil.rmtree(path, onerror=opened)
+
+
+def _remove_base(home: str, *, keep_cache: bool) -> None:
+    """With the last cluster of this user goes the rest: environments, and the directories themselves."""
+    hosts = os.path.dirname(home)
+    base = os.path.dirname(hosts)
+    try:
+        os.rmdir(hosts)
+    except OSError:
+        return  # another cluster of this user is on this host
+    for name in ("trees", *(() if keep_cache else ("envs",))):
+        _remove(os.path.join(base, name))
+    try:
+        os.rmdir(base)
+    except OSError:
+        return  # it holds something that is not of ours, or is to be kept

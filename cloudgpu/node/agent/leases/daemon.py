@@ -1,0 +1,88 @@
+"""The warden of a lease: a daemon that ends the cluster's processes on this host when the lease is over.
+
+It needs no caller, no server and no permission. A second one for the same lease ends itself at once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+
+from .. import files, proc
+from . import store, termination
+
+_LOOK_S = 5.0
+_LOCK = "warden.lock"
+
+
+def post(token: str, home: str) -> None:
+    """Make sure that a warden watches this lease; returns at once."""
+    os.makedirs(home, mode=0o700, exist_ok=True)
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        if os.fork() == 0:
+            _live(token, home)
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def dismiss(home: str) -> None:
+    """End the warden of a cluster whose work is done by somebody else."""
+    try:
+        who = files.read_json(os.path.join(home, termination.WARDEN))
+    except ValueError:
+        return
+    if who is not None and proc.alive(who) and int(who["pid"]) != os.getpid():
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(int(who["pid"]), signal.SIGKILL)
+
+
+def _live(token: str, home: str) -> None:
+    """The daemon's whole life; never returns."""
+    try:
+        lock = os.open(os.path.join(home, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        files.write_json(os.path.join(home, termination.WARDEN), proc.identity(os.getpid()))
+        _detach(home)
+        _watch(token, home)
+    except BlockingIOError:
+        os._exit(0)
+    except BaseException:  # noqa: BLE001 - the process ends here, with its traceback in the log
+        sys.excepthook(*sys.exc_info())
+        os._exit(1)
+    os._exit(0)
+
+
+def _watch(token: str, home: str) -> None:
+    while True:
+        lease = store.own(token)
+        if lease is None:
+            return
+        left_s = lease.expires_epoch_s - time.time()
+        if left_s <= 0:
+            break
+        time.sleep(min(left_s, _LOOK_S))
+    print("the lease is over: ending what runs", flush=True)  # noqa: T201 - its log
+    termination.end_all(home, grace_s=10.0)
+    termination.end_containers(home)
+    with store.held():
+        lapsed = store.own(token)
+        if lapsed is not None and lapsed.over:
+            store.remove(token)
+
+
+def _detach(home: str) -> None:
+    os.chdir("/")
+    null = os.open(os.devnull, os.O_RDWR)
+    log = os.open(os.path.join(home, "warden.log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    for number, handle in ((0, null), (1, log), (2, log)):
+        os.dup2(handle, number)
+    with suppress(OSError):
+        os.close(null)
+        os.close(log)

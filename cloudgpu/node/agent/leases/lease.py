@@ -1,0 +1,116 @@
+"""`lease`: take GPUs of this host for a cluster, ask who has them, extend."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from typing import Any, Callable
+
+from .. import files, gpu_use
+from ..errors import AgentError
+from . import daemon, store
+from .store import Lease, spelled
+
+Emit = Callable[[dict], None]  # type: ignore[type-arg]  # Python 3.8 knows no dict[...] at run time
+MARK = "cluster.json"
+"""In a cluster's own directory: whose it is."""
+
+
+def verb(spec: dict[str, Any], emit: Emit) -> None:
+    """Do what `action` says: `take`, `show` or `extend`, and print what stands then.
+
+    Raises:
+        AgentError: The GPUs are somebody's (`leased`, `in-use`), there are too few (`no-gpu`), or there is no lease.
+    """
+    actions = {"take": _take, "show": _show, "extend": _extend}
+    action = actions.get(str(spec.get("action")))
+    if action is None:
+        raise AgentError(f"lease: unknown action {spec.get('action')!r}", hint=f"one of: {' '.join(actions)}")
+    emit(action(spec))
+
+
+def _take(spec: dict[str, Any]) -> dict[str, Any]:
+    """Take so many free GPUs, the first that are free; the same lease again is renewed. A warden ends it in time."""
+    wanted = _number(spec, "gpus")
+    home = _text(spec, "home")
+    lease = Lease(
+        _text(spec, "token"), _text(spec, "cluster"), _text(spec, "owner"), (), _number(spec, "expires_epoch_s"),
+        home=home,
+    )  # fmt: skip
+    with store.held():
+        mine = store.own(lease.token)
+        ids = gpu_use.gpu_ids()
+        gpus = mine.gpus if mine is not None and len(mine.gpus) == wanted else _free(wanted, ids, lease.token)
+        taken = replace(lease, gpus=gpus)
+        store.write(taken)
+    os.makedirs(home, mode=0o700, exist_ok=True)
+    # Files outlive a lease: whoever lost every record still finds what is theirs to remove.
+    files.write_json(os.path.join(home, MARK), {"cluster": taken.cluster, "owner": taken.owner, "token": taken.token})
+    daemon.post(taken.token, home)
+    return {"devices": list(gpus), "of": len(ids)}
+
+
+def _free(wanted: int, ids: dict[str, int], token: str) -> tuple[int, ...]:
+    others = [one for one in store.active() if one.token != token]
+    leased = {gpu for one in others for gpu in one.gpus}
+    foreign = [one for one in gpu_use.processes(ids) if one.gpu not in leased]
+    free = sorted(set(ids.values()) - leased - {one.gpu for one in foreign})
+    if len(ids) < wanted:
+        raise AgentError(f"this host has {len(ids)} GPUs, not the {wanted} that are asked for", code="no-gpu")
+    if len(free) < wanted:
+        why = [one.told for one in others] + [one.told for one in foreign]
+        raise AgentError(
+            f"{len(free)} of {len(ids)} GPUs are free, {wanted} are asked for; taken: {'; '.join(why)}",
+            code="leased" if others else "in-use",
+            hint="wait for them, or ask for fewer GPUs or another pool",
+        )
+    return tuple(free[:wanted])
+
+
+def _show(spec: dict[str, Any]) -> dict[str, Any]:
+    """Who has what. A host without a driver has no GPUs and says why."""
+    token = str(spec.get("token", ""))
+    stands = store.active()
+    problem, ids, busy = "", {}, []
+    try:
+        ids = gpu_use.gpu_ids()
+        busy = gpu_use.processes(ids)
+    except AgentError as error:
+        problem = error.message
+    return {
+        "gpus": sorted(ids.values()),
+        "problem": problem,
+        "epoch_s": int(time.time()),
+        "leases": [
+            {"cluster": one.cluster, "owner": one.owner, "user": one.user, "gpus": list(one.gpus),
+             "expires_epoch_s": one.expires_epoch_s, "mine": one.token == token, "told": one.told}
+            for one in stands
+        ],
+        "processes": [{"gpu": one.gpu, "pid": one.pid, "user": one.user, "told": one.told} for one in busy],
+    }  # fmt: skip
+
+
+def _extend(spec: dict[str, Any]) -> dict[str, Any]:
+    with store.held():
+        mine = store.own(_text(spec, "token"))
+        if mine is None or mine.over:
+            raise AgentError("the lease has lapsed", code="no-lease", hint="`cloudgpu down`, then begin anew")
+        until = _number(spec, "expires_epoch_s")
+        store.write(replace(mine, expires_epoch_s=until))
+    daemon.post(mine.token, mine.home or _text(spec, "home"))
+    return {"devices": list(mine.gpus), "told": spelled(mine.gpus)}
+
+
+def _text(spec: dict[str, Any], name: str) -> str:
+    value = spec.get(name)
+    if not isinstance(value, str) or not value:
+        raise AgentError(f"lease: {name} must be text")
+    return value
+
+
+def _number(spec: dict[str, Any], name: str) -> int:
+    value = spec.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise AgentError(f"lease: {name} must be a whole number")
+    return value

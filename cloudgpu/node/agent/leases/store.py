@@ -1,0 +1,222 @@
+"""Who has which GPUs of this machine: a directory that every login user may write to, a file for each lease.
+
+The directory is sticky, so a lease can be removed and changed by the user who took it alone, and read by all. Files are
+only looked at and written under one `flock`, which the kernel drops with its holder. A lease counts until its expiry:
+what a dead caller took comes free by itself.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pwd
+import shlex
+import stat
+import tempfile
+import time
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Iterator
+
+from ..errors import AgentError
+from ..foreign import MALFORMED, parsed_object, text, whole
+
+FOLDER = "/var/tmp/cloudgpu"  # noqa: S108 - all login users must meet there, and it outlives a reboot
+_PATIENCE_S = 20.0
+_SHARED = 0o1777
+_MOST_GPUS = 4096
+_LATEST_S = 4_102_444_799
+"""The end of the year 2099: callers take no later time."""
+
+
+@dataclass(frozen=True)
+class Lease:
+    """One lease. `user` is told by the file's owner, never by what is written in it.
+
+    `home` is the cluster's directory. A later login can have another home directory, and must still find this one.
+    """
+
+    token: str
+    cluster: str
+    owner: str
+    gpus: tuple[int, ...]
+    expires_epoch_s: int
+    user: str = ""
+    home: str = ""
+
+    @property
+    def over(self) -> bool:
+        """Whether it has lapsed."""
+        return self.expires_epoch_s <= time.time()
+
+    @property
+    def told(self) -> str:
+        """`GPUs 0-3 by ana (cluster x) until 2026-11-22 10:00 UTC`."""
+        until = time.strftime("%Y-%m-%d %H:%M", time.gmtime(self.expires_epoch_s))
+        who = self.owner if self.owner == self.user else f"{self.owner} ({self.user} there)"
+        return f"{spelled(self.gpus)} by {who}, cluster {self.cluster}, until {until} UTC"
+
+
+def spelled(gpus: tuple[int, ...]) -> str:
+    """`GPU 3`, `GPUs 0-3`, `GPUs 0,2`."""
+    if len(gpus) == 1:
+        return f"GPU {gpus[0]}"
+    runs = bool(gpus) and gpus == tuple(range(gpus[0], gpus[-1] + 1))
+    return f"GPUs {gpus[0]}-{gpus[-1]}" if runs else f"GPUs {','.join(map(str, gpus))}"
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """Hold the directory's lock; makes the directory where there is none.
+
+    Raises:
+        AgentError: It is not what it must be, or somebody holds its lock too long.
+    """
+    handle = _locked()
+    try:
+        yield
+        _tidy()
+    finally:
+        os.close(handle)
+
+
+def active() -> list[Lease]:
+    """Every lease that has not lapsed. The caller holds the lock, or lives with an answer that is a moment old."""
+    found = [_read(name) for name in _names()]
+    return sorted((one for one in found if one is not None and not one.over), key=lambda one: one.gpus)
+
+
+def own(token: str) -> Lease | None:
+    """The lease of this token that this very user took; lapsed or not."""
+    one = _read(_name(token))
+    return one if one is not None and one.user == me() else None
+
+
+def write(lease: Lease) -> None:
+    """Write it, whole or not at all.
+
+    Raises:
+        AgentError: It cannot be written.
+    """
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=".new-", dir=FOLDER)
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            json.dump({name: value for name, value in asdict(lease).items() if name != "user"}, stream)
+            stream.flush()
+            os.fchmod(stream.fileno(), 0o644)
+            os.fsync(stream.fileno())
+        os.replace(temporary, os.path.join(FOLDER, _name(lease.token)))
+    except OSError as error:
+        raise AgentError(f"cannot write a lease in {FOLDER}: {error.strerror}", hint="is the disk full?") from error
+
+
+def remove(token: str) -> None:
+    """Remove a lease of one's own; none there is no error."""
+    try:
+        os.unlink(os.path.join(FOLDER, _name(token)))
+    except FileNotFoundError:
+        return
+
+
+def me() -> str:
+    """The login user."""
+    return user_name(os.getuid())
+
+
+def user_name(uid: int) -> str:
+    """The name of a user, or its number where it has none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _name(token: str) -> str:
+    if not token.isalnum() or len(token) > 64:  # noqa: PLR2004 - it becomes a file name
+        raise AgentError("lease: token must be letters and digits")
+    return f"lease-{token}.json"
+
+
+def _names() -> list[str]:
+    try:
+        return sorted(name for name in os.listdir(FOLDER) if name.startswith("lease-"))
+    except FileNotFoundError:
+        return []
+
+
+def _read(name: str) -> Lease | None:
+    """A lease; None for a file that is none: anybody may put anything there."""
+    try:
+        handle = os.open(os.path.join(FOLDER, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(handle, "rb") as stream:
+            owner = user_name(os.fstat(stream.fileno()).st_uid)
+            told = parsed_object(stream.read(65536))
+        gpus = tuple(sorted({whole(one, _MOST_GPUS) for one in told["gpus"]}))
+        expires = whole(told["expires_epoch_s"], _LATEST_S)
+        return Lease(
+            text(told["token"]),
+            text(told["cluster"]),
+            text(told["owner"]),
+            gpus,
+            expires,
+            owner,
+            text(told.get("home", "")),
+        )
+    except (OSError, *MALFORMED):
+        return None
+
+
+def _locked() -> int:
+    """The handle that holds the directory's lock; one that was tidied up meanwhile is another directory."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        _make()
+        try:
+            handle = os.open(FOLDER, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except (FileNotFoundError, PermissionError):
+            handle = None  # gone this moment, or its maker has not opened it to all yet
+        if handle is not None:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if _is(handle, FOLDER):
+                    return handle
+            except BlockingIOError:
+                pass
+            os.close(handle)
+        if time.monotonic() > deadline:
+            raise AgentError(f"somebody has held the lock on {FOLDER} for {_PATIENCE_S:.0f} s", code="busy")
+        time.sleep(0.05)
+
+
+def _make() -> None:
+    try:
+        os.mkdir(FOLDER, 0o700)
+        os.chmod(FOLDER, _SHARED)
+    except FileExistsError:
+        about = os.lstat(FOLDER)
+        if not stat.S_ISDIR(about.st_mode):
+            raise AgentError(f"{FOLDER} is no directory", hint="somebody should remove it") from None
+        if about.st_mode & stat.S_IWOTH and not about.st_mode & stat.S_ISVTX:
+            raise AgentError(
+                f"anybody may remove leases from {FOLDER}", hint=f"chmod 1777 {shlex.quote(FOLDER)}"
+            ) from None
+    except OSError as error:
+        raise AgentError(f"cannot make {FOLDER}: {error.strerror}", hint="is the disk full?") from error
+
+
+def _is(handle: int, path: str) -> bool:
+    try:
+        there = os.stat(path)
+    except FileNotFoundError:
+        return False
+    mine = os.fstat(handle)
+    return (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)
+
+
+def _tidy() -> None:
+    """Leave nothing behind where nobody has a lease any more; an empty directory of another user's stays."""
+    try:
+        os.rmdir(FOLDER)
+    except OSError:
+        return

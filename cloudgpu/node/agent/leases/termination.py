@@ -1,0 +1,188 @@
+"""Ending everything that a cluster runs on this host, and proving that it has ended."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Iterator
+
+from .. import files, proc
+from ..errors import AgentError
+from ..gang import status
+from ..gang.supervisor import REQUEST
+
+_POLL_S = 0.05
+_BEYOND_S = 5.0
+_DOCKER_S = 60.0
+_LAST_LINES_S = 2.0
+WARDEN = "warden.json"
+"""The file that says which process ends the lease."""
+
+
+def run_dirs(home: str) -> list[str]:
+    """The runs below a cluster's own directory."""
+    return sorted(str(path) for path in Path(home, ".cloudgpu", "runs").glob("*") if path.is_dir())
+
+
+def end_all(home: str, *, grace_s: float) -> list[int]:
+    """Ask every run to end, wait so long, then kill; the processes that are left after all, normally none."""
+    asked = [folder for folder in run_dirs(home) if _ask(folder, grace_s)]
+    deadline = time.monotonic() + grace_s + _BEYOND_S
+    while any(_running(folder) for folder in asked) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    for _ in range(100):
+        left = list(_processes(home))
+        if not left:
+            return []
+        for pid in left:
+            _kill(pid)
+        time.sleep(_POLL_S)
+    return list(_processes(home))
+
+
+def end_leftovers(home: str) -> list[int]:
+    """Kill what a caller's lost connection left in a cluster's directory: verbs and transfers; those that are left.
+
+    They may be stopped, or wait for bytes that no longer come. One that is about to end by itself, as `follow` is
+    when its run has ended, may deliver its last line first.
+    """
+    deadline = time.monotonic() + _LAST_LINES_S
+    while list(_leftovers(home)) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    for _ in range(100):
+        left = list(_leftovers(home))
+        if not left:
+            return []
+        for pid in left:
+            _kill(pid)
+        time.sleep(_POLL_S)
+    return list(_leftovers(home))
+
+
+def _leftovers(home: str) -> Iterator[int]:
+    """This user's processes that name the directory in their command line, without a terminal, and are not ours."""
+    spared = {*_ancestors(), _warden(home)}
+    inside = os.fsencode(home) + b"/"
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            mine = entry.stat().st_uid == os.getuid() and int(entry.name) not in spared
+            words = (entry / "cmdline").read_bytes().split(b"\0") if mine else []
+            if any(word.startswith(inside) for word in words) and not _has_terminal(entry):
+                yield int(entry.name)
+        except OSError:
+            continue
+
+
+def _ancestors() -> Iterator[int]:
+    """This process, its parent and so on."""
+    pid = os.getpid()
+    while pid > 1:
+        yield pid
+        pid = _parent(pid)
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(
+            Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1]
+        )
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _has_terminal(entry: Path) -> bool:
+    """Whether a person's own program: an editor, or `tail` on a log."""
+    return entry.joinpath("stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[4] != "0"
+
+
+def _warden(home: str) -> int:
+    """The process that ends the lease: it goes last, once nothing is left."""
+    try:
+        who = files.read_json(os.path.join(home, WARDEN))
+        return int(who["pid"]) if who is not None and proc.alive(who) else 0
+    except (ValueError, KeyError, TypeError):
+        return 0
+
+
+def end_containers(home: str) -> list[str]:
+    """Remove the containers of a cluster's runs, which are no children of ours; those that stay after all."""
+    docker = shutil.which("docker")
+    if docker is None:
+        return []
+    for name in _containers(docker, home):
+        _docker([docker, "rm", "--force", "--volumes", name])
+    return _containers(docker, home)
+
+
+def _containers(docker: str, home: str) -> list[str]:
+    found: list[str] = []
+    for folder in run_dirs(home):
+        # As launch/containers.py names them: the run, then the node.
+        mine = f"^/?cloudgpu-{re.escape(os.path.basename(folder))}-[0-9]+$"
+        found += _docker([docker, "ps", "--all", "--format", "{{.Names}}", "--filter", f"name={mine}"])
+    return found
+
+
+def _docker(argv: list[str]) -> list[str]:
+    """The words that it prints; none where this user has no engine, and so no containers either."""
+    try:
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=_DOCKER_S,
+            check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return done.stdout.decode("utf-8", "replace").split()
+
+
+def _ask(folder: str, grace_s: float) -> bool:
+    known = _status(folder)
+    if known is None or known["state"] in status.FINAL or not proc.alive(known["agent"]):
+        return False
+    files.write_json(os.path.join(folder, REQUEST), {"signal": "SIGTERM", "grace_s": grace_s})
+    os.kill(int(known["agent"]["pid"]), signal.SIGTERM)
+    os.kill(int(known["agent"]["pid"]), signal.SIGCONT)
+    return True
+
+
+def _running(folder: str) -> bool:
+    known = _status(folder)
+    return known is not None and proc.alive(known["agent"])
+
+
+def _status(folder: str) -> dict | None:  # type: ignore[type-arg]  # Python 3.8
+    try:
+        return status.read_if_any(folder)
+    except AgentError:
+        return None
+
+
+def _processes(home: str) -> Iterator[int]:
+    """This user's processes that a run of this cluster started: they have its run id, or work in its directory."""
+    marks = [f"CLOUDGPU_RUN_ID={os.path.basename(folder)}".encode() for folder in run_dirs(home)]
+    for entry in Path("/proc").glob("[0-9]*"):
+        pid = int(entry.name)
+        if pid not in (os.getpid(), os.getppid()) and _belongs(entry, marks, os.path.join(home, ".cloudgpu", "runs")):
+            yield pid
+
+
+def _belongs(entry: Path, marks: list[bytes], runs: str) -> bool:
+    try:
+        if entry.stat().st_uid != os.getuid() or not proc.start_mark(int(entry.name)):
+            return False
+        within = os.readlink(entry / "cwd").startswith(runs + os.sep)
+        return within or any(mark in (entry / "environ").read_bytes().split(b"\0") for mark in marks)
+    except OSError:
+        return False
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return

@@ -1,0 +1,1 @@
+"""Datasets mounted as file systems."""
