@@ -1,4 +1,4 @@
-"""The collaborators of the use cases, as small Protocols; `cli/wiring.py` decides what stands behind them."""
+"""The collaborators of the use cases, as small Protocols; `cli/context/wiring.py` decides what stands behind them."""
 
 from __future__ import annotations
 

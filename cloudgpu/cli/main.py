@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from cloudgpu.cli import (
+from cloudgpu.cli.commands import (
     attach,
     cancel,
     catalog,
@@ -39,12 +39,12 @@ from cloudgpu.cli import (
     tunnel,
     up,
 )
-from cloudgpu.cli.interruption import Interrupted
-from cloudgpu.cli.options import spelled_out
-from cloudgpu.cli.resources import opened
-from cloudgpu.cli.screen import Screen
-from cloudgpu.cli.show_error import failure_json
-from cloudgpu.cli.signals import INTERRUPTED, interruptions
+from cloudgpu.cli.commands.options import spelled_out
+from cloudgpu.cli.context.resources import opened
+from cloudgpu.cli.render.error import failure_json
+from cloudgpu.cli.terminal.interruption import Interrupted
+from cloudgpu.cli.terminal.screen import Screen
+from cloudgpu.cli.terminal.signals import INTERRUPTED, interruptions
 from cloudgpu.errors import CloudGpuError, UsageError
 from cloudgpu.text import printable
 from cloudgpu.version import __version__
@@ -104,7 +104,7 @@ def _root(
         Screen().lines(context.get_help().splitlines())
         raise typer.Exit(UsageError.exit_code)
     if debug:
-        from cloudgpu.cli.wiring import set_debug
+        from cloudgpu.cli.context.wiring import set_debug
 
         set_debug()
 

@@ -7,7 +7,7 @@ import sys
 
 COMMANDS = (
     "cloudgpu.cli.main",
-    "cloudgpu.cli.wiring",
+    "cloudgpu.cli.context.wiring",
     "cloudgpu.app.clusters.create",
     "cloudgpu.app.runs.train",
     "cloudgpu.backends.aws.cloud",

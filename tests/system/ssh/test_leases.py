@@ -13,7 +13,7 @@ ONE = ("--set", "resources.nodes=1", "--set", "resources.pool=dgx")
 LATE = """
 import subprocess
 from cloudgpu.app.clusters.factory import cluster_creator
-from cloudgpu.cli.wiring import wire
+from cloudgpu.cli.context.wiring import wire
 from cloudgpu.errors import CapacityError
 
 wiring = wire(target="ssh")

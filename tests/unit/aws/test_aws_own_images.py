@@ -4,7 +4,7 @@ import pytest
 
 from cloudgpu.app.images.bake import Gone
 from cloudgpu.aws.ec2.baked_images import OwnImage, end, found, make, orphans, ready
-from cloudgpu.cli.show_image import deleted_lines, image_lines
+from cloudgpu.cli.render.image import deleted_lines, image_lines
 from cloudgpu.errors import CloudError
 
 ROW = {

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.cli.agreed import asked
+from cloudgpu.cli.commands.saved_plan import asked
 from cloudgpu.errors import UsageError
 
 

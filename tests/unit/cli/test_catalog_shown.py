@@ -11,7 +11,7 @@ from cloudgpu.app.planning.quota_report import lines, wanted
 from cloudgpu.catalog import load
 from cloudgpu.catalog.overlay import Retirement
 from cloudgpu.catalog.overlay_changes import Change
-from cloudgpu.cli.show_catalog import (
+from cloudgpu.cli.render.catalog import (
     entry_lines,
     history_json,
     history_lines,
@@ -20,7 +20,7 @@ from cloudgpu.cli.show_catalog import (
     refreshed_json,
     refreshed_lines,
 )
-from cloudgpu.cli.show_quota import quota_json, quota_lines
+from cloudgpu.cli.render.quota import quota_json, quota_lines
 from cloudgpu.state.catalog_snapshots import Entry, History
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

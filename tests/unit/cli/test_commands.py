@@ -12,10 +12,10 @@ import typer
 
 from cloudgpu import errors
 from cloudgpu.cli import main as boundary
-from cloudgpu.cli.interruption import reporting_partial_result
+from cloudgpu.cli.commands.rehearsal_conditions import limit_lines, read_prices, read_rows, read_rules
+from cloudgpu.cli.context.wiring import wire
 from cloudgpu.cli.main import app, main, split
-from cloudgpu.cli.rehearsal_faults import limit_lines, read_prices, read_rows, read_rules
-from cloudgpu.cli.wiring import wire
+from cloudgpu.cli.terminal.interruption import reporting_partial_result
 from cloudgpu.errors import CloudGpuError, LedgerError, QuestionError, UsageError
 from cloudgpu.ledger.store import Ledger
 

@@ -8,8 +8,8 @@ from cloudgpu.app.clusters.delete_many import TeardownResults
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.deletion import Ended
 from cloudgpu.cli.main import main
-from cloudgpu.cli.show_cluster import all_ended_json, all_ended_lines
-from cloudgpu.cli.show_error import error_json
+from cloudgpu.cli.render.cluster import all_ended_json, all_ended_lines
+from cloudgpu.cli.render.error import error_json
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import AuthError
 

@@ -1,8 +1,8 @@
 """`exec` for people: what nodes said, folded."""
 
 from cloudgpu.app.access.execute import NodeOutcome
-from cloudgpu.cli.screen import Screen
-from cloudgpu.cli.show_exec import named, show_line, show_outcomes
+from cloudgpu.cli.render.node_output import named, show_line, show_outcomes
+from cloudgpu.cli.terminal.screen import Screen
 
 SAME = "Tesla V100\nTesla V100\n"
 

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from cloudgpu.backends.expiry_extension import Extended
 from cloudgpu.cli.main import app
-from cloudgpu.cli.show_extended import extended_json, extended_lines
+from cloudgpu.cli.render.expiry_extension import extended_json, extended_lines
 from cloudgpu.errors import UsageError
 from cloudgpu.state.records import ClusterRecord
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.cli.figures import age, distance, duration, moment, money, plural
-from cloudgpu.cli.table import columns, wrapped
+from cloudgpu.cli.terminal.figures import age, distance, duration, moment, money, plural
+from cloudgpu.cli.terminal.table import columns, wrapped
 
 
 @pytest.mark.parametrize(

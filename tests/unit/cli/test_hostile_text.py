@@ -20,10 +20,10 @@ from cloudgpu import errors
 from cloudgpu.app.access.execute import NodeOutcome
 from cloudgpu.backends.events import ProgressEvent
 from cloudgpu.cli.main import main
-from cloudgpu.cli.panel import framed, plain
-from cloudgpu.cli.screen import Screen
-from cloudgpu.cli.show_exec import show_line, show_outcomes
-from cloudgpu.cli.terminal import Colour, Output, Span, ask, ask_for_text
+from cloudgpu.cli.render.node_output import show_line, show_outcomes
+from cloudgpu.cli.terminal.output import Colour, Output, Span, ask, ask_for_text
+from cloudgpu.cli.terminal.panel import framed, plain
+from cloudgpu.cli.terminal.screen import Screen
 from tests.unit.cli.hostile import HOSTILE, OURS, check, check_characters, hints, value, without_our_colours
 
 CLI = Path(cloudgpu.cli.__file__).parent
@@ -236,7 +236,7 @@ def test_nothing_but_the_terminal_writes_to_it():
         "settings",
     )
     # What these write goes to another program, never to a terminal.
-    others = {"cli/terminal.py", "ssh/transfer/node_tree.py", "engine/plugin/__main__.py"}
+    others = {"cli/terminal/output.py", "ssh/transfer/node_tree.py", "engine/plugin/__main__.py"}
     found = [
         f"{path.relative_to(CLI.parent)}:{line}"
         for layer in layers

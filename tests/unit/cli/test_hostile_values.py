@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import cloudgpu.cli
-from cloudgpu.cli.screen import Screen
-from cloudgpu.cli.terminal import Output, Span
+from cloudgpu.cli.terminal.output import Output, Span
+from cloudgpu.cli.terminal.screen import Screen
 from tests.unit.cli.hostile import HOSTILE, check, check_characters, hints, value
 
 # What is no renderer: it reads what was typed, or returns a document, whose text `json.dumps` escapes.

@@ -9,9 +9,9 @@ import pytest
 
 from cloudgpu.app.sweep.cluster_resources import ClusterResources
 from cloudgpu.app.sweep.still_running import NOTHING, StillRunning, storage_lines, swept_clusters_lines
-from cloudgpu.cli import signals
-from cloudgpu.cli.screen import Screen
-from cloudgpu.cli.signals import HEARD, Interruptions
+from cloudgpu.cli.terminal.output import signals
+from cloudgpu.cli.terminal.screen import Screen
+from cloudgpu.cli.terminal.signals import HEARD, Interruptions
 from cloudgpu.clock import SystemClock
 from cloudgpu.paths import Home
 from cloudgpu.state.records import ClusterRecord, Records, RunRecord

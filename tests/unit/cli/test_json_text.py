@@ -5,8 +5,8 @@ import math
 
 import pytest
 
-from cloudgpu.cli.json_text import json_text
-from cloudgpu.cli.screen import Screen
+from cloudgpu.cli.terminal.json_text import json_text
+from cloudgpu.cli.terminal.screen import Screen
 
 
 def _refuse(word: str) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from cloudgpu.cli.commands.train_matrix import MatrixOptions, check_options
 from cloudgpu.cli.main import main
-from cloudgpu.cli.train_matrix import MatrixOptions, check_options
 from cloudgpu.errors import UsageError
 
 QUICKSTART = ["train", "quickstart", "--on", "rehearsal"]

@@ -5,8 +5,8 @@ import io
 import pytest
 
 from cloudgpu.backends.events import StageChange
-from cloudgpu.cli.narration import STAGES, Narrator, installer_line, refusal, resource
-from cloudgpu.cli.terminal import Output
+from cloudgpu.cli.terminal.output import Output
+from cloudgpu.cli.terminal.progress import STAGES, Narrator, installer_line, refusal, resource
 from cloudgpu.engine.base import Event
 from cloudgpu.run.progress import MetricValue, Note, RankLine
 

@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from cloudgpu.cli import panel
-from cloudgpu.cli.show_run import exit_code, failure_lines, outcome_rows, outcome_title
-from cloudgpu.cli.terminal import Output
+from cloudgpu.cli.render.run import exit_code, failure_lines, outcome_rows, outcome_title
+from cloudgpu.cli.terminal.output import Output, panel
 
 
 def written(lines, *, colour=False):

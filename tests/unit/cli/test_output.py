@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import typer
 
-from cloudgpu.cli.screen import Screen
-from cloudgpu.cli.terminal import UNREAD, Output, colour_wanted
+from cloudgpu.cli.terminal.output import UNREAD, Output, colour_wanted
+from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.errors import HostKeyError, NoCapacityError, RecipeError, UsageError
 from cloudgpu.hosts.loading import HostsFileError
 
@@ -66,7 +66,7 @@ def test_what_is_still_buffered_goes_nowhere():
 def test_a_reader_that_leaves_breaks_nothing_at_the_end_of_the_process():
     program = """
 import sys
-from cloudgpu.cli.terminal import Output
+from cloudgpu.cli.terminal.output import Output
 out = Output(sys.stdout)
 for number in range(100_000):
     out.lines([f"line {number}"])

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from cloudgpu.app.planning import hosts, planner
-from cloudgpu.cli import wiring_plans
-from cloudgpu.cli.wiring import Wiring
+from cloudgpu.cli.context import plans
+from cloudgpu.cli.context.wiring import Wiring
 from cloudgpu.clock import SystemClock
 from cloudgpu.settings import load
 
@@ -29,5 +29,5 @@ def test_a_registry_is_asked_where_nodes_would_pull(monkeypatch, tmp_path, targe
     monkeypatch.setattr(hosts, "make_host_plan", made)
     settings = load(flags={"target": target}, environ={"CLOUDGPU_HOME": str(tmp_path)}, cwd=tmp_path)
     wiring = Wiring(settings, SimpleNamespace(emit=print), SystemClock())
-    surveyor = wiring_plans.planned(wiring, "tiny", [], offline=offline).surveyor
+    surveyor = plans.planned(wiring, "tiny", [], offline=offline).surveyor
     assert surveyor.ask_registry is (wiring.registries.images if asks else None)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cloudgpu.cli.options import seconds, spelled_out
+from cloudgpu.cli.commands.options import seconds, spelled_out
 from cloudgpu.errors import UsageError
 
 

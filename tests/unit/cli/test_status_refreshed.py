@@ -4,7 +4,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 from cloudgpu.app.clusters.status import ClusterStatus
-from cloudgpu.cli.reaching import Reaching
+from cloudgpu.cli.context.node_access import Reaching
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import RehearsalError
 

@@ -7,13 +7,13 @@ from decimal import Decimal
 from cloudgpu.app.clusters.create import ProvisionedCluster
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.deletion import Ended
-from cloudgpu.cli import panel
-from cloudgpu.cli.screen import Screen
-from cloudgpu.cli.show_cluster import ended_lines, provisioned_json, provisioned_rows, provisioned_title
-from cloudgpu.cli.show_cost import report_json, report_lines
-from cloudgpu.cli.show_rehearsal import status_json
-from cloudgpu.cli.show_rehearsal import status_lines as rehearsal_lines
-from cloudgpu.cli.show_status import run_lines, run_rows, status_lines
+from cloudgpu.cli.render.cluster import ended_lines, provisioned_json, provisioned_rows, provisioned_title
+from cloudgpu.cli.render.cost import report_json, report_lines
+from cloudgpu.cli.render.rehearsal import status_json
+from cloudgpu.cli.render.rehearsal import status_lines as rehearsal_lines
+from cloudgpu.cli.render.status import run_lines, run_rows, status_lines
+from cloudgpu.cli.terminal.output import panel
+from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.clock import ManualClock
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.ledger.report import Report, ReportRow

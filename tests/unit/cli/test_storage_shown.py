@@ -11,7 +11,7 @@ from cloudgpu.app.storage.overview import StorageRow
 from cloudgpu.aws.storage.stored import Part, Stored
 from cloudgpu.catalog.storage import storage_price
 from cloudgpu.cli.main import main
-from cloudgpu.cli.show_storage import (
+from cloudgpu.cli.render.storage import (
     created_json,
     created_lines,
     deleted_lines,

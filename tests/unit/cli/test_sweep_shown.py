@@ -10,7 +10,7 @@ from cloudgpu.app.sweep.cluster_resources import Verdict, grouped
 from cloudgpu.app.sweep.retained_resources import RetainedResource
 from cloudgpu.app.sweep.sweep import Seen, Swept
 from cloudgpu.catalog import load
-from cloudgpu.cli.show_sweep import seen_lines, sweep_json, swept_lines
+from cloudgpu.cli.render.sweep import seen_lines, sweep_json, swept_lines
 from cloudgpu.errors import AuthError
 
 

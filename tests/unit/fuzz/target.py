@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.errors import HypothesisWarning
 
-from cloudgpu.cli.show_error import detail_lines, error_json
+from cloudgpu.cli.render.error import detail_lines, error_json
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.text import printable
 

@@ -15,7 +15,7 @@ from cloudgpu.catalog import load as load_catalog
 from cloudgpu.catalog.overlay import Overlay, merged
 from cloudgpu.catalog.overlay_apply import apply, unknown_gpus
 from cloudgpu.catalog.overlay_document import document, overlay_of
-from cloudgpu.cli import show_status
+from cloudgpu.cli.render import status as show_status
 from cloudgpu.clock import ManualClock
 from cloudgpu.engine.direct import journal
 from cloudgpu.engine.direct.journal_state import Intent, Meta

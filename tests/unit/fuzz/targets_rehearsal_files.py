@@ -1,6 +1,6 @@
 """What the rehearsal's commands and its server read first: files that were left, scripts, bodies of requests."""
 
-from cloudgpu.cli.rehearsal_faults import read_rules
+from cloudgpu.cli.commands.rehearsal_conditions import read_rules
 from cloudgpu.errors import RehearsalError
 from cloudgpu.rehearsal import client
 from cloudgpu.rehearsal.layout import RehearsalFiles

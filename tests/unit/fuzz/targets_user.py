@@ -30,8 +30,8 @@ from cloudgpu.backends.hosts.delete import HostTeardown
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.catalog.gpu_spec import misfit, types_for_spec
 from cloudgpu.catalog.memory_text import gib
-from cloudgpu.cli.extend import _moment
-from cloudgpu.cli.figures import duration
+from cloudgpu.cli.commands.extend import _moment
+from cloudgpu.cli.terminal.figures import duration
 from cloudgpu.clock import ManualClock
 from cloudgpu.decoding import decoded
 from cloudgpu.engine.direct.project import Project, read_project

@@ -60,7 +60,7 @@ PROGRAMS = (
 )
 ALLOWED = {
     # assignments for a program, not for a person
-    ("cli/reaching.py", "self.settings.home"),
+    ("cli/context/node_access.py", "self.settings.home"),
     ("node/agent/leases/termination.py", "os.path.basename(folder)"),
     # constant names of variables, with quoted values behind them
     ("backends/aws/engines.py", "name"),
@@ -71,7 +71,7 @@ ALLOWED = {
     ("recipe/matrix.py", "name"),
     ("recipe/matrix.py", "axis.name"),
     # one of two constants, or a pattern that the shell of the host has to expand
-    ("cli/hosts.py", "_FILES.get(key.kind, 'ssh_host_*.pub')"),
+    ("cli/commands/hosts.py", "_FILES.get(key.kind, 'ssh_host_*.pub')"),
     # the description of an image, which nobody types
     ("aws/ec2/baked_images.py", "name"),
 }

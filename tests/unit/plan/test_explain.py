@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.catalog import load
-from cloudgpu.cli.show_offers import explained_lines, offers_json, offers_lines
+from cloudgpu.cli.render.offers import explained_lines, offers_json, offers_lines
 from cloudgpu.plan import planner
 from cloudgpu.plan.explain import explain, grouped
 from cloudgpu.plan.plan import Quotes

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.app.planning.planner import read_sets, refuse
 from cloudgpu.catalog import load
-from cloudgpu.cli.show_plan import plan_lines
+from cloudgpu.cli.render.plan import plan_lines
 from cloudgpu.errors import BudgetError, RecipeError
 from cloudgpu.plan import nearest, planner
 from cloudgpu.plan.edits import edit, named_in

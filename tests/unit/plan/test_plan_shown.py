@@ -5,7 +5,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from cloudgpu.catalog import load
-from cloudgpu.cli.show_plan import plan_lines
+from cloudgpu.cli.render.plan import plan_lines
 from cloudgpu.plan import planner
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.recipe import loading

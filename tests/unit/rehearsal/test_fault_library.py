@@ -9,8 +9,8 @@ from typing import get_args
 
 import pytest
 
-from cloudgpu.cli.rehearsal_fault import read_given
-from cloudgpu.cli.show_fault import in_force_lines, library_lines, script_lines
+from cloudgpu.cli.commands.rehearsal_fault import read_given
+from cloudgpu.cli.render.fault import in_force_lines, library_lines, script_lines
 from cloudgpu.errors import UsageError
 from cloudgpu.rehearsal.faults import scripts
 from cloudgpu.rehearsal.faults.conditions import Conditions

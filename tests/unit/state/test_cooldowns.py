@@ -5,7 +5,7 @@ from datetime import date
 import pytest
 
 from cloudgpu.app.planning.planner import make_plan
-from cloudgpu.cli.show_plan import plan_lines
+from cloudgpu.cli.render.plan import plan_lines
 from cloudgpu.errors import CapacityError, QuotaError
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.state.cooldowns import Cooldowns

@@ -10,7 +10,7 @@ from cloudgpu.app.clusters.storage import ClusterStorage, settled
 from cloudgpu.aws.storage.stored import Part, Stored
 from cloudgpu.backends.deletion import Ended
 from cloudgpu.backends.storage_outcome import Kept, Settled
-from cloudgpu.cli.show_cluster import ended_lines
+from cloudgpu.cli.render.cluster import ended_lines
 from cloudgpu.engine.base import Applied
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.recipe.schema import Recipe

@@ -15,7 +15,7 @@ from cloudgpu.aws.pricing.quotas import Allowance
 from cloudgpu.aws.session.credentials import Login
 from cloudgpu.aws.session.session import Identity
 from cloudgpu.catalog.quotas import quota_of
-from cloudgpu.cli.show_doctor import checkup_lines
+from cloudgpu.cli.render.doctor import checkup_lines
 from cloudgpu.errors import AuthError, CloudError
 from cloudgpu.paths import Home
 from cloudgpu.ssh.keys import ensure_key

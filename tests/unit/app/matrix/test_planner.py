@@ -7,7 +7,7 @@ import pytest
 from cloudgpu.app.matrix.planner import plan_matrix
 from cloudgpu.app.matrix.request import MatrixRequest, beginning
 from cloudgpu.app.planning.planner import make_plan
-from cloudgpu.cli.show_matrix import plan_lines
+from cloudgpu.cli.render.matrix import plan_lines
 from cloudgpu.errors import PlanError, UsageError
 from cloudgpu.paths import Home
 from cloudgpu.recipe import loading

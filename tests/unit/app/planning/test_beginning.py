@@ -19,7 +19,7 @@ from cloudgpu.catalog import load
 from cloudgpu.catalog.gpu_spec import types_for_spec
 from cloudgpu.catalog.ranking import Wanted, ranked
 from cloudgpu.cli.main import main
-from cloudgpu.cli.show_begun import scaffold_lines
+from cloudgpu.cli.render.recipe_scaffold import scaffold_lines
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.plan import planner
 from cloudgpu.plan.plan import Quotes

@@ -16,7 +16,7 @@ from cloudgpu.app.planning.gpu_search import Asked, answer
 from cloudgpu.catalog.memory_text import gib
 from cloudgpu.catalog.overlay import Overlay, Reading, RegionReadings
 from cloudgpu.cli.main import FIRST, app, main
-from cloudgpu.cli.show_gpus import answer_json, answer_lines, offer_json
+from cloudgpu.cli.render.gpus import answer_json, answer_lines, offer_json
 from cloudgpu.errors import UsageError
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots
 

@@ -10,7 +10,7 @@ from cloudgpu.catalog import load
 from cloudgpu.catalog.compatibility import judged
 from cloudgpu.catalog.software import software as known_software
 from cloudgpu.cli.main import main
-from cloudgpu.cli.show_images import image_rows_json, images_lines
+from cloudgpu.cli.render.images import image_rows_json, images_lines
 from cloudgpu.errors import UsageError
 from cloudgpu.plan.checks.software_container import fitting
 

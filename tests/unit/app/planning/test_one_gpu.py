@@ -10,7 +10,7 @@ from cloudgpu.catalog import load
 from cloudgpu.catalog.profile import named, profile, runs
 from cloudgpu.catalog.software import software as known_software
 from cloudgpu.cli.main import main
-from cloudgpu.cli.show_gpu import profile_json, profile_lines, window
+from cloudgpu.cli.render.gpu import profile_json, profile_lines, window
 from cloudgpu.errors import RecipeError
 
 TODAY = date(2026, 11, 21)

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.cli.show_run import exit_code
+from cloudgpu.cli.render.run import exit_code
 from cloudgpu.errors import ConnectError, RemoteCommandError, StateError, UsageError
 from cloudgpu.ssh.transfer.receive import Skipped
 from cloudgpu.state.records import Records

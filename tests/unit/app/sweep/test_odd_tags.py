@@ -9,8 +9,8 @@ import pytest
 from cloudgpu.app.sweep.cluster_resources import SweepRequest, grouped
 from cloudgpu.app.sweep.sweep import Sweeping, problem
 from cloudgpu.catalog import load
-from cloudgpu.cli.show_sweep import seen_lines, sweep_json
-from cloudgpu.cli.terminal import Output
+from cloudgpu.cli.render.sweep import seen_lines, sweep_json
+from cloudgpu.cli.terminal.output import Output
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 PAST = "2026-11-20T00:00:00Z"

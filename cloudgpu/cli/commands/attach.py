@@ -1,0 +1,34 @@
+"""`cloudgpu attach`: come back to a run and finish it as its `train` would have."""
+
+from typing import Annotated
+
+import typer
+
+from cloudgpu.cli.commands.options import Json, RunName
+
+
+def attach(
+    run: RunName = "",
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster up when the run ended.")] = False,
+    json: Json = False,
+) -> None:
+    """Come back to a run and finish it.
+
+    Follows it to its end, brings its outputs back, ends the cluster that it made, prints the bill. Ctrl-C leaves it
+    running.
+    """
+    from cloudgpu.app.runs.attach import found_run
+    from cloudgpu.cli.context.wiring import wire
+    from cloudgpu.cli.render.run import exit_code, show_outcome
+    from cloudgpu.cli.terminal.interruption import going_on, tell_what_runs, told_when_interrupted
+
+    wiring = wire(json=json)
+    record = found_run(wiring.records, run)
+    tell_what_runs(wiring.records, record.cluster)
+    with told_when_interrupted(wiring.screen, *going_on(record.run_id)):
+        outcome = wiring.watching(record).attach(record.run_id, keep=keep)
+    if json:
+        wiring.screen.document(outcome.as_json())
+    else:
+        show_outcome(outcome, wiring.screen)
+    raise typer.Exit(exit_code(outcome))

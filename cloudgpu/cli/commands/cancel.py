@@ -1,0 +1,23 @@
+"""`cloudgpu cancel`: end a run, not its cluster."""
+
+from cloudgpu.cli.commands.options import Json, RunName
+from cloudgpu.text import command
+
+
+def cancel(run: RunName = "", json: Json = False) -> None:
+    """End a run and leave its cluster up."""
+    from cloudgpu.app.runs.attach import found_run
+    from cloudgpu.cli.context.wiring import wire
+    from cloudgpu.cli.terminal.interruption import tell_what_runs, told_when_interrupted
+
+    wiring = wire(json=json)
+    record = found_run(wiring.records, run)
+    tell_what_runs(wiring.records, record.cluster)
+    again = f"the run may be ending or not; {command('cloudgpu', 'cancel', record.run_id)} goes on with it"
+    with told_when_interrupted(wiring.screen, again):
+        ended = wiring.watching(record).cancel(record.run_id)
+    if json:
+        wiring.screen.document({"run_id": ended.run_id, "state": ended.state, "cluster": ended.cluster})
+        return
+    end = command("cloudgpu", "down", ended.cluster)
+    wiring.screen.line(f"run {ended.run_id} is {ended.state}; {end} ends its cluster")

@@ -1,0 +1,20 @@
+"""`cloudgpu config`: every setting, its value and where it came from."""
+
+from cloudgpu.cli.commands.options import Json
+from cloudgpu.cli.terminal.table import columns
+
+
+def config(json: Json = False) -> None:
+    """Show the settings and where each came from.
+
+    Passwords are masked.
+    """
+    from cloudgpu.cli.context.wiring import wire
+
+    wiring = wire(json=json)
+    origins = wiring.settings.origins
+    if json:
+        wiring.screen.document([{"name": one.name, "value": one.shown, "origin": one.origin} for one in origins])
+        return
+    rows = [("setting", "value", "from"), *((one.name, one.shown or "-", one.origin) for one in origins)]
+    wiring.screen.lines(columns(rows))

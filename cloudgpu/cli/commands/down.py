@@ -1,0 +1,109 @@
+"""`cloudgpu down`: end clusters, and say so only when the cloud confirms it."""
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cloudgpu.cli.commands.options import Json, On, Region, Yes
+from cloudgpu.cli.terminal.screen import Screen
+from cloudgpu.text import command
+
+if TYPE_CHECKING:
+    from cloudgpu.app.runs.stages import Stages
+    from cloudgpu.cli.context.wiring import Wiring
+
+
+def down(  # noqa: PLR0917
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[CLUSTER]...", help="May be left out when only one is up.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every cluster that this machine knows.")] = False,
+    mine: Annotated[bool, typer.Option("--mine", help="Those of them that are yours (settings: owner).")] = False,
+    run: Annotated[str, typer.Option("--run", metavar="RUN", help="The cluster of this run.")] = "",
+    on: On = None,
+    region: Region = None,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """End clusters, and confirm that nothing is left.
+
+    Ends everything that carries a cluster's tag, several clusters at once. Exits 6 until a search for the tags is
+    empty; `down` of what is gone already says so and exits 0. Clusters that this machine does not know: `cloudgpu
+    sweep`.
+    """
+    from cloudgpu.app.clusters.delete_many import Choice, chosen
+    from cloudgpu.app.runs.stages import Stages
+    from cloudgpu.cli.context.wiring import wire
+
+    wiring = wire(json=json, needs_disk=False, target=on, region=region)
+    stages = Stages(wiring.clock, wiring.emit)
+    if names or every or mine or run:
+        owner = wiring.settings.owner if mine else None
+        choice = chosen(wiring.records, names or [], every=every, run_id=run, owner=owner)
+    else:
+        only = wiring.only_cluster()
+        choice = Choice((only,) if only else (), asked=False)
+    if choice.names:
+        wiring.questions.confirm(f"End {_told(choice.names)}?", yes=yes or choice.asked)
+    if every or mine or len(choice.names) > 1:
+        _end_several(wiring, choice.names, stages, json=json)
+    elif choice.names:
+        _end_one(wiring, choice.names[0], stages, json=json)
+    else:
+        _say_nothing(wiring.screen, simulated=wiring.settings.target == "rehearsal", json=json)
+
+
+def _end_one(wiring: "Wiring", cluster: str, stages: "Stages", *, json: bool) -> None:
+    from cloudgpu.cli.render.cluster import ended_json, ended_lines, unfinished_json
+    from cloudgpu.cli.terminal.interruption import reporting_partial_result, tell_what_runs, told_when_interrupted
+
+    tell_what_runs(wiring.records, cluster)
+    unfinished = f"not everything is ended yet; {command('cloudgpu', 'down', cluster)} goes on with it"
+    with (
+        reporting_partial_result(lambda: unfinished_json(cluster, wiring.records.last_known(cluster), stages)),
+        told_when_interrupted(wiring.screen, unfinished),
+        stages.stage("down"),
+    ):
+        ended = wiring.teardown(cluster).down(cluster, wiring.settings.region)
+    if json:
+        wiring.screen.document(ended_json(ended, stages))
+    else:
+        wiring.screen.lines(ended_lines(ended))
+
+
+def _end_several(wiring: "Wiring", clusters: tuple[str, ...], stages: "Stages", *, json: bool) -> None:
+    from cloudgpu.app.clusters.delete_many import TeardownResults, end_all
+    from cloudgpu.cli.render.cluster import all_ended_json, all_ended_lines
+    from cloudgpu.cli.terminal.interruption import reporting_partial_result, tell_what_runs, told_when_interrupted
+
+    came_to = TeardownResults(())
+    tell_what_runs(wiring.records, *clusters)
+    unfinished = f"not everything is ended yet; {command('cloudgpu', 'down', *clusters)} goes on with it"
+    with (
+        reporting_partial_result(lambda: all_ended_json(came_to, stages)),
+        told_when_interrupted(wiring.screen, unfinished),
+    ):
+        with stages.stage("down") if clusters else nullcontext():
+            came_to = end_all(clusters, wiring.teardowns, wiring.settings.region, wiring.emit)
+        if not json:
+            wiring.screen.lines(all_ended_lines(came_to))
+        failure = came_to.error()
+        if failure is not None:
+            raise failure
+    if json:
+        wiring.screen.document(all_ended_json(came_to, stages))
+
+
+def _told(names: tuple[str, ...]) -> str:
+    return f"cluster {names[0]}" if len(names) == 1 else f"{len(names)} clusters: {', '.join(names)}"
+
+
+def _say_nothing(screen: Screen, *, simulated: bool, json: bool) -> None:
+    if not json:
+        screen.line("no cluster is up; nothing to end")
+        return
+    nothing: dict[str, Any] = {"cluster": None, "run_id": "", "known": False, "instances_ended": [], "strays_ended": []}
+    nothing |= {"storage_ended": [], "storage_kept": []}
+    cost = {"usd": "0", "simulated": simulated}
+    screen.document({**nothing, "cost": cost, "simulated": simulated, "left": [], "stages": []})

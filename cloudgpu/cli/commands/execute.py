@@ -1,0 +1,60 @@
+"""`cloudgpu exec`: one command on every node at once."""
+
+from typing import Annotated
+
+import typer
+
+from cloudgpu.cli.commands.options import Json
+
+
+def _fed() -> bytes:
+    from cloudgpu.errors import UsageError
+    from cloudgpu.files import read_input
+
+    try:
+        return read_input()
+    except OSError as err:
+        message = f"cannot read standard input: {err.strerror}"
+        raise UsageError(message, hint="send files with a recipe's workdir or data instead") from err
+
+
+def execute(  # noqa: PLR0917
+    context: typer.Context,
+    cluster: Annotated[
+        str, typer.Argument(metavar="[NAME]", help="The cluster or a run on it; may be left out when only one is up.")
+    ] = "",
+    node: Annotated[str, typer.Option("--node", help="Only these nodes, for instance 0,2-3.")] = "",
+    stream: Annotated[bool, typer.Option("--stream", help="Show every line as it comes, with its node.")] = False,
+    stdin: Annotated[
+        bool, typer.Option("--stdin", help="Give what this command reads on standard input to every node.")
+    ] = False,
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="-- COMMAND...", help="What to run; one word is a shell line.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Run a command on every node and group what they say.
+
+    Nodes that say the same share a block. Ends with 0 when the command did on every node, with 5 when it failed on
+    one, with 9 when a node could not be reached. Ctrl-C ends it on every node.
+    """
+    from cloudgpu.app.access.connect import find_cluster_nodes, reached
+    from cloudgpu.app.access.execute import as_json, chosen_indices, exit_code, shell_line
+    from cloudgpu.app.access.execute import execute as run
+    from cloudgpu.cli.context.wiring import wire
+    from cloudgpu.cli.render.node_output import show_line, show_outcomes
+
+    line = shell_line([*(command or []), *(context.obj or [])])
+    wiring = wire(json=json)
+    means = wiring.reaching.means
+    found = find_cluster_nodes(wiring.records, wiring.home, means, cluster or wiring.only_cluster())
+    indices = chosen_indices(node, len(found.nodes))
+    fed = _fed() if stdin else None
+    on_line = show_line(wiring.screen) if stream and not json else None
+    with reached(means, found, indices) as nodes:
+        outcomes = run(nodes, line, wiring.clock, stdin=fed, on_line=on_line)
+    if json:
+        wiring.screen.document(as_json(found.record.name, line, outcomes))
+    else:
+        show_outcomes(outcomes, wiring.screen)
+    raise typer.Exit(exit_code(outcomes))

@@ -1,0 +1,88 @@
+"""`cloudgpu extend`: let a cluster live longer."""
+
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Annotated
+
+import typer
+
+from cloudgpu import bounds
+from cloudgpu.cli.commands.options import Json, seconds
+from cloudgpu.errors import UsageError
+
+
+def extend(
+    cluster: Annotated[
+        str, typer.Argument(metavar="[CLUSTER]", help="The cluster; may be left out when only one is up.")
+    ] = "",
+    by: Annotated[str, typer.Option("--by", metavar="DURATION", help="So much longer: 90m, 2h, 1d.")] = "",
+    until: Annotated[
+        str, typer.Option("--until", metavar="TIME", help="Until then: 2026-11-21T18:00Z; UTC without a zone.")
+    ] = "",
+    max_usd: Annotated[
+        str, typer.Option("--max-usd", metavar="USD", help="The cluster's budget from now on, instead of the recipe's.")
+    ] = "",
+    json: Json = False,
+) -> None:
+    """Let a cluster live longer than it was to.
+
+    Renews the power-off timer of every node, the schedule outside them, and what the books expect. The recipe's
+    budget.max_usd still holds, and no node lives more than 14 days beyond its first expiry.
+    """
+    from cloudgpu.app.clusters.extend import Extending
+    from cloudgpu.cli.context.wiring import as_target, wire
+    from cloudgpu.cli.render.expiry_extension import extended_json, extended_lines
+    from cloudgpu.cli.terminal.interruption import tell_what_runs
+
+    if bool(by) == bool(until):
+        raise UsageError("say how long: --by 2h, or --until 2026-11-21T18:00Z", hint="cloudgpu extend --help")
+    longer, moment, cap = timedelta(seconds=seconds(by, "--by")), _moment(until), _usd(max_usd)
+    wiring = wire(json=json)
+    name = cluster or wiring.only_cluster()
+    if not name:
+        raise UsageError("no cluster is up", hint="`cloudgpu status` lists the clusters")
+    tell_what_runs(wiring.records, name)
+    target = as_target(wiring.records.target(name) or wiring.settings.target)
+    if target == "ssh":
+        from cloudgpu.backends.hosts.extend import HostExtending
+
+        extended = HostExtending(wiring.hosts.context(wiring.ledger)).extend(name, until=moment, by=longer, max_usd=cap)
+    else:
+        extending = Extending(wiring.cloud_context(wiring.cloud(target)), wiring.connect)
+        extended = extending.extend(name, until=moment, by=longer, max_usd=cap)
+    if json:
+        wiring.screen.document(extended_json(extended))
+    else:
+        wiring.screen.lines(extended_lines(extended, wiring.clock.now()))
+
+
+def _usd(text: str) -> Decimal | None:
+    """Money of the command line; None where none was given.
+
+    Raises:
+        UsageError: It is no amount.
+    """
+    if not text:
+        return None
+    try:
+        return bounds.positive_usd(text)
+    except ValueError as err:
+        raise UsageError(
+            f"--max-usd: {text!r} is no amount of money: {err}", hint="for instance --max-usd 250"
+        ) from None
+
+
+def _moment(text: str) -> datetime | None:
+    """A moment of the command line; None for one that was not given.
+
+    Raises:
+        UsageError: It is none.
+    """
+    if not text:
+        return None
+    try:
+        return bounds.moment(text.replace(" UTC", "Z"))
+    except ValueError as err:
+        raise UsageError(
+            f"--until: {text!r} is no moment: {err}", hint="or --by with a duration, for instance 2h"
+        ) from None

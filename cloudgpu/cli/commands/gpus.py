@@ -1,0 +1,117 @@
+"""`cloudgpu gpus`: which GPUs there are, and what they cost for what they do."""
+
+from typing import Annotated, Any, Literal
+
+import typer
+from typer.core import TyperGroup
+
+from cloudgpu.cli.commands.options import Json, On, whole
+from cloudgpu.errors import UsageError
+from cloudgpu.text import command
+
+HELP = """Compare GPUs by memory, speed and price.
+
+One line for each instance type: a machine that AWS rents, with one or several GPUs of one kind. Memory, bandwidth
+(TB/s) and FP16 rate (PFLOP/s) are of the whole machine, on paper. Prices are what this home knows; no cloud is asked.
+The last lines say what to type next.
+
+\b
+"I need 8 GPUs with 32 GB":    cloudgpu gpus --count 8 --min-memory 32GB
+Everything known of one GPU:   cloudgpu gpus show V100
+"""
+
+
+class Gpus(TyperGroup):
+    """`gpus V100` means `gpus show V100`, and says so."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - typer keeps its classes private
+        """The subcommand.
+
+        Raises:
+            UsageError: There is none of this name.
+        """
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            raise UsageError(
+                f"gpus lists all GPUs and takes no {args[0]}", hint=command("cloudgpu", "gpus", "show", args[0])
+            )
+        return super().resolve_command(ctx, args)
+
+
+app = typer.Typer(cls=Gpus, rich_markup_mode=None)
+
+
+@app.callback(invoke_without_command=True, help=HELP)
+def gpus(  # noqa: PLR0917
+    context: typer.Context,
+    min_memory: Annotated[
+        str, typer.Option("--min-memory", metavar="SIZE", help="Memory of each GPU, at least: 32GB or 24GiB.")
+    ] = "",
+    min_total_memory: Annotated[
+        str, typer.Option("--min-total-memory", metavar="SIZE", help="Of all GPUs of an instance together, at least.")
+    ] = "",
+    arch: Annotated[str, typer.Option("--arch", help="Only this architecture, for instance volta.")] = "",
+    count: Annotated[
+        int | None, typer.Option("--count", parser=whole(1, 999), help="GPUs in one instance, exactly.")
+    ] = None,
+    region: Annotated[
+        str, typer.Option("--region", help="Only what this region offers; left out, each type's cheapest region.")
+    ] = "",
+    spot: Annotated[bool, typer.Option("--spot", help="Spot prices: spare capacity that AWS may take back.")] = False,
+    sort: Annotated[
+        Literal["usd-per-hour", "memory", "bandwidth", "fp16", "usd-per-pflop-h", "usd-per-tb-s"],
+        typer.Option("--sort", help="By price, by size, or by price for compute or for memory bandwidth."),
+    ] = "usd-per-hour",
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also retired types, and machines that AWS does not have.")
+    ] = False,
+    on: On = None,
+    json: Json = False,
+) -> None:
+    """Compare GPUs; see `HELP`."""
+    from cloudgpu.app.planning.gpu_search import Asked, answer
+    from cloudgpu.cli.context.wiring import wire
+    from cloudgpu.cli.render.gpus import answer_json, answer_lines
+
+    if context.invoked_subcommand is not None:
+        _refuse_given(context)
+        return
+    wiring = wire(json=json, quits=True, target=on)
+    market: Literal["on-demand", "spot"] = "spot" if spot else "on-demand"
+    asked = Asked(min_memory, min_total_memory, arch, count, region, market, everything, sort)
+    found = answer(asked, wiring.catalog, wiring.settings.region)
+    if json:
+        wiring.screen.document(answer_json(found))
+    else:
+        wiring.screen.lines(answer_lines(found, wiring.clock.now().date(), wiring.screen.width))
+
+
+def _refuse_given(context: typer.Context) -> None:
+    """Options that stand before `show` would be ignored in silence."""
+    for option in context.command.params:
+        if option.name and context.params.get(option.name) != option.get_default(context):
+            message = f"{option.opts[0]} belongs to the list of GPUs, not to `gpus {context.invoked_subcommand}`"
+            raise UsageError(message, hint="cloudgpu gpus show --help")
+
+
+@app.command("show")
+def show(
+    gpu: Annotated[str, typer.Argument(metavar="GPU", help="Its name, for instance V100.")],
+    on: On = None,
+    json: Json = False,
+) -> None:
+    """Show everything known of one GPU, with sources.
+
+    Hardware, the drivers, CUDA versions, containers and PyTorch wheels that run on it, the instance types that have
+    it, and what would replace it.
+    """
+    from cloudgpu.catalog.profile import profile
+    from cloudgpu.catalog.software import software
+    from cloudgpu.cli.context.wiring import wire
+    from cloudgpu.cli.render.gpu import profile_json, profile_lines
+
+    wiring = wire(json=json, quits=True, target=on)
+    found = profile(wiring.catalog, software(), gpu, home_region=wiring.settings.region)
+    if json:
+        wiring.screen.document(profile_json(found))
+    else:
+        wiring.screen.lines(profile_lines(found, wiring.clock.now().date()))

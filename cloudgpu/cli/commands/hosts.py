@@ -1,0 +1,201 @@
+"""`cloudgpu hosts`: the inventory of hosts of one's own."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cloudgpu.cli.commands.options import Json, Yes
+from cloudgpu.text import command
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cloudgpu.backends.hosts.scan import Trust
+    from cloudgpu.cli.context.wiring import Wiring
+    from cloudgpu.hosts.host import OwnHost
+    from cloudgpu.ssh.host_key import ShownKey
+
+app = typer.Typer(help="Hosts of your own, for --on ssh.", no_args_is_help=True, rich_markup_mode=None)
+
+Names = Annotated[list[str] | None, typer.Argument(metavar="[HOST]...", help="Only these; all when left out.")]
+Inventory = Annotated[str | None, typer.Option("--hosts", metavar="FILE", help="The inventory (settings: hosts).")]
+
+
+@app.command("list")
+def show(names: Names = None, hosts: Inventory = None, json: Json = False) -> None:
+    """List the hosts of the inventory.
+
+    As it describes them; nobody is asked.
+    """
+    from cloudgpu.cli.context.wiring import wire
+    from cloudgpu.cli.render.hosts import inventory_json, inventory_lines
+
+    wiring = wire(json=json, hosts=hosts)
+    chosen = _chosen(wiring, names)
+    if json:
+        wiring.screen.document(inventory_json(wiring.hosts.file, chosen))
+    else:
+        wiring.screen.lines(inventory_lines(wiring.hosts.file, chosen))
+
+
+@app.command("check")
+def check(names: Names = None, hosts: Inventory = None, json: Json = False) -> None:
+    """Ask the hosts whether they are as they should be.
+
+    Do they answer, are they what the inventory says, and who uses their GPUs? Changes nothing. Ends with 15 when a
+    host does not answer or is something else.
+    """
+    from cloudgpu.backends.hosts.scan import scan
+    from cloudgpu.cli.context.wiring import wire
+    from cloudgpu.cli.render.hosts import check_lines, scanned_json
+    from cloudgpu.errors import UnfitError
+
+    wiring = wire(json=json, hosts=hosts)
+    found = scan(wiring.hosts.backend, _chosen(wiring, names), wiring.catalog, None)
+    if json:
+        wiring.screen.document(scanned_json(found, {}))
+    else:
+        wiring.screen.lines(check_lines(found))
+    if any(one.problem or one.differs for one in found):
+        raise typer.Exit(UnfitError.exit_code)
+
+
+@app.command("scan")
+def scan(
+    names: Names = None,
+    trust: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--trust", metavar="HOST=SHA256:...", help="A fingerprint that you know is the host's; may be repeated."
+        ),
+    ] = None,
+    hosts: Inventory = None,
+    json: Json = False,
+) -> None:
+    """Fill the inventory in with what the hosts tell.
+
+    GPUs, driver, cores, memory, private address. What stands there already is left as it is. The fingerprint of a host
+    whose key nobody knows is shown for you to compare, and pinned when you say that it is the host's; it is never
+    taken by itself. Nothing on the hosts is changed.
+    """
+    from cloudgpu.backends.hosts import scan as host_scanning
+    from cloudgpu.cli.context.wiring import wire
+    from cloudgpu.cli.render.hosts import scan_lines, scanned_json
+    from cloudgpu.errors import UnfitError
+    from cloudgpu.hosts.filling import filled
+
+    wiring = wire(json=json, hosts=hosts)
+    file = wiring.hosts.file
+    found = host_scanning.scan(
+        wiring.hosts.backend, _chosen(wiring, names), wiring.catalog, _trusting(wiring, trust or [])
+    )
+    told = {one.host.name: one.found for one in found}
+    text, added = filled(_text_of(file.path), told)
+    if added:
+        _rewrite(file.path, text)
+    if json:
+        wiring.screen.document(scanned_json(found, added))
+    else:
+        wiring.screen.lines(scan_lines(found, added, file.path))
+    if any(one.problem for one in found):
+        raise typer.Exit(UnfitError.exit_code)
+
+
+@app.command("prepare")
+def prepare(
+    names: Names = None,
+    install: Annotated[
+        list[str] | None,
+        typer.Option("--install", metavar="WHAT", help="python3-venv, docker or container-toolkit; may be repeated."),
+    ] = None,
+    yes: Yes = False,
+    hosts: Inventory = None,
+    json: Json = False,
+) -> None:
+    """Say what the hosts lack, and install what you name.
+
+    Nothing is installed that is not named with --install, and the commands are shown before they are run.
+    """
+    from cloudgpu.backends.hosts.prepare import carry_out, lacking, steps
+    from cloudgpu.cli.context.wiring import wire
+    from cloudgpu.cli.render.hosts import lacking_lines, prepared_json, step_lines
+
+    wiring = wire(json=json, hosts=hosts)
+    backend, chosen = wiring.hosts.backend, _chosen(wiring, names)
+    found = lacking(backend, chosen, wiring.catalog)
+    planned = steps(found, install or [])
+    if not json:
+        wiring.screen.lines(step_lines(planned) if install else lacking_lines(found))
+    if planned:
+        wiring.questions.confirm("Run these commands?", yes=yes)
+        carry_out(backend, planned, wiring.emit)
+    if json:
+        wiring.screen.document(prepared_json(found, planned))
+
+
+def _text_of(path: "Path") -> str:
+    """The inventory's text, to be filled in."""
+    from cloudgpu.errors import UsageError
+    from cloudgpu.files import SETTINGS_BYTES, read_text
+
+    try:
+        return read_text(path, SETTINGS_BYTES)
+    except OSError as err:
+        raise UsageError(f"cannot read {path}: {err.strerror}", hint="name another one: --hosts FILE") from err
+
+
+def _rewrite(path: "Path", text: str) -> None:
+    """Replace the inventory, with its permissions."""
+    from cloudgpu.errors import StateError
+    from cloudgpu.files import write_for_user
+
+    try:
+        write_for_user(path, text.encode())
+    except OSError as err:
+        raise StateError(f"cannot write {path}: {err.strerror}", hint="make it writable, then scan again") from err
+
+
+def _chosen(wiring: "Wiring", names: list[str] | None) -> "list[OwnHost]":
+    from cloudgpu.errors import UsageError
+    from cloudgpu.recipe.nearest import suggestion
+
+    file = wiring.hosts.file
+    for name in names or []:
+        if name not in file.by_name:
+            message = f"{file.path.name} has no host {name}{suggestion(name, file.by_name)}"
+            raise UsageError(message, hint="`cloudgpu hosts list` shows them")
+    return [file.by_name[name] for name in dict.fromkeys(names)] if names else list(file.hosts)
+
+
+def _trusting(wiring: "Wiring", given: list[str]) -> "Trust":
+    from cloudgpu.errors import HostKeyError, UsageError
+    from cloudgpu.ssh.keys import same_fingerprint
+
+    known: dict[str, list[str]] = {}
+    for pair in given:
+        name, equals, fingerprint = pair.partition("=")
+        if not equals or name not in wiring.hosts.file.by_name or not fingerprint.startswith("SHA256:"):
+            raise UsageError(f"--trust {pair}: expected HOST=SHA256:...", hint="`ssh-keygen -lf` on the host shows it")
+        known.setdefault(name, []).append(fingerprint)
+
+    def trust(host: "OwnHost", key: "ShownKey") -> bool:
+        if host.name in known:
+            if any(same_fingerprint(one, key.fingerprint) for one in known[host.name]):
+                return True
+            message = f"{host.name} shows the host key {key.fingerprint}, not {' or '.join(known[host.name])}"
+            hint = "somebody else may be answering at this address; nothing was sent to it"
+            raise HostKeyError(message, expected=known[host.name], got=key.fingerprint, hint=hint)
+        where = f"{host.user}@{host.address} port {host.port}"
+        wiring.screen.remark(f"{host.name} ({where}) shows the {key.kind} key {key.fingerprint}")
+        # Constants: one of the files below, or a pattern that the shell has to expand.
+        wiring.screen.remark(
+            f"compare it with `ssh-keygen -lf /etc/ssh/{_FILES.get(key.kind, 'ssh_host_*.pub')}` there"
+        )
+        return wiring.questions.agreed(
+            f"Is this the key of {host.name}?", hint=f"compare it there, then: {command('--trust', f'{host.name}=...')}"
+        )
+
+    return trust
+
+
+_FILES = {"ssh-ed25519": "ssh_host_ed25519_key.pub", "ssh-rsa": "ssh_host_rsa_key.pub"}

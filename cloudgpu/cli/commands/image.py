@@ -1,0 +1,96 @@
+"""`cloudgpu image`: machine images of one's own, made of bootstrapped nodes."""
+
+from typing import Annotated
+
+import typer
+
+from cloudgpu.cli.commands.options import Json, On, RecipeName, Region, Sets, Yes
+
+app = typer.Typer(
+    help="""Machine images of your own, which nodes boot.
+
+    The containers that frameworks come in are another matter: cloudgpu images.
+    """,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name: lower case letters, digits and dashes.")]
+
+
+@app.command("bake")
+def bake(  # noqa: PLR0917
+    recipe: RecipeName,
+    name: Annotated[str, typer.Option("--name", help="The image's name; the recipe's name when left out.")] = "",
+    sets: Sets = None,
+    on: On = None,
+    region: Region = None,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """Make an image of one bootstrapped node of a recipe.
+
+    Buys one node of the recipe's first type that can be had, waits for its bootstrap, holds it against what was
+    bought, takes its keys from it, has AWS make an image of it, and ends it. Nodes that boot the image find every
+    step of the bootstrap done.
+    """
+    from cloudgpu.app.images.bake import bake_cluster
+    from cloudgpu.app.planning.planner import refuse
+    from cloudgpu.app.runs.stages import Stages
+    from cloudgpu.cli.context.wiring import wire
+    from cloudgpu.cli.render.image import baked_lines
+    from cloudgpu.cli.render.plan import plan_lines
+    from cloudgpu.cli.terminal.interruption import tell_what_runs
+
+    wiring = wire(json=json, target=on, region=region)
+    planned = wiring.planned(recipe, [*(sets or []), "resources.nodes=1"], offline=False)
+    wiring.screen.lines(plan_lines(planned.plan, ""))
+    if planned.plan.errors:
+        raise refuse(planned.plan)
+    wiring.questions.confirm("Go ahead?", yes=yes)
+    stages, name = Stages(wiring.clock, wiring.emit), name or planned.plan.recipe.name
+    tell_what_runs(wiring.records, bake_cluster(name))
+    baked = wiring.baking(planned.plan.target, stages).bake(planned.plan, name)
+    if json:
+        wiring.screen.document({**baked.as_json(), "stages": stages.as_json()})
+    else:
+        wiring.screen.lines(["", *baked_lines(baked, recipe)])
+
+
+@app.command("list")
+def show(on: On = None, region: Region = None, json: Json = False) -> None:
+    """List the images that cloudgpu has made in a region."""
+    from cloudgpu.app.images.bake import image_json
+    from cloudgpu.cli.context.wiring import wire
+    from cloudgpu.cli.render.image import image_lines
+
+    wiring = wire(json=json, quits=True, target=on, region=region)
+    found = wiring.images(wiring.settings.target).found(wiring.settings.region)
+    if json:
+        wiring.screen.document({"region": wiring.settings.region, "images": [image_json(one) for one in found]})
+    else:
+        wiring.screen.lines(image_lines(found, wiring.clock.now(), wiring.settings.region))
+
+
+@app.command("delete")
+def delete(name: Name, on: On = None, region: Region = None, yes: Yes = False, json: Json = False) -> None:
+    """Delete an image and its snapshots.
+
+    Clusters that were made of it go on; new nodes cannot be. Ends the node as well that a bake which was cut off has
+    left.
+    """
+    from cloudgpu.app.images.bake import delete as delete_image
+    from cloudgpu.backends.lenient_ledger import check_ledger
+    from cloudgpu.cli.context.wiring import wire
+    from cloudgpu.cli.render.image import deleted_json, deleted_lines
+
+    wiring = wire(json=json, needs_disk=False, target=on, region=region)
+    target, where = wiring.settings.target, wiring.settings.region
+    wiring.questions.confirm(f"Delete image {name} in {where}?", yes=yes)
+    context = wiring.cloud_cleanup_context(target)
+    gone = delete_image(context, wiring.images(target), where, name)
+    check_ledger(context, f"image {name} is gone")
+    if json:
+        wiring.screen.document(deleted_json(gone, name, where))
+    else:
+        wiring.screen.lines(deleted_lines(gone, name))

@@ -1,0 +1,33 @@
+"""`cloudgpu images`: framework containers, and the GPUs that they run on."""
+
+from typing import Annotated
+
+import typer
+
+from cloudgpu.cli.commands.options import Json
+
+
+def images(
+    framework: Annotated[str, typer.Option("--framework", help="Only this framework, for instance pytorch.")] = "",
+    gpu: Annotated[str, typer.Option("--gpu", help="Only what runs on this GPU, and how well.")] = "",
+    latest_for: Annotated[
+        str, typer.Option("--latest-for", metavar="GPU", help="Of each framework, the last one made for this GPU.")
+    ] = "",
+    json: Json = False,
+) -> None:
+    """List framework containers and the GPUs they run on.
+
+    The container images that frameworks come in (PyTorch, TensorFlow, MXNet ...), not the machine images that nodes
+    boot: those are `cloudgpu image`. A container runs on a GPU when it has native code for its compute capability.
+    """
+    from cloudgpu.app.planning.image_search import ImageQuery, containers
+    from cloudgpu.catalog.software import software
+    from cloudgpu.cli.context.wiring import wire
+    from cloudgpu.cli.render.images import image_rows_json, images_lines
+
+    wiring = wire(json=json, quits=True)
+    listing = containers(ImageQuery(framework, gpu, latest_for), wiring.catalog, software())
+    if json:
+        wiring.screen.document(image_rows_json(listing))
+    else:
+        wiring.screen.lines(images_lines(listing))

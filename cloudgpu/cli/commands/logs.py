@@ -1,0 +1,42 @@
+"""`cloudgpu logs`: what the ranks wrote, from this machine or live."""
+
+from typing import Annotated
+
+import typer
+
+from cloudgpu.cli.commands.options import RunName, whole
+from cloudgpu.text import command
+
+
+def logs(
+    run: RunName = "",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends.")] = False,
+    rank: Annotated[int | None, typer.Option("--rank", parser=whole(0, 64_000), help="Only this rank.")] = None,
+) -> None:
+    """Show what the ranks wrote.
+
+    Shows this machine's copy, rank after rank. With -f it goes on with a live run at the byte where the copy ends;
+    no line is lost or shown twice. Nothing is ended or collected: `cloudgpu attach` does that.
+    """
+    from cloudgpu.app.runs.attach import found_run, no_lines, stored_lines
+    from cloudgpu.cli.context.wiring import wire
+    from cloudgpu.cli.render.run import followed_code
+    from cloudgpu.cli.terminal.interruption import going_on, tell_what_runs, told_when_interrupted
+    from cloudgpu.run.progress import RankLine
+
+    wiring = wire(quits=True)
+    record = found_run(wiring.records, run)
+    shown = 0
+    for shown, (one, line) in enumerate(stored_lines(wiring.home, record, rank), 1):  # noqa: B007
+        wiring.emit(RankLine(one, line))
+    if not shown and not follow:
+        wiring.screen.remark(no_lines(record))
+    if record.state != "running":
+        return
+    if not follow:
+        wiring.screen.hint(f"the run goes on; `{command('cloudgpu', 'logs', '-f', record.run_id)}` follows it")
+        return
+    tell_what_runs(wiring.records, record.cluster)
+    with told_when_interrupted(wiring.screen, *going_on(record.run_id)):
+        followed = wiring.watching(record, only_rank=rank).logs(record.run_id)
+    raise typer.Exit(followed_code(followed, wiring.screen))

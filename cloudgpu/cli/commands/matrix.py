@@ -1,0 +1,106 @@
+"""`cloudgpu matrix`: what matrices of runs came to; `train --matrix` runs them."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cloudgpu.cli.commands.options import Json
+
+if TYPE_CHECKING:
+    from cloudgpu.app.matrix.outcome import MatrixOutcome
+    from cloudgpu.cli.context.wiring import Wiring
+    from cloudgpu.state.matrix_records import MatrixRecord
+
+app = typer.Typer(
+    help="""Show what matrices of runs came to.
+
+    `cloudgpu train RECIPE --matrix NAME=VALUE,VALUE` runs one: every combination, one after the other in one cluster.
+    """,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+MatrixName = Annotated[str, typer.Argument(metavar="[MATRIX]", help="Its name; the latest when left out.")]
+
+
+@app.command("list")
+def list_matrices(json: Json = False) -> None:
+    """List the matrices that were run from here.
+
+    With how many of their combinations have a result.
+    """
+    from cloudgpu.cli.context.wiring import wire
+    from cloudgpu.cli.render.matrix import list_lines
+    from cloudgpu.state.matrix_records import MatrixRecords
+
+    wiring = wire(json=json, quits=True)
+    records = MatrixRecords(wiring.home)
+    known, damaged = records.all()
+    outcomes = [_outcome(wiring, record) for record in known]
+    if json:
+        wiring.screen.document({"matrices": [one.as_json() for one in outcomes], "damaged": damaged})
+    else:
+        wiring.screen.lines(
+            list_lines(outcomes, damaged, wiring.clock.now(), {name: records.damage(name) for name in damaged})
+        )
+
+
+@app.command("show")
+def show(name: MatrixName = "", json: Json = False) -> None:
+    """Show the table of a matrix once more.
+
+    Every combination with its figures, its time and its cost.
+    """
+    from cloudgpu.cli.context.wiring import wire
+    from cloudgpu.cli.render.matrix import outcome_lines
+    from cloudgpu.state.matrix_records import MatrixRecords
+
+    wiring = wire(json=json, quits=True)
+    outcome = _outcome(wiring, MatrixRecords(wiring.home).found(name))
+    if json:
+        wiring.screen.document(outcome.as_json())
+    else:
+        wiring.screen.lines(outcome_lines(outcome))
+
+
+@app.command("csv")
+def csv(
+    name: MatrixName = "",
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write it there instead of standard output.")
+    ] = None,
+) -> None:
+    """Print the table of a matrix as CSV."""
+    from cloudgpu.cli.context.wiring import wire
+    from cloudgpu.state.matrix_records import MatrixRecords
+
+    wiring = wire(quits=True)
+    text = _outcome(wiring, MatrixRecords(wiring.home).found(name)).as_csv()
+    if out is None:
+        wiring.screen.raw(text)
+    else:
+        write_table(out, text)
+        wiring.screen.line(f"{out} is written")
+
+
+def write_table(path: Path, text: str) -> None:
+    """Write a table where the user wants it.
+
+    Raises:
+        UsageError: It cannot be written there.
+    """
+    from cloudgpu.errors import UsageError
+    from cloudgpu.files import write_for_user
+
+    try:
+        write_for_user(path, text.encode())
+    except OSError as err:
+        message = f"cannot write {path}: {err.strerror}"
+        raise UsageError(message, hint="name a file in a folder that is there") from err
+
+
+def _outcome(wiring: "Wiring", record: "MatrixRecord") -> "MatrixOutcome":
+    from cloudgpu.app.matrix.outcome import outcome_of
+
+    table = str(wiring.home.matrix(record.name).table)
+    return outcome_of(record, wiring.records, wiring.ledger, wiring.clock.now(), table)

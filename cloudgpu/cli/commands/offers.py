@@ -1,0 +1,44 @@
+"""`cloudgpu offers`: everything that could carry a recipe, and why each was kept or dropped. Changes nothing."""
+
+from typing import Annotated
+
+import typer
+
+from cloudgpu.cli.commands.options import Json, On, PreferOption, RecipeName, Region, Sets, preferring
+
+
+def offers(  # noqa: PLR0917
+    recipe: RecipeName,
+    on: On = None,
+    sets: Sets = None,
+    prefer: PreferOption = None,
+    all_regions: Annotated[
+        bool, typer.Option("--all-regions", help="Look in every region that the account can use.")
+    ] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="From the catalogue alone; ask no cloud.")] = False,
+    region: Region = None,
+    json: Json = False,
+) -> None:
+    """List what could carry a recipe, in the order tried.
+
+    Shows price, zone and quota of every candidate, and by which rule each of the others was thrown out. Changes
+    nothing. Exits 4 when nothing is left.
+    """
+    from cloudgpu.cli.context.hosts import refuse_on_hosts
+    from cloudgpu.cli.context.wiring import wire
+    from cloudgpu.cli.render.offers import offers_json, offers_lines
+    from cloudgpu.cli.render.plan import remedy_lines
+    from cloudgpu.errors import NoCapacityError
+    from cloudgpu.plan.explain import explain
+
+    wiring = wire(json=json, target=on, region=region)
+    refuse_on_hosts(wiring.settings.target, "offers")
+    planned = wiring.planned(recipe, preferring(sets, prefer), offline=offline, all_regions=all_regions)
+    verdicts = explain(planned.question)
+    if json:
+        wiring.screen.document(offers_json(planned.plan, planned.question, verdicts))
+    else:
+        lines = offers_lines(planned.plan, planned.question, verdicts)
+        wiring.screen.lines([*lines, *remedy_lines(planned.plan)])
+    if not planned.plan.candidates:
+        raise typer.Exit(NoCapacityError.exit_code)

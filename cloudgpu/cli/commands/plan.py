@@ -1,0 +1,95 @@
+"""`cloudgpu plan`: what a recipe would do and cost. Changes nothing."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cloudgpu.cli.commands.options import Json, On, PreferOption, RecipeName, Region, Sets, preferring
+from cloudgpu.text import command
+
+if TYPE_CHECKING:
+    from cloudgpu.app.planning.forecast import Forecast
+    from cloudgpu.app.planning.planner import Planned
+
+
+def plan(  # noqa: PLR0917
+    recipe: RecipeName,
+    on: On = None,
+    sets: Sets = None,
+    prefer: PreferOption = None,
+    offline: Annotated[bool, typer.Option("--offline", help="Plan from the catalogue alone; ask no cloud.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Tell which rule kept every candidate, or threw it out.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Write the plan down, for `up --plan` and `train --plan`."),
+    ] = None,
+    resources: Annotated[
+        bool, typer.Option("--resources", help="Also run the program as a preview: exactly what it would make.")
+    ] = False,
+    region: Region = None,
+    json: Json = False,
+) -> None:
+    """Show what a recipe would do and cost.
+
+    Shows candidates in the order they would be tried, prices, the worst case and every finding; changes nothing.
+    Exits 7 when a finding forbids the recipe, 3 when only its budget does.
+    """
+    from cloudgpu.app.planning.planner import refuse
+    from cloudgpu.cli.context.hosts import refuse_on_hosts
+    from cloudgpu.cli.context.wiring import wire
+    from cloudgpu.cli.render.plan import plan_lines
+    from cloudgpu.errors import UsageError
+
+    if offline and (out is not None or resources):
+        raise UsageError("--out and --resources ask the cloud", hint="plan without --offline")
+    wiring = wire(json=json, target=on, region=region)
+    if out is not None or resources or explain:
+        refuse_on_hosts(wiring.settings.target, "--out, --resources and --explain")
+    assigned = preferring(sets, prefer)
+    planned = wiring.planned(recipe, assigned, offline=offline)
+    made = wiring.forecast(planned.plan) if resources else None
+    if json:
+        wiring.screen.document(
+            {**planned.plan.as_json(), **_made_json(made), **(_why_json(planned) if explain else {})}
+        )
+    else:
+        wiring.screen.lines([*plan_lines(planned.plan, ""), *_made_lines(made), *(_why(planned) if explain else ())])
+    if planned.plan.errors:
+        raise typer.Exit(refuse(planned.plan).exit_code)
+    if out is not None:
+        from cloudgpu.app.planning.plan_files import save
+        from cloudgpu.cli.commands.saved_plan import world_of
+
+        now, world = wiring.clock.now(), world_of(wiring, planned, out)
+        save(out, planned, world, sets=assigned, region=wiring.settings.region, now=now)
+        if not json:
+            apply = command("cloudgpu", "train", "--plan", str(out))
+            wiring.screen.lines(["", f"written to {out}: `{apply}` applies it as it is, or says what changed"])
+
+
+def _made_json(made: "tuple[Forecast, ...] | None") -> dict[str, Any]:
+    """Null where the program was not asked."""
+    return {"resources": None if made is None else [one.as_json() for one in made]}
+
+
+def _made_lines(made: "tuple[Forecast, ...] | None") -> list[str]:
+    from cloudgpu.cli.terminal.progress import resource
+
+    return ["", "would make:", *(f"    + {resource(one.type)} {one.name}" for one in made)] if made else []
+
+
+def _why(planned: "Planned") -> list[str]:
+    from cloudgpu.cli.render.offers import explained_lines
+    from cloudgpu.plan.explain import explain
+
+    return ["", *explained_lines(planned.plan, explain(planned.question))]
+
+
+def _why_json(planned: "Planned") -> dict[str, Any]:
+    from cloudgpu.cli.render.offers import explained_json
+    from cloudgpu.plan.explain import explain
+
+    return explained_json(explain(planned.question))

@@ -1,0 +1,178 @@
+"""`cloudgpu recipe`: new, check, show, list, and the JSON Schema for editors."""
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from cloudgpu.cli.commands.options import Json, On, RecipeName, Sets, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from cloudgpu.cli.render.recipe import Checked
+
+app = typer.Typer(
+    help="""Begin, check, show and list recipes.
+
+    A recipe is a file that says what to run, on which machines, for how long and for how much money at most.
+    """,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@app.command("new")
+def new(  # noqa: PLR0917
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name: lower case letters, digits and dashes.")],
+    gpu: Annotated[
+        str,
+        typer.Option(
+            "--gpu", metavar="GPU:COUNT", help="GPU and how many a node, as `cloudgpu gpus` has it: V100-32GB:8."
+        ),
+    ],
+    nodes: Annotated[int, typer.Option("--nodes", parser=whole(1, 1000), help="How many such machines.")] = 1,
+    region: Annotated[
+        str, typer.Option("--region", help="Region; left out, yours (settings: region) or the cheapest that has it.")
+    ] = "",
+    launcher: Annotated[
+        Literal["torchrun", "each-node", "head-only", "service"],
+        typer.Option("--launcher", help="What starts it: a rank a GPU, one process a node or in all, or a server."),
+    ] = "torchrun",
+    spot: Annotated[bool, typer.Option("--spot", help="Buy spare capacity that AWS may take back.")] = False,
+    json: Json = False,
+) -> None:
+    """Begin a recipe that already runs.
+
+    Writes recipes/NAME in the current folder: a recipe with comments that say what to change, and a script that runs
+    as it stands. An instance type may stand for the GPU: --gpu p3dn.24xlarge.
+    """
+    from pathlib import Path
+
+    from cloudgpu.app.planning.recipe_scaffold import ScaffoldRequest, make_scaffold, write
+    from cloudgpu.cli.context.wiring import wire
+    from cloudgpu.cli.render.recipe_scaffold import scaffold_json, scaffold_lines
+
+    wiring = wire(json=json)
+    begun = make_scaffold(
+        ScaffoldRequest(name, gpu, nodes, region, "spot" if spot else "on-demand", launcher),
+        wiring.catalog,
+        wiring.settings.region,
+    )
+    folder = Path("recipes") / name
+    write(begun, folder)
+    if json:
+        wiring.screen.document(scaffold_json(begun, folder))
+    else:
+        wiring.screen.lines(scaffold_lines(begun, folder))
+
+
+@app.command("check")
+def check(recipe: RecipeName, sets: Sets = None, json: Json = False) -> None:
+    """Say whether a recipe is right.
+
+    Every problem at once, with file, line and field. A folder of recipes stands for all of them.
+    """
+    from cloudgpu.cli.context.wiring import recipe_roots, wire
+    from cloudgpu.cli.render.recipe import check_lines, refusal
+    from cloudgpu.recipe import loading
+
+    wiring = wire(json=json)
+    paths = loading.find_all(recipe, roots=recipe_roots())
+    if len(paths) == 1:
+        checked = [_checked(paths[0], sets or [])]
+    else:
+        checked = [_found_wrong(path, sets or []) for path in paths]
+        if any(one.problems for one in checked):
+            wiring.screen.lines(check_lines(checked))
+            raise refusal(checked)
+    if not json:
+        wiring.screen.lines(check_lines(checked))
+    elif len(paths) == 1:
+        wiring.screen.document({"recipe": checked[0].name, "path": str(checked[0].path), "ok": True})
+    else:
+        wiring.screen.document({"ok": True, "recipes": [one.as_json() for one in checked]})
+
+
+@app.command("show")
+def show(recipe: RecipeName, on: On = None, sets: Sets = None, json: Json = False) -> None:
+    """Show a recipe as it would run.
+
+    Parameters are set, and with `--on rehearsal` its rehearsal stanza is applied.
+    """
+    from cloudgpu.app.planning.planner import read_sets
+    from cloudgpu.cli.context.wiring import recipe_roots, wire
+    from cloudgpu.recipe import loading
+    from cloudgpu.recipe.document import as_yaml
+    from cloudgpu.recipe.resolve import resolve
+
+    wiring = wire(json=json, target=on)
+    loaded = loading.load(loading.find(recipe, roots=recipe_roots()))
+    rehearsed = on == "rehearsal"
+    resolved = resolve(loaded, sets=read_sets(sets or []), rehearsal=rehearsed)
+    if json:
+        wiring.screen.document(resolved.model_dump(mode="json", by_alias=True))
+    else:
+        wiring.screen.line(as_yaml(resolved).rstrip())
+
+
+@app.command("list")
+def list_recipes(json: Json = False) -> None:
+    """List the recipes that bare names find.
+
+    With what each runs on, with what, and the figure that it is held against.
+    """
+    from cloudgpu.cli.context.wiring import recipe_roots, wire
+    from cloudgpu.cli.render.recipe import Checked, list_lines
+    from cloudgpu.errors import RecipeError
+    from cloudgpu.recipe import loading
+    from cloudgpu.recipe.summary import summary
+
+    wiring = wire(json=json)
+    found, wrong = [], []
+    for path in loading.known(recipe_roots()):
+        try:
+            found.append(summary(loading.load(path).recipe))
+        except RecipeError as err:
+            wrong.append(Checked(path, path.parent.name, err.problems or (err.message,)))
+    if json:
+        damaged = [{"name": one.name, "description": "", "problems": list(one.problems)} for one in wrong]
+        wiring.screen.document([*(one.as_json() | {"problems": []} for one in found), *damaged])
+    else:
+        wiring.screen.lines(list_lines(found, wrong))
+
+
+def _checked(path: "Path", sets: "Sequence[str]") -> "Checked":
+    """A recipe that is right, as it is and rehearsed.
+
+    Raises:
+        RecipeError: It is wrong.
+    """
+    from cloudgpu.app.planning.planner import read_sets
+    from cloudgpu.cli.render.recipe import Checked
+    from cloudgpu.recipe import loading
+    from cloudgpu.recipe.resolve import resolve
+
+    loaded = loading.load(path)
+    for rehearsed in (False, True):
+        resolve(loaded, sets=read_sets(sets), rehearsal=rehearsed)
+    return Checked(loaded.path, loaded.recipe.name)
+
+
+def _found_wrong(path: "Path", sets: "Sequence[str]") -> "Checked":
+    from cloudgpu.cli.render.recipe import Checked
+    from cloudgpu.errors import RecipeError
+
+    try:
+        return _checked(path, sets)
+    except RecipeError as err:
+        return Checked(path, path.parent.name, err.problems or (err.message,))
+
+
+@app.command("schema")
+def schema() -> None:
+    """Print the JSON Schema of recipe files."""
+    from cloudgpu.cli.terminal.screen import Screen
+    from cloudgpu.recipe.documentation import schema as recipe_schema
+
+    Screen().document(recipe_schema())

@@ -1,0 +1,202 @@
+"""`cloudgpu rehearsal capacity | quota | prices | faults | advance`: have the simulated AWS misbehave as AWS does."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cloudgpu import bounds
+from cloudgpu.cli.commands.options import Json
+from cloudgpu.cli.terminal.figures import plural
+from cloudgpu.errors import UsageError
+from cloudgpu.files import SETTINGS_BYTES, parse_json, read_input, read_text
+
+CapacityRows = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[ZONE/TYPE/MARKET=COUNT]...", help="Instances that may exist; parts may be *."),
+]
+QuotaRows = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[REGION/BUCKET/MARKET=VCPUS]...", help="vCPUs that may run; parts may be *."),
+]
+PriceRows = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[REGION/TYPE/MARKET=USD]...", help="USD an hour; parts may be *, and the last match holds."
+    ),
+]
+FaultFile = Annotated[
+    str, typer.Argument(metavar="[FILE]", help="A JSON list of rules, - for standard input; none ends all faults.")
+]
+Back = Annotated[bool, typer.Option("--back", help="Move it back by that much instead.")]
+_PRICE = re.compile(r"0*[1-9]\d{0,8}(\.\d{1,12})?|0{1,9}\.0{0,11}[1-9]\d{0,11}", re.ASCII)
+"""Above 0 and below a billion, in plain figures."""
+_MOST = 1_000_000
+Moved = Annotated[str, typer.Argument(metavar="DURATION", help="For instance 90s, 20m or 8h.")]
+
+
+def capacity(rows: CapacityRows = None, json: Json = False) -> None:
+    """Limit what the simulated zones have.
+
+    Replaces all limits; without rows everything is to be had again. Starts the rehearsal cloud.
+    """
+    from cloudgpu.cli.context.wiring import wire
+    from cloudgpu.rehearsal import client
+
+    table = read_rows(rows or [])
+    wiring = wire(json=json)
+    client.put_capacity(wiring.rehearsal(), table)
+    if json:
+        wiring.screen.document({"simulated": True, "capacity": table})
+    else:
+        wiring.screen.lines(limit_lines("capacity", table))
+
+
+def quota(rows: QuotaRows = None, json: Json = False) -> None:
+    """Limit the simulated account's vCPUs.
+
+    Replaces all limits; without rows there is none. Buckets are AWS's: p, g, standard and so on. Starts the rehearsal
+    cloud.
+    """
+    from cloudgpu.cli.context.wiring import wire
+    from cloudgpu.rehearsal import client
+
+    table = read_rows(rows or [])
+    wiring = wire(json=json)
+    client.put_quotas(wiring.rehearsal(), table)
+    wiring.quota_rooms.forget("rehearsal")
+    if json:
+        wiring.screen.document({"simulated": True, "quota": table})
+    else:
+        wiring.screen.lines(limit_lines("quota", table))
+
+
+def prices(rows: PriceRows = None, json: Json = False) -> None:
+    """Change what the simulated instances cost.
+
+    Replaces all changed prices; without rows the catalogue's hold again. `catalog refresh --on rehearsal` reads them.
+    Markets are on-demand and spot. Starts the rehearsal cloud.
+    """
+    from cloudgpu.cli.context.wiring import wire
+    from cloudgpu.rehearsal import client
+
+    table = read_prices(rows or [])
+    wiring = wire(json=json)
+    client.put_prices(wiring.rehearsal(), table)
+    if json:
+        wiring.screen.document({"simulated": True, "prices": table})
+    elif not table:
+        wiring.screen.line("simulated prices: the catalogue's")
+    else:
+        wiring.screen.lines(["simulated prices:", *(f"  {key} = {usd} USD/h" for key, usd in table.items())])
+
+
+def faults(file: FaultFile = "", json: Json = False) -> None:
+    """Script faults of the simulated API.
+
+    Replaces the fault script: which calls fail, are delayed, held or cut, before or after their effect.
+    docs/reference/faults.md lists the fields of a rule. Starts the rehearsal cloud.
+    """
+    from cloudgpu.cli.context.wiring import wire
+    from cloudgpu.rehearsal import client
+
+    rules = read_rules(file)
+    wiring = wire(json=json)
+    cloud = wiring.rehearsal()
+    client.put_faults(cloud, rules)
+    if json:
+        wiring.screen.document({"simulated": True, "faults": rules})
+    else:
+        what = plural(len(rules), "rule") if rules else "none"
+        wiring.screen.line(f"simulated faults: {what}")
+
+
+def advance(by: Moved, back: Back = False, json: Json = False) -> None:
+    """Move the clock of the nodes' power-off timers.
+
+    Nodes whose expiry is reached end themselves, as they would on AWS. The clock stays ahead, over restarts too: nodes
+    that are made later end when they boot, if their expiry is nearer than that. `--back` brings it back.
+    """
+    from cloudgpu import bounds
+    from cloudgpu.cli.context.wiring import wire
+    from cloudgpu.recipe.units import DurationS
+    from cloudgpu.rehearsal import client
+    from cloudgpu.rehearsal.layout import LIMIT_DAYS
+
+    try:
+        seconds = bounds.duration_s(by, LIMIT_DAYS * 86400)
+    except ValueError as err:
+        hint = f"for instance cloudgpu rehearsal advance 8h; the clock can be moved by {LIMIT_DAYS} days in all"
+        raise UsageError(f"{by!r} is no duration: {err}", hint=hint) from err
+    wiring = wire(json=json)
+    moved_s = -seconds if back else seconds
+    client.advance(wiring.rehearsal(), moved_s)
+    if json:
+        wiring.screen.document({"simulated": True, "advanced_s": moved_s})
+    else:
+        wiring.screen.line(f"the simulated nodes' clock moved {'back' if back else 'on'} by {DurationS(seconds)}")
+        if not back:
+            wiring.screen.line("  nodes launched later boot on this clock too; the same with --back sets it back")
+
+
+def read_rows(rows: Sequence[str]) -> dict[str, int]:
+    """`us-east-1c/p3dn.24xlarge/on-demand=0`, as a table.
+
+    Raises:
+        UsageError: A row is not of that form.
+    """
+    table = {}
+    for row in rows:
+        key, _, count = row.rpartition("=")
+        try:
+            table[key] = bounds.whole(count if key.count("/") == 2 else "", most=_MOST)  # noqa: PLR2004
+        except ValueError:
+            message = f"{row!r} is not of the form A/B/C=NUMBER"
+            hint = f"for instance 'us-east-1c/p3dn.24xlarge/on-demand=0' or '*/*/spot=2'; {_MOST:,} at most"
+            raise UsageError(message, hint=hint) from None
+    return table
+
+
+def read_prices(rows: Sequence[str]) -> dict[str, str]:
+    """`us-east-1/p3dn.24xlarge/on-demand=29.5`, as a table.
+
+    Raises:
+        UsageError: A row is not of that form.
+    """
+    table = {}
+    for row in rows:
+        key, _, usd = row.rpartition("=")
+        market = key.rpartition("/")[2]
+        if key.count("/") != 2 or not _PRICE.fullmatch(usd) or market not in ("on-demand", "spot", "*"):  # noqa: PLR2004
+            message = f"{row!r} is not of the form REGION/TYPE/MARKET=USD"
+            raise UsageError(message, hint="for instance us-east-1/p3dn.24xlarge/on-demand=29.5")
+        table[key] = usd
+    return table
+
+
+def read_rules(file: str) -> list[Any]:
+    """The rules of a fault script; none without a file.
+
+    Raises:
+        UsageError: The file cannot be read, or is not a JSON list.
+    """
+    if not file:
+        return []
+    try:
+        rules = parse_json(read_input(SETTINGS_BYTES) if file == "-" else read_text(Path(file), SETTINGS_BYTES))
+    except (OSError, ValueError) as err:
+        message = f"the fault script {file} cannot be read: {err}"
+        raise UsageError(message, hint="a JSON list of rules; docs/guides/faults.md has examples") from err
+    if not isinstance(rules, list):
+        message = f"the fault script {file} is not a list"
+        raise UsageError(message, hint='for instance [{"action": "CreateFleet", "code": "InternalError"}]')
+    return rules
+
+
+def limit_lines(what: str, table: dict[str, int]) -> list[str]:
+    """What is limited now."""
+    if not table:
+        return [f"simulated {what}: unlimited"]
+    return [f"simulated {what}:", *(f"  {key} = {count}" for key, count in table.items())]

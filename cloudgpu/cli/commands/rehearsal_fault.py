@@ -1,0 +1,106 @@
+"""`cloudgpu rehearsal fault apply | list | show | clear`: named faults of the simulated AWS."""
+
+from typing import Annotated
+
+import typer
+
+from cloudgpu.cli.commands.options import Json
+from cloudgpu.errors import UsageError
+
+app = typer.Typer(help="Apply named faults to the simulated AWS.", no_args_is_help=True, rich_markup_mode=None)
+
+Names = Annotated[list[str], typer.Argument(metavar="NAME|FILE...", help="Faults of the library, or YAML files.")]
+Name = Annotated[str, typer.Argument(metavar="NAME|FILE", help="A fault of the library, or a YAML file.")]
+Given = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the fault; repeatable.")
+]
+
+
+@app.command("apply")
+def apply(names: Names, given: Given = None, json: Json = False) -> None:
+    """Let these faults hold from now on.
+
+    Replaces everything that was applied before, capacity and quotas included. Starts the rehearsal cloud.
+    """
+    from cloudgpu.cli.context.wiring import wire
+    from cloudgpu.cli.render.fault import in_force_lines
+    from cloudgpu.rehearsal import client
+    from cloudgpu.rehearsal.faults import scripts
+
+    found = [scripts.find(name) for name in names]
+    whole = scripts.together(found, read_given(given or []))
+    wiring = wire(json=json)
+    now = client.put_script(wiring.rehearsal(), {"names": [script.name for script in found], **whole})
+    wiring.quota_rooms.forget("rehearsal")
+    if json:
+        wiring.screen.document({"simulated": True, **now})
+    else:
+        wiring.screen.lines(in_force_lines(now))
+
+
+@app.command("list")
+def list_all(json: Json = False) -> None:
+    """Show the library of faults and what holds now.
+
+    Never starts a rehearsal cloud.
+    """
+    from cloudgpu.cli.context.wiring import wire
+    from cloudgpu.cli.render.fault import library_json, library_lines
+    from cloudgpu.rehearsal import client
+    from cloudgpu.rehearsal.faults import scripts
+
+    wiring = wire(json=json)
+    cloud = client.running(wiring.home)
+    applied = list(client.script(cloud)["names"]) if cloud else []
+    library = list(scripts.library().values())
+    if json:
+        wiring.screen.document(library_json(library, applied))
+    else:
+        wiring.screen.lines(library_lines(library, applied))
+
+
+@app.command("show")
+def show(name: Name, json: Json = False) -> None:
+    """Show what a fault consists of."""
+    from cloudgpu.cli.context.wiring import wire
+    from cloudgpu.cli.render.fault import script_json, script_lines
+    from cloudgpu.rehearsal.faults import scripts
+
+    script = scripts.find(name)
+    wiring = wire(json=json)
+    if json:
+        wiring.screen.document(script_json(script))
+    else:
+        wiring.screen.lines(script_lines(script))
+
+
+@app.command("clear")
+def clear(json: Json = False) -> None:
+    """End all faults; capacity and quotas are unlimited again.
+
+    What has befallen a node stays with it. Starts the rehearsal cloud.
+    """
+    from cloudgpu.cli.context.wiring import wire
+    from cloudgpu.cli.render.fault import in_force_lines
+    from cloudgpu.rehearsal import client
+
+    wiring = wire(json=json)
+    now = client.put_script(wiring.rehearsal(), {})
+    wiring.quota_rooms.forget("rehearsal")
+    if json:
+        wiring.screen.document({"simulated": True, **now})
+    else:
+        wiring.screen.lines(in_force_lines(now))
+
+
+def read_given(rows: list[str]) -> dict[str, str]:
+    """`zone=us-east-1d`, as a table.
+
+    Raises:
+        UsageError: A row is not of that form.
+    """
+    for row in rows:
+        if not row.partition("=")[0] or "=" not in row:
+            message = f"{row!r} is not of the form NAME=VALUE"
+            raise UsageError(message, hint="for instance --set zone=us-east-1d")
+    return {name: value for name, _, value in (row.partition("=") for row in rows)}

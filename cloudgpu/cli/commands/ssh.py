@@ -1,0 +1,46 @@
+"""`cloudgpu ssh`: the real OpenSSH client on a node, with the pinned host key."""
+
+import os
+from typing import Annotated
+
+import typer
+
+from cloudgpu.cli.commands.options import whole
+
+
+def ssh(
+    context: typer.Context,
+    cluster: Annotated[
+        str, typer.Argument(metavar="[NAME]", help="The cluster or a run on it; may be left out when only one is up.")
+    ] = "",
+    node: Annotated[
+        int | None, typer.Option("--node", parser=whole(0, 999), help="Index of the node; 0 is the head.")
+    ] = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NODE] [-- COMMAND...]", help="Index of the node, 0 when left out; what to run, else a shell."
+        ),
+    ] = None,
+    carry: Annotated[
+        bool, typer.Option("--carry", hidden=True, help="Be the ProxyCommand of an ssh by Session Manager.")
+    ] = False,
+    show: Annotated[bool, typer.Option("--print", help="Print the ssh command line instead of running it.")] = False,
+) -> None:
+    """Log in to a node, or run a command there."""
+    import shlex
+
+    from cloudgpu.app.access.ssh import asked_for, login
+    from cloudgpu.cli.context.wiring import wire
+
+    wiring = wire()
+    name = cluster or wiring.only_cluster()
+    index, command = asked_for(node, words or [], context.obj or [])
+    if carry:
+        carrying = wiring.reaching.carrying(name, index)
+        os.execvpe(carrying.argv[0], carrying.argv, dict(carrying.environ))  # noqa: S606 - it takes our place in the pipe
+    argv = login(wiring.records, wiring.home, wiring.reaching.means, cluster=name, index=index, command=command)
+    if show:
+        wiring.screen.raw(f"{shlex.join(argv)}\n")
+        return
+    os.execvp(argv[0], argv)  # noqa: S606 - ssh takes the terminal over, as the user expects of `ssh`

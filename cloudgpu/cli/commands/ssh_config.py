@@ -1,0 +1,49 @@
+"""`cloudgpu ssh-config`: the nodes of a cluster by name, for the user's own OpenSSH."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cloudgpu.text import command
+
+
+def ssh_config(
+    cluster: Annotated[
+        str, typer.Argument(metavar="[NAME]", help="The cluster; may be left out when only one is up.")
+    ] = "",
+    show: Annotated[bool, typer.Option("--print", help="Print the entries and change nothing in ~/.ssh.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Take the entries back; `down` does it, too.")] = False,
+) -> None:
+    """Let ssh, scp and editors know a cluster's nodes by name.
+
+    Writes ~/.ssh/cloudgpu.d/NAME and, where it is not there yet, one Include line at the top of ~/.ssh/config. Nodes
+    are called NAME-0, NAME-1 ..., the head also NAME; their keys are pinned. `down` takes it all back.
+    """
+    from cloudgpu.app.access.connect import find_cluster_nodes, reached
+    from cloudgpu.app.access.ssh_config import entries, write
+    from cloudgpu.cli.context.wiring import wire
+    from cloudgpu.state.ssh_config_record import remove as take_back
+    from cloudgpu.state.user_ssh_config import SshFolder
+
+    wiring = wire()
+    name = cluster or wiring.only_cluster()
+    folder = SshFolder(Path.home() / ".ssh")
+    if remove:
+        for trouble in take_back(wiring.home, name):
+            wiring.screen.remark(trouble)
+        wiring.screen.line(f"no entry of cluster {name} is left in {folder.ours}")
+        return
+    means = wiring.reaching.means
+    found = find_cluster_nodes(wiring.records, wiring.home, means, name)
+    with reached(means, found, range(len(found.nodes))) as nodes:
+        made = entries(wiring.home, means, found, nodes)
+    name = found.record.name
+    if show:
+        wiring.screen.raw(made.text)
+        return
+    told = write(wiring.home, name, made, folder)
+    wiring.screen.line(f"{folder.ours / name} names {', '.join(made.names)}")
+    if told:
+        wiring.screen.line(f"{folder.config} has a first line that includes it")
+    wiring.screen.line(f"try it: {command('ssh', name)}    taken back by: {command('cloudgpu', 'down', name)}")

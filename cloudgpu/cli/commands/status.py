@@ -1,0 +1,43 @@
+"""`cloudgpu status`: what is up, from records with their age; the cloud is asked with --refresh."""
+
+from typing import Annotated
+
+import typer
+
+from cloudgpu.cli.commands.options import Json
+
+
+def status(
+    refresh: Annotated[bool, typer.Option("--refresh", help="Ask the cloud for every node's state.")] = False,
+    runs: Annotated[bool, typer.Option("--all", help="Also every run, those that are over too.")] = False,
+    json: Json = False,
+) -> None:
+    """List the clusters that are up, and their runs.
+
+    Everything that is not confirmed gone is listed, from this machine's records with their age.
+    """
+    from cloudgpu.app.clusters.status import billed, recorded
+    from cloudgpu.backends.missing_rows import gap_of
+    from cloudgpu.cli.context.wiring import wire
+    from cloudgpu.cli.render.status import run_lines, run_rows, status_lines
+
+    wiring = wire(json=json, needs_disk=False)
+    now = wiring.clock.now()
+    clusters = recorded(wiring.records, now, wiring.billing.lenient())
+    if refresh:
+        clusters = wiring.reaching.refreshed(clusters)
+        wiring.billing.restore_storage_rows()
+        clusters = billed(clusters, now, wiring.billing.lenient())
+    for one in (one for one in clusters if one.unbilled):
+        gap = gap_of(one.record, one.unbilled)
+        wiring.screen.remark(f"warning: {gap.message}; `{gap.repair}` writes it again")
+    past = wiring.records.runs() if runs else []
+    damaged = wiring.records.damaged_runs() if runs else []
+    reasons = {run_id: wiring.records.run_damage(run_id) for run_id in damaged}
+    if json:
+        rows = run_rows(past, damaged, reasons)
+        wiring.screen.document({"clusters": [one.as_json() for one in clusters], "runs": rows})
+        return
+    wiring.screen.lines(status_lines(clusters, now))
+    if runs:
+        wiring.screen.lines(run_lines(past, damaged, clusters, now, reasons))

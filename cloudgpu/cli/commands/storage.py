@@ -1,0 +1,126 @@
+"""`cloudgpu storage`: data that outlives clusters."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from cloudgpu.bounds import MAX_SIZE_GIB
+from cloudgpu.cli.commands.options import Json, On, Owner, Region, Team, Yes, whole
+
+app = typer.Typer(help="Storage that outlives clusters.", no_args_is_help=True, rich_markup_mode=None)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name: lower case letters, digits and dashes.")]
+Kind = Annotated[
+    Literal["efs", "lustre", "ebs", "s3"],
+    typer.Option("--kind", help="Shared files, parallel files in one zone, a disk in one zone, or a bucket."),
+]
+
+
+@app.command("create")
+def create(  # noqa: PLR0917
+    name: Name,
+    kind: Kind,
+    size: Annotated[
+        int,
+        typer.Option("--size", metavar="GIB", parser=whole(0, MAX_SIZE_GIB), help="Size of a disk or of Lustre, GiB."),
+    ] = 0,
+    zone: Annotated[str, typer.Option("--zone", help="Zone of a disk or of Lustre: the one its clusters are in.")] = "",
+    deployment: Annotated[
+        Literal["scratch_2", "persistent_2"] | None,
+        typer.Option("--deployment", help="Of Lustre: cheaper and not replicated (the default), or replicated."),
+    ] = None,
+    linked: Annotated[
+        str, typer.Option("--linked", metavar="S3_URL", help="Of Lustre: show this bucket or prefix as its files.")
+    ] = "",
+    from_snapshot: Annotated[
+        str, typer.Option("--from-snapshot", metavar="SNAPSHOT", help="Of a disk: what it holds at first.")
+    ] = "",
+    disposable: Annotated[
+        bool, typer.Option("--disposable", help="Its data may be deleted without another word.")
+    ] = False,
+    on: On = None,
+    yes: Yes = False,
+    region: Region = None,
+    owner: Owner = None,
+    team: Team = None,
+    json: Json = False,
+) -> None:
+    """Make storage that no cluster's end touches.
+
+    It costs money until it is deleted by name. One that stands already as it is asked for is left as it is; one that
+    could not be made is ended at once.
+    """
+    from cloudgpu.app.storage.request import Typed, price_of, request
+    from cloudgpu.cli.context.wiring import wire
+    from cloudgpu.cli.render.storage import created_json, created_lines, question
+    from cloudgpu.cli.terminal.interruption import tell_what_storage
+
+    wiring = wire(json=json, target=on, region=region, owner=owner, team=team)
+    typed = Typed(name, kind, size, zone, deployment, linked, from_snapshot, disposable)
+    wanted = request(typed, wiring.settings.region, wiring.named_for_storage)
+    price, monthly_usd = price_of(wanted, kind)
+    simulated = wiring.settings.target == "rehearsal"
+    wiring.questions.confirm(question(wanted, price, monthly_usd, simulated=simulated), yes=yes)
+    tell_what_storage(wiring.storage_records, name)
+    created = wiring.storage(wiring.settings.target).create(wanted)
+    if json:
+        wiring.screen.document(created_json(created, monthly_usd))
+    else:
+        wiring.screen.lines(created_lines(created, price, monthly_usd))
+
+
+@app.command("list")
+def show(on: On = None, region: Region = None, json: Json = False) -> None:
+    """List storage with its cost, its age and its users.
+
+    Asks the cloud, in the region of the settings and in every region that this home has made storage in, for
+    everybody's. Costs are of the capacity alone.
+    """
+    from cloudgpu.app.storage.overview import overview
+    from cloudgpu.cli.context.wiring import wire
+    from cloudgpu.cli.render.status import damaged_line
+    from cloudgpu.cli.render.storage import storage_lines
+
+    wiring = wire(json=json, quits=True, target=on, region=region)
+    cloud = wiring.storage_cloud(wiring.settings.target)
+    rows = overview(cloud, wiring.storage_records.all(), wiring.settings.region)
+    damaged = wiring.storage_records.damaged()
+    if json:
+        wiring.screen.document({"storage": [row.as_json() for row in rows], "damaged": sorted(damaged)})
+    else:
+        wiring.screen.lines(storage_lines(rows, wiring.clock.now()))
+        wiring.screen.lines([damaged_line(name, damaged) for name in damaged])
+
+
+@app.command("delete")
+def delete(
+    name: Name,
+    delete_data: Annotated[
+        bool, typer.Option("--delete-data", help="Delete it although its data was to be kept; asks for its name.")
+    ] = False,
+    on: On = None,
+    yes: Yes = False,
+    region: Region = None,
+    json: Json = False,
+) -> None:
+    """Delete storage and its data, and confirm that it is gone.
+
+    Refuses while instances use it, and without --delete-data what was not made with --disposable. Exits 6 while
+    something of it is left.
+    """
+    from cloudgpu.cli.context.wiring import wire
+    from cloudgpu.cli.render.storage import deleted_json, deleted_lines, deletion_question
+    from cloudgpu.cli.terminal.interruption import tell_what_storage
+
+    wiring = wire(json=json, needs_disk=False, target=on, region=region)
+    room = wiring.storage(wiring.storage_target(name))
+    present = room.deletable(name, wiring.settings.region, delete_data=delete_data)
+    if present is not None:
+        wiring.questions.confirm_by_name(deletion_question(present), name, yes=yes, by_name=delete_data)
+    tell_what_storage(wiring.storage_records, name)
+    deleted = room.delete(name, wiring.settings.region, delete_data=delete_data)
+    room.check_recorded(name)
+    if json:
+        wiring.screen.document(deleted_json(deleted))
+    else:
+        wiring.screen.lines(deleted_lines(deleted))

@@ -1,0 +1,135 @@
+"""`cloudgpu train`: one run from plan to bill."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cloudgpu.cli.commands.options import (
+    EngineOption,
+    InstallPulumi,
+    Json,
+    On,
+    OnInterrupt,
+    OptionalRecipe,
+    Owner,
+    PlanFile,
+    PreferOption,
+    Region,
+    RetryUntilUp,
+    Sets,
+    SshCidr,
+    Team,
+    Yes,
+    seconds,
+)
+from cloudgpu.cli.commands.saved_plan import asked, show
+from cloudgpu.cli.commands.train_matrix import MatrixOptions, check_options, train_matrix
+
+MatrixOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--matrix",
+        metavar="NAME=VALUE,VALUE",
+        help="Run every combination of these values, one after the other in one cluster; may be repeated.",
+    ),
+]
+CsvFile = Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Of a matrix: write its table there too.")]
+
+
+def train(  # noqa: PLR0917
+    recipe: OptionalRecipe = "",
+    on: On = None,
+    cluster: Annotated[str, typer.Option("--cluster", help="Use this cluster, or make it under this name.")] = "",
+    sets: Sets = None,
+    prefer: PreferOption = None,
+    plan: PlanFile = None,
+    yes: Yes = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster up when the run ended.")] = False,
+    keep_on_failure: Annotated[
+        bool, typer.Option("--keep-on-failure", help="Leave it up when the run failed.")
+    ] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Return once the ranks run; `attach` finishes the run.")
+    ] = False,
+    matrix: MatrixOption = None,
+    csv: CsvFile = None,
+    fail_fast: Annotated[
+        bool, typer.Option("--fail-fast", help="Of a matrix: begin no further run after one that failed.")
+    ] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Of a matrix: run also those that have a result already.")
+    ] = False,
+    retry_until_up: RetryUntilUp = "",
+    on_interrupt: OnInterrupt = "ask",
+    region: Region = None,
+    owner: Owner = None,
+    team: Team = None,
+    ssh_cidr: SshCidr = None,
+    engine: EngineOption = None,
+    install_pulumi: InstallPulumi = False,
+    json: Json = False,
+) -> None:
+    """Run a recipe from plan to bill.
+
+    Plans, asks, buys the nodes, stages, trains, brings the outputs back and ends the cluster. Ends only a cluster that
+    it made itself. With --matrix the same command again goes on where it stopped.
+    """
+    # First of all: who forgot the recipe need not wait for what would run it.
+    wanted = asked(plan, recipe, sets, prefer, on=on, region=region)
+    retry_s = seconds(retry_until_up, "--retry-until-up")
+    options = MatrixOptions(
+        axes=tuple(matrix or ()),
+        table=csv,
+        fail_fast=fail_fast,
+        again=again,
+        detach=detach,
+        cluster=cluster,
+        keep=keep,
+        keep_on_failure=keep_on_failure,
+        retry_s=retry_s,
+        on_interrupt=on_interrupt,
+        yes=yes,
+    )
+    axes = check_options(options, plan)
+    from cloudgpu.app.runs.train import TrainRequest
+    from cloudgpu.cli.context.wiring import environ, wire
+    from cloudgpu.cli.render.run import exit_code, show_outcome
+    from cloudgpu.cli.terminal.interruption import tell_what_runs
+    from cloudgpu.state.identifiers import checked_cluster
+
+    wiring = wire(
+        json=json,
+        target=wanted.target,
+        region=wanted.region,
+        owner=owner,
+        team=team,
+        ssh_cidr=ssh_cidr,
+        engine=engine,
+        install_pulumi="true" if install_pulumi else None,
+    )
+    cluster = checked_cluster(cluster) if cluster else ""
+    if axes:
+        train_matrix(wiring, wanted, axes, options)
+    planned = wanted.planned(wiring)
+    show(planned, cluster or wiring.find_reusable_cluster(planned.plan), wiring)
+    wiring.questions.confirm("Go ahead?", yes=yes)
+    tell_what_runs(wiring.records, cluster or wiring.find_reusable_cluster(planned.plan))
+    request = TrainRequest(
+        plan=planned.plan,
+        recipe_path=planned.path,
+        base=planned.base,
+        cluster=cluster,
+        keep=keep,
+        keep_on_failure=keep_on_failure,
+        detach=detach,
+        retry_s=retry_s,
+        environ=environ(),
+        end_on_interrupt=wiring.questions.end_on_interrupt(on_interrupt),
+    )
+    outcome = wiring.training(planned.plan.target).train(request)
+    if json:
+        wiring.screen.document(outcome.as_json())
+    else:
+        show_outcome(outcome, wiring.screen)
+    raise typer.Exit(exit_code(outcome))

@@ -1,0 +1,72 @@
+"""`cloudgpu tunnel`: ports of this machine that lead to ports of a node."""
+
+from typing import Annotated
+
+import typer
+
+from cloudgpu.cli.commands.options import Json, whole
+
+_INTERRUPTED = 130
+
+
+def tunnel(
+    cluster: Annotated[
+        str, typer.Argument(metavar="[NAME]", help="The cluster or a run on it; may be left out when only one is up.")
+    ] = "",
+    port: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[[LOCAL:]PORT]...", help="Ports of the node; those of the services that run there when left out."
+        ),
+    ] = None,
+    node: Annotated[int, typer.Option("--node", parser=whole(0, 999), help="Index of the node; 0 is the head.")] = 0,
+    local: Annotated[
+        int | None,
+        typer.Option(
+            "--local",
+            parser=whole(1, 65535),
+            help="This machine's port, for one PORT; the same or the next by itself.",
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Open ports of a node on this machine until Ctrl-C.
+
+    Listens on 127.0.0.1 alone. Connects again when the connection to the node breaks.
+    """
+    from cloudgpu.app.access.connect import find_cluster_nodes, reached
+    from cloudgpu.app.access.tunnels import described, hold, is_port_forward, open_all, parse_port_forwards, ports_of
+    from cloudgpu.app.runs.service_urls import services_on
+    from cloudgpu.cli.context.wiring import wire
+    from cloudgpu.ssh.connection import SshHost
+
+    wiring = wire(json=json)
+    words = list(port or [])
+    if cluster and is_port_forward(cluster) and wiring.records.cluster(cluster) is None:
+        cluster, words = "", [cluster, *words]
+    means = wiring.reaching.means
+    found = find_cluster_nodes(wiring.records, wiring.home, means, cluster or wiring.only_cluster())
+    found.node(node)
+    served = services_on(wiring.records, found.record.name, wiring.home) if node == 0 else ()
+    forwards = parse_port_forwards(words or ports_of(served, found.record.name), local)
+    with reached(means, found, (node,)) as nodes:
+        host = nodes[node]
+        if not isinstance(host, SshHost):
+            raise host
+        opened, name = open_all(host, forwards, wiring.emit), found.record.name
+        if json:
+            rows = [{"remote": one.remote, "local": one.local} for one in opened]
+            wiring.screen.document({"cluster": name, "node": node, "tunnels": rows})
+        wiring.screen.lines([*(described(one, name, node, served) for one in opened), "Ctrl-C closes it"])
+        try:
+            hold(
+                host,
+                found.record,
+                records=wiring.records,
+                clock=wiring.clock,
+                emit=wiring.emit,
+                authorize_caller=means.authorize_caller,
+            )
+        except KeyboardInterrupt:
+            wiring.screen.lines(["", "the tunnel is closed; what it led to goes on"])
+            raise typer.Exit(_INTERRUPTED) from None

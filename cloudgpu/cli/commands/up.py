@@ -1,0 +1,87 @@
+"""`cloudgpu up`: make a cluster stand and leave it."""
+
+from typing import Annotated
+
+import typer
+
+from cloudgpu.cli.commands.options import (
+    EngineOption,
+    InstallPulumi,
+    Json,
+    On,
+    OnInterrupt,
+    OptionalRecipe,
+    Owner,
+    PlanFile,
+    PreferOption,
+    Region,
+    RetryUntilUp,
+    Sets,
+    SshCidr,
+    Team,
+    Yes,
+    seconds,
+)
+from cloudgpu.cli.commands.saved_plan import asked, show
+
+
+def up(  # noqa: PLR0917
+    recipe: OptionalRecipe = "",
+    on: On = None,
+    name: Annotated[str, typer.Option("--name", help="Cluster name; the recipe's name when left out.")] = "",
+    sets: Sets = None,
+    prefer: PreferOption = None,
+    plan: PlanFile = None,
+    yes: Yes = False,
+    retry_until_up: RetryUntilUp = "",
+    on_interrupt: OnInterrupt = "ask",
+    region: Region = None,
+    owner: Owner = None,
+    team: Team = None,
+    ssh_cidr: SshCidr = None,
+    engine: EngineOption = None,
+    install_pulumi: InstallPulumi = False,
+    json: Json = False,
+) -> None:
+    """Make a recipe's cluster stand, and leave it.
+
+    One that stands already is checked and left as it is.
+    """
+    # First of all: who forgot the recipe need not wait for what would run it.
+    wanted = asked(plan, recipe, sets, prefer, on=on, region=region)
+    from cloudgpu.app.clusters.factory import cluster_creator
+    from cloudgpu.app.runs.stages import Stages
+    from cloudgpu.cli.context.wiring import wire
+    from cloudgpu.cli.render.cluster import provisioned_json, provisioned_rows, provisioned_title, unfinished_json
+    from cloudgpu.cli.terminal.interruption import ask_about_cluster, reporting_partial_result, tell_what_runs
+    from cloudgpu.state.identifiers import checked_cluster
+
+    retry_s = seconds(retry_until_up, "--retry-until-up")
+    wiring = wire(
+        json=json,
+        target=wanted.target,
+        region=wanted.region,
+        owner=owner,
+        team=team,
+        ssh_cidr=ssh_cidr,
+        engine=engine,
+        install_pulumi="true" if install_pulumi else None,
+    )
+    planned = wanted.planned(wiring)
+    cluster = checked_cluster(name or planned.plan.recipe.name)
+    show(planned, cluster, wiring)
+    wiring.questions.confirm("Go ahead?", yes=yes)
+    provisioning = cluster_creator(wiring.context(planned.plan.target), wiring.requester)
+    stages = Stages(wiring.clock, wiring.emit)
+    tell_what_runs(wiring.records, cluster)
+    with reporting_partial_result(lambda: unfinished_json(cluster, wiring.records.last_known(cluster), stages)):
+        try:
+            with stages.stage("provision"):
+                provisioned = provisioning.up(planned.plan, cluster, retry_s=retry_s)
+        except KeyboardInterrupt:
+            ask_about_cluster(wiring, cluster, on_interrupt)
+            raise
+    if json:
+        wiring.screen.document(provisioned_json(provisioned, stages))
+    else:
+        wiring.screen.panel(provisioned_title(provisioned), provisioned_rows(provisioned), "green")

@@ -1,0 +1,129 @@
+"""A cluster that stands, and one that was ended, as text and as JSON."""
+
+from typing import Any
+
+from cloudgpu.app.clusters.create import ProvisionedCluster
+from cloudgpu.app.clusters.delete_many import TeardownResults
+from cloudgpu.app.runs.stages import Stages
+from cloudgpu.backends.costs import cluster_hourly_usd
+from cloudgpu.backends.deletion import Ended
+from cloudgpu.cli.terminal.figures import moment, money, plural
+from cloudgpu.cli.terminal.panel import Row
+from cloudgpu.state.records import ClusterRecord
+from cloudgpu.text import command
+
+
+def provisioned_json(provisioned: ProvisionedCluster, stages: Stages) -> dict[str, Any]:
+    """The documented `up --json` form."""
+    record = provisioned.record
+    return {
+        "cluster": record.name,
+        "run_id": record.run_id,
+        "made": provisioned.made,
+        "simulated": record.simulated,
+        "region": record.region,
+        "zone": record.zone,
+        "instance_type": record.instance_type,
+        "nodes": provisioned.inventory.as_json()["nodes"],
+        "node_hourly_usd": record.node_hourly_usd,
+        "expires_at": record.expires_at.isoformat(),
+        "tried": list(provisioned.tried),
+        "stages": stages.as_json(),
+        "cost": {
+            "hourly_usd": format(cluster_hourly_usd(record), "f"),
+            "simulated": record.simulated,
+        },
+        "left": [f"cluster {record.name} is up until {moment(record.expires_at)}"],
+    }
+
+
+def unfinished_json(cluster: str, record: ClusterRecord | None, stages: Stages) -> dict[str, Any]:
+    """What an `up` or `down` that was broken off can say beside its error: the fields that both outcomes have.
+
+    Args:
+        cluster: Its name.
+        stages: Those that the command came to.
+        record: As last written; None when nothing was bought, all is gone, or it cannot be read.
+    """
+    told: dict[str, Any] = {"cluster": cluster, "run_id": "", "stages": stages.as_json(), "left": []}
+    if record is None:
+        return told
+    until = f"its nodes end themselves at {moment(record.expires_at)}"
+    left = f"cluster {cluster} is {'up' if record.state == 'up' else 'not confirmed gone'}; {until}"
+    return {**told, "run_id": record.run_id, "simulated": record.simulated, "left": [left]}
+
+
+def provisioned_title(provisioned: ProvisionedCluster) -> str:
+    """`cluster s1 is up (simulated)`."""
+    record = provisioned.record
+    state = "is up" if provisioned.made else "was up already, and is as it should be"
+    return f"cluster {record.name} {state}{' (simulated)' if record.simulated else ''}"
+
+
+def provisioned_rows(provisioned: ProvisionedCluster) -> list[Row]:
+    """What stands, until when, and how to use and end it."""
+    record = provisioned.record
+    return [
+        ("is", f"{record.nodes} x {record.instance_type} in {record.zone}"),
+        ("expires", f"{moment(record.expires_at)}, whatever happens to this machine"),
+        *(
+            (f"node {node.index}", f"{node.instance_id}  {node.user}@{node.address} port {node.port}")
+            for node in provisioned.inventory.nodes
+        ),
+        ("log in", command("cloudgpu", "ssh", record.name)),
+        ("train", command("cloudgpu", "train", "RECIPE", "--cluster", record.name)),
+        ("end it", command("cloudgpu", "down", record.name)),
+    ]
+
+
+def ended_json(ended: Ended, stages: Stages) -> dict[str, Any]:
+    """The documented `down --json` form."""
+    return {**ended.as_json(), "stages": stages.as_json()}
+
+
+def all_ended_json(came_to: TeardownResults, stages: Stages) -> dict[str, Any]:
+    """The documented form of `down --json` of several clusters."""
+    return {
+        "clusters": [one.as_json() for one in came_to.ended],
+        "left": list(came_to.left),
+        "stages": stages.as_json(),
+    }
+
+
+def all_ended_lines(came_to: TeardownResults) -> list[str]:
+    """What `down` of several confirmed; what it could not is the error's to say."""
+    if not came_to.ended and not came_to.failed and not came_to.unrecorded:
+        return ["no cluster is up; nothing to end"]
+    return [line for one in came_to.ended for line in ended_lines(one)]
+
+
+def ended_lines(ended: Ended) -> list[str]:
+    """What `down` confirmed."""
+    if ended.own:
+        return [*_given_back(ended), *_bill(ended)]
+    if not ended.known and not ended.strays and not ended.storage.ended:
+        return [f"no cluster {ended.cluster}: nothing carries its tag, nothing to end"]
+    count = len(ended.instances) + len(ended.strays)
+    what = plural(len(ended.instances), "instance") if not ended.strays else plural(count, "thing")
+    lines = [f"cluster {ended.cluster} is gone, confirmed by a search for its tag; {what} ended"]
+    lines += [f"  {one}" for one in ended.instances]
+    lines += [f"  {one}  (found by its tag alone)" for one in ended.strays]
+    lines += [f"  storage {name} was its own, and is deleted" for name in ended.storage.ended]
+    return [*lines, *_bill(ended), *(f"  {one.line}" for one in ended.storage.kept)]
+
+
+def _given_back(ended: Ended) -> list[str]:
+    hosts = [*ended.instances, *ended.strays]
+    if not hosts and not ended.known:
+        return [f"no cluster {ended.cluster}: no host of the inventory has anything of it, nothing to end"]
+    named = ", ".join(hosts)
+    return [f"cluster {ended.cluster} is gone, confirmed by its hosts; given back, with nothing left on them: {named}"]
+
+
+def _bill(ended: Ended) -> list[str]:
+    if not ended.known:
+        return []
+    most, why = ("at most ", "  (AWS gives no time for the end of its nodes)") if ended.estimated else ("", "")
+    if ended.simulated:
+        return [f"  AWS would have charged {most}{money(ended.usd)} for it{why}; simulated, so nothing was"]
+    return [f"  it cost {most}{money(ended.usd)}{why}"]

@@ -1,0 +1,67 @@
+"""The ledger's report as text and as JSON."""
+
+import re
+from datetime import datetime
+from typing import Any
+
+from cloudgpu import bounds
+from cloudgpu.cli.terminal.figures import moment, money
+from cloudgpu.cli.terminal.table import columns
+from cloudgpu.errors import UsageError
+from cloudgpu.ledger.report import Report, ReportRow
+
+_AGE = re.compile(r"[0-9]+[dhms]")
+
+
+def read_since(text: str | None, now: datetime) -> datetime | None:
+    """`2026-11-01` or `7d`.
+
+    Raises:
+        UsageError: Neither a date nor an age.
+    """
+    if text is None:
+        return None
+    try:
+        return bounds.age(text, now) if _AGE.fullmatch(text) else bounds.moment(text)
+    except ValueError:
+        message = f"--since {text}: expected a date such as 2026-11-01, or an age such as 7d, 12h or 30m"
+        raise UsageError(message, hint="both reach back to the year 2000") from None
+
+
+def report_json(report: Report, by: str) -> dict[str, Any]:
+    """The documented `cost --json` form; money as strings."""
+    return {
+        "by": by,
+        "rows": [
+            {
+                by: row.key,
+                "simulated": row.simulated,
+                "node_hours": str(row.node_hours),
+                "usd": str(row.usd),
+                "open_entries": row.open_entries,
+                "runs": row.runs,
+                "unpriced_entries": row.unpriced,
+                "estimated_entries": row.estimated,
+            }
+            for row in report.rows
+        ],
+        "real_usd": str(report.real_usd),
+        "simulated_usd": str(report.simulated_usd),
+    }
+
+
+def report_lines(report: Report, by: str) -> list[str]:
+    """A table, then the two totals, never their sum."""
+    since = "" if report.since is None else f" since {moment(report.since)}"
+    if not report.rows:
+        return [f"nothing was spent{since}"]
+    rows = [_row(row) for row in report.rows]
+    table = columns([(by, "node hours", "cost", ""), *rows], right={1, 2})
+    return [*table, "", f"real {money(report.real_usd)}, simulated {money(report.simulated_usd)}{since}"]
+
+
+def _row(row: ReportRow) -> tuple[str, ...]:
+    words = {"simulated": row.simulated, "still costing": row.open_entries, "without what has no price": row.unpriced}
+    words["estimated, at most"] = row.estimated
+    marks = ", ".join(word for word, on in words.items() if on)
+    return row.key, f"{row.node_hours:.3f}", money(row.usd), marks

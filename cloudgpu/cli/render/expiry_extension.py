@@ -1,0 +1,33 @@
+"""A cluster that lives longer, as text and as JSON."""
+
+from datetime import datetime
+from typing import Any
+
+from cloudgpu.backends.expiry_extension import Extended
+from cloudgpu.cli.terminal.figures import distance, moment, money
+from cloudgpu.text import command
+
+
+def extended_json(extended: Extended) -> dict[str, Any]:
+    """The documented `extend --json` form."""
+    record = extended.record
+    return {
+        "cluster": record.name,
+        "simulated": record.simulated,
+        "expired_before_at": extended.before.isoformat(),
+        "expires_at": record.expires_at.isoformat(),
+        "nodes": record.nodes,
+        "worst_case_usd": str(extended.worst_case_usd),
+    }
+
+
+def extended_lines(extended: Extended, now: datetime) -> list[str]:
+    """Until when it lives, and what that may cost."""
+    record = extended.record
+    until = f"{moment(record.expires_at)} ({distance(record.expires_at, now)})"
+    costs = f"AWS would charge {money(extended.worst_case_usd)} at most" if record.simulated else "it costs at most"
+    worst = costs if record.simulated else f"{costs} {money(extended.worst_case_usd)}"
+    return [
+        f"cluster {record.name} lives until {until} instead of {moment(extended.before)}; every node has said so",
+        f"  {worst} by then; `{command('cloudgpu', 'down', record.name)}` ends it earlier",
+    ]

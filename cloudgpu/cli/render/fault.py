@@ -1,0 +1,63 @@
+"""Faults of the rehearsal cloud as text and as JSON."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cloudgpu.cli.terminal.table import columns
+from cloudgpu.rehearsal.faults.scripts import Script
+from cloudgpu.text import command
+
+_PARTS = ("rules", "capacity", "quotas", "cloud", "nodes")
+
+
+def library_lines(library: Sequence[Script], applied: Sequence[str]) -> list[str]:
+    """One line a fault; those that hold now are marked."""
+    rows = [("*" if script.name in applied else "", script.name, script.description) for script in library]
+    now = f"in force (*): {', '.join(applied)}" if applied else "in force: none"
+    return [*columns(rows), now]
+
+
+def library_json(library: Sequence[Script], applied: Sequence[str]) -> dict[str, Any]:
+    """The documented `rehearsal fault list --json` form."""
+    rows = [
+        {"name": script.name, "description": script.description, "parameters": dict(script.parameters)}
+        for script in library
+    ]
+    return {"simulated": True, "faults": rows, "applied": list(applied)}
+
+
+def script_lines(script: Script) -> list[str]:
+    """Description, parameters with their defaults, and the parts, one JSON value a line."""
+    lines = [f"{script.name}: {script.description}".rstrip(": ")]
+    lines += [f"  {command('--set', f'{name}={value}')}" for name, value in script.parameters.items()]
+    return [*lines, *_part_lines(script.parts)]
+
+
+def script_json(script: Script) -> dict[str, Any]:
+    """The documented `rehearsal fault show --json` form."""
+    return {
+        "simulated": True,
+        "name": script.name,
+        "description": script.description,
+        "parameters": dict(script.parameters),
+        "parts": dict(script.parts),
+    }
+
+
+def in_force_lines(now: Mapping[str, Any]) -> list[str]:
+    """What holds now."""
+    if not any(now[part] for part in _PARTS):
+        return ["simulated faults: none"]
+    return [f"simulated faults: {', '.join(now['names']) or 'without a name'}", *_part_lines(now)]
+
+
+def _part_lines(parts: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for name in _PARTS:
+        part = parts.get(name)
+        if not part:
+            continue
+        rows = part if isinstance(part, list) else [{key: value} for key, value in part.items()]
+        lines += [f"  {name}:", *(f"    {json.dumps(row)}" for row in rows)]
+    return lines

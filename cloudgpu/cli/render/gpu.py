@@ -1,0 +1,254 @@
+"""One GPU with everything known of it, as text and as a document."""
+
+from collections.abc import Iterator, Sequence
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+from cloudgpu.catalog.gpu_spec import spec_name
+from cloudgpu.catalog.hardware import Gpu
+from cloudgpu.catalog.profile import Profile
+from cloudgpu.catalog.ranking import Offer
+from cloudgpu.catalog.replacements import Replacement
+from cloudgpu.catalog.software import FrameworkImage, TorchWheels
+from cloudgpu.cli.render.gpus import days, offer_json, price, remark
+from cloudgpu.cli.terminal.figures import amount, money
+from cloudgpu.cli.terminal.panel import Row
+from cloudgpu.cli.terminal.table import columns, wrapped
+from cloudgpu.text import command
+
+UNKNOWN = "unknown"
+_WIDTH = 114
+_LABELS = {
+    "first_cuda": "first CUDA",
+    "last_cuda_major": "last CUDA",
+    "last_cudnn": "last cuDNN",
+    "first_ngc": "first NGC month",
+    "last_ngc": "last NGC month",
+    "first_torch_without": "PyTorch's default wheels",
+    "last_torch": "last PyTorch",
+    "nvlink_links": "NVLink",
+    "nccl_link_gb_s": "NCCL's rate of a link",
+    "pcie": "PCIe",
+    "tdp_w": "power",
+    "ecc": "ECC",
+    "replacement": "nearest that AWS still rents",
+    "image": "machine image",
+}
+"""How sources name the fields of a GPU, where they do not by their own name."""
+_RATES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8")
+
+
+def profile_lines(found: Profile, today: date) -> list[str]:
+    """Hardware, software, containers, wheels, types, replacements and sources, one block each."""
+    gpu = found.gpu
+    return [
+        f"{gpu.name}: {gpu.architecture}, compute capability {gpu.compute_capability} (sm_{gpu.sm})",
+        *_block("hardware", _hardware(gpu)),
+        *_block("software", _software(gpu)),
+        *_table("last containers with native code for it", [_container(one) for one in found.containers]),
+        *_table("PyTorch wheels that run on it", [_wheels(one) for one in found.wheels]),
+        *_table(
+            "instance types (cheapest region of each, on demand)",
+            [_type(one, today) for one in found.offers],
+        ),
+        *_table(
+            "in its place", [*_successor(found.gpu), *(row for one in found.replacements for row in _replaced(one))]
+        ),
+        *_sources(found),
+        *_next(found),
+    ]
+
+
+def profile_json(found: Profile) -> dict[str, Any]:
+    """The same; null is unknown, or without end where a field says so in docs/reference/json.md."""
+    gpu = found.gpu
+    return {
+        "gpu": gpu.name,
+        "architecture": gpu.architecture,
+        "compute_capability": gpu.compute_capability,
+        "memories": [{"gib": amount(one.gib), "bandwidth_gb_s": one.bandwidth_gb_s} for one in gpu.memories],
+        "rates_tflop_s": {name: _exact(getattr(gpu.rates, name)) for name in _RATES},
+        "nvlink_links": gpu.nvlink_links,
+        "nccl_link_gb_s": _exact(gpu.nccl_link_gb_s),
+        "pcie": gpu.pcie,
+        "tdp_w": gpu.tdp_w,
+        "ecc": gpu.ecc,
+        "driver": {"first": gpu.first_driver, "last": gpu.last_driver, "modules": list(gpu.modules)},
+        "cuda": {"first": gpu.first_cuda, "last_major": gpu.last_cuda_major},
+        "last_cudnn": gpu.last_cudnn,
+        "ngc": {"first": gpu.first_ngc, "last": gpu.last_ngc},
+        "torch": {"first_default_without": gpu.first_torch_without, "last": gpu.last_torch},
+        "image_parameter": gpu.image,
+        "replacement": gpu.replacement,
+        "containers": [
+            {"framework": one.framework, "image": one.image, "recalled": one.recalled, "source": one.source}
+            for one in found.containers
+        ],
+        "wheels": [
+            {"cuda": one.cuda, "first": one.first, "last": one.last, "source": one.source} for one in found.wheels
+        ],
+        "offers": [offer_json(one) for one in found.offers],
+        "replacements": [_replacement_json(one) for one in found.replacements],
+        "sources": dict(found.gpu.sources),
+    }
+
+
+def told(found: Profile) -> dict[tuple[str, str], list[str]]:
+    """Where every figure comes from: what kind of figure and the source's words -> whose they are."""
+    rows = [
+        *(("", _LABELS.get(name, name.replace("_", " ")), text) for name, text in found.gpu.sources.items()),
+        *(("container of ", one.framework, one.source) for one in found.containers),
+        *(("wheels of ", one.cuda, one.source) for one in found.wheels),
+        *(("price of ", one.kind.name, one.kind.source) for one in found.offers),
+    ]
+    merged: dict[tuple[str, str], list[str]] = {}
+    for kind, name, text in rows:
+        merged.setdefault((kind, text), []).append(name)
+    return merged
+
+
+def _hardware(gpu: Gpu) -> Iterator[Row]:
+    sizes = [f"{amount(one.gib)} GiB at {one.bandwidth_gb_s or UNKNOWN} GB/s" for one in gpu.memories]
+    yield "memory", ", or ".join(sizes) or UNKNOWN
+    have = [(name, getattr(gpu.rates, name)) for name in _RATES]
+    known = [f"{name.upper()} {rate:f}" for name, rate in have if rate is not None]
+    missing = [name.upper() for name, rate in have if rate is None]
+    yield "rates", f"{', '.join(known)} (1e12 a second, dense)" if known else UNKNOWN
+    if known and missing:
+        yield "", f"no unit for, or unknown: {', '.join(missing)}"
+    yield "NVLink", _nvlink(gpu)
+    yield "PCIe", gpu.pcie or UNKNOWN
+    yield "power", UNKNOWN if gpu.tdp_w is None else f"{gpu.tdp_w} W"
+    yield "ECC", {None: UNKNOWN, True: "yes", False: "no"}[gpu.ecc]
+
+
+def _nvlink(gpu: Gpu) -> str:
+    if gpu.nvlink_links is None:
+        return UNKNOWN
+    if not gpu.nvlink_links:
+        return "none"
+    each = "" if gpu.nccl_link_gb_s is None else f", {gpu.nccl_link_gb_s:f} GB/s each way of each as NCCL reckons"
+    return f"{gpu.nvlink_links} links{each}"
+
+
+def _software(gpu: Gpu) -> Iterator[Row]:
+    modules = " or ".join(gpu.modules)
+    only = f"{modules} kernel modules{' only' if len(gpu.modules) == 1 else ''}"
+    yield "driver", f"{window(_branch(gpu.first_driver), _branch(gpu.last_driver))}; {only}"
+    yield "CUDA", window(gpu.first_cuda, None if gpu.last_cuda_major is None else f"{gpu.last_cuda_major}.x")
+    yield "cuDNN", "still supported" if gpu.last_cudnn is None else f"up to {gpu.last_cudnn}"
+    yield "NGC months", "none" if gpu.first_ngc is None else window(gpu.first_ngc, gpu.last_ngc)
+    yield "PyTorch", _torch(gpu)
+    yield "machine image", gpu.image
+
+
+def _torch(gpu: Gpu) -> str:
+    if gpu.first_torch_without is None:
+        return "pip's default wheels run on it" if gpu.last_torch is None else f"up to {gpu.last_torch}"
+    others = gpu.last_torch is not None and _version(gpu.last_torch) >= _version(gpu.first_torch_without)
+    last = f", those of other indexes up to {gpu.last_torch}" if others else ""
+    return f"pip's default wheels below {gpu.first_torch_without}{last}"
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split("."))
+
+
+def window(first: str | None, last: str | None) -> str:
+    """`R384 to R580`, `R450 and later`; an unknown beginning is called so, an end that has not come is none."""
+    begin = UNKNOWN if first is None else first
+    if begin == last:
+        return begin
+    return f"{begin} and later" if last is None else f"{begin} to {last}"
+
+
+def _branch(branch: int | None) -> str | None:
+    return None if branch is None else f"R{branch}"
+
+
+def _container(image: FrameworkImage) -> tuple[str, ...]:
+    return image.framework, image.image, "tag recalled, not seen" if image.recalled else ""
+
+
+def _wheels(one: TorchWheels) -> tuple[str, ...]:
+    default = ""
+    if one.default_from is not None:
+        default = f"pip's default: {window(one.default_from, one.default_to)}"
+    return one.cuda, f"PyTorch {window(one.first, one.last)}", default
+
+
+def _type(offer: Offer, today: date) -> tuple[str, ...]:
+    kind = offer.kind
+    read = "" if offer.priced_on is None else f"read {days(offer.priced_on, today)} ago"
+    size = f"{kind.gpus} x {amount(kind.gpu_memory_gib)} GiB"
+    hourly = f"{UNKNOWN} price" if offer.hourly_usd is None else f"{price(offer)}/h"
+    block = "" if offer.block_usd is None else f", {money(offer.block_usd)}/h in a Capacity Block"
+    return kind.name, size, f"{hourly}{block}", offer.region or "", read, remark(offer)
+
+
+def _successor(gpu: Gpu) -> Iterator[tuple[str, ...]]:
+    if gpu.replacement is not None:
+        yield "", "nearest that AWS still rents", gpu.replacement, "", ""
+
+
+def _replaced(one: Replacement) -> Iterator[tuple[str, ...]]:
+    yield f"of {amount(one.gib)} GiB", "cheapest with as much memory", *_stand_in(one.cheapest)
+    yield "", "newer, with as much memory", *_stand_in(one.newer)
+
+
+def _stand_in(offer: Offer | None) -> tuple[str, str, str]:
+    if offer is None or offer.usd_per_gpu_h is None:
+        return "none that can be had at a known price", "", ""
+    what = f"{offer.gpu.name} {amount(offer.kind.gpu_memory_gib)} GiB ({offer.gpu.architecture})"
+    return what, f"{money(offer.usd_per_gpu_h)} a GPU-hour", f"{offer.kind.name} in {offer.region}"
+
+
+def _replacement_json(one: Replacement) -> dict[str, Any]:
+    return {
+        "gib": amount(one.gib),
+        "cheapest": None if one.cheapest is None else offer_json(one.cheapest),
+        "newer": None if one.newer is None else offer_json(one.newer),
+    }
+
+
+def _next(found: Profile) -> Iterator[str]:
+    best = next((one for one in found.offers if one.obtainable and one.hourly_usd is not None), None)
+    stand_in = next((one.cheapest for one in reversed(found.replacements) if one.cheapest is not None), None)
+    use = best or stand_in
+    yield ""
+    yield "next:"
+    rows = [(command("cloudgpu", "images", "--latest-for", spec_name(found.gpu.name)), "containers that run on it")]
+    if use is not None:
+        about = "begin a recipe for it" if best is not None else "nobody can rent it any more: begin one for this"
+        begin = command("cloudgpu", "recipe", "new", "my-run", "--gpu", use.spec, "--region", str(use.region))
+        rows.append((begin, about))
+    yield from columns(rows, indent="  ")
+
+
+def _block(title: str, rows: Iterator[Row] | Sequence[Row]) -> list[str]:
+    cells = list(rows)
+    return ["", title, *columns(cells, indent="  ")] if cells else []
+
+
+def _table(title: str, rows: Sequence[tuple[str, ...]]) -> list[str]:
+    return ["", title, *(columns(rows, indent="  ") or ["  none known"])]
+
+
+def _sources(found: Profile) -> list[str]:
+    """Each sentence once, with what it stands for."""
+    lines = [
+        line
+        for (kind, text), names in told(found).items()
+        for line in _wrapped(f"{kind}{', '.join(dict.fromkeys(names))}: {text}")
+    ]
+    return ["", "sources", *lines] if lines else []
+
+
+def _wrapped(text: str) -> list[str]:
+    first, *more = wrapped(text, _WIDTH, "    ")
+    return [f"  {first}", *(f"  {one}" for one in more)]
+
+
+def _exact(figure: Decimal | None) -> str | None:
+    return None if figure is None else f"{figure:f}"

@@ -1,0 +1,66 @@
+"""Machine images as text."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from cloudgpu.app.images.bake import Baked, Gone, image_json, monthly_usd
+from cloudgpu.aws.ec2.baked_images import OwnImage
+from cloudgpu.cli.terminal.figures import age, money, plural
+from cloudgpu.cli.terminal.table import columns
+from cloudgpu.text import command
+
+_HEADINGS = ("name", "image", "state", "for", "region", "owner", "age", "GiB", "$/month at most")
+
+
+def image_lines(images: Sequence[OwnImage], now: datetime, region: str) -> list[str]:
+    """A table; says so when there is none."""
+    if not images:
+        return [f"no images of cloudgpu's in {region}"]
+    return columns([_HEADINGS, *(_row(one, now) for one in images)], right={6, 7, 8})
+
+
+def baked_lines(baked: Baked, recipe: str) -> list[str]:
+    """What was made, what it cost, what it costs from now on, and how it is used."""
+    image = baked.image
+    simulated = " (simulated)" if baked.simulated else ""
+    cost = f"{money(baked.usd)} is what AWS would have charged" if baked.simulated else f"{money(baked.usd)}"
+    where, chosen = ("--region", image.region), f"resources.image={image.id}"
+    return [
+        f"image {image.name} is {image.id} in {image.region}{simulated}",
+        f"  made of   {image.tags.get('cloudgpu:made-from', '')}, bootstrapped",
+        f"  cost      {cost}; at most {money(monthly_usd(image))} a month until it is deleted ({image.size_gib} GiB)",
+        f"  use it    {command('cloudgpu', 'train', recipe, *where, '--set', chosen)}",
+        f"  end it    {command('cloudgpu', 'image', 'delete', image.name, *where)}",
+    ]
+
+
+def deleted_json(gone: Gone, name: str, region: str) -> dict[str, Any]:
+    """The documented `image delete --json` form."""
+    shown = image_json(gone.image) if gone.image else {"name": name, "id": None, "region": region, "snapshots": []}
+    state = "deleted" if gone.image else "never made"
+    return {**shown, "state": state, "node_ended": gone.node, "left": []}
+
+
+def deleted_lines(gone: Gone, name: str) -> list[str]:
+    """What is gone."""
+    node = ["  the node that it was made of had been left, and is ended"] if gone.node else []
+    if gone.image is None:
+        return [f"image {name} was never made", *node]
+    image = gone.image
+    snapshots = plural(len(image.snapshots), "snapshot")
+    return [f"image {image.name} ({image.id or image.state}) and {snapshots} are deleted", *node]
+
+
+def _row(one: OwnImage, now: datetime) -> tuple[str, ...]:
+    return (
+        one.name,
+        one.id or "-",
+        one.state,
+        one.tags.get("cloudgpu:gpu-architecture", ""),
+        one.region,
+        one.owner,
+        age((now - one.made_at).total_seconds()),
+        str(one.size_gib),
+        money(monthly_usd(one)),
+    )

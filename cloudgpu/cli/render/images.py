@@ -1,0 +1,90 @@
+"""Framework containers as text and as a document."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from cloudgpu.app.planning.image_search import Container, Listing
+from cloudgpu.catalog.compatibility import month_of
+from cloudgpu.cli.terminal.table import columns
+
+UNKNOWN = "unknown"
+
+
+def images_lines(listing: Listing) -> list[str]:
+    """One line a container; says so when none runs on the GPU."""
+    gpu = listing.gpu
+    if not listing.containers:
+        return [f"no known container runs on {gpu.name}" if gpu else "no container is known"]
+    on = () if gpu is None else (f"on {gpu.name}",)
+    head = ("framework", "image", "native code for", *on, "CUDA", "driver", "tag", "last for")
+    rows = [_row(one) for one in listing.containers]
+    return [*columns([head, *rows]), "", *_legend(listing)]
+
+
+def image_rows_json(listing: Listing) -> dict[str, Any]:
+    """The same; null is unknown."""
+    return {
+        "gpu": None if listing.gpu is None else listing.gpu.name,
+        "latest": listing.latest,
+        "images": [_json(one) for one in listing.containers],
+    }
+
+
+def _row(one: Container) -> tuple[str, ...]:
+    image, release, verdict = one.image, one.release, one.verdict
+    drivers = UNKNOWN
+    if release is not None:
+        older = f" (or {', '.join(f'R{branch}' for branch in release.other_drivers)})" if release.other_drivers else ""
+        drivers = f"R{release.driver}{older}"
+    return (
+        image.framework,
+        image.image,
+        _code(one),
+        *(() if verdict is None else (verdict.fit,)),
+        UNKNOWN if release is None else release.cuda,
+        drivers,
+        "recalled" if image.recalled else "seen",
+        ", ".join(image.last_for),
+    )
+
+
+def _code(one: Container) -> str:
+    """`Volta to Ampere (7.0 to 9.0)`: architectures of the catalogue, then compute capabilities."""
+    image = one.image
+    if image.lowest is None:
+        return UNKNOWN
+    built = f"{image.lowest} to {image.highest}" if image.highest else f"{image.lowest} and newer"
+    names = list(dict.fromkeys(gpu.architecture for gpu in one.natives))
+    span = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}" if names else "none of the catalogue"
+    return f"{span} ({built})"
+
+
+def _json(one: Container) -> dict[str, Any]:
+    image, release = one.image, one.release
+    return {
+        "framework": image.framework,
+        "image": image.image,
+        "native_gpus": [gpu.name for gpu in one.natives],
+        "lowest": image.lowest,
+        "highest": image.highest,
+        "month": month_of(image.image) or None,
+        "cuda": None if release is None else release.cuda,
+        "driver": None if release is None else release.driver,
+        "other_drivers": [] if release is None else list(release.other_drivers),
+        "last_for": list(image.last_for),
+        "fit": None if one.verdict is None else one.verdict.fit,
+        "why": None if one.verdict is None else one.verdict.why,
+        "recalled": image.recalled,
+        "source": image.source,
+    }
+
+
+def _legend(listing: Listing) -> Iterator[str]:
+    fits = {one.verdict.fit for one in listing.containers if one.verdict is not None}
+    yield "native code: compute capabilities in brackets; driver: branch of its CUDA, in brackets older ones that"
+    yield "data-centre GPUs may have; tag: seen in a public reference, or recalled"
+    if "untuned" in fits and listing.gpu is not None:
+        yield f"untuned: made for older GPUs; {listing.gpu.name} runs their code, with the libraries of that time"
+    if listing.gpu is None:
+        yield "the last container of each framework for a GPU: cloudgpu images --latest-for V100"
+    yield "machine images of your own, which nodes boot, are another matter: cloudgpu image list"

@@ -1,0 +1,187 @@
+"""Matrices as text: what would be run, what the runs came to, and which ones this home knows."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+
+from cloudgpu.app.matrix.outcome import MatrixOutcome, RowOutcome
+from cloudgpu.app.matrix.planner import MatrixPlan
+from cloudgpu.app.matrix.request import Beginning
+from cloudgpu.cli.render.status import damaged_line
+from cloudgpu.cli.terminal.figures import age, distance, duration, moment, money, plural
+from cloudgpu.cli.terminal.table import columns
+from cloudgpu.errors import RemoteCommandError, TeardownError
+from cloudgpu.recipe.units import DurationS
+from cloudgpu.run.metrics import Measured
+from cloudgpu.state.matrix_records import MatrixRecord
+from cloudgpu.state.records import ClusterRecord
+from cloudgpu.text import command
+
+_INTERRUPTED = 130
+_BEST = " *"
+_SPARE = 1.2
+_HEADINGS = ("matrix", "recipe", "done", "begun", "", "values")
+
+
+def exit_code(outcome: MatrixOutcome) -> int:
+    """Return the exit code of a matrix.
+
+    6 when its cluster could not be ended, else 130 after Ctrl-C, else 5 unless every combination has its result and
+    its outputs.
+    """
+    if outcome.unended:
+        return TeardownError.exit_code
+    if outcome.interrupted:
+        return _INTERRUPTED
+    whole = outcome.complete and not (outcome.unfetched or outcome.lost)
+    return 0 if whole else RemoteCommandError.exit_code
+
+
+def plan_lines(plan: MatrixPlan, begun: Beginning, cluster: ClusterRecord | None, now: datetime) -> list[str]:
+    """What would be run in the cluster whose plan stands above, and what all of it can cost at most."""
+    return [
+        "",
+        *_what_runs(plan, begun),
+        *_time(plan, begun, cluster, now),
+        *(f"{one.severity}, {whose}: {one.message} [{one.check}]" for whose, one in plan.further_findings),
+    ]
+
+
+def _what_runs(plan: MatrixPlan, begun: Beginning) -> Iterator[str]:
+    yield f"matrix {begun.record.name}: {plural(len(plan.runs), 'combination')}, one after the other in this cluster"
+    changed = {run.combination.values for run in begun.changed}
+    missing = {run.combination.values for run in begun.missing}
+    for run in plan.runs:
+        values = run.combination.values
+        mark = "has its result" if values not in missing else "ran with another recipe, and runs again"
+        yield f"  {run.combination.label}{f'  ({mark})' if values in changed or values not in missing else ''}"
+
+
+def _time(plan: MatrixPlan, begun: Beginning, cluster: ClusterRecord | None, now: datetime) -> Iterator[str]:
+    count, lead = len(begun.missing), plan.lead.plan
+    left_s = lead.expiry_s if cluster is None else max(0.0, (cluster.expires_at - now).total_seconds())
+    if cluster is None:
+        worst = lead.worst_case_usd
+        expiry = DurationS(lead.expiry_s)
+        yield f"the whole matrix costs {worst} USD at most: one cluster, and one expiry after {expiry}"
+    else:
+        yield f"cluster {cluster.name} stands until {moment(cluster.expires_at)}, {distance(cluster.expires_at, now)}"
+    if count:
+        each = duration(left_s / count)
+        yield f"{plural(count, 'run')} in {age(left_s)}: {each} for each, getting the nodes included"
+    needed_s, by = _needed(plan, begun)
+    if needed_s > left_s:
+        runs = plural(count, "run")
+        yield f"warning: {by} {runs} would take {duration(needed_s)}, and the cluster ends before [matrix]"
+        yield f"    fix: {_more_time(needed_s, cluster)}; what is not done by then, the same command goes on with"
+
+
+def _needed(plan: MatrixPlan, begun: Beginning) -> tuple[float, str]:
+    """How long the runs take, and how that is known; 0 where nobody can say."""
+    count = len(begun.missing)
+    if plan.expected_s is not None:
+        return plan.expected_s * count / len(plan.runs), "at the reference rates"
+    return (begun.typical_s or 0.0) * count, "as long as this recipe's runs took lately,"
+
+
+def _more_time(needed_s: float, cluster: ClusterRecord | None) -> str:
+    """With a fifth to spare, in whole minutes."""
+    wanted = DurationS(int(needed_s * _SPARE // 60 + 1) * 60)
+    if cluster is None:
+        return command("--set", f"budget.expiry={wanted}")
+    return command("cloudgpu", "extend", cluster.name, "--by", str(wanted))
+
+
+def outcome_lines(outcome: MatrixOutcome) -> list[str]:
+    """The table, and below it what failed, what it cost and what is left."""
+    return ["", _title(outcome), "", *_table(outcome), "", *_reasons(outcome), *_figures(outcome)]
+
+
+def _title(outcome: MatrixOutcome) -> str:
+    done = sum(row.good for row in outcome.rows)
+    what = f"{done} of {len(outcome.rows)} combinations have their result"
+    return f"matrix {outcome.record.name}: {what}{' (simulated)' if outcome.record.simulated else ''}"
+
+
+def _table(outcome: MatrixOutcome) -> list[str]:
+    axes = [name for name, _ in outcome.record.axes]
+    headings = [*axes, "state", *(_heading(outcome, name) for name in outcome.metrics), "took", "cost", "run"]
+    rows = [_cells(outcome, row) for row in outcome.rows]
+    figures = range(len(axes) + 1, len(axes) + 3 + len(outcome.metrics))
+    return columns([headings, *rows], right=set(figures), indent="  ")
+
+
+def _heading(outcome: MatrixOutcome, name: str) -> str:
+    units = {one.metric.unit for row in outcome.rows for one in row.measured if one.name == name}
+    unit = " / ".join(sorted(unit for unit in units if unit))
+    return f"{name} [{unit}]" if unit else name
+
+
+def _cells(outcome: MatrixOutcome, row: RowOutcome) -> list[str]:
+    by_name = {one.name: one for one in row.measured}
+    figures = [_figure(by_name.get(name), best=name in row.best) for name in outcome.metrics]
+    took = "" if row.seconds is None else duration(row.seconds)
+    cost = money(row.usd) if row.run_id else ""
+    values = [value for _, value in row.values]
+    return [*values, row.state, *figures, took, cost, row.run_id]
+
+
+def _figure(one: Measured | None, *, best: bool) -> str:
+    """`7850 (100%) *`; the last two signs are there in every row, so that figures stand below each other."""
+    if one is None or one.value is None:
+        return "-  "
+    share = "" if one.share is None else f" ({one.share:.0%})"
+    return f"{one.value:g}{share}{_BEST if best else '  '}"
+
+
+def _reasons(outcome: MatrixOutcome) -> Iterator[str]:
+    if any(row.best for row in outcome.rows):
+        yield "* no other combination has a better figure"
+    if any(one.share is not None for row in outcome.rows for one in row.measured):
+        yield "%  of the recipe's reference"
+    for row in outcome.rows:
+        if row.reason and not row.good:
+            yield f"{row.label}: {row.reason}"
+
+
+def _figures(outcome: MatrixOutcome) -> Iterator[str]:
+    yield f"cost     {_cost(outcome)}"
+    yield f"table    {outcome.table}"
+    if outcome.stopped:
+        yield f"stopped  {outcome.stopped}; the same command goes on with what is missing"
+    elif not outcome.complete:
+        yield "go on    the same command runs what has no result"
+    for label, lines in (("not fetched", outcome.unfetched), ("lost", outcome.lost)):
+        yield from (f"{label:<8} {line}" for line in lines)
+    if outcome.unended:
+        yield f"not ended  {outcome.unended}"
+    for line in outcome.left:
+        yield f"left     {line}"
+
+
+def _cost(outcome: MatrixOutcome) -> str:
+    runs = money(sum((row.usd for row in outcome.rows), Decimal(0)))
+    text = f"{money(outcome.usd)}, {runs} of it for these runs"
+    return f"{text}, is what AWS would have charged; simulated, so nothing was" if outcome.record.simulated else text
+
+
+def list_lines(
+    outcomes: Sequence[MatrixOutcome],
+    damaged: Sequence[str],
+    now: datetime,
+    reasons: Mapping[str, str] | None = None,
+) -> list[str]:
+    """One line a matrix, oldest first."""
+    if not outcomes and not damaged:
+        return ["no matrix has been run"]
+    rows = [_listed(one, now) for one in outcomes]
+    table = columns([_HEADINGS, *rows]) if rows else []
+    return [*table, *(damaged_line(name, reasons or {}) for name in damaged)]
+
+
+def _listed(one: MatrixOutcome, now: datetime) -> tuple[str, ...]:
+    record: MatrixRecord = one.record
+    done = f"{sum(row.good for row in one.rows)} of {len(one.rows)}"
+    values = " ".join(f"{name}={','.join(values)}" for name, values in record.axes)
+    begun = record.created_at
+    return record.name, record.recipe, done, moment(begun), distance(begun, now), values

@@ -1,0 +1,157 @@
+"""A plan as the lines that a person reads before saying yes."""
+
+from collections.abc import Iterator
+
+from cloudgpu.cli.render.hosts import host_lines, hosts_shown
+from cloudgpu.cli.render.services import service_lines
+from cloudgpu.cli.terminal.figures import duration
+from cloudgpu.cli.terminal.table import columns
+from cloudgpu.plan.candidate import Candidate
+from cloudgpu.plan.costs import CostItem
+from cloudgpu.plan.host_sets import HostSet
+from cloudgpu.plan.money import cents, shown, without
+from cloudgpu.plan.plan import Expected, Plan
+from cloudgpu.plan.uses import Use
+from cloudgpu.recipe.units import DurationS
+
+_HEADINGS = ("try", "type", "zone", "market", "EFA", "USD/h a node", "priced on")
+_RIGHT = frozenset({0, 4, 5})
+"""Columns of figures."""
+_UNKNOWN = "unknown"
+
+
+def plan_lines(plan: Plan, cluster: str) -> list[str]:
+    """What would be done, on what, for how much, and every finding with its fix; plain text.
+
+    `cluster` is empty for one that will be named after its run.
+    """
+    return [
+        *_summary(plan, cluster),
+        "",
+        *_candidates(plan),
+        *(line for use in plan.uses for line in _used(use)),
+        *_costs(plan),
+        *_findings(plan),
+    ]
+
+
+def _summary(plan: Plan, cluster: str) -> Iterator[str]:
+    simulated = "  [simulated]" if plan.simulated else ""
+    yield f"{plan.recipe.name} on {_hardware(plan)}{simulated}"
+    stanza = plan.recipe.rehearsal
+    fewer = plan.simulated and stanza is not None and stanza.ranks_per_node is not None
+    share = f"{plan.ranks_per_node} a node" if plan.ranks > 1 else "on the head"
+    told = [*([share] if plan.nodes > 1 else []), *(["when rehearsed"] if fewer else [])]
+    a_node = f" ({' '.join(told)})" if told else ""
+    where = f"cluster {cluster}" if cluster else "a cluster of its own"
+    yield f"{where}: {plan.ranks} rank{'s' if plan.ranks > 1 else ''}{a_node}, ends itself after {_expiry(plan)}"
+    yield from service_lines(plan.recipe)
+
+
+def _hardware(plan: Plan) -> str:
+    """`2 x p3dn.24xlarge (8 x V100 32 GiB each)`."""
+    if not plan.candidates:
+        return "nothing that can be had"
+    first = plan.candidates[0]
+    if isinstance(first, HostSet):
+        return hosts_shown(first)
+    others = len({candidate.instance_type for candidate in plan.candidates}) - 1
+    also = f", or {others} other type{'s' if others > 1 else ''}" if others else ""
+    gpus = f"{first.gpus_per_node} x {first.gpu} {first.gpu_memory_gib.normalize():f} GiB"
+    each = " each" if plan.nodes > 1 else ""
+    return f"{plan.nodes} x {first.instance_type} ({gpus}{each}){also}"
+
+
+def _candidates(plan: Plan) -> list[str]:
+    if not plan.candidates:
+        return ["no candidates", ""]
+    sets = [one for one in plan.candidates if isinstance(one, HostSet)]
+    if sets:
+        return [*host_lines(sets), ""]
+    rows = [_row(place, candidate) for place, candidate in enumerate(plan.candidates, start=1)]
+    return [*columns([_HEADINGS, *rows], right=_RIGHT, indent="  "), ""]
+
+
+def _row(place: int, candidate: Candidate) -> tuple[str, ...]:
+    return (
+        str(place),
+        candidate.instance_type,
+        candidate.zone,
+        candidate.market,
+        str(candidate.efa_interfaces or "-"),
+        f"{candidate.node_hourly_usd:.3f}",
+        candidate.priced_on.isoformat(),
+    )
+
+
+def _used(use: Use) -> Iterator[str]:
+    """The software on the nodes of one type."""
+    driver = f"{use.driver} ({use.driver_from})" if use.driver else "unknown: as the image has it"
+    yield f"{use.instance_type}: driver {driver}, {_cuda(use)}"
+    yield f"    image {use.image}"
+    if use.container:
+        yield f"    container {use.container}"
+    for one in use.environment:
+        yield f"    set for ranks: {one.name}={one.value} ({one.why})"
+
+
+def _cuda(use: Use) -> str:
+    if use.cuda:
+        return f"CUDA {use.cuda} (container)"
+    return "CUDA unknown (container)" if use.container else "CUDA with the Python packages"
+
+
+def _costs(plan: Plan) -> Iterator[str]:
+    """Line by line, and the sum of it; nothing without candidates."""
+    if plan.worst_case_usd is None:
+        return
+    expiry = _expiry(plan)
+    rows = [_cost(item, plan.expiry_s) for item in plan.costs if item.per != "month"]
+    yield ""
+    yield from columns([("at most", "USD/h", f"USD in {expiry}", "priced on"), *rows], right={1, 2}, indent="  ")
+    yield ""
+    spelled = f"{plan.worst_case_usd} USD until the expiry after {expiry}{without(plan)}"
+    if plan.simulated:
+        yield f"worst case on AWS: {spelled} (simulated: nothing is charged)"
+    else:
+        yield f"worst case: {spelled}"
+    if plan.expected is not None:
+        yield _expected(plan.expected)
+    for item in plan.costs:
+        if item.per == "month":
+            monthly = "a price that is not known" if item.usd is None else f"{cents(item.usd)} USD a month"
+            yield f"stays when the cluster ends: {item.label} at {monthly}"
+
+
+def _cost(item: CostItem, seconds: int) -> tuple[str, ...]:
+    total = item.until_usd(seconds)
+    hourly = "-" if item.per != "hour" else _UNKNOWN if item.usd is None else shown(item.usd)
+    whole = _UNKNOWN if total is None else cents(total)
+    return item.label, hourly, whole, "" if item.priced_on is None else item.priced_on.isoformat()
+
+
+def _expected(one: Expected) -> str:
+    amount = f"{one.amount:,f} {one.unit.removesuffix('/s')} at {one.rate:,f} {one.unit}"
+    return f"expected: {one.usd} USD for {duration(one.seconds)}: {amount}, as reached on {one.on}"
+
+
+def _findings(plan: Plan) -> Iterator[str]:
+    together = plan.remedies if len(plan.errors) > 1 else ()
+    for finding in plan.findings:
+        yield f"{finding.severity}: {finding.message} [{finding.check}]"
+        # What cures all of them is told once, at the end.
+        cures = [cure for cure in finding.cures if cure not in map(str, together)]
+        for place, cure in enumerate(cures):
+            yield f"    {'fix: ' if place == 0 else 'or:  '}{cure}"
+    if together:
+        yield from remedy_lines(plan)
+
+
+def remedy_lines(plan: Plan) -> Iterator[str]:
+    """What cures all errors of a plan at once; nothing where nothing was found."""
+    for place, remedy in enumerate(plan.remedies):
+        yield f"{'nothing is refused with' if place == 0 else '                or with'} {remedy}"
+
+
+def _expiry(plan: Plan) -> str:
+    return str(DurationS(plan.expiry_s))

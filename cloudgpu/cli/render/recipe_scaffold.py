@@ -1,0 +1,76 @@
+"""A recipe that was just begun, as text and as a document."""
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from cloudgpu.app.planning.recipe_scaffold import Scaffold
+from cloudgpu.catalog.ranking import Offer
+from cloudgpu.cli.terminal.figures import amount, money
+from cloudgpu.cli.terminal.table import columns
+from cloudgpu.text import command
+
+_WHAT = {
+    "recipe.yaml": "the recipe, with comments that say what to change",
+    "train.py": "what every rank runs",
+    "serve.py": "the server",
+}
+
+
+def scaffold_lines(begun: Scaffold, folder: Path) -> list[str]:
+    """What was written, on what it would run, and what to type next."""
+    offer, name = begun.offer, begun.name
+    kind = offer.kind
+    each = f"{kind.gpus} x {kind.gpu} {amount(kind.gpu_memory_gib)} GiB{' each' if begun.nodes > 1 else ''}"
+    hourly = _for_all(begun, offer)
+    if begun.dearest.kind != kind:
+        hourly += f" (at most {_for_all(begun, begun.dearest)}, on {begun.dearest.kind.name})"
+    most = " on demand, less as spot capacity" if begun.market == "spot" else ""
+    return [
+        f"{folder} is ready: {begun.nodes} x {kind.name} ({each}) in {offer.region}, {hourly} an hour{most}",
+        *columns([(str(folder / file), _WHAT[file]) for file in begun.files], indent="  "),
+        "",
+        "next:",
+        *columns(
+            [
+                (command("cloudgpu", "plan", name), "what it would do and cost; changes nothing"),
+                (
+                    command("cloudgpu", "train", name, "--on", "rehearsal"),
+                    "the whole run on this machine, nothing is charged",
+                ),
+                (
+                    command("cloudgpu", "doctor", "--on", "aws", "--region", str(offer.region)),
+                    "is your AWS account ready?",
+                ),
+                (_quota(begun), "may it have so many of these machines?"),
+                (command("cloudgpu", "train", name, "--on", "aws"), "for real; asks before it spends"),
+            ],
+            indent="  ",
+        ),
+    ]
+
+
+def _for_all(begun: Scaffold, offer: Offer) -> str:
+    return money((offer.hourly_usd or Decimal(0)) * begun.nodes)
+
+
+def _quota(begun: Scaffold) -> str:
+    nodes = ["--nodes", str(begun.nodes)] if begun.nodes > 1 else []
+    market = [] if begun.market == "on-demand" else ["--market", begun.market]
+    where, kind = str(begun.offer.region), begun.offer.kind.name
+    return command("cloudgpu", "quota", "--on", "aws", "--region", where, "--instance-type", kind, *nodes, *market)
+
+
+def scaffold_json(begun: Scaffold, folder: Path) -> dict[str, Any]:
+    """The same."""
+    offer = begun.offer
+    return {
+        "recipe": begun.name,
+        "path": str(folder / "recipe.yaml"),
+        "files": [str(folder / file) for file in begun.files],
+        "instance_type": offer.kind.name,
+        "nodes": begun.nodes,
+        "market": begun.market,
+        "region": offer.region,
+        "node_hourly_usd": None if offer.hourly_usd is None else f"{offer.hourly_usd:f}",
+    }

@@ -1,0 +1,176 @@
+"""The last panel of a run, and how it ends the command."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from cloudgpu.app.runs.outcome import RunOutcome
+from cloudgpu.cli.render.error import short_attempt
+from cloudgpu.cli.terminal.figures import duration, money, plural
+from cloudgpu.cli.terminal.panel import Mood, Row
+from cloudgpu.cli.terminal.screen import Screen
+from cloudgpu.errors import RemoteCommandError, TeardownError
+from cloudgpu.run.metrics import Measured
+from cloudgpu.text import command
+
+if TYPE_CHECKING:
+    from cloudgpu.app.runs.follow import Followed
+
+_INTERRUPTED = 130
+_STAGES_A_LINE = 5
+_MOODS: dict[str, Mood] = {"succeeded": "green", "failed": "red", "lost": "red"}
+
+
+def exit_code(outcome: RunOutcome) -> int:
+    """6 when something could not be ended, else 130 after Ctrl-C, else what the run's own state comes to."""
+    if outcome.unended:
+        return TeardownError.exit_code
+    if outcome.interrupted or outcome.record.reason == "interrupted":
+        return _INTERRUPTED
+    return _state_code(outcome)
+
+
+def _state_code(outcome: RunOutcome) -> int:
+    """0 for a run that succeeded, was left running on purpose, or could only be rehearsed.
+
+    5 for one that failed, or whose outputs were not fetched or are lost.
+    """
+    state = outcome.record.state
+    if state == "running":
+        return 0 if outcome.kept == "detached" else _INTERRUPTED
+    good = state in ("succeeded", "not-run", "preparing") and not (outcome.unfetched or outcome.lost)
+    return 0 if good else RemoteCommandError.exit_code
+
+
+def show_outcome(outcome: RunOutcome, screen: Screen) -> None:
+    """The panel, and below it the last lines of the rank that failed."""
+    state = outcome.record.state
+    screen.panel(outcome_title(outcome), outcome_rows(outcome), _MOODS.get(state, "yellow"))
+    screen.lines(failure_lines(outcome))
+
+
+def outcome_title(outcome: RunOutcome) -> str:
+    """`quickstart-k3fz8w succeeded (simulated)`."""
+    record = outcome.record
+    state = {"not-run": "was not run", "running": "is running"}.get(record.state, record.state)
+    return f"{record.run_id} {state}{' (simulated)' if outcome.simulated else ''}"
+
+
+def outcome_rows(outcome: RunOutcome) -> list[Row]:
+    """What ran, how long each stage took, what it cost, what it reached, what is left."""
+    return [*_what(outcome), *_reached(outcome), *_figures(outcome), *_next(outcome)]
+
+
+def failure_lines(outcome: RunOutcome) -> list[str]:
+    """The rank that ended first, and its last lines."""
+    record = outcome.record
+    if record.failed_rank is None or record.state == "succeeded":
+        return []
+    node = next((node for node, ranks in record.ranks.items() if record.failed_rank in ranks), "")
+    where = f" on node {node}" if node else ""
+    # A service that never got ready did not end by itself.
+    how = "" if record.exit_code is None else f" ended first (exit code {record.exit_code})"
+    head = f"rank {record.failed_rank}{how}{where}; its last lines:"
+    return ["", head, *(f"  {line}" for line in outcome.tail)]
+
+
+def followed_code(followed: "Followed", screen: Screen) -> int:
+    """The exit code of a `logs -f` that saw the end, after saying how it ended."""
+    verdict = followed.verdict
+    if verdict.succeeded:
+        screen.line("the run succeeded; `cloudgpu attach` brings its outputs back and ends the cluster that it made")
+        return 0
+    where = "" if verdict.rank is None else f": rank {verdict.rank} ended with {verdict.exit_code}"
+    screen.line(f"the run {verdict.state}{where} {verdict.reason}".rstrip())
+    screen.line("`cloudgpu attach` brings back what there is and ends the cluster that it made")
+    return RemoteCommandError.exit_code
+
+
+def _what(outcome: RunOutcome) -> Iterator[Row]:
+    record = outcome.record
+    if record.reason:
+        yield "because", record.reason
+    machines = f"{outcome.nodes} x {outcome.instance_type} in {outcome.zone}" if outcome.nodes else "no cluster"
+    yield "ran", f"recipe {record.recipe} on {machines}"
+    for place, one in enumerate(record.tried):
+        yield "in vain" if place == 0 else "", short_attempt(one)
+    yield from _stages(outcome)
+
+
+def _stages(outcome: RunOutcome) -> Iterator[Row]:
+    took = [f"{name} {duration(seconds)}" for name, seconds in outcome.record.stages]
+    if took:
+        yield "took", f"{duration(outcome.seconds)} in all"
+    for first in range(0, len(took), _STAGES_A_LINE):
+        yield "", ", ".join(took[first : first + _STAGES_A_LINE])
+
+
+def _reached(outcome: RunOutcome) -> Iterator[Row]:
+    for place, one in enumerate(outcome.measured):
+        yield "reached" if place == 0 else "", _metric(one)
+
+
+def _figures(outcome: RunOutcome) -> Iterator[Row]:
+    record = outcome.record
+    if record.ended_at is not None:
+        yield "cost", _cost(outcome)
+    if record.outputs:
+        yield "outputs", f"{plural(len(record.outputs), 'file')} in {outcome.outputs}"
+    for note in outcome.notes:
+        yield "note", note
+
+
+def _next(outcome: RunOutcome) -> Iterator[Row]:
+    run_id = outcome.record.run_id
+    yield "logs", command("cloudgpu", "logs", run_id)
+    if outcome.record.state == "running":
+        yield "finish", command("cloudgpu", "attach", run_id)
+        yield "end it", command("cloudgpu", "cancel", run_id)
+    if outcome.unfetched:
+        yield "not fetched", "; ".join(outcome.unfetched)
+        yield "fetch", command("cloudgpu", "attach", run_id)
+    if outcome.lost:
+        yield "lost", "; ".join(outcome.lost)
+    if outcome.unended:
+        yield "not ended", outcome.unended
+        yield "end it", command("cloudgpu", "down", outcome.record.cluster)
+    left = [part for one in outcome.left for part in one.split("; ")]
+    searched = "a search for the cluster's tag found nothing more"
+    nothing = f"nothing: {'every host confirmed it' if outcome.record.target == 'ssh' else searched}"
+    for place, part in enumerate(left or [nothing]):
+        yield "left" if place == 0 else "", part
+
+
+def _metric(one: Measured) -> str:
+    if one.value is None:
+        return f"{one.name}: {_why_none(one)}"
+    text = f"{one.name} {one.value:g} {one.metric.unit}".rstrip() + _taken(one)
+    if one.metric.at_least is not None:
+        asked = f"{one.metric.at_least:g}"
+        text += f" (below the {asked} asked for)" if one.missed else f" (at least {asked})"
+    if one.metric.reference is not None and one.share is not None:
+        reference = one.metric.reference
+        text += f", {one.share:.0%} of the reference {reference.value:g}: {reference.on} ({reference.source})"
+    return text
+
+
+def _why_none(one: Measured) -> str:
+    if not one.printed:
+        return "never printed"
+    return f"printed {one.printed} times; no rank more than the first {one.metric.skip} that are left out"
+
+
+def _taken(one: Measured) -> str:
+    """Which of several values it is; nothing for the usual one, the last."""
+    several = one.counted > 1 and one.metric.take != "last"
+    how = [f"{one.metric.take} of {one.counted}"] if several else []
+    return f" ({', '.join([*how, *_together(one)])})" if how or _together(one) else ""
+
+
+def _together(one: Measured) -> list[str]:
+    return [] if one.metric.over_ranks == "first" else [f"{one.metric.over_ranks} over the ranks"]
+
+
+def _cost(outcome: RunOutcome) -> str:
+    if outcome.simulated:
+        return f"{money(outcome.usd)} is what AWS would have charged; simulated, so nothing was"
+    return money(outcome.usd)

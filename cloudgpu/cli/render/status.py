@@ -1,0 +1,124 @@
+"""Clusters and runs as text and as JSON rows."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from cloudgpu.app.clusters.status import ClusterStatus
+from cloudgpu.backends.costs import cluster_hourly_usd, items_of
+from cloudgpu.cli.terminal.figures import age, distance, duration, moment, money
+from cloudgpu.cli.terminal.table import columns
+from cloudgpu.plan.costs import unpriced
+from cloudgpu.state.records import RunRecord
+from cloudgpu.text import command
+
+_UNREADABLE = "its record cannot be read"
+_RUN_HEADINGS = ("run", "state", "started", "", "took", "result")
+
+
+def status_lines(clusters: Sequence[ClusterStatus], now: datetime) -> list[str]:
+    """One block a cluster; says so when there is none."""
+    if not clusters:
+        return ["no cluster is up"]
+    return [line for one in clusters for line in _block(one, now)]
+
+
+def run_lines(
+    runs: Sequence[RunRecord],
+    damaged: Sequence[str],
+    clusters: Sequence[ClusterStatus],
+    now: datetime,
+    reasons: Mapping[str, str] | None = None,
+) -> list[str]:
+    """A table of runs, oldest first, and below it those whose record cannot be read.
+
+    `reasons` says of each damaged one what is wrong with which file.
+    """
+    if not runs and not damaged:
+        return ["", "no runs"]
+    up = {one.record.name for one in clusters}
+    rows = columns([_RUN_HEADINGS, *(_run_row(run, up, now) for run in runs)], right={4}) if runs else []
+    return ["", *rows, *(damaged_line(run_id, reasons or {}) for run_id in damaged)]
+
+
+def damaged_line(name: str, reasons: Mapping[str, str]) -> str:
+    """Return the line of a record that cannot be read."""
+    return f"{name}  unknown: {_reason(name, reasons)}"
+
+
+def _reason(name: str, reasons: Mapping[str, str]) -> str:
+    return reasons.get(name) or _UNREADABLE
+
+
+def run_rows(
+    runs: Sequence[RunRecord], damaged: Sequence[str] = (), reasons: Mapping[str, str] | None = None
+) -> list[dict[str, Any]]:
+    """The documented rows of `status --all --json`; null for all that a damaged record no longer tells."""
+    unknown = dict.fromkeys(("cluster", "recipe", "started_at", "ended_at"))
+    return [
+        {
+            "run_id": run.run_id,
+            "cluster": run.cluster,
+            "recipe": run.recipe,
+            "state": run.state,
+            "reason": run.reason,
+            "started_at": run.started_at.isoformat(),
+            "ended_at": run.ended_at.isoformat() if run.ended_at else None,
+            "metrics": dict(run.metrics),
+        }
+        for run in runs
+    ] + [
+        {
+            "run_id": run_id,
+            "state": "damaged",
+            **unknown,
+            "reason": (reasons or {}).get(run_id) or _UNREADABLE,
+            "metrics": {},
+        }
+        for run_id in damaged
+    ]
+
+
+def _run_row(run: RunRecord, up: set[str], now: datetime) -> tuple[str, ...]:
+    took = "" if run.ended_at is None else duration((run.ended_at - run.started_at).total_seconds())
+    figures = ", ".join(f"{name} {value:g}" for name, value in run.metrics.items())
+    # A run whose cluster was ended under it stays as it was last seen: say that nobody saw its end.
+    unseen = run.ended_at is None and run.cluster not in up
+    state = "unknown" if unseen else run.state
+    result = f"last seen {run.state}; its cluster is gone" if unseen else run.reason or figures
+    return run.run_id, state, moment(run.started_at), distance(run.started_at, now), took, result
+
+
+def _block(one: ClusterStatus, now: datetime) -> Iterator[str]:
+    record = one.record
+    if one.state == "damaged":
+        yield f"{record.name}  damaged"
+        yield f"  its record, last written {age(one.age_s)} ago, cannot be read: what it has and costs is unknown"
+        if one.problem:
+            yield f"  {one.problem}"
+        yield f"  `{command('cloudgpu', 'down', record.name)}` still finds the cluster by its tag and ends it"
+        return
+    team = f", team {record.team}" if record.team else ""
+    yield f"{record.name}  {one.state}{'  (simulated)' if record.simulated else ''}"
+    yield f"  {record.nodes} x {record.instance_type} in {record.zone or 'no zone yet'}, owner {record.owner}{team}"
+    yield f"  {_money(one)}; expires {moment(record.expires_at)}, {distance(record.expires_at, now)}"
+    if record.confirmed_expires_at is not None:
+        at = moment(record.confirmed_expires_at)
+        again = command("cloudgpu", "extend", record.name, "--until", f"{record.expires_at:%Y-%m-%dT%H:%M:%SZ}")
+        yield f"  an extension was broken off: some nodes may end at {at}; `{again}` goes on with it"
+    yield from (f"  {node}  {state}" for node, state in one.nodes)
+    yield from (f"  run {run.run_id}  {run.state}, started {distance(run.started_at, now)}" for run in one.runs)
+    cloud = "its hosts" if record.target == "ssh" else "the cloud"
+    if one.problem:
+        yield f"  {cloud} could not say: {one.problem}"
+    now_known = f"as {cloud} said just now"
+    yield f"  {now_known if one.nodes else f'as recorded {age(one.age_s)} ago; --refresh asks {cloud}'}"
+
+
+def _money(one: ClusterStatus) -> str:
+    hourly = money(cluster_hourly_usd(one.record))
+    if one.record.simulated:
+        return f"AWS would charge {hourly} an hour, {money(one.spent_usd)} so far"
+    unknown = unpriced(items_of(one.record)) if one.record.target == "ssh" else ()
+    besides = f", and what nobody gave a rate for: {', '.join(unknown)}" if unknown else ""
+    return f"{hourly} an hour, {money(one.spent_usd)} so far{besides}"

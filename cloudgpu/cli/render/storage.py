@@ -1,0 +1,144 @@
+"""Storage as text and as JSON."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Any
+
+from cloudgpu.app.storage.context import Created, Deleted, StorageRequest
+from cloudgpu.app.storage.overview import StorageRow
+from cloudgpu.aws.storage.stored import Stored
+from cloudgpu.catalog.storage import StoragePrice
+from cloudgpu.cli.terminal.figures import age, money
+from cloudgpu.cli.terminal.table import columns, wrapped
+from cloudgpu.state.storage_records import StorageRecord
+from cloudgpu.text import command
+
+_HEADINGS = ("name", "kind", "size", "$/month", "age", "region", "owner", "data", "used by", "state")
+_WIDTH = 100
+_UNKNOWN = "unknown"
+
+
+def question(
+    wanted: StorageRequest, price: StoragePrice | None, monthly_usd: Decimal | None, *, simulated: bool
+) -> str:
+    """What `storage create` asks before it buys."""
+    size = f" of {wanted.config['sizeGib']} GiB" if wanted.config.get("sizeGib") else ""
+    place = wanted.config.get("zone") or wanted.region
+    prefix = "AWS would charge " if simulated else ""
+    return f"Make {wanted.kind} storage {wanted.name}{size} in {place}: {prefix}{_price(price, monthly_usd)}?"
+
+
+def created_lines(created: Created, price: StoragePrice | None, monthly_usd: Decimal | None) -> list[str]:
+    """What stands, what it costs, how it is reached and how it ends."""
+    record = created.record
+    state = "stands" if created.made else "stood already, and is as it should be"
+    simulated = " (simulated)" if record.simulated else ""
+    lines = [f"{record.kind} storage {record.name} {state}{simulated}"]
+    lines += [f"  {label}: {text}" for label, text in _reached(record)]
+    would = "AWS would charge " if record.simulated else ""
+    lines.append(f"  costs: {would}{_price(price, monthly_usd)}, until it is deleted")
+    delete = command("cloudgpu", "storage", "delete", record.name, *([] if record.disposable else ["--delete-data"]))
+    lines.append(f"  in a recipe: storage: [{{name: {record.name}, to: /data/{record.name}}}]")
+    return [*lines, f"  no cluster's end touches it; {delete}"]
+
+
+def created_json(created: Created, monthly_usd: Decimal | None) -> dict[str, Any]:
+    """The documented `storage create --json` form."""
+    record = created.record
+    return {
+        "name": record.name,
+        "kind": record.kind,
+        "made": created.made,
+        "region": record.region,
+        "disposable": record.disposable,
+        **record.reached,
+        "monthly_usd": None if monthly_usd is None else str(monthly_usd),
+        "simulated": record.simulated,
+        "left": [f"storage {record.name} stands until it is deleted by name"],
+    }
+
+
+def storage_lines(rows: Sequence[StorageRow], now: datetime) -> list[str]:
+    """A table, and below it what it comes to."""
+    if not rows:
+        return ["no storage"]
+    table = columns([_HEADINGS, *(_row(row, now) for row in rows)], right={2, 3, 4})
+    return [*table, "", *_sum(rows)]
+
+
+def deletion_question(present: Stored) -> str:
+    """What `storage delete` asks."""
+    data = present.data
+    size = "of unknown size" if data is None or data.size_gib is None else _size(data.size_gib)
+    return f"Delete {present.kind} storage {present.name} ({size}) and all that it holds?"
+
+
+def deleted_json(deleted: Deleted) -> dict[str, Any]:
+    """The documented `storage delete --json` form; `left` is always empty, for otherwise the command fails."""
+    return {"name": deleted.name, "known": deleted.known, "ended": list(deleted.parts), "left": []}
+
+
+def deleted_lines(deleted: Deleted) -> list[str]:
+    """What was confirmed."""
+    if not deleted.parts and not deleted.known:
+        return [f"no storage {deleted.name}: nothing carries its tag, nothing to delete"]
+    ended = [f"  {part}" for part in deleted.parts]
+    return [f"storage {deleted.name} is gone, confirmed by a search for its tag", *ended]
+
+
+def _price(price: StoragePrice | None, monthly_usd: Decimal | None) -> str:
+    if price is None:
+        return "a price that cloudgpu does not know for this region"
+    if monthly_usd is None:
+        return f"{money(price.usd_per_gib_month)} a month for each GiB that it holds"
+    return f"{money(monthly_usd)} a month"
+
+
+def _reached(record: StorageRecord) -> list[tuple[str, str]]:
+    shown = record.reached
+    labels = (
+        ("id", "id"),
+        ("zone", "zone"),
+        ("address", "address"),
+        ("mount_name", "mount name"),
+        ("security_group_id", "nodes that mount it carry security group"),
+        ("url", "url"),
+    )
+    return [(label, str(shown[key])) for key, label in labels if shown[key]]
+
+
+def _row(row: StorageRow, now: datetime) -> tuple[str, ...]:
+    return (
+        row.name,
+        row.kind or _UNKNOWN,
+        _UNKNOWN if row.size_gib is None else _size(row.size_gib),
+        _UNKNOWN if row.monthly_usd is None else money(row.monthly_usd),
+        _UNKNOWN if row.created_at is None else age((now - row.created_at).total_seconds()),
+        row.region,
+        row.owner or _UNKNOWN,
+        f"ends with {row.made_for}" if row.made_for else "disposable" if row.disposable else "keep",
+        _users(row.users),
+        row.state,
+    )
+
+
+def _users(users: tuple[str, ...] | None) -> str:
+    if users is None:
+        return _UNKNOWN
+    return ", ".join(users) or "nobody"
+
+
+def _sum(rows: Sequence[StorageRow]) -> list[str]:
+    known = [row.monthly_usd for row in rows if row.monthly_usd is not None]
+    total = money(sum(known, Decimal(0)))
+    unknown = len(rows) - len(known)
+    beside = f", and {unknown} of unknown cost" if unknown else ""
+    text = f"{total} a month{beside}; capacity alone, at list prices"
+    return wrapped(f"AWS would charge {text}; simulated, so nothing is" if rows[0].simulated else text, _WIDTH)
+
+
+def _size(size_gib: Decimal) -> str:
+    if size_gib == size_gib.to_integral_value():
+        return f"{int(size_gib)} GiB"
+    return f"{size_gib.quantize(Decimal('0.001'), ROUND_HALF_UP)} GiB"

@@ -1,0 +1,1 @@
+"""What meets the terminal: output, progress, prompts, tables and signals."""

@@ -1,0 +1,122 @@
+"""What happens, as lines: stages, steps of the engine in AWS's words, ranks."""
+
+import re
+from collections.abc import Mapping
+
+from cloudgpu.backends.events import ProgressEvent, StageChange
+from cloudgpu.cli.terminal.figures import duration
+from cloudgpu.cli.terminal.output import Colour, Line, Span
+from cloudgpu.engine.base import Event
+from cloudgpu.run.progress import MetricValue, Note, RankLine
+
+STAGES: Mapping[str, str] = {
+    "check data": "is every dataset there?",
+    "provision": "getting the nodes, all of them or none",
+    "connect": "logging in to every node, host keys pinned",
+    "gate": "is every node what it should be?",
+    "stage": "work directory, data and Python environment to every node",
+    "strip": "taking from the node what belongs to it alone: keys, names, what was run",
+    "image": "the disk is being copied by AWS",
+    "start": "starting the ranks",
+    "train": "the ranks' own lines; they go on when this terminal closes",
+    "serve": "the service's own lines; it goes on when this terminal closes",
+    "collect": "bringing the outputs back",
+    "down": "ending the cluster, until it is confirmed gone",
+}
+_WORDS: Mapping[str, str] = {
+    "Role": "IAM role",
+    "Eip": "Elastic IP",
+    "EipAssociation": "Elastic IP association",
+    "NatGateway": "NAT gateway",
+    "Vpc": "VPC",
+    "VpcEndpoint": "VPC endpoint",
+    "Fleet": "EC2 fleet",
+}
+_SIGNS = {"create": "+", "update": "~", "replace": "+-", "delete": "-", "adopt": "&"}
+_RANK_COLOURS: tuple[Colour, ...] = ("cyan", "green", "yellow")
+_CODE = re.compile(r"^(?P<reason>.*) \((?P<code>[A-Z][A-Za-z.]+)\)$", re.DOTALL)
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+# A line a package, and how each one was found: thirty lines that nobody reads while they wait.
+_PACKAGE_NOISE = re.compile(
+    r"^([+~-] \S+==|Collecting |Requirement already|Using cached |Obtaining |Preparing |Looking in |Attempting |"
+    r"Found existing|Uninstalling |Audited |Using Python |Creating virtual|Activate with|Using CPython|"
+    r"Downloading \S+ \([\d.]+ ?[kK]i?B\)|Downloading \S+\.metadata)"
+)
+_PIP_DONE = re.compile(r"^Successfully installed (?P<packages>.+)$")
+_PIP_ABOUT = re.compile(r"^Installing collected packages: (?P<packages>.+)$")
+
+
+class Narrator:
+    """Turns happenings into lines; with `verbose`, what package installers say is not shortened."""
+
+    def __init__(self, *, verbose: bool = False) -> None:
+        self._verbose = verbose
+
+    def lines(self, what: ProgressEvent) -> list[Line]:
+        """The lines of one happening; none for what is not worth one."""
+        match what:
+            case StageChange():
+                return [_stage(what)]
+            case Note():
+                return self._note(what)
+            case RankLine(rank=rank, text=text):
+                return [("    ", Span(f"[rank {rank}]", _RANK_COLOURS[rank % len(_RANK_COLOURS)]), f" {text}")]
+            case Event():
+                return _event(what)
+            case MetricValue():
+                return []  # the line that it was read from has just been shown
+
+    def _note(self, note: Note) -> list[Line]:
+        text = note.text if note.node is None or self._verbose else installer_line(note.text)
+        if not text:
+            return []
+        return [f"    {'' if note.node is None else f'node {note.node}: '}{text}"]
+
+
+def _stage(stage: StageChange) -> Line:
+    if stage.seconds is not None:
+        return (Span(f"    took {duration(stage.seconds)}", "dim"),)
+    name = Span(f"==> {stage.name}", "bold")
+    return (name, "  ", Span(STAGES[stage.name], "dim")) if stage.name in STAGES else (name,)
+
+
+def _event(event: Event) -> list[Line]:
+    if event.kind == "failed":
+        return [("    ", Span("x", "red"), f" {resource(event.type)}: {refusal(event.detail)}")]
+    if event.kind == "waiting":
+        return [(Span(f"    ... {_waiting(event)}", "dim"),)]
+    if event.kind == "start" or event.operation in ("same", "read"):
+        return []
+    what = f"{resource(event.type)} {event.detail or event.name} ({event.seconds:.1f} s)"
+    return [("    ", Span(_SIGNS[event.operation], "green"), f" {what}")]
+
+
+def resource(token: str) -> str:
+    """`aws:ec2/securityGroup:SecurityGroup` -> `security group`."""
+    kind = token.rpartition(":")[2]
+    return _WORDS.get(kind) or _CAMEL.sub(" ", kind).lower()
+
+
+def refusal(detail: str) -> str:
+    """AWS's code first, then its first sentence: `InsufficientInstanceCapacity: launching 2 instances: ...`."""
+    match = _CODE.match(detail)
+    if match is None:
+        return detail
+    return f"{match['code']}: {match['reason'].partition('. ')[0]}"
+
+
+def installer_line(text: str) -> str:
+    """A line of `uv` or `pip` worth showing, shortened; empty for one a package."""
+    for pattern, word in ((_PIP_DONE, "installed"), (_PIP_ABOUT, "installing")):
+        match = pattern.match(text)
+        if match is not None:
+            packages = match["packages"].replace(",", " ").split()
+            return f"{word} {len(packages)} packages" if len(packages) > 1 else f"{word} {packages[0]}"
+    return "" if _PACKAGE_NOISE.match(text) else text
+
+
+def _waiting(event: Event) -> str:
+    if event.type == "pulumi:log":
+        return f"the program says: {event.detail}"
+    doing = "the end of " if event.operation == "delete" else ""
+    return f"waiting for {doing}{resource(event.type)} {event.name}, {event.detail}"

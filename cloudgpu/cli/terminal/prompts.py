@@ -1,0 +1,87 @@
+"""What a command asks a person, and what happens where nobody can answer."""
+
+import sys
+from collections.abc import Callable
+
+import typer
+
+from cloudgpu.cli.terminal.output import ask, ask_for_text
+from cloudgpu.cli.terminal.screen import Screen
+from cloudgpu.cli.terminal.signals import interruptions
+from cloudgpu.errors import QuestionError
+
+
+class Questions:
+    """Asks on the terminal; without one, a question is an error and never a wait."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+
+    def confirm(self, question: str, *, yes: bool) -> None:
+        """Ask before spending.
+
+        Raises:
+            QuestionError: There is no terminal to ask on.
+            typer.Exit: The answer was no.
+        """
+        if yes:
+            return
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            message = f"this needs an answer ({question}), and there is no terminal to ask on"
+            raise QuestionError(message, hint="--yes answers yes")
+        try:
+            agreed = ask(question)
+        except typer.Abort:
+            self._screen.lines(["", "nothing was done"])
+            raise KeyboardInterrupt from None
+        if not agreed:
+            self._screen.line("nothing was done")
+            raise typer.Exit(1)
+
+    def agreed(self, question: str, *, hint: str) -> bool:
+        """Ask about something that nobody may agree to but a person; `hint` is what to type where none is there.
+
+        Raises:
+            QuestionError: There is no terminal to ask on.
+        """
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise QuestionError(f"this needs an answer ({question}), and there is no terminal to ask on", hint=hint)
+        return ask(question)
+
+    def confirm_by_name(self, question: str, name: str, *, yes: bool, by_name: bool) -> None:
+        """Ask before deleting; with `by_name` only the typed name agrees.
+
+        Raises:
+            QuestionError: There is no terminal to ask on.
+            typer.Exit: The answer was no, or another name.
+        """
+        if yes or not by_name:
+            self.confirm(question, yes=yes)
+            return
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            message = f"this needs the name {name} typed ({question}), and there is no terminal to type it on"
+            raise QuestionError(message, hint="--yes answers yes")
+        try:
+            typed = ask_for_text(f"{question} Type its name to agree")
+        except typer.Abort:
+            self._screen.lines(["", "nothing was done"])
+            raise KeyboardInterrupt from None
+        if typed.strip() != name:
+            self._screen.line("that is not its name; nothing was done")
+            raise typer.Exit(1)
+
+    def end_on_interrupt(self, choice: str, state: str = "goes on") -> Callable[[str], bool]:
+        """What Ctrl-C means for what is running: asked on a terminal, left alone elsewhere."""
+
+        def decide(what: str) -> bool:
+            if choice != "ask":
+                return choice == "end"
+            if not (sys.stdin.isatty() and interruptions.may_ask):
+                return False
+            try:
+                self._screen.remark("")  # below the ^C
+                return ask(f"{what} {state}. End it now?")
+            except typer.Abort:
+                return False  # a second Ctrl-C must not end what was not asked to be ended
+
+        return decide

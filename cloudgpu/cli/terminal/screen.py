@@ -1,0 +1,85 @@
+"""What a person sees while things happen: plain lines, coloured on a terminal, never a progress bar in a file."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+from cloudgpu.backends.events import ProgressEvent
+from cloudgpu.cli.render.error import detail_lines, error_json
+from cloudgpu.cli.terminal.json_text import json_text
+from cloudgpu.cli.terminal.output import Line, Output, Span
+from cloudgpu.cli.terminal.panel import Mood, Row, framed, plain
+from cloudgpu.cli.terminal.progress import Narrator
+from cloudgpu.errors import CloudGpuError
+
+
+class Screen:
+    """Writes happenings as lines. With `json_mode`, lines go to standard error and one document to standard output."""
+
+    documents: ClassVar[int] = 0
+    """How many documents this process has written."""
+
+    def __init__(
+        self, *, json_mode: bool = False, colour: bool | None = None, verbose: bool = False, quits: bool = False
+    ) -> None:
+        self.json_mode = json_mode
+        self._quits = quits
+        self._out = Output(sys.stderr if json_mode else sys.stdout, colour=colour, quits=quits)
+        self._narrator = Narrator(verbose=verbose)
+
+    @property
+    def width(self) -> int | None:
+        """Columns of the terminal that lines go to; None where they go to a pipe or a file, which have no end."""
+        return self._out.columns if self._out.is_terminal else None
+
+    def emit(self, what: ProgressEvent) -> None:
+        """Show one happening."""
+        self._out.lines(self._narrator.lines(what))
+
+    def line(self, text: Line = "") -> None:
+        """One line for people."""
+        self._out.lines([text])
+
+    def raw(self, text: str) -> None:
+        """Write output of a program, or data for one: unchanged in a pipe, printable on a terminal."""
+        self._out.raw(text)
+
+    def lines(self, texts: Iterable[Line]) -> None:
+        """Several lines for people."""
+        self._out.lines(texts)
+
+    def panel(self, title: str, rows: Sequence[Row], mood: Mood) -> None:
+        """What a long command came to."""
+        columns = self._out.columns
+        self._out.lines(framed(title, rows, mood, columns) if self._out.is_terminal else plain(title, rows, columns))
+
+    def document(self, value: Any) -> None:  # noqa: ANN401
+        """The one JSON document of a command."""
+        Screen.documents += 1
+        # JSON escapes everything but printable ASCII, so these lines are what the document holds.
+        Output(sys.stdout, quits=self._quits).lines(json_text(value).split("\n"))
+
+    def remark(self, text: Line) -> None:
+        """One line on standard error: why there is nothing on standard output."""
+        Output(sys.stderr).lines([text])
+
+    def hint(self, text: str) -> None:
+        """What could be typed next, on standard error, for a person alone."""
+        out = Output(sys.stderr)
+        if out.is_terminal:
+            out.lines([_hint(text)])
+
+    def error(self, err: CloudGpuError) -> None:
+        """Say what happened and what to do next, on standard error."""
+        if self.json_mode:
+            self.document(error_json(err))
+        self.trouble(err.message, detail_lines(err), err.hint)
+
+    def trouble(self, message: str, about: Sequence[str] = (), hint: str = "") -> None:
+        """The text of an error."""
+        lines: list[Line] = [(Span("error:", "red"), f" {message}"), *(f"  {one}" for one in about)]
+        Output(sys.stderr).lines([*lines, _hint(hint)] if hint else lines)
+
+
+def _hint(text: str) -> Line:
+    return (Span("hint:", "cyan"), f" {text}")

@@ -1,0 +1,100 @@
+"""Ctrl-C, SIGTERM and SIGHUP: the first one ends the command in order, the second one at once.
+
+Both say last what is still running. The first is a KeyboardInterrupt in the main thread, so every command treats the
+three alike. The second must not wait for a thread, a lock or a node, so it writes to the file descriptors and leaves.
+"""
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from cloudgpu.cli.render.error import failure_json
+from cloudgpu.cli.terminal.json_text import json_text
+
+if TYPE_CHECKING:
+    from cloudgpu.cli.terminal.screen import Screen
+
+HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+INTERRUPTED = 128 + int(signal.SIGINT)
+_UNREAD = 141
+
+
+class Interruptions:
+    """What one command does about signals. There is one object for the process, because signals are the process's."""
+
+    def __init__(self) -> None:
+        self.first: signal.Signals | None = None
+        self._screen: Screen | None = None
+        self._documents = 0
+        self._still_running: Callable[[], list[str]] | None = None
+
+    def tell(self, still_running: Callable[[], list[str]]) -> None:
+        """Name what says, after a signal, what is still running."""
+        self._still_running = still_running
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether a person can be asked: Ctrl-C comes from one, the other signals do not."""
+        return self.first in (None, signal.SIGINT)
+
+    def exit_code(self, code: int) -> int:
+        """Return 129, 130 or 143 for a command that a signal ended, and any other code as it is."""
+        ended = code == INTERRUPTED or (code == _UNREAD and self.first == signal.SIGHUP)
+        return 128 + int(self.first) if ended and self.first is not None else code
+
+    @contextmanager
+    def heard(self, screen: "Screen") -> Iterator[None]:
+        """Listen while the command runs. A signal that the caller ignores, as under `nohup`, stays ignored."""
+        self.first, self._still_running = None, None
+        self._screen, self._documents = screen, screen.documents
+        before = {}
+        if threading.current_thread() is threading.main_thread():
+            before = {one: signal.getsignal(one) for one in HEARD if signal.getsignal(one) != signal.SIG_IGN}
+        for one in before:
+            signal.signal(one, self._came)
+        try:
+            yield
+        finally:
+            for one, handler in before.items():
+                signal.signal(one, handler)
+
+    def lines(self) -> list[str]:
+        """Return what is still running; empty where the command starts nothing or no signal came."""
+        if self.first is None or self._still_running is None:
+            return []
+        try:
+            return self._still_running()
+        except Exception as err:  # noqa: BLE001 - whatever is wrong with the records, the command must end
+            return [f"what is still running is unknown: {err}", "    list it: cloudgpu status --refresh"]
+
+    def _came(self, number: int, _frame: FrameType | None) -> None:
+        if self.first is None:
+            self.first = signal.Signals(number)
+            raise KeyboardInterrupt
+        code = 128 + number
+        try:
+            self._leave(code)
+        finally:
+            os._exit(code)
+
+    def _leave(self, code: int) -> None:
+        lines = self.lines()
+        screen = self._screen
+        if screen is not None and screen.json_mode and screen.documents == self._documents:
+            document = {**failure_json("Interrupted", "interrupted", "", code, []), "left": lines, "interrupted": True}
+            _write(1, json_text(document) + "\n")
+        _write(2, "\n".join(["", "interrupted again: leaving at once", *lines, ""]))
+
+
+def _write(descriptor: int, text: str) -> None:
+    """Write to a descriptor itself: the stream's lock may be held by what was interrupted."""
+    with contextlib.suppress(OSError):
+        os.write(descriptor, text.encode(errors="replace"))
+
+
+interruptions = Interruptions()
