@@ -5,7 +5,8 @@ import itertools
 import pytest
 
 from cloudgpu.aws.ec2 import input_checks
-from cloudgpu.aws.session.session import Endpoint, connect, session
+from cloudgpu.aws.session import session
+from cloudgpu.aws.session.session import Endpoint, connect
 from cloudgpu.aws.storage import objects
 from cloudgpu.aws.storage.buckets import empty, holds
 from cloudgpu.errors import CloudGpuError

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import cloudgpu.cli
+import cloudgpu.cli.render
 from cloudgpu.cli.terminal.output import Output, Span
 from cloudgpu.cli.terminal.screen import Screen
 from tests.unit.cli.hostile import HOSTILE, check, check_characters, hints, value
@@ -24,9 +24,9 @@ GIVEN = {
 
 def renderers() -> Iterator[Callable]:
     """Every public function of a module that shows something."""
-    folder = Path(cloudgpu.cli.__file__).parent
-    for path in sorted(folder.glob("show_*.py")):
-        module = importlib.import_module(f"cloudgpu.cli.{path.stem}")
+    folder = Path(cloudgpu.cli.render.__file__).parent
+    for path in sorted(folder.glob("[a-z]*.py")):
+        module = importlib.import_module(f"cloudgpu.cli.render.{path.stem}")
         for name, one in vars(module).items():
             own = inspect.isfunction(one) and one.__module__ == module.__name__
             if own and not name.startswith("_") and not name.endswith("_json") and name not in OTHERS:
@@ -54,7 +54,7 @@ def test_every_renderer(renderer, monkeypatch):
     shown = renderer(**{**given, **GIVEN.get(renderer.__name__, {})})
     if returned not in (int, type(None)):
         show(screen, shown)
-    check_characters(terminal) if renderer.__module__.endswith("show_exec") else check(terminal)
+    check_characters(terminal) if renderer.__module__.endswith("node_output") else check(terminal)
 
 
 def show(screen: Screen, shown: object) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from cloudgpu.app.sweep.cluster_resources import ClusterResources
 from cloudgpu.app.sweep.still_running import NOTHING, StillRunning, storage_lines, swept_clusters_lines
-from cloudgpu.cli.terminal.output import signals
+from cloudgpu.cli.terminal import signals
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.cli.terminal.signals import HEARD, Interruptions
 from cloudgpu.clock import SystemClock

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from cloudgpu.cli.render.run import exit_code, failure_lines, outcome_rows, outcome_title
-from cloudgpu.cli.terminal.output import Output, panel
+from cloudgpu.cli.terminal import panel
+from cloudgpu.cli.terminal.output import Output
 
 
 def written(lines, *, colour=False):

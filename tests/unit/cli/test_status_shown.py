@@ -12,7 +12,7 @@ from cloudgpu.cli.render.cost import report_json, report_lines
 from cloudgpu.cli.render.rehearsal import status_json
 from cloudgpu.cli.render.rehearsal import status_lines as rehearsal_lines
 from cloudgpu.cli.render.status import run_lines, run_rows, status_lines
-from cloudgpu.cli.terminal.output import panel
+from cloudgpu.cli.terminal import panel
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.clock import ManualClock
 from cloudgpu.launch.inventory import Inventory, Node

@@ -1,4 +1,4 @@
-"""What `cloudgpu/remote` relies on in paramiko beyond its documented interface."""
+"""What `cloudgpu/ssh` relies on in paramiko beyond its documented interface."""
 
 import inspect
 import io

@@ -55,7 +55,7 @@ NO_COMMAND = re.compile(r"(?:\b(?:cloudgpu|ssh|docker)|--yes|--refresh) (?:reads
 QUOTING = re.compile(r"^(?:command|shlex\.(?:quote|join)|[\w.]*\.aws)\(")
 # These build what programs run, not what a person is told to type; their own tests run what they build.
 PROGRAMS = (
-    *("launch", "node/bootstrap", "node/containers", "node/mounts", "rehearsal/nodes", "rehearsal/strict", "text.py"),
+    *("launch", "node/bootstrap", "node/containers", "node/mounts", "rehearsal/nodes", "rehearsal/aws_api", "text.py"),
     *("app/planning/recipe_scaffold_launchers.py", "recipe/template.py"),
 )
 ALLOWED = {

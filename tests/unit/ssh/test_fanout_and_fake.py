@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import cloudgpu.ssh
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import CloudGpuError, ConnectError, HostKeyError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
@@ -18,7 +19,6 @@ from cloudgpu.ssh.connection import SshHost
 from cloudgpu.ssh.fake import Answer, FakeHost, UnscriptedCommandError
 from cloudgpu.ssh.fanout import all_or_raise, on_all
 from cloudgpu.ssh.openssh_command import Gate, ServerKey, ssh_argv
-from cloudgpu.ssh.transfer import node_tree
 
 
 def node(index: int = 0, port: int = 22) -> Node:
@@ -185,12 +185,14 @@ def test_what_needs_no_connection_loads_no_paramiko() -> None:
         "handshake",
         "host_key",
         "keys",
-        "link",
         "session",
+        "transport",
         "tunnel",
         "__init__",
     }
-    light = {path.stem for path in Path(node_tree.__file__).parent.glob("*.py")} - connecting
-    imports = "".join(f"import cloudgpu.ssh.{name}\n" for name in light)
+    here = Path(cloudgpu.ssh.__file__).parent
+    light = {path.stem for path in here.glob("*.py")} - connecting
+    light |= {f"transfer.{path.stem}" for path in here.glob("transfer/*.py")}
+    imports = "".join(f"import cloudgpu.ssh.{name}\n" for name in sorted(light))
     code = f"import sys\n{imports}print('paramiko' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"

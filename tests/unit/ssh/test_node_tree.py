@@ -132,8 +132,8 @@ LARGE = os.urandom(node_tree.CHUNK_BYTES) * 3 + b"rest"
 def in_a_pipe(content: bytes, tmp_path: Path) -> subprocess.CompletedProcess[bytes]:
     """The program's own `write` in another process, with standard input as a pipe; the first bytes are read before."""
     script = (
-        f"import sys; sys.path.insert(0, {str(SOURCE.parents[2])!r})\n"
-        "from cloudgpu.ssh import node_tree as tree\n"
+        f"import sys; sys.path.insert(0, {str(SOURCE.parents[3])!r})\n"
+        "from cloudgpu.ssh.transfer import node_tree as tree\n"
         "source = tree.widened(sys.stdin.buffer)\n"
         "assert tree.take(source, 3) == b'abc'\n"
         f"tree.write(b'{tmp_path}/file', {len(LARGE)}, source)\n"

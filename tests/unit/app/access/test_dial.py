@@ -74,7 +74,9 @@ def test_the_plugin_that_is_missing_is_named_with_what_to_do(tmp_path, monkeypat
 
 def test_a_session_keeps_the_callers_environment_and_hides_its_token(node, monkeypatch):
     monkeypatch.setattr(
-        session_manager.sessions, "start", lambda *_: Started(("VARIABLE", "us-east-1"), {"VARIABLE": "very secret"})
+        session_manager.session_manager,
+        "start",
+        lambda *_: Started(("VARIABLE", "us-east-1"), {"VARIABLE": "very secret"}),
     )
     command = Sessions(lambda _node: None, ("plugin",), "", {"HOME": "/home/ann"}).command(node)
     assert command == CarryingCommand(
