@@ -9,6 +9,20 @@ from typing import Any, get_args
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_der_private_key
 
+MODULES_OF_0_1 = {
+    "cloudgpu.rehearsal.records": "cloudgpu.rehearsal.state.records",
+    "cloudgpu.rehearsal.reductions": "cloudgpu.rehearsal.state.pickling",
+    "cloudgpu.rehearsal.store": "cloudgpu.rehearsal.state.store",
+    "cloudgpu.rehearsal.strict.lustre_records": "cloudgpu.rehearsal.aws_api.fsx.records",
+    "cloudgpu.rehearsal.strict.own_images": "cloudgpu.rehearsal.aws_api.ec2.baked_images",
+}
+"""Where snapshots of version 0.1.0 name classes and functions, and where these are now."""
+
+
+def current_module(name: str) -> str:
+    """Return the present name of a module that a snapshot refers to."""
+    return MODULES_OF_0_1.get(name, name)
+
 
 def take_apart(value: object) -> tuple[Any, ...] | None:
     """What `pickle` needs to make the value again, or None when it can manage by itself."""
@@ -42,7 +56,7 @@ def _function(function: FunctionType) -> tuple[Any, ...]:
 
 
 def _blank(module: str, code: bytes, defaults: tuple[Any, ...] | None, cells: int) -> FunctionType:
-    namespace = vars(importlib.import_module(module))
+    namespace = vars(importlib.import_module(current_module(module)))
     closure = tuple(CellType() for _ in range(cells))
     return FunctionType(marshal.loads(code), namespace, None, defaults, closure)  # noqa: S302 - our own snapshot
 

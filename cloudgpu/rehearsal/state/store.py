@@ -30,7 +30,7 @@ from cloudgpu.errors import StateError
 from cloudgpu.paths import unwritable
 from cloudgpu.rehearsal.state.disk_reserve import Reserve
 from cloudgpu.rehearsal.state.durable import write_durably
-from cloudgpu.rehearsal.state.pickling import take_apart
+from cloudgpu.rehearsal.state.pickling import current_module, take_apart
 from cloudgpu.text import command
 
 _FORMAT = f"cloudgpu-rehearsal 1 moto {version('moto')} python {sys.version_info[:2]}\n".encode()
@@ -278,6 +278,10 @@ class _Unpickler(pickle.Unpickler):
     def __init__(self, buffer: io.BytesIO, objects: Path) -> None:
         super().__init__(buffer)
         self._objects = objects
+
+    def find_class(self, module_name: str, global_name: str, /) -> Any:  # noqa: ANN401 - protocol of pickle
+        """Return a class or function by its present module, also for snapshots of earlier versions."""
+        return super().find_class(current_module(module_name), global_name)
 
     def persistent_load(self, pid: Any) -> Any:  # noqa: ANN401 - protocol of pickle
         """The bytes of one S3 object, or EC2's own subnet: its snapshot is read before those that name it."""

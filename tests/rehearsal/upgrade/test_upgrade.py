@@ -2,10 +2,12 @@
 
 The released wheel lies beside this file and is run as it is, with the packages of this environment. It makes a cluster,
 a run that waits, storage and a machine image; everything after that is the present version's work, once while the
-rehearsal server of 0.1.0 still runs, and once on its state after a restart.
+rehearsal server of 0.1.0 still runs, once with a new server on its snapshots, and once after everything was stopped.
 """
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import zipfile
@@ -14,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from cloudgpu.rehearsal.server.process import alive
 from cloudgpu.version import __version__
 from tests.rehearsal.conftest import Workspace
 
@@ -54,6 +57,33 @@ def previous(cold_workspace: Workspace, tmp_path: Path) -> Previous:
     return made
 
 
+def provision(previous: Previous) -> None:
+    """Create a cluster, two kinds of storage and a machine image."""
+    create = ("storage", "create", "--on", "rehearsal", "--yes")
+    previous.run("up", "plain", "--yes")
+    previous.run(*create, "shared", "--kind", "efs")
+    previous.run(*create, "scratch", "--kind", "lustre", "--size", "1200", "--zone", "us-east-1c")
+    previous.run("image", "bake", "plain", "--name", "base", "--yes")
+
+
+def delete(workspace: Workspace) -> None:
+    """Delete all of it; nothing may be left in the cloud or open in the ledger."""
+    workspace.run("down", "plain")
+    for name in ("shared", "scratch"):
+        workspace.run("storage", "delete", name, "--delete-data", "--yes")
+    workspace.run("image", "delete", "base", "--yes")
+    assert workspace.left() == {}
+    bill = workspace.json("cost")["rows"]
+    assert sum(float(row["usd"]) for row in bill) > 0
+    assert {row["open_entries"] for row in bill} == {0}
+
+
+def instance_ids(workspace: Workspace) -> list[str]:
+    """Instances of the cluster `plain`, as the home has them on record."""
+    inventory = json.loads(workspace.home.cluster("plain").inventory.read_text())
+    return [node["instance_id"] for node in inventory["nodes"]]
+
+
 def previewed(workspace: Workspace, cluster: str) -> list[str]:
     """Operations that the present engine would carry out for the recorded stack."""
     command = [sys.executable, "-c", PREVIEW, cluster]
@@ -62,33 +92,20 @@ def previewed(workspace: Workspace, cluster: str) -> list[str]:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("restarted", [False, True], ids=["server of 0.1.0", "server restarted"])
+@pytest.mark.parametrize("restarted", [False, True], ids=["server of 0.1.0", "server replaced"])
 def test_everything_of_the_previous_version_is_followed_reused_and_deleted(
-    previous: Previous, cold_workspace: Workspace, restarted: bool
+    previous: Previous, cold_workspace: Workspace, until, restarted: bool
 ):
     workspace = cold_workspace
     previous.recipe()
-    up = previous.json("up", "plain", "--yes")
-    previous.json("storage", "create", "shared", "--kind", "efs", "--on", "rehearsal", "--yes")
-    previous.json(
-        "storage",
-        "create",
-        "scratch",
-        "--kind",
-        "lustre",
-        "--size",
-        "1200",
-        "--zone",
-        "us-east-1c",
-        "--on",
-        "rehearsal",
-        "--yes",
-    )
-    previous.json("image", "bake", "plain", "--name", "base", "--yes")
+    provision(previous)
+    nodes = instance_ids(previous)
     run = previous.json("train", "plain", "--yes", "--cluster", "plain", "--detach", "--set", "wait_for=go")
     if restarted:
-        workspace.run("rehearsal", "stop")
-        workspace.run("rehearsal", "start")
+        # The nodes and their host stay; the next command starts a server, which reads the snapshots of 0.1.0.
+        server = workspace.cloud.pid
+        os.kill(server, signal.SIGTERM)
+        until(lambda: not alive(server))
 
     status = workspace.json("status", "--refresh")
     assert [(row["cluster"], row["state"]) for row in status["clusters"]] == [("plain", "up")]
@@ -99,9 +116,9 @@ def test_everything_of_the_previous_version_is_followed_reused_and_deleted(
     assert [row["name"] for row in workspace.json("image", "list", "--on", "rehearsal")["images"]] == ["base"]
 
     assert previewed(workspace, "plain") == ["same"]
-    again = workspace.json("up", "plain", "--yes")
-    assert again["instances"] == up["instances"]
-    workspace.json("extend", "plain", "--by", "30m", "--yes")
+    workspace.run("up", "plain", "--yes")
+    assert instance_ids(workspace) == nodes
+    workspace.run("extend", "plain", "--by", "30m")
 
     work = f".cloudgpu/runs/{run['run_id']}/work/go"
     workspace.run("exec", "plain", "--", "touch", work)
@@ -110,11 +127,13 @@ def test_everything_of_the_previous_version_is_followed_reused_and_deleted(
     assert "[rank 3] epoch=3" in workspace.run("logs", run["run_id"]).stdout
     assert workspace.json("train", "plain", "--yes", "--cluster", "plain")["state"] == "succeeded"
 
-    workspace.run("down", "plain")
-    for name in ("shared", "scratch"):
-        workspace.run("storage", "delete", name, "--yes")
-    workspace.run("image", "delete", "base", "--yes")
-    assert workspace.left() == {}
-    bill = workspace.json("cost", "--all")
-    assert bill["rows"]
-    assert not [row for row in bill["rows"] if row["state"] == "open"]
+    delete(workspace)
+
+
+def test_a_stopped_rehearsal_cloud_of_the_previous_version_is_started_and_emptied(
+    previous: Previous, cold_workspace: Workspace
+):
+    previous.recipe()
+    provision(previous)
+    previous.run("rehearsal", "stop")
+    delete(cold_workspace)

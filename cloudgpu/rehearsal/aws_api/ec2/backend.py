@@ -8,13 +8,30 @@ from moto.core.utils import camelcase_to_underscores
 from moto.ec2.exceptions import DryRunClientError
 from moto.ec2.responses import EC2Response
 
-from cloudgpu.rehearsal.aws_api.ec2 import (
+from cloudgpu.rehearsal.aws_api.ec2 import (  # noqa: F401 - importing them fills the table of rules
+    baked_images,
+    dependencies,
+    describe,
+    elastic_ips,
+    instance_types,
+    nat_gateways,
     public_images,
     reachability,
+    regions,
+    security_groups,
+    spot_prices,
+    tagging,
+    volumes,
+    vpc_endpoints,
 )
 from cloudgpu.rehearsal.aws_api.eventual_consistency import note_made, refuse_unseen
-from cloudgpu.rehearsal.aws_api.launch import (
+from cloudgpu.rehearsal.aws_api.launch import (  # noqa: F401 - importing them fills the table of rules
     client_tokens,
+    fleets,
+    launch_templates,
+    placement_groups,
+    reservations,
+    run_instances,
 )
 from cloudgpu.rehearsal.aws_api.paging import paged
 from cloudgpu.rehearsal.aws_api.rules import RULES, AwsError, Call
