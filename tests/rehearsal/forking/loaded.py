@@ -25,7 +25,11 @@ COMMANDS = (
     "importlib.readers",
     "encodings.idna",
 )
-SERVERS = ("cloudgpu.rehearsal.server", "cloudgpu.rehearsal.aws_api.simulated_cloud", "cloudgpu.rehearsal.nodes.host")
+SERVERS = (
+    "cloudgpu.rehearsal.server.main",
+    "cloudgpu.rehearsal.aws_api.simulated_cloud",
+    "cloudgpu.rehearsal.nodes.host",
+)
 PROVIDED = ("ec2", "iam", "scheduler", "ssm", "ebs", "efs", "fsx", "s3")
 """Modules of pulumi_aws that the programs use; each is loaded when it is first looked into."""
 SERVICES = ("ec2", "iam", "scheduler", "ssm", "sts", "efs", "fsx", "s3", "pricing", "service-quotas")

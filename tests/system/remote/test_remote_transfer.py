@@ -172,9 +172,9 @@ def test_a_sender_killed_half_way_and_the_next_one(sshd: Sshd, tmp_path: Path) -
             "from pathlib import Path\n"
             "from cloudgpu.clock import SystemClock\n"
             "from cloudgpu.launch.inventory import Node\n"
-            "from cloudgpu.ssh.connection import dial\n"
+            "from cloudgpu.ssh.connection import connect\n"
             "from cloudgpu.ssh.transfer.local_tree import files_to_send\n"
-            f"host = dial(Node(**{asdict(sshd.node())!r}), Path({str(sshd.key)!r}), clock=SystemClock())\n"
+            f"host = connect(Node(**{asdict(sshd.node())!r}), Path({str(sshd.key)!r}), clock=SystemClock())\n"
             f"host.send_tree(Path({str(source)!r}), files_to_send(Path({str(source)!r})).files, '~/work')\n"
         )
         sender = subprocess.Popen([sys.executable, "-c", code])

@@ -14,10 +14,11 @@ LONGEST_S = 60.0
 """Far beyond every limit, for a machine that is busy with something else."""
 LIMITS = """
 import contextlib, io, json, sys
-from cloudgpu.cli import wiring_hosts
+from cloudgpu.cli.context import hosts as wiring_hosts
 from cloudgpu.cli.main import main
 from cloudgpu.node import payload
-from cloudgpu.ssh import connection, fanout, session, transfer
+from cloudgpu.ssh import connection, fanout, session
+from cloudgpu.ssh.transfer import transfer
 from cloudgpu.run import agent, follow, reader
 
 def add(archive, name, content, add=payload._add):

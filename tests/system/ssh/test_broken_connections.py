@@ -41,7 +41,7 @@ from pathlib import Path
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.launch.inventory import Node
-from cloudgpu.ssh.connection import dial
+from cloudgpu.ssh.connection import connect
 
 address, port, fingerprint, key = sys.argv[1:]
 node = Node(1, "blue", address, int(port), "lab", (fingerprint,), address, "", "blue", "V100", 8, False, base="x")
@@ -49,7 +49,7 @@ for line in sys.stdin:
     verb, here, there = line.split()
     error = None
     try:
-        with dial(node, Path(key), clock=SystemClock(), timeout_s=2.0) as host:
+        with connect(node, Path(key), clock=SystemClock(), timeout_s=2.0) as host:
             if verb == "fetch":
                 host.fetch_tree(there, [], Path(here))
             else:

@@ -1,0 +1,83 @@
+"""Programs inside strings import what is there: no import checker and no refactoring tool looks into them."""
+
+import ast
+import importlib
+import importlib.util
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.rehearsal.state.pickling import MODULES_OF_0_1
+
+ROOT = Path(__file__).parents[3]
+FOLDERS = ("cloudgpu", "infra", "scripts", "benchmarks", "tests")
+IMPORT_FROM = re.compile(r"\bfrom (cloudgpu(?:\.\w+)*) import (\w+(?:, \w+)*)")
+IMPORT = re.compile(r"\bimport (cloudgpu(?:\.\w+)*)(?![\w{.])")
+MODULE = re.compile(r"^cloudgpu(?:\.\w+)+$")
+NO_MODULES = {"cloudgpu.cluster", "cloudgpu.d", "cloudgpu.toml", *MODULES_OF_0_1}
+"""A Docker label, a directory, a file, and modules as snapshots of earlier versions name them."""
+
+
+def strings(path: Path) -> Iterator[str]:
+    """Return every string of a source file, docstrings too."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def imported(text: str) -> Iterator[tuple[str, str]]:
+    """Return modules and the names that a text imports from them; no name for the module itself."""
+    for match in IMPORT_FROM.finditer(text):
+        yield from ((match[1], name) for name in match[2].split(", "))
+    for match in IMPORT.finditer(text):
+        yield match[1], ""
+    if MODULE.match(text) and text not in NO_MODULES:
+        # A module, or something of one, as a test names it for `monkeypatch`.
+        names = text.split(".")
+        depth = next(depth for depth in range(len(names), 0, -1) if is_module(".".join(names[:depth])))
+        yield ".".join(names[:depth]), "".join(names[depth : depth + 1])
+
+
+def is_module(name: str) -> bool:
+    """Return True if there is a module of this name."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def missing(module: str, name: str) -> bool:
+    """Return True if the import would fail."""
+    if not is_module(module):
+        return True
+    if not name:
+        return False
+    found = importlib.import_module(module)
+    if hasattr(found, name):
+        return False
+    return not is_module(f"{module}.{name}")
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_every_import_inside_a_string_resolves(folder: str) -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}: {module} {name}"
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if path.name not in (Path(__file__).name, "test_dead_code.py")
+        for text in strings(path)
+        for module, name in imported(text)
+        if missing(module, name)
+    ]
+    assert wrong == []
+
+
+def test_a_wrong_import_is_found() -> None:
+    assert list(imported("from cloudgpu.ssh import nothing, fanout\n")) == [
+        ("cloudgpu.ssh", "nothing"),
+        ("cloudgpu.ssh", "fanout"),
+    ]
+    assert missing("cloudgpu.ssh", "nothing")
+    assert missing("cloudgpu.no_such_package.module", "")
+    assert not missing("cloudgpu.ssh", "fanout")
