@@ -1,1 +1,1 @@
-"""Recipes: what a run is, as pure data. Nothing here knows where or how it is carried out."""
+"""Recipe files: the schema, loading and validation. Knows nothing about where or how a recipe runs."""

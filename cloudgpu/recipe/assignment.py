@@ -1,4 +1,4 @@
-"""One `--set name=value`: which field it means and what type its value takes."""
+"""Apply one `--set name=value`: resolve the field it names and convert the value to the field's type."""
 
 from collections.abc import Mapping
 from typing import Any, get_origin
@@ -15,21 +15,21 @@ from cloudgpu.recipe.problem import FieldPath
 from cloudgpu.recipe.schema import Scalar
 
 _HARDWARE = ("gpu", "any_of", "instance_type")
-_FIELDS = "`cloudgpu recipe show RECIPE` shows parameters and fields with their present values"
+_FIELDS = "cloudgpu recipe show RECIPE lists the parameters and fields with their current values"
 
 
 def assign(values: dict[str, Any], name: str, text: str) -> FieldPath:
-    """Write one assignment into the plain values of a recipe; a parameter's name wins over a field's.
+    """Apply one assignment to the plain values of a recipe. A parameter takes precedence over a field of that name.
 
-    Naming hardware one way takes back what the recipe said another way.
+    Setting one of gpu, any_of or instance_type removes the other two.
 
     Raises:
-        RecipeError: No such parameter or field, or not one that `--set` can change.
+        RecipeError: The parameter or field does not exist, or `--set` cannot change it.
     """
     params: Mapping[str, Scalar] = values.get("params", {})
     if name.removeprefix("params.") in params:
         name = name.removeprefix("params.")
-        values["params"][name] = _like(params[name], text, name)
+        values["params"][name] = _convert_like(params[name], text, name)
         return ("params", name)
     path = _path(name, tuple(params))
     if path[:1] == ("resources",) and path[-1] in _HARDWARE:
@@ -40,10 +40,10 @@ def assign(values: dict[str, Any], name: str, text: str) -> FieldPath:
 
 
 def _path(name: str, params: tuple[str, ...]) -> FieldPath:
-    """The path of a dotted name.
+    """Return the path of a dotted name.
 
     Raises:
-        RecipeError: It leads nowhere.
+        RecipeError: No such parameter or field.
     """
     path: FieldPath = ()
     parts = name.split(".")
@@ -52,11 +52,11 @@ def _path(name: str, params: tuple[str, ...]) -> FieldPath:
         if _is_mapping(path) and path != ("params",) and section_at((*path, part)) is None:
             return (*path, ".".join(parts[index:]))
         if part not in known and (path == ("params",) or not _is_mapping(path)):
-            choices = [*params, *_dotted(known, path), *_everywhere()]
+            choices = [*params, *_dotted(known, path), *_all_section_fields()]
             meant = next((choice for choice in choices if choice.endswith(f".{name}")), name)
             message = f"--set {name}: no such parameter or field{suggestion(meant, choices)}"
             listed = ", ".join(params) or "none"
-            raise RecipeError(message, problems=[message], hint=f"parameters of this recipe: {listed}")
+            raise RecipeError(message, problems=[message], hint=f"this recipe's parameters: {listed}")
         path = (*path, part)
     return path
 
@@ -66,8 +66,8 @@ def _dotted(names: list[str], path: FieldPath) -> list[str]:
     return [prefix + name for name in names]
 
 
-def _everywhere() -> list[str]:
-    """Every field of every section one level down, for suggestions."""
+def _all_section_fields() -> list[str]:
+    """Return every `section.field` name, for suggestions."""
     return [dotted for section in names_at(()) for dotted in _dotted(names_at((section,)), (section,))]
 
 
@@ -76,14 +76,14 @@ def _is_mapping(path: FieldPath) -> bool:
 
 
 def _field_value(path: FieldPath, text: str, name: str) -> Any:  # noqa: ANN401 - any field
-    """The text as the field's type wants it; pydantic checks it later.
+    """Return the text in the form that the field's type expects; pydantic validates it later.
 
     Raises:
         RecipeError: The field is a section or a list of sections.
     """
     kinds = list(options(annotation_at(path)))
     if section_at(path) is not None or _is_mapping(path) or section_at((*path, 0)) is not None:
-        message = f"--set {name}: this is a whole section; set one field of it"
+        message = f"--set {name}: this is a section; set one of its fields"
         raise RecipeError(message, problems=[message], hint=_FIELDS)
     if any(get_origin(kind) is tuple for kind in kinds):
         return [part.strip() for part in text.split(",") if part.strip()]
@@ -96,26 +96,26 @@ def _write(values: dict[str, Any], path: FieldPath, value: object) -> None:
     for index, part in enumerate(path[:-1]):
         if not isinstance(values.get(str(part)), dict):
             values[str(part)] = {}
-            if _needs_more(path[: index + 1]):
+            if _has_several_required_fields(path[: index + 1]):
                 names = ", ".join(names_at(path[: index + 1]))
-                message = f"--set {'.'.join(map(str, path))}: the recipe has no such section ({names})"
-                raise RecipeError(message, problems=[message], hint="write the section into the recipe")
+                message = f"--set {'.'.join(map(str, path))}: the recipe does not have this section ({names})"
+                raise RecipeError(message, problems=[message], hint="add the section to the recipe file")
         values = values[str(part)]
     values[str(path[-1])] = value
 
 
-def _needs_more(path: FieldPath) -> bool:
-    """Whether a section has fields that must be given, so that setting one is not enough."""
+def _has_several_required_fields(path: FieldPath) -> bool:
+    """Return True if the section has several required fields, so that setting one is not enough."""
     section = section_at(path)
     required = [] if section is None else [info for info in section.model_fields.values() if info.is_required()]
     return len(required) > 1
 
 
-def _like(default: Scalar, text: str, name: str) -> Scalar:
-    """The text as the type of a parameter's default.
+def _convert_like(default: Scalar, text: str, name: str) -> Scalar:
+    """Return the text converted to the type of a parameter's default.
 
     Raises:
-        RecipeError: It is not of that type.
+        RecipeError: The text cannot be converted.
     """
     if default is None:
         return _guess(text)
@@ -123,13 +123,13 @@ def _like(default: Scalar, text: str, name: str) -> Scalar:
         parsed: Scalar = _PARSERS[type(default)](text)
     except (ValueError, KeyError):
         kind = _KINDS[type(default)]
-        message = f"--set {name}={text}: expected {kind}, as its default {str(default).lower()} is"
+        message = f"--set {name}={text}: expected {kind}, like its default {str(default).lower()}"
         raise RecipeError(message, problems=[message], hint=_FIELDS) from None
     return parsed
 
 
 def _guess(text: str) -> Scalar:
-    """The text as YAML would read it; text when it is no single scalar, or a number in other than ASCII digits."""
+    """Return the scalar that YAML reads from the text; the text itself if it is not one scalar in ASCII digits."""
     try:
         node = YAML(typ="safe", pure=True).compose(text)
         value = scalar(text.strip(), str(node.tag)) if _plain(node, text) else text
@@ -145,7 +145,7 @@ def _plain(node: Any, text: str) -> bool:  # noqa: ANN401 - ruamel's node
 _PARSERS: Mapping[type, Any] = {
     bool: lambda text: {"true": True, "false": False}[text.lower()],
     int: lambda text: bounds.whole(text, least=-bounds.MAX_COUNT),
-    # Words go through: that a number is finite is for the schema to say.
+    # Let `inf` and `nan` through: the schema rejects numbers that are not finite.
     float: lambda text: float(text if text.isalpha() else bounds.figure(text)),
     str: str,
 }

@@ -1,4 +1,4 @@
-"""The batch that all ranks share in one step."""
+"""Resolve a recipe's global batch size."""
 
 from cloudgpu import bounds
 from cloudgpu.errors import RecipeError
@@ -7,7 +7,7 @@ from cloudgpu.recipe.schema import Recipe
 
 
 def batch_of(recipe: Recipe) -> int | None:
-    """Samples in one step over all ranks; None where the recipe does not say, or says no whole number above 0."""
+    """Return the samples per step over all ranks; None if the recipe does not give a whole number above 0."""
     batch = recipe.launch.global_batch
     if batch is None or isinstance(batch, int):
         return batch

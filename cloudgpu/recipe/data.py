@@ -1,4 +1,4 @@
-"""The `data` and `checkpoint` sections: what a run reads, and what it needs to go on later."""
+"""The `data` and `checkpoint` sections of a recipe."""
 
 from pathlib import PurePosixPath
 from typing import Literal
@@ -13,51 +13,52 @@ class Data(Section):
     """One dataset."""
 
     name: Name
-    """How the rehearsal stanza and messages call it."""
+    """Name of the dataset in `{data.NAME}`, the rehearsal section and messages."""
     source: str = Field(alias="from")
-    """Where it is: `s3://bucket/prefix/`, `s3://bucket/key`, `https://host/file`, `nfs://host/path`, `efs://fs-0123`,
+    """Source: `s3://bucket/prefix/`, `s3://bucket/key`, `https://host/file`, `nfs://host/path`, `efs://fs-0123`,
     `lustre://host/name`, `oss://bucket/prefix`, or a path relative to the recipe."""
     to: PurePosixPath
-    """Absolute directory on every node."""
+    """Target directory on every node, an absolute path."""
     mode: Literal["copy", "mount"] = "copy"
-    """Copy before the run, or mount. S3 can be both; `https://` and paths are copied, file systems and OSS mounted."""
+    """`copy` copies the data before the run, `mount` mounts it. S3 supports both; `https://` and local paths can only
+    be copied, file systems and OSS only mounted."""
     share: Literal["each", "head"] = "each"
-    """Of a copy: every node fetches it from the source, or the first one does and the others get it from node to node,
-    over the cluster's own network. `head` spares a slow source, or your own line."""
+    """For `mode: copy`: with `each`, every node downloads from the source; with `head`, only the first node does and
+    the others copy from node to node over the cluster's network. `head` reduces the load on a slow source or uplink."""
     manifest: str | None = None
-    """File beside the recipe in `sha256sum` form; what is copied must match it."""
+    """File next to the recipe in `sha256sum` format; copied files must match it."""
     sha256: str | None = Field(default=None, pattern=r"^[0-9a-fA-F]{64}$")
-    """Checksum of a single file that is copied, where a manifest would be too much."""
+    """SHA-256 checksum of a single copied file, instead of a manifest."""
     keep: bool = True
-    """Leave the copy on the nodes for the next run; `false` removes it when the run has ended."""
+    """Leave the copy on the nodes for the next run; `false` removes it when the run ends."""
     writable: bool = False
-    """Let the ranks write to what is mounted."""
+    """Mount read-write instead of read-only."""
     client: Literal["mount-s3", "s3fs"] = "mount-s3"
-    """Of a bucket in S3 that is mounted, what shows it as files; see `storage.client`."""
+    """Client that mounts an S3 bucket; see `storage.client`."""
     endpoint: str | None = Field(default=None, pattern=r"^https?://[^\s/?#@]+$")
-    """Of a mounted bucket, the service that has it where that is not AWS, for instance
-    `https://oss-cn-hangzhou-internal.aliyuncs.com`; required for `oss://`."""
+    """Endpoint of a mounted bucket that is not on AWS, for instance `https://oss-cn-hangzhou-internal.aliyuncs.com`;
+    required for `oss://`."""
     options: str = Field(default="", pattern=r"^[A-Za-z0-9_=.:/,-]*$")
-    """More mount options, separated by commas: `vers=3,nolock`; they come last, so they win."""
+    """Additional mount options, separated by commas: `vers=3,nolock`. They come last and override the defaults."""
     within: DurationS = DurationS(60)
-    """How long a mount may take before it is given up."""
+    """Timeout of a mount."""
 
     def fetched_by(self, nodes: int) -> int:
-        """How many of so many nodes have it from its source; the others have it from them."""
+        """Return how many of `nodes` nodes download from the source; the rest copy from a peer."""
         return 1 if self.share == "head" else nodes
 
 
 class Checkpoint(Section):
-    """Where the run keeps what it needs to go on later."""
+    """Where a run writes checkpoints and what it resumes from."""
 
     path: PurePosixPath
-    """Directory below the work directory."""
+    """Directory for checkpoints, below the work directory."""
     to: str | None = None
-    """Where the head copies it while the run goes on, for instance `s3://bucket/runs/{run}`. Without `{run}`, what
-    lies there is where the next run begins."""
+    """Where the head uploads checkpoints during the run, for instance `s3://bucket/runs/{run}`. Without `{run}`, the
+    next run resumes from what is stored there."""
     resume: str | None = Field(default=None, pattern=r"^s3://\S+$")
-    """Where the run begins: `s3://bucket/runs/OLD-RUN`; what lies there is put into `path` before the ranks start."""
+    """Checkpoint to resume from: `s3://bucket/runs/OLD-RUN`; it is downloaded to `path` before the ranks start."""
     signal: Literal["SIGUSR1", "SIGUSR2", "SIGTERM", "SIGINT"] = "SIGTERM"
-    """Signal that asks the ranks to write one."""
+    """Signal that tells the ranks to write a checkpoint."""
     grace: DurationS = DurationS(90)
-    """How long the ranks may take for it, for instance `90s`."""
+    """How long the ranks may take to write it, for instance `90s`."""

@@ -1,4 +1,4 @@
-"""A fingerprint of what will be carried out."""
+"""Digest of a resolved recipe, which identifies what a run executes."""
 
 import hashlib
 import json
@@ -8,10 +8,10 @@ from cloudgpu.recipe.schema import Recipe
 
 
 def digest(recipe: Recipe) -> str:
-    """SHA-256 of a resolved recipe, hexadecimal.
+    """Return the SHA-256 of a resolved recipe in hexadecimal.
 
-    The order of mappings does not count and neither do fields that have their default, so a new optional field in a
-    later version leaves old digests as they are.
+    The order of mappings and fields that have their default are ignored, so adding an optional field in a later version
+    does not change existing digests.
     """
     canonical = json.dumps(plain(recipe), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()

@@ -1,7 +1,7 @@
-"""YAML text to plain values that remember their lines, and back.
+"""Parse YAML into plain values with line numbers, and write recipes back as YAML.
 
-Recipes come from strangers, so the text is read as events first: size, depth, aliases and tags are bounded before
-anything is built, and nothing but text, numbers, booleans, null, lists and mappings can come out.
+Recipes are untrusted input, so the text is read as events first: size, depth, aliases and tags are limited before any
+value is built, and the result holds only text, numbers, booleans, null, lists and mappings.
 """
 
 import io
@@ -27,12 +27,12 @@ _KIND = "tag:yaml.org,2002:"
 
 @dataclass(frozen=True)
 class Document:
-    """A parsed file.
+    """A parsed YAML file.
 
     Attributes:
-        value: The plain value; meaningless when there are problems.
-        lines: Field path -> line, counted from 1.
-        problems: What the text itself has wrong, each with its line.
+        value: The plain value; undefined if there are problems.
+        lines: Line of every field path, counted from 1.
+        problems: Syntax problems, each with its line.
     """
 
     value: Any
@@ -40,7 +40,7 @@ class Document:
     problems: tuple[tuple[int, Problem], ...] = ()
 
     def line(self, path: FieldPath) -> int:
-        """The line of a field, or of the nearest enclosing one that is in the file."""
+        """Return the line of a field, or of the nearest enclosing field in the file."""
         for end in range(len(path), -1, -1):
             if path[:end] in self.lines:
                 return self.lines[path[:end]]
@@ -49,14 +49,14 @@ class Document:
 
 @dataclass(frozen=True)
 class _UnfitError(Exception):
-    """The text cannot be a recipe; carries the line."""
+    """The text cannot be a recipe. Carries the line."""
 
     line: int
     message: str
 
 
 def parse(text: str) -> Document:
-    """Read one YAML document; what is wrong with it is in `problems`, never raised."""
+    """Parse one YAML document. Syntax errors are returned in `problems`, not raised."""
     try:
         _check_events(text)
         builder = _Builder()
@@ -72,21 +72,21 @@ def parse(text: str) -> Document:
 
 
 def as_yaml(recipe: Recipe) -> str:
-    """The recipe as a file that loads to an equal one."""
+    """Return the recipe as YAML that loads to an equal recipe."""
     yaml = YAML(typ="rt")
-    yaml.width = 10_000  # commands stay on one line, as they are copied from here
+    yaml.width = 10_000  # keeps commands on one line, because users copy them from here
     yaml.default_flow_style = False
     yaml.indent(mapping=2, sequence=4, offset=2)
     values, text = plain(recipe), io.StringIO()
     if recipe.budget.max_usd is not None:
         usd = recipe.budget.max_usd
-        values["budget"]["max_usd"] = int(usd) if usd == int(usd) else float(usd)  # reads better than quoted text
+        values["budget"]["max_usd"] = int(usd) if usd == int(usd) else float(usd)  # easier to read than quoted text
     yaml.dump(values, text)
     return text.getvalue()
 
 
 def _yaml() -> YAML:
-    """The pure reader: the round-trip one leaves its own marks inside folded text."""
+    """Return the safe parser: the round-trip parser leaves markers inside folded text."""
     return YAML(typ="safe", pure=True)
 
 
@@ -98,7 +98,7 @@ def _root(text: str) -> Node:
 
 
 def _check_events(text: str) -> None:
-    """Bound depth, aliases and tags while the text is only a stream of events."""
+    """Limit depth, aliases and tags before any value is built."""
     depth = aliases = 0
     for count, event in enumerate(_yaml().parse(text)):
         kind = type(event).__name__
@@ -109,25 +109,25 @@ def _check_events(text: str) -> None:
         depth -= kind.endswith(("MappingEndEvent", "SequenceEndEvent"))
         aliases += kind == "AliasEvent"
         if depth > MAX_DEPTH:
-            raise _UnfitError(line, f"nested more than {MAX_DEPTH} deep")
+            raise _UnfitError(line, f"nested more than {MAX_DEPTH} levels deep")
         if aliases > MAX_ALIASES:
-            raise _UnfitError(line, f"more than {MAX_ALIASES} aliases (*name); write the values out")
+            raise _UnfitError(line, f"more than {MAX_ALIASES} aliases (*name); write out the values")
         if getattr(event, "version", None) not in (None, (1, 2)):
-            raise _UnfitError(line, "only YAML 1.2 is read; remove the %YAML line")
+            raise _UnfitError(line, "only YAML 1.2 is supported; remove the %YAML line")
         tag = getattr(event, "ctag", None)
         if tag is not None:
-            raise _UnfitError(line, f"the tag {tag} is not allowed; a recipe is plain values")
+            raise _UnfitError(line, f"the tag {tag} is not allowed; use plain values")
 
 
 @dataclass
 class _Builder:
-    """Turns nodes into values, noting the line of every field."""
+    """Build values from YAML nodes and record the line of every field."""
 
     lines: dict[FieldPath, int] = field(default_factory=dict)
     problems: list[tuple[int, Problem]] = field(default_factory=list)
 
     def build(self, node: Node, path: FieldPath) -> Any:  # noqa: ANN401 - any YAML value
-        """The plain value of a node. Aliases are built again, so their size is bounded here."""
+        """Return the plain value of a node. Aliases are expanded, so the total size is limited here."""
         self.lines.setdefault(path, node.start_mark.line + 1)
         if len(self.lines) > MAX_VALUES or len(path) > MAX_DEPTH:
             raise _UnfitError(node.start_mark.line + 1, _TOO_MANY)
@@ -145,16 +145,18 @@ class _Builder:
         return built
 
     def _fields(self, node: MappingNode, path: FieldPath) -> Iterator[tuple[int, str, Node]]:
-        """Line, key and value of every field with a plain name given once; the others are problems."""
+        """Yield line, key and value of every field with a unique plain name; record a problem for the others."""
         first: dict[str, int] = {}
         for key, value in node.value:
             line = key.start_mark.line + 1
             if not isinstance(key, ScalarNode):
                 self.problems.append((line, Problem(path, "a field name must be plain text")))
             elif key.tag == _KIND + "merge":
-                self.problems.append((line, Problem((*path, "<<"), "merging is not supported; write the fields out")))
+                self.problems.append(
+                    (line, Problem((*path, "<<"), "merge keys are not supported; write out the fields"))
+                )
             elif key.value in first:
-                message = f"given twice, first on line {first[key.value]}"
+                message = f"duplicate field, first given on line {first[key.value]}"
                 self.problems.append((line, Problem((*path, key.value), message)))
             else:
                 first[key.value] = line
@@ -164,15 +166,15 @@ class _Builder:
         try:
             return scalar(node.value, str(node.tag))
         except ValueError:
-            self.problems.append((node.start_mark.line + 1, Problem(path, "not a number that can be read")))
+            self.problems.append((node.start_mark.line + 1, Problem(path, "not a valid number")))
             return None
 
 
 def scalar(text: str, tag: str) -> str | int | float | bool | None:
-    """The value of a scalar by its resolved YAML 1.2 tag; dates stay text.
+    """Return the value of a scalar by its resolved YAML 1.2 tag. Dates stay text.
 
     Raises:
-        ValueError: Tagged a number, but too long or oddly written.
+        ValueError: The tag says number, but the text is too long or malformed.
     """
     match tag.removeprefix(_KIND):
         case "null":
@@ -203,7 +205,7 @@ def _line(err: MarkedYAMLError) -> int:
 
 def _reason(err: MarkedYAMLError) -> str:
     reason = str(err.problem or err.context or "cannot be read")
-    return "a tab stands where spaces must indent" if r"'\t'" in reason else reason.splitlines()[0]
+    return "indented with a tab; use spaces" if r"'\t'" in reason else reason.splitlines()[0]
 
 
 def _line_of_reader_error(text: str, err: YAMLError) -> int:

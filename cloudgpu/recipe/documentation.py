@@ -1,4 +1,4 @@
-"""The recipe format for editors (JSON Schema) and for people (markdown), both made from the schema itself."""
+"""Generate the JSON Schema and the Markdown reference of the recipe format."""
 
 import textwrap
 from collections.abc import Iterator
@@ -13,86 +13,84 @@ from cloudgpu.recipe.schema import Recipe
 
 _INTRODUCTION = """# The recipe file
 
-A recipe is a folder with a `recipe.yaml`, or one YAML file, named by its path or, below `recipes/`,
-by its bare name. It says what a run is; nothing in it says who runs it. Unknown fields are errors.
-Sizes and durations carry their unit (`300GiB`, `90s`, `8h`, `1h30m`), money is USD.
+A recipe describes a run. It is a folder with a `recipe.yaml`, or a single YAML file. Name it by its
+path or, below `recipes/`, by its bare name. Unknown fields are errors. Sizes and durations carry
+their unit (`300GiB`, `90s`, `8h`, `1h30m`); money is in USD.
 
 ```
-cloudgpu recipe check NAME            # every problem at once, with file, line and field
-cloudgpu recipe show NAME --set a=b   # as it would run
-cloudgpu recipe schema                # JSON Schema, for editors
+cloudgpu recipe check NAME            # lists every problem with file, line and field
+cloudgpu recipe show NAME --set a=b   # shows the recipe as it would run
+cloudgpu recipe schema                # prints the JSON Schema, for editors
 ```
 
-`--set name=value` changes a parameter, typed as its default; `--set resources.nodes=4` changes any
-single field, and lists of text are separated by commas
-(`--set resources.regions=us-east-1,us-west-2`). Naming hardware with `--set` replaces however the
-recipe named it. On rehearsal the `rehearsal` section is laid over the recipe first, so what you set
-wins over it.
+`--set name=value` changes a parameter and takes the type of its default. `--set resources.nodes=4`
+changes any single field; separate the entries of a list with commas
+(`--set resources.regions=us-east-1,us-west-2`). Setting `gpu`, `any_of` or `instance_type` removes
+the other two. In a rehearsal the `rehearsal` section is applied first, so `--set` overrides it.
 
-The command is split into arguments first and filled afterwards: a value with spaces stays one
-argument, and no shell is involved. `{{` and `}}` stand for braces.
+The command is split into arguments before placeholders are filled, so a value with spaces stays one
+argument. No shell is involved. Write `{{` and `}}` for literal braces.
 
 ## Limits
 
-A value that no node could be given, or that nobody can mean, is refused when the recipe is loaded,
-with its line.
+A value that cannot work on any node, or that is out of any sensible range, is rejected when the
+recipe is loaded. The message names its line.
 
 | value | limit | why |
 |---|---|---|
-| durations | `366d` | AWS sells nothing longer in one piece; a Capacity Block ends after half a year |
+| durations | `366d` | AWS sells nothing longer; a Capacity Block ends after half a year |
 | `disk`, and `size` of an `ebs` volume | `64TiB` | the largest gp3 volume |
-| other sizes | `1024TiB` | above every Lustre file system that AWS grants without a contract |
+| other sizes | `1024TiB` | larger than any Lustre file system that AWS grants without a contract |
 | money | 1,000,000,000 USD | more than any cluster costs |
-| whole numbers | 2**53 | every JSON reader keeps them exact |
+| whole numbers | 2**53 | every JSON parser reads them exactly |
 | one argument, one `NAME=value` | 131,071 bytes | Linux (`MAX_ARG_STRLEN`) |
-| a command with its environment | 1 MiB; a quarter of `stack_mib`, if less | Linux, and room for launchers |
-| `env` with `mpirun` or `deepspeed` on several nodes | 96 KiB, quoted | they export it in one argument of `ssh` |
+| a command with its environment | 1 MiB; a quarter of `stack_mib`, if less | Linux, minus a reserve for launchers |
+| `env` with `mpirun` or `deepspeed` on several nodes | 96 KiB, quoted | they export it in one `ssh` argument |
 
-No text may hold a NUL character, another control character or half of a surrogate pair. Newlines
-and tabs are allowed in commands, in the values of `env` and `params`, in patterns and in prose, not
-in names, paths and addresses. The values of `secrets` may hold any character but NUL; they must be
-UTF-8.
+Text may not contain control characters (including NUL) or unpaired surrogates. Newlines and tabs are
+allowed in commands, in the values of `env` and `params`, in patterns and in descriptions, but not in
+names, paths and URLs. The values of `secrets` may contain any character except NUL and must be UTF-8.
 
-`recipes/quickstart/recipe.yaml` is a whole example.
+`recipes/quickstart/recipe.yaml` is a complete example.
 
-This page is made from the schema by `scripts/docs_recipe.py`; do not edit it by hand.
+This page is generated from the schema by `scripts/docs_recipe.py`; do not edit it by hand.
 """
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of recipe files (draft 2020-12)."""
-    made = Recipe.model_json_schema(by_alias=True)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made}
+    """Return the JSON Schema of recipe files (draft 2020-12)."""
+    generated = Recipe.model_json_schema(by_alias=True)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **generated}
 
 
 def markdown() -> str:
-    """The whole reference page."""
+    """Return the reference page."""
     return "\n".join([_INTRODUCTION, *_section(Recipe, "")]) + "\n"
 
 
 def _section(section: type[BaseModel], path: str) -> Iterator[str]:
-    """One table a section, then the sections inside it, in the order of the schema."""
+    """Yield one table for the section, then its inner sections in schema order."""
     yield f"## `{path}`" if path else "## Top level"
     yield ""
     yield textwrap.fill(_first_line(section), 100, break_long_words=False, break_on_hyphens=False)
     yield ""
     yield "| field | type | default | meaning |"
     yield "|---|---|---|---|"
-    inner: list[tuple[type[BaseModel], str]] = []
+    inner_sections: list[tuple[type[BaseModel], str]] = []
     for name, info in section.model_fields.items():
         written = info.alias or name
         yield f"| `{written}` | {_kind(info)} | {_default(info)} | {_cell(info.description or '')} |"
-        found = section_within(info.annotation)
-        if found is not None:
-            inner.append((found, f"{path}.{written}{_each(info)}".removeprefix(".")))
+        inner_section = section_within(info.annotation)
+        if inner_section is not None:
+            inner_sections.append((inner_section, f"{path}.{written}{_each(info)}".removeprefix(".")))
     yield ""
-    for found, where in inner:
-        if where != "rehearsal.environment":  # the same section as the recipe's own
-            yield from _section(found, where)
+    for inner_section, inner_path in inner_sections:
+        if inner_path != "rehearsal.environment":  # the same section as the recipe's own
+            yield from _section(inner_section, inner_path)
 
 
 def _each(info: FieldInfo) -> str:
-    """How one entry of a list or mapping is written after the field's name."""
+    """Return the suffix that marks an entry of a list or mapping."""
     origins = {getattr(option, "__origin__", None) for option in options(info.annotation)}
     return "[n]" if tuple in origins else ".NAME" if dict in origins else ""
 

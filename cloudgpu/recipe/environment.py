@@ -1,4 +1,4 @@
-"""The `environment` section: what a rank finds around it."""
+"""The `environment` section of a recipe: the container or Python environment of the ranks."""
 
 from typing import Annotated, Final, Literal
 
@@ -11,62 +11,63 @@ IMAGE: Final = (
     r"^(?:[A-Za-z0-9.-]+(?::[0-9]+)?/)?[a-z0-9]+(?:[._/-]+[a-z0-9]+)*"
     r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?$"
 )
-"""Registry, path, tag and digest, as Docker reads them."""
+"""A Docker image reference: registry, path, tag and digest."""
 
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
 class Container(Section):
-    """A container image that every rank runs in. There is one container a node and run."""
+    """The container image that the ranks run in. Every node runs one container per run."""
 
     image: str = Field(pattern=IMAGE)
-    """Image with tag or digest, for instance `nvcr.io/nvidia/pytorch:24.12-py3`. What a tag names is looked up once,
-    and every node runs that very image."""
+    """Image with tag or digest, for instance `nvcr.io/nvidia/pytorch:24.12-py3`. A tag is resolved once, so every node
+    runs the same image."""
     login: str | None = None
-    """Name of the registry login, for instance `$oauthtoken` of NGC. Its secret is never written here: see `password`.
-    ECR needs none: its token is fetched with your AWS credentials."""
+    """User name for the registry, for instance `$oauthtoken` for NGC. The secret does not belong here: see `password`.
+    ECR needs no login; its token is requested with your AWS credentials."""
     password: EnvName | None = None
-    """Name of the variable of your environment that holds the login's password or token; empty means the first of
-    `environment.secrets`. One that is named only here is for the registry alone: the ranks do not get it."""
+    """Name of the environment variable that holds the password or token for `login`. Default: the first entry of
+    `environment.secrets`. A variable that is named only here is used for the registry and not passed to the ranks."""
     pull: Literal["missing", "always", "never"] = "missing"
-    """When the image is pulled: where a node does not have it, after asking the registry what its tag names now, or
-    never."""
+    """When to pull the image: if a node does not have it (`missing`), always, after resolving the tag again (`always`),
+    or `never`."""
     share: Literal["each", "head"] = "each"
-    """Every node pulls it, or the first one does and hands an archive of it to the others, node to node. `head` spares
-    a slow or limited registry and needs twice the image's size more on the disks for a while."""
+    """With `each`, every node pulls the image; with `head`, only the first node does and sends it to the others from
+    node to node. `head` spares a slow or rate-limited registry, and temporarily needs twice the image's size on
+    disk."""
     user: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?$")
-    """User, and group, inside the container, for instance `1000:1000`; empty means the image's own."""
+    """User and group inside the container, for instance `1000:1000`. Default: the image's user."""
     shm: SizeGib | None = None
-    """Shared memory of the container's own, for instance `16GiB`; empty means that it shares the node's."""
+    """Size of the container's `/dev/shm`, for instance `16GiB`. Default: it shares the node's."""
     memlock: SizeGib | Literal["unlimited"] | None = "unlimited"
-    """How much memory the ranks may lock, which RDMA needs; null leaves it to the engine's default, where an engine may
-    not raise it."""
+    """How much memory the ranks may lock, which RDMA needs; null keeps the container engine's default, for engines that
+    may not raise it."""
     stack_mib: int | None = Field(default=64, ge=1, le=4096, strict=True)
-    """Limit of a stack in MiB; null leaves it to the engine's default."""
+    """Stack limit in MiB; null keeps the container engine's default."""
     flags: tuple[str, ...] = ()
-    """More options of `docker run`, each in one word, for instance `--cap-add=SYS_PTRACE`."""
+    """Additional `docker run` options, each as a single word, for instance `--cap-add=SYS_PTRACE`."""
 
 
 class PythonEnvironment(Section):
-    """A Python environment on the bare node."""
+    """A Python environment on the node, without a container."""
 
     version: str | None = Field(default=None, pattern=r"^3\.[0-9]{1,3}$")
-    """Python version, for instance `3.11`; empty means the node's own."""
+    """Python version, for instance `3.11`. Default: the node's Python."""
     requirements: tuple[str, ...] = ()
-    """Requirements as pip reads them, for instance `torch>=2.6`."""
+    """Requirements in pip syntax, for instance `torch>=2.6`."""
     torch_backend: str | None = Field(default=None, pattern=r"^cu[0-9]{2,3}$")
-    """CUDA build of PyTorch, for instance `cu126`, which uv takes from PyTorch's own index; empty means the default
-    one. A rehearsal, which has no GPU, does without it."""
+    """CUDA build of PyTorch, for instance `cu126`, installed from PyTorch's package index. Default: PyTorch's default
+    build. Ignored in a rehearsal, which has no GPU."""
 
 
 class Environment(Section):
-    """What a rank finds around it: a container or a Python environment, never both."""
+    """The environment of every rank: a container or a Python environment, not both."""
 
     container: Container | None = None
-    """Run in this container."""
+    """Run the ranks in this container."""
     python: PythonEnvironment | None = None
-    """Run on the bare node with this Python."""
+    """Run the ranks directly on the node with this Python."""
     env: dict[EnvName, str] = Field(default_factory=dict)
     """Environment variables of every rank."""
     secrets: tuple[EnvName, ...] = ()
-    """Names of environment variables whose values come from the caller's environment and are never stored."""
+    """Names of environment variables whose values are taken from your environment and never stored."""

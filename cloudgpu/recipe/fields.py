@@ -1,4 +1,4 @@
-"""Walking the schema by field path: which names may stand where, and of what type."""
+"""Look up fields, sections and types of the recipe schema by field path."""
 
 from collections.abc import Iterator
 from types import UnionType
@@ -13,29 +13,29 @@ Section = type[BaseModel]
 
 
 def names_at(path: FieldPath) -> list[str]:
-    """The names that may stand below this place, as they are written; empty where any name may or none."""
+    """Return the field names allowed below a path, as written in the file; empty if any name is allowed, or none."""
     section = section_at(path)
     return [] if section is None else [info.alias or name for name, info in section.model_fields.items()]
 
 
 def section_at(path: FieldPath) -> Section | None:
-    """The section at this place; None when there is none."""
+    """Return the section at a path, or None."""
     return next((option for option in options(annotation_at(path)) if _is_section(option)), None)
 
 
 def section_within(annotation: Any) -> Section | None:  # noqa: ANN401 - any annotation
-    """The section that a field holds, directly, in a list or by name; None when it holds values."""
+    """Return the section that a field holds directly, in a list or in a mapping; None if it holds values."""
     for option in options(annotation):
         if _is_section(option):
-            found: Section = option
-            return found
+            section: Section = option
+            return section
         if get_origin(option) in (tuple, dict):
             return section_within(get_args(option)[1 if get_origin(option) is dict else 0])
     return None
 
 
 def annotation_at(path: FieldPath) -> Any:  # noqa: ANN401 - any annotation
-    """The annotation of the field at this place; None when no such field exists."""
+    """Return the annotation of the field at a path; None if there is no such field."""
     annotation: Any = Recipe
     for part in path:
         annotation = _below(annotation, part)
@@ -43,7 +43,7 @@ def annotation_at(path: FieldPath) -> Any:  # noqa: ANN401 - any annotation
 
 
 def options(annotation: Any) -> Iterator[Any]:  # noqa: ANN401 - any annotation
-    """The alternatives of a union, flat and without their constraints."""
+    """Yield the alternatives of a union, flattened and without constraints."""
     if get_origin(annotation) is Annotated:
         yield from options(get_args(annotation)[0])
     elif get_origin(annotation) in (Union, UnionType):
@@ -65,7 +65,7 @@ def _below(annotation: Any, part: str | int) -> Any:  # noqa: ANN401 - any annot
 
 
 def _field(section: Section, written: str | int) -> Any:  # noqa: ANN401 - any annotation
-    """The annotation of a field by the name it has in the file."""
+    """Return the annotation of a field by its name in the file."""
     for name, info in section.model_fields.items():
         if written == (info.alias or name):
             return info.annotation

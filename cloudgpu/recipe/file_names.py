@@ -1,47 +1,47 @@
-"""Which names of a dataset's files a node can write: asked where they are listed, before anything is bought."""
+"""Validate the file names of a dataset before the launch: nodes must be able to write all of them."""
 
 import posixpath
 from collections.abc import Iterable
 from typing import Final
 
-_LONGEST_NAME: Final = 255
-"""Bytes of one component, on every file system that nodes have."""
-_LONGEST_PATH: Final = 3000
-"""Bytes; the directory on the node comes before it, and 4095 are allowed in all."""
-_ON_THE_WAY: Final = (".part", ".part.map")
-"""What a file is called while it arrives, and where it is noted how far it is."""
+_MAX_NAME_BYTES: Final = 255
+"""Bytes of one path component, on every file system that nodes use."""
+_MAX_PATH_BYTES: Final = 3000
+"""Bytes. The target directory on the node comes in front, and Linux allows 4095 in total."""
+_DOWNLOAD_SUFFIXES: Final = (".part", ".part.map")
+"""Suffixes of a file while it is downloaded, and of the file that records the progress."""
 
 
 def unusable(names: Iterable[str]) -> tuple[str, str] | None:
-    """Return the first name that no node can write beside the others, and why; None when all can be written."""
-    every = set(names)
+    """Return the first name that a node cannot write, and why; None if it can write all of them."""
+    all_names = set(names)
     folders: dict[str, bool] = {}
-    for name in sorted(every):
-        why = _unusable_alone(name) or _clash(name, every, folders)
-        if why:
-            return name, why
+    for name in sorted(all_names):
+        reason = _invalid_name(name) or _clash(name, all_names, folders)
+        if reason:
+            return name, reason
     return None
 
 
-def _unusable_alone(name: str) -> str:
+def _invalid_name(name: str) -> str:
     if name in ("", ".") or name.startswith("/") or posixpath.normpath(name) != name or ".." in name.split("/"):
-        return "it leads out of the dataset's directory, or is no plain path"
+        return "the path leaves the dataset's directory or is not normalized"
     if any(ord(char) < ord(" ") or char == "\x7f" for char in name):
-        return "it holds a control character"
+        return "the name contains a control character"
     encoded = name.encode("utf-8", "surrogateescape")
-    if len(encoded) > _LONGEST_PATH or any(len(part) > _LONGEST_NAME for part in encoded.split(b"/")):
-        return "it is longer than a file system allows"
+    if len(encoded) > _MAX_PATH_BYTES or any(len(part) > _MAX_NAME_BYTES for part in encoded.split(b"/")):
+        return "the name is longer than file systems allow"
     return ""
 
 
-def _clash(name: str, every: set[str], folders: dict[str, bool]) -> str:
-    taken = next((other for other in (name + suffix for suffix in _ON_THE_WAY) if other in every), None)
+def _clash(name: str, all_names: set[str], folders: dict[str, bool]) -> str:
+    taken = next((other for other in (name + suffix for suffix in _DOWNLOAD_SUFFIXES) if other in all_names), None)
     if taken:
-        return f"{taken} is there too, and that is what it is called while it arrives"
+        return f"{taken} is in the dataset too, and is also the temporary name of this file during the download"
     folder = posixpath.dirname(name)
     if folder not in folders:
-        folders[folder] = any(parent in every for parent in _parents(folder))
-    return "a file has the name of its directory" if folders[folder] else ""
+        folders[folder] = any(parent in all_names for parent in _parents(folder))
+    return "another file has the name of its directory" if folders[folder] else ""
 
 
 def _parents(folder: str) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""Does everything exist that a recipe names on the caller's machine?"""
+"""Check that the local files a recipe names exist."""
 
 from collections.abc import Iterator, Set
 from pathlib import Path
@@ -9,22 +9,22 @@ from cloudgpu.recipe.sources import source_of
 
 
 def missing(recipe: Recipe, base: Path, *, without: Set[str] = frozenset()) -> Iterator[Problem]:
-    """Every path of the recipe that is not there, relative to `base`; sections in `without` are not looked at."""
+    """Yield a problem for every path, relative to `base`, that does not exist. Skip the sections in `without`."""
     if "workdir" not in without:
         yield from _workdir(recipe, base)
     if "data" not in without:
         yield from _datasets(recipe, base)
     if "rehearsal" not in without:
-        yield from _objects(recipe, base)
+        yield from _rehearsal_objects(recipe, base)
 
 
-def is_object(source: str) -> bool:
-    """Whether a dataset's source lies in an object store, not beside the recipe."""
+def is_url(source: str) -> bool:
+    """Return True if a dataset's source is a URL and not a path next to the recipe."""
     return "://" in source
 
 
 def is_file(path: Path) -> bool:
-    """Whether a regular file can be seen there; names that no file can have are not there either."""
+    """Return True if a regular file exists there; False for names that no file can have."""
     try:
         return path.is_file()
     except OSError:
@@ -32,7 +32,7 @@ def is_file(path: Path) -> bool:
 
 
 def is_directory(path: Path) -> bool:
-    """Whether a directory can be seen there."""
+    """Return True if a directory exists there; False for names that no directory can have."""
     try:
         return path.is_dir()
     except OSError:
@@ -47,28 +47,28 @@ def _workdir(recipe: Recipe, base: Path) -> Iterator[Problem]:
 def _datasets(recipe: Recipe, base: Path) -> Iterator[Problem]:
     for index, data in enumerate(recipe.data):
         path = ("data", index, "from")
-        if not is_object(data.source):
-            yield from _there(base, data.source, path)
+        if not is_url(data.source):
+            yield from _existence_problems(base, data.source, path)
         if data.manifest is not None:
-            yield from _there(base, data.manifest, ("data", index, "manifest"))
+            yield from _existence_problems(base, data.manifest, ("data", index, "manifest"))
 
 
-def _objects(recipe: Recipe, base: Path) -> Iterator[Problem]:
+def _rehearsal_objects(recipe: Recipe, base: Path) -> Iterator[Problem]:
     for source, place in (recipe.rehearsal.objects if recipe.rehearsal else {}).items():
         path = ("rehearsal", "objects", source)
-        yield from _elsewhere(source, path)
-        yield from _there(base, place, path)
+        yield from _local_source_problems(source, path)
+        yield from _existence_problems(base, place, path)
 
 
-def _elsewhere(source: str, path: FieldPath) -> Iterator[Problem]:
-    """Only what is not on this machine can be stood in for."""
+def _local_source_problems(source: str, path: FieldPath) -> Iterator[Problem]:
+    """Only data that is not on this machine can be replaced in a rehearsal."""
     try:
         if source_of(source).kind == "local":
-            yield Problem(path, f"expected an address like s3://bucket/prefix/, got {source}")
+            yield Problem(path, f"expected a URL like s3://bucket/prefix/, got {source}")
     except ValueError as err:
         yield Problem(path, str(err))
 
 
-def _there(base: Path, place: str, path: FieldPath) -> Iterator[Problem]:
+def _existence_problems(base: Path, place: str, path: FieldPath) -> Iterator[Problem]:
     if not (is_file(base / place) or is_directory(base / place)):
         yield Problem(path, f"no such file or directory: {place!r}")

@@ -1,4 +1,4 @@
-"""Rules of launchers: fields that belong to some of them only, and the kinds of MXNet's KVStore."""
+"""Validation rules for launchers: fields that only some of them accept, and the kinds of MXNet's KVStore."""
 
 from collections.abc import Iterator
 
@@ -8,27 +8,27 @@ from cloudgpu.recipe.nearest import suggestion
 from cloudgpu.recipe.problem import Problem
 from cloudgpu.recipe.schema import Recipe
 
-_SERVED = ("kvstore", "tf-config")
+_LAUNCHERS_WITH_SERVERS = ("kvstore", "tf-config")
 _KINDS = (*sorted(LOCAL_KINDS), *sorted(DIST_KINDS))
 
 
-def ranks_where_they_are_counted(recipe: Recipe) -> Iterator[Problem]:
-    """A launcher of one process a node takes no other number."""
+def ranks_per_node_problems(recipe: Recipe) -> Iterator[Problem]:
+    """Require one rank per node for launchers that start one process per node."""
     launch = recipe.launch
     if launch.launcher in ONE_A_NODE and launch.ranks not in (1, "gpus"):
-        message = f"{launch.launcher} starts one process a node; expected 1, got {launch.ranks}"
+        message = f"{launch.launcher} starts one process per node; expected 1, got {launch.ranks}"
         yield Problem(("launch", "ranks_per_node"), message)
 
 
-def kvstore_of_a_kind(recipe: Recipe) -> Iterator[Problem]:
-    """MXNet's launcher must know the kind that its command is told; others have none."""
+def kvstore_problems(recipe: Recipe) -> Iterator[Problem]:
+    """Require a known KVStore kind with MXNet's launcher, and none with other launchers."""
     launch = recipe.launch
     if launch.launcher != "kvstore":
         if launch.kvstore is not None:
-            yield Problem(("launch", "kvstore"), f"with is {launch.launcher}; expected with: kvstore")
+            yield Problem(("launch", "kvstore"), f"applies only to with: kvstore, but with is {launch.launcher}")
         return
     if launch.kvstore is None:
-        yield Problem(("launch", "kvstore"), f"with: kvstore needs the kind: {', '.join(_KINDS)}")
+        yield Problem(("launch", "kvstore"), f"required with: kvstore; expected one of {', '.join(_KINDS)}")
         return
     unknown = list(template.problems(launch.kvstore, tuple(recipe.params)))
     for message in unknown:
@@ -39,11 +39,11 @@ def kvstore_of_a_kind(recipe: Recipe) -> Iterator[Problem]:
         yield Problem(("launch", "kvstore"), f"unknown kind {kind}{suggestion(kind, _KINDS)}; expected {listed}")
 
 
-def servers_where_there_are_any(recipe: Recipe) -> Iterator[Problem]:
-    """Parameter servers belong to two launchers."""
+def parameter_server_problems(recipe: Recipe) -> Iterator[Problem]:
+    """Allow parameter servers only with the launchers that have them."""
     launch = recipe.launch
-    if launch.servers_per_node is not None and launch.launcher not in _SERVED:
-        message = f"with is {launch.launcher}; expected {' or '.join(_SERVED)}"
+    if launch.servers_per_node is not None and launch.launcher not in _LAUNCHERS_WITH_SERVERS:
+        message = f"applies only to with: {' or '.join(_LAUNCHERS_WITH_SERVERS)}, but with is {launch.launcher}"
         yield Problem(("launch", "servers_per_node"), message)
     if launch.servers_per_node == 0 and launch.launcher == "kvstore":
-        yield Problem(("launch", "servers_per_node"), "expected 1 or more: a distributed KVStore is its servers")
+        yield Problem(("launch", "servers_per_node"), "expected 1 or more: a distributed KVStore needs servers")

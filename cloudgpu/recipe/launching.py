@@ -1,4 +1,4 @@
-"""The `launch` section: how the ranks are started."""
+"""The `launch` section of a recipe: how the ranks are started."""
 
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
@@ -11,13 +11,13 @@ from cloudgpu.recipe.service import Service, SideService
 LauncherName = Literal["torchrun", "mpirun", "deepspeed", "kvstore", "tf-config", "each-node", "head-only", "service"]
 
 ON_THE_HEAD: Final = frozenset({"head-only", "service"})
-"""Launchers of one process on the head; the other nodes are there, and run what that process starts there, if any."""
+"""Launchers that start one process, on the head; other nodes run only what that process starts on them."""
 ONE_A_GPU: Final = frozenset({"torchrun", "mpirun", "deepspeed"})
-"""Launchers whose ranks have a GPU each, unless the recipe says otherwise."""
+"""Launchers that default to one rank per GPU."""
 ONE_A_NODE: Final = frozenset({*ON_THE_HEAD, "each-node"})
-"""Launchers that never start two ranks on a node."""
+"""Launchers that start at most one rank per node."""
 LOCAL_KINDS: Final = frozenset({"local", "device", "nccl"})
-"""Kinds of MXNet's KVStore within one process."""
+"""MXNet KVStore kinds within one process."""
 DIST_KINDS: Final = frozenset(
     {
         "dist_sync",
@@ -28,45 +28,45 @@ DIST_KINDS: Final = frozenset(
         "dist_device_async",
     }
 )
-"""Kinds of MXNet's KVStore between processes, through ps-lite's servers."""
+"""MXNet KVStore kinds between processes, which use ps-lite servers."""
 
 
 class Launch(Section):
     """How the ranks are started."""
 
     launcher: LauncherName = Field(alias="with")
-    """The launcher: which environment variables the ranks find and what starts them."""
+    """The launcher: what starts the ranks, and which environment variables they get."""
     command: str
-    """What every rank runs, without a shell; `{name}` is a parameter; `{data.name}`, `{run}`, `{outputs}`,
-    `{checkpoint}`, `{node_rank}`, `{num_nodes}`, `{head_address}` and `{master_port}` are filled in too, and
-    `{hostfile}` with `mpirun` and `deepspeed`; `{{` is a brace."""
+    """Command of every rank, run without a shell. Placeholders: `{name}` for a parameter, `{data.name}`, `{run}`,
+    `{outputs}`, `{checkpoint}`, `{node_rank}`, `{num_nodes}`, `{head_address}`, `{master_port}`, and `{hostfile}` with
+    `mpirun` and `deepspeed`. Write `{{` for a literal brace."""
     ranks_per_node: Annotated[int, Field(strict=True, ge=1, le=64)] | Literal["gpus"] | None = None
-    """Ranks on each node; `gpus` is one a GPU, which `torchrun`, `mpirun` and `deepspeed` take by themselves. All
-    others take one a node."""
+    """Ranks on each node; `gpus` means one per GPU. Default: `gpus` with `torchrun`, `mpirun` and
+    `deepspeed`, else 1."""
     kvstore: str | None = None
-    """With `kvstore`: the kind that the command is told, or the parameter that says so, `"{kvstore}"`: `local`,
-    `device` or `nccl` on one node, `dist_sync`, `dist_async`, `dist_sync_device` on any number."""
+    """With `kvstore`: the KVStore kind that the command uses, or the parameter that holds it, `"{kvstore}"`: `local`,
+    `device` or `nccl` on one node, `dist_sync`, `dist_async` or `dist_sync_device` on any number of nodes."""
     servers_per_node: Annotated[int, Field(strict=True, ge=0, le=64)] | None = None
-    """Parameter servers on each node: 1 with `kvstore`; none with `tf-config`, whose workers then mirror their
-    variables."""
+    """Parameter servers on each node. Default: 1 with `kvstore`, none with `tf-config`, whose workers then mirror
+    their variables."""
     global_batch: Annotated[int, Field(strict=True, ge=1)] | str | None = None
-    """Samples in one step over all ranks together, as a number or by a parameter: `"{batch}"`. The plan holds it
-    against the number of ranks; nothing else is done with it."""
+    """Samples per step over all ranks, as a number or a parameter: `"{batch}"`. Only used to check in the plan that it
+    suits the number of ranks."""
     service: Service | None = None
-    """With `service`: where the command answers."""
+    """With `service`: the port that the command listens on."""
     beside: tuple[SideService, ...] = ()
-    """Services on the head beside the ranks, for instance TensorBoard."""
+    """Services that run on the head next to the ranks, for instance TensorBoard."""
 
     @property
     def ranks(self) -> int | Literal["gpus"]:
-        """Ranks on a node that has any, as the recipe says or as the launcher has it."""
+        """Ranks on each node that runs ranks: the recipe's value, or the launcher's default."""
         if self.ranks_per_node is not None:
             return self.ranks_per_node
         return "gpus" if self.launcher in ONE_A_GPU else 1
 
 
 def kvstore_kind(launch: Launch, params: Mapping[str, object]) -> str:
-    """The kind of KVStore, its parameter filled in; empty where the recipe names none."""
+    """Return the KVStore kind with its parameter filled in; empty if the recipe does not set one."""
     kind = launch.kvstore or ""
     if kind.startswith("{") and kind.endswith("}"):
         return str(params.get(kind[1:-1], ""))

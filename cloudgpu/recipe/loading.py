@@ -1,4 +1,4 @@
-"""Finding a recipe by name or path, and reading it with every problem at once, each with its line."""
+"""Find a recipe by name or path, load it, and report all its problems with their lines."""
 
 import errno
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ MAX_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class LoadedRecipe:
-    """A recipe and where it came from; paths in it are relative to `base`."""
+    """A recipe and its file. Paths in the recipe are relative to `base`."""
 
     recipe: Recipe
     path: Path
@@ -30,10 +30,10 @@ class LoadedRecipe:
 
 
 def find(name_or_path: str, *, roots: Sequence[Path]) -> Path:
-    """The file of a recipe given as a folder, a file, or a bare name below one of `roots`.
+    """Return the file of a recipe, given as a folder, a file, or a bare name below one of `roots`.
 
     Raises:
-        RecipeError: There is none; the message has the nearest name.
+        RecipeError: No such recipe; the message suggests the nearest name.
     """
     if not name_or_path:
         raise _not_found(name_or_path, roots)
@@ -47,10 +47,10 @@ def find(name_or_path: str, *, roots: Sequence[Path]) -> Path:
 
 
 def find_all(name_or_path: str, *, roots: Sequence[Path]) -> tuple[Path, ...]:
-    """The file of a recipe, or those of all recipes in a folder that holds nothing but recipes.
+    """Return the file of a recipe, or the files of all recipes in a folder of recipes.
 
     Raises:
-        RecipeError: There is none; the message has the nearest name.
+        RecipeError: No such recipe; the message suggests the nearest name.
     """
     folder = Path(name_or_path).expanduser() if name_or_path else None
     if folder is not None and files.is_directory(folder) and not files.is_file(folder / FILE_NAME):
@@ -61,10 +61,10 @@ def find_all(name_or_path: str, *, roots: Sequence[Path]) -> tuple[Path, ...]:
 
 
 def load(path: Path) -> LoadedRecipe:
-    """Read and check one recipe file.
+    """Load and validate one recipe file.
 
     Raises:
-        RecipeError: Anything is wrong; `problems` has a line for each finding, `file:line: field: what`.
+        RecipeError: The recipe is invalid; `problems` has one line per problem: `file:line: field: message`.
     """
     shown = displayed(path)
     document = parse(_text(path, shown))
@@ -77,7 +77,7 @@ def load(path: Path) -> LoadedRecipe:
 
 
 def check(value: object, base: Path) -> tuple[Recipe | None, tuple[Problem, ...]]:
-    """The recipe in plain values and all its problems; None when there is no recipe in them."""
+    """Return the recipe built from plain values, or None if it does not match the schema, and all problems."""
     if not isinstance(value, dict):
         return None, (Problem((), "expected a mapping of fields, starting with schema: 1"),)
     unfit = tuple(texts.faults(value))
@@ -92,7 +92,7 @@ def check(value: object, base: Path) -> tuple[Recipe | None, tuple[Problem, ...]
 
 
 def displayed(path: Path) -> str:
-    """The path as messages show it: relative when it lies below the current directory."""
+    """Return the path for messages: relative if it is below the current directory."""
     try:
         return str(path.resolve().relative_to(Path.cwd().resolve()))
     except ValueError:
@@ -100,7 +100,7 @@ def displayed(path: Path) -> str:
 
 
 def _beyond_schema(value: dict[str, Any], base: Path, wrong: set[str]) -> Iterator[Problem]:
-    """What the rules find in the sections that are right by themselves."""
+    """Yield the problems that the rules find in the sections that match the schema."""
     sections: dict[str, Any] = {}
     for name, info in Recipe.model_fields.items():
         written = info.alias or name
@@ -120,17 +120,17 @@ def _section(annotation: Any, value: object) -> Any:  # noqa: ANN401 - any annot
 def _text(path: Path, shown: str) -> str:
     if not files.is_file(path):
         message = (
-            f"{shown} is a directory without a {FILE_NAME}" if files.is_directory(path) else f"there is no file {shown}"
+            f"{shown} is a directory without a {FILE_NAME}" if files.is_directory(path) else f"no such file: {shown}"
         )
-        raise RecipeError(message, hint=f"name a file, or a folder with a {FILE_NAME}")
+        raise RecipeError(message, hint=f"give the path of a file, or of a folder with a {FILE_NAME}")
     try:
         content = read_bytes(path, MAX_BYTES)
     except OSError as err:
         if err.errno == errno.EFBIG:
-            message = f"{shown} is larger than 1 MiB, which no recipe is"
-            raise RecipeError(message, hint="is it the file that was meant?") from err
+            message = f"{shown} is larger than 1 MiB, the limit for recipes"
+            raise RecipeError(message, hint="check that this is the right file") from err
         message = f"cannot read {shown}: {err.strerror}"
-        raise RecipeError(message, hint="make it readable") from err
+        raise RecipeError(message, hint="check the permissions of the file") from err
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as err:
@@ -142,7 +142,7 @@ def _text(path: Path, shown: str) -> str:
 def _refused(shown: str, found: Sequence[tuple[int, Problem]]) -> RecipeError:
     lines = [f"{shown}:{line}: {problem.text}" for line, problem in sorted(found, key=lambda item: item[0])]
     count = "one problem" if len(lines) == 1 else f"{len(lines)} problems"
-    return RecipeError(f"{shown} has {count}", problems=lines, hint="cloudgpu recipe schema prints what is allowed")
+    return RecipeError(f"{shown} has {count}", problems=lines, hint="see all fields: cloudgpu recipe schema")
 
 
 def _is_path(name: str) -> bool:
@@ -154,23 +154,23 @@ def _not_found(name: str, roots: Sequence[Path]) -> RecipeError:
     if name and files.is_directory(place):
         return RecipeError(f"{displayed(place)} is a directory without a {FILE_NAME}", hint=_listing(roots))
     if _is_path(name):
-        return RecipeError(f"there is no recipe {displayed(place)}", hint=_listing(roots))
-    return RecipeError(f'there is no recipe "{name}"{suggestion(name, names(roots))}', hint=_listing(roots))
+        return RecipeError(f"no such recipe: {displayed(place)}", hint=_listing(roots))
+    return RecipeError(f'no recipe named "{name}"{suggestion(name, names(roots))}', hint=_listing(roots))
 
 
 def _listing(roots: Sequence[Path]) -> str:
     listed = ", ".join(names(roots))
-    begin = "cloudgpu recipe new begins one"
-    return f"recipes found here: {listed}; {begin}" if listed else begin
+    create = "create one: cloudgpu recipe new"
+    return f"available recipes: {listed}; or {create}" if listed else create
 
 
 def names(roots: Sequence[Path]) -> tuple[str, ...]:
-    """The bare names that `find` knows, in order."""
+    """Return the bare names of all recipes below `roots`, in order."""
     return tuple(file.parent.name for file in known(roots))
 
 
 def known(roots: Sequence[Path]) -> tuple[Path, ...]:
-    """The recipe file behind every bare name; the first root that has a name wins."""
+    """Return the recipe file of every bare name. If several roots have a name, the first one wins."""
     found: dict[str, Path] = {}
     for root in roots:
         for file in sorted(root.glob(f"*/{FILE_NAME}")):

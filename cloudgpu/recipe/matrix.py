@@ -1,4 +1,4 @@
-"""A matrix: parameters and fields with several values each, and every combination of them. Pure."""
+"""Expand `--matrix` into every combination of parameter and field values."""
 
 import csv
 import itertools
@@ -18,13 +18,13 @@ from cloudgpu.recipe.schema import Recipe
 from cloudgpu.text import command
 
 MOST: Final = 256
-"""Combinations of one matrix: they run one after the other on machines that are paid by the hour."""
+"""Maximum number of combinations. They run one after another on instances that are billed by the hour."""
 _EXAMPLE: Final = "for instance --matrix kvstore=dist_sync,dist_async"
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One parameter or field, and the values that it takes, as they were typed."""
+    """One parameter or field with its values, as typed."""
 
     name: str
     values: tuple[str, ...]
@@ -32,7 +32,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Combination:
-    """One value for each axis, and the recipe that this makes."""
+    """One value per axis, and the resulting recipe."""
 
     values: tuple[tuple[str, str], ...]
     recipe: Recipe
@@ -44,62 +44,62 @@ class Combination:
 
     @property
     def digest(self) -> str:
-        """What tells whether the recipe is still the one that was run."""
+        """Digest of the recipe, to tell whether it has changed since it ran."""
         return digest(self.recipe)
 
 
 def shown(values: Sequence[tuple[str, str]]) -> str:
-    """A combination as one reads it."""
+    """Format a combination for display."""
     return " ".join(f"{name}={value}" for name, value in values)
 
 
 def read_axes(texts: Sequence[str]) -> tuple[Axis, ...]:
-    """The axes of `--matrix name=value,value` options; a value with a comma stands in double quotes.
+    """Parse `--matrix name=value,value` options. A value with a comma is written in double quotes.
 
     Raises:
-        UsageError: One is no such text, names nothing, stands there twice, or there are too many combinations.
+        UsageError: An option is malformed or given twice, or there are too many combinations.
     """
     axes = tuple(_axis(text) for text in texts)
     names = [axis.name for axis in axes]
     for name in names:
         if names.count(name) > 1:
-            hint = f"all its values in one: {command('--matrix', f'{name}=A,B,C')}"
+            hint = f"give all values in one option: {command('--matrix', f'{name}=A,B,C')}"
             raise UsageError(f"--matrix {name} is given twice", hint=hint)
     count = prod(len(axis.values) for axis in axes)
     if count > MOST:
         sizes = " x ".join(str(len(axis.values)) for axis in axes)
-        message = f"--matrix: {sizes} make {count:,} combinations; {MOST} at most run in one matrix"
-        raise UsageError(message, hint="they run one after the other: leave values out, or begin several matrices")
+        message = f"--matrix: {sizes} make {count:,} combinations; the limit is {MOST}"
+        raise UsageError(message, hint="remove values, or split them into several matrices")
     return axes
 
 
 def combinations(
     loaded: LoadedRecipe, axes: Sequence[Axis], sets: Mapping[str, str], *, rehearsal: bool
 ) -> tuple[Combination, ...]:
-    """Every combination, the last axis changing fastest, each as the recipe that would run.
+    """Return every combination with its resolved recipe. The last axis changes fastest.
 
     Raises:
-        RecipeError: A name leads nowhere, a value is of the wrong type, or combinations make the recipe wrong; every
-            problem of all of them.
-        UsageError: A field is set beside, or two combinations are the same run.
+        RecipeError: A name is unknown, a value has the wrong type, or combinations make the recipe invalid; lists the
+            problems of all combinations.
+        UsageError: `--set` and `--matrix` set the same field, or two combinations are the same run.
     """
     _check_axes(loaded, axes, sets)
-    made: list[Combination] = []
+    expanded: list[Combination] = []
     problems: dict[str, list[str]] = {}
     chosen = list(itertools.product(*(axis.values for axis in axes)))
     for values in chosen:
         pairs = tuple(zip((axis.name for axis in axes), values, strict=True))
         try:
-            made.append(Combination(pairs, resolve(loaded, sets={**sets, **dict(pairs)}, rehearsal=rehearsal)))
+            expanded.append(Combination(pairs, resolve(loaded, sets={**sets, **dict(pairs)}, rehearsal=rehearsal)))
         except RecipeError as err:
             for line in err.problems or (err.message,):
                 problems.setdefault(line, []).append(shown(pairs))
     if problems:
         lines = [f"{about(labels, len(chosen))}: {line}" for line, labels in problems.items()]
-        message = f"the recipe {loaded.recipe.name} is wrong with some combinations of this matrix"
-        raise RecipeError(message, problems=lines, hint="leave those values out, or correct the recipe")
-    _refuse_same_runs(made)
-    return tuple(made)
+        message = f"the recipe {loaded.recipe.name} is invalid for some combinations of this matrix"
+        raise RecipeError(message, problems=lines, hint="remove those values, or fix the recipe")
+    _reject_duplicate_runs(expanded)
+    return tuple(expanded)
 
 
 def _axis(text: str) -> Axis:
@@ -108,58 +108,62 @@ def _axis(text: str) -> Axis:
         raise UsageError(f"--matrix {text}: expected NAME=VALUE,VALUE", hint=_EXAMPLE)
     try:
         listed = [value.strip() for value in next(csv.reader([values], skipinitialspace=True), [])]
-    except csv.Error as err:  # a line break outside of quotes
-        raise UsageError(f"--matrix {name.strip()}: its values cannot be read: {err}", hint=_EXAMPLE) from err
+    except csv.Error as err:  # a line break outside quotes
+        raise UsageError(f"--matrix {name.strip()}: cannot parse the values: {err}", hint=_EXAMPLE) from err
     if not listed or not all(listed):
         raise UsageError(f"--matrix {text}: a value is empty", hint=_EXAMPLE)
     double = next((value for value in listed if listed.count(value) > 1), None)
     if double is not None:
-        raise UsageError(f"--matrix {text}: {double} stands there twice", hint=_EXAMPLE)
+        raise UsageError(f"--matrix {text}: {double} is given twice", hint=_EXAMPLE)
     return Axis(name.strip(), tuple(listed))
 
 
 def _check_axes(loaded: LoadedRecipe, axes: Sequence[Axis], sets: Mapping[str, str]) -> None:
-    """Try every value by itself: what is wrong with one is told once, and not for each of its combinations."""
+    """Check every value separately, so that an invalid value is reported once and not per combination."""
     problems: list[str] = []
     hint = ""
     paths: dict[FieldPath, str] = {_path(loaded, name, text): f"--set {name}" for name, text in sets.items()}
     for axis in axes:
-        found: set[FieldPath] = set()
+        axis_paths: set[FieldPath] = set()
         for value in axis.values:
             try:
-                found.add(_path(loaded, axis.name, value))
+                axis_paths.add(_path(loaded, axis.name, value))
             except RecipeError as err:
                 problems.append(err.message.replace("--set ", "--matrix ", 1))
                 hint = hint or err.hint
-        for path in found:
+        for path in axis_paths:
             if path in paths:
                 message = f"--matrix {axis.name} and {paths[path]} are the same field"
-                raise UsageError(message, hint="leave one of them out")
+                raise UsageError(message, hint="remove one of them")
             paths[path] = f"--matrix {axis.name}"
     problems = list(dict.fromkeys(problems))
     if problems:
-        raise RecipeError(problems[0] if len(problems) == 1 else "--matrix is wrong", problems=problems, hint=hint)
+        raise RecipeError(
+            problems[0] if len(problems) == 1 else f"--matrix has {len(problems)} problems",
+            problems=problems,
+            hint=hint,
+        )
 
 
 def _path(loaded: LoadedRecipe, name: str, text: str) -> FieldPath:
     return assign(plain(loaded.recipe), name, text)
 
 
-def _refuse_same_runs(made: Sequence[Combination]) -> None:
+def _reject_duplicate_runs(combinations: Sequence[Combination]) -> None:
     seen: dict[str, Combination] = {}
-    for one in made:
-        other = seen.setdefault(one.digest, one)
-        if other is not one:
-            message = f"--matrix: {other.label} and {one.label} are the same run"
-            raise UsageError(message, hint="leave one of the values out")
+    for combination in combinations:
+        other = seen.setdefault(combination.digest, combination)
+        if other is not combination:
+            message = f"--matrix: {other.label} and {combination.label} are the same run"
+            raise UsageError(message, hint="remove one of the values")
 
 
 def about(labels: Sequence[str], count: int) -> str:
-    """Which of all combinations something is about, for a message."""
+    """Return which combinations a message is about."""
     return f"all {count} combinations" if len(labels) == count > 1 else "; ".join(labels)
 
 
 def fields_of(axes: Sequence[Axis], loaded: LoadedRecipe) -> Iterator[tuple[Axis, FieldPath]]:
-    """Each axis with the field that it means."""
+    """Yield each axis with the path of its field."""
     for axis in axes:
         yield axis, _path(loaded, axis.name, axis.values[0])

@@ -1,17 +1,17 @@
-"""The nearest valid name to one that does not exist, for messages."""
+"""Suggest the nearest valid name for one that does not exist."""
 
 import difflib
 from collections.abc import Iterable
 
 
 def nearest(name: str, choices: Iterable[str]) -> str | None:
-    """The choice that `name` was most likely meant to be; None when nothing is near."""
+    """Return the choice most similar to `name`; None if none is similar."""
     by_folded = {choice.lower(): choice for choice in choices}
-    found = difflib.get_close_matches(name.lower(), by_folded, n=1, cutoff=0.6)
-    return by_folded[found[0]] if found else None
+    matches = difflib.get_close_matches(name.lower(), by_folded, n=1, cutoff=0.6)
+    return by_folded[matches[0]] if matches else None
 
 
 def suggestion(name: str, choices: Iterable[str]) -> str:
-    """`; did you mean "nodes"?`, ready to be appended to a message; empty when nothing is near."""
-    found = nearest(name, choices)
-    return "" if found is None else f'; did you mean "{found}"?'
+    """Return `; did you mean "nodes"?` to append to a message; empty if no choice is similar."""
+    match = nearest(name, choices)
+    return "" if match is None else f'; did you mean "{match}"?'

@@ -1,4 +1,4 @@
-"""A recipe back to plain values, with the names it is written with and nothing that is a default."""
+"""Convert a recipe back to plain values."""
 
 from typing import Any
 
@@ -6,6 +6,6 @@ from cloudgpu.recipe.schema import Recipe
 
 
 def plain(recipe: Recipe) -> dict[str, Any]:
-    """The recipe as `check` reads it; fields that have their default are left out."""
+    """Return the recipe as plain values with the names used in the file, without fields that have their default."""
     values = recipe.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     return {"schema": recipe.schema_version, **values}

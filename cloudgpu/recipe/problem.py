@@ -1,4 +1,4 @@
-"""What is wrong with a recipe, before it is tied to a line of a file."""
+"""A problem in a recipe, identified by the path of its field."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ FieldPath = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong at one field; an empty path means the recipe as a whole."""
+    """One problem of one field. An empty path means the recipe as a whole."""
 
     path: FieldPath
     message: str
@@ -19,7 +19,7 @@ class Problem:
 
 
 def dotted(path: FieldPath) -> str:
-    """`data[0].from` for `("data", 0, "from")`."""
+    """Format a field path: `data[0].from` for `("data", 0, "from")`."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part

@@ -1,13 +1,12 @@
-"""What a run needs for itself, so that a recipe may not use it: ports of the nodes, variables of the launchers."""
+"""Ports and environment variables that cloudgpu uses itself and a recipe may not set."""
 
 from collections.abc import Mapping
 from typing import Final
 
 RUN_PORTS: Final = range(20000, 32000)
-"""TCP ports for rendezvous and for the gangs of agents, half for each.
+"""TCP ports for the rendezvous and for the agents' gangs, half each.
 
-They lie below the ephemeral ports of Linux (32768-60999): a port in there could be taken at any moment by an outgoing
-connection.
+They are below the ephemeral ports of Linux (32768-60999), where an outgoing connection could take a port at any time.
 """
 
 _EVERY: Final = frozenset(
@@ -64,4 +63,4 @@ LAUNCHER_VARIABLES: Final[Mapping[str, frozenset[str]]] = {
     "head-only": _EVERY,
     "service": _EVERY,
 }
-"""Launcher -> what a recipe may not set: ranks that disagree about these wait for each other until a timeout."""
+"""Launcher -> variables a recipe may not set: ranks that disagree about them wait for each other until a timeout."""

@@ -1,4 +1,4 @@
-"""A loaded recipe as it will be carried out: rehearsal stanza applied, then what the caller set."""
+"""Resolve a loaded recipe: apply the rehearsal section, then `--set` assignments."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,13 +12,13 @@ from cloudgpu.text import command
 
 
 def resolve(loaded: LoadedRecipe, *, sets: Mapping[str, str], rehearsal: bool) -> Recipe:
-    """The recipe with `--set` assignments and, when rehearsed, its rehearsal stanza.
+    """Return the recipe with `--set` assignments and, in a rehearsal, its rehearsal section applied.
 
-    What the caller sets wins over the stanza, for it was typed last. The stanza itself stays in the recipe, since
-    its objects are still to be put in place.
+    `--set` takes precedence over the rehearsal section. The section stays in the recipe, because its objects are
+    uploaded later.
 
     Raises:
-        RecipeError: An assignment names nothing, has the wrong type, or makes the recipe wrong.
+        RecipeError: An assignment names no field, has the wrong type, or makes the recipe invalid.
     """
     values = plain(loaded.recipe)
     stanza = {name: text for name, text in sets.items() if name.startswith("rehearsal.")}
@@ -29,9 +29,9 @@ def resolve(loaded: LoadedRecipe, *, sets: Mapping[str, str], rehearsal: bool) -
     recipe, problems = check(values, loaded.base)
     if recipe is None or problems:
         lines = [problem.text for problem in problems]
-        message = f"the recipe {loaded.recipe.name} is wrong with {_shown(sets)}"
+        message = f"the recipe {loaded.recipe.name} is invalid with {_shown(sets)}"
         show = command("cloudgpu", "recipe", "show", str(loaded.path))
-        raise RecipeError(message, problems=lines, hint=f"{show} shows what may be set")
+        raise RecipeError(message, problems=lines, hint=f"list what can be set: {show}")
     return recipe
 
 
@@ -41,7 +41,7 @@ def _assign(values: dict[str, Any], sets: Mapping[str, str]) -> None:
 
 
 def _rehearse(values: dict[str, Any]) -> None:
-    """Lay the stanza over the plain values; absent fields stay as they are."""
+    """Apply the rehearsal section to the plain values. Fields it does not set keep their values."""
     stanza = values.get("rehearsal") or {}
     if stanza.get("environment") is not None:
         values["environment"] = stanza["environment"]
@@ -50,11 +50,11 @@ def _rehearse(values: dict[str, Any]) -> None:
             values["launch"][field] = stanza[field]
     values.setdefault("params", {}).update(stanza.get("params") or {})
     for data in values.get("data") or []:
-        _stand_in(data, stanza.get("objects") or {})
+        _replace_source(data, stanza.get("objects") or {})
 
 
-def _stand_in(data: dict[str, Any], objects: Mapping[str, str]) -> None:
-    """What a rehearsal has no server for is copied from what stands in for it; S3 it has."""
+def _replace_source(data: dict[str, Any], objects: Mapping[str, str]) -> None:
+    """Copy data from its local replacement if the rehearsal has no server for it. The rehearsal cloud does serve S3."""
     if data["from"] in objects and not data["from"].startswith("s3://"):
         kept: dict[str, Any] = {name: data[name] for name in ("name", "to", "keep") if name in data}
         place = objects[data["from"]]
@@ -63,4 +63,4 @@ def _stand_in(data: dict[str, Any], objects: Mapping[str, str]) -> None:
 
 
 def _shown(sets: Mapping[str, str]) -> str:
-    return " ".join(command("--set", f"{name}={text}") for name, text in sets.items()) or "its rehearsal stanza"
+    return " ".join(command("--set", f"{name}={text}") for name, text in sets.items()) or "its rehearsal section"

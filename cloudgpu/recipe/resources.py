@@ -1,4 +1,4 @@
-"""The `resources` section: on what a run needs to run."""
+"""The `resources` section of a recipe: the hardware, market and location of the nodes."""
 
 from typing import Annotated, Literal
 
@@ -11,39 +11,40 @@ Prefer = Literal["order", "price", "speed", "region", "spot"]
 
 
 class Resources(Section):
-    """On what the run needs to run. Name either GPUs or instance types."""
+    """The nodes that the run needs. Request either GPUs or instance types."""
 
     gpu: str | None = None
-    """GPU and how many a node, for instance `V100:8`, or `V100-32GB:8` where the memory of each matters."""
+    """GPU model and count per node, for instance `V100:8`, or `V100-32GB:8` to require a memory size."""
     any_of: tuple[str, ...] = ()
-    """Several GPUs (`V100:8`) or instance types (`p3dn.24xlarge`), in the order to try them."""
+    """Several GPUs (`V100:8`) or instance types (`p3dn.24xlarge`), in order of preference."""
     instance_type: str | None = None
     """One instance type, for instance `p3dn.24xlarge`."""
     gpu_memory: SizeGib | None = None
-    """Memory that the run needs on each GPU, for instance `24GiB`; types with less are left out."""
+    """Minimum memory per GPU, for instance `24GiB`; instance types with less are excluded."""
     nodes: int = Field(default=1, ge=1, le=1000, strict=True)
-    """How many identical nodes, launched together or not at all."""
+    """Number of identical nodes. They are launched together or not at all."""
     market: Literal["on-demand", "spot", "reservation", "capacity-block"] = "on-demand"
-    """How the nodes are bought: at the price of the hour, as spare capacity that AWS may take back, or in capacity
-    that you have reserved (`reservation`) or bought for a time (`capacity-block`)."""
+    """How the nodes are bought: on-demand, as spot capacity that AWS may reclaim, or in capacity that you have reserved
+    (`reservation`) or bought for a period (`capacity-block`)."""
     reservation: str | None = Field(default=None, pattern=r"^cr-[0-9a-f]{8,17}$")
-    """Capacity reservation or Capacity Block to launch into, for the two markets that need one."""
+    """Capacity Reservation or Capacity Block to launch into; required with the markets `reservation` and
+    `capacity-block`."""
     regions: tuple[str, ...] = ()
-    """Regions in the order to try them; empty means the default region of the settings."""
+    """Regions in order of preference. Default: the default region of the settings."""
     zones: tuple[str, ...] = ()
-    """Only these zones, for instance `us-east-1c`; empty means all that offer the type."""
+    """Availability zones to use, for instance `us-east-1c`. Default: all that offer the type."""
     prefer: Prefer = "order"
-    """What is tried first: hardware, regions and zones in the `order` given, the lowest `price` of the whole cluster's
-    hour, the highest peak `speed` of a node, the first `region` with any of the hardware, or `spot` capacity before
-    on-demand (with `market: on-demand`). Equals stay in order, and what was refused a moment ago comes last."""
+    """What to try first: hardware, regions and zones in the given `order`, the lowest hourly `price` of the cluster,
+    the highest peak `speed` per node, the first `region` with any of the hardware, or `spot` capacity before on-demand
+    (with `market: on-demand`). Ties keep the given order; candidates that AWS refused recently come last."""
     pool: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")
-    """With `--on ssh`: only hosts of this pool of the inventory."""
+    """With `--on ssh`: use only hosts of this pool of the inventory."""
     network: Literal["efa", "tcp", "auto"] = "auto"
-    """`efa` insists on RDMA networking, `tcp` never uses it, `auto` uses it where the type has it."""
+    """`efa` requires RDMA networking, `tcp` never uses it, `auto` uses it if the instance type supports it."""
     disk: VolumeGib = SizeGib(200)
-    """Root disk of every node, for instance `300GiB`; at most `64TiB`."""
+    """Size of the root disk of every node, for instance `300GiB`; at most `64TiB`."""
     image: str | None = None
-    """Machine image: `ami-...` or the name of an SSM parameter; empty means the one that suits the GPU."""
+    """Machine image: `ami-...` or the name of an SSM parameter. Default: an image that supports the GPU."""
     driver: Annotated[int, Field(strict=True, ge=300, le=999)] | None = None
-    """Branch of NVIDIA's driver that the bootstrap installs on plain Ubuntu, for instance `580`; empty means the one
-    that suits the GPU."""
+    """NVIDIA driver branch that the bootstrap installs on plain Ubuntu, for instance `580`. Default: a branch that
+    supports the GPU."""

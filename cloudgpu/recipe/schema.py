@@ -1,6 +1,6 @@
-"""The recipe file, field by field. The docstring under each field is its documentation everywhere.
+"""The recipe schema. The docstring below each field is its documentation in the JSON Schema and the reference.
 
-Unknown keys are errors: a mistyped key that is silently ignored costs money.
+Unknown keys are errors, because a mistyped key that is silently ignored can cost money.
 """
 
 from typing import Annotated, Literal
@@ -39,23 +39,23 @@ Scalar = str | int | float | bool | None
 
 
 def _version(value: object) -> object:
-    # To Python `True` and `1.0` equal 1, so the literal alone would accept both.
+    # In Python `True` and `1.0` equal 1, so the literal alone would accept both.
     return value if isinstance(value, int) and not isinstance(value, bool) else str(value).lower()
 
 
 class Budget(Section):
-    """What may be spent, and when everything ends whatever happens."""
+    """Spending limit, and when the cluster is deleted."""
 
     max_usd: PositiveUsd | None = None
-    """The plan is refused when its worst case is above this, in USD."""
+    """Maximum cost in USD. The plan is rejected if its worst case exceeds it."""
     expiry: DurationS = DurationS(8 * 3600)
-    """After this long the nodes end themselves, for instance `8h`; at most `366d`."""
+    """The nodes terminate themselves after this long, for instance `8h`; at most `366d`."""
     idle: DurationS | None = None
-    """End the cluster after this long without a run, for instance `20m`."""
+    """Delete the cluster after this long without a run, for instance `20m`."""
 
 
 class Rehearsal(Section):
-    """What differs when the run is rehearsed: the same script, smaller. Absent fields stay as they are."""
+    """Overrides for a rehearsal: the same script on a smaller scale. Fields that are not set keep their values."""
 
     environment: Environment | None = None
     """Replaces `environment`."""
@@ -64,47 +64,48 @@ class Rehearsal(Section):
     ranks_per_node: int | None = Field(default=None, ge=1, le=64, strict=True)
     """Replaces `launch.ranks_per_node`."""
     params: dict[str, Scalar] = Field(default_factory=dict)
-    """Overrides single parameters."""
+    """Overrides individual parameters."""
     objects: dict[str, str] = Field(default_factory=dict)
-    """What stands in for data: `s3://bucket/prefix/` -> path relative to the recipe, put in the rehearsal's S3 before
-    the run; other sources, like `nfs://host/sets`, are copied to the nodes from that path."""
+    """Local replacements for data, for instance `s3://bucket/prefix/: sample` with a path relative to the recipe. S3
+    sources are uploaded to the rehearsal's S3 before the run; other sources, like `nfs://host/sets`, are copied to the
+    nodes from that path."""
 
 
 class Recipe(Section):
-    """A run, complete."""
+    """A complete description of a run."""
 
     schema_version: Annotated[Literal[1], BeforeValidator(_version)] = Field(alias="schema")
     """Version of this format: 1."""
     name: Name
-    """Short name: lower case letters, digits and dashes."""
+    """Short name of lowercase letters, digits and dashes."""
     description: str = ""
-    """One sentence."""
+    """Description in one sentence."""
     resources: Resources
-    """On what."""
+    """Nodes: hardware, market and location."""
     environment: Environment = Environment()
-    """Around each rank."""
+    """Environment of the ranks."""
     data: tuple[Data, ...] = ()
-    """Datasets."""
+    """Datasets that are copied to the nodes or mounted."""
     storage: tuple[Storage, ...] = ()
     """Storage that every node mounts."""
     workdir: str | None = "."
-    """Directory, relative to the recipe, sent to every node; null for none."""
+    """Directory, relative to the recipe, that is copied to every node; null for none."""
     params: dict[str, Scalar] = Field(default_factory=dict)
     """Parameters with their defaults; `--set name=value` changes them."""
     launch: Launch
-    """How."""
+    """Launcher, command and number of ranks."""
     metrics: dict[str, Metric] = Field(default_factory=dict)
-    """Figures to read from the logs."""
+    """Metrics to read from the logs."""
     work: Work | None = None
     """How much there is to do."""
     outputs: tuple[str, ...] = ()
-    """Files and directories below the work directory, brought back at the end; globs allowed."""
+    """Files and directories below the work directory to download at the end; globs allowed."""
     outputs_to: str | None = None
-    """Where every node brings its `outputs` too when the run has ended, for instance `s3://bucket/results/{run}`; node
-    1's go below `node-1/` there."""
+    """Where every node also uploads its `outputs` when the run ends, for instance `s3://bucket/results/{run}`; those of
+    node 1 go below `node-1/`."""
     checkpoint: Checkpoint | None = None
-    """Checkpoints."""
+    """Checkpoint directory, upload and resume."""
     budget: Budget = Budget()
-    """Money and time."""
+    """Spending limit and expiry."""
     rehearsal: Rehearsal | None = None
-    """What differs when rehearsed."""
+    """Overrides for a rehearsal."""

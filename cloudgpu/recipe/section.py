@@ -1,4 +1,4 @@
-"""What every section of a recipe is, and the texts that several of them are made of."""
+"""Base class of all recipe sections, and field types that several sections share."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""Services: processes that answer on a port of the head, alone (`launch.service`) or beside the ranks."""
+"""Services: processes that listen on a port of the head, alone (`launch.service`) or next to the ranks."""
 
 from typing import Annotated, Literal
 
@@ -16,39 +16,39 @@ class Ready(Section):
     """When a service counts as ready."""
 
     http: PathOnPort | None = None
-    """Path that is asked on its port, for instance `/api`; without one, a TCP connection that is accepted is enough."""
+    """HTTP path to request, for instance `/api`. Default: the port accepting a TCP connection is enough."""
     status: Annotated[int, Field(strict=True, ge=100, le=599)] | None = None
-    """The status that tells of readiness; any below 400 when left out."""
+    """HTTP status that means ready. Default: any below 400."""
     within: DurationS = DurationS(180)
-    """How long it may take, for instance `2m`."""
+    """Timeout for becoming ready, for instance `2m`."""
 
 
 class Endpoint(Section):
-    """Where a service answers, and what opens it."""
+    """Where a service listens, and how to open it."""
 
     port: Port
-    """TCP port that it listens on at the head's loopback; `{service.port}` and `{service.address}` in its command."""
+    """TCP port on the head's loopback interface; `{service.port}` and `{service.address}` in its command."""
     ready: Ready = Ready()
-    """When it counts as ready."""
+    """When the service counts as ready."""
     page: str = Field(default="/", pattern=r"^/\S*$")
-    """What a browser opens on that port; `{token}` is its token."""
+    """Page to open in a browser; `{token}` is the service's token."""
     token: Variable | None = None
-    """Variable in which it finds a secret that is made for this run, for instance `JUPYTER_TOKEN`. The secret is
-    shown with the address, and is in no log, argument or state."""
+    """Environment variable that receives a secret generated for this run, for instance `JUPYTER_TOKEN`. The secret is
+    shown with the address and never written to logs, arguments or state."""
 
 
 class Service(Endpoint):
-    """The service that the run consists of, with `with: service`."""
+    """The service that the run consists of; requires `with: service`."""
 
     stays: Literal["expiry", "command"] = "expiry"
-    """`expiry`: Ctrl-C asks whether to end it, and what is left goes on until the cluster's expiry or `cancel`;
-    `command`: it ends with the `train` that shows it."""
+    """`expiry`: Ctrl-C asks whether to stop the service; otherwise it runs until the cluster expires or `cancel`.
+    `command`: it stops when the `train` command that shows it ends."""
 
 
 class SideService(Endpoint):
-    """A service on the head beside the ranks, TensorBoard for instance; it ends with the run."""
+    """A service on the head next to the ranks, for instance TensorBoard; it stops when the run ends."""
 
     name: Name
-    """What it is called in what is said about it."""
+    """Name of the service in messages."""
     command: str
-    """What it runs, without a shell, filled as `launch.command` is. It sees no GPU."""
+    """Command of the service, run without a shell, with the placeholders of `launch.command`. It sees no GPU."""

@@ -1,4 +1,4 @@
-"""Where a dataset lies: the address that a recipe writes, read into its parts. Pure."""
+"""Parse the source of a dataset into its parts."""
 
 import re
 from dataclasses import dataclass
@@ -17,18 +17,18 @@ _FORMS: Final = (
 )
 
 MOUNTED: Final[frozenset[SourceKind]] = frozenset({"oss", "efs", "lustre", "nfs"})
-"""What can only be mounted."""
+"""Kinds that can only be mounted."""
 COPIED: Final[frozenset[SourceKind]] = frozenset({"https", "local"})
-"""What can only be copied; `s3` can be both."""
+"""Kinds that can only be copied. `s3` supports both."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """An address in parts.
+    """A parsed dataset source.
 
     Attributes:
-        place: Bucket, host or id of a file system; empty for what lies on the caller's own machine.
-        path: Below it, without slashes at its ends; of Lustre the mount name comes first.
+        place: Bucket, host or file system ID; empty for a local path.
+        path: Path below `place`, without leading or trailing slashes. For Lustre it starts with the mount name.
     """
 
     kind: SourceKind
@@ -38,19 +38,19 @@ class Source:
 
     @property
     def name(self) -> str:
-        """The last part of the path: the name of a single file."""
+        """Last part of the path: the name of a single file."""
         return self.path.rpartition("/")[2]
 
 
 def source_of(text: str) -> Source:
-    """Read the address of a dataset.
+    """Parse the source of a dataset.
 
     Raises:
-        ValueError: Nobody can read it; the message says what would do.
+        ValueError: The source is malformed or of an unknown kind; the message says what is expected.
     """
     if _SNAPSHOT.match(text):
         message = (
-            f"{text} is a snapshot of a disk; make a disk of it: "
+            f"{text} is an EBS snapshot; create a volume from it: "
             "storage: [{name: ..., to: ..., mode: ro, make: {kind: ebs, snapshot: snap-...}}]"
         )
         raise ValueError(message)
@@ -59,10 +59,10 @@ def source_of(text: str) -> Source:
         return Source("local", "", text, text)
     scheme, rest = match[1].lower(), match[2]
     place, _, path = rest.partition("/")
-    # The `path` of an address in HTTP stays as it is: a slash at its end means a directory.
-    found = Source(_kind(scheme, text), place, path if scheme in ("http", "https") else path.strip("/"), text)
-    _refuse_malformed(found)
-    return found
+    # An HTTP path is not stripped: a trailing slash means a directory.
+    source = Source(_kind(scheme, text), place, path if scheme in ("http", "https") else path.strip("/"), text)
+    _reject_malformed(source)
+    return source
 
 
 def _kind(scheme: str, text: str) -> SourceKind:
@@ -76,27 +76,29 @@ def _kind(scheme: str, text: str) -> SourceKind:
         "http": "https",
     }
     if scheme not in kinds:
-        message = f"{text}: nothing is known of {scheme}://; expected {_FORMS}"
+        message = f"{text}: {scheme}:// is not supported; expected {_FORMS}"
         raise ValueError(message)
     return kinds[scheme]
 
 
-def _refuse_malformed(source: Source) -> None:
-    wrong = ""
+def _reject_malformed(source: Source) -> None:
+    problem = ""
     if source.kind in ("s3", "oss"):
-        wrong = "" if _BUCKET.match(source.place) else f"{source.place!r} is no name of a bucket"
+        problem = "" if _BUCKET.match(source.place) else f"{source.place!r} is not a valid bucket name"
     elif source.kind == "efs":
-        wrong = (
-            "" if _FILE_SYSTEM.match(source.place) else "expected efs://fs-0123456789abcdef0, with a path if need be"
+        problem = (
+            "" if _FILE_SYSTEM.match(source.place) else "expected efs://fs-0123456789abcdef0, optionally with a path"
         )
     elif not _HOST.match(source.place):
-        wrong = f"{source.place!r} is no name of a host" + ("; keep credentials out" if "@" in source.place else "")
+        problem = f"{source.place!r} is not a valid host name" + (
+            "; remove the credentials" if "@" in source.place else ""
+        )
     elif source.kind == "lustre" and not source.path:
-        wrong = "expected lustre://host/name, where `name` is the file system's mount name"
+        problem = "expected lustre://host/name, where `name` is the file system's mount name"
     elif source.kind == "https" and not source.path:
-        wrong = "expected a file, or a directory with a slash at its end and a manifest"
-    if ".." in source.path.split("/") or any(ord(one) < ord(" ") for one in source.text):
-        wrong = "expected a plain path"
-    if wrong:
-        message = f"{source.text}: {wrong}"
+        problem = "expected a file, or a directory with a trailing slash and a manifest"
+    if ".." in source.path.split("/") or any(ord(char) < ord(" ") for char in source.text):
+        problem = "expected a path without `..` and control characters"
+    if problem:
+        message = f"{source.text}: {problem}"
         raise ValueError(message)

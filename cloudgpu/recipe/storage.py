@@ -1,4 +1,4 @@
-"""The `storage` section: file systems, disks and buckets that every node has mounted."""
+"""The `storage` section of a recipe: file systems, volumes and buckets that every node mounts."""
 
 from pathlib import PurePosixPath
 from typing import Annotated, Literal
@@ -12,34 +12,35 @@ StorageName = Annotated[str, StringConstraints(pattern=r"^[a-z](?:[a-z0-9-]{0,37
 
 
 class Make(Section):
-    """Storage that is made with the cluster."""
+    """Storage that is created with the cluster."""
 
     kind: Literal["efs", "lustre", "ebs", "s3"]
-    """Shared files, parallel files in one zone, a disk for one node in one zone, or a bucket."""
+    """`efs` is a shared file system, `lustre` a parallel file system in one zone, `ebs` a volume for one node in one
+    zone, `s3` a bucket."""
     size: SizeGib | None = None
-    """Of a disk or of Lustre, for instance `1200GiB`; the other kinds grow with what they hold."""
+    """Size of a volume or Lustre file system, for instance `1200GiB`; the other kinds grow as needed."""
     deployment: Literal["scratch_2", "persistent_2"] | None = None
-    """Of Lustre: cheaper and not replicated (the default), or replicated."""
+    """Lustre deployment type: `scratch_2` is cheaper and not replicated (the default), `persistent_2` is replicated."""
     linked: str | None = Field(default=None, pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/\S*)?$")
-    """Of Lustre: show this bucket or prefix as its files."""
+    """Bucket or prefix whose objects a Lustre file system shows as files."""
     snapshot: str | None = Field(default=None, pattern=r"^snap-[0-9a-f]{8,17}$")
-    """Of a disk: what it holds at first."""
+    """Snapshot to create a volume from."""
 
 
 class Storage(Section):
     """Storage that every node mounts before the run."""
 
     name: StorageName
-    """The name it was made under by `cloudgpu storage create`, or, with `make`, is made under."""
+    """Name given to `cloudgpu storage create`, or, with `make`, the name to create it under."""
     to: PurePosixPath
-    """Absolute directory on every node."""
+    """Mount point on every node, an absolute path."""
     mode: Literal["rw", "ro"] = "rw"
-    """Whether the nodes may write to it."""
+    """Mount read-write or read-only."""
     client: Literal["mount-s3", "s3fs"] = "mount-s3"
-    """Of a bucket, what shows it as files: `mount-s3` is fast and writes whole files only, `s3fs` is slow and lets
-    files be changed in place."""
+    """Client that mounts a bucket: `mount-s3` is fast and writes whole files only, `s3fs` is slow and supports changing
+    files in place."""
     make: Make | None = None
-    """Make it with the cluster, unless it stands already; without this it has to be there."""
+    """Create the storage with the cluster if it does not exist. Without this field it must exist."""
     keep: bool = True
-    """Of what is made: whether it stays when the cluster ends. `false` makes storage of this cluster's own, which
-    `down` deletes with all that it holds."""
+    """Retain created storage when the cluster is deleted. `false` creates storage for this cluster only, which `down`
+    deletes with all its data."""

@@ -1,4 +1,4 @@
-"""A recipe at a glance: on what it runs, with what, and which figure it is held against. Pure."""
+"""Summary of a recipe for listings: hardware, software and reference value."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,12 +8,12 @@ from cloudgpu.recipe.schema import Recipe
 
 @dataclass(frozen=True)
 class Summary:
-    """What a list of recipes tells of one.
+    """One recipe in a listing.
 
     Attributes:
         hardware: `2 x p3dn.24xlarge`, `1 x V100-32GB:8 or A100:8`.
-        software: The container's image, or the Python packages; empty where the nodes' own Python is enough.
-        reference: Name, value and unit of the first metric that has one; empty without.
+        software: Container image or Python packages; empty if the node's Python is used.
+        reference: Name, value and unit of the first metric with a reference; empty if there is none.
     """
 
     name: str
@@ -26,12 +26,12 @@ class Summary:
     parameters: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Its documented form."""
+        """Return the documented JSON form."""
         return {**vars(self), "parameters": list(self.parameters)}
 
 
 def summary(recipe: Recipe) -> Summary:
-    """What there is to tell."""
+    """Summarize a recipe."""
     resources = recipe.resources
     hardware = resources.instance_type or resources.gpu or " or ".join(resources.any_of)
     return Summary(

@@ -1,7 +1,7 @@
-"""Command templates: `train.py --epochs {epochs}` to an argument vector.
+"""Turn command templates like `train.py --epochs {epochs}` into argument vectors.
 
-The command is split first and filled afterwards, token by token, so a value with spaces or quotes stays one argument
-and can never become a second command.
+The command is split before placeholders are filled, so a value with spaces or quotes stays one argument and can never
+become a second command.
 """
 
 import re
@@ -21,21 +21,21 @@ _SHELL_TOKENS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"})
 
 
 def argv(command: str, values: Mapping[str, Scalar]) -> tuple[str, ...]:
-    """The arguments of a command; `{name}` is filled, `{{` and `}}` are braces. Null becomes an empty argument.
+    """Return the arguments of a command. `{name}` is filled in, `{{` and `}}` are braces, null is an empty argument.
 
     Raises:
-        RecipeError: The command cannot be split, or holds a name that `values` lacks.
+        RecipeError: The command cannot be split, or uses a name that is not in `values`.
     """
-    found = tuple(problems(command, values))
-    if found:
-        message = f"launch.command: {found[0]}"
-        problems_found = [f"launch.command: {problem}" for problem in found]
-        raise RecipeError(message, problems=problems_found, hint="correct the command, or the parameters it names")
+    messages = tuple(problems(command, values))
+    if messages:
+        message = f"launch.command: {messages[0]}"
+        problem_lines = [f"launch.command: {problem}" for problem in messages]
+        raise RecipeError(message, problems=problem_lines, hint="fix the command, or the parameters it uses")
     return tuple(_filled(token, values) for token in shlex.split(command))
 
 
 def placeholders(recipe: Recipe) -> tuple[str, ...]:
-    """The names that this recipe's command may use."""
+    """Return the placeholders that this recipe's command may use."""
     checkpoint = ("checkpoint",) if recipe.checkpoint else ()
     data = (f"data.{one.name}" for one in recipe.data)
     storage = (f"storage.{one.name}" for one in recipe.storage)
@@ -45,27 +45,27 @@ def placeholders(recipe: Recipe) -> tuple[str, ...]:
 
 
 def problems(command: str, names: Mapping[str, Scalar] | tuple[str, ...]) -> Iterator[str]:
-    """What is wrong with a command that may use these names."""
+    """Yield the problems of a command that may use these placeholders."""
     try:
         tokens = shlex.split(command)
     except ValueError as err:
-        yield f"cannot be split into arguments: {str(err).lower()}"
+        yield f"cannot split the command into arguments: {str(err).lower()}"
         return
     if not tokens:
         yield "expected a command, got nothing"
     for token in tokens:
         if token in _SHELL_TOKENS:
-            yield f"no shell runs it, so {token} would be an argument; write bash -c '...'"
+            yield f"the command runs without a shell, so {token} would be an argument; write bash -c '...'"
         yield from _unknown(token, tuple(names))
 
 
 def _unknown(token: str, names: tuple[str, ...]) -> Iterator[str]:
     for match in _PIECE.finditer(token):
         if match[1] is not None and match[1] not in names:
-            known = suggestion(match[1], names) or f"; known here: {', '.join(names)}"
-            yield f"unknown placeholder {{{match[1]}}}{known}"
+            hint = suggestion(match[1], names) or f"; known placeholders: {', '.join(names)}"
+            yield f"unknown placeholder {{{match[1]}}}{hint}"
         elif match[0] in ("{", "}"):
-            yield f"a single {match[0]} in {token}; write {match[0] * 2} for the character"
+            yield f"single {match[0]} in {token}; write {match[0] * 2} for a literal {match[0]}"
 
 
 def _filled(token: str, values: Mapping[str, Scalar]) -> str:
@@ -73,7 +73,7 @@ def _filled(token: str, values: Mapping[str, Scalar]) -> str:
 
 
 def written(value: Scalar) -> str:
-    """A value as an argument: `true` and `false` for booleans, nothing for null."""
+    """Format a value as an argument: `true` or `false` for booleans, empty for null."""
     if value is None:
         return ""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,8 +1,8 @@
-"""Refuse text in a recipe that no node could be given: it would fail on machines that are paid for already.
+"""Reject text in a recipe that cannot be passed to a node, before instances are launched and billed.
 
-A NUL character ends every argument, variable and file name of Linux, and half of a surrogate pair has no UTF-8 form.
-Other control characters have no place in names, paths and addresses; newlines and tabs belong in a command, a value and
-in prose.
+A NUL character ends every argument, variable and file name in Linux, and an unpaired surrogate has no UTF-8 form. Other
+control characters do not belong in names, paths and URLs; newlines and tabs are allowed in commands, values and
+descriptions.
 """
 
 from collections.abc import Iterator
@@ -13,21 +13,21 @@ from cloudgpu.recipe.problem import FieldPath, Problem
 from cloudgpu.text import printable
 
 _PROSE: Final = frozenset({"description", "command", "pattern", "on", "source"})
-"""Fields that may have several lines, wherever they stand."""
+"""Fields that may have several lines, in any section."""
 _VALUES: Final = frozenset({"env", "params"})
 """Mappings whose values may have several lines."""
 
 
 def faults(value: object, path: FieldPath = ()) -> Iterator[Problem]:
-    """Yield a problem for every text of a recipe, its field names included, that cannot be handed to a node."""
+    """Yield a problem for every text or field name of a recipe that cannot be passed to a node."""
     if isinstance(value, dict):
-        for name, below in value.items():
+        for name, item in value.items():
             fault = bounds.text_fault(name)
-            named = Problem((*path, printable(name)), f"its name: {fault}")
-            yield from [named] if fault else faults(below, (*path, name))
+            problem = Problem((*path, printable(name)), f"invalid name: {fault}")
+            yield from [problem] if fault else faults(item, (*path, name))
     elif isinstance(value, list | tuple):
-        for index, below in enumerate(value):
-            yield from faults(below, (*path, index))
+        for index, item in enumerate(value):
+            yield from faults(item, (*path, index))
     else:
         message = _fault(value, path)
         if message:
@@ -35,7 +35,7 @@ def faults(value: object, path: FieldPath = ()) -> Iterator[Problem]:
 
 
 def may_have_lines(path: FieldPath) -> bool:
-    """Return whether newlines and tabs belong in the text of this field."""
+    """Return True if the text of this field may contain newlines and tabs."""
     return bool(path) and (path[-1] in _PROSE or (len(path) > 1 and path[-2] in _VALUES))
 
 
@@ -49,5 +49,5 @@ def _fault(value: object, path: FieldPath) -> str:
         return fault
     size = len(value.encode())
     if size > bounds.MAX_ARGUMENT_BYTES:
-        return f"{size:,} bytes; Linux hands a program at most {bounds.MAX_ARGUMENT_BYTES:,} in one piece: use a file"
+        return f"{size:,} bytes; Linux allows at most {bounds.MAX_ARGUMENT_BYTES:,} in one argument; use a file"
     return ""

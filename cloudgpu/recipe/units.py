@@ -1,4 +1,4 @@
-"""Values with units, as people write them in a recipe: `300GiB`, `90s`, `8h`."""
+"""Field types with units, as written in a recipe: `300GiB`, `90s`, `8h`."""
 
 from decimal import Decimal
 from typing import Annotated, Any
@@ -13,11 +13,11 @@ _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 
 class SizeGib(int):
-    """A size in GiB; written `300GiB` or `2TiB`."""
+    """A size in GiB, written `300GiB` or `2TiB`."""
 
     @classmethod
     def parse(cls, value: object) -> "SizeGib":
-        """Read `300GiB`.
+        """Parse a size such as `300GiB`.
 
         Raises:
             ValueError: Not a size, no unit, zero, or more than a pebibyte.
@@ -39,11 +39,11 @@ class SizeGib(int):
 
 
 class DurationS(int):
-    """A duration in seconds; written `90s`, `20m`, `8h`, `1d12h`."""
+    """A duration in seconds, written `90s`, `20m`, `8h` or `1d12h`."""
 
     @classmethod
     def parse(cls, value: object) -> "DurationS":
-        """Read `1h30m`.
+        """Parse a duration such as `1h30m`.
 
         Raises:
             ValueError: Not a duration, no unit, zero, or more than 366 days.
@@ -95,7 +95,7 @@ PositiveUsd = Annotated[
     Decimal, BeforeValidator(bounds.positive_usd), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})
 ]
 Figure = Annotated[float, BeforeValidator(_real)]
-"""A finite number of an ordinary size; `true` is none."""
+"""A finite number of reasonable size. Rejects `true`."""
 Amount = Annotated[
     Decimal,
     BeforeValidator(bounds.figure),

@@ -1,4 +1,4 @@
-"""What pydantic found wrong, in the words of the person who wrote the recipe."""
+"""Rewrite pydantic's validation errors in terms of the recipe file."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -25,28 +25,28 @@ _LIMIT_WORDS = {
 
 
 def problems(error: ValidationError, value: object) -> tuple[Problem, ...]:
-    """Every finding, one a field, in the order of the schema; `value` is what was validated."""
+    """Return one problem per invalid field, in schema order. `value` is the validated input."""
     by_path: dict[FieldPath, list[ErrorDetails]] = {}
     for details in error.errors(include_url=False):
         by_path.setdefault(_path(details, value), []).append(details)
-    return tuple(Problem(path, _message(found)) for path, found in by_path.items())
+    return tuple(Problem(path, _message(errors)) for path, errors in by_path.items())
 
 
 def _path(details: ErrorDetails, value: object) -> FieldPath:
-    """Where it is, without the names of union branches that pydantic appends."""
+    """Return the field path, without the names of union branches that pydantic appends."""
     path: FieldPath = ()
     for part in details["loc"]:
-        inside = _inside(value, part)
-        if inside is _ABSENT:
+        item = _item(value, part)
+        if item is _ABSENT:
             return (*path, part) if details["type"] == "missing" else path
-        path, value = (*path, part), inside
+        path, value = (*path, part), item
     return path
 
 
 _ABSENT = object()
 
 
-def _inside(value: object, part: str | int) -> object:
+def _item(value: object, part: str | int) -> object:
     if isinstance(value, Mapping):
         return value.get(part, _ABSENT)
     if isinstance(value, list | tuple) and isinstance(part, int) and part < len(value):
@@ -54,18 +54,18 @@ def _inside(value: object, part: str | int) -> object:
     return _ABSENT
 
 
-def _message(found: list[ErrorDetails]) -> str:
-    """One sentence for all findings at one field: several come from the branches of one union."""
-    if len(found) == 1:
-        return _one(found[0])
-    if all(details["type"].startswith(("string", "int", "float", "bool", "finite")) for details in found):
+def _message(errors: list[ErrorDetails]) -> str:
+    """Combine all errors of one field into a sentence. Several errors come from the branches of one union."""
+    if len(errors) == 1:
+        return _sentence(errors[0])
+    if all(details["type"].startswith(("string", "int", "float", "bool", "finite")) for details in errors):
         return "expected text, a finite number, true or false, or null"
-    heads, _, got = zip(*(_one(details).partition(", got ") for details in found), strict=True)
+    heads, _, got = zip(*(_sentence(details).partition(", got ") for details in errors), strict=True)
     alternatives = " or ".join(head.removeprefix("expected ") for head in dict.fromkeys(heads))
     return f"expected {alternatives}, got {got[-1]}"
 
 
-def _one(details: ErrorDetails) -> str:
+def _sentence(details: ErrorDetails) -> str:
     kind = details["type"]
     if kind in _EXPECTED:
         return f"expected {_EXPECTED[kind]}, got {_shown(details['input'])}"
@@ -110,13 +110,13 @@ def _number(details: ErrorDetails) -> str:
 
 
 _PATTERNS = {
-    r"^[a-z][a-z0-9-]{0,39}$": "at most 40 lower case letters, digits and dashes, a letter first",
+    r"^[a-z][a-z0-9-]{0,39}$": "up to 40 lowercase letters, digits and dashes, a letter first",
     r"^[A-Za-z_][A-Za-z0-9_]*$": "the name of an environment variable (letters, digits, underscores)",
     r"^3\.[0-9]{1,3}$": 'a Python version in quotes, for instance "3.11"',
 }
 _WORDS: Mapping[str, Callable[[ErrorDetails], str]] = {
     "extra_forbidden": _unknown_field,
-    "missing": lambda _: "required, but not there",
+    "missing": lambda _: "required field is missing",
     "literal_error": _literal,
     "string_type": _text,
     "string_pattern_mismatch": _pattern,
@@ -144,4 +144,4 @@ def _shown(value: object) -> str:
 
 def _one_of(names: Iterable[str]) -> str:
     listed = ", ".join(names)
-    return f"; known here: {listed}" if listed else ""
+    return f"; known fields: {listed}" if listed else ""

@@ -21,7 +21,7 @@ MATRIX = ["--matrix", "epochs=1,2"]
         (["--again"], "--again goes with --matrix", "--matrix NAME=VALUE,VALUE"),
         ([*MATRIX, "--detach"], "--detach and --matrix", "with nohup and --yes"),
         ([*MATRIX, "--csv", "nowhere/x.csv"], "there is no folder nowhere", "name a file in a folder that is there"),
-        (["--matrix", "epoch=1,2"], 'did you mean "epochs"?', "parameters of this recipe: epochs, batch"),
+        (["--matrix", "epoch=1,2"], 'did you mean "epochs"?', "this recipe's parameters: epochs, batch"),
         (["--matrix", "epochs=1,two"], "--matrix epochs=two: expected a whole number", "cloudgpu recipe show"),
         (["--matrix", "epochs="], "a value is empty", "for instance --matrix"),
         ([*MATRIX, *MATRIX], "--matrix epochs is given twice", "--matrix epochs=A,B,C"),
@@ -29,7 +29,7 @@ MATRIX = ["--matrix", "epochs=1,2"]
         (
             [*MATRIX, "--set", "epochs=3"],
             "--matrix epochs and --set epochs are the same field",
-            "leave one of them out",
+            "remove one of them",
         ),
         (["--matrix", f"epochs={','.join(map(str, range(1, 300)))}"], "256 at most", "one after the other"),
     ],

@@ -99,9 +99,9 @@ MISTAKES = {
     "hosts:\n  - name: a\n    address: b\n    gpus: V100\n": (
         '4: hosts[0].gpus: expected a GPU model and how many, for instance V100:8, got "V100"'
     ),
-    "hosts:\n  - name: a\n    address: b\n    name: c\n": "4: hosts[0].name: given twice, first on line 2",
+    "hosts:\n  - name: a\n    address: b\n    name: c\n": "4: hosts[0].name: duplicate field, first given on line 2",
     "hosts:\n  - !!python/object:os.system {}\n": (
-        "2: the tag tag:yaml.org,2002:python/object:os.system is not allowed; a recipe is plain values"
+        "2: the tag tag:yaml.org,2002:python/object:os.system is not allowed; use plain values"
     ),
 }
 

@@ -140,12 +140,12 @@ def test_the_work_at_its_reference_rate_is_what_the_run_is_expected_to_cost():
         (
             {"loss": {"pattern": "(?P<value>x)", "better": "lower"}},
             "loss",
-            "loss is no rate: expected a unit like img/s, got no unit",
+            "loss is not a rate; expected a unit like img/s, got no unit",
         ),
         (
             {"rate": {"pattern": "(?P<value>x)", "better": "higher", "unit": "img/s"}},
             "rate",
-            "rate has no reference above zero to reckon with",
+            "rate has no reference above zero to estimate from",
         ),
     ],
 )

@@ -75,7 +75,7 @@ def test_no_text_holds_what_no_node_can_be_given(problems, field, char, said):
 @pytest.mark.parametrize("section", ["  env:\n    ", "params:\n  "])
 def test_no_field_is_named_so(problems, section, name):
     (found,) = problems(WHOLE.replace(section, f'{section}"{name}": x\n{section.rpartition(chr(10))[2]}', 1))
-    assert "its name: character 2 is" in found
+    assert "invalid name: character 2 is" in found
     assert found.isprintable()
 
 
@@ -111,24 +111,24 @@ def test_an_argument_that_linux_would_refuse(problems, write):
     long = "x" * 131_071
     assert loading.load(write(WHOLE.replace("note: plain", f"note: {long[:-1]}"))).recipe.params["note"] == long[:-1]
     (found,) = problems(WHOLE.replace("note: plain", f"note: {long}x"))
-    assert found.startswith(f"{SHOWN}:12: params.note: 131,072 bytes; Linux hands a program at most 131,071")
+    assert found.startswith(f"{SHOWN}:12: params.note: 131,072 bytes; Linux allows at most 131,071")
     (found,) = problems(WHOLE.replace("{note}", "a{note}").replace("note: plain", f"note: {long}"))
-    assert found.startswith(f"{SHOWN}:15: launch.command: an argument of 131,072 bytes")
+    assert found.startswith(f"{SHOWN}:15: launch.command: an argument has 131,072 bytes")
     (found,) = problems(WHOLE.replace("MODE: fast", f"MODE: {long[5:]}a"))
-    assert found.startswith(f"{SHOWN}:8: environment.env.MODE: 131,072 bytes with its name")
+    assert found.startswith(f"{SHOWN}:8: environment.env.MODE: 131,072 bytes including its name")
 
 
 def test_all_arguments_together(problems):
     many = "".join(f"    V{number}: *long\n" for number in range(9))
     text = WHOLE.replace("    MODE: fast\n", f"    MODE: &long {'é' * 60_000}\n{many}")
-    assert problems(text)[0].startswith(f"{SHOWN}:24: launch.command: with environment.env it takes 1,")
+    assert problems(text)[0].startswith(f"{SHOWN}:24: launch.command: command and environment.env take 1,")
 
 
 def test_a_small_stack_allows_less(problems):
     many = "".join(f"    V{number}: *long\n" for number in range(3))
     text = WHOLE.replace("    MODE: fast\n", f"    MODE: &long {'x' * 90_000}\n{many}")
     text = text.replace("environment:\n", "environment:\n  container: {image: 'a:b', stack_mib: 1}\n")
-    assert all("262,144 are safe" in line for line in problems(text))
+    assert all("the safe limit is 262,144" in line for line in problems(text))
 
 
 def test_what_ssh_hands_over_is_one_argument(problems):
@@ -138,7 +138,7 @@ def test_what_ssh_hands_over_is_one_argument(problems):
         .replace("gpu: V100:8", "gpu: V100:8\n  nodes: 2")
     )
     (found,) = problems(text)
-    assert found.startswith(f"{SHOWN}:8: environment.env: mpirun sends all of it in one argument of ssh")
+    assert found.startswith(f"{SHOWN}:8: environment.env: mpirun passes env in one ssh argument")
 
 
 @pytest.mark.parametrize(

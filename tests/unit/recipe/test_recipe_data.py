@@ -42,13 +42,13 @@ def test_an_address_is_read(text, parts):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("s3://Bucket_/x", "no name of a bucket"),
-        ("ftp://host/x", "nothing is known of ftp://"),
+        ("s3://Bucket_/x", "not a valid bucket name"),
+        ("ftp://host/x", "ftp:// is not supported"),
         ("efs://nowhere", "expected efs://fs-"),
-        ("nfs://user:secret@host/x", "keep credentials out"),
+        ("nfs://user:secret@host/x", "remove the credentials"),
         ("lustre://host", "mount name"),
         ("snap-0123456789abcdef0", "kind: ebs, snapshot"),
-        ("s3://bucket/a/../b", "plain path"),
+        ("s3://bucket/a/../b", "expected a path without"),
         ("https://host", "expected a file"),
     ],
 )
@@ -64,14 +64,17 @@ def test_an_address_that_nobody_can_read_says_what_would_do(text, why):
         ({"from": "digits", "mode": "mount"}, "expected copy"),
         ({"from": "nfs://host/x"}, "expected mount"),
         ({"from": "oss://bucket/x", "mode": "mount"}, "aliyuncs.com"),
-        ({"from": "https://host/dir/"}, "nobody can list"),
-        ({"from": "http://host/x"}, "anybody's file"),
+        ({"from": "https://host/dir/"}, "cannot be listed over HTTP"),
+        ({"from": "http://host/x"}, "not authenticated"),
         ({"from": "https://host/x?X-Amz-Signature=1"}, "without a query"),
-        ({"from": "s3://bucket/x", "mode": "mount", "manifest": "sums"}, "only a copy is verified"),
-        ({"from": "s3://bucket/x", "mode": "mount", "keep": False}, "ends with its run"),
-        ({"from": "s3://bucket/x", "writable": True}, "expected mode mount"),
-        ({"from": "s3://bucket/x", "manifest": "sums", "sha256": "0" * 64}, "one of both"),
-        ({"from": "nfs://host/x", "mode": "mount", "endpoint": "http://host"}, "only for a bucket"),
+        ({"from": "s3://bucket/x", "mode": "mount", "manifest": "sums"}, "mounted data is not verified"),
+        ({"from": "s3://bucket/x", "mode": "mount", "keep": False}, "removed when its run ends"),
+        ({"from": "s3://bucket/x", "writable": True}, "use mode: mount"),
+        ({"from": "s3://bucket/x", "manifest": "sums", "sha256": "0" * 64}, "one of the two"),
+        (
+            {"from": "nfs://host/x", "mode": "mount", "endpoint": "http://host"},
+            "applies only to buckets (s3:// and oss://)",
+        ),
     ],
 )
 def test_what_makes_no_sense_together_is_refused(data, why):
@@ -82,7 +85,7 @@ def test_what_makes_no_sense_together_is_refused(data, why):
 @pytest.mark.parametrize("place", ["/", "/usr", "/etc/x", "/home", "/home/ubuntu", "/proc", "/lib/x"])
 def test_no_dataset_takes_the_place_of_the_system(mode, place):
     (problem,) = problems({"from": "s3://bucket/x", "mode": mode, "to": place})
-    assert "the node's own system" in problem
+    assert "the node's operating system" in problem
 
 
 @pytest.mark.parametrize(("mode", "fine"), [("copy", True), ("mount", False)])
@@ -92,20 +95,20 @@ def test_a_mount_stays_out_of_more_folders_than_a_copy(mode, fine):
 
 def test_names_and_places_are_each_datasets_own():
     twice = problems({"from": "a", "name": "x"}, {"from": "b", "name": "x"})
-    assert any("another dataset is called x" in problem for problem in twice)
+    assert any("another dataset is already named x" in problem for problem in twice)
     same = problems({"from": "a", "to": "/data/x"}, {"from": "b", "to": "/data/x"})
-    assert any("another dataset goes to /data/x: d0" in problem for problem in same)
+    assert any("dataset d0 already uses /data/x" in problem for problem in same)
     inside = problems({"from": "a", "to": "/data"}, {"from": "b", "to": "/data/x"})
-    assert any("lie in one another" in problem for problem in inside)
+    assert any("; use separate directories" in problem for problem in inside)
 
 
 @pytest.mark.parametrize(
     ("to", "why"),
     [
-        ("/mnt/checkpoints", "expected an address in S3"),
-        ("nfs://host/x", "expected an address in S3"),
-        ("s3://{run}/x", "expected an address in S3"),
-        ("s3://bucket/{name}", "no placeholder but {run}"),
+        ("/mnt/checkpoints", "expected an S3 URL"),
+        ("nfs://host/x", "expected an S3 URL"),
+        ("s3://{run}/x", "expected an S3 URL"),
+        ("s3://bucket/{name}", "the only placeholder allowed here is {run}"),
     ],
 )
 def test_a_checkpoint_goes_to_s3(to, why):
@@ -116,7 +119,7 @@ def test_a_checkpoint_goes_to_s3(to, why):
 
 def test_outputs_that_go_to_s3_are_named():
     assert problems(outputs=["out"], outputs_to="s3://bucket/results/{run}") == []
-    assert any("nothing is named" in problem for problem in problems(outputs_to="s3://bucket/results/{run}"))
+    assert any("outputs is empty" in problem for problem in problems(outputs_to="s3://bucket/results/{run}"))
 
 
 def test_what_is_right_is_right():

@@ -24,12 +24,12 @@ def read(params: dict | None = None, **launch) -> tuple[Recipe | None, list[str]
 @pytest.mark.parametrize(
     ("launch", "said"),
     [
-        ({"with": "each-node", "ranks_per_node": 4}, "each-node starts one process a node; expected 1, got 4"),
-        ({"with": "kvstore"}, "with: kvstore needs the kind: device, local, nccl, dist_async"),
+        ({"with": "each-node", "ranks_per_node": 4}, "each-node starts one process per node; expected 1, got 4"),
+        ({"with": "kvstore"}, "required with: kvstore; expected one of device, local, nccl, dist_async"),
         ({"with": "kvstore", "kvstore": "dist_sink"}, 'unknown kind dist_sink; did you mean "dist_sync"?'),
         ({"with": "kvstore", "kvstore": "{kind}"}, "unknown placeholder {kind}"),
-        ({"with": "torchrun", "kvstore": "local"}, "with is torchrun; expected with: kvstore"),
-        ({"with": "mpirun", "servers_per_node": 1}, "with is mpirun; expected kvstore or tf-config"),
+        ({"with": "torchrun", "kvstore": "local"}, "with is torchrun"),
+        ({"with": "mpirun", "servers_per_node": 1}, "applies only to with: kvstore or tf-config, but with is mpirun"),
         ({"with": "kvstore", "kvstore": "local", "servers_per_node": 0}, "expected 1 or more"),
         ({"with": "torchrun", "command": "x {hostfile}"}, "unknown placeholder {hostfile}"),
     ],
@@ -70,4 +70,4 @@ def test_the_kind_may_be_a_parameter_that_a_matrix_varies() -> None:
 def test_a_parameter_may_not_be_called_like_what_the_launcher_fills_in() -> None:
     for name in ("node_rank", "hostfile", "master_port"):
         _, problems = read({name: 1}, **{"with": "torchrun"})
-        assert f"{{{name}}} already means something else" in problems[0]
+        assert f"{{{name}}} is a built-in placeholder" in problems[0]

@@ -54,7 +54,7 @@ environment:
 budgt: {max_usd: 3}
 """
     assert problems(text) == [
-        f"{SHOWN}:2: name: expected at most 40 lower case letters, digits and dashes, a letter first, got Tiny One",
+        f"{SHOWN}:2: name: expected up to 40 lowercase letters, digits and dashes, a letter first, got Tiny One",
         f'{SHOWN}:5: resources.node: unknown field; did you mean "nodes"?',
         f"{SHOWN}:6: resources.market: expected on-demand, spot, reservation or capacity-block, got spto; "
         'did you mean "spot"?',
@@ -64,7 +64,7 @@ budgt: {max_usd: 3}
         f"{SHOWN}:14: metrics.accuracy.better: expected higher or lower, got up",
         f"{SHOWN}:17: data[0].from: no such file or directory: 'nowhere/'",
         f"{SHOWN}:18: data[0].to: expected an absolute directory, for instance /data/x, got data",
-        f"{SHOWN}:21: environment.python: container is given already; expected a container or a Python, not both",
+        f"{SHOWN}:21: environment.python: environment.container is already set; set either container or python",
         f'{SHOWN}:22: budgt: unknown field; did you mean "budget"?',
     ]
 
@@ -73,34 +73,34 @@ budgt: {max_usd: 3}
     ("old", "new", "expected"),
     [
         ("schema: 1", "schema: 2", "1: schema: expected 1, got 2"),
-        ("schema: 1\n", "", "1: schema: required, but not there"),
-        ("  gpu: V100:8", "  {}", "3: resources: expected one of gpu, any_of or instance_type"),
-        ("  gpu: V100:8", "  gpu: V100:8\n  instance_type: a.b", "5: resources.instance_type: gpu is given already"),
-        ("  gpu: V100:8", "  any_of: [V100:8, T4]", "4: resources.any_of[1]: expected a GPU and how many a node"),
+        ("schema: 1\n", "", "1: schema: required field is missing"),
+        ("  gpu: V100:8", "  {}", "3: resources: requires one of gpu, any_of or instance_type"),
+        ("  gpu: V100:8", "  gpu: V100:8\n  instance_type: a.b", "5: resources.instance_type: gpu is already set"),
+        ("  gpu: V100:8", "  any_of: [V100:8, T4]", "4: resources.any_of[1]: expected a GPU model and count per node"),
         ("  gpu: V100:8", "  gpu: V100:8\n  nodes: true", "5: resources.nodes: expected a whole number, got true"),
         (
             "  gpu: V100:8",
             "  gpu: V100:8\n  market: capacity-block",
-            "3: resources.reservation: market is capacity-block: expected its id",
+            "3: resources.reservation: required with market: capacity-block",
         ),
         (
             "  gpu: V100:8",
             "  gpu: V100:8\n  reservation: cr-0a1b2c3d4e5f60718",
-            "5: resources.reservation: market is on-demand; expected reservation or capacity-block",
+            "5: resources.reservation: applies only to market: reservation or capacity-block",
         ),
         ("  gpu: V100:8", "  gpu: V100:8\n  nodes: 0", "5: resources.nodes: expected at least 1, got 0"),
         (
             "  gpu: V100:8",
             "  gpu: V100:8\n  regions: [us-east-1]\n  zones: [us-west-2a]",
-            "6: resources.zones[0]: us-west-2a is in none of the regions given (us-east-1)",
+            "6: resources.zones[0]: us-west-2a is not in any of resources.regions (us-east-1)",
         ),
         ("{epochs}", "{epoch}", '7: launch.command: unknown placeholder {epoch}; did you mean "epochs"?'),
-        ("{epochs}", "'", "7: launch.command: cannot be split into arguments: no closing quotation"),
-        ("{epochs}", "{epochs", "7: launch.command: a single { in {epochs; write {{ for the character"),
-        ("{epochs}", "1 && rm x", "7: launch.command: no shell runs it, so && would be an argument"),
-        ("{epochs}", "{checkpoint}", "7: launch.command: unknown placeholder {checkpoint}; known here: epochs"),
+        ("{epochs}", "'", "7: launch.command: cannot split the command into arguments: no closing quotation"),
+        ("{epochs}", "{epochs", "7: launch.command: single { in {epochs; write {{ for a literal {"),
+        ("{epochs}", "1 && rm x", "7: launch.command: the command runs without a shell, so && would be an argument"),
+        ("{epochs}", "{checkpoint}", "7: launch.command: unknown placeholder {checkpoint}; known placeholders: epochs"),
         ("train.py --epochs {epochs}", "''", "7: launch.command: expected a command, got nothing"),
-        ("  epochs: 3", "  epochs: 3\n  run: 3", "10: params.run: {run} already means something else"),
+        ("  epochs: 3", "  epochs: 3\n  run: 3", "10: params.run: {run} is a built-in placeholder"),
         ("  epochs: 3", "  epochs: .nan", "9: params.epochs: expected text, a finite number, true or false, or null"),
         ("  epochs: 3", "  epochs: [1]", "9: params.epochs: expected text, a finite number, true or false, or null"),
         ("params:", "workdir: nowhere\nparams:", "8: workdir: no such directory: nowhere"),
@@ -121,7 +121,7 @@ budgt: {max_usd: 3}
         (
             "params:",
             "environment: {env: {KEY: x}, secrets: [KEY]}\nparams:",
-            "8: environment.secrets[0]: KEY stands in env too; a secret's value must never be written in a recipe",
+            "8: environment.secrets[0]: KEY is also set in env; recipes must not contain secret values",
         ),
         (
             "params:",
@@ -136,12 +136,12 @@ budgt: {max_usd: 3}
         (
             "params:",
             "data: [{name: a, from: ftp://x, to: /a}]\nparams:",
-            "8: data[0].from: ftp://x: nothing is known of ftp://",
+            "8: data[0].from: ftp://x: ftp://",
         ),
         (
             "params:",
             "data: [{name: a, from: ., to: /a}, {name: a, from: ., to: /b}]\nparams:",
-            "8: data[1].name: another dataset is called a",
+            "8: data[1].name: another dataset is already named a",
         ),
         (
             "params:",
@@ -161,7 +161,7 @@ def test_one_wrong_thing_is_named_where_it_stands(problems, old, new, expected):
 def test_what_is_not_text_or_not_a_mapping_is_told(problems):
     assert problems(b"schema: 1\nname: \xff\xfe\n") == [f"{SHOWN}:2: not UTF-8 text (byte 16)"]
     assert problems("- a\n- b\n") == [f"{SHOWN}:1: expected a mapping of fields, starting with schema: 1"]
-    assert problems("x" * (loading.MAX_BYTES + 1)) == [f"{SHOWN} is larger than 1 MiB, which no recipe is"]
+    assert problems("x" * (loading.MAX_BYTES + 1)) == [f"{SHOWN} is larger than 1 MiB, the limit for recipes"]
 
 
 def test_a_mark_at_the_start_of_the_file_is_fine(write):
@@ -195,12 +195,12 @@ def test_a_folder_of_the_same_name_without_a_recipe_hides_nothing(write, tmp_pat
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("xy", 'there is no recipe "xy"; did you mean "x"?'),
-        ("some/where", "there is no recipe some/where"),
+        ("xy", 'no recipe named "xy"; did you mean "x"?'),
+        ("some/where", "no such recipe: some/where"),
         ("recipes", "recipes is a directory without a recipe.yaml"),
-        ("", 'there is no recipe ""'),
-        ("a\0b", 'there is no recipe "a\0b"'),
-        ("n" * 5000, f'there is no recipe "{"n" * 5000}"'),
+        ("", 'no recipe named ""'),
+        ("a\0b", 'no recipe named "a\0b"'),
+        ("n" * 5000, f'no recipe named "{"n" * 5000}"'),
     ],
 )
 def test_a_name_that_leads_nowhere_gives_the_nearest_and_the_list(write, given, message):
@@ -208,13 +208,13 @@ def test_a_name_that_leads_nowhere_gives_the_nearest_and_the_list(write, given, 
     with pytest.raises(RecipeError) as caught:
         loading.find(given, roots=[root])
     assert caught.value.message == message
-    assert caught.value.hint == "recipes found here: x; cloudgpu recipe new begins one"
+    assert caught.value.hint == "available recipes: x; or create one: cloudgpu recipe new"
 
 
 def test_loading_never_waits_for_a_pipe(tmp_path):
     pipe = tmp_path / "recipe.yaml"
     os.mkfifo(pipe)
-    with pytest.raises(RecipeError, match="there is no file"):
+    with pytest.raises(RecipeError, match="no such file:"):
         loading.load(pipe)
 
 

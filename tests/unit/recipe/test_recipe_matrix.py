@@ -1,4 +1,4 @@
-"""`--matrix`: what combinations there are, and everything that is wrong with them at once."""
+"""`--matrix`: what combinations there are, and everything that is invalid with them at once."""
 
 from math import prod
 
@@ -80,7 +80,7 @@ def test_what_is_typed(text, axis):
         (["a="], "a value is empty"),
         (["a=1,,2"], "a value is empty"),
         (["a=1,"], "a value is empty"),
-        (["a=1,2,1"], "1 stands there twice"),
+        (["a=1,2,1"], "1 is given twice"),
         (["a=1", "a=2"], "--matrix a is given twice"),
         ([f"a={','.join(map(str, range(100)))}", f"b={','.join(map(str, range(100)))}"], "100 x 100 make 10,000"),
     ],
@@ -96,9 +96,9 @@ def test_an_unknown_name_has_its_nearest_and_every_wrong_value_is_told_at_once(m
         made("kvstor=a,b", "epochs=1,x,y", "rate=fast")
     assert list(caught.value.problems) == [
         '--matrix kvstor: no such parameter or field; did you mean "kvstore"?',
-        "--matrix epochs=x: expected a whole number, as its default 3 is",
-        "--matrix epochs=y: expected a whole number, as its default 3 is",
-        "--matrix rate=fast: expected a number, as its default 0.1 is",
+        "--matrix epochs=x: expected a whole number, like its default 3",
+        "--matrix epochs=y: expected a whole number, like its default 3",
+        "--matrix rate=fast: expected a number, like its default 0.1",
     ]
 
 

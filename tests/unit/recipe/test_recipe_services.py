@@ -39,32 +39,35 @@ def test_what_a_service_is_by_itself():
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (recipe(), "launch.service: with: service needs the port it answers on, for instance {port: 8888}"),
+        (recipe(), "launch.service: required with: service; set the port it listens on, for instance {port: 8888}"),
         (
             recipe({"port": 8888}, launcher="torchrun"),
-            "launch.service: with is torchrun; expected with: service, or the service in launch.beside",
+            "launch.service: applies only to with: service, but with is torchrun; move the service to launch.beside",
         ),
-        (recipe({"port": 22}), "launch.service.port: 22 is the port of the SSH server; choose another"),
+        (recipe({"port": 22}), "launch.service.port: port 22 is already used by the SSH server; choose another"),
         (
             recipe({"port": 20500}),
-            "launch.service.port: a run takes ports of 20000-31999 for itself; choose one outside",
+            "launch.service.port: ports 20000-31999 are reserved for cloudgpu; choose another",
         ),
-        (recipe({"port": 6006}, beside=[BOARD]), "launch.beside[0].port: 6006 is the port of web; choose another"),
+        (
+            recipe({"port": 6006}, beside=[BOARD]),
+            "launch.beside[0].port: port 6006 is already used by web; choose another",
+        ),
         (
             recipe(launcher="torchrun", beside=[BOARD, {**BOARD, "port": 6007}]),
-            "launch.beside[1].name: another service is called board",
+            "launch.beside[1].name: another service is already named board",
         ),
         (
             recipe({"port": 8888, "token": "T"}, environment={"env": {"T": "x"}}),
-            "launch.service.token: T stands in environment.env too; its value is made for the run",
+            "launch.service.token: T is also in environment.env; remove it there",
         ),
         (
             recipe({"port": 8888, "page": "/?t={token}"}),
-            "launch.service.page: names {token}, and the service has none; add token: NAME_OF_A_VARIABLE",
+            "launch.service.page: uses {token}, but the service has no token; add token: VARIABLE_NAME",
         ),
         (
             recipe({"port": 8888, "page": "/{run}"}),
-            "launch.service.page: expected no other braces than those of {token}",
+            "launch.service.page: the only placeholder allowed here is {token}",
         ),
         (
             recipe(launcher="torchrun", beside=[{**BOARD, "command": "tensorboard --port {service.prt}"}]),

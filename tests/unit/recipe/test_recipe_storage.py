@@ -27,18 +27,18 @@ def test_what_is_right_is_mounted_and_named_in_commands(tmp_path):
     [
         ([{**HOMES, "to": "relative"}], "absolute directory"),
         ([{**HOMES, "to": "/"}], "absolute directory"),
-        ([{**HOMES, "to": "/etc/x"}], "the node's own system"),
-        ([{**HOMES, "to": "/home/ubuntu"}], "the node's own system"),
-        ([{**HOMES, "to": "/mnt/cloudgpu/x"}], "the node's own disks"),
-        ([HOMES, {"name": "inner", "to": "/team/homes/x"}], "lie in one another"),
-        ([HOMES, {**HOMES, "to": "/other"}], "another storage is called homes"),
+        ([{**HOMES, "to": "/etc/x"}], "the node's operating system"),
+        ([{**HOMES, "to": "/home/ubuntu"}], "the node's operating system"),
+        ([{**HOMES, "to": "/mnt/cloudgpu/x"}], "the node's local disks"),
+        ([HOMES, {"name": "inner", "to": "/team/homes/x"}], "; use separate directories"),
+        ([HOMES, {**HOMES, "to": "/other"}], "another storage is already named homes"),
         ([{**HOMES, "to": "/data/cifar"}], "dataset cifar"),
-        ([{**HOMES, "keep": False}], "only what is made with the cluster"),
-        ([{**HOMES, "make": {"kind": "lustre"}}], "1200GiB or as a multiple"),
-        ([{**HOMES, "make": {"kind": "lustre", "size": "3600GiB"}}], "1200GiB or as a multiple"),
-        ([{**HOMES, "make": {"kind": "ebs"}}], "the size of the disk"),
-        ([{**HOMES, "make": {"kind": "efs", "size": "10GiB"}}], "makes no sense for efs"),
-        ([{**HOMES, "make": {"kind": "ebs", "size": "10GiB", "linked": "s3://bucket/x"}}], "makes no sense for ebs"),
+        ([{**HOMES, "keep": False}], "only storage created with the cluster"),
+        ([{**HOMES, "make": {"kind": "lustre"}}], "1200GiB or a multiple"),
+        ([{**HOMES, "make": {"kind": "lustre", "size": "3600GiB"}}], "1200GiB or a multiple"),
+        ([{**HOMES, "make": {"kind": "ebs"}}], "required for ebs"),
+        ([{**HOMES, "make": {"kind": "efs", "size": "10GiB"}}], "not supported for efs"),
+        ([{**HOMES, "make": {"kind": "ebs", "size": "10GiB", "linked": "s3://bucket/x"}}], "not supported for ebs"),
         ([{"name": f"n{n}", "to": f"/n{n}"} for n in range(5)], "at most 4"),
     ],
 )
@@ -52,4 +52,4 @@ def test_a_disk_is_for_one_node(tmp_path):
     disk = {"name": "disk", "to": "/disk", "make": {"kind": "ebs", "size": "10GiB"}}
     assert problems(tmp_path, disk) == []
     (told,) = problems(tmp_path, disk, resources={"gpu": "V100:8", "nodes": 2})
-    assert "a disk is for one node" in told
+    assert "ebs works with one node" in told

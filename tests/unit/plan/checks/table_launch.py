@@ -36,7 +36,7 @@ ENVIRONMENT = (
             boxed("nvcr.io/nvidia/pytorch:24.12-py3", flags=["--env=TOKEN=abc"]),
             (
                 "error",
-                "--env: use environment.env, or environment.secrets for what nobody may see",
+                "--env: use environment.env, or environment.secrets for secret values",
                 "take it out of environment.container.flags",
             ),
         ),
@@ -44,19 +44,19 @@ ENVIRONMENT = (
             boxed("nvcr.io/nvidia/pytorch:24.12-py3", flags=["--volume=/x:/usr"]),
             (
                 "error",
-                "--volume: a mount at /usr would hide what the container needs to run",
+                "--volume: a mount at /usr would hide files that the container needs",
                 "take it out of environment.container.flags",
             ),
         ),
         fails(
             boxed("nvcr.io/nvidia/pytorch:24.12-py3", flags=["-it"]),
-            ("error", "-it: a rank has no terminal", "take it out of environment.container.flags"),
+            ("error", "-it: ranks have no terminal", "take it out of environment.container.flags"),
         ),
         fails(
             boxed("nvcr.io/nvidia/pytorch:24.12-py3", flags=["--gpus all"]),
             (
                 "error",
-                "--gpus all: expected one option of `docker run` in one word, for instance --cap-add=SYS_PTRACE",
+                "--gpus all: expected one `docker run` option in a single word, for instance --cap-add=SYS_PTRACE",
                 "take it out of environment.container.flags",
             ),
         ),
