@@ -1,4 +1,4 @@
-"""What else could be had when a plan's candidates could not: pure suggestions, each one an option to type."""
+"""Suggest `--set` options to try when none of a plan's candidates had capacity."""
 
 from collections.abc import Iterator, Set
 
@@ -14,35 +14,34 @@ _OTHER_MARKET = {"on-demand": "spot", "spot": "on-demand"}
 
 
 def alternatives(plan: Plan, catalog: Catalog, bound: Set[Quota] = frozenset()) -> tuple[str, ...]:
-    """`--set ...` fragments: the other market, more regions, the nearest other type; none for a plan of nothing.
+    """Return `--set ...` options: the other market, more regions, a similar type; none for a plan without candidates.
 
-    No type is named that counts against one of the quotas that `bound`, or on which the recipe's software would not
-    run.
+    Types that count against a quota in `bound`, or that cannot run the recipe's software, are not suggested.
     """
     if not plan.candidates:
         return ()
     first = plan.candidates[0]
     question = Question(plan.recipe, plan.target, catalog, Quotes(), first.region, first.priced_on)
-    found = (_market(plan, catalog), _regions(plan, question), _type(question, bound))
-    return tuple(one for each in found for one in each)
+    groups = (_market(plan, catalog), _regions(plan, question), _type(question, bound))
+    return tuple(option for group in groups for option in group)
 
 
 def _market(plan: Plan, catalog: Catalog) -> Iterator[str]:
-    """Unless both were tried, or EC2 does not sell the first type so."""
-    markets = {one.market for one in plan.candidates}
+    """Yield the other market, unless both were tried or EC2 does not sell the type in it."""
+    markets = {candidate.market for candidate in plan.candidates}
     kind = catalog.types.get(plan.candidates[0].instance_type)
     for market in markets:
         other = _OTHER_MARKET.get(market, "on-demand")
         if other not in markets and (kind is None or other in kind.usage_classes):
-            # What is reserved is named beside its market.
+            # A reservation has its own field next to the market.
             reserved = [] if market in _OTHER_MARKET else ["--set", "resources.reservation="]
             yield command("--set", f"resources.market={other}", *reserved)
 
 
 def _regions(plan: Plan, question: Question) -> Iterator[str]:
-    """Those in which the types are sold at a known price, the cheapest first."""
-    tried = dict.fromkeys(one.region for one in plan.candidates)
-    # A plan that was written down may hold more regions than its recipe names by now.
+    """Yield more regions that sell the types at a known price, cheapest first."""
+    tried = dict.fromkeys(candidate.region for candidate in plan.candidates)
+    # A saved plan may hold regions that its recipe no longer names.
     more = [name for name in offered_elsewhere(question) if name not in tried][:_MORE_REGIONS]
     if more:
         anywhere = ["--set", "resources.zones="] if question.recipe.resources.zones else []
@@ -50,7 +49,7 @@ def _regions(plan: Plan, question: Question) -> Iterator[str]:
 
 
 def _type(question: Question, bound: Set[Quota]) -> Iterator[str]:
-    """The cheapest other type with as much GPU memory in the node; one with as many GPUs goes before others."""
+    """Yield the cheapest other type with at least as much GPU memory, preferably with the same number of GPUs."""
     kinds = [kind for kind in with_as_much_memory(question) if quota_of(kind.name, question.market) not in bound]
     if kinds:
         gpus = question.types[0].gpus

@@ -1,4 +1,4 @@
-"""One place and way in which the gang could be had, with all that it costs there."""
+"""A candidate: one instance type, zone and market to launch in, with its costs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Candidate:
     zone: str
     market: Market
     node_hourly_usd: Decimal
-    """Price of one node, USD an hour."""
+    """Price of one node in USD per hour."""
     priced_on: date
     """The day the price was read."""
     gpu: str
@@ -31,17 +31,17 @@ class Candidate:
     efa_interfaces: int
     """EFA interfaces to attach; 0 means plain TCP."""
     image: str
-    """`ami-...`, or the name of the SSM parameter that holds it where no cloud was asked."""
+    """`ami-...`, or the name of its SSM parameter when planning offline."""
     image_parameter: str = ""
-    """The SSM parameter that `image` was read from; empty where the recipe names an image itself."""
+    """The SSM parameter that `image` was read from; empty if the recipe names an image."""
     public_address: PublicAddress = "auto"
     """How its nodes are reached."""
     reservation: str = ""
-    """Capacity reservation that its nodes are launched into."""
+    """Capacity reservation to launch the nodes into."""
     beside: tuple[CostItem, ...] = ()
-    """What the gang costs here beside its nodes: disks, addresses, a gateway, data that comes from elsewhere."""
+    """Costs besides the nodes: disks, addresses, NAT gateway, data transfer."""
     source: str = ""
-    """Where the price of a node comes from."""
+    """Source of the node price."""
 
     @property
     def label(self) -> str:
@@ -50,11 +50,11 @@ class Candidate:
 
     @property
     def key(self) -> tuple[str, str, Market]:
-        """What tells it from every other candidate of a plan."""
+        """Unique key within a plan."""
         return self.instance_type, self.zone, self.market
 
     def costs(self, nodes: int) -> tuple[CostItem, ...]:
-        """Everything that a gang of this size costs here, its nodes first."""
+        """Return all cost items for a cluster of this size, nodes first."""
         what = f"{'node' if nodes == 1 else 'nodes'} {self.instance_type}"
         return (
             CostItem("nodes", nodes, what, nodes * self.node_hourly_usd, self.priced_on, self.source),
@@ -62,7 +62,7 @@ class Candidate:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Its documented form; money as text."""
+        """Return the documented JSON form, with amounts as text."""
         return {
             "instance_type": self.instance_type,
             "region": self.region,
@@ -84,11 +84,11 @@ class Candidate:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "Candidate":
-        """The candidate that `as_json` made this of.
+        """Return the candidate from its `as_json` form.
 
         Raises:
-            ValueError: It has another shape.
-            LookupError: It lacks a field.
+            ValueError: A field has the wrong type.
+            LookupError: A field is missing.
         """
         given = {**stored, "source": stored["price_source"], "reservation": stored["reservation"] or ""}
         return decoded(cls, given)

@@ -1,4 +1,4 @@
-"""From GPU specs to candidates, in failover order, and why each of the rest was left out."""
+"""Compute the candidates in failover order, and why the others are excluded."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ from cloudgpu.plan.question import Question
 
 @dataclass(frozen=True)
 class Field:
-    """The candidates that are left, in order, and what was left out."""
+    """The candidates in order, and the exclusions."""
 
     candidates: tuple[Candidate, ...]
     left_out: tuple[Exclusion, ...]
 
 
 def weigh(question: Question) -> Field:
-    """Candidates in the order in which they are tried, and what the rules threw out."""
+    """Return the candidates in the order tried, and what the rules excluded."""
     candidates: list[Candidate] = []
     left_out: list[Exclusion] = []
     for kind in question.types:
@@ -37,13 +37,13 @@ def weigh(question: Question) -> Field:
 
 
 def _by_rule(left_out: list[Exclusion]) -> tuple[Exclusion, ...]:
-    """Grouped by rule, in the order in which the rules were met: a recipe of many types is refused in few words."""
-    met = list(dict.fromkeys(one.check for one in left_out))
-    return tuple(sorted(left_out, key=lambda one: met.index(one.check)))
+    """Group by rule in the order they applied, so that a recipe with many types gets a short error."""
+    met = list(dict.fromkeys(exclusion.check for exclusion in left_out))
+    return tuple(sorted(left_out, key=lambda exclusion: met.index(exclusion.check)))
 
 
 def _candidates(question: Question, kind: InstanceType, region: str) -> Iterator[Candidate]:
-    """Those of a type in a region: they differ by zone, market and price alone."""
+    """Yield the candidates of a type in a region, which differ only in zone, market and price."""
     way = question.public_address(kind, region)
     resources = question.recipe.resources
     beside = (
@@ -76,7 +76,7 @@ def _candidates(question: Question, kind: InstanceType, region: str) -> Iterator
 
 
 def price(question: Question, kind: InstanceType, region: str, zone: str, market: Market) -> tuple[Decimal, date, str]:
-    """USD an hour, the day it was read, and where; `exclusions` has made sure that there is one.
+    """Return USD per hour, the date it was read, and its source. `exclusions` guarantees that a price exists.
 
     A spot price that nobody asked for today is the highest seen, or the on-demand price, which it cannot exceed. A
     Capacity Block is paid for in advance.

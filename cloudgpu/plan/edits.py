@@ -1,4 +1,4 @@
-"""Small changes to a recipe, each as options to type, and which of them are worth a try. Pure."""
+"""Single changes to a recipe, expressed as `--set` options, and which of them to try."""
 
 import re
 import shlex
@@ -32,7 +32,7 @@ _WEIGHTS: Final = {
     "resources.nodes": 4,
     "budget.max_usd": 4,
 }
-"""How much of what was asked for a change of this field takes away: 1 little, 5 much. Fields that are not here: 3."""
+"""How far changing a field departs from the request: 1 is little, 5 is much. Default: 3."""
 _OF_TYPES: Final[dict[Kinship, int]] = {
     "same GPU": 2,
     "other number": 4,
@@ -45,12 +45,12 @@ _USUAL: Final = 3
 
 @dataclass(frozen=True)
 class Edit:
-    """One change.
+    """A change to a recipe.
 
     Attributes:
-        sets: (field, text) as they are typed after `--set`.
-        weight: How much it takes away of what was asked for.
-        way: What kind of change it is; of one kind the best is enough.
+        sets: (field, text) pairs as typed after `--set`.
+        weight: How far the change departs from the request.
+        way: Kind of change. Only the best of each kind is shown.
     """
 
     sets: tuple[tuple[str, str], ...]
@@ -59,15 +59,15 @@ class Edit:
 
     @property
     def command(self) -> str:
-        """`--set resources.nodes=1`, quoted for a shell where that is needed."""
+        """`--set resources.nodes=1`, quoted for the shell if necessary."""
         return " ".join(command("--set", f"{field}={text}") for field, text in self.sets)
 
     def after(self, other: "Edit") -> "Edit":
-        """Both, the other one first."""
+        """Return the combination of both changes, `other` first."""
         return Edit((*other.sets, *self.sets), other.weight + self.weight, f"{other.way}, {self.way}")
 
     def applied(self, recipe: Recipe) -> Recipe | None:
-        """The recipe as `--set` would change it; None where it would be refused, or stay as it is."""
+        """Return the changed recipe; None if it is invalid or unchanged."""
         values = plain(recipe)
         try:
             for field, text in self.sets:
@@ -81,12 +81,12 @@ class Edit:
 
 
 def edit(field: str, text: str, *more: tuple[str, str], weight: int | None = None, way: str = "") -> Edit:
-    """A change of one field, and of `more` that must go along."""
+    """Return a change of one field, together with the fields in `more`."""
     return Edit(((field, text), *more), weight or _WEIGHTS.get(field, _USUAL), way or field)
 
 
 def named_in(fixes: Iterable[str]) -> Iterator[Edit]:
-    """What the checks' own words say that one should type."""
+    """Yield the `--set` changes that the fixes of checks mention."""
     for fix in fixes:
         for word in _OPTION.findall(fix):
             plain_word = shlex.split(word)[0] if word.startswith("'") else word.rstrip(",;)")
@@ -95,7 +95,7 @@ def named_in(fixes: Iterable[str]) -> Iterator[Edit]:
 
 
 def worth_trying(question: Question, refused: Set[str]) -> Iterator[Edit]:
-    """Every single change that might help against what these checks say, those that take away little first."""
+    """Yield every single change that may satisfy these checks, smallest departures first."""
     yield from _drivers(question, refused)
     yield from _containers(question, refused)
     yield from _wheels(question, refused)
@@ -133,14 +133,14 @@ def _wheels(question: Question, refused: Set[str]) -> Iterator[Edit]:
 
 
 def _gpus(question: Question) -> Iterator[Gpu]:
-    """The GPUs that are asked for, each once."""
+    """Yield each requested GPU once."""
     yield from (question.catalog.gpus[name] for name in dict.fromkeys(kind.gpu for kind in question.types))
 
 
 def _older_torch(python: PythonEnvironment, series: str) -> Iterator[Edit]:
-    """PyTorch held at a series; a list with a comma in an entry cannot be typed after `--set`."""
-    others = [one for one in python.requirements if not re.match(r"\s*torch\s*([\[=~<>!;]|$)", one, re.IGNORECASE)]
-    if series and not any("," in one for one in others):
+    """Yield a change that pins PyTorch to a series. Lists with a comma in an entry cannot be typed after `--set`."""
+    others = [requirement for requirement in python.requirements if not re.match(r"\s*torch\s*([\[=~<>!;]|$)", requirement, re.IGNORECASE)]
+    if series and not any("," in requirement for requirement in others):
         yield edit("environment.python.requirements", ",".join([f"torch~={series}.0", *others]))
 
 

@@ -1,4 +1,4 @@
-"""Why a type, or a type in one region, cannot be a candidate. Fatal only when nothing else is left."""
+"""Rules that exclude an instance type, region or zone. An exclusion is an error only if no candidate is left."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from cloudgpu.text import command
 
 @dataclass(frozen=True)
 class Exclusion:
-    """What was left out and why. `fix` is what would let it, or something near it, in."""
+    """Why something was excluded. `fix` is a change that would include it or something similar."""
 
     check: str
     message: str
@@ -29,27 +29,27 @@ class Exclusion:
 
 
 def of_type(question: Question, kind: InstanceType) -> list[Exclusion]:
-    """Why this type cannot be used anywhere; empty when it can."""
+    """Return why this type cannot be used anywhere; empty if it can."""
     rules = (retired, *SOFTWARE_RULES) if kind.retired else TYPE_RULES
     return [Exclusion(rule.name, why.message, why.fix) for rule in rules for why in rule.find(question, kind)]
 
 
 def of_region(question: Question, kind: InstanceType, region: str) -> list[Exclusion]:
-    """Why this type cannot be used in this region; empty when it can."""
+    """Return why this type cannot be used in this region; empty if it can."""
     return [
         Exclusion(rule.name, why.message, why.fix) for rule in REGION_RULES for why in rule.find(question, kind, region)
     ]
 
 
 def of_zone(question: Question, region: str, zone: str) -> list[Exclusion]:
-    """Why a zone that offers a type cannot be used; empty when it can."""
+    """Return why a zone that offers a type cannot be used; empty if it can."""
     return [
         Exclusion(rule.name, why.message, why.fix) for rule in ZONE_RULES for why in rule.find(question, region, zone)
     ]
 
 
 def usable_zones(question: Question, kind: InstanceType, region: str) -> tuple[str, ...]:
-    """Zones of a region that offer the type and that no rule throws out, in the recipe's order if it has one."""
+    """Return the zones that offer the type and that no rule excludes, in the recipe's order if it lists zones."""
     offering = question.zones_offering(kind, region)
     usable = [
         zone for zone in offering if not any(True for rule in ZONE_RULES for _ in rule.find(question, region, zone))
@@ -57,46 +57,46 @@ def usable_zones(question: Question, kind: InstanceType, region: str) -> tuple[s
     return tuple(zone for zone in dict.fromkeys(question.recipe.resources.zones or usable) if zone in usable)
 
 
-@zone_rule("zone", "A zone outside the region's own data centres costs more, and one not asked for is not wanted.")
+@zone_rule("zone", "Local zones cost more, and zones that the recipe does not list are not used.")
 def not_allowed(question: Question, region: str, zone: str) -> Iterator[Reason]:
-    """The zone is a local one (`us-west-2-lax-1a`), or none of those given."""
+    """Exclude local zones (`us-west-2-lax-1a`) and zones that the recipe does not list."""
     given = question.recipe.resources.zones
     if zone[:-1] != region:
-        yield Reason(f"{zone} lies outside the data centres of {region}, and costs more")
+        yield Reason(f"{zone} is a local zone outside the data centres of {region} and costs more")
     elif given and zone not in given:
-        yield Reason(f"the recipe asks for {', '.join(given)}", command("--set", f"resources.zones={zone}"))
+        yield Reason(f"the recipe allows only {', '.join(given)}", command("--set", f"resources.zones={zone}"))
 
 
-@zone_rule("reservation", "What is reserved lies in one zone, and can be launched into nowhere else.")
+@zone_rule("reservation", "A reservation is in one zone and cannot be used from another.")
 def not_reserved(question: Question, _region: str, zone: str) -> Iterator[Reason]:
-    """Another zone than that of the reservation."""
+    """Exclude every zone but that of the reservation."""
     held = question.quotes.reservation
     if held is not None and zone != held.zone:
-        yield Reason(f"{held.id} lies in {held.zone}")
+        yield Reason(f"{held.id} is in {held.zone}")
 
 
-@zone_rule("storage", "A disk or file system of one zone cannot be mounted from another.")
+@zone_rule("storage", "A volume or file system in one zone cannot be mounted from another.")
 def not_near(question: Question, region: str, zone: str) -> Iterator[Reason]:
-    """What the recipe mounts stands in another zone."""
+    """Exclude zones that cannot mount the recipe's storage."""
     if not near(question, region, zone):
-        yield Reason(f"what the recipe mounts does not stand in {zone}")
+        yield Reason(f"the recipe's storage is not in {zone}")
 
 
-@type_rule("retired", "A type that AWS has retired has a price still, and nobody can launch it.")
+@type_rule("retired", "A retired type still has a price but cannot be launched.")
 def retired(_question: Question, kind: InstanceType) -> Iterator[Reason]:
-    """The type is gone; the one that stands where it stood."""
+    """Exclude retired types and suggest their successor."""
     if not kind.retired:
         return
     when = "" if kind.retired_on is None else f" on {kind.retired_on.isoformat()}"
     yield Reason(
-        f"AWS retired {kind.name}{when}: nobody can launch it any more; its successor is {kind.replacement}",
+        f"AWS retired {kind.name}{when}, and it can no longer be launched; its successor is {kind.replacement}",
         command("--set", f"resources.instance_type={kind.replacement}"),
     )
 
 
-@type_rule("efa", "A recipe that insists on EFA never falls back to TCP.")
+@type_rule("efa", "A recipe that requires EFA never falls back to TCP.")
 def efa(question: Question, kind: InstanceType) -> Iterator[Reason]:
-    """EFA is asked for and absent."""
+    """Exclude types without EFA if the recipe requires it."""
     if question.wants_efa(kind) and kind.efa_interfaces == 0:
         with_efa = [other for other in question.catalog.types.values() if other.efa_interfaces and not other.retired]
         same = sorted((other for other in with_efa if other.gpu == kind.gpu), key=lambda other: other.gpus)
@@ -104,14 +104,14 @@ def efa(question: Question, kind: InstanceType) -> Iterator[Reason]:
         yield Reason(f"{kind.name} has no EFA{near}", "--set resources.network=auto")
 
 
-@type_rule("reservation", "What is reserved is one type in one zone, of which so many are free.")
+@type_rule("reservation", "A reservation covers one type in one zone, with a limited number of free instances.")
 def reserved(question: Question, kind: InstanceType) -> Iterator[Reason]:
-    """What is reserved is one type in one zone."""
+    """Exclude types that do not match the recipe's reservation."""
     wanted, found = question.recipe.resources.reservation, question.quotes.reservation
     if wanted is None or not question.quotes.live:
         return
     if found is None:
-        yield Reason(f"there is no reservation {wanted} in {', '.join(question.known_regions)}")
+        yield Reason(f"no reservation {wanted} found in {', '.join(question.known_regions)}")
     elif found.instance_type != kind.name:
         fix = command("--set", f"resources.instance_type={found.instance_type}")
         yield Reason(f"{wanted} is for {found.instance_type}, not for {kind.name}", fix)
@@ -120,27 +120,27 @@ def reserved(question: Question, kind: InstanceType) -> Iterator[Reason]:
             yield Reason(why)
 
 
-@region_rule("address", "Nodes with several network interfaces get no public address of EC2's own.")
+@region_rule("address", "EC2 assigns no public address to nodes with several network interfaces.")
 def unreachable(question: Question, kind: InstanceType, region: str) -> Iterator[Reason]:
-    """Nodes that would come up and that nobody could reach cost money all the same."""
+    """Exclude regions with too few Elastic IPs: nodes that cannot be reached would still cost money."""
     wanted = elastic_ips(question.public_address(kind, region), question.recipe.resources.nodes)
     free = question.free_addresses(region)
     if wanted > free:
-        message = f"{kind.name} needs {wanted} Elastic IPs in {region}, and the account may have {free} more there"
-        yield Reason(message, "ask for more in Service Quotas (L-0263D0A3), or release unused ones")
+        message = f"{kind.name} needs {wanted} Elastic IPs in {region}, but the account can allocate only {free} more there"
+        yield Reason(message, "request a higher quota in Service Quotas (L-0263D0A3), or release unused ones")
 
 
-@region_rule("reservation", "What is reserved lies in one zone, which the recipe must allow.")
+@region_rule("reservation", "A reservation is in one zone, which the recipe must allow.")
 def reserved_elsewhere(question: Question, kind: InstanceType, region: str) -> Iterator[Reason]:
-    """The reservation lies outside the region or the zones given."""
+    """Exclude regions and zones other than the reservation's."""
     held = question.quotes.reservation
     if held is not None and question.zones_offering(kind, region) and not usable_zones(question, kind, region):
-        yield Reason(f"{held.id} lies in {held.zone}, not in {region} or not in a zone given")
+        yield Reason(f"{held.id} is in {held.zone}, which is not in {region} or not in the recipe's zones")
 
 
 @region_rule("offered", "A type is sold in some regions only, and there in some zones only.")
 def not_offered(question: Question, kind: InstanceType, region: str) -> Iterator[Reason]:
-    """The region does not offer the type, or not in a zone given."""
+    """Exclude regions that do not offer the type in any allowed zone."""
     offering = question.zones_offering(kind, region)
     if not offering:
         elsewhere = [name for name, zones in kind.zones.items() if zones and name != region]
@@ -161,9 +161,9 @@ def _zones_here(question: Question, region: str) -> tuple[str, ...]:
     return tuple(zone for zone in question.recipe.resources.zones if zone[:-1] == region)
 
 
-@region_rule("price", "Without a price there is no worst case, and nothing is spent without one.")
+@region_rule("price", "Without a price there is no worst-case cost, and cloudgpu never launches without one.")
 def not_priced(question: Question, kind: InstanceType, region: str) -> Iterator[Reason]:
-    """Without a price there is no worst case, and nothing may be spent without one."""
+    """Exclude regions in which the type has no known price."""
     if question.market == "capacity-block":
         return
     zones = usable_zones(question, kind, region)
@@ -176,7 +176,7 @@ def not_priced(question: Question, kind: InstanceType, region: str) -> Iterator[
 
 
 SOFTWARE_RULES: Final[tuple[TypeRule, ...]] = (container_unfit, torch_unfit, modules_unfit, driver_unfit, cuda_unfit)
-"""Also told of a type that is gone: its successor may be wrong for the software in the same way."""
+"""Also applied to retired types: their successors may be unsuitable for the software for the same reason."""
 TYPE_RULES: Final[tuple[TypeRule, ...]] = (
     retired,
     gpu_memory_short,

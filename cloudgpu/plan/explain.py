@@ -1,4 +1,4 @@
-"""Why every candidate that could be thought of was kept or thrown out: rule by rule, in groups that count. Pure."""
+"""Explain why each possible candidate was kept or excluded, grouped by rule."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,17 +13,17 @@ from cloudgpu.plan.question import Question
 
 PLACES: Final = {
     "order": "hardware, regions and zones in the order of the recipe",
-    "price": "the lowest price of the whole cluster's hour first",
+    "price": "the lowest hourly price of the whole cluster first",
     "speed": "the highest peak FP16 rate of a node first, then the faster network",
     "region": "regions in the order of the recipe, then hardware",
     "spot": "spot before on-demand",
 }
-"""What decides the order, by `resources.prefer`."""
+"""`resources.prefer` -> description of the order."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one (type, region, zone, market), or of all of them that have an empty field in common."""
+    """Whether one (type, region, zone, market) was kept, and why. An empty field covers all its values."""
 
     instance_type: str
     region: str
@@ -34,28 +34,28 @@ class Verdict:
     """None: in every market."""
     kept: bool
     place: int | None
-    """As which it is tried, from 1; None for what was thrown out."""
+    """Position in the order tried, from 1; None if excluded."""
     rule: str
-    """The rule that threw it out, or what decided its place."""
+    """The rule that excluded it, or that decided its position."""
     why: str
     fix: str = ""
 
     @property
     def label(self) -> str:
-        """`p3dn.24xlarge in us-east-1c on-demand`, as far as it has these."""
+        """`p3dn.24xlarge in us-east-1c on-demand`, without the empty parts."""
         where = self.zone or self.region
         return " ".join(
             [self.instance_type, *(["in " + where] if where else []), *([self.market] if self.market else [])]
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Its documented form; null stands for all of them."""
+        """Return the documented JSON form. Null means all values."""
         return {name: value if value != "" else None for name, value in vars(self).items()} | {"why": self.why}
 
 
 @dataclass(frozen=True)
 class Group:
-    """Verdicts of one rule."""
+    """All explanations of one rule."""
 
     rule: str
     kept: bool
@@ -63,39 +63,37 @@ class Group:
 
     @property
     def count(self) -> int:
-        """How many there are."""
         return len(self.verdicts)
 
 
 def explain(question: Question) -> tuple[Verdict, ...]:
     """One verdict for every candidate, in the order in which they are tried, then those of what was thrown out."""
     kept = tuple(_kept(question, weigh(question).candidates))
-    thrown = tuple(one for kind in question.types for one in _of_type(question, kind))
-    return (*kept, *thrown)
+    excluded = tuple(verdict for kind in question.types for verdict in _of_type(question, kind))
+    return (*kept, *excluded)
 
 
 def grouped(verdicts: Iterable[Verdict]) -> tuple[Group, ...]:
-    """By rule: what was kept first, then the rules in the order in which they were met."""
-    found: dict[tuple[str, bool], list[Verdict]] = {}
-    for one in verdicts:
-        found.setdefault((one.rule, one.kept), []).append(one)
-    return tuple(Group(rule, kept, tuple(those)) for (rule, kept), those in found.items())
+    """Group by rule: kept candidates first, then the excluding rules in the order they applied."""
+    groups: dict[tuple[str, bool], list[Verdict]] = {}
+    for verdict in verdicts:
+        groups.setdefault((verdict.rule, verdict.kept), []).append(verdict)
+    return tuple(Group(rule, kept, tuple(members)) for (rule, kept), members in groups.items())
 
 
 def _kept(question: Question, candidates: Iterable[Candidate]) -> Iterator[Verdict]:
-    """Those that every rule let pass."""
     prefer = question.recipe.resources.prefer
-    for place, one in enumerate(candidates, start=1):
-        late = one.key in question.quotes.refused
+    for place, candidate in enumerate(candidates, start=1):
+        late = candidate.key in question.quotes.refused
         rule = "cool-down" if late else prefer
         why = "no capacity a short while ago: tried last" if late else PLACES[prefer]
-        yield Verdict(one.instance_type, one.region, one.zone, one.market, kept=True, place=place, rule=rule, why=why)
+        yield Verdict(candidate.instance_type, candidate.region, candidate.zone, candidate.market, kept=True, place=place, rule=rule, why=why)
 
 
 def _of_type(question: Question, kind: InstanceType) -> Iterator[Verdict]:
     unfit = exclusions.of_type(question, kind)
     if unfit:
-        yield from (_out(kind, "", "", one) for one in unfit)
+        yield from (_out(kind, "", "", exclusion) for exclusion in unfit)
         return
     for market in question.markets:
         if market not in question.markets_of(kind):
@@ -111,12 +109,12 @@ def _of_region(question: Question, kind: InstanceType, region: str) -> Iterator[
         return
     unfit = exclusions.of_region(question, kind, region)
     if unfit:
-        yield from (_out(kind, region, "", one) for one in unfit)
+        yield from (_out(kind, region, "", exclusion) for exclusion in unfit)
         return
     usable = exclusions.usable_zones(question, kind, region)
     for zone in question.zones_offering(kind, region):
         if zone not in usable:
-            yield from (_out(kind, region, zone, one) for one in exclusions.of_zone(question, region, zone))
+            yield from (_out(kind, region, zone, exclusion) for exclusion in exclusions.of_zone(question, region, zone))
 
 
 def _out(kind: InstanceType, region: str, zone: str, why: Exclusion, market: Market | None = None) -> Verdict:

@@ -1,4 +1,4 @@
-"""Failover, pure: what each of AWS's refusals means, and which candidates are left after it. One table decides."""
+"""Failover: map each AWS error code to the candidates that it rules out."""
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,22 +19,23 @@ from cloudgpu.errors import (
 from cloudgpu.plan.plan import Candidate
 
 Skips = Literal["zone", "pool", "region", "type", "stop", "again"]
-"""What a refusal rules out: this type in this zone and market; every zone of the region's quota pool; the region; the
-type everywhere; everything (stop); or nothing (the same call with the same token again, after a pause)."""
+"""What an error rules out. `zone`: this type in this zone and market; `pool`: every zone that shares the region's quota;
+`region`: the region; `type`: the type everywhere; `stop`: everything; `again`: nothing, retry the call with the same
+token after a pause."""
 
 
 @dataclass(frozen=True)
-class Rule:
-    """What one of AWS's codes means. `said` is how people are told, after the candidate's name."""
+class FailoverRule:
+    """How to react to an AWS error code. `said` follows the candidate's name in messages."""
 
     error: type[LaunchError] | type[CloudError]
     skips: Skips
     said: str
 
 
-_ROWS: Final[tuple[tuple[Rule, tuple[str, ...]], ...]] = (
+_ROWS: Final[tuple[tuple[FailoverRule, tuple[str, ...]], ...]] = (
     (
-        Rule(CapacityError, "zone", "no capacity"),
+        FailoverRule(CapacityError, "zone", "no capacity"),
         (
             "InsufficientInstanceCapacity",
             "InsufficientHostCapacity",
@@ -45,20 +46,20 @@ _ROWS: Final[tuple[tuple[Rule, tuple[str, ...]], ...]] = (
             "UnfulfillableCapacity",
         ),
     ),
-    (Rule(CapacityError, "zone", "no free address in the subnet"), ("InsufficientFreeAddressesInSubnet",)),
-    (Rule(CapacityError, "zone", "spot price above the highest offered"), ("SpotMaxPriceTooLow",)),
+    (FailoverRule(CapacityError, "zone", "no free address in the subnet"), ("InsufficientFreeAddressesInSubnet",)),
+    (FailoverRule(CapacityError, "zone", "spot price above the maximum price"), ("SpotMaxPriceTooLow",)),
     (
-        Rule(CapacityError, "zone", "spot capacity withdrawn"),
+        FailoverRule(CapacityError, "zone", "spot capacity withdrawn"),
         ("SpotInstanceTermination", "SpotInstanceShutdown"),
     ),
-    # `Server.InternalError` and the like: AWS ended a node of the gang while it started.
-    (Rule(CapacityError, "zone", "a node ended while starting"), ("Server",)),
+    # `Server.InternalError` and the like: AWS terminated a node of the gang during startup.
+    (FailoverRule(CapacityError, "zone", "a node was terminated during startup"), ("Server",)),
     (
-        Rule(QuotaError, "pool", "quota reached"),
+        FailoverRule(QuotaError, "pool", "quota reached"),
         ("MaxSpotInstanceCountExceeded", "VcpuLimitExceeded", "InstanceLimitExceeded"),
     ),
     (
-        Rule(QuotaError, "region", "quota reached"),
+        FailoverRule(QuotaError, "region", "quota reached"),
         (
             "MaxFleetCountExceeded",
             "VpcLimitExceeded",
@@ -67,13 +68,13 @@ _ROWS: Final[tuple[tuple[Rule, tuple[str, ...]], ...]] = (
             "VolumeLimitExceeded",
         ),
     ),
-    # Elastic IPs are for gangs with several interfaces a node, which no other zone needs fewer of; IAM's limits are
-    # the same in every region.
-    (Rule(QuotaError, "stop", "quota reached"), ("AddressLimitExceeded", "LimitExceeded", "ResourceLimitExceeded")),
-    (Rule(NotOfferedError, "zone", "not offered"), ("Unsupported",)),
-    (Rule(NotOfferedError, "type", "retired or unknown type"), ("InvalidInstanceType",)),
+    # Gangs with several interfaces per node need the same number of Elastic IPs in every zone, and IAM limits are the
+    # same in every region.
+    (FailoverRule(QuotaError, "stop", "quota reached"), ("AddressLimitExceeded", "LimitExceeded", "ResourceLimitExceeded")),
+    (FailoverRule(NotOfferedError, "zone", "not offered"), ("Unsupported",)),
+    (FailoverRule(NotOfferedError, "type", "retired or unknown type"), ("InvalidInstanceType",)),
     (
-        Rule(ThrottledError, "again", "throttled"),
+        FailoverRule(ThrottledError, "again", "throttled"),
         (
             "RequestLimitExceeded",
             "Throttling",
@@ -93,7 +94,7 @@ _ROWS: Final[tuple[tuple[Rule, tuple[str, ...]], ...]] = (
         ),
     ),
     (
-        Rule(AuthError, "stop", "not allowed"),
+        FailoverRule(AuthError, "stop", "not allowed"),
         (
             "ExpiredToken",
             "ExpiredTokenException",
@@ -115,10 +116,10 @@ _ROWS: Final[tuple[tuple[Rule, tuple[str, ...]], ...]] = (
         ),
     ),
 )
-TABLE: Final[Mapping[str, Rule]] = {code: rule for rule, codes in _ROWS for code in codes}
+TABLE: Final[Mapping[str, FailoverRule]] = {code: rule for rule, codes in _ROWS for code in codes}
 
-REFUSED: Final = Rule(BadRequestError, "stop", "refused")
-"""What is not in the table is wrong with the request itself: it would be refused anywhere."""
+REFUSED: Final = FailoverRule(BadRequestError, "stop", "refused")
+"""For codes that are not in the table: the request itself is invalid and would be rejected everywhere."""
 
 FIRST_PAUSE_S: Final = 30.0
 LONGEST_PAUSE_S: Final = 300.0
@@ -126,39 +127,39 @@ _GROWTH: Final = 1.6
 _JITTER: Final = 0.2
 
 
-def known(code: str) -> Rule | None:
-    """The row of a code, or of its part before the dot (`AuthFailure.SomeReason`); None when there is none."""
+def known(code: str) -> FailoverRule | None:
+    """Return the rule of a code, or of its part before the dot (`AuthFailure.SomeReason`); None if there is none."""
     return TABLE.get(code) or TABLE.get(code.partition(".")[0])
 
 
-def rule_of(err: CloudGpuError) -> Rule:
-    """What an error means for the candidates that are left: by its code, and where that is unknown by its class."""
+def rule_of(err: CloudGpuError) -> FailoverRule:
+    """Return the rule of an error by its code, or by its class if the code is unknown."""
     found = known(getattr(err, "code", ""))
     if found is not None:
         return found
     if isinstance(err, QuotaError):
-        return Rule(QuotaError, "pool", "quota reached")
+        return FailoverRule(QuotaError, "pool", "quota reached")
     if isinstance(err, (CapacityError, NotOfferedError)):
         said = "no capacity" if isinstance(err, CapacityError) else "not offered"
-        return Rule(type(err), "zone", said)
+        return FailoverRule(type(err), "zone", said)
     return REFUSED
 
 
 def left(candidates: Sequence[Candidate], refused: Candidate, skips: Skips) -> tuple[Candidate, ...]:
-    """Those that may still be had after `refused` was."""
-    return tuple(one for one in candidates if not _ruled_out(one, refused, skips))
+    """Return the candidates that may still be available after `refused` failed."""
+    return tuple(candidate for candidate in candidates if not _ruled_out(candidate, refused, skips))
 
 
-def _ruled_out(one: Candidate, refused: Candidate, skips: Skips) -> bool:
+def _ruled_out(candidate: Candidate, refused: Candidate, skips: Skips) -> bool:
     if skips in ("stop", "again"):
         return skips == "stop"
     shared = _SHARED[skips]
-    return shared(one) == shared(refused)
+    return shared(candidate) == shared(refused)
 
 
-def _pool(one: Candidate) -> tuple[str, str, Quota]:
-    """What shares one quota: a market of a family of types, in one region."""
-    return one.region, one.market, quota_of(one.instance_type, one.market)
+def _pool(candidate: Candidate) -> tuple[str, str, Quota]:
+    """Return the key of the quota that the candidate counts against."""
+    return candidate.region, candidate.market, quota_of(candidate.instance_type, candidate.market)
 
 
 _SHARED: Final[Mapping[Skips, Callable[[Candidate], Hashable]]] = {
@@ -167,13 +168,13 @@ _SHARED: Final[Mapping[Skips, Callable[[Candidate], Hashable]]] = {
     "region": lambda one: one.region,
     "type": lambda one: one.instance_type,
 }
-"""What candidates have in common that one refusal rules out together."""
+"""Key that candidates share if one error rules them out together."""
 
 
 def pauses_s(jitter: Callable[[], float]) -> Iterator[float]:
-    """Seconds to wait before each new round: growing to a limit, shaken so that several callers fall out of step.
+    """Yield the seconds to wait before each retry: exponential backoff with a limit and jitter.
 
-    `jitter` gives figures from 0 to 1.
+    `jitter` returns numbers from 0 to 1.
     """
     pause = FIRST_PAUSE_S
     while True:

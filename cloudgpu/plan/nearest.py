@@ -1,7 +1,7 @@
-"""The nearest alternative: for a plan that is refused, the least change with which it is not. Found by trying. Pure.
+"""Find the smallest changes that make a rejected plan acceptable.
 
-Every change is planned through, so that nothing is offered which would be refused again; first single changes, then
-two or three at once where one is not enough: what is cured first may uncover what could not be seen before.
+Every change is planned again, so that cloudgpu never suggests one that would be rejected. Single changes are tried
+first, then two or three at once if one is not enough, because fixing one error can reveal another.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,20 +19,20 @@ from cloudgpu.recipe.units import DurationS
 Planner = Callable[[Question], Plan]
 
 SHOWN: Final = 3
-"""More than this is no answer any more."""
+"""Maximum number of suggestions."""
 _SINGLES: Final = 40
-_MORE: Final = 50
-_BEGINNINGS: Final = 3
-"""How many changes are gone on with."""
-_TOGETHER: Final = 3
-"""More changes at once than this are another recipe."""
+_COMBINED: Final = 50
+_EXTENDED: Final = 3
+"""How many single changes are extended with a second one."""
+_MAX_COMBINED: Final = 3
+"""Maximum number of changes at once; with more it would be a different recipe."""
 _SHORTEST_MIN: Final = 10
 _NOT_PRICED: Final = Decimal("Infinity")
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A change, and the plan with it."""
+    """A change, and the plan that results from it."""
 
     edit: Edit
     question: Question
@@ -40,119 +40,119 @@ class Trial:
 
     @property
     def refused(self) -> frozenset[str]:
-        """The checks that still refuse it."""
+        """Names of the checks that still reject the plan."""
         return frozenset(finding.check for finding in self.plan.errors)
 
     @property
     def rank(self) -> tuple[int, Decimal]:
-        """The least change first, then the lowest price; of equals, what was tried first."""
+        """Sort key: smallest change first, then lowest price."""
         usd = self.plan.worst_case_usd
         return self.edit.weight, _NOT_PRICED if usd is None else usd
 
     @property
     def remedy(self) -> Remedy:
-        """As people are told of it."""
+        """The change as shown to the user."""
         return Remedy(self.edit.command, _hardware(self.plan), self.plan.worst_case_usd)
 
 
 def with_remedies(plan: Plan, question: Question, planned: Planner) -> Plan:
-    """The plan, each of its errors with what would cure it, and with what would cure them all; as it is without any."""
+    """Return the plan with remedies for each of its errors and for all of them together."""
     if not plan.errors:
         return plan
     start = Trial(Edit((), 0, ""), question, plan)
-    levels = [list(_tried(start, planned, _SINGLES))]
-    while len(levels) < _TOGETHER and _worth_going_on(start, levels):
-        levels.append(list(_further(start, levels[-1], planned)))
+    levels = [list(_trials(start, planned, _SINGLES))]
+    while len(levels) < _MAX_COMBINED and _may_combine(start, levels):
+        levels.append(list(_combined_trials(start, levels[-1], planned)))
 
-    def told(finding: Finding) -> Finding:
+    def with_remedies_of(finding: Finding) -> Finding:
         if finding.severity != "error":
             return finding
         return replace(finding, remedies=_least(levels, lambda trial: _cures(trial, finding, start)))
 
     whole = _least(levels, lambda trial: not trial.refused)
-    return replace(plan, findings=tuple(told(finding) for finding in plan.findings), remedies=whole)
+    return replace(plan, findings=tuple(with_remedies_of(finding) for finding in plan.findings), remedies=whole)
 
 
-def _worth_going_on(start: Trial, levels: Sequence[Sequence[Trial]]) -> bool:
-    """Whether something is still open that more changes at once may reach."""
+def _may_combine(start: Trial, levels: Sequence[Sequence[Trial]]) -> bool:
+    """Return True if combining more changes may fix an error that is still unresolved."""
     trials = [trial for level in levels for trial in level]
-    open_still = {one.check for one in start.plan.errors if not any(_cures(trial, one, start) for trial in trials)}
+    open_still = {error.check for error in start.plan.errors if not any(_cures(trial, error, start) for trial in trials)}
     movable = {check for check in start.refused if any(check not in trial.refused for trial in trials)}
     whole = any(not trial.refused for trial in trials)
     return bool(open_still & movable) or (not whole and movable == start.refused)
 
 
 def _least(levels: Sequence[Sequence[Trial]], helps: Callable[[Trial], bool]) -> tuple[Remedy, ...]:
-    """Of the fewest changes that help at all, the best."""
-    found = ([trial for trial in level if helps(trial)] for level in levels)
-    return _best(next((trials for trials in found if trials), ()))
+    """Return the best trials among those with the fewest changes that help."""
+    helpful = ([trial for trial in level if helps(trial)] for level in levels)
+    return _best(next((trials for trials in helpful if trials), ()))
 
 
 def _cures(trial: Trial, finding: Finding, start: Trial) -> bool:
-    """Whether the error is gone, and none that was not there before has come."""
+    """Return True if the change fixes the error and introduces no new one."""
     return finding.check not in trial.refused and trial.refused < start.refused
 
 
 def _best(trials: Iterable[Trial]) -> tuple[Remedy, ...]:
-    """A few, each another way."""
-    found: dict[str, Remedy] = {}
-    for trial in sorted(trials, key=lambda one: one.rank):
-        found.setdefault(trial.edit.way, trial.remedy)
-    return tuple(dict.fromkeys(found.values()))[:SHOWN]
+    """Return the best few remedies, at most one per kind of change."""
+    best: dict[str, Remedy] = {}
+    for trial in sorted(trials, key=lambda trial: trial.rank):
+        best.setdefault(trial.edit.way, trial.remedy)
+    return tuple(dict.fromkeys(best.values()))[:SHOWN]
 
 
-def _further(start: Trial, trials: Sequence[Trial], planned: Planner) -> Iterator[Trial]:
-    """Those changes that come nearest, each with one more."""
-    left = _MORE
-    # One that cures nothing by itself is no beginning; of one kind of change, the best is enough here too.
-    moved = [one for one in trials if one.refused and start.refused - one.refused]
-    moved.sort(key=lambda one: (len(one.refused - start.refused), len(one.refused), one.rank))
-    beginnings = {one.edit.way: one for one in reversed(moved)}
-    for first in [one for one in moved if beginnings[one.edit.way] is one][:_BEGINNINGS]:
-        seconds = list(_tried(first, planned, left))
+def _combined_trials(start: Trial, trials: Sequence[Trial], planned: Planner) -> Iterator[Trial]:
+    """Yield the most promising changes, each combined with one more."""
+    left = _COMBINED
+    # Extend only changes that fix at least one error, and only the best one of each kind.
+    moved = [trial for trial in trials if trial.refused and start.refused - trial.refused]
+    moved.sort(key=lambda trial: (len(trial.refused - start.refused), len(trial.refused), trial.rank))
+    beginnings = {trial.edit.way: trial for trial in reversed(moved)}
+    for first in [trial for trial in moved if beginnings[trial.edit.way] is trial][:_EXTENDED]:
+        seconds = list(_trials(first, planned, left))
         left -= len(seconds)
-        apart = [one for one in seconds if not dict(one.edit.sets).keys() & dict(first.edit.sets).keys()]
-        yield from (Trial(one.edit.after(first.edit), one.question, one.plan) for one in apart)
-        if left <= 0 or any(not one.refused for one in apart):
+        apart = [trial for trial in seconds if not dict(trial.edit.sets).keys() & dict(first.edit.sets).keys()]
+        yield from (Trial(trial.edit.after(first.edit), trial.question, trial.plan) for trial in apart)
+        if left <= 0 or any(not trial.refused for trial in apart):
             return
 
 
-def _tried(start: Trial, planned: Planner, limit: int) -> Iterator[Trial]:
-    """What the errors themselves name, then what the catalogue has, then less of what was asked for."""
+def _trials(start: Trial, planned: Planner, limit: int) -> Iterator[Trial]:
+    """Yield trials: changes that the errors suggest, then ones from the catalog, then smaller requests."""
     edits: dict[tuple[tuple[str, str], ...], Edit] = {}
     own = named_in(finding.fix for finding in start.plan.errors)
-    for one in (*own, *worth_trying(start.question, start.refused), *_less(start, planned)):
-        known = edits.get(one.sets, one)
-        edits[one.sets] = one if one.weight < known.weight else known
-    trials = (_try(start, one, planned) for one in edits.values())
+    for candidate_edit in (*own, *worth_trying(start.question, start.refused), *_smaller_requests(start, planned)):
+        known = edits.get(candidate_edit.sets, candidate_edit)
+        edits[candidate_edit.sets] = candidate_edit if candidate_edit.weight < known.weight else known
+    trials = (_try(start, candidate_edit, planned) for candidate_edit in edits.values())
     yield from islice((trial for trial in trials if trial is not None), limit)
 
 
-def _try(start: Trial, one: Edit, planned: Planner) -> Trial | None:
-    recipe = one.applied(start.question.recipe)
+def _try(start: Trial, change: Edit, planned: Planner) -> Trial | None:
+    recipe = change.applied(start.question.recipe)
     if recipe is None:
         return None
     question = replace(start.question, recipe=recipe)
-    return Trial(one, question, planned(question))
+    return Trial(change, question, planned(question))
 
 
-def _less(trial: Trial, planned: Planner) -> Iterator[Edit]:
-    """As many nodes, or as long an expiry, as is not refused: where the least of it helps, the most that does."""
+def _smaller_requests(trial: Trial, planned: Planner) -> Iterator[Edit]:
+    """Yield the largest node count and the longest expiry that fix an error."""
     recipe = trial.question.recipe
     minutes = int(recipe.budget.expiry) // 60
     nodes = _most(trial, recipe.resources.nodes - 1, 1, lambda count: edit("resources.nodes", str(count)), planned)
     expiry = _most(
         trial, minutes - 1, _SHORTEST_MIN, lambda count: edit("budget.expiry", str(DurationS(count * 60))), planned
     )
-    yield from (one for one in (nodes, expiry) if one is not None)
+    yield from (change for change in (nodes, expiry) if change is not None)
 
 
 def _most(trial: Trial, most: int, least: int, made: Callable[[int], Edit], planned: Planner) -> Edit | None:
-    """The change to the largest number with which something is refused no more; None where the least does not help."""
+    """Return the change to the largest number that fixes an error; None if even the smallest does not."""
 
     def helps(count: int) -> bool:
-        found = _try(trial, made(count), planned)
-        return found is not None and found.refused < trial.refused
+        trial_of = _try(trial, made(count), planned)
+        return trial_of is not None and trial_of.refused < trial.refused
 
     if most < least or not helps(least):
         return None
@@ -164,7 +164,7 @@ def _most(trial: Trial, most: int, least: int, made: Callable[[int], Edit], plan
 
 
 def _hardware(plan: Plan) -> str:
-    """`2 x g4dn.metal (8 x T4 16 GiB)`; empty without candidates."""
+    """Format the first candidate, `2 x g4dn.metal (8 x T4 16 GiB)`; empty without candidates."""
     if not plan.candidates:
         return ""
     first = plan.candidates[0]

@@ -1,4 +1,4 @@
-"""The plan: a frozen value that says what would be done, on what, for how much. Only a plan can be applied."""
+"""The plan: what cloudgpu would launch, where, and at what cost. Only a plan can be applied."""
 
 import re
 from collections.abc import Mapping
@@ -24,56 +24,56 @@ __all__ = ["Candidate", "Expected", "Finding", "Market", "Plan", "Quotes", "Seve
 
 Target = Literal["aws", "rehearsal", "ssh"]
 Severity = Literal["error", "warning", "unknown", "note"]
-"""`unknown` is what could not be looked at, for instance since an API denied it: never a check that passed."""
+"""`unknown` means that the check could not run, for instance because an API denied access. It never means passed."""
 _OPTIONS = re.compile(rf"(?:,? or )?--set {SHELL_WORD},?(?: or )?")
-"""In a check's own words: what was planned through takes their place."""
+"""Matches `--set` options in a check's fix, which verified remedies replace."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found."""
+    """One result of a check."""
 
     check: str
     severity: Severity
     message: str
     fix: str = ""
-    """A command line fragment or sentence that would cure it."""
+    """Options or a sentence that would fix it."""
     remedies: tuple[Remedy, ...] = ()
-    """What cures it, as planned through: only of an error, and empty where nothing was found."""
+    """Verified fixes. Only for errors; empty if none was found."""
 
     @property
     def cures(self) -> tuple[str, ...]:
-        """What to type or to do, the least change first; last what the check's own words say beside options."""
+        """All fixes, smallest change first, then the rest of the check's own advice."""
         own = _OPTIONS.sub("", self.fix).strip() if self.remedies else self.fix
         return (*map(str, self.remedies), *([own] if own else []))
 
     @property
     def cure(self) -> str:
-        """The first of them, as it is typed; empty for none."""
+        """The first fix as typed; empty if there is none."""
         return self.remedies[0].command if self.remedies else self.fix
 
     def as_json(self) -> dict[str, Any]:
-        """Its documented form."""
+        """Return the documented JSON form."""
         return {**vars(self), "remedies": [remedy.as_json() for remedy in self.remedies]}
 
 
 @dataclass(frozen=True)
 class Quotes:
-    """What was asked of the cloud before planning; an empty one means planning offline, from the catalogue alone.
+    """What the cloud reported before planning. Empty when planning offline, from the catalog only.
 
     Attributes:
-        zones: (instance type, region) -> zones that offer it now; absent key = not asked.
-        zones_unknown: Region -> why its zones could not be asked for; the catalogue's are used there.
-        live: Whether a cloud was asked at all.
-        prices: (instance type, zone, market) -> USD an hour as read today; absent key = the catalogue's figure.
-        images: (SSM parameter, region) -> the machine image that it names now; absent key = not asked, or unknown.
-        free_addresses: Region -> Elastic IPs that the account may still have there; absent key = not asked, or unknown.
-        reservation: The reservation that the recipe names, as AWS describes it; None = not asked, or there is none.
-        asked_at: When the cloud was asked, UTC.
-        refused: (instance type, zone, market) -> seconds since it had no capacity; only where that is a short while.
-        quotas: (region, quota code) -> what may run there and what runs; absent key = not asked, or unknown.
-        storage: What stands under the names of the recipe's storage; absent name = not looked for.
-        survey: What was found out about the things that the recipe and the settings name.
+        zones: (instance type, region) -> zones that offer it now; absent = not queried.
+        zones_unknown: Region -> why its zones could not be read; the catalog's zones are used there.
+        live: Whether a cloud was queried.
+        prices: (instance type, zone, market) -> current USD per hour; absent = use the catalog's price.
+        images: (SSM parameter, region) -> the machine image that it names now; absent = not queried, or unknown.
+        free_addresses: Region -> Elastic IPs that the account can still allocate; absent = not queried, or unknown.
+        reservation: The reservation that the recipe names, as AWS describes it; None = not queried, or not found.
+        asked_at: When the cloud was queried, UTC.
+        refused: (instance type, zone, market) -> seconds since it had no capacity; recent failures only.
+        quotas: (region, quota code) -> limit and usage; absent = not queried, or unknown.
+        storage: Existing storage under the names that the recipe uses; absent = not queried.
+        survey: What is known of the resources that the recipe and the settings name.
     """
 
     zones: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
@@ -92,28 +92,28 @@ class Quotes:
 
 @dataclass(frozen=True)
 class Expected:
-    """What the recipe's work takes if it goes as fast as its reference says. Nothing is scaled to other hardware."""
+    """Estimated time and cost of the recipe's work at the reference rate, which is not scaled to other hardware."""
 
     metric: str
     amount: Decimal
     rate: Decimal
-    """The reference, a second."""
+    """The reference rate per second."""
     unit: str
     on: str
-    """The hardware that the reference was reached on."""
+    """The hardware that the reference was measured on."""
     seconds: int
     usd: Decimal
-    """At the first candidate, its disks, addresses and data included; what has no known price is not in it."""
+    """Cost on the first candidate, including disks, addresses and data. Excludes items without a known price."""
 
     def as_json(self) -> dict[str, Any]:
-        """Its documented form; money and figures as text."""
+        """Return the documented JSON form, with amounts as text."""
         texts = {name: format(getattr(self, name), "f") for name in ("amount", "rate", "usd")}
         return {"metric": self.metric, "unit": self.unit, "on": self.on, "seconds": self.seconds} | texts
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What would be done. `recipe` has the parameters and, on rehearsal, the rehearsal stanza already applied."""
+    """What cloudgpu would do. `recipe` is resolved: parameters and, in a rehearsal, the rehearsal section are applied."""
 
     target: Target
     recipe: Recipe
@@ -126,66 +126,66 @@ class Plan:
     expiry_s: int
     priced_live: bool
     starts_at: datetime | None = None
-    """Before this moment its capacity is not there; None where that is now."""
+    """When the reserved capacity becomes available; None if it is available now."""
     expected: Expected | None = None
-    """What the recipe's work takes at its reference rate; None where the recipe does not say."""
+    """Estimate at the reference rate; None if the recipe has no `work`."""
     uses: tuple[Use, ...] = ()
-    """Machine image, driver, CUDA and container, one for each instance type, in the candidates' order."""
+    """Machine image, driver, CUDA and container of each instance type, in the candidates' order."""
     remedies: tuple[Remedy, ...] = ()
-    """With each of these no error is left; empty for a plan without errors, and where nothing was found."""
+    """Changes that each fix all errors; empty if there are no errors or no fix was found."""
 
     @property
     def simulated(self) -> bool:
-        """Whether nothing of it costs real money."""
+        """Whether the plan costs no real money."""
         return self.target == "rehearsal"
 
     @property
     def dearest(self) -> Candidate | None:
-        """The candidate whose worst case is the plan's; None without candidates."""
-        return max(self.candidates, key=lambda one: self._worst_usd(one, self.expiry_s), default=None)
+        """The candidate with the highest worst-case cost; None without candidates."""
+        return max(self.candidates, key=lambda candidate: self._worst_usd(candidate, self.expiry_s), default=None)
 
     @property
     def costs(self) -> tuple[CostItem, ...]:
-        """Every part of the worst case: what the dearest candidate costs, its nodes first."""
+        """Cost items of the most expensive candidate, nodes first."""
         dearest = self.dearest
         return () if dearest is None else dearest.costs(self.nodes)
 
     @property
     def unpriced(self) -> tuple[str, ...]:
-        """What any candidate has that is in no sum, since nobody knows its price."""
-        return tuple(dict.fromkeys(what for one in self.candidates for what in costs.unpriced(one.beside)))
+        """Items of any candidate that no sum includes, because their price is unknown."""
+        return tuple(dict.fromkeys(item for candidate in self.candidates for item in costs.unpriced(candidate.beside)))
 
     @property
     def hourly_usd(self) -> Decimal | None:
-        """The cluster's price at the dearest candidate, all that goes with its nodes included, USD an hour.
+        """Hourly price of the cluster on the most expensive candidate, in USD, including everything besides the nodes.
 
         None without candidates.
         """
-        return max((costs.hourly_usd(one.costs(self.nodes)) for one in self.candidates), default=None)
+        return max((costs.hourly_usd(candidate.costs(self.nodes)) for candidate in self.candidates), default=None)
 
     @property
     def worst_case_usd(self) -> Decimal | None:
-        """What the dearest candidate costs until the expiry, USD, rounded up to the cent; None without candidates.
+        """Cost of the most expensive candidate until the expiry, in USD, rounded up to the cent; None without candidates.
 
-        What nobody knows the price of is not in it: see `unpriced`.
+        Excludes items without a known price: see `unpriced`.
         """
         return self.worst_case_over_usd(self.expiry_s)
 
     def worst_case_over_usd(self, seconds: int) -> Decimal | None:
-        """The same for another expiry."""
-        return max((self._worst_usd(one, seconds) for one in self.candidates), default=None)
+        """Return the worst-case cost for another expiry."""
+        return max((self._worst_usd(candidate, seconds) for candidate in self.candidates), default=None)
 
-    def _worst_usd(self, one: Candidate, seconds: int) -> Decimal:
-        return costs.total_usd(one.costs(self.nodes), seconds)
+    def _worst_usd(self, candidate: Candidate, seconds: int) -> Decimal:
+        return costs.total_usd(candidate.costs(self.nodes), seconds)
 
     @property
     def ranks(self) -> int:
-        """How many there are on all nodes."""
+        """Number of ranks on all nodes."""
         return 1 if self.recipe.launch.launcher in ON_THE_HEAD else self.nodes * self.ranks_per_node
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        """The findings that forbid applying it."""
+        """The findings that prevent applying the plan."""
         return tuple(finding for finding in self.findings if finding.severity == "error")
 
     def as_json(self) -> dict[str, Any]:
@@ -215,5 +215,5 @@ class Plan:
 
 
 def _text(usd: Decimal | None) -> str | None:
-    """To the micro-dollar, as the ledger counts."""
+    """Format an amount to the micro-dollar, the unit of the ledger."""
     return None if usd is None else format(usd.quantize(Decimal("0.000001")), "f")

@@ -1,4 +1,4 @@
-"""The planner: one pure function from a resolved recipe and what is known of the world to a plan."""
+"""The planner: a pure function from a resolved recipe and the state of the cloud to a plan."""
 
 from dataclasses import replace
 from datetime import date, datetime
@@ -29,17 +29,17 @@ def make(
     today: date,
     network: NetworkRequest = NO_REQUEST,
 ) -> Plan:
-    """Plan a resolved recipe. Whatever is wrong with the world is a finding, never an exception."""
+    """Plan a resolved recipe. Problems are reported as findings, never raised."""
     return answer(Question(recipe, target, catalog, quotes, default_region, today, network))
 
 
 def answer(question: Question) -> Plan:
-    """The plan of a question, with what would work instead where it is refused."""
+    """Return the plan, with remedies if it has errors."""
     return with_remedies(planned(question), question, planned)
 
 
 def planned(question: Question) -> Plan:
-    """The plan with its findings, before anybody has looked for what would work instead."""
+    """Return the plan with its findings but without remedies."""
     recipe = question.recipe
     field = weigh(question) if question.hosts is None else host_sets.weigh(question)
     plan = Plan(
@@ -60,21 +60,21 @@ def planned(question: Question) -> Plan:
 
 
 def _expiry_s(question: Question) -> int:
-    """As the recipe says, or as long as what is reserved lasts."""
-    asked, one, now = int(question.recipe.budget.expiry), question.quotes.reservation, question.quotes.asked_at
-    return asked if one is None or now is None else lasting_s(one, now, asked)
+    """Return the recipe's expiry, limited by the end of the reservation."""
+    requested_s, reservation, now = int(question.recipe.budget.expiry), question.quotes.reservation, question.quotes.asked_at
+    return requested_s if reservation is None or now is None else lasting_s(reservation, now, requested_s)
 
 
 def _starts_at(question: Question) -> datetime | None:
-    """When the reserved capacity begins to be there, where that is yet to come."""
-    one, now = question.quotes.reservation, question.quotes.asked_at
-    if one is None or now is None or one.starts_at is None or one.starts_at <= now:
+    """Return when the reserved capacity becomes available, if that is in the future."""
+    reservation, now = question.quotes.reservation, question.quotes.asked_at
+    if reservation is None or now is None or reservation.starts_at is None or reservation.starts_at <= now:
         return None
-    return one.starts_at
+    return reservation.starts_at
 
 
 def _ranks_per_node(question: Question, field: Field) -> int:
-    """Of the first candidate; of the first type that was meant when none is left."""
+    """Return the ranks per node of the first candidate, or of the first requested type if there is no candidate."""
     ranks = question.recipe.launch.ranks
     if ranks != "gpus":
         return ranks
@@ -84,13 +84,13 @@ def _ranks_per_node(question: Question, field: Field) -> int:
 
 
 def _priced_live(question: Question, field: Field) -> bool:
-    """Whether every price was read from the cloud just now."""
+    """Return True if every price was read from the cloud just now."""
     prices = question.quotes.prices
-    return bool(field.candidates) and all(one.key in prices for one in field.candidates)
+    return bool(field.candidates) and all(candidate.key in prices for candidate in field.candidates)
 
 
 def _expected(recipe: Recipe, field: Field) -> Expected | None:
-    """As fast as the reference, at the candidate that is tried first."""
+    """Estimate time and cost at the reference rate on the first candidate."""
     work = recipe.work
     metric = recipe.metrics.get(work.metric) if work is not None else None
     reference = metric.reference if metric is not None else None
@@ -103,15 +103,15 @@ def _expected(recipe: Recipe, field: Field) -> Expected | None:
 
 
 def _uses(question: Question, field: Field) -> tuple[Use, ...]:
-    """One for each type; where its image differs between regions, that of the region tried first."""
+    """Return the software of each type; if its image differs between regions, that of the first region."""
     if question.hosts is not None:
         return ()
-    first = {one.instance_type: one for one in reversed(field.candidates)}
-    names = dict.fromkeys(one.instance_type for one in field.candidates)
+    first = {candidate.instance_type: candidate for candidate in reversed(field.candidates)}
+    names = dict.fromkeys(candidate.instance_type for candidate in field.candidates)
     chosen = [first[name] for name in names]
-    found = tuple(
-        use_of(question.recipe, one.instance_type, question.catalog.gpus[one.gpu], one.image, one.image_parameter)
-        for one in chosen
+    uses = tuple(
+        use_of(question.recipe, candidate.instance_type, question.catalog.gpus[candidate.gpu], candidate.image, candidate.image_parameter)
+        for candidate in chosen
     )
-    # Nothing of the network is simulated, so its settings are left out.
-    return tuple(replace(one, environment=()) for one in found) if question.rehearsed else found
+    # The rehearsal does not simulate the network, so network settings are omitted.
+    return tuple(replace(candidate, environment=()) for candidate in uses) if question.rehearsed else uses

@@ -1,4 +1,4 @@
-"""How much of a quota on running instances is left, as the cloud told it."""
+"""Quota on running instances: limit, usage and headroom."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,17 +9,17 @@ class QuotaRoom:
     """One quota of one region, in vCPUs of running instances."""
 
     limit_vcpus: int
-    """What the account may run."""
+    """vCPUs that the account may run."""
     used_vcpus: int | None
-    """What it runs now, whoever launched it; None where the instances could not be counted."""
+    """vCPUs that the account runs now; None if the instances could not be counted."""
     read_at: datetime | None = None
-    """When the cloud was asked, UTC: an answer may be some minutes old."""
+    """When the quota was read, UTC; it may be cached for some minutes."""
 
     @property
     def free_vcpus(self) -> int | None:
-        """What may be launched beside what runs, never below 0; None where that is unknown."""
+        """vCPUs that can still be launched, at least 0; None if unknown."""
         return None if self.used_vcpus is None else max(0, self.limit_vcpus - self.used_vcpus)
 
     def since(self, *, live: bool) -> str:
-        """` (asked 2026-11-21 12:00 UTC)` for an answer that a plan made offline remembers; empty otherwise."""
+        """Return ` (asked 2026-11-21 12:00 UTC)` for a cached quota in an offline plan; otherwise empty."""
         return "" if live or self.read_at is None else f" (asked {self.read_at:%Y-%m-%d %H:%M} UTC)"

@@ -1,4 +1,4 @@
-"""How the nodes are reached: which address they get, and where none can be had. Pure."""
+"""How the nodes are reached: which public address they get, and through what."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,24 +8,24 @@ from typing import Literal
 from cloudgpu.catalog import InstanceType
 
 PublicAddress = Literal["auto", "elastic", "nat", "private", "private-nat"]
-"""`auto`: EC2 gives each node one. `elastic`: an Elastic IP each. `nat`: an Elastic IP for the first node, through
-which the others are reached, and a NAT gateway for the way out. `private`: none; the caller reaches their subnet.
-`private-nat`: none, with a NAT gateway for the way out; only Session Manager leads to them."""
+"""`auto`: EC2 assigns one to each node. `elastic`: an Elastic IP per node. `nat`: an Elastic IP for the first node,
+which is the jump host for the others, and a NAT gateway for outbound traffic. `private`: none; the caller can reach the
+subnet. `private-nat`: none, with a NAT gateway for outbound traffic; reached only through Session Manager."""
 
 Reach = Literal["direct", "ssm"]
 """`direct`: the caller, or a jump host, connects to port 22. `ssm`: AWS Session Manager carries SSH."""
 
 DEFAULT_ELASTIC_IPS = 5
-"""AWS's own quota of a region, for an account that nobody asked about."""
+"""Default AWS quota per region, used if the account's quota was not queried."""
 BEHIND_NAT = 2
-"""Elastic IPs that a cluster behind NAT takes, whatever its size: the gateway's and the first node's."""
+"""Elastic IPs that a cluster behind NAT needs, whatever its size: the gateway's and the first node's."""
 GATEWAYS = frozenset({"nat", "private-nat"})
-"""Ways with a NAT gateway in a VPC that is made for the cluster."""
+"""Kinds with a NAT gateway in a VPC that is created for the cluster."""
 
 
 @dataclass(frozen=True)
 class NetworkRequest:
-    """What the settings say of the network.
+    """The network settings.
 
     Attributes:
         public_address: As requested; `auto` lets the planner decide.
@@ -50,21 +50,21 @@ NO_REQUEST = NetworkRequest()
 
 
 def several_interfaces(kind: InstanceType, efa: int) -> bool:
-    """Whether a node has more than one, and so gets no public address of EC2's.
+    """Return True if a node has several interfaces, so that EC2 assigns it no public address.
 
-    A type with more cards than EFA interfaces has a first card for IP alone.
+    A type with more network cards than EFA interfaces uses its first card for IP only.
     """
     return efa > 1 or (efa > 0 and kind.network_cards > kind.efa_interfaces)
 
 
 def chosen(request: NetworkRequest, nodes: int, free: int, *, several: bool) -> PublicAddress:
-    """The way for a gang of this size where the account has so many Elastic IPs free."""
+    """Return the kind of address for a cluster of this size, given the number of free Elastic IPs."""
     way = (
         request.public_address
         if request.public_address != "auto"
         else _by_itself(request, nodes, free, several=several)
     )
-    # By Session Manager nobody would use the first node's address, and private nodes need no subnet of the user's.
+    # With Session Manager the first node's address would be unused, and private nodes need no subnet of the user's.
     replaced = ("nat",) if request.own_network else ("nat", "private")
     return "private-nat" if request.reach == "ssm" and way in replaced else way
 
@@ -78,24 +78,24 @@ def _by_itself(request: NetworkRequest, nodes: int, free: int, *, several: bool)
 
 
 def elastic_ips(way: PublicAddress, nodes: int) -> int:
-    """How many Elastic IPs it takes."""
+    """Return the number of Elastic IPs needed."""
     return {"elastic": nodes, "nat": BEHIND_NAT, "private-nat": 1}.get(way, 0)
 
 
 def contradiction(request: NetworkRequest) -> str:
-    """Why the settings cannot be met together; empty when they can."""
+    """Return why the settings contradict each other; empty if they do not."""
     way, ssm = request.public_address, request.reach == "ssm"
     needs = "names a subnet whose private addresses"
     wrong = (
         (
             way in GATEWAYS and request.own_network,
-            f"public_address is {way}, which makes a VPC, but vpc_id, subnet_id or security_group_id names your own",
+            f"public_address {way} creates a VPC, but vpc_id, subnet_id or security_group_id names an existing one",
         ),
         (
             way == "private" and not request.own_subnet and (request.own_network or not ssm),
             f"public_address is private, but no subnet_id {needs} you reach",
         ),
-        (way == "private-nat" and not ssm, "public_address is private-nat, which nobody reaches without reach = ssm"),
+        (way == "private-nat" and not ssm, "public_address is private-nat, which can only be reached with reach = ssm"),
         (bool(request.bastion) and ssm, "bastion names a jump host, but reach is ssm, which needs none"),
         (bool(request.bastion) and not request.own_subnet, f"bastion is set, but no subnet_id {needs} it reaches"),
         (
@@ -107,25 +107,25 @@ def contradiction(request: NetworkRequest) -> str:
 
 
 def explained(way: PublicAddress, nodes: int, gateway_gb_usd: Decimal | None) -> Iterator[str]:
-    """The way, and what of it the expiry does not end, in words; nothing for the ways that cost nothing extra.
+    """Yield notes on how nodes are reached and what the expiry does not delete; none if it costs nothing extra.
 
-    `gateway_gb_usd` is what a GB through the NAT gateway costs; None where it is not known.
+    `gateway_gb_usd` is the price of a GB through the NAT gateway; None if unknown.
     """
-    lasting = "until `down` or `sweep` releases them: the expiry ends nodes alone"
+    lasting = "until `down` or `sweep` releases them: the expiry terminates only the nodes"
     if way == "elastic":
         yield (
-            f"{nodes} Elastic IPs, one a node, cost {lasting}"
+            f"{nodes} Elastic IPs, one per node, are billed {lasting}"
             if nodes > 1
-            else ("an Elastic IP costs until `down` or `sweep` releases it: the expiry ends nodes alone")
+            else ("an Elastic IP is billed until `down` or `sweep` releases it: the expiry terminates only the nodes")
         )
     elif way in GATEWAYS:
         jump = (
-            "nodes are reached through the first one, and"
+            "nodes are reached through the first node and"
             if way == "nat"
-            else "nodes have private addresses alone, and"
+            else "nodes have only private addresses and"
         )
-        yield f"{jump} reach out through a NAT gateway"
+        yield f"{jump} connect to the Internet through a NAT gateway"
         addresses = f"its {BEHIND_NAT} Elastic IPs" if way == "nat" else "its Elastic IP"
-        yield f"the gateway and {addresses} cost {lasting}"
+        yield f"the gateway and {addresses} are billed {lasting}"
         cost = "an unknown price" if gateway_gb_usd is None else f"{gateway_gb_usd} USD/GB"
-        yield f"traffic through the NAT gateway costs {cost} more; S3 in the region does not pass it"
+        yield f"traffic through the NAT gateway costs an additional {cost}; S3 traffic in the region bypasses it"

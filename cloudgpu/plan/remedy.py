@@ -1,4 +1,4 @@
-"""What would work instead, as a value: options to type, and what one gets with them."""
+"""A verified fix for a rejected plan."""
 
 from dataclasses import asdict, dataclass
 from decimal import Decimal
@@ -7,13 +7,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Remedy:
-    """One way past a refusal that was planned through: with it, the refusal is gone and nothing new is refused.
+    """Options that fix an error without causing a new one, verified by planning again.
 
     Attributes:
         command: Options to add to the same command, `--set resources.instance_type=g4dn.metal`.
-        gets: The hardware that is tried first with it, `2 x g4dn.metal (8 x T4 16 GiB)`; empty while something else
-            still leaves nothing to try.
-        worst_case_usd: Of the plan with it; None while that has no candidates.
+        gets: The hardware tried first with these options, `2 x g4dn.metal (8 x T4 16 GiB)`; empty if other errors
+            still exclude every candidate.
+        worst_case_usd: Worst-case cost with these options; None without candidates.
     """
 
     command: str
@@ -21,7 +21,7 @@ class Remedy:
     worst_case_usd: Decimal | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Its documented form; money as text."""
+        """Return the documented JSON form, with amounts as text."""
         worst = None if self.worst_case_usd is None else str(self.worst_case_usd)
         return {**asdict(self), "gets": self.gets or None, "worst_case_usd": worst}
 

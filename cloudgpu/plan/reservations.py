@@ -1,4 +1,4 @@
-"""Capacity that is reserved: what AWS says of it, whether it fits, and how long a run in it may last. Pure."""
+"""Capacity Reservations and Capacity Blocks: whether they suit the cluster, and how long a run may last."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ from cloudgpu.recipe.units import DurationS
 ReservationKind = Literal["default", "capacity-block"]
 
 TAKEN_BEFORE_END = timedelta(minutes=30)
-"""AWS ends the instances of a Capacity Block in its last half hour."""
+"""AWS terminates the instances of a Capacity Block 30 minutes before it ends."""
 _USABLE = frozenset({"active", "scheduled", "payment-pending", "pending", "assessing"})
 _KINDS = {"reservation": "default", "capacity-block": "capacity-block"}
-"""Market -> what AWS calls its reservations."""
+"""Market -> reservation type of the EC2 API."""
 
 
 @dataclass(frozen=True)
 class Reservation:
-    """One capacity reservation as AWS describes it; times are UTC, None where it has none."""
+    """A capacity reservation as AWS describes it. Times are UTC, or None if not set."""
 
     id: str
     kind: ReservationKind
@@ -27,52 +27,52 @@ class Reservation:
     instance_type: str
     state: str
     free: int
-    """Instances that still fit; before its start, all of them."""
+    """Free instances; all of them before its start."""
     starts_at: datetime | None
     ends_at: datetime | None
 
 
 @dataclass(frozen=True)
 class Held:
-    """What the cloud said of a reservation, and when; `found` is None where it has none of that id."""
+    """Result of looking up a reservation. `found` is None if there is none with that ID."""
 
     found: Reservation | None
     asked_at: datetime
 
 
 def is_reserved(market: str) -> bool:
-    """Whether a market launches into a reservation."""
+    """Return True if the market launches into a reservation."""
     return market in _KINDS
 
 
-def unfit(one: Reservation, market: str, nodes: int) -> Iterator[str]:
-    """Why a reservation cannot carry the gang, wherever it lies."""
-    if one.kind != _KINDS[market]:
-        other = next(name for name, kind in _KINDS.items() if kind == one.kind)
-        yield f"{one.id} is a reservation of another kind: set resources.market to {other}"
-    if one.state not in _USABLE:
-        yield f"{one.id} is {one.state}"
-    elif one.free < nodes:
-        yield f"{one.id} has {one.free} instances free, and {nodes} are wanted"
+def unfit(reservation: Reservation, market: str, nodes: int) -> Iterator[str]:
+    """Yield why a reservation cannot hold the cluster, whatever its zone."""
+    if reservation.kind != _KINDS[market]:
+        other = next(name for name, kind in _KINDS.items() if kind == reservation.kind)
+        yield f"{reservation.id} is a different kind of reservation; set resources.market to {other}"
+    if reservation.state not in _USABLE:
+        yield f"{reservation.id} is {reservation.state}"
+    elif reservation.free < nodes:
+        yield f"{reservation.id} has {reservation.free} free instances, but {nodes} are needed"
 
 
-def lasting_s(one: Reservation, now: datetime, expiry_s: int) -> int:
-    """Seconds that a run may last from its start: a Capacity Block's end, less AWS's half hour, cuts the expiry."""
-    if one.kind != "capacity-block" or one.ends_at is None:
+def lasting_s(reservation: Reservation, now: datetime, expiry_s: int) -> int:
+    """Return the seconds a run may last: the expiry, limited by 30 minutes before the end of a Capacity Block."""
+    if reservation.kind != "capacity-block" or reservation.ends_at is None:
         return expiry_s
-    begin = max(now, one.starts_at or now)
-    return max(0, min(expiry_s, int((one.ends_at - TAKEN_BEFORE_END - begin).total_seconds())))
+    begin = max(now, reservation.starts_at or now)
+    return max(0, min(expiry_s, int((reservation.ends_at - TAKEN_BEFORE_END - begin).total_seconds())))
 
 
-def told(one: Reservation, now: datetime, expiry_s: int) -> Iterator[str]:
-    """What a person should know of it before saying yes."""
-    if one.kind == "capacity-block":
-        yield f"{one.id} was paid for in advance: its nodes cost nothing more, and the worst case counts them as 0 USD"
-    if one.starts_at is not None and one.starts_at > now:
-        yield f"{one.id} starts at {_utc(one.starts_at)}: `up` waits for it"
-    lasting = lasting_s(one, now, expiry_s)
-    if lasting < expiry_s and one.ends_at is not None:
-        message = f"{one.id} ends at {_utc(one.ends_at)}, and AWS takes its nodes half an hour before"
+def told(reservation: Reservation, now: datetime, expiry_s: int) -> Iterator[str]:
+    """Yield notes on a reservation for the user to read before confirming."""
+    if reservation.kind == "capacity-block":
+        yield f"{reservation.id} is paid in advance: its nodes cost nothing more and count as 0 USD in the worst case"
+    if reservation.starts_at is not None and reservation.starts_at > now:
+        yield f"{reservation.id} starts at {_utc(reservation.starts_at)}: `up` waits for it"
+    lasting = lasting_s(reservation, now, expiry_s)
+    if lasting < expiry_s and reservation.ends_at is not None:
+        message = f"{reservation.id} ends at {_utc(reservation.ends_at)}, and AWS terminates its nodes 30 minutes earlier"
         yield f"{message}: the expiry is {DurationS(lasting)} instead of {DurationS(expiry_s)}"
 
 

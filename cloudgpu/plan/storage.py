@@ -1,4 +1,4 @@
-"""Storage in a plan: what stands already binds regions and zones, what is made with the cluster costs money. Pure."""
+"""Storage in a plan: existing storage restricts regions and zones, new storage adds costs."""
 
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
@@ -15,52 +15,52 @@ if TYPE_CHECKING:
     from cloudgpu.plan.question import Question
 
 ZONAL: Final = frozenset({"lustre", "ebs"})
-"""Kinds that stand in one zone."""
+"""Kinds that belong to one zone."""
 GROUPED: Final = frozenset({"efs", "lustre"})
-"""Kinds that nodes reach by carrying a security group, which belongs to one VPC."""
+"""Kinds that nodes access through a security group, which belongs to one VPC."""
 
 
 Seen = Mapping[str, tuple[StorageSeen, ...]]
-"""Name -> what stands under it, at most one a region; an absent name was not looked for."""
+"""Name -> existing storage, at most one per region; absent = not queried."""
 
 
 def looked_for(recipe: Recipe) -> tuple[Storage, ...]:
-    """What may stand already: everything but what each cluster makes for itself."""
-    return tuple(one for one in recipe.storage if one.make is None or one.keep)
+    """Return the storage that may already exist: all except that created for one cluster only."""
+    return tuple(storage for storage in recipe.storage if storage.make is None or storage.keep)
 
 
 def existing_storage(recipe: Recipe, seen: Seen) -> Iterator[tuple[StorageSeen, ...]]:
-    """Of each piece that stands somewhere, where it does."""
-    for one in looked_for(recipe):
-        if seen.get(one.name):
-            yield seen[one.name]
+    """Yield the locations of each storage that exists."""
+    for storage in looked_for(recipe):
+        if seen.get(storage.name):
+            yield seen[storage.name]
 
 
 def near(question: "Question", region: str, zone: str) -> bool:
-    """Whether nodes in a zone can mount all that stands."""
+    """Return True if nodes in a zone can mount all existing storage."""
     return all(
-        any(one.region == region and one.zone in ("", zone) for one in places)
+        any(location.region == region and location.zone in ("", zone) for location in places)
         for places in existing_storage(question.recipe, question.quotes.storage)
     )
 
 
 def made(question: "Question", region: str) -> tuple[CostItem, ...]:
-    """What the storage costs that would be made in a region; what stays when the cluster ends by the month."""
+    """Return the cost of storage to create in a region, per month if it outlives the cluster."""
     there = {one[0].name for one in existing_storage(question.recipe, question.quotes.storage)}
     return tuple(
         item(one, one.make, region) for one in question.recipe.storage if one.make is not None and one.name not in there
     )
 
 
-def item(one: Storage, make: Make, region: str) -> CostItem:
-    """One line of the costs. What grows with what it holds has no price that could be told before."""
+def item(storage: Storage, make: Make, region: str) -> CostItem:
+    """Return one cost item. Storage that grows as needed has no price in advance."""
     deployment = (make.deployment or "scratch_2") if make.kind == "lustre" else ""
     price = storage_price(make.kind, region, deployment)
     size = f" of {make.size}" if make.size else ""
-    what = f"storage {one.name} ({make.kind}{size}{', kept' if one.keep else ''})"
-    per: Per = "month" if one.keep else "hour"
+    what = f"storage {storage.name} ({make.kind}{size}{', kept' if storage.keep else ''})"
+    per: Per = "month" if storage.keep else "hour"
     if price is None or make.size is None:
         return CostItem("storage", 1, what, None, None, "", per=per)
     monthly_usd = price.monthly_usd(Decimal(int(make.size)))
-    usd = monthly_usd if one.keep else monthly_usd / MONTH_H
+    usd = monthly_usd if storage.keep else monthly_usd / MONTH_H
     return CostItem("storage", 1, what, usd, price.as_of, price.source, per=per)

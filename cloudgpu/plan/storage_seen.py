@@ -6,13 +6,13 @@ from decimal import Decimal
 
 @dataclass(frozen=True)
 class StorageSeen:
-    """Storage that stands, as the cloud tells of it.
+    """Existing storage.
 
     Attributes:
-        zone: Of a kind that stands in one; empty for the others, or where it is not known.
+        zone: Zone, for kinds that belong to one; empty for others or if unknown.
         ready: Whether it can be mounted.
-        users: Instances that have it now; None where nobody can tell.
-        monthly_usd: None where it is not known.
+        users: Instances that it is attached to; None if unknown.
+        monthly_usd: Price per month; None if unknown.
     """
 
     name: str
@@ -26,5 +26,5 @@ class StorageSeen:
 
     @property
     def place(self) -> str:
-        """Its zone, or its region."""
+        """Its zone, or its region if it belongs to no zone."""
         return self.zone or self.region

@@ -1,4 +1,4 @@
-"""Other instance types, and other regions, for what a recipe asks for: found in the catalogue, the nearest first."""
+"""Find similar instance types and other regions in the catalog."""
 
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
@@ -10,8 +10,8 @@ from cloudgpu.plan import exclusions
 from cloudgpu.plan.question import Question
 
 Kinship = Literal["same GPU", "other number", "same size", "as much memory", "most memory"]
-"""What a type has in common with the one that was asked for: as many of its GPU; its GPU, but more or fewer; the number
-of its GPUs and at least the memory of each; at least the memory of all; or, where no type has that, the most there is.
+"""How a type compares with the requested one: same GPU and count; same GPU but another count; same count with at least
+as much memory per GPU; at least as much memory in total; or, if there is none of these, the most memory available.
 """
 
 _FEW: Final = 2
@@ -19,9 +19,9 @@ _REGIONS: Final = 3
 
 
 def substitutes(question: Question) -> Iterator[tuple[Kinship, InstanceType]]:
-    """Types that no rule throws out and that are sold in the recipe's regions; a few of each kinship, cheapest first.
+    """Yield types that no rule excludes and that the recipe's regions sell, a few of each kind, cheapest first.
 
-    None where the recipe names no type that is known.
+    Yields nothing if the recipe names no known type.
     """
     asked = asked_for(question)
     if asked is None:
@@ -44,7 +44,7 @@ def substitutes(question: Question) -> Iterator[tuple[Kinship, InstanceType]]:
 
 
 def with_as_much_memory(question: Question) -> Iterator[InstanceType]:
-    """Other types whose GPUs have as much memory together as those of the first type asked for, the cheapest first."""
+    """Yield other types with at least as much total GPU memory as the first requested type, cheapest first."""
     asked = asked_for(question)
     if asked is not None:
         enough = [one for one in _pool(question) if one.gpu_memory_total_gib >= asked.gpu_memory_total_gib]
@@ -52,13 +52,13 @@ def with_as_much_memory(question: Question) -> Iterator[InstanceType]:
 
 
 def asked_for(question: Question) -> InstanceType | None:
-    """The type that others are held against: the first that is meant, be it a machine that AWS does not have."""
+    """Return the first requested type, which others are compared with. It may be a machine that AWS does not offer."""
     named = (question.catalog.types.get(spec) for spec in question.specs)
     return next(iter(question.types), None) or next((kind for kind in named if kind is not None), None)
 
 
 def offered_elsewhere(question: Question) -> tuple[str, ...]:
-    """Regions beside the recipe's in which one of its types is sold, the cheapest few."""
+    """Return the cheapest other regions that sell one of the recipe's types."""
     found: dict[str, Decimal] = {}
     for kind in question.types:
         for region, usd in kind.on_demand_usd.items():
@@ -68,14 +68,14 @@ def offered_elsewhere(question: Question) -> tuple[str, ...]:
 
 
 def _pool(question: Question) -> list[InstanceType]:
-    """Every other type that is sold in the recipe's regions, the cheapest first."""
+    """Return every other type that the recipe's regions sell, cheapest first."""
     names = {kind.name for kind in question.types}
     sold = [kind for kind in question.catalog.types.values() if kind.name not in names and _sold(question, kind)]
     return sorted(sold, key=lambda kind: (_usd(question, kind), kind.name))
 
 
 def _usable(question: Question, kinds: Iterable[InstanceType]) -> Iterator[InstanceType]:
-    """Those that no rule throws out; rules cost more than prices, so they are asked as late as can be."""
+    """Yield the types that no rule excludes. Lazy, because rules are more expensive than prices."""
     return (kind for kind in kinds if not exclusions.of_type(question, kind))
 
 
