@@ -139,7 +139,11 @@ def _gpus(question: Question) -> Iterator[Gpu]:
 
 def _older_torch(python: PythonEnvironment, series: str) -> Iterator[Edit]:
     """Yield a change that pins PyTorch to a series. Lists with a comma in an entry cannot be typed after `--set`."""
-    others = [requirement for requirement in python.requirements if not re.match(r"\s*torch\s*([\[=~<>!;]|$)", requirement, re.IGNORECASE)]
+    others = [
+        requirement
+        for requirement in python.requirements
+        if not re.match(r"\s*torch\s*([\[=~<>!;]|$)", requirement, re.IGNORECASE)
+    ]
     if series and not any("," in requirement for requirement in others):
         yield edit("environment.python.requirements", ",".join([f"torch~={series}.0", *others]))
 

@@ -126,7 +126,9 @@ def unreachable(question: Question, kind: InstanceType, region: str) -> Iterator
     wanted = elastic_ips(question.public_address(kind, region), question.recipe.resources.nodes)
     free = question.free_addresses(region)
     if wanted > free:
-        message = f"{kind.name} needs {wanted} Elastic IPs in {region}, but the account can allocate only {free} more there"
+        message = (
+            f"{kind.name} needs {wanted} Elastic IPs in {region}, but the account can allocate only {free} more there"
+        )
         yield Reason(message, "request a higher quota in Service Quotas (L-0263D0A3), or release unused ones")
 
 

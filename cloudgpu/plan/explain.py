@@ -63,6 +63,7 @@ class Group:
 
     @property
     def count(self) -> int:
+        """Number of explanations."""
         return len(self.verdicts)
 
 
@@ -87,7 +88,16 @@ def _kept(question: Question, candidates: Iterable[Candidate]) -> Iterator[Verdi
         late = candidate.key in question.quotes.refused
         rule = "cool-down" if late else prefer
         why = "no capacity a short while ago: tried last" if late else PLACES[prefer]
-        yield Verdict(candidate.instance_type, candidate.region, candidate.zone, candidate.market, kept=True, place=place, rule=rule, why=why)
+        yield Verdict(
+            candidate.instance_type,
+            candidate.region,
+            candidate.zone,
+            candidate.market,
+            kept=True,
+            place=place,
+            rule=rule,
+            why=why,
+        )
 
 
 def _of_type(question: Question, kind: InstanceType) -> Iterator[Verdict]:

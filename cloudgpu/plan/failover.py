@@ -19,7 +19,7 @@ from cloudgpu.errors import (
 from cloudgpu.plan.plan import Candidate
 
 Skips = Literal["zone", "pool", "region", "type", "stop", "again"]
-"""What an error rules out. `zone`: this type in this zone and market; `pool`: every zone that shares the region's quota;
+"""What an error rules out. `zone`: this type in this zone and market; `pool`: every zone that shares its quota;
 `region`: the region; `type`: the type everywhere; `stop`: everything; `again`: nothing, retry the call with the same
 token after a pause."""
 
@@ -70,7 +70,10 @@ _ROWS: Final[tuple[tuple[FailoverRule, tuple[str, ...]], ...]] = (
     ),
     # Gangs with several interfaces per node need the same number of Elastic IPs in every zone, and IAM limits are the
     # same in every region.
-    (FailoverRule(QuotaError, "stop", "quota reached"), ("AddressLimitExceeded", "LimitExceeded", "ResourceLimitExceeded")),
+    (
+        FailoverRule(QuotaError, "stop", "quota reached"),
+        ("AddressLimitExceeded", "LimitExceeded", "ResourceLimitExceeded"),
+    ),
     (FailoverRule(NotOfferedError, "zone", "not offered"), ("Unsupported",)),
     (FailoverRule(NotOfferedError, "type", "retired or unknown type"), ("InvalidInstanceType",)),
     (

@@ -76,7 +76,9 @@ def with_remedies(plan: Plan, question: Question, planned: Planner) -> Plan:
 def _may_combine(start: Trial, levels: Sequence[Sequence[Trial]]) -> bool:
     """Return True if combining more changes may fix an error that is still unresolved."""
     trials = [trial for level in levels for trial in level]
-    open_still = {error.check for error in start.plan.errors if not any(_cures(trial, error, start) for trial in trials)}
+    open_still = {
+        error.check for error in start.plan.errors if not any(_cures(trial, error, start) for trial in trials)
+    }
     movable = {check for check in start.refused if any(check not in trial.refused for trial in trials)}
     whole = any(not trial.refused for trial in trials)
     return bool(open_still & movable) or (not whole and movable == start.refused)

@@ -68,7 +68,7 @@ class Quotes:
         prices: (instance type, zone, market) -> current USD per hour; absent = use the catalog's price.
         images: (SSM parameter, region) -> the machine image that it names now; absent = not queried, or unknown.
         free_addresses: Region -> Elastic IPs that the account can still allocate; absent = not queried, or unknown.
-        reservation: The reservation that the recipe names, as AWS describes it; None = not queried, or not found.
+        reservation: Reservation that the recipe names, as AWS describes it; None = not queried, or not found.
         asked_at: When the cloud was queried, UTC.
         refused: (instance type, zone, market) -> seconds since it had no capacity; recent failures only.
         quotas: (region, quota code) -> limit and usage; absent = not queried, or unknown.
@@ -113,7 +113,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Plan:
-    """What cloudgpu would do. `recipe` is resolved: parameters and, in a rehearsal, the rehearsal section are applied."""
+    """What cloudgpu would do. `recipe` is resolved, including parameters and, in a rehearsal, its section."""
 
     target: Target
     recipe: Recipe
@@ -165,7 +165,7 @@ class Plan:
 
     @property
     def worst_case_usd(self) -> Decimal | None:
-        """Cost of the most expensive candidate until the expiry, in USD, rounded up to the cent; None without candidates.
+        """Cost of the most expensive candidate until expiry, in USD, rounded up to the cent; None without candidates.
 
         Excludes items without a known price: see `unpriced`.
         """

@@ -61,7 +61,11 @@ def planned(question: Question) -> Plan:
 
 def _expiry_s(question: Question) -> int:
     """Return the recipe's expiry, limited by the end of the reservation."""
-    requested_s, reservation, now = int(question.recipe.budget.expiry), question.quotes.reservation, question.quotes.asked_at
+    requested_s, reservation, now = (
+        int(question.recipe.budget.expiry),
+        question.quotes.reservation,
+        question.quotes.asked_at,
+    )
     return requested_s if reservation is None or now is None else lasting_s(reservation, now, requested_s)
 
 
@@ -110,7 +114,13 @@ def _uses(question: Question, field: Field) -> tuple[Use, ...]:
     names = dict.fromkeys(candidate.instance_type for candidate in field.candidates)
     chosen = [first[name] for name in names]
     uses = tuple(
-        use_of(question.recipe, candidate.instance_type, question.catalog.gpus[candidate.gpu], candidate.image, candidate.image_parameter)
+        use_of(
+            question.recipe,
+            candidate.instance_type,
+            question.catalog.gpus[candidate.gpu],
+            candidate.image,
+            candidate.image_parameter,
+        )
         for candidate in chosen
     )
     # The rehearsal does not simulate the network, so network settings are omitted.

@@ -17,7 +17,7 @@ class QuotaRoom:
 
     @property
     def free_vcpus(self) -> int | None:
-        """vCPUs that can still be launched, at least 0; None if unknown."""
+        """VCPUs that can still be launched, at least 0; None if unknown."""
         return None if self.used_vcpus is None else max(0, self.limit_vcpus - self.used_vcpus)
 
     def since(self, *, live: bool) -> str:

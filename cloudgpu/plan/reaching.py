@@ -120,9 +120,7 @@ def explained(way: PublicAddress, nodes: int, gateway_gb_usd: Decimal | None) ->
         )
     elif way in GATEWAYS:
         jump = (
-            "nodes are reached through the first node and"
-            if way == "nat"
-            else "nodes have only private addresses and"
+            "nodes are reached through the first node and" if way == "nat" else "nodes have only private addresses and"
         )
         yield f"{jump} connect to the Internet through a NAT gateway"
         addresses = f"its {BEHIND_NAT} Elastic IPs" if way == "nat" else "its Elastic IP"

@@ -72,7 +72,9 @@ def told(reservation: Reservation, now: datetime, expiry_s: int) -> Iterator[str
         yield f"{reservation.id} starts at {_utc(reservation.starts_at)}: `up` waits for it"
     lasting = lasting_s(reservation, now, expiry_s)
     if lasting < expiry_s and reservation.ends_at is not None:
-        message = f"{reservation.id} ends at {_utc(reservation.ends_at)}, and AWS terminates its nodes 30 minutes earlier"
+        message = (
+            f"{reservation.id} ends at {_utc(reservation.ends_at)}, and AWS terminates its nodes 30 minutes earlier"
+        )
         yield f"{message}: the expiry is {DurationS(lasting)} instead of {DurationS(expiry_s)}"
 
 

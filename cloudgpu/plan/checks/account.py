@@ -1,20 +1,26 @@
-"""What the settings and the recipe name in the account: keys, roles, parts of a network."""
+"""Check that keys, roles and network resources named by the settings or the recipe exist in the account."""
 
 from collections.abc import Iterator
 
 from cloudgpu.plan.checks.check import Case, Found, check
 
 
-@check("named", "error", "A key, role or network that does not exist is found before the launch that needs it.")
+@check("named", "error", "A missing key, role or network is reported before the launch that needs it.")
 def named_things_there(case: Case) -> Iterator[Found]:
-    """What is named and missing, or could not be looked at."""
+    """Report named resources that are missing or could not be checked."""
     survey = case.question.quotes.survey
     if survey.regions_unknown:
-        yield Found(f"which regions the account has enabled is unknown: {survey.regions_unknown}", severity="unknown")
-    for one in survey.named:
-        where = f" in {one.region}" if one.region else ""
-        if one.presence == "missing":
-            fix = f"correct the setting {one.setting}: `cloudgpu config`" if one.setting else "make it, or name another"
-            yield Found(f"there is no {one.kind} {one.name}{where}", fix)
-        elif one.presence == "unknown":
-            yield Found(f"{one.kind} {one.name}{where}: whether it is there is unknown: {one.why}", severity="unknown")
+        yield Found(f"cannot tell which regions the account has enabled: {survey.regions_unknown}", severity="unknown")
+    for resource in survey.named:
+        where = f" in {resource.region}" if resource.region else ""
+        if resource.presence == "missing":
+            fix = (
+                f"correct the setting {resource.setting}: `cloudgpu config`"
+                if resource.setting
+                else "create it, or name another"
+            )
+            yield Found(f"{resource.kind} {resource.name} does not exist{where}", fix)
+        elif resource.presence == "unknown":
+            yield Found(
+                f"cannot tell whether {resource.kind} {resource.name} exists{where}: {resource.why}", severity="unknown"
+            )

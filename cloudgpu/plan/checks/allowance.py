@@ -1,4 +1,4 @@
-"""Rules on a type in a region: may this account launch so much of it there? Pure."""
+"""Rules for a type in a region: whether this account may launch that many of it there."""
 
 from collections.abc import Iterator
 
@@ -10,19 +10,19 @@ from cloudgpu.plan.reservations import is_reserved
 from cloudgpu.text import command
 
 
-@region_rule("region-enabled", "A region that the account has not enabled refuses every call.")
+@region_rule("region-enabled", "Regions that the account has not enabled reject every call.")
 def region_not_enabled(question: Question, _kind: InstanceType, region: str) -> Iterator[Reason]:
-    """The account may not use the region."""
+    """Exclude regions that the account has not enabled."""
     enabled = question.quotes.survey.enabled_regions
     if enabled is not None and region not in enabled:
         yield Reason(f"{region} is not enabled for this account", "enable it in the console under Account, AWS Regions")
 
 
-@region_rule("quota", "A gang above the account's quota is refused in every zone of the region.")
+@region_rule("quota", "A cluster above the account's quota fails in every zone of the region.")
 def quota_too_small(question: Question, kind: InstanceType, region: str) -> Iterator[Reason]:
-    """More vCPUs than the account may ever run there. What runs now may end: `checks.quota` tells of it."""
+    """Exclude types that need more vCPUs than the quota. `checks.quota` reports what is in use right now."""
     if is_reserved(question.market):
-        # What is reserved was counted when it was reserved; a Capacity Block counts against no quota of instances.
+        # A reservation already counts against the quota; a Capacity Block does not count at all.
         return
     nodes, needed = question.recipe.resources.nodes, question.recipe.resources.nodes * kind.vcpus
     quotas = [quota_of(kind.name, market) for market in question.markets_of(kind)]
@@ -33,5 +33,5 @@ def quota_too_small(question: Question, kind: InstanceType, region: str) -> Iter
     for quota, room in short:
         limit, since = room.limit_vcpus, room.since(live=question.quotes.live)
         fewer = f"{command('--set', f'resources.nodes={limit // kind.vcpus}')}, or " if limit >= kind.vcpus else ""
-        message = f"{nodes} x {kind.name} need {needed} vCPUs in {region}, and {quota} allow {limit}{since}"
-        yield Reason(message, f"{fewer}ask for {needed} at {quota.console(region)}")
+        message = f"{nodes} x {kind.name} need {needed} vCPUs in {region}, but {quota} allow only {limit}{since}"
+        yield Reason(message, f"{fewer}request {needed} at {quota.console(region)}")

@@ -1,4 +1,4 @@
-"""Rules on a type: does it have what the run needs, and does AWS sell it in the way asked for? Pure."""
+"""Rules for a type: enough GPU memory, and sold in the requested market."""
 
 from collections.abc import Iterator
 from decimal import Decimal
@@ -10,42 +10,44 @@ from cloudgpu.plan.reservations import is_reserved
 from cloudgpu.text import command
 
 
-@type_rule("gpu-memory", "A model that does not fit into the GPU fails at its first step, when the nodes are paid for.")
+@type_rule(
+    "gpu-memory", "A model that does not fit into GPU memory fails at its first step, after the nodes are launched."
+)
 def gpu_memory_short(question: Question, kind: InstanceType) -> Iterator[Reason]:
-    """Less memory on each GPU than the recipe says the run needs."""
+    """Exclude types with less memory per GPU than the recipe requires."""
     needed = question.recipe.resources.gpu_memory
     if needed is not None and kind.gpu_memory_gib < needed:
         near = _cheapest_with(question, kind, Decimal(needed))
         has = f"{kind.name} has {kind.gpu_memory_gib:f} GiB on each {kind.gpu}"
         yield Reason(
-            f"{has}, and the run needs {int(needed)} GiB",
+            f"{has}, but the recipe requires {int(needed)} GiB",
             command("--set", f"resources.instance_type={near}") if near else "",
         )
 
 
-@type_rule("market", "A type that AWS does not sell in the way asked for is refused in every zone.")
+@type_rule("market", "A type that AWS does not sell in the requested market fails in every zone.")
 def sold_otherwise(question: Question, kind: InstanceType) -> Iterator[Reason]:
-    """Spot, on-demand or Capacity Block of a type that comes otherwise only."""
+    """Exclude types that AWS does not sell in the requested market."""
     market = question.market
     if not question.markets_of(kind):
-        sold = " or ".join(kind.usage_classes) or "in no way that is known"
+        sold = " or ".join(kind.usage_classes) or "nothing known"
         asked = " or ".join(question.markets)
         yield Reason(f"AWS does not sell {kind.name} as {asked}, only as {sold}", _other_market(kind, market))
     elif question.markets == ("on-demand",) and not kind.on_demand_usd and "capacity-block" in kind.usage_classes:
-        message = f"AWS sells {kind.name} by the hour at no known price: it comes as a Capacity Block"
+        message = f"{kind.name} has no known on-demand price; AWS sells it as a Capacity Block"
         spot = ", or --set resources.market=spot" if kind.spot_usd else ""
         block = "buy one, set resources.market to capacity-block and resources.reservation to its id"
         yield Reason(message, f"{block}{spot}")
 
 
 def _other_market(kind: InstanceType, market: str) -> str:
-    """A reserved market needs an id that nobody can guess."""
+    """Return the option for another market. Reserved markets need an ID, so they are not suggested."""
     other = next((one for one in kind.usage_classes if one != market and not is_reserved(one)), "")
     return command("--set", f"resources.market={other}") if other else ""
 
 
 def _cheapest_with(question: Question, kind: InstanceType, memory_gib: Decimal) -> str:
-    """The cheapest type with as many GPUs and this memory on each, where it is offered; empty when there is none."""
+    """Return the cheapest offered type with as many GPUs and this memory per GPU; empty if there is none."""
     found = [
         (other.on_demand_usd[region], other.name)
         for other in question.catalog.types.values()

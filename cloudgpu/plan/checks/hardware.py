@@ -1,4 +1,4 @@
-"""Is what the recipe names there at all, and is anything left of it?"""
+"""Check that GPUs, instance types and regions exist, and that candidates remain."""
 
 from collections.abc import Iterator
 
@@ -8,27 +8,27 @@ from cloudgpu.recipe.nearest import nearest, suggestion
 from cloudgpu.text import command
 
 
-@check("instance-type", "error", "An instance type that nobody knows is never taken for one that cannot be had.")
+@check("instance-type", "error", "An unknown instance type is reported as unknown, not as unavailable.")
 def instance_types_known(case: Case) -> Iterator[Found]:
-    """Names of types that the catalogue does not have, and of machines that AWS does not have."""
+    """Report instance types that are not in the catalog or not offered by AWS."""
     for spec in case.question.specs:
         found = misfit(spec, case.question.catalog)
         if found is not None and found.about == "instance-type":
             yield Found(found.message, found.fix)
 
 
-@check("gpu", "error", "A GPU that nobody knows, or a count that no type has, is named before anything is looked for.")
+@check("gpu", "error", "An unknown GPU, or a count that no type has, is reported first.")
 def gpus_known(case: Case) -> Iterator[Found]:
-    """Names of GPUs that the catalogue does not have, and counts and sizes in which they do not come."""
+    """Report unknown GPUs, and counts or memory sizes that do not exist."""
     for spec in case.question.specs:
         found = misfit(spec, case.question.catalog)
         if found is not None and found.about == "gpu":
             yield Found(found.message, found.fix)
 
 
-@check("region", "error", "A mistyped region does not silently leave the others to do its work.")
+@check("region", "error", "A mistyped region is an error and not silently ignored.")
 def regions_known(case: Case) -> Iterator[Found]:
-    """Regions that the catalogue does not have."""
+    """Report regions that are not in the catalog."""
     regions = case.question.catalog.regions
     for region in case.question.regions:
         if region not in regions:
@@ -37,38 +37,38 @@ def regions_known(case: Case) -> Iterator[Found]:
             yield Found(f"unknown region {region}{suggestion(region, regions)}", fix)
 
 
-@check("left-out", "error", "What the recipe names and cannot be had is never dropped quietly: the rule is named.")
+@check("left-out", "error", "Requested hardware that is excluded is always reported, together with the rule.")
 def left_out(case: Case) -> Iterator[Found]:
-    """What the rules threw out: fatal when nothing else is left."""
+    """Report exclusions, as errors only if no candidate is left."""
     for one in case.field.left_out:
         if case.field.candidates:
-            yield Found(f"left out: {one.message}", one.fix, "warning", rule=one.check)
+            yield Found(f"excluded: {one.message}", one.fix, "warning", rule=one.check)
         else:
             yield Found(one.message, one.fix, rule=one.check)
 
 
 @check(
-    "candidates", "error", "A plan without candidates is never applied, even if nothing else can say why it has none."
+    "candidates", "error", "A plan without candidates is never applied, even if no rule explains why there are none."
 )
 def nothing_left(case: Case) -> Iterator[Found]:
-    """No candidate, and no rule that threw one out."""
+    """Report that there are no candidates although no rule excluded any."""
     question, field = case.question, case.field
     if question.types and question.known_regions == question.regions and not field.candidates and not field.left_out:
-        yield Found(f"no zone of {', '.join(question.regions)} can be used for this recipe")
+        yield Found(f"no zone of {', '.join(question.regions)} is usable for this recipe")
 
 
-@check("gang", "note", "Attempts on different GPUs are no comparison, and a checkpoint must fit both.")
+@check("gang", "note", "Results from different GPUs are not comparable, and a checkpoint must fit both.")
 def gang_alike(case: Case) -> Iterator[Found]:
-    """Nodes of one attempt are always of one type; those of the next one may have other GPUs."""
+    """Report that attempts may use different GPUs. All nodes of one attempt have the same type."""
     kinds = dict.fromkeys(f"{one.gpu} {one.gpu_memory_gib:f} GiB" for one in case.field.candidates)
     if len(kinds) > 1:
-        yield Found(f"what can be had decides the GPU, alike within an attempt: {' or '.join(kinds)}")
+        yield Found(f"availability decides the GPU, the same for all nodes: {' or '.join(kinds)}")
 
 
-@check("image-region", "error", "A machine image by its id exists in one region alone.")
+@check("image-region", "error", "A machine image ID exists in one region only.")
 def image_in_every_region(case: Case) -> Iterator[Found]:
-    """`ami-...` beside several regions."""
+    """Report an `ami-...` image with several regions."""
     image, regions = case.question.recipe.resources.image or "", case.question.regions
     if image.startswith("ami-") and len(regions) > 1:
-        message = f"{image} is an image of one region, and {len(regions)} are named"
+        message = f"{image} exists in one region only, but the recipe names {len(regions)}"
         yield Found(message, command("--set", f"resources.regions={regions[0]}"))

@@ -1,4 +1,4 @@
-"""Hosts of one's own: are there such, do they answer, are they free, and does their driver carry what is to run?"""
+"""Check self-managed hosts: matching GPUs, reachable, free, and a driver that supports the software."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,14 +27,14 @@ def _view(case: Case) -> HostsView | None:
     return case.question.hosts
 
 
-@check("pool", "error", "A pool that no host belongs to would leave a recipe without hosts.")
+@check("pool", "error", "A pool without hosts would leave the recipe without hosts.")
 def pool_known(case: Case) -> Iterator[Found]:
-    """`resources.pool` names a pool that the inventory does not have."""
+    """Report a `resources.pool` that is not in the inventory."""
     view, pool = _view(case), case.question.recipe.resources.pool
     if pool is None:
         return
     if view is None:
-        yield Found(f"resources.pool is {pool}, and pools are of hosts of your own", "--on ssh", "note")
+        yield Found(f"resources.pool is {pool}, but pools apply only to your own hosts", "--on ssh", "note")
     elif pool not in view.file.pools:
         known = f"its pools are {', '.join(view.file.pools)}" if view.file.pools else "it has no pools"
         message = f"no host of {view.file.path.name} belongs to pool {pool}{suggestion(pool, view.file.pools)}"
@@ -43,9 +43,9 @@ def pool_known(case: Case) -> Iterator[Found]:
         )
 
 
-@check("hosts", "error", "A gang needs so many hosts of one kind, all there at once.")
+@check("hosts", "error", "A cluster needs enough hosts of one kind at the same time.")
 def hosts_fit(case: Case) -> Iterator[Found]:
-    """Too few hosts of the inventory have the GPUs; kinds and pools are never mixed."""
+    """Report that too few hosts of one kind and pool have the GPUs."""
     view, recipe = _view(case), case.question.recipe
     if view is None or case.field.candidates:
         return
@@ -60,13 +60,13 @@ def hosts_fit(case: Case) -> Iterator[Found]:
             yield Found(f"no host{pool} has {spec}; {there}", _nearest(view))
         elif most < recipe.resources.nodes:
             alike = "" if len(fitting) == 1 else f" of one kind ({len(fitting)} kinds or pools, which no gang mixes)"
-            message = f"{recipe.resources.nodes} hosts are asked for, and {most}{pool} with {spec} are there{alike}"
+            message = f"{recipe.resources.nodes} hosts are requested, but only {most}{pool} with {spec} exist{alike}"
             yield Found(message, command("--set", f"resources.nodes={most}"))
 
 
-@check("host-free", "error", "GPUs that somebody uses are left to them.")
+@check("host-free", "error", "GPUs that another user or program is using are not taken.")
 def hosts_free(case: Case) -> Iterator[Found]:
-    """Hosts that would do and do not answer, lack GPUs, or are in use: fatal only when too few others are left."""
+    """Report matching hosts that do not respond, lack GPUs or are in use; an error only if too few others are left."""
     view = _view(case)
     if view is None:
         return
@@ -78,66 +78,64 @@ def hosts_free(case: Case) -> Iterator[Found]:
         if seen.problem:
             yield Found(f"{host.name}: {seen.problem}", "" if enough else "cloudgpu hosts check", _grade(enough=enough))
         elif seen.gpus < host.gpus:
-            message = f"{host.name} shows {seen.gpus} GPUs, and the inventory says {host.gpus}"
+            message = f"{host.name} has {seen.gpus} GPUs, but the inventory says {host.gpus}"
             yield Found(message, "cloudgpu hosts scan", _grade(enough=enough))
         for line in seen.taken:
             yield Found(f"{host.name}: {line}", severity="note" if enough else "error")
 
 
-@check("host-software", "error", "A driver that is older than what runs on it ends the run at its first kernel.")
+@check("host-software", "error", "Software that needs a newer driver fails at its first kernel.")
 def driver_carries(case: Case) -> Iterator[Found]:
-    """The scanned driver of a host does not carry the container's or PyTorch's CUDA, or its GPU is too old for it."""
+    """Report hosts whose driver or GPU does not support the CUDA of the container or PyTorch."""
     view = _view(case)
     if view is None:
         return
-    told: set[str] = set()
+    reported: set[str] = set()
     for host in _meant(case):
         question = _with_driver(case.question, host)
         for rule in _RULES if host.driver else _RULES[2:]:
             for why in rule.find(question, _as_type(host)):
                 message = why.message.replace(f" ({host.name})", "")
-                if message not in told:
-                    told.add(message)
-                    # What is installed on a host of one's own is its owner's business.
+                if message not in reported:
+                    reported.add(message)
+                    # Software on self-managed hosts is up to their owner.
                     yield Found(message, "" if "resources.driver" in why.fix else why.fix)
 
 
-@check("host-unknown", "unknown", "What nobody has looked at is neither right nor wrong.")
+@check("host-unknown", "unknown", "Hosts that were not checked count as unknown, not as passed.")
 def hosts_asked(case: Case) -> Iterator[Found]:
-    """Nobody asked the hosts, or their driver is not known."""
+    """Report hosts that were not contacted or whose driver is unknown."""
     view = _view(case)
     if view is None:
         return
     if not view.asked:
-        yield Found("whether the hosts answer and their GPUs are free was not asked", "plan without --offline")
+        yield Found("not checked whether the hosts respond and their GPUs are free", "plan without --offline")
     without = [host.name for host in _meant(case) if not host.driver]
     if without:
-        yield Found(
-            f"the driver of {', '.join(without)} is not known", command("cloudgpu", "hosts", "scan", without[0])
-        )
+        yield Found(f"the driver of {', '.join(without)} is unknown", command("cloudgpu", "hosts", "scan", without[0]))
 
 
-@check("host-ignored", "note", "What means something on AWS alone is told, where somebody wrote it.")
+@check("host-ignored", "note", "Fields that apply only to AWS are reported as ignored.")
 def aws_words(case: Case) -> Iterator[Found]:
-    """Regions, markets, machine images and the like beside hosts of one's own."""
+    """Report AWS-only fields with self-managed hosts."""
     if _view(case) is None:
         return
     given = case.question.recipe.resources.model_fields_set
     ignored = [name for name in ("regions", "zones", "market", "image", "driver", "disk", "network") if name in given]
     if ignored:
-        yield Found(f"not used on hosts of your own: {', '.join(f'resources.{name}' for name in ignored)}")
+        yield Found(f"ignored on your own hosts: {', '.join(f'resources.{name}' for name in ignored)}")
 
 
-@check("host-storage", "error", "Storage that cloudgpu makes on AWS cannot be mounted on hosts of one's own.")
+@check("host-storage", "error", "Storage on AWS cannot be mounted on self-managed hosts.")
 def no_storage(case: Case) -> Iterator[Found]:
-    """A `storage` section."""
+    """Report a `storage` section."""
     if _view(case) is not None and case.question.recipe.storage:
         names = ", ".join(one.name for one in case.question.recipe.storage)
-        yield Found(f"storage {names} is AWS's, which these hosts cannot mount", "use `data`, or a path on the hosts")
+        yield Found(f"storage {names} is on AWS, and these hosts cannot mount it", "use `data`, or a path on the hosts")
 
 
 def _meant(case: Case) -> list[OwnHost]:
-    """Every host that the recipe could mean, each once."""
+    """Return every host that matches the recipe."""
     found = [host for spec in case.question.specs for host in matching(case.question, parse_gpu_spec(spec))]
     return list(dict.fromkeys(found))
 
@@ -149,7 +147,7 @@ def _grade(*, enough: bool) -> Severity | None:
 def _listed(view: HostsView) -> str:
     kinds: dict[str, list[str]] = {}
     for host in view.file.hosts:
-        what = f"{spec_name(host.gpu)}:{host.gpus}" if host.gpus else "no GPU that anybody wrote down"
+        what = f"{spec_name(host.gpu)}:{host.gpus}" if host.gpus else "no known GPU"
         kinds.setdefault(what, []).append(host.name)
     return "; ".join(f"{what} ({', '.join(names)})" for what, names in kinds.items())
 
@@ -160,14 +158,14 @@ def _nearest(view: HostsView) -> str:
 
 
 def _with_driver(question: Question, host: OwnHost) -> Question:
-    """The question as if our own bootstrap had installed the host's driver: rules that look at drivers see it."""
+    """Return the question with the host's driver as the recipe's driver, so that the driver rules see it."""
     branch = int(host.driver.partition(".")[0]) if host.driver else None
     resources = question.recipe.resources.model_copy(update={"driver": branch, "image": None})
     return replace(question, recipe=question.recipe.model_copy(update={"resources": resources}))
 
 
 def _as_type(host: OwnHost) -> InstanceType:
-    """A host in the terms of the rules, which know types."""
+    """Return the host as an instance type, which the rules work on."""
     return InstanceType(
         name=host.name,
         gpu=host.gpu,

@@ -64,8 +64,8 @@ def test_the_rules_that_throw_out_types_regions_and_zones_are_named_and_counted(
     assert found["offered"] >= 1
     out = [one for one in explain(question) if one.rule == "zone"]
     assert {one.zone: one.why for one in out} == {
-        "us-east-1d": "the recipe asks for us-east-1c",
-        "us-east-1-bos-1a": "us-east-1-bos-1a lies outside the data centres of us-east-1, and costs more",
+        "us-east-1d": "the recipe allows only us-east-1c",
+        "us-east-1-bos-1a": "us-east-1-bos-1a is a local zone outside the data centres of us-east-1 and costs more",
     }
 
 
@@ -125,7 +125,7 @@ kept by every rule: 2; hardware, regions and zones in the order of the recipe [o
 thrown out: 2 [offered]
     p3dn.24xlarge in eu-central-1, eu-north-1
 thrown out: 1 [retired]
-    p3.16xlarge: AWS retired p3.16xlarge on 2025-12-20: nobody can launch it any more; its successor is \
+    p3.16xlarge: AWS retired p3.16xlarge on 2025-12-20, and it can no longer be launched; its successor is \
 p3dn.24xlarge"""
     )
     told = offers_json(plan, question, explain(question))

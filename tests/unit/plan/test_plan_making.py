@@ -138,13 +138,13 @@ def test_prices_read_today_make_a_plan_priced_live():
         (
             {"instance_type": "p3.16xlarge"},
             "retired",
-            "AWS retired p3.16xlarge on 2025-12-20: nobody can launch it any more; its successor is p3dn.24xlarge",
+            "AWS retired p3.16xlarge on 2025-12-20, and it can no longer be launched; its successor is p3dn.24xlarge",
             "--set resources.instance_type=p3dn.24xlarge",
         ),
         (
             {"gpu": "V100:4"},
             "retired",
-            "AWS retired p3.8xlarge on 2025-12-20: nobody can launch it any more; its successor is g5.12xlarge",
+            "AWS retired p3.8xlarge on 2025-12-20, and it can no longer be launched; its successor is g5.12xlarge",
             "--set resources.instance_type=g5.12xlarge",
         ),
         (

@@ -61,8 +61,8 @@ def test_several_interfaces_need_an_elastic_ip_each():
     assert said(plan) == [
         (
             "note",
-            "p4d.24xlarge: 2 Elastic IPs, one a node, cost until `down` or `sweep` releases them: "
-            "the expiry ends nodes alone",
+            "p4d.24xlarge: 2 Elastic IPs, one per node, are billed until `down` or `sweep` releases them: "
+            "the expiry terminates only the nodes",
         )
     ]
     assert plan.as_json()["candidates"][0]["public_address"] == "elastic"
@@ -74,16 +74,17 @@ def test_more_nodes_than_elastic_ips_stand_behind_nat():
     assert said(plan) == [
         (
             "note",
-            "p4d.24xlarge: nodes are reached through the first one, and reach out through a NAT gateway",
+            "p4d.24xlarge: nodes are reached through the first node and connect to the Internet through a NAT gateway",
         ),
         (
             "note",
-            "p4d.24xlarge: the gateway and its 2 Elastic IPs cost until `down` or `sweep` releases them: "
-            "the expiry ends nodes alone",
+            "p4d.24xlarge: the gateway and its 2 Elastic IPs are billed until `down` or `sweep` releases them: "
+            "the expiry terminates only the nodes",
         ),
         (
             "note",
-            "p4d.24xlarge: traffic through the NAT gateway costs 0.045 USD/GB more; S3 in the region does not pass it",
+            "p4d.24xlarge: traffic through the NAT gateway costs an additional 0.045 USD/GB; "
+            "S3 traffic in the region bypasses it",
         ),
     ]
 
@@ -97,7 +98,7 @@ def test_without_elastic_ips_the_nodes_could_not_be_reached():
     plan = make(recipe(), free=1)
     assert plan.candidates == ()
     assert said(plan) == [
-        ("error", "p4d.24xlarge needs 2 Elastic IPs in us-east-1, and the account may have 1 more there")
+        ("error", "p4d.24xlarge needs 2 Elastic IPs in us-east-1, but the account can allocate only 1 more there")
     ]
     assert "L-0263D0A3" in plan.errors[0].fix
 
@@ -122,7 +123,7 @@ def test_the_wish_decides_and_else_what_the_account_has(network, nodes, free, se
 @pytest.mark.parametrize(
     ("network", "message"),
     [
-        (NetworkRequest("nat", own_network=True), "public_address is nat, which makes a VPC, but vpc_id"),
+        (NetworkRequest("nat", own_network=True), "public_address nat creates a VPC, but vpc_id"),
         (NetworkRequest("private"), "public_address is private, but no subnet_id names a subnet"),
     ],
 )
@@ -172,8 +173,8 @@ def test_ways_where_nobody_connects_from_outside(network, several, free, way):
 @pytest.mark.parametrize(
     ("network", "says"),
     [
-        (NetworkRequest(public_address="private-nat"), "which nobody reaches without reach = ssm"),
-        (replace(BY_SSM, public_address="private-nat", **OWN), "public_address is private-nat, which makes a VPC"),
+        (NetworkRequest(public_address="private-nat"), "which can only be reached with reach = ssm"),
+        (replace(BY_SSM, public_address="private-nat", **OWN), "public_address private-nat creates a VPC"),
         (replace(BY_SSM, public_address="private", own_network=True), "no subnet_id names a subnet"),
         (replace(BEHIND, reach="ssm"), "bastion names a jump host, but reach is ssm, which needs none"),
         (replace(BEHIND, own_subnet=False), "bastion is set, but no subnet_id names a subnet"),
@@ -196,7 +197,7 @@ def test_private_nodes_pay_for_the_gateway_and_its_one_address():
     (candidate, *_) = plan.candidates
     assert {(one.kind, one.count) for one in candidate.beside} >= {("addresses", 1), ("gateway", 1)}
     assert [message for _, message in said(plan)][:2] == [
-        "p4d.24xlarge: nodes have private addresses alone, and reach out through a NAT gateway",
-        "p4d.24xlarge: the gateway and its Elastic IP cost until `down` or `sweep` releases them: "
-        "the expiry ends nodes alone",
+        "p4d.24xlarge: nodes have only private addresses and connect to the Internet through a NAT gateway",
+        "p4d.24xlarge: the gateway and its Elastic IP are billed until `down` or `sweep` releases them: "
+        "the expiry terminates only the nodes",
     ]

@@ -74,7 +74,7 @@ def test_a_block_is_paid_for_and_a_reservation_costs_the_hour():
         ("disks", True),
         ("addresses", True),
     ]
-    assert said(make(held()))[0][1].startswith(f"{ID} was paid for in advance")
+    assert said(make(held()))[0][1].startswith(f"{ID} is paid in advance")
     plan = make(held(kind="default", ends_at=None), "reservation")
     assert plan.hourly_usd == Decimal("62.424") + block.hourly_usd
     assert said(plan) == []
@@ -85,7 +85,7 @@ def test_a_run_ends_before_aws_takes_the_nodes_of_a_block():
     assert plan.expiry_s == 2.5 * 3600
     assert said(plan)[-1] == (
         "note",
-        f"{ID} ends at 2026-11-21 15:00 UTC, and AWS takes its nodes half an hour before: the expiry is 2h30m "
+        f"{ID} ends at 2026-11-21 15:00 UTC, and AWS terminates its nodes 30 minutes earlier: the expiry is 2h30m "
         "instead of 8h",
     )
 
@@ -106,11 +106,11 @@ def test_what_is_as_good_as_over_is_refused():
 @pytest.mark.parametrize(
     ("one", "message"),
     [
-        (None, f"there is no reservation {ID} in us-east-1"),
+        (None, f"no reservation {ID} found in us-east-1"),
         (held(instance_type="p4d.24xlarge"), f"{ID} is for p4d.24xlarge, not for p3dn.24xlarge"),
-        (held(free=1), f"{ID} has 1 instances free, and 2 are wanted"),
+        (held(free=1), f"{ID} has 1 free instances, but 2 are needed"),
         (held(state="expired"), f"{ID} is expired"),
-        (held(kind="default"), f"{ID} is a reservation of another kind: set resources.market to reservation"),
+        (held(kind="default"), f"{ID} is a different kind of reservation; set resources.market to reservation"),
     ],
 )
 def test_what_does_not_fit_is_an_error_of_the_plan(one, message):
@@ -122,7 +122,7 @@ def test_what_does_not_fit_is_an_error_of_the_plan(one, message):
 def test_another_zone_than_the_recipes_is_an_error():
     plan = make(held(), zones=["us-east-1c"])
     assert plan.candidates == ()
-    assert plan.errors[0].message.startswith(f"{ID} lies in us-east-1d")
+    assert plan.errors[0].message.startswith(f"{ID} is in us-east-1d")
 
 
 def test_offline_nobody_knows_it():

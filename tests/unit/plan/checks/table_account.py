@@ -95,8 +95,8 @@ NETWORK = (
             replace(resources(instance_type="p5.48xlarge"), quotes=Quotes(live=True, free_addresses={"us-east-1": 1})),
             (
                 "error",
-                "p5.48xlarge needs 2 Elastic IPs in us-east-1, and the account may have 1 more there",
-                "ask for more in Service Quotas (L-0263D0A3), or release unused ones",
+                "p5.48xlarge needs 2 Elastic IPs in us-east-1, but the account can allocate only 1 more there",
+                "request a higher quota in Service Quotas (L-0263D0A3), or release unused ones",
             ),
         ),
     ),

@@ -106,23 +106,23 @@ MARKET = (
             ("error", f"{HELD} ends too soon for a run: AWS takes its nodes half an hour before", ""),
             (
                 "note",
-                f"{HELD} was paid for in advance: its nodes cost nothing more, and the worst case counts them as 0 USD",
+                f"{HELD} is paid in advance: its nodes cost nothing more and count as 0 USD in the worst case",
                 "",
             ),
             (
                 "note",
-                f"{HELD} ends at 2026-08-01 12:35 UTC, and AWS takes its nodes half an hour before: "
+                f"{HELD} ends at 2026-08-01 12:35 UTC, and AWS terminates its nodes 30 minutes earlier: "
                 "the expiry is 5m instead of 8h",
                 "",
             ),
         ),
         fails(
             in_block(free=1),
-            ("error", f"{HELD} has 1 instances free, and 2 are wanted", ""),
+            ("error", f"{HELD} has 1 free instances, but 2 are needed", ""),
         ),
         fails(
             in_block(zone="us-west-2b"),
-            ("error", f"{HELD} lies in us-west-2b, not in us-east-1 or not in a zone given", ""),
+            ("error", f"{HELD} is in us-west-2b, which is not in us-east-1 or not in the recipe's zones", ""),
         ),
     ),
     row(

@@ -14,7 +14,8 @@ RULES = (
             resources(instance_type="p3.16xlarge"),
             (
                 "error",
-                "AWS retired p3.16xlarge on 2025-12-20: nobody can launch it any more; its successor is p3dn.24xlarge",
+                "AWS retired p3.16xlarge on 2025-12-20, and it can no longer be launched; its successor is "
+                "p3dn.24xlarge",
                 "--set resources.instance_type=p3dn.24xlarge",
             ),
         ),
