@@ -1,4 +1,4 @@
-"""What a check is: a small pure function with a name, the gravest severity it may speak with, and what it is for."""
+"""Base types of checks: a small pure function with a name, a maximum severity and a purpose."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from cloudgpu.plan.question import Question
 
 @dataclass(frozen=True)
 class Case:
-    """What a check looks at: what was asked, which candidates are left, and the plan that came of it."""
+    """Input of a check: the question, the remaining candidates, and the plan."""
 
     question: Question
     field: Field
@@ -19,12 +19,12 @@ class Case:
 
 @dataclass(frozen=True)
 class Found:
-    """One thing that a check saw.
+    """One result of a check function.
 
     Attributes:
-        fix: A command line fragment or sentence that would cure it.
-        severity: None means the check's own.
-        rule: The rule that threw a candidate out, where it speaks and not the check.
+        fix: Options or a sentence that would fix it.
+        severity: None means the check's severity.
+        rule: The rule that excluded a candidate, if it reports instead of the check.
     """
 
     message: str
@@ -38,11 +38,11 @@ Find = Callable[[Case], Iterator[Found]]
 
 @dataclass(frozen=True)
 class Check:
-    """One check.
+    """A check.
 
     Attributes:
-        severity: The gravest that it may speak with.
-        about: What it protects from, in one sentence.
+        severity: The highest severity of its findings.
+        about: What the check protects from, in one sentence.
     """
 
     name: str
@@ -51,11 +51,11 @@ class Check:
     find: Find
 
     def findings(self, case: Case) -> Iterator[Finding]:
-        """What it has to say of a case."""
+        """Yield the findings for a case."""
         for found in self.find(case):
             yield Finding(found.rule or self.name, found.severity or self.severity, found.message, found.fix)
 
 
 def check(name: str, severity: Severity, about: str) -> Callable[[Find], Check]:
-    """Make a check of a function; it does not count before it stands in `registry.CHECKS`."""
+    """Turn a function into a check. It takes effect once it is listed in `registry.CHECKS`."""
     return lambda find: Check(name, severity, about, find)

@@ -1,4 +1,4 @@
-"""Ranks: how many there are, and whether what starts them can work."""
+"""Check the number of ranks, their ports, and that the launcher suits the environment."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -25,12 +25,12 @@ _BRINGS_TORCH: Final = re.compile(
 
 @dataclass(frozen=True)
 class Framework:
-    """What a launcher is for.
+    """The framework that a launcher starts.
 
     Attributes:
         name: Its name.
-        foreign: Frameworks in whose containers its ranks find nobody to talk to (`torch` is Torch7, not PyTorch).
-        brought_by: Requirements that bring it.
+        foreign: Frameworks whose containers do not contain it (`torch` is Torch7, not PyTorch).
+        brought_by: Matches requirements that install it.
     """
 
     name: str
@@ -56,12 +56,16 @@ _WITHOUT_MPI: Final = re.compile(
 )
 """Images without Open MPI."""
 _BY_ITSELF: Final = frozenset({"kvstore", "tf-config", *ONE_A_NODE})
-"""Launchers whose one process a node is meant to use all of its GPUs."""
+"""Launchers whose single process per node is expected to use all GPUs."""
 
 
-@check("ranks", "error", "Ranks without a GPU each fail at their first step; a number that depends on luck surprises.")
+@check(
+    "ranks",
+    "error",
+    "Ranks without a GPU fail at their first step; a rank count that depends on availability is unexpected.",
+)
 def ranks_fit(case: Case) -> Iterator[Found]:
-    """More ranks than GPUs, a number that depends on the type, or too many rehearsed on one machine."""
+    """Report more ranks than GPUs, a rank count that depends on the type, or too many rehearsed ranks."""
     question, plan = case.question, case.plan
     ranks = question.recipe.launch.ranks
     if question.rehearsed:
@@ -77,26 +81,26 @@ def ranks_fit(case: Case) -> Iterator[Found]:
             yield Found(message, "--set launch.ranks_per_node=gpus")
     if ranks == "gpus" and len(set(sizes.values())) > 1:
         listed = ", ".join(f"{gpus} on {name}" for name, gpus in sizes.items())
-        yield Found(f"the number of ranks a node depends on what can be had: {listed}", severity="warning")
+        yield Found(f"the number of ranks per node depends on availability: {listed}", severity="warning")
 
 
-@check("idle-gpus", "warning", "A GPU without a rank is paid for and does nothing.")
+@check("idle-gpus", "warning", "A GPU without a rank costs money and does nothing.")
 def every_gpu_used(case: Case) -> Iterator[Found]:
-    """Fewer ranks on a node than it has GPUs."""
+    """Report fewer ranks per node than GPUs."""
     ranks, nodes = case.question.recipe.launch.ranks, case.plan.nodes
     if case.question.rehearsed or ranks == "gpus" or case.question.recipe.launch.launcher in _BY_ITSELF:
         return
     for name, gpus in {one.instance_type: one.gpus_per_node for one in case.field.candidates}.items():
         if ranks < gpus:
-            said = f"{ranks} rank{'s' if ranks > 1 else ''} on a node, and {name} has {gpus} GPUs"
-            alone = ": the others idle, unless the program uses several by itself"
+            said = f"{ranks} rank{'s' if ranks > 1 else ''} per node, but {name} has {gpus} GPUs"
+            alone = ": the others are idle unless the program itself uses several"
             severity: Severity = "note" if ranks == 1 and nodes == 1 else "warning"
             yield Found(f"{said}{alone}", "--set launch.ranks_per_node=gpus", severity)
 
 
-@check("batch", "error", "A batch that the ranks cannot share leaves some without work, or changes what is trained.")
+@check("batch", "error", "A batch that the ranks cannot share evenly leaves some without work or changes the training.")
 def batch_shared(case: Case) -> Iterator[Found]:
-    """A global batch below the number of ranks, or one that it does not divide."""
+    """Report a global batch that is smaller than the number of ranks or not a multiple of it."""
     batch = batch_of(case.question.recipe)
     if batch is None:
         return
@@ -109,23 +113,23 @@ def batch_shared(case: Case) -> Iterator[Found]:
             yield Found(message, _batch_set(case.question.recipe, batch // world * world), "warning")
 
 
-@check("ports", "error", "Two programs that want one port end the run at its start.")
+@check("ports", "error", "Two programs on the same port make the run fail at startup.")
 def ports_free(case: Case) -> Iterator[Found]:
-    """Ports in the recipe that clash with SSH, with a run's own range, or with each other."""
+    """Report ports in the recipe that conflict with SSH, with reserved ports or with each other."""
     seen: dict[int, str] = {}
     for name, port in _ports(case.question.recipe):
         if port == _SSH_PORT:
             yield Found(f"{name} is {port}, the port of the SSH server", "choose another port")
         elif port in RUN_PORTS:
-            message = f"{name} is {port}, and a run takes ports of {RUN_PORTS.start}-{RUN_PORTS.stop - 1} for itself"
-            yield Found(message, "choose a port outside", "warning")
+            message = f"{name} is {port}, but ports {RUN_PORTS.start}-{RUN_PORTS.stop - 1} are reserved for cloudgpu"
+            yield Found(message, "choose a port outside that range", "warning")
         elif seen.setdefault(port, name) != name:
             yield Found(f"{name} and {seen[port]} are both {port}", "choose another port for one", "warning")
 
 
-@check("launcher", "error", "Ranks that are started for one framework and run another never find each other.")
+@check("launcher", "error", "Ranks that are started for one framework but run another never connect.")
 def launcher_fits(case: Case) -> Iterator[Found]:
-    """A launcher beside an environment without its framework, or one that cannot work on these nodes."""
+    """Report a launcher whose framework is not in the environment, or that cannot work on these nodes."""
     recipe = case.question.recipe
     yield from _framework(recipe)
     yield from _LAUNCHERS.get(recipe.launch.launcher, _nothing)(case)
@@ -143,7 +147,7 @@ def _framework(recipe: Recipe) -> Iterator[Found]:
         )
     requirements = environment.python.requirements if environment.python else ()
     if requirements and not any(framework.brought_by.match(one.strip()) for one in requirements):
-        message = f"the {launcher} launcher is for {framework.name}, and no requirement brings it"
+        message = f"the {launcher} launcher is for {framework.name}, but no requirement installs it"
         yield Found(message, f"add {framework.package} to environment.python.requirements", "note")
 
 
@@ -181,11 +185,11 @@ def _deepspeed(case: Case) -> Iterator[Found]:
     if case.plan.nodes == 1:
         return
     if recipe.environment.container is not None:
-        message = "the deepspeed launcher logs in to the nodes, and not into the containers there"
+        message = "the deepspeed launcher connects to the nodes, not to the containers on them"
         yield Found(message, "--set launch.with=torchrun", "error")
     if recipe.environment.secrets:
         listed = ", ".join(recipe.environment.secrets)
-        message = f"secrets reach the process on the head only, and not what it starts elsewhere: {listed}"
+        message = f"secrets reach only the process on the head, not those it starts on other nodes: {listed}"
         yield Found(message, severity="warning")
 
 
@@ -207,7 +211,7 @@ _LAUNCHERS: Final[Mapping[str, Callable[[Case], Iterator[Found]]]] = {
 
 
 def _worlds(case: Case) -> dict[int, str]:
-    """Number of ranks -> the type that gives it; on rehearsal, and without candidates, the plan's own."""
+    """Return each possible number of ranks with a description of where it comes from."""
     nodes, ranks = case.plan.nodes, case.question.recipe.launch.ranks
     if case.question.recipe.launch.launcher in ON_THE_HEAD:
         return {1: "one process"}
@@ -217,7 +221,7 @@ def _worlds(case: Case) -> dict[int, str]:
 
 
 def _batch_set(recipe: Recipe, batch: int) -> str:
-    """Through the parameter, where the batch is one and nothing else."""
+    """Return the option that sets the batch, through its parameter if it is only a parameter."""
     text = str(recipe.launch.global_batch)
     name = text[1:-1]
     field = name if text == f"{{{name}}}" and name in recipe.params else "launch.global_batch"

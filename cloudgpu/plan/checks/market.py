@@ -1,4 +1,4 @@
-"""How the nodes are bought: reserved, spare, or scarce a moment ago."""
+"""Check reservations, spot capacity, recent capacity errors and placement groups."""
 
 from collections.abc import Iterator
 
@@ -9,14 +9,14 @@ from cloudgpu.recipe.units import DurationS
 
 _MINUTE_S = 60
 _NOTICE_S = 120
-"""EC2 tells of an interruption two minutes before, at best."""
+"""EC2 announces a spot interruption at most two minutes ahead."""
 _HEADWAY_S = 10
-"""Until the notice is seen: agents ask every five seconds."""
+"""Margin until the notice is noticed: agents poll every five seconds."""
 
 
-@check("cool-down", "note", "Capacity that was refused a moment ago is tried last, and nobody wonders about the order.")
+@check("cool-down", "note", "Explains why candidates that recently had no capacity are tried last.")
 def no_capacity_lately(case: Case) -> Iterator[Found]:
-    """A refusal is no verdict: capacity comes back, so such a candidate is tried last and never left out."""
+    """Report candidates that recently had no capacity. Capacity returns, so they are tried last and not excluded."""
     refused = case.question.quotes.refused
     ages_s = [(one, refused.get((one.instance_type, one.zone, one.market))) for one in case.field.candidates]
     last = ", tried last" if any(age_s is None for _, age_s in ages_s) else ""
@@ -26,64 +26,66 @@ def no_capacity_lately(case: Case) -> Iterator[Found]:
             yield Found(f"{one.label}: no capacity {ago} ago{last}")
 
 
-@check(
-    "reservation", "error", "What is reserved has a start, an end and a price of its own, which may not fit the run."
-)
+@check("reservation", "error", "A reservation has its own start, end and price, which may not suit the run.")
 def reservation_told(case: Case) -> Iterator[Found]:
-    """What a reservation costs, when it begins, and what its end takes from the run."""
+    """Report the cost and start of a reservation, and if its end shortens the run."""
     question = case.question
     one, now = question.quotes.reservation, question.quotes.asked_at
     if one is None or now is None:
         if question.recipe.resources.reservation and not question.quotes.live:
-            message = f"{question.recipe.resources.reservation} was not looked at: its zone, start and end are unknown"
+            message = f"{question.recipe.resources.reservation} was not checked: its zone, start and end are unknown"
             yield Found(message, "plan without --offline", "warning")
         return
     if not case.field.candidates:
         return
     if case.plan.expiry_s < SHORTEST_RUN_S:
-        yield Found(f"{one.id} ends too soon for a run: AWS takes its nodes half an hour before")
+        yield Found(f"{one.id} ends too soon for a run: AWS terminates its nodes 30 minutes before the end")
     for line in told(one, now, int(question.recipe.budget.expiry)):
         yield Found(line, severity="note")
 
 
-@check("spot", "warning", "A spot node that is taken away must not take the work with it, and its price moves.")
+@check("spot", "warning", "A spot interruption must not lose the work, and spot prices change.")
 def spot_is_safe(case: Case) -> Iterator[Found]:
-    """Spot without a checkpoint, and a price that was not read today."""
+    """Report spot without a checkpoint, and spot prices that were not read today."""
     question = case.question
     if "spot" not in question.markets:
         return
     if question.recipe.checkpoint is None:
-        message = "spot nodes can be taken away at two minutes' notice, and the recipe keeps no checkpoint"
+        message = "spot nodes can be interrupted with two minutes' notice, but the recipe has no checkpoint"
         yield Found(message, "--set resources.market=on-demand")
     if any(one.priced_on != question.today for one in case.field.candidates if one.market == "spot"):
-        message = "spot prices move; the worst case uses the highest seen, and none can exceed the on-demand price"
+        message = "spot prices change; the worst case uses the highest observed; none exceeds the on-demand price"
         yield Found(message, severity="note" if question.rehearsed else "warning")
 
 
-@check("grace", "warning", "A checkpoint that is not written before the node goes is none.")
+@check("grace", "warning", "A checkpoint that is not complete before the node terminates is lost.")
 def checkpoint_in_time(case: Case) -> Iterator[Found]:
-    """More time for a checkpoint than a spot notice, or the expiry, leaves."""
+    """Report a grace period that is longer than the spot notice or the expiry allows."""
     checkpoint = case.question.recipe.checkpoint
     if checkpoint is None:
         return
     grace = checkpoint.grace
     if "spot" in case.question.markets and grace > _NOTICE_S - _HEADWAY_S:
-        message = f"checkpoint.grace is {grace}, and spot nodes go two minutes after the notice"
+        message = f"checkpoint.grace is {grace}, but spot nodes terminate two minutes after the notice"
         yield Found(message, "--set checkpoint.grace=90s")
     if grace >= case.plan.expiry_s:
-        yield Found(f"checkpoint.grace is {grace}, and the nodes end after {DurationS(case.plan.expiry_s)}")
+        yield Found(f"checkpoint.grace is {grace}, but the nodes terminate after {DurationS(case.plan.expiry_s)}")
 
 
-@check("placement", "warning", "Nodes close together come from less capacity, and some of it cannot be used so.")
+@check(
+    "placement",
+    "warning",
+    "A placement group restricts the available capacity and does not work with every reservation.",
+)
 def placement_possible(case: Case) -> Iterator[Found]:
-    """A gang's placement group beside spot or reserved capacity. A Capacity Block needs none and gets none."""
+    """Report a placement group with spot or reserved capacity. Capacity Blocks get none."""
     nodes, markets = case.plan.nodes, case.question.markets
     if nodes == 1 or not case.field.candidates:
         return
     if "reservation" in markets:
         held = case.question.recipe.resources.reservation
-        message = f"the {nodes} nodes get a placement group of their own, and {held} was not made in it"
-        yield Found(f"{message}: AWS may find that it does not match", "use one node a cluster, or a Capacity Block")
+        message = f"the {nodes} nodes use a new placement group, but {held} was not created in it"
+        yield Found(f"{message}: AWS may reject the launch", "use one node per cluster, or a Capacity Block")
     if "spot" in markets:
-        message = f"{nodes} spot nodes close together in one zone: harder to get than one, and one taken stops all"
+        message = f"{nodes} spot nodes in one placement group are harder to get than one, and an interruption stops all"
         yield Found(message, severity="note")

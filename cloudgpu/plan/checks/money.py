@@ -1,4 +1,4 @@
-"""What it may cost at most, and how old the prices are."""
+"""Check the worst-case cost, the expiry and the age of the prices."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -10,12 +10,12 @@ from cloudgpu.text import command
 
 PRICES_STALE = timedelta(days=30)
 SHORTEST_RUN_S = 600
-"""Below ten minutes nodes end before they have started work."""
+"""With less than ten minutes, nodes terminate before they start work."""
 
 
-@check("budget", "error", "The worst case, expiry times price, never exceeds what the recipe allows.")
+@check("budget", "error", "The worst-case cost, expiry times price, never exceeds the recipe's budget.")
 def within_budget(case: Case) -> Iterator[Found]:
-    """A worst case above the cap, or no cap at all."""
+    """Report a worst case above the budget, or no budget."""
     plan, cap = case.plan, case.question.recipe.budget.max_usd
     worst = plan.worst_case_usd
     if worst is None:
@@ -31,9 +31,9 @@ def within_budget(case: Case) -> Iterator[Found]:
         )
 
 
-@check("price-age", "warning", "A price that is a month old may no longer be what AWS takes.")
+@check("price-age", "warning", "A month-old price may no longer be what AWS charges.")
 def prices_fresh(case: Case) -> Iterator[Found]:
-    """Prices read more than thirty days ago."""
+    """Report prices read more than 30 days ago."""
     question = case.question
     stale = [one.priced_on for one in case.field.candidates if question.today - one.priced_on > PRICES_STALE]
     if stale:
@@ -42,20 +42,20 @@ def prices_fresh(case: Case) -> Iterator[Found]:
         yield Found(message, severity="note" if question.rehearsed else "warning")
 
 
-@check("expiry", "warning", "Nodes that end before they have started work cost money for nothing.")
+@check("expiry", "warning", "Nodes that terminate before they start work waste money.")
 def expiry_long_enough(case: Case) -> Iterator[Found]:
-    """An expiry below ten minutes, for nodes that take some to boot."""
+    """Report an expiry below ten minutes, because nodes need some of that to boot."""
     asked = case.question.recipe.budget.expiry
     if asked < SHORTEST_RUN_S and not case.question.rehearsed:
-        message = f"the expiry is {asked}, and nodes take minutes until they can work"
+        message = f"the expiry is {asked}, but nodes need several minutes to boot"
         yield Found(message, command("--set", f"budget.expiry={DurationS(SHORTEST_RUN_S)}"))
 
 
-@check("expected-time", "warning", "A run that cannot be done by its expiry is cut off, with what it has cost.")
+@check("expected-time", "warning", "A run that cannot finish before the expiry is cut off, and its cost is wasted.")
 def expiry_reaches(case: Case) -> Iterator[Found]:
-    """Work that takes longer than the expiry even at the reference's rate."""
+    """Report work that takes longer than the expiry even at the reference rate."""
     expected, expiry_s = case.plan.expected, case.plan.expiry_s
     if expected is not None and expected.seconds > expiry_s:
         minutes = DurationS(-(-expected.seconds // 60) * 60)
-        message = f"the work takes {minutes} at the reference rate, and the nodes end after {DurationS(expiry_s)}"
+        message = f"the work takes {minutes} at the reference rate, but the nodes terminate after {DurationS(expiry_s)}"
         yield Found(message, command("--set", f"budget.expiry={minutes}"))

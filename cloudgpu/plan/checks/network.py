@@ -1,4 +1,4 @@
-"""How the nodes are reached, and how they reach each other."""
+"""Check how the nodes are reached and how they communicate with each other."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -8,9 +8,9 @@ from cloudgpu.plan.checks.check import Case, Found, check
 from cloudgpu.plan.reaching import PublicAddress, contradiction, explained, several_interfaces
 
 
-@check("address", "error", "Nodes that come up and cannot be reached cost money all the same; addresses cost some too.")
+@check("address", "error", "Nodes that cannot be reached still cost money, and so do addresses.")
 def reachable(case: Case) -> Iterator[Found]:
-    """Which address the nodes get, where EC2 gives none by itself, and what of it the expiry does not end."""
+    """Report how nodes are reached if EC2 assigns no address, and what the expiry does not delete."""
     wrong = contradiction(case.question.network)
     if wrong:
         yield Found(wrong, "change one of the settings: `cloudgpu config`")
@@ -22,29 +22,29 @@ def reachable(case: Case) -> Iterator[Found]:
             yield Found(f"{name}: {line}", severity="note")
 
 
-@check("interfaces", "note", "EC2 gives a node with several network interfaces no public address of its own.")
+@check("interfaces", "note", "EC2 assigns no public address to a node with several network interfaces.")
 def several_cards(case: Case) -> Iterator[Found]:
-    """Types with several interfaces, and what stands in for the address."""
+    """Report types with several interfaces, and what replaces the public address."""
     for one in {one.instance_type: one for one in case.field.candidates}.values():
         kind = case.question.catalog.types[one.instance_type]
         if several_interfaces(kind, one.efa_interfaces):
-            message = f"{kind.name} has {one.efa_interfaces} EFA interfaces, so EC2 gives it no public address"
+            message = f"{kind.name} has {one.efa_interfaces} EFA interfaces, so EC2 assigns it no public address"
             yield Found(f"{message}: {_STANDS_IN[one.public_address]}")
 
 
-@check("fabric", "warning", "A gang never falls back from EFA to TCP without a word.")
+@check("fabric", "warning", "A cluster never falls back from EFA to TCP silently.")
 def fabric_told(case: Case) -> Iterator[Found]:
-    """Several nodes that talk over TCP."""
+    """Report clusters that communicate over TCP."""
     if case.plan.nodes == 1:
         return
     for name in dict.fromkeys(one.instance_type for one in case.field.candidates if not one.efa_interfaces):
         kind = case.question.catalog.types[name]
         speed = "" if kind.network_gbps is None else f", {kind.network_gbps:f} Gb/s at most"
         if kind.efa_interfaces:
-            message = f"{name} has EFA, and resources.network is tcp: the nodes talk over TCP{speed}"
+            message = f"{name} has EFA, but resources.network is tcp: the nodes communicate over TCP{speed}"
             yield Found(message, "--set resources.network=auto", "note" if case.question.rehearsed else "warning")
         else:
-            yield Found(f"{name} has no EFA: the nodes talk over TCP{speed}", severity="note")
+            yield Found(f"{name} has no EFA: the nodes communicate over TCP{speed}", severity="note")
 
 
 _STANDS_IN: Final[Mapping[PublicAddress, str]] = {

@@ -1,4 +1,4 @@
-"""What a field promises, and what of it this version or this place does not carry out."""
+"""Check fields that this version or this target does not fully support."""
 
 from collections.abc import Iterator
 
@@ -6,38 +6,38 @@ from cloudgpu.plan.checks.check import Case, Found, check
 from cloudgpu.text import command
 
 
-@check("checkpoint", "error", "A checkpoint that is not copied anywhere is not believed to be safe.")
+@check("checkpoint", "error", "Reports where checkpoints are uploaded, or that they cannot be.")
 def checkpoint_copied(case: Case) -> Iterator[Found]:
-    """`checkpoint.to` where nothing may write there, or where the next run would begin from nothing."""
+    """Report a `checkpoint.to` that nodes cannot write to, and how to resume from it."""
     checkpoint = case.question.recipe.checkpoint
     if checkpoint is None or checkpoint.to is None:
         return
     if case.question.target == "ssh":
-        message = f"checkpoint.to: hosts of one's own have no role that may write to {checkpoint.to}"
-        yield Found(message, f"leave it out, and add {checkpoint.path}/ to outputs to bring them back")
+        message = f"checkpoint.to: self-managed hosts have no IAM role to write to {checkpoint.to}"
+        yield Found(message, f"remove it, and add {checkpoint.path}/ to outputs to download the checkpoints")
         return
     resume = command("--set", f"checkpoint.resume={checkpoint.to.replace('{run}', 'RUN')}")
-    again = f"{resume} goes on from there"
-    later = again if "{run}" in checkpoint.to else "the next run goes on from there"
-    yield Found(f"checkpoints go from the head to {checkpoint.to} while the run goes on; {later}", severity="note")
+    again = f"{resume} resumes from there"
+    later = again if "{run}" in checkpoint.to else "the next run resumes from there"
+    yield Found(f"the head uploads checkpoints to {checkpoint.to} during the run; {later}", severity="note")
 
 
-@check("outputs-to", "error", "Outputs that nothing may bring to their place are not believed to be there.")
+@check("outputs-to", "error", "Reports where outputs are uploaded, or that they cannot be.")
 def outputs_copied(case: Case) -> Iterator[Found]:
-    """`outputs_to` where nothing may write there, or where the next run writes over what this one left."""
+    """Report an `outputs_to` that nodes cannot write to, or that the next run would overwrite."""
     to = case.question.recipe.outputs_to
     if to is None:
         return
     if case.question.target == "ssh":
-        message = f"outputs_to: hosts of one's own have no role that may write to {to}"
-        yield Found(message, "leave it out: outputs are brought to this machine")
+        message = f"outputs_to: self-managed hosts have no IAM role to write to {to}"
+        yield Found(message, "remove it: outputs are downloaded to this machine")
         return
-    later = "" if "{run}" in to else "; the next run writes over files of the same name"
-    yield Found(f"outputs go from every node to {to} when the run has ended{later}", severity="note")
+    later = "" if "{run}" in to else "; the next run overwrites files of the same name"
+    yield Found(f"every node uploads its outputs to {to} when the run ends{later}", severity="note")
 
 
-@check("idle", "warning", "Nobody relies on an idle cluster ending before its expiry.")
+@check("idle", "warning", "Reports that idle clusters are not deleted before their expiry.")
 def idle_ended(case: Case) -> Iterator[Found]:
-    """`budget.idle`."""
+    """Report `budget.idle`, which is not implemented yet."""
     if case.question.recipe.budget.idle is not None:
-        yield Found("budget.idle: this version does not end idle clusters yet; the expiry does")
+        yield Found("budget.idle: this version does not delete idle clusters yet; only the expiry does")

@@ -1,4 +1,4 @@
-"""Room in the account: what already runs, and what nobody could ask."""
+"""Check quota headroom, and report what could not be queried."""
 
 from collections.abc import Iterator
 
@@ -8,9 +8,9 @@ from cloudgpu.plan.quota_room import QuotaRoom
 from cloudgpu.plan.reservations import is_reserved
 
 
-@check("quota", "warning", "A gang that fits the quota alone is still refused beside what runs already.")
+@check("quota", "warning", "A cluster that fits the quota can still fail because of what already runs.")
 def quota_has_room(case: Case) -> Iterator[Found]:
-    """Too little left of a quota, or a quota that could not be read."""
+    """Report insufficient quota headroom, or a quota that could not be read."""
     catalog, quotes = case.question.catalog, case.question.quotes
     if not quotes.live and not quotes.quotas:
         return
@@ -28,32 +28,32 @@ def quota_has_room(case: Case) -> Iterator[Found]:
 
 def _room(room: QuotaRoom | None, quota: Quota, region: str, needed: int, since: str) -> Iterator[Found]:
     if room is None:
-        message = f"{quota} in {region}: unknown, and {needed} vCPUs are needed"
+        message = f"{quota} in {region}: unknown, but {needed} vCPUs are needed"
         yield Found(message, f"see {quota.console(region)}", "unknown")
     elif room.free_vcpus is None:
         message = f"{quota} in {region}: how much of {room.limit_vcpus} vCPUs is in use is unknown; {needed} are needed"
         yield Found(message, severity="unknown")
     elif needed > room.free_vcpus:
         used = f"{room.used_vcpus} of {room.limit_vcpus} are in use{since}"
-        message = f"{quota} in {region}: {used}, and {needed} vCPUs are needed"
-        yield Found(message, f"end what runs, or ask for more at {quota.console(region)}")
+        message = f"{quota} in {region}: {used}, but {needed} vCPUs are needed"
+        yield Found(message, f"terminate running instances, or request a higher quota at {quota.console(region)}")
 
 
-@check("offline", "unknown", "Whatever was not asked is never taken for passed.")
+@check("offline", "unknown", "What was not queried never counts as passed.")
 def asked_at_all(case: Case) -> Iterator[Found]:
-    """A plan made without the cloud: what it does not know of this account."""
+    """Report what an offline plan does not know about this account."""
     quotes = case.question.quotes
     if quotes.live:
         return
     looked = quotes.survey.datasets
     in_s3 = any(data.name not in looked for data in case.question.recipe.data if data.source.startswith("s3://"))
     unasked = ["zones", "machine images", *([] if quotes.quotas else ["quotas"]), *(["data in S3"] if in_s3 else [])]
-    yield Found(f"planned offline: {', '.join(unasked)} were not asked for", "plan without --offline")
+    yield Found(f"planned offline: {', '.join(unasked)} were not queried", "plan without --offline")
 
 
-@check("zones", "unknown", "Zones as the catalogue has them may not be those of this account.")
+@check("zones", "unknown", "The catalog's zones may differ from those of this account.")
 def zones_asked(case: Case) -> Iterator[Found]:
-    """Regions that did not tell which zones offer a type."""
+    """Report regions whose zones could not be queried."""
     for region, why in case.question.quotes.zones_unknown.items():
         if any(one.region == region for one in case.field.candidates):
-            yield Found(f"which zones of {region} offer the type is unknown, the catalogue's are tried: {why}")
+            yield Found(f"cannot tell which zones of {region} offer the type, so the catalog's are tried: {why}")

@@ -131,14 +131,14 @@ NOT_ON_HOSTS: Final = frozenset(
         results.checkpoint_outlives_spot.name,
     }
 )
-"""Checks that make sense of what is bought alone."""
+"""Checks that apply only to launched instances."""
 
 SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "unknown", "note")
-"""The gravest first. `unknown` is what could not be looked at: neither passed nor failed."""
+"""Most severe first. `unknown` means that the check could not run: neither passed nor failed."""
 
 
 def findings(question: Question, field: Field, plan: Plan) -> tuple[Finding, ...]:
-    """What every check finds, errors first, each once."""
+    """Return the findings of every check without duplicates, errors first."""
     case = Case(question, field, plan)
     own = question.hosts is not None
     checks = [check for check in CHECKS if not (own and check.name in NOT_ON_HOSTS)]

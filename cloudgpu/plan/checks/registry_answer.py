@@ -1,4 +1,4 @@
-"""What the registry says of the recipe's image, when it is asked before anything is bought."""
+"""Check the recipe's image with its registry before the launch."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -11,14 +11,14 @@ _MACHINE: Final = "linux/amd64"
 """Every type of the catalogue is an x86_64 machine."""
 
 
-@check("image-there", "error", "An image that its registry does not give costs the nodes that wait for it.")
+@check("image-there", "error", "An image that cannot be pulled wastes the nodes that wait for it.")
 def image_there(case: Case) -> Iterator[Found]:
-    """An image that does not exist, that the registry refuses, or that it could not be asked for."""
+    """Report an image that does not exist, that the registry refuses, or that could not be checked."""
     seen = _seen(case)
     if seen is None or seen.presence == "there":
         return
     if seen.presence == "unknown":
-        yield Found(f"whether {seen.image} can be pulled is unknown: {seen.why}", severity="unknown")
+        yield Found(f"cannot tell whether {seen.image} can be pulled: {seen.why}", severity="unknown")
         return
     fix = "correct environment.container.image"
     if seen.presence == "refused":
@@ -26,15 +26,15 @@ def image_there(case: Case) -> Iterator[Found]:
     yield _told(case, seen, seen.why, fix)
 
 
-@check("image-machine", "error", "An image for another kind of machine ends at its first command.")
+@check("image-machine", "error", "An image for another CPU architecture fails at its first command.")
 def image_fits_machine(case: Case) -> Iterator[Found]:
-    """An image that is not made for x86_64, which every instance type here is."""
+    """Report an image that is not built for x86_64, which all instance types are."""
     seen = _seen(case)
     if seen is None or not seen.platforms or _MACHINE in seen.platforms:
         return
     made = f"{seen.image} is made for {', '.join(seen.platforms)}"
     if case.question.hosts is not None:
-        yield Found(f"{made}; whether these hosts are such machines was not asked", severity="unknown")
+        yield Found(f"{made}; the architecture of these hosts was not checked", severity="unknown")
         return
     yield _told(case, seen, f"{made}, and the nodes are {_MACHINE}", f"choose a tag that is made for {_MACHINE}")
 
@@ -45,7 +45,7 @@ def _seen(case: Case) -> ImageSeen | None:
 
 
 def _told(case: Case, seen: ImageSeen, message: str, fix: str) -> Found:
-    """As grave as it is sure: a node may know another registry by this name, or have the image already."""
+    """Lower the severity if a node may reach another registry by this name or already have the image."""
     recipe, severity = case.question.recipe, None
     own_nodes = case.question.hosts is not None or bool(recipe.resources.image)
     if seen.on_loopback:

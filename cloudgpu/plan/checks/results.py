@@ -1,4 +1,4 @@
-"""Does what the run makes outlive its nodes?"""
+"""Check that the results of a run outlive its nodes."""
 
 import re
 import shlex
@@ -15,41 +15,43 @@ from cloudgpu.recipe.schema import Recipe
 _WRITES: Final = re.compile(
     r"^--?(?:[a-z0-9]+[-_])*(?:out|outputs?|save|results?|logs?|logdir|ckpts?|checkpoints?)(?:[-_]?(?:dir|path|file|folder|to))?$"
 )
-"""Options whose value is a place that a program writes to."""
+"""Command options whose value is a path that the program writes to."""
 _OUTPUTS: Final = re.compile(r"(?<!\{)\{outputs\}")
 
 
-@check("outputs", "warning", "What a run writes beside its work directory goes with the node's disk.")
+@check("outputs", "warning", "Files outside the work directory are lost with the node's disk.")
 def written_where_it_is_kept(case: Case) -> Iterator[Found]:
-    """Options of the command that name an absolute place to write to; `{outputs}`, which `outputs` leaves out."""
+    """Report output paths outside the work directory, and `{outputs}` if `outputs` does not include it."""
     recipe = case.question.recipe
     if _OUTPUTS.search(recipe.launch.command) and not any(_brings(output) for output in recipe.outputs):
-        message = "the command writes to {outputs}, and outputs does not name that directory: it goes with the node"
+        message = (
+            "the command writes to {outputs}, but outputs does not include that directory: it is lost with the node"
+        )
         yield Found(message, "add outputs/ to outputs")
     mounted = [storage.to for storage in recipe.storage]
     for option, place in _written(recipe):
         if not any(PurePosixPath(place).is_relative_to(to) for to in mounted):
-            message = f"{option} {place} lies outside the work directory, on a disk that goes with the node"
+            message = f"{option} {place} is outside the work directory, on a disk that is lost with the node"
             yield Found(message, "write below the work directory and name it under outputs, or use {outputs}")
 
 
-@check("nothing-kept", "note", "A run whose results nobody brings back is told so before it costs anything.")
+@check("nothing-kept", "note", "A run without outputs is reported before it costs anything.")
 def something_kept(case: Case) -> Iterator[Found]:
-    """No outputs, no checkpoint that is copied, no storage: only logs and metrics stay."""
+    """Report a run of which only logs and metrics are kept."""
     recipe = case.question.recipe
     copied = recipe.checkpoint is not None and recipe.checkpoint.to is not None
     if not case.question.rehearsed and not (recipe.outputs or copied or recipe.storage):
-        yield Found("the recipe names no outputs: only logs and metrics are brought back", "write outputs: [outputs/]")
+        yield Found("the recipe names no outputs: only logs and metrics are downloaded", "add outputs: [outputs/]")
 
 
-@check("checkpoint-kept", "warning", "A checkpoint on a spot node's own disk goes when the node is taken away.")
+@check("checkpoint-kept", "warning", "A checkpoint on a spot node's local disk is lost with the node.")
 def checkpoint_outlives_spot(case: Case) -> Iterator[Found]:
-    """Spot, with checkpoints that nothing brings elsewhere."""
+    """Report spot nodes whose checkpoints are not copied anywhere."""
     checkpoint, recipe = case.question.recipe.checkpoint, case.question.recipe
     if checkpoint is None or not any(one.market == "spot" for one in case.field.candidates):
         return
     if checkpoint.to is None and not any(_holds(output, checkpoint.path) for output in recipe.outputs):
-        message = f"checkpoints in {checkpoint.path} lie on the spot nodes' own disks alone"
+        message = f"checkpoints in {checkpoint.path} are stored only on the spot nodes' disks"
         yield Found(message, f"add {checkpoint.path}/ to outputs")
 
 

@@ -1,4 +1,4 @@
-"""What has to fit on the root disk of every node: the system, the container, the data, the work directory."""
+"""Check that system, container, data and work directory fit on the root disk."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -10,7 +10,7 @@ from cloudgpu.text import command
 SYSTEM_GIB: Final = 10
 """The machine image with driver and packages, roughly."""
 CONTAINERS_GIB: Final = 150
-"""A root disk on which any of NVIDIA's framework containers has room, with its layers while it is pulled."""
+"""A root disk size that is enough to pull any of NVIDIA's framework containers."""
 _WORKDIR_LARGE: Final = 2 * 2**30
 _GIB: Final = 2**30
 _UNPACKED: Final = 2
@@ -21,7 +21,7 @@ _ARCHIVED: Final = 3
 """Times the unpacked size: the image, the engine's copy of it, and the archive that the other nodes get."""
 
 
-@check("image-size", "error", "A container that does not fit on the disk fails after minutes of pulling.")
+@check("image-size", "error", "A container that does not fit on the disk fails only after minutes of pulling.")
 def container_fits(case: Case) -> Iterator[Found]:
     """A disk smaller than system and image together. Layers are packed and unpacked side by side for a while."""
     container, disk = case.question.recipe.environment.container, int(case.question.recipe.resources.disk)
@@ -43,9 +43,7 @@ def container_fits(case: Case) -> Iterator[Found]:
             message = f"the size of {container.image} is unknown, and the disk has {disk} GiB"
             yield Found(message, command("--set", f"resources.disk={CONTAINERS_GIB}GiB"), "unknown")
     elif SYSTEM_GIB + 2 * size > disk:
-        message = (
-            f"{container.image} takes about {size} GiB, twice that while it is pulled, and the disk has {disk} GiB"
-        )
+        message = f"{container.image} takes about {size} GiB, twice that during the pull, but the disk has {disk} GiB"
         yield Found(message, command("--set", f"resources.disk={CONTAINERS_GIB}GiB"))
 
 
@@ -64,9 +62,9 @@ def _archive_fits(case: Case, image: str) -> Iterator[Found]:
         yield Found(message, command("--set", f"resources.disk={max(CONTAINERS_GIB, needed)}GiB"))
 
 
-@check("disk", "error", "Data that does not fit on the disk fails after it was copied for hours.")
+@check("disk", "error", "Data that does not fit on the disk fails only after hours of copying.")
 def data_fits(case: Case) -> Iterator[Found]:
-    """Datasets, work directory, container and system together are more than the disk."""
+    """Report datasets, work directory, container and system that exceed the disk together."""
     recipe, survey = case.question.recipe, case.question.quotes.survey
     copied = {one.name for one in recipe.data if one.mode == "copy"}
     seen = {name: one for name, one in survey.datasets.items() if name in copied and one.size_bytes}
@@ -75,17 +73,17 @@ def data_fits(case: Case) -> Iterator[Found]:
     needed, disk = _up(data) + SYSTEM_GIB + _container_gib(case), int(recipe.resources.disk)
     if data and needed > disk:
         parts = ", ".join(f"{name} {'' if whole else 'at least '}{gib(size or 0)}" for name, size, whole in sizes)
-        message = f"the disk has {disk} GiB, and at least {needed} GiB are needed ({parts or 'the work directory'})"
+        message = f"the disk has {disk} GiB, but at least {needed} GiB are needed ({parts or 'the work directory'})"
         yield Found(message, command("--set", f"resources.disk={needed + needed // 10 + 1}GiB"))
 
 
-@check("workdir", "warning", "A work directory goes over the caller's own line, to every node.")
+@check("workdir", "warning", "The work directory is uploaded from your machine to every node.")
 def workdir_small(case: Case) -> Iterator[Found]:
-    """A work directory of gigabytes: data or checkpoints that were meant to stay."""
+    """Report a work directory of gigabytes, which probably contains data or checkpoints."""
     size = case.question.quotes.survey.workdir_bytes
     if size is not None and size > _WORKDIR_LARGE:
-        message = f"the work directory has {gib(size)}, and every node is sent all of it"
-        yield Found(message, "leave out by .cloudgpuignore what the run does not read; bring data as a dataset")
+        message = f"the work directory has {gib(size)}, all of which is uploaded to every node"
+        yield Found(message, "exclude what the run does not read with .cloudgpuignore; declare data as a dataset")
 
 
 def gib(size_bytes: int) -> str:

@@ -1,4 +1,4 @@
-"""Rules that throw single candidates out: a type everywhere, a type in one region, or a zone. Pure."""
+"""Types of the rules that exclude an instance type, a type in one region, or a zone."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from cloudgpu.plan.question import Question
 
 @dataclass(frozen=True)
 class Reason:
-    """Why something was thrown out. `fix` is what would let it, or something near it, in."""
+    """Why something is excluded. `fix` is a change that would include it or something similar."""
 
     message: str
     fix: str = ""
@@ -22,17 +22,17 @@ OfZone = Callable[[Question, str, str], Iterator[Reason]]
 
 @dataclass(frozen=True)
 class TypeRule:
-    """Throws a type out everywhere."""
+    """Excludes a type everywhere."""
 
     name: str
     about: str
-    """What it protects from, in one sentence."""
+    """What the rule protects from, in one sentence."""
     find: OfType
 
 
 @dataclass(frozen=True)
 class RegionRule:
-    """Throws a type out in one region."""
+    """Excludes a type in one region."""
 
     name: str
     about: str
@@ -41,7 +41,7 @@ class RegionRule:
 
 @dataclass(frozen=True)
 class ZoneRule:
-    """Throws one zone of a region out, whatever the type."""
+    """Excludes one zone of a region for all types."""
 
     name: str
     about: str

@@ -218,7 +218,9 @@ def test_nodes_with_32_interfaces_are_reached_by_an_elastic_ip_or_privately():
     plan = make(one)
     assert {(way.efa_interfaces, way.public_address) for way in plan.candidates} == {(32, "elastic")}
     said = " ".join(finding.message for finding in plan.findings)
-    assert "p5.48xlarge has 32 EFA interfaces, so EC2 gives it no public address: each node gets an Elastic IP" in said
+    assert (
+        "p5.48xlarge has 32 EFA interfaces, so EC2 assigns it no public address: each node gets an Elastic IP" in said
+    )
     private = make(one, network=NetworkRequest(own_subnet=True, own_network=True))
     assert {way.public_address for way in private.candidates} == {"private"}
     none_free = Quotes(free_addresses={"us-east-1": 0})

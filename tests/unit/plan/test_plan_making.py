@@ -283,7 +283,10 @@ def test_containers_are_run_on_aws_and_not_when_rehearsed():
     boxed = recipe(environment={"container": {"image": "nvcr.io/nvidia/pytorch:24.12-py3"}})
     assert found(make(boxed)) == {("efa-software", "note")}
     (warning,) = [one for one in make(boxed, target="rehearsal").findings if one.check == "container"]
-    assert (warning.severity, warning.message) == ("warning", "not run: needs nvcr.io/nvidia/pytorch:24.12-py3")
+    assert (warning.severity, warning.message) == (
+        "warning",
+        "the rehearsal cannot run the container nvcr.io/nvidia/pytorch:24.12-py3",
+    )
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ p3dn.24xlarge: driver 580 proprietary (bootstrap), CUDA with the Python packages
   2 public IPv4 addresses     0.01       0.01  2026-11-21
 
 worst case on AWS: 62.48 USD until the expiry after 1h (simulated: nothing is charged)
-unknown: planned offline: zones, machine images, quotas, data in S3 were not asked for [offline]
+unknown: planned offline: zones, machine images, quotas, data in S3 were not queried [offline]
     fix: plan without --offline
 note: prices were read on 2026-07-20, 124 days ago [price-age]"""
     )
@@ -73,7 +73,7 @@ has no RDMA)
   2 public IPv4 addresses     0.01       0.01  2026-11-21
 
 worst case: 62.48 USD until the expiry after 1h
-unknown: planned offline: zones, machine images, quotas, data in S3 were not asked for [offline]
+unknown: planned offline: zones, machine images, quotas, data in S3 were not queried [offline]
     fix: plan without --offline"""
     )
 
@@ -97,10 +97,10 @@ g4dn.12xlarge: driver 595 open (machine image), CUDA with the Python packages
   1 public IPv4 address     0.005       0.01  2026-11-21
 
 worst case: 3.94 USD until the expiry after 1h
-warning: left out: AWS retired p3.16xlarge on 2025-12-20: nobody can launch it any more; \
+warning: excluded: AWS retired p3.16xlarge on 2025-12-20: nobody can launch it any more; \
 its successor is p3dn.24xlarge [retired]
     fix: --set resources.instance_type=p3dn.24xlarge
-unknown: planned offline: zones, machine images, quotas, data in S3 were not asked for [offline]
+unknown: planned offline: zones, machine images, quotas, data in S3 were not queried [offline]
     fix: plan without --offline"""
     )
 
@@ -116,7 +116,7 @@ no candidates
 
 error: unknown GPU V10; did you mean "V100"? [gpu]
     fix: --set resources.gpu=V100:8  (2 x p3dn.24xlarge (8 x V100 32 GiB) in us-east-1, worst case 62.48 USD)
-unknown: planned offline: zones, machine images, quotas, data in S3 were not asked for [offline]
+unknown: planned offline: zones, machine images, quotas, data in S3 were not queried [offline]
     fix: plan without --offline"""
     )
 

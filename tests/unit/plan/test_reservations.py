@@ -100,7 +100,7 @@ def test_a_block_that_starts_later_is_waited_for_and_its_time_counts_from_there(
 
 def test_what_is_as_good_as_over_is_refused():
     plan = make(held(ends_at=NOON + timedelta(minutes=35)))
-    assert plan.errors[0].message == f"{ID} ends too soon for a run: AWS takes its nodes half an hour before"
+    assert plan.errors[0].message == f"{ID} ends too soon for a run: AWS terminates its nodes 30 minutes before the end"
 
 
 @pytest.mark.parametrize(
@@ -127,4 +127,4 @@ def test_another_zone_than_the_recipes_is_an_error():
 
 def test_offline_nobody_knows_it():
     plan = make(None, live=False)
-    assert said(plan) == [("warning", f"{ID} was not looked at: its zone, start and end are unknown")]
+    assert said(plan) == [("warning", f"{ID} was not checked: its zone, start and end are unknown")]

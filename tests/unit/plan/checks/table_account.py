@@ -54,7 +54,7 @@ MONEY = (
         (World({"budget": {"max_usd": 999, "expiry": "10m"}}), rehearsed(World({"budget": {"expiry": "1m"}}))),
         fails(
             World({"budget": {"max_usd": 999, "expiry": "9m"}}),
-            ("warning", "the expiry is 9m, and nodes take minutes until they can work", "--set budget.expiry=10m"),
+            ("warning", "the expiry is 9m, but nodes need several minutes to boot", "--set budget.expiry=10m"),
         ),
     ),
     row(
@@ -64,7 +64,7 @@ MONEY = (
             worked(720_025),
             (
                 "warning",
-                "the work takes 2h1m at the reference rate, and the nodes end after 2h",
+                "the work takes 2h1m at the reference rate, but the nodes terminate after 2h",
                 "--set budget.expiry=2h1m",
             ),
         ),
@@ -107,7 +107,7 @@ NETWORK = (
             resources(instance_type="p5.48xlarge"),
             (
                 "note",
-                "p5.48xlarge has 32 EFA interfaces, so EC2 gives it no public address: each node gets an Elastic IP",
+                "p5.48xlarge has 32 EFA interfaces, so EC2 assigns it no public address: each node gets an Elastic IP",
                 "",
             ),
         ),
@@ -115,7 +115,7 @@ NETWORK = (
             replace(resources(instance_type="p5.48xlarge"), network=NetworkRequest(own_subnet=True, own_network=True)),
             (
                 "note",
-                "p5.48xlarge has 32 EFA interfaces, so EC2 gives it no public address: "
+                "p5.48xlarge has 32 EFA interfaces, so EC2 assigns it no public address: "
                 "it is reached by its private address",
                 "",
             ),
@@ -128,13 +128,13 @@ NETWORK = (
             resources(instance_type="p3dn.24xlarge", network="tcp"),
             (
                 "warning",
-                "p3dn.24xlarge has EFA, and resources.network is tcp: the nodes talk over TCP, 100 Gb/s at most",
+                "p3dn.24xlarge has EFA, but resources.network is tcp: the nodes communicate over TCP, 100 Gb/s at most",
                 "--set resources.network=auto",
             ),
         ),
         fails(
             resources(instance_type="g5.xlarge"),
-            ("note", "g5.xlarge has no EFA: the nodes talk over TCP, 10 Gb/s at most", ""),
+            ("note", "g5.xlarge has no EFA: the nodes communicate over TCP, 10 Gb/s at most", ""),
         ),
     ),
 )
@@ -148,8 +148,8 @@ ACCOUNT = (
             (
                 "error",
                 "2 x p3dn.24xlarge need 192 vCPUs in us-east-1, "
-                "and Running On-Demand P instances (L-417A185B) allow 96",
-                f"--set resources.nodes=1, or ask for 192 at {QUOTA_PAGE}",
+                "but Running On-Demand P instances (L-417A185B) allow only 96",
+                f"--set resources.nodes=1, or request 192 at {QUOTA_PAGE}",
             ),
         ),
         fails(
@@ -157,8 +157,8 @@ ACCOUNT = (
             (
                 "error",
                 "2 x p3dn.24xlarge need 192 vCPUs in us-east-1, "
-                "and Running On-Demand P instances (L-417A185B) allow 64",
-                f"ask for 192 at {QUOTA_PAGE}",
+                "but Running On-Demand P instances (L-417A185B) allow only 64",
+                f"request 192 at {QUOTA_PAGE}",
             ),
         ),
         fails(
@@ -166,8 +166,8 @@ ACCOUNT = (
             (
                 "warning",
                 "Running On-Demand P instances (L-417A185B) in us-east-1: 256 of 384 are in use, "
-                "and 192 vCPUs are needed",
-                f"end what runs, or ask for more at {QUOTA_PAGE}",
+                "but 192 vCPUs are needed",
+                f"terminate running instances, or request a higher quota at {QUOTA_PAGE}",
             ),
         ),
         fails(
@@ -183,7 +183,7 @@ ACCOUNT = (
             World(),
             (
                 "unknown",
-                "Running On-Demand P instances (L-417A185B) in us-east-1: unknown, and 192 vCPUs are needed",
+                "Running On-Demand P instances (L-417A185B) in us-east-1: unknown, but 192 vCPUs are needed",
                 f"see {QUOTA_PAGE}",
             ),
         ),
@@ -207,13 +207,13 @@ ACCOUNT = (
             named(NamedThing("key pair", "ann", "us-east-1", "missing", setting="key_name")),
             (
                 "error",
-                "there is no key pair ann in us-east-1",
+                "key pair ann does not exist in us-east-1",
                 "correct the setting key_name: `cloudgpu config`",
             ),
         ),
         fails(
             named(NamedThing("role", "gpu", "", "unknown", "iam:GetRole is denied", "role_name")),
-            ("unknown", "role gpu: whether it is there is unknown: iam:GetRole is denied", ""),
+            ("unknown", "cannot tell whether role gpu exists: iam:GetRole is denied", ""),
         ),
     ),
     row(
@@ -223,7 +223,7 @@ ACCOUNT = (
             World(quotes=Quotes(live=True, zones_unknown={"us-east-1": "not allowed to ask"})),
             (
                 "unknown",
-                "which zones of us-east-1 offer the type is unknown, the catalogue's are tried: not allowed to ask",
+                "cannot tell which zones of us-east-1 offer the type, so the catalog's are tried: not allowed to ask",
                 "",
             ),
         ),
@@ -235,7 +235,7 @@ ACCOUNT = (
             World({"data": [{"name": "a", "from": "s3://bucket/a/", "to": "/a"}]}, Quotes()),
             (
                 "unknown",
-                "planned offline: zones, machine images, quotas, data in S3 were not asked for",
+                "planned offline: zones, machine images, quotas, data in S3 were not queried",
                 "plan without --offline",
             ),
         ),

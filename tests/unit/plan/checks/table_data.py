@@ -26,8 +26,8 @@ DATA = (
             rehearsed(mounted("nfs://filer/a")),
             (
                 "error",
-                "dataset a: the rehearsal has no nfs://filer/a",
-                "rehearsal: {objects: {'nfs://filer/a': PATH}} copies what is there instead",
+                "dataset a: the rehearsal cannot provide nfs://filer/a",
+                "rehearsal: {objects: {'nfs://filer/a': PATH}} uses local files instead",
             ),
         ),
     ),
@@ -38,17 +38,17 @@ DATA = (
             replace(mounted("s3://bucket/a", writable=True), quotes=quotes(WITH_ROLE)),
             (
                 "warning",
-                "role nodes stays as it is: it needs s3:ListBucket, s3:GetObject, s3:PutObject for s3://bucket/a",
+                "role nodes is not changed by cloudgpu: it needs s3:ListBucket, s3:GetObject, s3:PutObject for s3://bucket/a",
                 "",
             ),
         ),
         fails(
             replace(World({"checkpoint": {"path": "c", "to": "s3://bucket/x"}}), quotes=quotes(WITH_ROLE)),
-            ("warning", "role nodes stays as it is: it needs s3:PutObject for s3://bucket/x", ""),
+            ("warning", "role nodes is not changed by cloudgpu: it needs s3:PutObject for s3://bucket/x", ""),
         ),
         fails(
             replace(World({"outputs": ["out"], "outputs_to": "s3://bucket/out"}), quotes=quotes(WITH_ROLE)),
-            ("warning", "role nodes stays as it is: it needs s3:PutObject for s3://bucket/out", ""),
+            ("warning", "role nodes is not changed by cloudgpu: it needs s3:PutObject for s3://bucket/out", ""),
         ),
     ),
     row(
@@ -62,7 +62,7 @@ DATA = (
             data(DatasetSeen("unknown", "not allowed to list s3://bucket/images/")),
             (
                 "unknown",
-                "dataset images: whether it is there is unknown: not allowed to list s3://bucket/images/",
+                "cannot tell whether dataset images exists: not allowed to list s3://bucket/images/",
                 "",
             ),
         ),
@@ -74,7 +74,7 @@ DATA = (
             data(DatasetSeen("there", size_bytes=190 * GIB + 1)),
             (
                 "error",
-                "the disk has 200 GiB, and at least 201 GiB are needed (images 190.0 GiB)",
+                "the disk has 200 GiB, but at least 201 GiB are needed (images 190.0 GiB)",
                 "--set resources.disk=222GiB",
             ),
         ),
@@ -82,7 +82,7 @@ DATA = (
             data(DatasetSeen("there", size_bytes=300 * GIB, whole=False)),
             (
                 "error",
-                "the disk has 200 GiB, and at least 310 GiB are needed (images at least 300.0 GiB)",
+                "the disk has 200 GiB, but at least 310 GiB are needed (images at least 300.0 GiB)",
                 "--set resources.disk=342GiB",
             ),
         ),
@@ -90,7 +90,7 @@ DATA = (
             surveyed(Survey(workdir_bytes=195 * GIB)),
             (
                 "error",
-                "the disk has 200 GiB, and at least 205 GiB are needed (the work directory)",
+                "the disk has 200 GiB, but at least 205 GiB are needed (the work directory)",
                 "--set resources.disk=226GiB",
             ),
         ),
@@ -102,7 +102,7 @@ DATA = (
             data(DatasetSeen("there", size_bytes=10**11, region="us-west-2")),
             (
                 "warning",
-                "dataset images lies in us-west-2, and nodes may be in us-east-1: "
+                "dataset images is in us-west-2, but nodes may run in us-east-1: "
                 "2 copies of 93.1 GiB cost 4.00 USD (0.02 USD a GB)",
                 "--set resources.regions=us-west-2",
             ),
@@ -111,7 +111,7 @@ DATA = (
             data(DatasetSeen("there", size_bytes=10**11, region="us-west-2"), share="head"),
             (
                 "warning",
-                "dataset images lies in us-west-2, and nodes may be in us-east-1: "
+                "dataset images is in us-west-2, but nodes may run in us-east-1: "
                 "one copy of 93.1 GiB cost 2.00 USD (0.02 USD a GB)",
                 "--set resources.regions=us-west-2",
             ),
@@ -120,7 +120,7 @@ DATA = (
             data(DatasetSeen("there", region="eu-north-1"), resources=ONE),
             (
                 "warning",
-                "dataset images lies in eu-north-1, and nodes may be in us-east-1: "
+                "dataset images is in eu-north-1, but nodes may run in us-east-1: "
                 "the transfer costs 0.02 USD a GB and node; its size is unknown",
                 "",
             ),
@@ -129,7 +129,7 @@ DATA = (
             rehearsed(data(DatasetSeen("there", region="mars-1"))),
             (
                 "note",
-                "dataset images lies in mars-1, and nodes may be in us-east-1: the price of the transfer is unknown",
+                "dataset images is in mars-1, but nodes may run in us-east-1: the price of the transfer is unknown",
                 "",
             ),
         ),
@@ -141,8 +141,8 @@ DATA = (
             surveyed(Survey(workdir_bytes=3 * GIB)),
             (
                 "warning",
-                "the work directory has 3.0 GiB, and every node is sent all of it",
-                "leave out by .cloudgpuignore what the run does not read; bring data as a dataset",
+                "the work directory has 3.0 GiB, all of which is uploaded to every node",
+                "exclude what the run does not read with .cloudgpuignore; declare data as a dataset",
             ),
         ),
     ),
@@ -168,12 +168,12 @@ DATA = (
             ),
             (
                 "warning",
-                "--save-dir /scratch/models lies outside the work directory, on a disk that goes with the node",
+                "--save-dir /scratch/models is outside the work directory, on a disk that is lost with the node",
                 "write below the work directory and name it under outputs, or use {outputs}",
             ),
             (
                 "warning",
-                "--logdir /tmp/logs lies outside the work directory, on a disk that goes with the node",
+                "--logdir /tmp/logs is outside the work directory, on a disk that is lost with the node",
                 "write below the work directory and name it under outputs, or use {outputs}",
             ),
         ),
@@ -181,7 +181,8 @@ DATA = (
             rehearsed(World({"outputs": ["logs/"], "launch": {"with": "torchrun", "command": "train.py {outputs}"}})),
             (
                 "warning",
-                "the command writes to {outputs}, and outputs does not name that directory: it goes with the node",
+                "the command writes to {outputs}, but outputs does not include that directory: "
+                "it is lost with the node",
                 "add outputs/ to outputs",
             ),
         ),
@@ -197,8 +198,8 @@ DATA = (
             World({"outputs": []}),
             (
                 "note",
-                "the recipe names no outputs: only logs and metrics are brought back",
-                "write outputs: [outputs/]",
+                "the recipe names no outputs: only logs and metrics are downloaded",
+                "add outputs: [outputs/]",
             ),
         ),
     ),
@@ -214,7 +215,7 @@ DATA = (
             spot(checkpoint={"path": "checkpoints"}),
             (
                 "warning",
-                "checkpoints in checkpoints lie on the spot nodes' own disks alone",
+                "checkpoints in checkpoints are stored only on the spot nodes' disks",
                 "add checkpoints/ to outputs",
             ),
         ),

@@ -53,7 +53,7 @@ HARDWARE = (
         World(),
         fails(
             replace(World(), quotes=Quotes(live=True, zones={("p3dn.24xlarge", "us-east-1"): ("us-east-1-bos-1a",)})),
-            ("error", "no zone of us-east-1 can be used for this recipe", ""),
+            ("error", "no zone of us-east-1 is usable for this recipe", ""),
         ),
     ),
     row(
@@ -61,7 +61,7 @@ HARDWARE = (
         resources(any_of=["p4d.24xlarge", "A100-40GB:8"]),
         fails(
             resources(any_of=["p3dn.24xlarge", "p4d.24xlarge"]),
-            ("note", "what can be had decides the GPU, alike within an attempt: V100 32 GiB or A100 40 GiB", ""),
+            ("note", "availability decides the GPU, the same for all nodes: V100 32 GiB or A100 40 GiB", ""),
         ),
     ),
     row(
@@ -74,7 +74,7 @@ HARDWARE = (
             resources(**ONE, image="ami-0123456789abcdef0", regions=["us-east-1", "us-west-2"]),
             (
                 "error",
-                "ami-0123456789abcdef0 is an image of one region, and 2 are named",
+                "ami-0123456789abcdef0 exists in one region only, but the recipe names 2",
                 "--set resources.regions=us-east-1",
             ),
         ),
@@ -97,13 +97,13 @@ MARKET = (
             replace(in_block(), quotes=Quotes()),
             (
                 "warning",
-                f"{HELD} was not looked at: its zone, start and end are unknown",
+                f"{HELD} was not checked: its zone, start and end are unknown",
                 "plan without --offline",
             ),
         ),
         fails(
             in_block(ends_at=datetime(2026, 8, 1, 12, 35, tzinfo=UTC)),
-            ("error", f"{HELD} ends too soon for a run: AWS takes its nodes half an hour before", ""),
+            ("error", f"{HELD} ends too soon for a run: AWS terminates its nodes 30 minutes before the end", ""),
             (
                 "note",
                 f"{HELD} is paid in advance: its nodes cost nothing more and count as 0 USD in the worst case",
@@ -130,7 +130,11 @@ MARKET = (
         (World(), in_block(), spot(resources={**ONE, "market": "spot"})),
         fails(
             spot(),
-            ("note", "2 spot nodes close together in one zone: harder to get than one, and one taken stops all", ""),
+            (
+                "note",
+                "2 spot nodes in one placement group are harder to get than one, and an interruption stops all",
+                "",
+            ),
         ),
         fails(
             replace(
@@ -143,9 +147,8 @@ MARKET = (
             ),
             (
                 "warning",
-                f"the 2 nodes get a placement group of their own, and {HELD} was not made in it: "
-                "AWS may find that it does not match",
-                "use one node a cluster, or a Capacity Block",
+                f"the 2 nodes use a new placement group, but {HELD} was not created in it: AWS may reject the launch",
+                "use one node per cluster, or a Capacity Block",
             ),
         ),
     ),
@@ -156,12 +159,12 @@ MARKET = (
             spot(),
             (
                 "warning",
-                "spot nodes can be taken away at two minutes' notice, and the recipe keeps no checkpoint",
+                "spot nodes can be interrupted with two minutes' notice, but the recipe has no checkpoint",
                 "--set resources.market=on-demand",
             ),
             (
                 "warning",
-                "spot prices move; the worst case uses the highest seen, and none can exceed the on-demand price",
+                "spot prices change; the worst case uses the highest observed; none exceeds the on-demand price",
                 "",
             ),
         ),
@@ -173,13 +176,13 @@ MARKET = (
             spot(checkpoint={"path": "c", "grace": "111s"}),
             (
                 "warning",
-                "checkpoint.grace is 1m51s, and spot nodes go two minutes after the notice",
+                "checkpoint.grace is 1m51s, but spot nodes terminate two minutes after the notice",
                 "--set checkpoint.grace=90s",
             ),
         ),
         fails(
             World({"checkpoint": {"path": "c", "grace": "1h"}, "budget": {"max_usd": 999, "expiry": "1h"}}),
-            ("warning", "checkpoint.grace is 1h, and the nodes end after 1h", ""),
+            ("warning", "checkpoint.grace is 1h, but the nodes terminate after 1h", ""),
         ),
     ),
 )

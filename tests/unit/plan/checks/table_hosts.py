@@ -49,7 +49,7 @@ HOSTS = (
         ),
         fails(
             World({"resources": {"gpu": "V100:8", "pool": "dgx"}}),
-            ("note", "resources.pool is dgx, and pools are of hosts of your own", "--on ssh"),
+            ("note", "resources.pool is dgx, but pools apply only to your own hosts", "--on ssh"),
         ),
     ),
     row(
@@ -61,13 +61,13 @@ HOSTS = (
         ),
         fails(
             lab(*PAIR, resources={"nodes": 3}),
-            ("error", "3 hosts are asked for, and 2 with V100:8 are there", "--set resources.nodes=2"),
+            ("error", "3 hosts are requested, but only 2 with V100:8 exist", "--set resources.nodes=2"),
         ),
         fails(
             MIXED,
             (
                 "error",
-                "2 hosts are asked for, and 1 with V100:8 are there of one kind "
+                "2 hosts are requested, but only 1 with V100:8 exist of one kind "
                 "(2 kinds or pools, which no gang mixes)",
                 "--set resources.nodes=1",
             ),
@@ -76,7 +76,7 @@ HOSTS = (
             lab(host("red", gpus=0, gpu=""), resources={"nodes": 1}),
             (
                 "error",
-                "no host has V100:8; hosts.yaml has no GPU that anybody wrote down (red)",
+                "no host has V100:8; hosts.yaml has no known GPU (red)",
                 "cloudgpu hosts scan",
             ),
         ),
@@ -98,7 +98,7 @@ HOSTS = (
         ),
         fails(
             lab(*PAIR, seen={"red": FREE, "blue": HostSeen(gpus=7)}),
-            ("error", "blue shows 7 GPUs, and the inventory says 8", "cloudgpu hosts scan"),
+            ("error", "blue has 7 GPUs, but the inventory says 8", "cloudgpu hosts scan"),
         ),
     ),
     row(
@@ -125,7 +125,7 @@ HOSTS = (
             lab(*PAIR, storage=[{"name": "results", "to": "/results"}]),
             (
                 "error",
-                "storage results is AWS's, which these hosts cannot mount",
+                "storage results is on AWS, and these hosts cannot mount it",
                 "use `data`, or a path on the hosts",
             ),
         ),
@@ -135,11 +135,11 @@ HOSTS = (
         (World(), lab(*PAIR)),
         fails(
             lab(*PAIR, seen={}),
-            ("unknown", "whether the hosts answer and their GPUs are free was not asked", "plan without --offline"),
+            ("unknown", "not checked whether the hosts respond and their GPUs are free", "plan without --offline"),
         ),
         fails(
             lab(host("red", driver=""), host("blue")),
-            ("unknown", "the driver of red is not known", "cloudgpu hosts scan red"),
+            ("unknown", "the driver of red is unknown", "cloudgpu hosts scan red"),
         ),
     ),
     row(
@@ -147,7 +147,7 @@ HOSTS = (
         (World(), lab(*PAIR)),
         fails(
             lab(*PAIR, resources={"regions": ["us-east-1"], "market": "spot"}),
-            ("note", "not used on hosts of your own: resources.regions, resources.market", ""),
+            ("note", "ignored on your own hosts: resources.regions, resources.market", ""),
         ),
     ),
 )

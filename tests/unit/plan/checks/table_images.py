@@ -58,8 +58,8 @@ IMAGES = (
             boxed("nvcr.io/nvidia/pytorch:24.12-py3", disk="49GiB"),
             (
                 "error",
-                "nvcr.io/nvidia/pytorch:24.12-py3 takes about 20 GiB, twice that while it is pulled, "
-                "and the disk has 49 GiB",
+                "nvcr.io/nvidia/pytorch:24.12-py3 takes about 20 GiB, twice that during the pull, "
+                "but the disk has 49 GiB",
                 "--set resources.disk=150GiB",
             ),
         ),
@@ -97,7 +97,7 @@ IMAGES = (
         ),
         fails(
             seen("unknown", "docker.io did not answer within 5 s"),
-            ("unknown", "whether lab/own:1 can be pulled is unknown: docker.io did not answer within 5 s", ""),
+            ("unknown", "cannot tell whether lab/own:1 can be pulled: docker.io did not answer within 5 s", ""),
         ),
         fails(
             seen(
@@ -137,7 +137,7 @@ IMAGES = (
             replace(seen("there", platforms=("linux/arm64",)), hosts=OWN_HOSTS),
             (
                 "unknown",
-                "lab/own:1 is made for linux/arm64; whether these hosts are such machines was not asked",
+                "lab/own:1 is made for linux/arm64; the architecture of these hosts was not checked",
                 "",
             ),
         ),

@@ -24,8 +24,8 @@ ENVIRONMENT = (
             rehearsed(boxed("nvcr.io/nvidia/pytorch:24.12-py3")),
             (
                 "warning",
-                "not run: needs nvcr.io/nvidia/pytorch:24.12-py3",
-                "give the recipe a rehearsal section with another environment",
+                "the rehearsal cannot run the container nvcr.io/nvidia/pytorch:24.12-py3",
+                "add a rehearsal section with another environment to the recipe",
             ),
         ),
     ),
@@ -37,7 +37,7 @@ ENVIRONMENT = (
             (
                 "error",
                 "--env: use environment.env, or environment.secrets for secret values",
-                "take it out of environment.container.flags",
+                "remove it from environment.container.flags",
             ),
         ),
         fails(
@@ -45,19 +45,19 @@ ENVIRONMENT = (
             (
                 "error",
                 "--volume: a mount at /usr would hide files that the container needs",
-                "take it out of environment.container.flags",
+                "remove it from environment.container.flags",
             ),
         ),
         fails(
             boxed("nvcr.io/nvidia/pytorch:24.12-py3", flags=["-it"]),
-            ("error", "-it: ranks have no terminal", "take it out of environment.container.flags"),
+            ("error", "-it: ranks have no terminal", "remove it from environment.container.flags"),
         ),
         fails(
             boxed("nvcr.io/nvidia/pytorch:24.12-py3", flags=["--gpus all"]),
             (
                 "error",
                 "--gpus all: expected one `docker run` option in a single word, for instance --cap-add=SYS_PTRACE",
-                "take it out of environment.container.flags",
+                "remove it from environment.container.flags",
             ),
         ),
     ),
@@ -71,7 +71,11 @@ ENVIRONMENT = (
             boxed(
                 "nvcr.io/nvidia/pytorch:24.12-py3", data=[{"name": "own", "from": "s3://bucket/x/", "to": "/proc/x"}]
             ),
-            ("error", "data own lies at /proc/x, over the image's own", "choose another directory, as /data"),
+            (
+                "error",
+                "data own at /proc/x would hide the image's own files",
+                "choose another directory, for instance /data",
+            ),
         ),
     ),
     row(
@@ -84,15 +88,15 @@ ENVIRONMENT = (
             boxed("nvcr.io/lab/own:1", login="$oauthtoken"),
             (
                 "error",
-                "nvcr.io/lab/own:1 is pulled as $oauthtoken, and no variable with its secret is named",
-                "name it in environment.container.password",
+                "nvcr.io/lab/own:1 is pulled as $oauthtoken, but no variable holds its password",
+                "name the variable in environment.container.password",
             ),
         ),
         fails(
             boxed("nvcr.io/lab/own:1", password="NGC_API_KEY"),
             (
                 "error",
-                "NGC_API_KEY is the password of no login",
+                "environment.container.password names NGC_API_KEY, but login is not set",
                 "set environment.container.login, for instance $oauthtoken for NGC",
             ),
         ),
@@ -100,7 +104,7 @@ ENVIRONMENT = (
             boxed("nvcr.io/lab/own:1"),
             (
                 "warning",
-                "nvcr.io/lab/own:1 lies in a registry that asks for a login, and the recipe names none",
+                "the registry of nvcr.io/lab/own:1 requires a login, but the recipe sets none",
                 "set environment.container.login and password",
             ),
         ),
@@ -110,7 +114,7 @@ ENVIRONMENT = (
         environment(env={"RANKS": "1"}),
         fails(
             environment(env={"MASTER_PORT": "29500"}),
-            ("error", "MASTER_PORT is set by the torchrun launcher", "take MASTER_PORT out of environment"),
+            ("error", "MASTER_PORT is set by the torchrun launcher", "remove MASTER_PORT from environment"),
         ),
     ),
     row(
@@ -123,23 +127,23 @@ ENVIRONMENT = (
             environment(env={"NAME": "AKIA" + "ABCDEFGHIJKLMNOP"}),
             (
                 "error",
-                "environment.env.NAME holds what looks like an AWS access key",
-                "list NAME under environment.secrets, export it, and take the value out",
+                "environment.env.NAME contains what looks like an AWS access key",
+                "list NAME under environment.secrets, export it, and remove the value",
             ),
         ),
         fails(
             World({"params": {"wandb_api_key": "0123456789abcdef" * 2}}),
             (
                 "error",
-                "params.wandb_api_key holds what looks like a secret",
-                "list wandb_api_key under environment.secrets, export it, and take the value out",
+                "params.wandb_api_key contains what looks like a secret",
+                "list wandb_api_key under environment.secrets, export it, and remove the value",
             ),
         ),
         fails(
             launch(command="train.py --hub hf_" + "a1B2" * 8),
             (
                 "error",
-                "launch.command holds what looks like a Hugging Face token",
+                "launch.command contains what looks like a Hugging Face token",
                 "name a variable under environment.secrets",
             ),
         ),
@@ -170,7 +174,7 @@ ENVIRONMENT = (
             World({"checkpoint": {"path": "c", "to": "s3://bucket/x"}}),
             (
                 "note",
-                "checkpoints go from the head to s3://bucket/x while the run goes on; the next run goes on from there",
+                "the head uploads checkpoints to s3://bucket/x during the run; the next run resumes from there",
                 "",
             ),
         ),
@@ -178,8 +182,8 @@ ENVIRONMENT = (
             World({"checkpoint": {"path": "c", "to": "s3://bucket/{run}"}}),
             (
                 "note",
-                "checkpoints go from the head to s3://bucket/{run} while the run goes on; "
-                "--set checkpoint.resume=s3://bucket/RUN goes on from there",
+                "the head uploads checkpoints to s3://bucket/{run} during the run; "
+                "--set checkpoint.resume=s3://bucket/RUN resumes from there",
                 "",
             ),
         ),
@@ -189,14 +193,14 @@ ENVIRONMENT = (
         World({"outputs": ["out"]}),
         fails(
             World({"outputs": ["out"], "outputs_to": "s3://bucket/{run}"}),
-            ("note", "outputs go from every node to s3://bucket/{run} when the run has ended", ""),
+            ("note", "every node uploads its outputs to s3://bucket/{run} when the run ends", ""),
         ),
         fails(
             World({"outputs": ["out"], "outputs_to": "s3://bucket/x"}),
             (
                 "note",
-                "outputs go from every node to s3://bucket/x when the run has ended; "
-                "the next run writes over files of the same name",
+                "every node uploads its outputs to s3://bucket/x when the run ends; "
+                "the next run overwrites files of the same name",
                 "",
             ),
         ),
@@ -206,7 +210,7 @@ ENVIRONMENT = (
         World(),
         fails(
             World({"budget": {"max_usd": 9999, "idle": "20m"}}),
-            ("warning", "budget.idle: this version does not end idle clusters yet; the expiry does", ""),
+            ("warning", "budget.idle: this version does not delete idle clusters yet; only the expiry does", ""),
         ),
     ),
 )
@@ -231,8 +235,8 @@ LAUNCH = (
             launch(ranks_per_node=1),
             (
                 "warning",
-                "1 rank on a node, and p3dn.24xlarge has 8 GPUs: the others idle, unless the program uses several "
-                "by itself",
+                "1 rank per node, but p3dn.24xlarge has 8 GPUs: the others are idle unless the program itself "
+                "uses several",
                 "--set launch.ranks_per_node=gpus",
             ),
         ),
@@ -240,8 +244,8 @@ LAUNCH = (
             replace(launch(ranks_per_node=1), recipe={**launch(ranks_per_node=1).recipe, "resources": ONE}),
             (
                 "note",
-                "1 rank on a node, and p3dn.24xlarge has 8 GPUs: the others idle, unless the program uses several "
-                "by itself",
+                "1 rank per node, but p3dn.24xlarge has 8 GPUs: the others are idle unless the program itself "
+                "uses several",
                 "--set launch.ranks_per_node=gpus",
             ),
         ),
@@ -287,8 +291,8 @@ LAUNCH = (
             launch(command="train.py --rdzv-port=25000"),
             (
                 "warning",
-                "--rdzv-port of the command is 25000, and a run takes ports of 20000-31999 for itself",
-                "choose a port outside",
+                "--rdzv-port of the command is 25000, but ports 20000-31999 are reserved for cloudgpu",
+                "choose a port outside that range",
             ),
         ),
     ),
@@ -311,7 +315,7 @@ LAUNCH = (
             environment(python={"requirements": ["numpy"]}),
             (
                 "note",
-                "the torchrun launcher is for PyTorch, and no requirement brings it",
+                "the torchrun launcher is for PyTorch, but no requirement installs it",
                 "add torch to environment.python.requirements",
             ),
         ),
@@ -327,7 +331,7 @@ LAUNCH = (
             started("tf-config", python=["torch"]),
             (
                 "note",
-                "the tf-config launcher is for TensorFlow, and no requirement brings it",
+                "the tf-config launcher is for TensorFlow, but no requirement installs it",
                 "add tensorflow to environment.python.requirements",
             ),
         ),
@@ -355,13 +359,13 @@ LAUNCH = (
             started("deepspeed", image="nvcr.io/nvidia/pytorch:24.12-py3"),
             (
                 "error",
-                "the deepspeed launcher logs in to the nodes, and not into the containers there",
+                "the deepspeed launcher connects to the nodes, not to the containers on them",
                 "--set launch.with=torchrun",
             ),
         ),
         fails(
             started("deepspeed", secrets=["HF_TOKEN"]),
-            ("warning", "secrets reach the process on the head only, and not what it starts elsewhere: HF_TOKEN", ""),
+            ("warning", "secrets reach only the process on the head, not those it starts on other nodes: HF_TOKEN", ""),
         ),
         fails(
             started("head-only"),

@@ -27,7 +27,7 @@ RULES = (
             resources(instance_type="p3dn.24xlarge", gpu_memory="33GiB"),
             (
                 "error",
-                "p3dn.24xlarge has 32 GiB on each V100, and the run needs 33 GiB",
+                "p3dn.24xlarge has 32 GiB on each V100, but the recipe requires 33 GiB",
                 "--set resources.instance_type=p4d.24xlarge",
             ),
         ),
@@ -50,7 +50,7 @@ RULES = (
             ),
             (
                 "error",
-                "AWS sells p4d.24xlarge by the hour at no known price: it comes as a Capacity Block",
+                "p4d.24xlarge has no known on-demand price; AWS sells it as a Capacity Block",
                 "buy one, set resources.market to capacity-block and resources.reservation to its id",
             ),
         ),

@@ -4,7 +4,7 @@ import pytest
 
 from tests.unit.plan.checks.table_hosts import PAIR, lab
 
-NO_ROLE = "hosts of one's own have no role that may write to s3://bucket/x"
+NO_ROLE = "self-managed hosts have no IAM role to write to s3://bucket/x"
 
 
 @pytest.mark.parametrize(
@@ -14,13 +14,13 @@ NO_ROLE = "hosts of one's own have no role that may write to s3://bucket/x"
             "checkpoint",
             {"checkpoint": {"path": "c", "to": "s3://bucket/x"}},
             "checkpoint.to",
-            "leave it out, and add c/ to outputs to bring them back",
+            "remove it, and add c/ to outputs to download the checkpoints",
         ),
         (
             "outputs-to",
             {"outputs": ["out"], "outputs_to": "s3://bucket/x"},
             "outputs_to",
-            "leave it out: outputs are brought to this machine",
+            "remove it: outputs are downloaded to this machine",
         ),
     ],
 )
