@@ -47,9 +47,10 @@ recipe is loaded. The message names its line.
 | a command with its environment | 1 MiB; a quarter of `stack_mib`, if less | Linux, minus a reserve for launchers |
 | `env` with `mpirun` or `deepspeed` on several nodes | 96 KiB, quoted | they export it in one `ssh` argument |
 
-Text may not contain control characters (including NUL) or unpaired surrogates. Newlines and tabs are
-allowed in commands, in the values of `env` and `params`, in patterns and in descriptions, but not in
-names, paths and URLs. The values of `secrets` may contain any character except NUL and must be UTF-8.
+Text may not contain control characters (including NUL) or unpaired surrogates. Newlines and tabs
+are allowed in commands, in the values of `env` and `params`, in patterns and in descriptions, but
+not in names, paths and URLs. The values of `secrets` may contain any character except NUL and must
+be UTF-8.
 
 `recipes/quickstart/recipe.yaml` is a complete example.
 

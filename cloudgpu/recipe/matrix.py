@@ -139,7 +139,7 @@ def _check_axes(loaded: LoadedRecipe, axes: Sequence[Axis], sets: Mapping[str, s
     problems = list(dict.fromkeys(problems))
     if problems:
         raise RecipeError(
-            problems[0] if len(problems) == 1 else f"--matrix has {len(problems)} problems",
+            problems[0] if len(problems) == 1 else f"the matrix has {len(problems)} problems",
             problems=problems,
             hint=hint,
         )

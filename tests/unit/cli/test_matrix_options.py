@@ -31,7 +31,11 @@ MATRIX = ["--matrix", "epochs=1,2"]
             "--matrix epochs and --set epochs are the same field",
             "remove one of them",
         ),
-        (["--matrix", f"epochs={','.join(map(str, range(1, 300)))}"], "256 at most", "one after the other"),
+        (
+            ["--matrix", f"epochs={','.join(map(str, range(1, 300)))}"],
+            "the limit is 256",
+            "split them into several matrices",
+        ),
     ],
 )
 @pytest.mark.usefixtures("home")

@@ -97,7 +97,7 @@ g4dn.12xlarge: driver 595 open (machine image), CUDA with the Python packages
   1 public IPv4 address     0.005       0.01  2026-11-21
 
 worst case: 3.94 USD until the expiry after 1h
-warning: excluded: AWS retired p3.16xlarge on 2025-12-20: nobody can launch it any more; \
+warning: excluded: AWS retired p3.16xlarge on 2025-12-20, and it can no longer be launched; \
 its successor is p3dn.24xlarge [retired]
     fix: --set resources.instance_type=p3dn.24xlarge
 unknown: planned offline: zones, machine images, quotas, data in S3 were not queried [offline]
