@@ -81,7 +81,7 @@ def test_data_is_missed_weighed_and_found_in_another_region_before_anything_is_b
     found = said(shared)
     assert "dataset" not in found
     assert found["data-region"][1].startswith(
-        "dataset images lies in us-west-2, and nodes may be in us-east-1: 2 copies"
+        "dataset images is in us-west-2, but nodes may run in us-east-1: 2 copies"
     )
     client.put_faults(shared.cloud, [{"action": "ListObjectsV2", **DENIED}, {"action": "HeadBucket", **DENIED}])
     assert said(shared)["dataset"][0] == "unknown"

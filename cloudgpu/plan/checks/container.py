@@ -12,7 +12,7 @@ def container_runs(case: Case) -> Iterator[Found]:
     container = case.question.recipe.environment.container
     if container is not None and case.question.rehearsed:
         fix = "add a rehearsal section with another environment to the recipe"
-        yield Found(f"the rehearsal cannot run the container {container.image}", fix)
+        yield Found(f"not run: needs {container.image}", fix)
 
 
 @check(

@@ -285,7 +285,7 @@ def test_containers_are_run_on_aws_and_not_when_rehearsed():
     (warning,) = [one for one in make(boxed, target="rehearsal").findings if one.check == "container"]
     assert (warning.severity, warning.message) == (
         "warning",
-        "the rehearsal cannot run the container nvcr.io/nvidia/pytorch:24.12-py3",
+        "not run: needs nvcr.io/nvidia/pytorch:24.12-py3",
     )
 
 

@@ -24,7 +24,7 @@ ENVIRONMENT = (
             rehearsed(boxed("nvcr.io/nvidia/pytorch:24.12-py3")),
             (
                 "warning",
-                "the rehearsal cannot run the container nvcr.io/nvidia/pytorch:24.12-py3",
+                "not run: needs nvcr.io/nvidia/pytorch:24.12-py3",
                 "add a rehearsal section with another environment to the recipe",
             ),
         ),
